@@ -1,0 +1,3 @@
+//! Core.
+#![no_std]
+extern crate alloc;

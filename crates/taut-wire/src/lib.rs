@@ -1,0 +1,2 @@
+//! Wire formats.
+#![no_std]
