@@ -1,2 +1,60 @@
-//! Wire formats.
+//! Wire formats: bytes to values and values to bytes, with no state and no allocation.
+//!
+//! ```text
+//!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
+//!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
+//!                                    | icmp.rs quoted.rs
+//!              '--------- checksum.rs sums what the device has not ----'
+//! ```
+//!
+//! Parsing takes any bytes whatever and returns a value or a [`ParseError`]; it never panics. Emitting takes a
+//! buffer the caller has sized with the matching `*_len` method, and panics if it is shorter, as slices do.
+//!
+//! ```
+//! use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol, tcp};
+//!
+//! let syn = TcpHeader { src_port: 49152, dst_port: 80, seq: 1, flags: Flags::SYN, ..Default::default() };
+//! let ip = IpHeader {
+//!     src: "192.0.2.1".parse().unwrap(),
+//!     dst: "192.0.2.2".parse().unwrap(),
+//!     protocol: protocol::TCP,
+//!     hop_limit: 64,
+//!     ecn: Ecn::NotEct,
+//!     header_len: 20,
+//!     payload_len: syn.header_len(),
+//! };
+//! let mut packet = [0; 40];
+//! let at = ip.emit(&mut packet, 0);
+//! syn.emit(&mut packet[at..]);
+//! let checksum = tcp::full_checksum(ip.src, ip.dst, &packet[at..], &[]);
+//! tcp::set_checksum(&mut packet[at..], checksum);
+//!
+//! assert_eq!(IpHeader::parse(&packet), Ok(ip));
+//! assert_eq!(TcpHeader::parse(&packet[at..]), Ok((syn, 20)));
+//! assert!(tcp::verify(ip.src, ip.dst, &packet[at..], &[]));
+//! ```
 #![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod checksum;
+mod error;
+pub mod icmp;
+pub mod ip;
+mod quoted;
+pub mod tcp;
+mod tcp_options;
+#[cfg(test)]
+mod testing;
+pub mod virtio;
+
+pub use checksum::Sum;
+pub use error::ParseError;
+pub use icmp::{Icmp, Unreachable};
+pub use ip::{Ecn, IpHeader, protocol};
+pub use quoted::Quoted;
+pub use tcp::{Flags, TcpHeader};
+pub use tcp_options::{SackBlocks, TcpOptions, Timestamps};
+pub use virtio::{GsoType, VnetHeader};
