@@ -1,3 +1,111 @@
-//! Core.
+//! A TCP/IP stack whose send path never holds more bytes in any queue than it needs: sans-IO, `no_std`, no clock.
+//!
+//! ```text
+//!         app                                                                        peer
+//!          │ write()                                                                   ▲
+//!          ▼                                                                           │
+//!    ┌─────────────┐   ┌──────────────────────────────┐   ┌────────┐   ┌────────┐   ┌──┴───┐
+//!    │ write queue │──▶│ segment: nagle, cork,        │──▶│ pacing │──▶│ small  │──▶│ link │
+//!    │ lowat       │   │ autocork, autosize           │   │        │   │ queue  │   │device│
+//!    └─────────────┘   └──────────────────────────────┘   └────────┘   └───▲────┘   └──┬───┘
+//!          ▲ Event::Writable                                               └───────────┘ TxTicket comes back
+//!          │
+//!    read queue ◀── reassembly ◀── ACK ─▶ recovery ─▶ congestion control ─▶ cwnd, pacing rate
+//! ```
+//!
+//! A [`Stack`] is driven by calls and calls nobody. The contract, in the order of one turn:
+//!
+//! 1. [`Stack::handle_packet`] for each packet that came, [`Stack::handle_timeout`] when
+//!    [`Stack::poll_timeout`] is due, commands ([`Stack::connect`], [`ConnMut::write`] …) as the application likes.
+//! 2. [`Stack::poll_transmit`] until there is nothing: put each [`Transmit`] on the link and give its [`TxTicket`] back
+//!    when the bytes have left the host ([`Stack::handle_tx_completion`]), or at once if the link would not take it
+//!    ([`Stack::handle_tx_refused`]).
+//! 3. [`Stack::poll_event`] until there is nothing: tell the application.
+//! 4. Sleep until input or [`Stack::poll_timeout`].
+//!
+//! Time is the `now` of every call and must not go backwards; randomness is the seed. So the same calls always give
+//! the same packets.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use taut_core::{ConnOptions, Duration, Frame, Instant, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let at = |ip: &str| -> Result<Stack, std::net::AddrParseError> {
+//!     let config = StackConfig { addresses: vec![ip.parse()?], ..StackConfig::default() };
+//!     Ok(Stack::new(Arc::new(config), LinkCaps::plain(1500), [7; 32]))
+//! };
+//! let (mut client, mut server) = (at("10.0.0.1")?, at("10.0.0.2")?);
+//! let mut now = Instant::ZERO;
+//! let listener = server.listen("10.0.0.2:80".parse()?, Default::default())?;
+//! let conn = client.connect(now, "10.0.0.2:80".parse()?, &ConnOptions::default())?;
+//!
+//! /// Carries packets both ways until both stacks are silent.
+//! fn run(now: Instant, a: &mut Stack, b: &mut Stack) {
+//!     let mut carry = |from: &mut Stack, to: &mut Stack| {
+//!         let Some(transmit) = from.poll_transmit(now) else { return false };
+//!         let frame = Frame::Gather { header: transmit.header, payload: transmit.payload };
+//!         to.handle_packet(now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+//!         let ticket = transmit.ticket;
+//!         from.handle_tx_completion(now, ticket);
+//!         true
+//!     };
+//!     while carry(a, b) | carry(b, a) {}
+//! }
+//! run(now, &mut client, &mut server);
+//!
+//! client.conn_mut(conn).unwrap().write(now, b"hello")?;
+//! run(now, &mut client, &mut server);
+//!
+//! let (accepted, _) = server.accept(listener).unwrap();
+//! let mut bytes = [0; 16];
+//! let count = server.conn_mut(accepted).unwrap().read(now, &mut bytes)?;
+//! assert_eq!(&bytes[..count], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
 #![no_std]
+#![forbid(unsafe_code)]
+
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod addr;
+mod buffers;
+pub mod config;
+pub mod congestion;
+pub mod conn;
+mod demux;
+pub mod egress;
+pub mod error;
+pub mod event;
+mod ingress;
+pub mod link;
+pub mod listener;
+mod recovery;
+mod replies;
+mod secrets;
+pub mod seq;
+pub mod stack;
+pub mod stats;
+mod table;
+mod time_wait;
+mod timer_queue;
+pub mod units;
+
+pub use config::{BufferSizes, StackConfig};
+pub use congestion::Algorithm;
+pub use conn::ConnId;
+pub use conn::info::ConnInfo;
+pub use conn::options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
+pub use conn::state::State;
+pub use egress::Blocked;
+pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
+pub use event::Event;
+pub use link::{Frame, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxTicket};
+pub use listener::ListenerId;
+pub use stack::{ConnMut, Stack, Timer};
+pub use stats::Counters;
+pub use units::{Duration, Instant};

@@ -1,0 +1,84 @@
+//! Addresses as tables keep them: 18 bytes for both families, where `SocketAddr` takes 32.
+//! Origin: RFC 4291 §2.5.5.2, IPv4-mapped IPv6 addresses.
+//! Called by demultiplexing and by everything that remembers a peer.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// An address and a port. IPv4 is kept mapped into IPv6, and comes back out as IPv4.
+///
+/// No address on the wire gets confused by that: a mapped address is not valid in an IPv6 packet (RFC 4291
+/// §2.5.5.2 gives it a meaning inside a host only). Flow label and scope are not kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Endpoint {
+    ip: [u8; 16],
+    port: u16,
+}
+
+impl Endpoint {
+    pub(crate) const fn new(ip: IpAddr, port: u16) -> Self {
+        let ip = match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Self { ip: ip.octets(), port }
+    }
+
+    pub(crate) const fn ip(self) -> IpAddr {
+        Ipv6Addr::from_bits(u128::from_be_bytes(self.ip)).to_canonical()
+    }
+
+    pub(crate) const fn port(self) -> u16 {
+        self.port
+    }
+
+    pub(crate) const fn is_ipv4(self) -> bool {
+        self.ip().is_ipv4()
+    }
+
+    /// The 16 bytes of the address: for hashing.
+    pub(crate) const fn ip_bytes(&self) -> &[u8; 16] {
+        &self.ip
+    }
+
+    pub(crate) const fn socket_addr(self) -> SocketAddr {
+        SocketAddr::new(self.ip(), self.port)
+    }
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(addr: SocketAddr) -> Self {
+        Self::new(addr.ip(), addr.port())
+    }
+}
+
+impl From<Endpoint> for SocketAddr {
+    fn from(endpoint: Endpoint) -> Self {
+        endpoint.socket_addr()
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.socket_addr().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn both_families_come_back() {
+        for text in ["192.0.2.1:80", "[2001:db8::1]:443", "0.0.0.0:1", "[::]:2", "[::1]:3"] {
+            let addr: SocketAddr = text.parse().unwrap();
+            let endpoint = Endpoint::from(addr);
+            assert_eq!(SocketAddr::from(endpoint).to_string(), text);
+            assert_eq!(endpoint.is_ipv4(), addr.is_ipv4());
+            assert_eq!(endpoint.port(), addr.port());
+        }
+        assert_eq!(size_of::<Endpoint>(), 18);
+    }
+}

@@ -1,0 +1,140 @@
+//! Configuration of a stack, with Linux's sysctl names, units and defaults.
+//!
+//! Immutable once the stack runs: it is shared as an `Arc` by every shard.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use crate::congestion::Algorithm;
+use crate::units::Duration;
+
+/// Three sizes of a buffer in bytes, as in `tcp_rmem` and `tcp_wmem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// Floor that memory pressure never goes below.
+    pub min: u32,
+    /// What a connection starts with.
+    pub initial: u32,
+    /// As far as autotuning goes.
+    pub max: u32,
+}
+
+/// Everything a stack can be told. `StackConfig::default()` is today's Linux, without addresses.
+#[derive(Clone, Debug)]
+pub struct StackConfig {
+    /// Addresses the stack answers to. Packets to others are dropped, unless [`any_address`](Self::any_address).
+    pub addresses: Vec<IpAddr>,
+    /// Accept connections to every address, as a gateway does (Linux: `IP_TRANSPARENT` / AnyIP).
+    pub any_address: bool,
+    /// First and last local port that `connect` picks from. Linux: `ip_local_port_range`.
+    pub ip_local_port_range: (u16, u16),
+    /// Most connections at once, half-open ones included; TIME-WAIT counts apart.
+    pub max_connections: u32,
+    /// Most connections in TIME-WAIT; further ones are simply forgotten. Linux: `tcp_max_tw_buckets`.
+    pub tcp_max_tw_buckets: u32,
+    /// How long TIME-WAIT lasts. Linux: `TCP_TIMEWAIT_LEN`, 60 s.
+    pub time_wait: Duration,
+    /// Reply to ICMP echo.
+    pub icmp_echo: bool,
+
+    /// RFC 7323 timestamps. Linux: `tcp_timestamps`.
+    pub tcp_timestamps: bool,
+    /// RFC 2018. Linux: `tcp_sack`.
+    pub tcp_sack: bool,
+    /// RFC 7323 window scaling. Linux: `tcp_window_scaling`.
+    pub tcp_window_scaling: bool,
+    /// Receive buffer. Linux: `tcp_rmem`.
+    pub tcp_rmem: BufferSizes,
+    /// Send buffer. Linux: `tcp_wmem`.
+    pub tcp_wmem: BufferSizes,
+    /// Most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
+    pub wmem_max: u32,
+    /// Most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`.
+    pub rmem_max: u32,
+    /// Grow receive buffers with the rate. Linux: `tcp_moderate_rcvbuf`.
+    pub tcp_moderate_rcvbuf: bool,
+
+    /// SYN retransmissions before `connect` gives up. Linux: `tcp_syn_retries`.
+    pub tcp_syn_retries: u8,
+    /// SYN-ACK retransmissions. Linux: `tcp_synack_retries`.
+    pub tcp_synack_retries: u8,
+    /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
+    pub tcp_retries2: u8,
+    /// Lowest retransmission timeout, as a floor on the variance term. Linux: `tcp_rto_min_us`.
+    pub tcp_rto_min: Duration,
+    /// How long FIN-WAIT-2 waits for a peer that the application no longer listens to. Linux: `tcp_fin_timeout`.
+    pub tcp_fin_timeout: Duration,
+    /// Idle time before the first keepalive. Linux: `tcp_keepalive_time`.
+    pub tcp_keepalive_time: Duration,
+    /// Time between keepalives. Linux: `tcp_keepalive_intvl`.
+    pub tcp_keepalive_intvl: Duration,
+    /// Unanswered keepalives before the connection is given up. Linux: `tcp_keepalive_probes`.
+    pub tcp_keepalive_probes: u8,
+    /// Least time between two challenge ACKs of one connection. Linux: `tcp_invalid_ratelimit`, 500 ms.
+    pub tcp_invalid_ratelimit: Duration,
+
+    /// Congestion control of new connections. Linux: `tcp_congestion_control`.
+    pub tcp_congestion_control: Algorithm,
+    /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
+    pub tcp_limit_output_bytes: u32,
+    /// Coalesce small writes while an earlier packet is below TCP. Linux: `tcp_autocorking`.
+    pub tcp_autocorking: bool,
+    /// Unsent bytes at which a socket stops being writable. Linux: `tcp_notsent_lowat`.
+    pub tcp_notsent_lowat: u32,
+    /// Least segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
+    pub tcp_min_tso_segs: u8,
+    /// Makes super-packets bigger at small RTTs, 0..=31. Linux: `tcp_tso_rtt_log`.
+    pub tcp_tso_rtt_log: u8,
+    /// A super-packet of a third of the window is worth sending, 0..=255. Linux: `tcp_tso_win_divisor`.
+    pub tcp_tso_win_divisor: u8,
+    /// Pacing rate over cwnd/srtt in slow start, in per cent. Linux: `tcp_pacing_ss_ratio`.
+    pub tcp_pacing_ss_ratio: u16,
+    /// Pacing rate over cwnd/srtt in congestion avoidance, in per cent. Linux: `tcp_pacing_ca_ratio`.
+    pub tcp_pacing_ca_ratio: u16,
+    /// Back to the initial window after idleness. Linux: `tcp_slow_start_after_idle`.
+    pub tcp_slow_start_after_idle: bool,
+    /// Tail loss probes. Linux: `tcp_early_retrans`, 3 on, 0 off.
+    pub tcp_early_retrans: u8,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            any_address: false,
+            ip_local_port_range: (32_768, 60_999),
+            max_connections: 1 << 20,
+            tcp_max_tw_buckets: 1 << 18,
+            time_wait: Duration::from_secs(60),
+            icmp_echo: true,
+            tcp_timestamps: true,
+            tcp_sack: true,
+            tcp_window_scaling: true,
+            tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: 6 << 20 },
+            tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: 4 << 20 },
+            wmem_max: 212_992,
+            rmem_max: 212_992,
+            tcp_moderate_rcvbuf: true,
+            tcp_syn_retries: 6,
+            tcp_synack_retries: 5,
+            tcp_retries2: 15,
+            tcp_rto_min: Duration::from_millis(200),
+            tcp_fin_timeout: Duration::from_secs(60),
+            tcp_keepalive_time: Duration::from_secs(7_200),
+            tcp_keepalive_intvl: Duration::from_secs(75),
+            tcp_keepalive_probes: 9,
+            tcp_invalid_ratelimit: Duration::from_millis(500),
+            tcp_congestion_control: Algorithm::Cubic,
+            tcp_limit_output_bytes: 4_194_304,
+            tcp_autocorking: true,
+            tcp_notsent_lowat: u32::MAX,
+            tcp_min_tso_segs: 2,
+            tcp_tso_rtt_log: 9,
+            tcp_tso_win_divisor: 3,
+            tcp_pacing_ss_ratio: 200,
+            tcp_pacing_ca_ratio: 120,
+            tcp_slow_start_after_idle: true,
+            tcp_early_retrans: 3,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! CUBIC: the window is a cubic function of the time since the last loss.
+//! RFC 9438, with Linux's constants and units; slow start by HyStart++.
+//! Called by `congestion/mod.rs`.
+
+use super::hystart::{Growth, HyStart};
+use super::{AckEvent, Control, MIN_SSTHRESH, Window};
+use crate::units::{Duration, Instant};
+
+/// β = 0.7 (RFC 9438 §4.6), in 1024ths as in Linux: 0.7002.
+const BETA: u64 = 717;
+const SCALE: u64 = 1024;
+/// C = 0.4 (RFC 9438 §5.1), in 1024ths as in Linux: 0.4004.
+const C: u64 = 410;
+/// cwnd is recomputed at least this often while it stands still. Linux: 1/32 s.
+const REFRESH_MS: u32 = 1000 / 32;
+/// Segments per increment while no maximum is known: 5 % a round trip at least. Linux.
+const COUNT_MAX_UNKNOWN: u32 = 20;
+/// Segments per increment at least: at most 1.5 times a round trip. RFC 9438 §4.2, Linux.
+const COUNT_MIN: u32 = 2;
+/// Growth is next to none at the plateau. Linux: 1 % of a segment a round trip.
+const PLATEAU: u32 = 100;
+/// Longer epochs have long left the curve behind; keeps the third power within 64 bits: (2^17)^3 · 410 < 2^60.
+const OFFSET_MAX: u64 = 1 << 17;
+
+/// State of RFC 9438 §4.1.2. Times in 1024ths of a second where not said otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cubic {
+    /// W_max, segments; 0 when not known.
+    w_max: u32,
+    /// `w_max` before the last reduction, for undo.
+    undo_w_max: u32,
+    /// cwnd at the last reduction.
+    cwnd_prior: u32,
+    /// Plateau of this epoch.
+    origin: u32,
+    /// K: time from the epoch's start to the plateau.
+    k: u32,
+    /// W_est: what Reno would have. RFC 9438 §4.3.
+    w_est: u32,
+    est_count: u32,
+    /// Segments to be acknowledged for one more.
+    every: u32,
+    last_cwnd: u32,
+    /// Last update, ms, wrapping: a connection has one of these, and 4 bytes do.
+    last_at_ms: u32,
+    /// Zero before the first ACK of an epoch.
+    epoch: Instant,
+    hystart: HyStart,
+}
+
+impl Cubic {
+    pub(super) const fn new() -> Self {
+        Self {
+            w_max: 0,
+            undo_w_max: 0,
+            cwnd_prior: 0,
+            origin: 0,
+            k: 0,
+            w_est: 0,
+            est_count: 0,
+            every: 0,
+            last_cwnd: 0,
+            last_at_ms: 0,
+            epoch: Instant::ZERO,
+            hystart: HyStart::new(),
+        }
+    }
+
+    fn begin_epoch(&mut self, now: Instant, cwnd: u32) {
+        self.epoch = now.max(Instant::from_nanos(1));
+        self.w_est = cwnd;
+        self.est_count = 0;
+        if cwnd < self.w_max {
+            // RFC 9438 §4.2: K = ∛((W_max − cwnd_epoch) / C).
+            let distance = u64::from(self.w_max - cwnd).min(1 << 22);
+            self.k = cbrt((distance << 40) / C) as u32;
+            self.origin = self.w_max;
+        } else {
+            self.k = 0;
+            self.origin = cwnd;
+        }
+    }
+
+    /// W_cubic(t) = C·(t − K)³ + W_max. RFC 9438 §4.2.
+    fn w_cubic(&self, t: u64) -> u32 {
+        let k = u64::from(self.k);
+        let offset = t.abs_diff(k).min(OFFSET_MAX);
+        let delta = u32::try_from((C * offset * offset * offset) >> 40).unwrap_or(u32::MAX);
+        if t < k { self.origin.saturating_sub(delta) } else { self.origin.saturating_add(delta) }
+    }
+
+    fn update(&mut self, cwnd: u32, event: &AckEvent<'_>) {
+        let now_ms = event.now.as_millis() as u32;
+        self.est_count = self.est_count.saturating_add(event.acked);
+        if self.epoch != Instant::ZERO
+            && self.last_cwnd == cwnd
+            && now_ms.wrapping_sub(self.last_at_ms) <= REFRESH_MS
+            && self.every != 0
+        {
+            return;
+        }
+        self.last_cwnd = cwnd;
+        self.last_at_ms = now_ms;
+        if self.epoch == Instant::ZERO {
+            self.begin_epoch(event.now, cwnd);
+            self.est_count = event.acked;
+        }
+        // RFC 9438 §4.2: the target is where the curve will be one RTT from now; the least RTT, as Linux.
+        let t = event.now.since(self.epoch) + event.min_rtt.unwrap_or(Duration::ZERO);
+        let target = self.w_cubic(to_1024ths(t));
+        self.every = if target > cwnd { cwnd / (target - cwnd) } else { cwnd.saturating_mul(PLATEAU) };
+        if self.w_max == 0 {
+            self.every = self.every.min(COUNT_MAX_UNKNOWN);
+        }
+        self.reno_friendly(cwnd);
+        self.every = self.every.max(COUNT_MIN);
+    }
+
+    /// RFC 9438 §4.3: never slower than Reno would be. W_est grows by α segments for every cwnd acknowledged.
+    fn reno_friendly(&mut self, cwnd: u32) {
+        // α = 3·(1 − β) / (1 + β), and 1 once the window before the loss is reached again.
+        let (num, den) =
+            if self.w_est < self.cwnd_prior { (3 * (SCALE - BETA), SCALE + BETA) } else { (1, 1) };
+        let need = u32::try_from((u64::from(cwnd) * den / num).max(1)).unwrap_or(u32::MAX);
+        let grow = self.est_count / need;
+        self.est_count -= grow * need;
+        self.w_est = self.w_est.saturating_add(grow);
+        if self.w_est > cwnd {
+            self.every = self.every.min(cwnd / (self.w_est - cwnd));
+        }
+    }
+}
+
+impl Control for Cubic {
+    fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>) {
+        let mut acked = event.acked;
+        if window.in_slow_start() {
+            match self.hystart.on_ack(acked, event.rtt, event.una, event.nxt) {
+                Growth::By(segs) => {
+                    let left = window.slow_start(segs);
+                    if window.in_slow_start() {
+                        return;
+                    }
+                    acked = left;
+                }
+                Growth::Leave => window.ssthresh = window.cwnd,
+            }
+        }
+        if acked > 0 {
+            self.update(window.cwnd, event);
+            window.additive(self.every, acked);
+        }
+    }
+
+    /// RFC 9438 §4.6, of cwnd as Linux; §4.7 fast convergence.
+    fn on_loss(&mut self, _now: Instant, cwnd: u32) -> u32 {
+        self.undo_w_max = self.w_max;
+        self.w_max =
+            if cwnd < self.w_max { (u64::from(cwnd) * (SCALE + BETA) / (2 * SCALE)) as u32 } else { cwnd };
+        self.cwnd_prior = cwnd;
+        self.hystart = HyStart::new();
+        self.epoch = Instant::ZERO;
+        ((u64::from(cwnd) * BETA / SCALE) as u32).max(MIN_SSTHRESH)
+    }
+
+    /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so nothing is remembered.
+    fn on_timeout(&mut self) {
+        *self = Self { undo_w_max: self.undo_w_max, ..Self::new() };
+    }
+
+    /// RFC 9438 §4.9. The epoch starts again from the window that is given back.
+    fn undo(&mut self) {
+        self.w_max = self.undo_w_max;
+        self.epoch = Instant::ZERO;
+    }
+
+    /// RFC 9438 §5.8: time without anything in flight is no time on the curve.
+    fn on_idle_end(&mut self, now: Instant, idle: Duration) {
+        if self.epoch != Instant::ZERO {
+            self.epoch = (self.epoch + idle).min(now);
+        }
+    }
+}
+
+fn to_1024ths(span: Duration) -> u64 {
+    span.as_micros().min(1 << 40) * 1024 / 1_000_000
+}
+
+/// ⌊∛value⌋, two bits of the root's square at a time: 21 steps, once an epoch.
+fn cbrt(value: u64) -> u64 {
+    let mut root = 0_u64;
+    for bit in (0..22).rev() {
+        let candidate = root | 1 << bit;
+        if u128::from(candidate).pow(3) <= u128::from(value) {
+            root = candidate;
+        }
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cbrt;
+
+    #[test]
+    fn cube_root_is_the_floor() {
+        for root in [0_u64, 1, 2, 3, 10, 1_000, 1_625_000] {
+            assert_eq!(cbrt(root.pow(3)), root);
+            assert_eq!(cbrt((root + 1).pow(3) - 1), root);
+        }
+        assert_eq!(cbrt(u64::MAX), 2_642_245, "2^(64/3)");
+    }
+}

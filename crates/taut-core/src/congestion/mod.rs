@@ -1,0 +1,405 @@
+//! Congestion control: the window, its threshold, the pacing rate, and which of the algorithms moves them.
+//! RFC 5681, RFC 9438; validation, idle restart and the pacing rate are Linux's (described in its terms below).
+//! Called by `recovery/` on ACKs, losses and timeouts, and by the send path for validation and idleness.
+
+#![allow(dead_code, reason = "an interface is whole before everything in it has a caller")]
+
+mod cubic;
+mod hystart;
+mod reno;
+
+use crate::config::StackConfig;
+use crate::recovery::RateSample;
+use crate::units::{Duration, Instant};
+use cubic::Cubic;
+use reno::Reno;
+
+/// RFC 6928 §2.
+pub(crate) const INITIAL_CWND: u32 = 10;
+/// RFC 5681 §3.1, equation 4.
+const MIN_SSTHRESH: u32 = 2;
+/// Far above any window that 32-bit byte counts allow, and small enough that sums never overflow.
+const CWND_MAX: u32 = 1 << 24;
+
+/// A congestion control, by Linux's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// RFC 5681.
+    Reno,
+    /// RFC 9438.
+    Cubic,
+}
+
+impl Algorithm {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
+
+    /// The name that `TCP_CONGESTION` knows it by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+        }
+    }
+
+    /// The algorithm of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+/// What an algorithm learns from an ACK.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckEvent<'a> {
+    pub(crate) now: Instant,
+    /// Segments that count towards growth: what was sacked earlier does not count again. Linux: `acked_sacked`.
+    pub(crate) acked: u32,
+    /// Segments newly delivered, cumulatively or selectively.
+    pub(crate) delivered: u32,
+    /// Segments in flight before the ACK.
+    pub(crate) prior_in_flight: u32,
+    /// Round-trip time of the newest packet acknowledged, if it tells one.
+    pub(crate) rtt: Option<Duration>,
+    pub(crate) srtt: Option<Duration>,
+    pub(crate) min_rtt: Option<Duration>,
+    /// After the ACK.
+    pub(crate) una: u64,
+    pub(crate) nxt: u64,
+    pub(crate) rate: Option<&'a RateSample>,
+}
+
+/// What an algorithm decides. All have the same calls, so that [`Congestion`] need not know which it holds.
+pub(crate) trait Control {
+    /// cwnd after an ACK that may raise it. `acked` segments, of which an algorithm uses as many as it likes.
+    fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>);
+    /// ssthresh after a loss or a congestion mark at `cwnd`.
+    fn on_loss(&mut self, now: Instant, cwnd: u32) -> u32;
+    /// A retransmission timeout, after [`on_loss`](Self::on_loss).
+    fn on_timeout(&mut self) {}
+    /// The last reduction was for nothing.
+    fn undo(&mut self) {}
+    /// Sending resumes after `idle`.
+    fn on_idle_end(&mut self, _now: Instant, _idle: Duration) {}
+    /// The algorithm sets cwnd by itself also in recovery, and PRR stays out of its way.
+    fn owns_cwnd(&self) -> bool {
+        false
+    }
+    /// A pacing rate of its own, bytes per second.
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+    /// Bytes of a super-packet, where the algorithm does not leave it to autosizing.
+    fn send_quantum(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// cwnd and ssthresh in segments, and what counts towards the next increment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) cwnd: u32,
+    pub(crate) ssthresh: u32,
+    /// Segments acknowledged since cwnd grew in congestion avoidance.
+    count: u32,
+}
+
+impl Window {
+    fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    fn set_cwnd(&mut self, cwnd: u32) {
+        self.cwnd = cwnd.clamp(1, CWND_MAX);
+    }
+
+    /// Slow start up to ssthresh; returns the segments left over. RFC 5681 §3.1, RFC 3465 §2.2 with L = ∞, as
+    /// Linux: bursts are bounded by what the send path hands down at once, not by the window's growth.
+    fn slow_start(&mut self, acked: u32) -> u32 {
+        let target = self.cwnd.saturating_add(acked).min(self.ssthresh).max(self.cwnd);
+        let used = target - self.cwnd;
+        self.set_cwnd(target);
+        acked - used
+    }
+
+    /// One segment more for every `every` acknowledged. RFC 5681 §3.1 with every = cwnd.
+    fn additive(&mut self, every: u32, acked: u32) {
+        let every = every.max(1);
+        // Credit saved under a larger divisor is worth one segment at most.
+        if self.count >= every {
+            self.count = 0;
+            self.set_cwnd(self.cwnd.saturating_add(1));
+        }
+        self.count = self.count.saturating_add(acked);
+        if self.count >= every {
+            let grow = self.count / every;
+            self.count -= grow * every;
+            self.set_cwnd(self.cwnd.saturating_add(grow));
+        }
+    }
+}
+
+/// The algorithms in one value. An enum and not `Box<dyn Control>`: ACK processing calls it for every packet,
+/// the compiler sees through it, and a connection needs no allocation for it.
+#[derive(Clone, Copy, Debug)]
+enum Controller {
+    Reno(Reno),
+    Cubic(Cubic),
+}
+
+impl Controller {
+    fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Reno => Self::Reno(Reno),
+            Algorithm::Cubic => Self::Cubic(Cubic::new()),
+        }
+    }
+}
+
+/// Calls a method of [`Control`] on whichever algorithm it is.
+macro_rules! dispatch {
+    ($self:expr, $inner:ident => $call:expr) => {
+        match $self {
+            Controller::Reno($inner) => $call,
+            Controller::Cubic($inner) => $call,
+        }
+    };
+}
+
+/// Congestion state of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Congestion {
+    window: Window,
+    /// Before the last reduction; 0: none to undo.
+    prior_cwnd: u32,
+    prior_ssthresh: u32,
+    /// Bytes per second; `u64::MAX` until known.
+    pacing_rate: u64,
+    /// Most segments out in the round that ends when `una` reaches `usage_end`.
+    max_packets_out: u32,
+    /// Most segments out since `stamp`, while the window was not the limit.
+    used: u32,
+    usage_end: u64,
+    /// When the window was last the limit.
+    stamp: Instant,
+    limited: bool,
+    controller: Controller,
+}
+
+impl Congestion {
+    pub(crate) fn new(now: Instant, algorithm: Algorithm) -> Self {
+        Self {
+            window: Window { cwnd: INITIAL_CWND, ssthresh: u32::MAX, count: 0 },
+            prior_cwnd: 0,
+            prior_ssthresh: 0,
+            pacing_rate: u64::MAX,
+            max_packets_out: 0,
+            used: 0,
+            usage_end: 0,
+            stamp: now,
+            limited: false,
+            controller: Controller::new(algorithm),
+        }
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        match self.controller {
+            Controller::Reno(_) => Algorithm::Reno,
+            Controller::Cubic(_) => Algorithm::Cubic,
+        }
+    }
+
+    /// `TCP_CONGESTION`: another algorithm from now on, with the window as it is.
+    pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
+        if algorithm != self.algorithm() {
+            self.controller = Controller::new(algorithm);
+            self.window.count = 0;
+        }
+    }
+
+    /// Segments.
+    pub(crate) const fn cwnd(&self) -> u32 {
+        self.window.cwnd
+    }
+
+    /// Segments; `u32::MAX` until the first loss.
+    pub(crate) const fn ssthresh(&self) -> u32 {
+        self.window.ssthresh
+    }
+
+    pub(crate) const fn in_slow_start(&self) -> bool {
+        self.window.cwnd < self.window.ssthresh
+    }
+
+    /// Bytes per second; `u64::MAX` is no limit.
+    pub(crate) const fn pacing_rate(&self) -> u64 {
+        self.pacing_rate
+    }
+
+    /// Bytes of a super-packet, when the algorithm has an opinion.
+    pub(crate) fn send_quantum(&self) -> Option<u32> {
+        dispatch!(&self.controller, inner => inner.send_quantum())
+    }
+
+    /// Whether the algorithm alone sets cwnd, in recovery too.
+    pub(crate) fn owns_cwnd(&self) -> bool {
+        dispatch!(&self.controller, inner => inner.owns_cwnd())
+    }
+
+    pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
+        self.window.set_cwnd(cwnd);
+    }
+
+    /// An ACK outside CWR and Recovery.
+    pub(crate) fn on_ack(&mut self, event: &AckEvent<'_>, cwnd_limited: bool) {
+        if self.owns_cwnd() || cwnd_limited || self.is_cwnd_limited() {
+            dispatch!(&mut self.controller, inner => inner.on_ack(&mut self.window, event));
+        }
+    }
+
+    /// A reduction begins: ssthresh by the algorithm; cwnd follows by PRR. `undoable`: it may turn out needless.
+    pub(crate) fn begin_reduction(&mut self, now: Instant, undoable: bool) {
+        if undoable {
+            self.prior_cwnd = self.window.cwnd;
+            self.prior_ssthresh = self.window.ssthresh;
+        } else {
+            self.forget_prior();
+        }
+        let cwnd = self.window.cwnd;
+        self.window.ssthresh =
+            dispatch!(&mut self.controller, inner => inner.on_loss(now, cwnd)).max(MIN_SSTHRESH);
+        self.window.count = 0;
+    }
+
+    /// The reduction is complete. RFC 9937 §6.4.
+    pub(crate) fn end_reduction(&mut self) {
+        if !self.owns_cwnd() && self.window.ssthresh != u32::MAX {
+            self.window.set_cwnd(self.window.ssthresh);
+        }
+    }
+
+    /// Retransmission timeout. RFC 5681 §3.1: the loss window is one segment, above what is still thought to be
+    /// in the network (Linux: packets sent less than an RTT ago are not given up with the others).
+    pub(crate) fn on_timeout(&mut self, in_flight: u32) {
+        dispatch!(&mut self.controller, inner => inner.on_timeout());
+        self.window.count = 0;
+        self.window.set_cwnd(in_flight.saturating_add(1));
+    }
+
+    /// The last reduction was for nothing. RFC 4015 §3.2.
+    pub(crate) fn undo(&mut self) {
+        if self.prior_cwnd == 0 {
+            return;
+        }
+        dispatch!(&mut self.controller, inner => inner.undo());
+        self.window.set_cwnd(self.window.cwnd.max(self.prior_cwnd));
+        self.window.ssthresh = self.window.ssthresh.max(self.prior_ssthresh);
+        self.forget_prior();
+    }
+
+    pub(crate) const fn forget_prior(&mut self) {
+        self.prior_cwnd = 0;
+        self.prior_ssthresh = 0;
+    }
+
+    /// After each round of sending, if something was sent or the window was the limit. Remembers, per window of
+    /// data, whether cwnd was reached and how much was out. EGRESS: cwnd validation (Linux, RFC 7661's idea).
+    pub(crate) fn note_limited(&mut self, now: Instant, packets_out: u32, nxt: u64, una: u64, limited: bool) {
+        if una >= self.usage_end || limited || (!self.limited && packets_out > self.max_packets_out) {
+            self.limited = limited;
+            self.max_packets_out = packets_out;
+            self.usage_end = nxt;
+        }
+        if self.is_cwnd_limited() {
+            self.used = 0;
+            self.stamp = now;
+        } else {
+            self.used = self.used.max(packets_out);
+        }
+    }
+
+    /// Whether the window may grow: it was the limit, or slow start used more than half of it.
+    pub(crate) const fn is_cwnd_limited(&self) -> bool {
+        self.limited || (self.in_slow_start() && self.window.cwnd < self.max_packets_out.saturating_mul(2))
+    }
+
+    /// A window that was not used for an RTO is lowered half-way to what was. RFC 2861 §3.1 as Linux does it.
+    /// Call after [`note_limited`](Self::note_limited), in state Open and when the send buffer is not the limit.
+    pub(crate) fn restrain_unused(&mut self, now: Instant, rto: Duration, cfg: &StackConfig) {
+        if !cfg.tcp_slow_start_after_idle
+            || self.owns_cwnd()
+            || self.is_cwnd_limited()
+            || now.since(self.stamp) < rto
+        {
+            return;
+        }
+        let used = self.used.max(INITIAL_CWND);
+        if used < self.window.cwnd {
+            self.window.ssthresh = self.current_ssthresh();
+            self.window.set_cwnd((self.window.cwnd + used) / 2);
+        }
+        self.stamp = now;
+        self.used = 0;
+    }
+
+    /// What slow start may quickly get back to.
+    fn current_ssthresh(&self) -> u32 {
+        self.window.ssthresh.max(self.window.cwnd / 4 * 3 + self.window.cwnd % 4 * 3 / 4)
+    }
+
+    /// New data after nothing was in flight since `last_sent`: cwnd halves for each RTO of idleness, down to the
+    /// initial window. RFC 5681 §4.1, RFC 2861. Call before sending; does nothing when there was no idleness.
+    pub(crate) fn on_idle_restart(
+        &mut self,
+        now: Instant,
+        last_sent: Instant,
+        rto: Duration,
+        cfg: &StackConfig,
+    ) {
+        let idle = now.since(last_sent);
+        dispatch!(&mut self.controller, inner => inner.on_idle_end(now, idle));
+        if !cfg.tcp_slow_start_after_idle || self.owns_cwnd() || idle <= rto {
+            return;
+        }
+        let floor = self.window.cwnd.min(INITIAL_CWND);
+        self.window.ssthresh = self.current_ssthresh();
+        let halvings = (idle.as_nanos() - 1) / rto.as_nanos().max(1);
+        let cwnd = self.window.cwnd >> halvings.min(31);
+        self.window.set_cwnd(cwnd.max(floor));
+        self.stamp = now;
+        self.used = 0;
+    }
+
+    /// After an ACK, once cwnd is known; and once when a passive open completes.
+    pub(crate) fn update_pacing_rate(
+        &mut self,
+        mss: u32,
+        srtt: Option<Duration>,
+        packets_out: u32,
+        max_pacing_rate: u64,
+        cfg: &StackConfig,
+    ) {
+        if let Some(rate) = dispatch!(&self.controller, inner => inner.pacing_rate()) {
+            self.pacing_rate = rate.min(max_pacing_rate);
+            return;
+        }
+        let slow_start = self.window.cwnd < self.window.ssthresh / 2;
+        let percent = if slow_start { cfg.tcp_pacing_ss_ratio } else { cfg.tcp_pacing_ca_ratio };
+        let bytes = u64::from(mss) * u64::from(self.window.cwnd.max(packets_out));
+        // Bytes per eighth of a µs, times the percentage: Linux keeps srtt in that unit, and without one the
+        // division is left out, which leaves a rate beyond any link.
+        let scaled = bytes.saturating_mul(u64::from(percent)).saturating_mul(80_000);
+        let eighths = srtt.map_or(1, |srtt| (srtt.as_nanos() / 125).max(1));
+        self.pacing_rate = (scaled / eighths).min(max_pacing_rate);
+    }
+
+    /// `SO_MAX_PACING_RATE` was lowered: that holds at once, raising it waits for the next ACK.
+    pub(crate) fn clamp_pacing_rate(&mut self, max_pacing_rate: u64) {
+        self.pacing_rate = self.pacing_rate.min(max_pacing_rate);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,386 @@
+//! A segment arrives: RFC 9293 §3.10.7, in its order, with RFC 5961's and RFC 7323's checks in their places.
+//! Called by the stack for every segment that belongs to a connection.
+
+use core::ops::Range;
+
+use taut_wire::TcpHeader;
+use taut_wire::tcp::Flags as TcpFlags;
+
+use super::state::State;
+use super::{Conn, Surroundings};
+use crate::error::ConnError;
+use crate::ingress::delayed_ack::Arrival as DataArrival;
+use crate::ingress::payload::Payload;
+use crate::ingress::validate::{self, Verdict};
+use crate::recovery::AckInput;
+use crate::seq;
+use crate::units::Duration;
+
+/// A segment, parsed and found intact.
+pub(crate) struct Arrival<'a> {
+    pub(crate) header: TcpHeader,
+    pub(crate) payload: Payload<'a>,
+    /// Segment size of a super-packet, 0 of an ordinary one.
+    pub(crate) gso_size: u16,
+}
+
+/// What the stack is to do besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Consequence {
+    /// Nothing.
+    None,
+    /// Answer this segment with RST, as if there were no connection.
+    Reset,
+}
+
+/// SACK has room for four blocks at most (RFC 2018 §3).
+const SACK_BLOCKS_MAX: usize = 4;
+
+impl Conn {
+    /// Takes a segment in.
+    pub(crate) fn on_segment(&mut self, around: &mut Surroundings<'_>, arrival: Arrival<'_>) -> Consequence {
+        match self.state {
+            State::SynSent => self.on_segment_in_syn_sent(around, &arrival.header),
+            State::Closed | State::TimeWait => Consequence::None,
+            _ => self.on_segment_synchronized(around, arrival),
+        }
+    }
+
+    /// §3.10.7.3.
+    fn on_segment_in_syn_sent(&mut self, around: &mut Surroundings<'_>, header: &TcpHeader) -> Consequence {
+        let flags = header.flags;
+        let acks_syn = flags.contains(TcpFlags::ACK);
+        // First, the ACK: nothing but our SYN can be acknowledged.
+        if acks_syn && header.ack != seq::wire(self.offer.first()) {
+            return if flags.contains(TcpFlags::RST) { Consequence::None } else { Consequence::Reset };
+        }
+        // Second, the RST: believed if it acknowledges our SYN.
+        if flags.contains(TcpFlags::RST) {
+            if acks_syn {
+                around.counters.attempt_fails += 1;
+                self.fail(around, ConnError::Refused);
+            }
+            return Consequence::None;
+        }
+        // Fourth, the SYN.
+        if flags.contains(TcpFlags::SYN) {
+            self.agree(around, header);
+            self.note_heard(around.now);
+            if acks_syn {
+                self.establish(around);
+                self.news.connected = true;
+                self.flags.ack_due = true;
+            } else {
+                // Both ends connect at once (§3.5, figure 8): our SYN goes again, with an ACK.
+                self.state = State::SynReceived;
+                self.flags.syn_due = true;
+            }
+            self.flags.wants_output = true;
+        }
+        Consequence::None
+    }
+
+    /// §3.10.7.4.
+    fn on_segment_synchronized(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        arrival: Arrival<'_>,
+    ) -> Consequence {
+        let Arrival { mut header, payload, gso_size } = arrival;
+        if self.state == State::SynReceived && self.is_same_syn(&header) {
+            if !header.flags.contains(TcpFlags::ACK) {
+                // Our SYN-ACK was lost.
+                self.flags.syn_due = true;
+                self.flags.wants_output = true;
+                return Consequence::None;
+            }
+            // The other half of a simultaneous open: the SYN is known, the ACK is news.
+            header.flags = header.flags.without(TcpFlags::SYN);
+            header.seq = header.seq.wrapping_add(1);
+        }
+        let flags = header.flags;
+        let start = seq::expand(self.rx.nxt(), header.seq);
+        let fin = flags.contains(TcpFlags::FIN);
+        let len = payload.len() as u64 + u64::from(flags.contains(TcpFlags::SYN)) + u64::from(fin);
+
+        // First, is it in the window, and of this turn of the sequence space?
+        if let Some(consequence) = self.reject(around, &header, start..start + len) {
+            return consequence;
+        }
+        // Second, RST.
+        if flags.contains(TcpFlags::RST) {
+            self.on_reset(around, start);
+            return Consequence::None;
+        }
+        // Fourth, SYN: never believed (RFC 5961 §4.2).
+        if flags.contains(TcpFlags::SYN) {
+            self.challenge(around);
+            return Consequence::None;
+        }
+        // Fifth, ACK: every segment has one.
+        if !flags.contains(TcpFlags::ACK) {
+            return Consequence::None;
+        }
+        let ack = seq::expand(self.tx.una(), header.ack);
+        if self.state == State::SynReceived {
+            if ack != self.offer.first() {
+                return Consequence::Reset;
+            }
+            self.establish(around);
+            if self.flags.active {
+                self.news.connected = true;
+            } else {
+                // Whoever accepts this connection holds it.
+                self.flags.held = true;
+            }
+        }
+        if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt, self.tx.window.max) == Verdict::Challenge
+        {
+            self.challenge(around);
+            return Consequence::None;
+        }
+        self.note_heard(around.now);
+        let rtt = self.timestamp_rtt(around, &header);
+        self.note_timestamp(around, &header, start);
+        self.on_ack(around, &header, ack, start, payload.len(), rtt);
+        if self.state == State::Closed {
+            return Consequence::None;
+        }
+        // Sixth, URG: tolerated; urgent data is read in its place like any other.
+        // Seventh and eighth, the data and the FIN.
+        if (payload.is_empty() && !fin) || !self.state.may_receive() {
+            return Consequence::None;
+        }
+        if !self.flags.held && !payload.is_empty() {
+            // Nobody will read this (RFC 1122 §4.2.2.13).
+            around.counters.estab_resets += 1;
+            self.abort(around);
+            return Consequence::None;
+        }
+        self.on_data(around, payload, start, fin, gso_size, rtt);
+        Consequence::None
+    }
+
+    /// Window and PAWS. `None` lets the segment pass.
+    fn reject(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        header: &TcpHeader,
+        range: Range<u64>,
+    ) -> Option<Consequence> {
+        let rst = header.flags.contains(TcpFlags::RST);
+        let timestamps = &self.rx.timestamps;
+        let old = match header.options.timestamps {
+            Some(peer) if timestamps.on && !rst => {
+                validate::paws_rejects(timestamps.recent, timestamps.recent_at, around.now, peer.value)
+            }
+            _ => false,
+        };
+        if old {
+            around.counters.paws_estab += 1;
+        } else if self.rx.window.accepts(&range) {
+            return None;
+        } else {
+            around.counters.tcp_out_of_window += 1;
+        }
+        if rst {
+            return Some(Consequence::None);
+        }
+        if range.is_empty() {
+            // Could be provoked by a stranger at will, and nothing of ours needs the answer.
+            self.challenge(around);
+        } else {
+            // A duplicate, or a probe of our closed window: the peer waits for this ACK.
+            if range.end <= self.rx.nxt() && self.rx.sack {
+                self.rx.reassembly.note_duplicate(range);
+            }
+            self.flags.ack_due = true;
+            self.flags.wants_output = true;
+        }
+        Some(Consequence::None)
+    }
+
+    fn on_reset(&mut self, around: &mut Surroundings<'_>, start: u64) {
+        match validate::reset(start, self.rx.nxt(), self.rx.window.edge()) {
+            Verdict::Reset => {
+                let error = if self.state == State::SynReceived && self.flags.active {
+                    ConnError::Refused
+                } else {
+                    ConnError::Reset
+                };
+                if self.state == State::SynReceived {
+                    around.counters.attempt_fails += 1;
+                } else {
+                    around.counters.estab_resets += 1;
+                }
+                match self.state {
+                    // Both sides had said everything.
+                    State::Closing | State::LastAck => self.finish(around),
+                    _ => self.fail(around, error),
+                }
+            }
+            Verdict::Challenge => self.challenge(around),
+            Verdict::Accept | Verdict::Drop => {}
+        }
+    }
+
+    /// Tell the peer where we are, not too often (RFC 5961 §7).
+    fn challenge(&mut self, around: &mut Surroundings<'_>) {
+        if self.may_challenge(around) {
+            around.counters.tcp_challenge_ack += 1;
+            self.flags.ack_due = true;
+            self.flags.wants_output = true;
+        }
+    }
+
+    /// RFC 7323 §4.3: what to echo from now on.
+    fn note_timestamp(&mut self, around: &Surroundings<'_>, header: &TcpHeader, start: u64) {
+        let timestamps = &mut self.rx.timestamps;
+        let Some(peer) = header.options.timestamps.filter(|_| timestamps.on) else { return };
+        if start <= self.rx.last_ack_sent && (peer.value.wrapping_sub(timestamps.recent) as i32) >= 0 {
+            timestamps.recent = peer.value;
+            timestamps.recent_at = around.now;
+        }
+    }
+
+    /// The round trip that the echoed timestamp spans, in the clock's milliseconds.
+    fn timestamp_rtt(&self, around: &Surroundings<'_>, header: &TcpHeader) -> Option<Duration> {
+        /// Longer ones are garbage, or an echo from before a pause.
+        const LONGEST_MS: u32 = 3_600_000;
+        let timestamps = &self.rx.timestamps;
+        let echo = header.options.timestamps.filter(|_| timestamps.on)?.echo;
+        let elapsed = timestamps.value(around.now).wrapping_sub(echo);
+        (echo != 0 && elapsed <= LONGEST_MS).then(|| Duration::from_millis(u64::from(elapsed)))
+    }
+
+    fn on_ack(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        header: &TcpHeader,
+        ack: u64,
+        start: u64,
+        payload_len: usize,
+        rtt: Option<Duration>,
+    ) {
+        let una = self.tx.una();
+        let window_changed = self.note_window(header, ack, start);
+        let mut sack: [Range<u64>; SACK_BLOCKS_MAX] = [const { 0..0 }; SACK_BLOCKS_MAX];
+        let mut blocks = 0;
+        if self.rx.sack {
+            for ((left, right), place) in header.options.sack.iter().zip(&mut sack) {
+                let left = seq::expand(una, left);
+                *place = left..seq::expand(left, right);
+                blocks += 1;
+            }
+        }
+        let outcome = self.tx.recovery.on_ack(
+            around.now,
+            &mut self.tx.congestion,
+            &AckInput {
+                ack,
+                sack: sack.get(..blocks).unwrap_or_default(),
+                snd_nxt: self.tx.nxt,
+                timestamp_echo_rtt: rtt,
+                carries_data: payload_len > 0,
+                window_changed,
+                ece: false,
+                cwnd_limited: false,
+            },
+            around.config,
+        );
+        if let Some(sample) = outcome.rate
+            && (!sample.is_app_limited || sample.bytes_per_sec(self.mss()) > self.tx.delivery_rate)
+        {
+            self.tx.delivery_rate = sample.bytes_per_sec(self.mss());
+        }
+        if outcome.advanced {
+            let una = self.tx.una();
+            let freed = una.min(self.tx.queue.end());
+            self.tx.queue.release_until(freed, around.pool);
+            self.tx.probe_due = false;
+            if self.state >= State::Established {
+                self.update_pacing_rate(around);
+            }
+        }
+        if self.tx.window.bytes > 0 {
+            self.cancel_probe();
+        }
+        self.flags.wants_output = true;
+        if outcome.advanced && self.tx.fin_acked() {
+            self.on_fin_acked(around);
+        }
+    }
+
+    /// SND.WND (§3.10.7.4 fifth). An equal segment may only open the window, or close it altogether: reordered ACKs
+    /// must not shrink it.
+    fn note_window(&mut self, header: &TcpHeader, ack: u64, start: u64) -> bool {
+        let window = &mut self.tx.window;
+        let offered = u32::from(header.window) << window.scale;
+        let newer = ack > self.tx.recovery.una()
+            || start > window.changed_by_seq
+            || (start == window.changed_by_seq && (offered > window.bytes || offered == 0));
+        if !newer || ack < self.tx.recovery.una() {
+            return false;
+        }
+        let changed = window.bytes != offered;
+        window.bytes = offered;
+        window.max = window.max.max(offered);
+        window.changed_by_seq = start;
+        changed
+    }
+
+    /// After every ACK that moved something.
+    pub(super) fn update_pacing_rate(&mut self, around: &Surroundings<'_>) {
+        let mss = u32::from(self.offer.snd_mss);
+        let srtt = self.tx.recovery.srtt();
+        let packets_out = self.tx.recovery.packets_out();
+        let max_rate = self.tx.pacing.max_rate;
+        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, around.config);
+    }
+
+    fn on_data(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        payload: Payload<'_>,
+        start: u64,
+        fin: bool,
+        gso_size: u16,
+        rtt: Option<Duration>,
+    ) {
+        let len = payload.len();
+        if len > 0 {
+            let segment = if gso_size == 0 { len } else { usize::from(gso_size) };
+            self.rx.data_segs_in += len.div_ceil(segment.max(1)) as u64;
+        }
+        let taken = self.rx.take(start, payload, fin, around.pool);
+        if taken.in_order > 0 {
+            self.news.readable = true;
+            // Timestamps tick in milliseconds; a shorter path is known better from our own segments.
+            let rtt = rtt.filter(|rtt| rtt.as_millis() > 1).or(self.tx.recovery.srtt());
+            self.rx.window.on_data(around.now, rtt);
+        }
+        let rcv_mss = self.rx.delayed_ack.rcv_mss();
+        let unread = self.rx.queue.len();
+        self.rx.delayed_ack.on_data(
+            around.now,
+            &DataArrival {
+                len,
+                gso_size,
+                in_order: !taken.ack_now,
+                advmss: self.offer.mss(),
+                rcv_wnd: self.rx.window.window(),
+                can_grow: self.rx.window.can_grow(unread, rcv_mss),
+                srtt: self.tx.recovery.srtt(),
+                rto: self.tx.recovery.rto(),
+            },
+        );
+        if taken.ack_now {
+            self.rx.delayed_ack.ack_now();
+        }
+        self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
+        if taken.fin {
+            self.on_fin(around);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What two ends tell each other in their SYNs, and what they then agree on.
+//! RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
+
+use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
+
+use super::options::ConnOptions;
+use super::state::State;
+use super::timers::Timers;
+use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
+use crate::addr::Endpoint;
+use crate::congestion::Congestion;
+use crate::demux::Tuple;
+use crate::egress::{Blocked, Sender};
+use crate::ingress::recv_window::{RecvWindow, scale_for};
+use crate::ingress::{Receiver, Timestamps};
+use crate::link::LinkCaps;
+use crate::recovery::Recovery;
+use crate::seq;
+use crate::units::Instant;
+
+/// Segment size of a peer that does not say (RFC 9293 §3.7.1, RFC 8200 §8.3).
+const DEFAULT_MSS_V4: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1_220;
+/// No segment is smaller, whatever a peer offers: it would make us send millions of them. Linux: `TCP_MIN_SND_MSS`.
+const MIN_SND_MSS: u16 = 48;
+/// RFC 7323 §2.3: larger shifts are taken for this one.
+const MAX_SCALE: u8 = 14;
+/// Ten bytes of timestamps and two of padding in every segment (RFC 7323 appendix A).
+const TIMESTAMPS_LEN: u16 = 12;
+
+/// The handshake's memory: what we offered, and the outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offer {
+    /// Position of the first data byte we send; our SYN stands before it.
+    first: u64,
+    /// Segment size we announce.
+    mss: u16,
+    /// Payload bytes a segment may hold, timestamps counted.
+    pub(crate) snd_mss: u16,
+    /// Our window shift, if scaling is on.
+    scale: u8,
+    scaling: bool,
+    sack: bool,
+    /// SYNs sent again.
+    pub(crate) retries: u8,
+    /// When the first SYN left, for the first RTT sample.
+    pub(crate) sent_at: Instant,
+}
+
+impl Offer {
+    /// Position of the first data byte.
+    pub(crate) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Segment size we announce.
+    pub(crate) const fn mss(&self) -> u16 {
+        self.mss
+    }
+}
+
+/// Bytes of IP and TCP headers without options.
+const fn headers_len(ipv4: bool) -> u16 {
+    if ipv4 { 40 } else { 60 }
+}
+
+/// Everything a new connection is made from.
+pub(crate) struct Birth<'a> {
+    pub(crate) tuple: Tuple,
+    pub(crate) generation: u32,
+    pub(crate) options: &'a ConnOptions,
+    /// Initial sequence number, as it goes on the wire.
+    pub(crate) isn: u32,
+    pub(crate) timestamp_offset: u32,
+}
+
+impl Conn {
+    /// A connection that is about to send its SYN.
+    pub(crate) fn active(around: &mut Surroundings<'_>, birth: &Birth<'_>) -> Self {
+        let mut conn = Self::new(around, birth);
+        conn.flags.active = true;
+        conn.flags.syn_due = true;
+        conn.flags.held = true;
+        conn.flags.wants_output = true;
+        conn
+    }
+
+    /// A connection that a listener makes from a SYN.
+    pub(crate) fn passive(
+        around: &mut Surroundings<'_>,
+        birth: &Birth<'_>,
+        listener: u32,
+        syn: &TcpHeader,
+    ) -> Self {
+        let mut conn = Self::new(around, birth);
+        conn.listener = listener;
+        conn.state = State::SynReceived;
+        conn.flags.half_open = true;
+        conn.flags.syn_due = true;
+        conn.flags.wants_output = true;
+        conn.agree(around, syn);
+        conn
+    }
+
+    fn new(around: &mut Surroundings<'_>, birth: &Birth<'_>) -> Self {
+        let config = around.config;
+        let now = around.now;
+        let ipv4 = birth.tuple.local.is_ipv4();
+        let mss = own_mss(around.link, ipv4, birth.options.maxseg);
+        let first = seq::FIRST + u64::from(birth.isn) + 1;
+        let rcvbuf = birth.options.rcvbuf.map(|bytes| bytes.min(config.rmem_max).saturating_mul(2));
+        let reachable = rcvbuf.unwrap_or(config.tcp_rmem.max);
+        let scale = if config.tcp_window_scaling { scale_for(reachable) } else { 0 };
+        let algorithm = birth.options.congestion.unwrap_or(config.tcp_congestion_control);
+        let initial = rcvbuf.unwrap_or(config.tcp_rmem.initial);
+        let tuned = config.tcp_moderate_rcvbuf && rcvbuf.is_none();
+        let window = RecvWindow::new(initial, config.tcp_rmem.max, tuned);
+        let timestamps =
+            Timestamps { on: config.tcp_timestamps, offset: birth.timestamp_offset, ..Timestamps::default() };
+        let mut conn = Self {
+            tuple: birth.tuple,
+            generation: birth.generation,
+            listener: NO_LISTENER,
+            state: State::SynSent,
+            flags: Flags::default(),
+            news: News::default(),
+            error: None,
+            tx: Sender::new(now, first, config.tcp_sack, Congestion::new(now, algorithm), config),
+            rx: Receiver::new(window, timestamps),
+            timers: Timers::new(now),
+            offer: Offer {
+                first,
+                mss,
+                snd_mss: if ipv4 { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 }.min(mss),
+                scale,
+                scaling: config.tcp_window_scaling,
+                sack: config.tcp_sack,
+                retries: 0,
+                sent_at: now,
+            },
+            rare: None,
+            blocked: Blocked::NoData,
+        };
+        conn.apply(around, birth.options);
+        conn
+    }
+
+    /// Takes the peer's SYN: what both sides offered is on, everything else is off.
+    pub(super) fn agree(&mut self, around: &Surroundings<'_>, syn: &TcpHeader) {
+        let options = &syn.options;
+        let ipv4 = self.tuple.local.is_ipv4();
+        let default = if ipv4 { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 };
+        let theirs = options.mss.filter(|&mss| mss != 0).unwrap_or(default).max(MIN_SND_MSS);
+        let timestamps = &mut self.rx.timestamps;
+        match options.timestamps {
+            Some(peer) if timestamps.on => {
+                timestamps.recent = peer.value;
+                timestamps.recent_at = around.now;
+            }
+            _ => timestamps.on = false,
+        }
+        let taken = if self.rx.timestamps.on { TIMESTAMPS_LEN } else { 0 };
+        self.offer.snd_mss =
+            theirs.min(self.offer.mss).saturating_sub(taken).max(MIN_SND_MSS - TIMESTAMPS_LEN);
+        match options.window_scale {
+            Some(shift) if self.offer.scaling => self.tx.window.scale = shift.min(MAX_SCALE),
+            _ => self.offer.scaling = false,
+        }
+        self.offer.sack &= options.sack_permitted;
+        self.rx.sack = self.offer.sack;
+        // Nothing but the SYN was sent: recovery begins here, with or without SACK.
+        self.tx.recovery = Recovery::new(around.now, self.offer.first, self.offer.sack);
+        let scale = if self.offer.scaling { self.offer.scale } else { 0 };
+        self.rx.begin(around.now, seq::FIRST + u64::from(syn.seq) + 1, scale, self.offer.mss);
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        self.tx.window.bytes = u32::from(syn.window);
+        self.tx.window.max = u32::from(syn.window);
+    }
+
+    /// The options of our SYN or SYN-ACK.
+    pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
+        let timestamps = &self.rx.timestamps;
+        TcpOptions {
+            mss: Some(self.offer.mss),
+            window_scale: self.offer.scaling.then_some(self.offer.scale),
+            sack_permitted: self.offer.sack,
+            timestamps: timestamps
+                .on
+                .then(|| WireTimestamps { value: timestamps.value(now), echo: timestamps.recent }),
+            ..TcpOptions::default()
+        }
+    }
+
+    /// Our SYN is acknowledged: the connection is open.
+    pub(super) fn establish(&mut self, around: &mut Surroundings<'_>) {
+        self.state = State::Established;
+        self.flags.syn_due = false;
+        self.timers.cancel_phase();
+        if self.offer.retries == 0 {
+            let rtt = around.now.since(self.offer.sent_at);
+            self.tx.recovery.seed_rtt(around.now, rtt, around.config);
+        }
+        self.expand_sndbuf(around);
+        self.update_pacing_rate(around);
+        self.arm_keepalive(around);
+        self.flags.wants_output = true;
+    }
+
+    /// A retransmission of the SYN we answered already, or the peer's own SYN crossing ours?
+    pub(super) fn is_same_syn(&self, header: &TcpHeader) -> bool {
+        header.flags.contains(TcpFlags::SYN)
+            && !header.flags.contains(TcpFlags::RST)
+            && header.seq == seq::wire(self.rx.nxt().wrapping_sub(1))
+    }
+
+    /// Bytes of every header: IP, TCP and timestamps.
+    pub(super) fn headers_len(&self) -> u32 {
+        let timestamps = if self.rx.timestamps.on { TIMESTAMPS_LEN } else { 0 };
+        u32::from(headers_len(self.tuple.local.is_ipv4()) + timestamps)
+    }
+
+    /// Half open since the peer's SYN: endpoints, for the listener's bookkeeping.
+    pub(crate) fn peer(&self) -> Endpoint {
+        self.tuple.peer
+    }
+}
+
+/// The segment size we announce: what the link carries, or less if the user wants.
+fn own_mss(link: &LinkCaps, ipv4: bool, maxseg: Option<u16>) -> u16 {
+    let mss = link.mtu.saturating_sub(headers_len(ipv4)).max(MIN_SND_MSS);
+    maxseg.map_or(mss, |most| mss.min(most.max(88)))
+}

@@ -1,0 +1,51 @@
+//! What routers say about our packets: too big, or nobody there.
+//! RFC 1191, RFC 8201, RFC 5461, RFC 5927; called by the stack for ICMP errors that quote a segment of ours.
+
+use super::state::State;
+use super::{Conn, Surroundings};
+use crate::error::ConnError;
+use crate::seq;
+
+/// No path needs smaller packets than these; smaller claims are attacks (RFC 5927 §7). Linux: `min_pmtu`, and RFC 8200.
+const MTU_MIN_V4: u32 = 552;
+const MTU_MIN_V6: u32 = 1_280;
+
+impl Conn {
+    /// Whether the error quotes something that is in flight: a stranger would have to guess that (RFC 5927 §4.1).
+    fn is_in_flight(&self, wire_seq: u32) -> bool {
+        let una = self.tx.una();
+        match self.state {
+            State::SynSent | State::SynReceived => wire_seq == seq::wire(self.offer.first() - 1),
+            _ => {
+                let seq = seq::expand(una, wire_seq);
+                una <= seq && seq < self.tx.nxt
+            }
+        }
+    }
+
+    /// A router could not forward a packet of ours: smaller segments from now on, and those in flight again.
+    pub(crate) fn on_too_big(&mut self, wire_seq: u32, mtu: u32) {
+        if !self.is_in_flight(wire_seq) || self.state == State::Closed {
+            return;
+        }
+        let ipv4 = self.tuple.local.is_ipv4();
+        let floor = if ipv4 { MTU_MIN_V4 } else { MTU_MIN_V6 };
+        let headers = self.headers_len();
+        let mss = mtu.max(floor).saturating_sub(headers);
+        if mss >= u32::from(self.offer.snd_mss) {
+            return;
+        }
+        self.offer.snd_mss = mss as u16;
+        if self.tx.recovery.on_mss_change(mss, &mut self.tx.congestion) {
+            self.flags.wants_output = true;
+        }
+    }
+
+    /// Nobody there. Fatal while connecting; later it may pass, and the timeouts decide (RFC 1122 §4.2.3.9).
+    pub(crate) fn on_unreachable(&mut self, around: &mut Surroundings<'_>, wire_seq: u32, error: ConnError) {
+        if matches!(self.state, State::SynSent | State::SynReceived) && self.is_in_flight(wire_seq) {
+            around.counters.attempt_fails += 1;
+            self.fail(around, error);
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! One connection: its parts, and how calls reach them.
+//!
+//! ```text
+//!   arrival.rs    a segment came: RFC 9293 §3.10.7, in its order
+//!   output.rs     may something leave: SYN, RST, data, probes, ACK, in this order
+//!   handshake.rs  what is offered and agreed in SYNs
+//!   close.rs      ways to end
+//!   icmp.rs       what routers say
+//!   timers.rs     what happens when nothing happens
+//! ```
+//!
+//! The sending half is [`egress`](crate::egress), the receiving half [`ingress`](crate::ingress); what they share
+//! (tuple, state, options) is here.
+
+mod arrival;
+mod close;
+pub(crate) mod handshake;
+mod icmp;
+pub mod info;
+pub mod options;
+mod output;
+pub mod state;
+mod timers;
+
+use alloc::boxed::Box;
+
+pub(crate) use arrival::{Arrival, Consequence};
+pub(crate) use output::Output;
+
+use crate::buffers::BufferPool;
+use crate::config::StackConfig;
+use crate::demux::Tuple;
+use crate::egress::{Blocked, Context, Sender};
+use crate::error::{ConnError, OptionError, ReadError, WriteError};
+use crate::ingress::Receiver;
+use crate::link::LinkCaps;
+use crate::stats::Counters;
+use crate::units::{Duration, Instant};
+use handshake::Offer;
+use info::ConnInfo;
+use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
+use state::State;
+use timers::Timers;
+
+/// Names a connection for as long as the application holds it; never reused for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl ConnId {
+    /// A small index, unique among live connections: for side tables of the caller's.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// What every call into a connection may use: shared by all connections of a stack.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) now: Instant,
+    pub(crate) config: &'a StackConfig,
+    pub(crate) link: &'a LinkCaps,
+    pub(crate) pool: &'a mut BufferPool,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// News for the application, coalesced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub(crate) connected: bool,
+    pub(crate) readable: bool,
+    pub(crate) writable: bool,
+    pub(crate) closed: bool,
+    pub(crate) failed: bool,
+}
+
+impl News {
+    pub(crate) fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// Small facts, one bit each in spirit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags {
+    /// Something may be ready to leave: the stack should ask.
+    pub(crate) wants_output: bool,
+    /// In the stack's ready queue.
+    pub(crate) queued_for_output: bool,
+    /// In the stack's queue of news.
+    pub(crate) queued_for_news: bool,
+    /// The application holds this connection, or will by `accept`.
+    pub(crate) held: bool,
+    /// Out of the demultiplexer: nothing arrives any more.
+    pub(crate) detached: bool,
+    /// We sent the first SYN.
+    pub(crate) active: bool,
+    /// A SYN, or SYN-ACK, is to leave.
+    pub(crate) syn_due: bool,
+    /// RST is to leave, then the connection is gone.
+    pub(crate) rst_due: bool,
+    /// A pure ACK is to leave, whatever the delayed-ACK rules say.
+    pub(crate) ack_due: bool,
+    /// A zero-window or keepalive probe is to leave.
+    pub(crate) probe_due: bool,
+    /// The listener counts this connection among its half-open ones.
+    pub(crate) half_open: bool,
+    /// The application will be told when there is something to read (it found nothing).
+    pub(crate) quickack: bool,
+}
+
+/// What few connections have.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    keepalive: Option<Keepalive>,
+    user_timeout: Option<Duration>,
+}
+
+/// No listener.
+const NO_LISTENER: u32 = u32::MAX;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) tuple: Tuple,
+    pub(crate) generation: u32,
+    listener: u32,
+    pub(crate) state: State,
+    pub(crate) flags: Flags,
+    pub(crate) news: News,
+    pub(crate) error: Option<ConnError>,
+    pub(crate) tx: Sender,
+    pub(crate) rx: Receiver,
+    timers: Timers,
+    offer: Offer,
+    rare: Option<Box<Rare>>,
+    blocked: Blocked,
+}
+
+impl Conn {
+    /// The listener this connection came from.
+    pub(crate) fn listener(&self) -> Option<u32> {
+        (self.listener != NO_LISTENER).then_some(self.listener)
+    }
+
+    /// Payload bytes a segment can hold now: less while SACK blocks ride along.
+    pub(crate) fn mss(&self) -> u32 {
+        let blocks = self.sack_blocks_len();
+        let mss = u32::from(self.offer.snd_mss).saturating_sub(blocks);
+        self.tx.bounded_mss(mss).max(1)
+    }
+
+    /// Bytes that SACK blocks take in every header at the moment.
+    fn sack_blocks_len(&self) -> u32 {
+        if !self.rx.sack {
+            return 0;
+        }
+        let most = if self.rx.timestamps.on { 3 } else { 4 };
+        match self.rx.sack_blocks().as_slice().len().min(most) as u32 {
+            0 => 0,
+            // Two NOPs, kind and length, eight bytes a block (RFC 2018 §3).
+            blocks => 4 + 8 * blocks,
+        }
+    }
+
+    fn context<'a>(&self, around: &Surroundings<'a>) -> Context<'a> {
+        Context { now: around.now, link: around.link, config: around.config, mss: self.mss() }
+    }
+
+    /// Takes as much of `data` as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteError`] says; nothing was taken then.
+    pub(crate) fn write(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<usize, WriteError> {
+        self.may_write()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let cx = self.context(around);
+        let was_empty = !self.tx.has_unsent() && self.tx.recovery.packets_out() == 0;
+        let taken = self.tx.write(&cx, data, flags, around.pool);
+        if taken < data.len() {
+            self.tx.buffer.nospace = true;
+            // Out of room: cork has nothing to wait for.
+            self.tx.nagle.more = false;
+        }
+        if taken > 0 {
+            if was_empty {
+                self.restart_after_idle(around);
+            }
+            match self.tx.push(&cx) {
+                Ok(()) => self.flags.wants_output = true,
+                Err(why) => self.blocked = why,
+            }
+            Ok(taken)
+        } else {
+            Err(WriteError::WouldBlock)
+        }
+    }
+
+    fn may_write(&self) -> Result<(), WriteError> {
+        if let Some(error) = self.error {
+            return Err(WriteError::Conn(error));
+        }
+        match self.state {
+            State::SynSent | State::SynReceived => Err(WriteError::NotConnected),
+            _ if self.tx.fin_queued => Err(WriteError::Shutdown),
+            state if state.may_write() => Ok(()),
+            _ => Err(WriteError::Shutdown),
+        }
+    }
+
+    /// RFC 5681 §4.1: a window that was not used for an RTO says nothing about the path.
+    fn restart_after_idle(&mut self, around: &Surroundings<'_>) {
+        if self.tx.data_segs_out > 0 {
+            let recovery = &self.tx.recovery;
+            self.tx.congestion.on_idle_restart(
+                around.now,
+                recovery.last_sent_at(),
+                recovery.rto(),
+                around.config,
+            );
+        }
+    }
+
+    /// Whether a read would give something (data, the end or an error) at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadError`] says.
+    pub(crate) fn may_read(&self) -> Result<(), ReadError> {
+        if !self.rx.queue.is_empty() {
+            return Ok(());
+        }
+        // End of stream outranks a later error: the peer had said everything.
+        if self.rx.fin_received() || self.rx.shut {
+            return Ok(());
+        }
+        if let Some(error) = self.error {
+            return Err(ReadError::Conn(error));
+        }
+        match self.state {
+            State::SynSent | State::SynReceived => Err(ReadError::NotConnected),
+            State::Closed | State::TimeWait => Ok(()),
+            _ => Err(ReadError::WouldBlock),
+        }
+    }
+
+    /// Moves received bytes to `into`; zero is the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadError`] says.
+    pub(crate) fn read(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        into: &mut [u8],
+    ) -> Result<usize, ReadError> {
+        self.may_read()?;
+        let count = self.rx.queue.read(into, around.pool);
+        self.note_consumed(around, count);
+        Ok(count)
+    }
+
+    /// Drops the first `count` unread bytes, or all if there are fewer.
+    pub(crate) fn consume(&mut self, around: &mut Surroundings<'_>, count: usize) {
+        let count = count.min(usize::try_from(self.rx.queue.len()).unwrap_or(usize::MAX));
+        self.rx.queue.consume(count, around.pool);
+        self.note_consumed(around, count);
+    }
+
+    /// The application took bytes: the window may open far enough to tell the peer.
+    fn note_consumed(&mut self, around: &mut Surroundings<'_>, count: usize) {
+        if count == 0 || !self.state.may_receive() {
+            return;
+        }
+        let mss = self.rx.delayed_ack.rcv_mss();
+        let unread = self.rx.queue.len();
+        self.rx.window.on_copied_to_user(around.now, count, unread, mss);
+        self.rx.delayed_ack.on_read();
+        self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
+        if self.rx.window.window_update_due(unread, mss) {
+            self.flags.ack_due = true;
+            self.flags.wants_output = true;
+        }
+    }
+
+    /// poll(2)'s POLLIN.
+    pub(crate) fn is_readable(&self) -> bool {
+        !matches!(self.may_read(), Err(ReadError::WouldBlock | ReadError::NotConnected))
+    }
+
+    /// poll(2)'s POLLOUT. Finding no room arms the news of it.
+    pub(crate) fn poll_writable(&mut self, around: &Surroundings<'_>) -> bool {
+        match self.may_write() {
+            Err(WriteError::NotConnected) => false,
+            // A write would report the error at once.
+            Err(_) => true,
+            Ok(()) => {
+                let writable = self.room_is_writable(around);
+                self.tx.buffer.nospace |= !writable;
+                writable
+            }
+        }
+    }
+
+    fn room_is_writable(&self, around: &Surroundings<'_>) -> bool {
+        let goal = self.tx.size_goal(&self.context(around));
+        self.tx.room(goal, around.config).is_writable()
+    }
+
+    /// Room may have appeared: tell the application, if it waits for that.
+    fn check_space(&mut self, around: &Surroundings<'_>) {
+        if !self.tx.buffer.nospace || !self.state.may_write() {
+            return;
+        }
+        if self.tx.recovery.in_flight() < self.tx.congestion.cwnd() {
+            self.expand_sndbuf(around);
+        }
+        if self.room_is_writable(around) {
+            self.tx.buffer.nospace = false;
+            self.news.writable = true;
+        }
+    }
+
+    fn expand_sndbuf(&mut self, around: &Surroundings<'_>) {
+        /// Segments by which the network may reorder, as Linux assumes at first (`tcp_reordering`).
+        const REORDERING: u32 = 3;
+        let mss = u32::from(self.offer.snd_mss);
+        let cwnd = self.tx.congestion.cwnd();
+        self.tx.buffer.expand(mss, cwnd, REORDERING, 2, around.config.tcp_wmem.max);
+    }
+
+    /// A ticket came back.
+    pub(crate) fn on_completion(&mut self, truesize: u32, start: u64, end: u64) {
+        if start != end {
+            self.tx.recovery.on_tx_completed(&(start..end));
+        }
+        if self.tx.small_queue.release(truesize) {
+            self.flags.wants_output = true;
+        }
+    }
+
+    /// Sets one option.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::OutOfRange`]; nothing changed then.
+    pub(crate) fn set_option(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        option: SetOption,
+    ) -> Result<(), OptionError> {
+        match option {
+            SetOption::Nodelay(on) => {
+                self.tx.nagle.off = on;
+                self.tx.nagle.push |= on;
+                self.flags.wants_output |= on;
+            }
+            SetOption::Cork(on) => {
+                self.tx.nagle.cork = on;
+                if !on {
+                    self.tx.nagle.push |= self.tx.nagle.off;
+                    self.flags.wants_output = true;
+                }
+            }
+            SetOption::Quickack(on) => self.rx.delayed_ack.set_quickack(on),
+            SetOption::NotsentLowat(bytes) => {
+                self.tx.lowat = bytes;
+                self.check_space(around);
+            }
+            SetOption::Sndbuf(bytes) => {
+                self.tx.buffer.set(bytes, around.config.wmem_max);
+                self.check_space(around);
+            }
+            SetOption::Rcvbuf(bytes) => {
+                let size = bytes.min(around.config.rmem_max).saturating_mul(2);
+                self.rx.window.lock_rcvbuf(size);
+            }
+            SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
+            SetOption::MaxPacingRate(rate) => {
+                self.tx.pacing.max_rate = rate;
+                if rate != crate::egress::pacing::UNLIMITED {
+                    self.tx.pacing.require(around.link.paces);
+                }
+                self.tx.congestion.clamp_pacing_rate(rate);
+            }
+            SetOption::Congestion(algorithm) => self.tx.congestion.set_algorithm(algorithm),
+            SetOption::Keepalive(keepalive) => {
+                if keepalive.is_some_and(|k| k.count == 0 || k.count > 127 || k.interval.is_zero()) {
+                    return Err(OptionError::OutOfRange("SO_KEEPALIVE"));
+                }
+                self.rare_mut().keepalive = keepalive;
+                self.arm_keepalive(around);
+            }
+            SetOption::UserTimeout(timeout) => self.rare_mut().user_timeout = timeout,
+        }
+        Ok(())
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// Applies what a connection starts with. Values out of range are brought into it.
+    fn apply(&mut self, around: &mut Surroundings<'_>, options: &ConnOptions) {
+        self.tx.nagle.off = options.nodelay;
+        self.tx.lowat = options.notsent_lowat;
+        if let Some(bytes) = options.sndbuf {
+            self.tx.buffer.set(bytes, around.config.wmem_max);
+        }
+        if let Some(rate) = options.max_pacing_rate.filter(|&rate| rate > 0) {
+            let _ = self.set_option(around, SetOption::MaxPacingRate(rate));
+        }
+        if options.keepalive.is_some() || options.user_timeout.is_some() {
+            let keepalive = options.keepalive.filter(|k| k.count > 0 && !k.interval.is_zero());
+            *self.rare_mut() = Rare { keepalive, user_timeout: options.user_timeout };
+        }
+    }
+
+    /// A snapshot in `TCP_INFO`'s terms.
+    pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
+        let cx = Context { now, link, config, mss: self.mss() };
+        let recovery = &self.tx.recovery;
+        ConnInfo {
+            state: self.state,
+            local: self.tuple.local.into(),
+            peer: self.tuple.peer.into(),
+            congestion: self.tx.congestion.algorithm(),
+            rtt: recovery.srtt(),
+            rttvar: recovery.rttvar(),
+            min_rtt: recovery.min_rtt(),
+            rto: recovery.rto(),
+            backoff: recovery.backoff(),
+            snd_mss: self.mss(),
+            rcv_mss: self.rx.delayed_ack.rcv_mss().into(),
+            snd_cwnd: self.tx.congestion.cwnd(),
+            snd_ssthresh: self.tx.congestion.ssthresh(),
+            snd_wnd: self.tx.window.bytes,
+            rcv_wnd: self.rx.window.window() as u32,
+            unacked: recovery.packets_out(),
+            sacked: recovery.sacked_out(),
+            lost: recovery.lost_out(),
+            retrans: recovery.retrans_out(),
+            notsent_bytes: self.tx.unsent(),
+            rcv_queue_bytes: self.rx.queue.len(),
+            pacing_rate: self.tx.congestion.pacing_rate(),
+            delivery_rate: self.tx.delivery_rate,
+            delivery_rate_app_limited: recovery.is_app_limited(),
+            bytes_sent: self.tx.bytes_sent,
+            bytes_retrans: self.tx.bytes_retrans,
+            bytes_acked: self.tx.queue.start() - self.offer.first(),
+            bytes_received: self.rx.bytes_received,
+            data_segs_out: self.tx.data_segs_out,
+            data_segs_in: self.rx.data_segs_in,
+            total_retrans: recovery.total_retrans().into(),
+            wmem_alloc: self.tx.small_queue.outstanding(),
+            wmem_queued: self.tx.room(self.tx.size_goal(&cx), config).queued,
+            sndbuf: self.tx.buffer.limit,
+            rcvbuf: self.rx.window.rcvbuf(),
+        }
+    }
+
+    /// Why nothing was sent when it was last asked.
+    pub(crate) fn blocked(&self) -> Blocked {
+        self.blocked
+    }
+
+    /// Gives every buffer back.
+    pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
+        self.tx.queue.discard_all(pool);
+        self.rx.queue.discard_all(pool);
+        self.rx.reassembly.discard_all(pool);
+    }
+}

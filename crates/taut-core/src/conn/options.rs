@@ -1,0 +1,93 @@
+//! Socket options, by their Linux names. All but the buffer sizes may be changed at any time.
+
+use core::net::SocketAddr;
+
+use crate::congestion::Algorithm;
+use crate::units::Duration;
+
+/// TCP keepalive (RFC 9293 §3.8.4). Linux: `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Idle time before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is given up, 1..=127.
+    pub count: u8,
+}
+
+/// What a connection starts with; the defaults are those of a fresh Linux socket.
+#[derive(Clone, Debug, Default)]
+pub struct ConnOptions {
+    /// Local address and port to connect from; port 0 lets the stack choose. `bind` before `connect`.
+    pub bind: Option<SocketAddr>,
+    /// `TCP_NODELAY`: small packets do not wait for the ACK of an earlier small one.
+    pub nodelay: bool,
+    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's.
+    pub notsent_lowat: u32,
+    /// `SO_SNDBUF` in bytes; it is doubled as in Linux and switches autotuning off.
+    pub sndbuf: Option<u32>,
+    /// `SO_RCVBUF` in bytes; it is doubled as in Linux and switches autotuning off.
+    pub rcvbuf: Option<u32>,
+    /// `SO_MAX_PACING_RATE` in bytes per second; setting it switches pacing on.
+    pub max_pacing_rate: Option<u64>,
+    /// `TCP_CONGESTION`.
+    pub congestion: Option<Algorithm>,
+    /// `SO_KEEPALIVE` and its three parameters.
+    pub keepalive: Option<Keepalive>,
+    /// `TCP_USER_TIMEOUT`: how long written data may stay unacknowledged.
+    pub user_timeout: Option<Duration>,
+    /// `TCP_MAXSEG`: upper bound of the segment size, both offered and used; 88..=32,767.
+    pub maxseg: Option<u16>,
+}
+
+/// Options of a listening socket.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Connections that may wait in `accept`; the same number again may be half open. Linux: `listen(2)`, bounded by
+    /// `somaxconn`.
+    pub backlog: u32,
+    /// What accepted connections start with ([`ConnOptions::bind`] is ignored).
+    pub conn: ConnOptions,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { backlog: 4_096, conn: ConnOptions::default() }
+    }
+}
+
+/// An option and its new value, for a connection that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetOption {
+    /// `TCP_NODELAY`. Setting it also flushes what is queued, even if corked.
+    Nodelay(bool),
+    /// `TCP_CORK`. Clearing it flushes.
+    Cork(bool),
+    /// `TCP_QUICKACK`.
+    Quickack(bool),
+    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's.
+    NotsentLowat(u32),
+    /// `SO_SNDBUF` in bytes.
+    Sndbuf(u32),
+    /// `SO_RCVBUF` in bytes.
+    Rcvbuf(u32),
+    /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
+    MaxPacingRate(u64),
+    /// `TCP_CONGESTION`.
+    Congestion(Algorithm),
+    /// `SO_KEEPALIVE` and its parameters.
+    Keepalive(Option<Keepalive>),
+    /// `TCP_USER_TIMEOUT`.
+    UserTimeout(Option<Duration>),
+}
+
+/// How a write is to be treated; `MSG_MORE` and `MSG_EOR` of `send(2)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteFlags {
+    /// More follows: hold back a partial segment, this once.
+    pub more: bool,
+    /// End of record: later data does not share a buffer with this.
+    pub eor: bool,
+}

@@ -1,0 +1,223 @@
+//! What leaves next: RST, SYN, data, probe or ACK, in this order.
+//! RFC 9293 §3.10 throughout; called by the stack when the link has room.
+
+use core::ops::Range;
+
+use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
+
+use super::state::State;
+use super::{Conn, Surroundings};
+use crate::egress::{self, Blocked, Plan, tsq};
+use crate::recovery::SendKind;
+use crate::seq;
+use crate::units::Instant;
+
+/// What a segment is, as far as its return matters: the device may refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    Reset,
+    Syn,
+    Data(SendKind),
+    Probe,
+    Ack,
+}
+
+/// A segment that leaves now.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) header: TcpHeader,
+    /// Place of the payload in the write queue.
+    pub(crate) payload: Range<u64>,
+    /// Sequence space; empty for all but data.
+    pub(crate) range: Range<u64>,
+    pub(crate) mss: u32,
+    pub(crate) segs: u32,
+    pub(crate) truesize: u32,
+    pub(crate) departure: Instant,
+    pub(crate) output: Output,
+}
+
+impl Conn {
+    /// The next segment, if any may leave. Asks again until the answer is `None`.
+    pub(crate) fn poll_output(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
+        if core::mem::take(&mut self.flags.rst_due) {
+            around.counters.out_rsts += 1;
+            return Some(self.bare(around, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt, Output::Reset));
+        }
+        if core::mem::take(&mut self.flags.syn_due) {
+            return Some(self.syn(around));
+        }
+        if self.state.may_transmit()
+            && let Some(segment) = self.data(around)
+        {
+            return Some(segment);
+        }
+        if core::mem::take(&mut self.flags.probe_due) {
+            // One below what was acknowledged: the peer must answer, and nothing is sent that it could refuse.
+            let seq = self.tx.una() - 1;
+            return Some(self.bare(around, TcpFlags::ACK, seq, Output::Probe));
+        }
+        if self.flags.ack_due || self.rx.delayed_ack.must_ack_now() {
+            return Some(self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack));
+        }
+        self.flags.wants_output = false;
+        self.check_space(around);
+        None
+    }
+
+    fn data(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
+        let cx = self.context(around);
+        let plan = match egress::plan(&self.tx, &cx) {
+            Ok(plan) => plan,
+            Err(why) => {
+                self.on_blocked(around, why);
+                return None;
+            }
+        };
+        let (departure, truesize) = self.tx.commit(&cx, &plan);
+        self.tx.probe_due = false;
+        self.cancel_probe();
+        let Plan { range, payload, fin, psh, mss, kind } = plan.clone();
+        let segs = plan.segs();
+        match kind {
+            SendKind::New => around.counters.tcp_orig_data_sent += u64::from(segs),
+            SendKind::Retransmit => around.counters.retrans_segs += u64::from(segs),
+            SendKind::Probe => {
+                around.counters.retrans_segs += u64::from(segs);
+                around.counters.tcp_loss_probes += 1;
+            }
+        }
+        let mut flags = TcpFlags::ACK;
+        if psh {
+            flags |= TcpFlags::PSH;
+        }
+        if fin {
+            flags |= TcpFlags::FIN;
+        }
+        if payload > 0 {
+            self.rx.delayed_ack.on_data_sent(around.now);
+        }
+        let header = self.header(around, flags, range.start);
+        let payload = range.start..range.start + u64::from(payload);
+        Some(Segment { header, payload, range, mss, segs, truesize, departure, output: Output::Data(kind) })
+    }
+
+    /// Nothing may leave: remember why, and what will end it.
+    fn on_blocked(&mut self, around: &mut Surroundings<'_>, why: Blocked) {
+        let cx = self.context(around);
+        let news = self.blocked != why;
+        self.blocked = why;
+        if self.tx.probe_due && !matches!(why, Blocked::Pacing { .. }) {
+            // The probe cannot be sent: the timeout behind it takes over.
+            self.tx.probe_due = false;
+            self.tx.recovery.on_probe_impossible(around.now);
+        }
+        self.tx.note_blocked(&cx, why);
+        match why {
+            Blocked::Pacing { until } => {
+                self.wait_for_pacing(until);
+                around.counters.pacing_blocked += u64::from(news);
+            }
+            Blocked::SmallQueue => around.counters.tsq_throttled += u64::from(news),
+            Blocked::TsoDefer => around.counters.tso_deferred += u64::from(news),
+            // Only an ACK can end these, and with nothing in flight none will come by itself.
+            Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery.packets_out() == 0 => {
+                self.arm_probe(around.now);
+            }
+            _ => {}
+        }
+    }
+
+    fn syn(&mut self, around: &mut Surroundings<'_>) -> Segment {
+        let mut flags = TcpFlags::SYN;
+        if self.state == State::SynReceived {
+            flags |= TcpFlags::ACK;
+        }
+        if self.offer.retries == 0 {
+            self.offer.sent_at = around.now;
+        }
+        self.arm_syn(around.now);
+        let isn = self.offer.first() - 1;
+        let header = TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.peer.port(),
+            seq: seq::wire(isn),
+            ack: if flags.contains(TcpFlags::ACK) { seq::wire(self.rx.nxt()) } else { 0 },
+            flags,
+            window: self.rx.window.syn_field(),
+            urgent: 0,
+            options: self.syn_options(around.now),
+        };
+        self.without_payload(around, header, Output::Syn)
+    }
+
+    /// A segment without payload.
+    fn bare(&mut self, around: &mut Surroundings<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
+        let header = self.header(around, flags, seq);
+        self.without_payload(around, header, output)
+    }
+
+    fn without_payload(&mut self, around: &Surroundings<'_>, header: TcpHeader, output: Output) -> Segment {
+        self.tx.small_queue.charge(tsq::ACK_TRUESIZE);
+        let nxt = self.tx.nxt;
+        Segment {
+            header,
+            payload: nxt..nxt,
+            range: nxt..nxt,
+            mss: 0,
+            segs: 1,
+            truesize: tsq::ACK_TRUESIZE,
+            departure: around.now,
+            output,
+        }
+    }
+
+    /// The header of everything but a SYN; what it acknowledges is acknowledged from now on.
+    fn header(&mut self, around: &Surroundings<'_>, flags: TcpFlags, start: u64) -> TcpHeader {
+        let mut options = TcpOptions::default();
+        let timestamps = &self.rx.timestamps;
+        if timestamps.on {
+            options.timestamps =
+                Some(WireTimestamps { value: timestamps.value(around.now), echo: timestamps.recent });
+        }
+        for &(left, right) in self.rx.sack_blocks().as_slice() {
+            if options.sack.len() == options.sack_blocks_that_fit() {
+                break;
+            }
+            options.sack.push(seq::wire(left), seq::wire(right));
+        }
+        let rcv_mss = self.rx.delayed_ack.rcv_mss();
+        let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
+        let nxt = self.rx.nxt();
+        self.rx.last_ack_sent = nxt;
+        self.rx.delayed_ack.on_ack_sent();
+        self.rx.reassembly.on_sack_sent();
+        self.flags.ack_due = false;
+        TcpHeader {
+            src_port: self.tuple.local.port(),
+            dst_port: self.tuple.peer.port(),
+            seq: seq::wire(start),
+            ack: seq::wire(nxt),
+            flags,
+            window,
+            urgent: 0,
+            options,
+        }
+    }
+
+    /// The device would not take what was just handed out: as if it had not been.
+    pub(crate) fn on_refused(&mut self, output: Output, range: Range<u64>, truesize: u32) {
+        match output {
+            Output::Data(kind) => self.tx.revoke(range, truesize, kind),
+            Output::Reset => self.flags.rst_due = true,
+            Output::Syn => self.flags.syn_due = true,
+            Output::Probe => self.flags.probe_due = true,
+            Output::Ack => self.flags.ack_due = true,
+        }
+        if !matches!(output, Output::Data(_)) {
+            let _ = self.tx.small_queue.release(truesize);
+        }
+        self.flags.wants_output = true;
+    }
+}

@@ -1,0 +1,257 @@
+//! What happens when nothing happens: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up.
+//! RFC 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has come.
+//!
+//! Loss recovery has timers of its own ([`recovery`](crate::recovery)), so has the delayed ACK; this file joins them
+//! into one deadline.
+
+use super::state::State;
+use super::{Conn, Surroundings};
+use crate::egress::Blocked;
+use crate::error::ConnError;
+use crate::recovery::TimeoutAction;
+use crate::units::{Duration, Instant};
+
+/// Later than anything.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+/// First SYN timeout (RFC 6298 §2.1).
+const SYN_RTO: Duration = Duration::from_secs(1);
+/// No wait between probes or SYNs is longer. Linux: `TCP_RTO_MAX`.
+const RTO_MAX: Duration = Duration::from_secs(120);
+/// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
+const PROBE_MIN: Duration = Duration::from_millis(200);
+
+/// Deadlines of one connection.
+#[derive(Debug)]
+pub(super) struct Timers {
+    /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
+    phase: Instant,
+    /// Keepalive, or the next of its probes.
+    keepalive: Instant,
+    /// When the pacing gate opens.
+    pacing: Instant,
+    /// When the peer was last heard.
+    heard: Instant,
+    /// Unanswered zero-window or keepalive probes.
+    probes: u8,
+    /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
+    challenged_ms: u32,
+}
+
+impl Timers {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { phase: NEVER, keepalive: NEVER, pacing: NEVER, heard: now, probes: 0, challenged_ms: 0 }
+    }
+
+    pub(super) fn cancel_phase(&mut self) {
+        self.phase = NEVER;
+    }
+}
+
+/// `base` doubled `times` times, bounded.
+fn backed_off(base: Duration, times: u8) -> Duration {
+    (base * (1 << times.min(20))).min(RTO_MAX)
+}
+
+impl Conn {
+    /// The earliest thing that will happen by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let recovery = self.tx.recovery.deadline().map_or(NEVER, |(at, _)| at);
+        let ack = self.rx.delayed_ack.deadline().unwrap_or(NEVER);
+        let t = &self.timers;
+        let first = recovery.min(ack).min(t.phase).min(t.keepalive).min(t.pacing);
+        (first != NEVER).then_some(first)
+    }
+
+    /// Does everything whose time has come.
+    pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
+        let now = around.now;
+        if self.timers.pacing <= now {
+            self.timers.pacing = NEVER;
+            self.flags.wants_output = true;
+        }
+        if self.rx.delayed_ack.deadline().is_some_and(|at| at <= now) {
+            self.rx.delayed_ack.on_timeout(now);
+            self.flags.wants_output = true;
+        }
+        if self.tx.recovery.deadline().is_some_and(|(at, _)| at <= now) {
+            self.on_recovery_timeout(around);
+        }
+        if self.timers.phase <= now {
+            self.timers.phase = NEVER;
+            self.on_phase_timeout(around);
+        }
+        if self.timers.keepalive <= now {
+            self.timers.keepalive = NEVER;
+            self.on_keepalive_timeout(around);
+        }
+    }
+
+    fn on_recovery_timeout(&mut self, around: &mut Surroundings<'_>) {
+        let since = self.tx.recovery.first_timeout_at();
+        let before = self.tx.recovery.timeouts();
+        let action = self.tx.recovery.on_timeout(around.now, &mut self.tx.congestion, around.config);
+        self.tx.probe_due = action == TimeoutAction::Probe;
+        let timeouts = self.tx.recovery.timeouts();
+        if timeouts > before {
+            around.counters.tcp_timeouts += 1;
+            if self.has_waited_too_long(around, since, timeouts) {
+                return self.fail(around, ConnError::TimedOut);
+            }
+        }
+        self.flags.wants_output = true;
+    }
+
+    /// Whether data has been unanswered for the user timeout, or else for the configured number of attempts.
+    fn has_waited_too_long(&self, around: &Surroundings<'_>, since: Option<Instant>, attempts: u8) -> bool {
+        match self.user_timeout() {
+            Some(timeout) => since.is_some_and(|since| around.now.since(since) >= timeout),
+            None => attempts > around.config.tcp_retries2,
+        }
+    }
+
+    fn user_timeout(&self) -> Option<Duration> {
+        self.rare.as_ref().and_then(|rare| rare.user_timeout)
+    }
+
+    fn on_phase_timeout(&mut self, around: &mut Surroundings<'_>) {
+        match self.state {
+            State::SynSent | State::SynReceived => self.on_syn_timeout(around),
+            // The peer never closed its side and nobody listens to it any more.
+            State::FinWait2 => self.finish(around),
+            _ => self.on_probe_timeout(around),
+        }
+    }
+
+    fn on_syn_timeout(&mut self, around: &mut Surroundings<'_>) {
+        let active = self.state == State::SynSent;
+        let most = if active { around.config.tcp_syn_retries } else { around.config.tcp_synack_retries };
+        let waited = around.now.since(self.offer.sent_at);
+        let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
+        if self.offer.retries >= most || user_timeout {
+            around.counters.attempt_fails += 1;
+            return self.fail(around, ConnError::TimedOut);
+        }
+        self.offer.retries += 1;
+        around.counters.retrans_segs += 1;
+        self.flags.syn_due = true;
+        self.flags.wants_output = true;
+    }
+
+    /// A SYN left: when to send it again.
+    pub(super) fn arm_syn(&mut self, now: Instant) {
+        self.timers.phase = now + backed_off(SYN_RTO, self.offer.retries);
+    }
+
+    /// Nothing is in flight and something is queued that no ACK will release: ask the peer, or end the cork, after a
+    /// while (RFC 9293 §3.8.6.1).
+    pub(super) fn arm_probe(&mut self, now: Instant) {
+        if self.timers.phase == NEVER {
+            let base = self.tx.recovery.rto().max(PROBE_MIN);
+            self.timers.phase = now + backed_off(base, self.timers.probes);
+        }
+    }
+
+    /// The window opened, or data left: no probe is needed.
+    pub(super) fn cancel_probe(&mut self) {
+        if self.state.is_synchronized() && self.state != State::FinWait2 {
+            self.timers.phase = NEVER;
+        }
+    }
+
+    fn on_probe_timeout(&mut self, around: &mut Surroundings<'_>) {
+        if self.tx.recovery.packets_out() > 0 || !self.tx.has_unsent() {
+            return;
+        }
+        self.flags.wants_output = true;
+        if self.blocked == Blocked::Cork || self.blocked == Blocked::Nagle {
+            // The ceiling of cork: what was held back leaves with PSH.
+            self.tx.nagle.push = true;
+            return;
+        }
+        if self.blocked != Blocked::PeerWindow {
+            return;
+        }
+        // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
+        if self.has_waited_too_long(around, Some(self.timers.heard), self.timers.probes) {
+            return self.fail(around, ConnError::TimedOut);
+        }
+        self.timers.probes = self.timers.probes.saturating_add(1);
+        around.counters.tcp_win_probe += 1;
+        self.flags.probe_due = true;
+        self.arm_probe(around.now);
+    }
+
+    /// A valid segment came.
+    pub(super) fn note_heard(&mut self, now: Instant) {
+        self.timers.heard = now;
+        self.timers.probes = 0;
+    }
+
+    /// SO_KEEPALIVE was set, or the connection opened.
+    pub(super) fn arm_keepalive(&mut self, around: &Surroundings<'_>) {
+        let keepalive = self.rare.as_ref().and_then(|rare| rare.keepalive);
+        self.timers.keepalive = match keepalive {
+            Some(keepalive) if self.state.is_synchronized() => around.now + keepalive.idle,
+            _ => NEVER,
+        };
+    }
+
+    fn on_keepalive_timeout(&mut self, around: &mut Surroundings<'_>) {
+        let Some(keepalive) = self.rare.as_ref().and_then(|rare| rare.keepalive) else { return };
+        if !self.state.is_synchronized() {
+            return;
+        }
+        let due = self.timers.heard + keepalive.idle;
+        // Data in flight has a timer of its own; a peer that was heard meanwhile is alive.
+        if self.tx.recovery.packets_out() > 0 || (due > around.now && self.timers.probes == 0) {
+            self.timers.keepalive = due.max(around.now + keepalive.interval);
+            return;
+        }
+        let user_timeout = self.user_timeout();
+        let gone = match user_timeout {
+            Some(timeout) => self.timers.probes > 0 && around.now.since(self.timers.heard) >= timeout,
+            None => self.timers.probes >= keepalive.count,
+        };
+        if gone {
+            self.flags.rst_due = true;
+            return self.fail(around, ConnError::TimedOut);
+        }
+        self.timers.probes += 1;
+        around.counters.tcp_keepalive += 1;
+        self.flags.probe_due = true;
+        self.flags.wants_output = true;
+        self.timers.keepalive = around.now + keepalive.interval;
+    }
+
+    /// FIN-WAIT-2 with nobody to read: it ends by itself. Linux: `tcp_fin_timeout`.
+    pub(super) fn arm_fin_wait(&mut self, around: &Surroundings<'_>) {
+        if self.state == State::FinWait2 && !self.flags.held {
+            self.timers.phase = around.now + around.config.tcp_fin_timeout;
+        }
+    }
+
+    /// Whether a challenge ACK may leave now: strangers can provoke them (RFC 5961 §10).
+    pub(super) fn may_challenge(&mut self, around: &Surroundings<'_>) -> bool {
+        let now_ms = (around.now.as_millis() as u32).max(1);
+        let least = around.config.tcp_invalid_ratelimit.as_millis() as u32;
+        if self.timers.challenged_ms != 0 && now_ms.wrapping_sub(self.timers.challenged_ms) < least {
+            return false;
+        }
+        self.timers.challenged_ms = now_ms;
+        true
+    }
+
+    /// The pacing gate opens at `until`.
+    pub(super) fn wait_for_pacing(&mut self, until: Instant) {
+        self.timers.pacing = until;
+    }
+
+    /// Everything is over.
+    pub(super) fn cancel_timers(&mut self) {
+        self.timers.phase = NEVER;
+        self.timers.keepalive = NEVER;
+        self.timers.pacing = NEVER;
+        self.tx.recovery.discard();
+        self.rx.delayed_ack.on_ack_sent();
+    }
+}

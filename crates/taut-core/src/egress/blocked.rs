@@ -1,0 +1,61 @@
+//! Why nothing was sent: the single truth from which counters, time shares, timers and explanations derive.
+//! Returned by every gate of [`plan`](super::plan()); a deadline taken from anything else would make the driver
+//! spin while another gate is shut.
+
+use core::fmt;
+
+use crate::units::Instant;
+
+/// The gate that said no, in the order in which the gates stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Blocked {
+    /// Everything written has been sent.
+    NoData,
+    /// The next packet departs at `until`.
+    Pacing {
+        /// When the gate opens by itself.
+        until: Instant,
+    },
+    /// As much is in flight as the congestion window allows.
+    Cwnd,
+    /// The peer's window has no room for the next segment.
+    PeerWindow,
+    /// A small piece waits for the ACK of an earlier small one.
+    Nagle,
+    /// The application corked the tail.
+    Cork,
+    /// A small write waits for an earlier packet to leave the device.
+    Autocork,
+    /// A super-packet waits for the ACK that will make it bigger.
+    TsoDefer,
+    /// Enough of this connection is below TCP already.
+    SmallQueue,
+    /// The device has no room.
+    Device,
+}
+
+impl Blocked {
+    /// One word for tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoData => "no-data",
+            Self::Pacing { .. } => "pacing",
+            Self::Cwnd => "cwnd",
+            Self::PeerWindow => "peer-window",
+            Self::Nagle => "nagle",
+            Self::Cork => "cork",
+            Self::Autocork => "autocork",
+            Self::TsoDefer => "tso-defer",
+            Self::SmallQueue => "small-queue",
+            Self::Device => "device",
+        }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

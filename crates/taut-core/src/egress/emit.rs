@@ -1,0 +1,103 @@
+//! From a decision to bytes: IP and TCP headers in front of a payload that is never touched.
+//! Headers by taut-wire; called by the stack for every packet that leaves.
+
+use core::net::IpAddr;
+
+use taut_wire::tcp::{self, CHECKSUM_OFFSET};
+use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
+
+use crate::link::{Gather, LinkCaps, Offload};
+
+/// Longest headers there are: IPv6 and TCP with all options.
+pub(crate) const HEADER_MAX: usize = 40 + 60;
+
+/// Hop limit of everything we send. Linux: `ip_default_ttl`.
+const HOP_LIMIT: u8 = 64;
+
+/// Writes the headers for `payload` into `buffer` and says how long they are and what is left to the device. `mss` cuts
+/// the payload on the device; 0 for a packet that is not to be cut.
+pub(crate) fn tcp_packet(
+    buffer: &mut [u8; HEADER_MAX],
+    (src, dst): (IpAddr, IpAddr),
+    header: &TcpHeader,
+    payload: &Gather<'_>,
+    mss: u32,
+    identification: u16,
+    link: &LinkCaps,
+) -> (usize, Offload) {
+    let tcp_len = header.header_len() + payload.len();
+    let ip = IpHeader {
+        src,
+        dst,
+        protocol: protocol::TCP,
+        hop_limit: HOP_LIMIT,
+        ecn: Ecn::NotEct,
+        header_len: if src.is_ipv4() { 20 } else { 40 },
+        payload_len: tcp_len,
+    };
+    let start = ip.emit(buffer, identification);
+    let end = start + header.emit(&mut buffer[start..]);
+    let segment = &mut buffer[start..end];
+    let checksum = if link.tx_checksum {
+        tcp::partial_checksum(src, dst, tcp_len as u32)
+    } else {
+        tcp::full_checksum(src, dst, segment, payload.slices())
+    };
+    tcp::set_checksum(segment, checksum);
+    let (at, offset) = (start as u16, CHECKSUM_OFFSET as u16);
+    let offload = if mss != 0 && payload.len() > mss as usize {
+        Offload::Segment { mss: mss as u16, start: at, offset, ipv6: src.is_ipv6() }
+    } else if link.tx_checksum {
+        Offload::Checksum { start: at, offset }
+    } else {
+        Offload::None
+    };
+    (end, offload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use taut_wire::Flags;
+
+    fn header() -> TcpHeader {
+        TcpHeader {
+            src_port: 1,
+            dst_port: 2,
+            seq: 3,
+            ack: 4,
+            flags: Flags::ACK,
+            window: 5,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_plain_link_gets_complete_packets() {
+        for pair in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+            let (src, dst) = (pair.0.parse().unwrap(), pair.1.parse().unwrap());
+            let mut buffer = [0; HEADER_MAX];
+            let payload = Gather::from(&b"hello"[..]);
+            let (len, offload) =
+                tcp_packet(&mut buffer, (src, dst), &header(), &payload, 1_460, 7, &LinkCaps::plain(1_500));
+            assert_eq!(offload, Offload::None);
+            let ip = IpHeader::parse_prefix(&buffer[..len], len + 5).unwrap();
+            assert_eq!((ip.src, ip.dst, ip.payload_len), (src, dst, 25));
+            assert!(tcp::verify(src, dst, &buffer[ip.header_len..len], &[b"hello"]));
+        }
+    }
+
+    #[test]
+    fn an_offloading_link_cuts_and_sums() {
+        let (src, dst) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let mut buffer = [0; HEADER_MAX];
+        let data = [0; 3_000];
+        let payload = Gather::from(&data[..]);
+        let link = LinkCaps::offloading(1_500);
+        let (len, offload) = tcp_packet(&mut buffer, (src, dst), &header(), &payload, 1_460, 7, &link);
+        assert_eq!(len, 40);
+        assert_eq!(offload, Offload::Segment { mss: 1_460, start: 20, offset: 16, ipv6: false });
+        let (_, offload) = tcp_packet(&mut buffer, (src, dst), &header(), &Gather::EMPTY, 1_460, 7, &link);
+        assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
+    }
+}

@@ -1,0 +1,130 @@
+//! TSO autosizing: how many segments the next super-packet should have.
+//! Linux 3.12, at transmit time since 3.19 (605ad7f184b6), RTT term since 5.18; called by [`plan`](super::plan()).
+//!
+//! **Problem.** A 64 KB super-packet saves the CPU work and costs the network: at 10 Mbit/s it is a burst of 52 ms.
+//! **Rule.** A super-packet holds about a millisecond of the pacing rate, at least `tcp_min_tso_segs` and at most
+//! what the device takes. On short paths it may hold more: half of the device's maximum at an RTT of 512 µs, all of
+//! it below, because a burst there is over before the next one starts.
+//!
+//! The goal at *write* time does not know the rate (the data may be sent much later): it is simply the largest
+//! multiple of the segment size that the device and half of the peer's window allow.
+
+use super::tsq::PACING_SHIFT;
+use crate::units::Duration;
+
+/// Largest super-packet, in payload bytes, on a device that takes `gso_max_bytes` with headers: Linux keeps
+/// 320 bytes for the headers of every layer, plus one.
+pub(crate) const fn gso_payload_max(gso_max_bytes: u32) -> u32 {
+    gso_max_bytes.saturating_sub(321)
+}
+
+/// Half of the largest window the peer ever offered bounds what one packet may hold, so that there are always two
+/// on the way and the peer's ACK of the first is not delayed. Small windows are used whole.
+pub(crate) const fn half_window_bound(size: u32, max_window: u32) -> u32 {
+    let cut = if max_window > 536 { max_window / 2 } else { max_window };
+    if cut == 0 || size <= cut {
+        return size;
+    }
+    // 68 bytes is the smallest packet every link must carry (RFC 791); 20 of them are TCP's.
+    if cut > 48 { cut } else { 48 }
+}
+
+/// Bytes that a buffer of the write queue is filled to.
+pub(crate) const fn size_goal(mss: u32, gso_max_bytes: u32, gso_max_segs: u16, max_window: u32) -> u32 {
+    if gso_max_bytes == 0 || mss == 0 {
+        return mss;
+    }
+    let bound = half_window_bound(gso_payload_max(gso_max_bytes), max_window);
+    let mut segs = bound / mss;
+    if segs > gso_max_segs as u32 {
+        segs = gso_max_segs as u32;
+    }
+    if segs == 0 { mss } else { segs * mss }
+}
+
+/// Everything that decides the number of segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Autosize {
+    /// Bytes per second; `u64::MAX` when unknown.
+    pub(crate) pacing_rate: u64,
+    /// `None` when never measured.
+    pub(crate) min_rtt: Option<Duration>,
+    pub(crate) mss: u32,
+    pub(crate) gso_max_bytes: u32,
+    pub(crate) gso_max_segs: u16,
+    pub(crate) min_tso_segs: u8,
+    /// 0 switches the RTT term off.
+    pub(crate) tso_rtt_log: u8,
+}
+
+/// Segments for the next super-packet, at least one.
+pub(crate) fn segs(input: Autosize) -> u32 {
+    if input.gso_max_bytes == 0 {
+        return 1;
+    }
+    let gso_max = u64::from(gso_payload_max(input.gso_max_bytes));
+    let mut bytes = input.pacing_rate >> PACING_SHIFT;
+    if let (Some(rtt), 1..) = (input.min_rtt, input.tso_rtt_log) {
+        let halvings = rtt.as_micros() >> input.tso_rtt_log;
+        if halvings < 32 {
+            bytes = bytes.saturating_add(gso_max >> halvings);
+        }
+    }
+    let segs = (bytes.min(gso_max) / u64::from(input.mss.max(1))) as u32;
+    segs.max(u32::from(input.min_tso_segs)).min(u32::from(input.gso_max_segs)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_of_rate_and_rtt() {
+        // (bytes/s, min RTT in µs, segments) at mss 1448 and a device maximum of 65,215 payload bytes.
+        let vectors = [
+            (1_250_000, 40_000, 2),
+            (1_250_000, 600, 23),
+            (12_500_000, 40_000, 8),
+            (12_500_000, 1_000, 30),
+            (12_500_000, 100, 45),
+            (125_000_000, 40_000, 45),
+        ];
+        for (pacing_rate, rtt, expected) in vectors {
+            let input = Autosize {
+                pacing_rate,
+                min_rtt: Some(Duration::from_micros(rtt)),
+                mss: 1_448,
+                gso_max_bytes: 65_536,
+                gso_max_segs: 65_535,
+                min_tso_segs: 2,
+                tso_rtt_log: 9,
+            };
+            assert_eq!(segs(input), expected, "{pacing_rate} B/s, {rtt} us");
+        }
+    }
+
+    #[test]
+    fn unknown_rtt_adds_nothing_and_no_offload_means_one() {
+        let input = Autosize {
+            pacing_rate: 1_250_000,
+            min_rtt: None,
+            mss: 1_448,
+            gso_max_bytes: 65_536,
+            gso_max_segs: 65_535,
+            min_tso_segs: 2,
+            tso_rtt_log: 9,
+        };
+        assert_eq!(segs(input), 2);
+        assert_eq!(segs(Autosize { gso_max_bytes: 0, ..input }), 1);
+    }
+
+    #[test]
+    fn half_window_bound_on_goal() {
+        assert_eq!(half_window_bound(65_215, 4_096), 2_048);
+        assert_eq!(half_window_bound(65_215, 500), 500);
+        assert_eq!(half_window_bound(65_215, 0), 65_215);
+        assert_eq!(size_goal(1_448, 65_536, 65_535, 1 << 20), 45 * 1_448);
+        assert!(size_goal(1_448, 65_536, 65_535, 4_096) <= 2_048);
+        assert_eq!(size_goal(1_448, 0, 1, 1 << 20), 1_448);
+    }
+}

@@ -1,0 +1,115 @@
+//! TSO deferral: wait for the next ACK when it will make the super-packet bigger.
+//! Linux 6.12; called by [`plan`](super::plan()) for candidates of more than one segment.
+//!
+//! **Problem.** Every ACK opens the window by two segments; sending them at once turns 64 KB super-packets into 3 KB
+//! ones. **Rule.** Wait, unless waiting could cost anything: the last departure is long ago, enough can be sent
+//! already, nothing is in flight, or the next ACK is further away than half an RTT or a millisecond. No timer: the
+//! awaited ACK asks again.
+
+use super::blocked::Blocked;
+use crate::units::{Duration, Instant};
+
+/// Everything that decides.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defer {
+    pub(crate) now: Instant,
+    /// When the latest packet departed (or will).
+    pub(crate) last_departure: Instant,
+    /// Recovery or Loss: resend what is needed without delay.
+    pub(crate) recovering: bool,
+    /// Bytes queued from the candidate's start on.
+    pub(crate) len: u32,
+    /// The candidate reaches the end of the queue.
+    pub(crate) tail: bool,
+    /// The queue ends with FIN or an end of record.
+    pub(crate) ends: bool,
+    /// What the peer's window leaves, in bytes.
+    pub(crate) send_window: u32,
+    /// What the congestion window leaves, in bytes.
+    pub(crate) cong_window: u32,
+    /// Whole peer window and whole congestion window, in bytes.
+    pub(crate) whole_window: u32,
+    pub(crate) mss: u32,
+    /// Autosized goal, in segments.
+    pub(crate) segs: u32,
+    /// `tcp_tso_win_divisor`.
+    pub(crate) divisor: u8,
+    /// When the oldest packet in flight departed; `None` when nothing is in flight.
+    pub(crate) head_departure: Option<Instant>,
+    pub(crate) srtt: Duration,
+}
+
+/// A packet this old no longer shapes the ACK clock.
+const STALE: Duration = Duration::from_millis(1);
+
+/// The gate.
+pub(crate) fn gate(d: Defer) -> Result<(), Blocked> {
+    if d.recovering || d.now.since(d.last_departure) > STALE {
+        return Ok(());
+    }
+    let limit = d.send_window.min(d.cong_window);
+    if limit >= d.segs.saturating_mul(d.mss) || (!d.tail && limit >= d.len) {
+        return Ok(());
+    }
+    let worthwhile = match d.divisor {
+        0 => limit > 3 * d.mss,
+        divisor => limit >= d.whole_window / u32::from(divisor),
+    };
+    if worthwhile {
+        return Ok(());
+    }
+    let Some(head) = d.head_departure else { return Ok(()) };
+    let next_ack = head + d.srtt;
+    if next_ack.since(d.now) > STALE.min(d.srtt / 2) {
+        return Ok(());
+    }
+    let window_limited = (d.cong_window < d.send_window && d.cong_window <= d.len)
+        || (d.send_window <= d.cong_window && d.send_window <= d.len);
+    if !window_limited && d.ends {
+        return Ok(());
+    }
+    Err(Blocked::TsoDefer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEFERRED: Defer = Defer {
+        now: Instant::from_nanos(100_000_000),
+        last_departure: Instant::from_nanos(99_900_000),
+        recovering: false,
+        len: 100_000,
+        tail: true,
+        ends: false,
+        send_window: 1 << 20,
+        cong_window: 2 * 1_448,
+        whole_window: 30 * 1_448,
+        mss: 1_448,
+        segs: 10,
+        divisor: 3,
+        head_departure: Some(Instant::from_nanos(60_300_000)),
+        srtt: Duration::from_millis(40),
+    };
+
+    #[test]
+    fn defers_until_any_reason_to_send() {
+        assert_eq!(gate(DEFERRED), Err(Blocked::TsoDefer));
+        let open = [
+            ("recovery", Defer { recovering: true, ..DEFERRED }),
+            (
+                "last departure 1.1 ms ago",
+                Defer { last_departure: Instant::from_nanos(98_900_000), ..DEFERRED },
+            ),
+            ("goal reached", Defer { cong_window: 10 * 1_448, ..DEFERRED }),
+            ("a third of the window", Defer { whole_window: 6 * 1_448, ..DEFERRED }),
+            ("nothing in flight", Defer { head_departure: None, ..DEFERRED }),
+            ("ACK far away", Defer { head_departure: Some(Instant::from_nanos(90_000_000)), ..DEFERRED }),
+            ("FIN and no window limit", Defer { ends: true, len: 2_000, ..DEFERRED }),
+        ];
+        for (why, input) in open {
+            assert_eq!(gate(input), Ok(()), "{why}");
+        }
+        assert_eq!(gate(Defer { ends: true, ..DEFERRED }), Err(Blocked::TsoDefer), "FIN, but window limited");
+    }
+}

@@ -1,0 +1,235 @@
+//! The bytes the application wrote and the peer has not acknowledged: one range of the stream.
+//! Origin: RFC 9293 §3.3.1 (SND.UNA on); where Linux keeps a list of buffers, this keeps only their boundaries.
+//! Called by the connection: `write` appends, segmentation gathers, acknowledgements release.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use crate::buffers::{BufferPool, ChunkQueue};
+use crate::link::Gather;
+
+/// Written, not yet acknowledged data. Sent and unsent alike: what was sent is known to others.
+///
+/// A FIN takes a sequence number but no byte, so it is not in here.
+#[derive(Debug)]
+pub(crate) struct WriteQueue {
+    /// Position of the first byte kept; the oldest unacknowledged one.
+    start: u64,
+    /// Position after the last byte written. `start <= end`.
+    end: u64,
+    /// Where the last buffer begins, in the sense of Linux's `tcp_sendmsg`: writes are added to it until it has
+    /// the size of a super-packet.
+    tail_start: u64,
+    /// The bytes `start..end`.
+    chunks: ChunkQueue,
+    /// Ends of records (`MSG_EOR`), ascending, all in `start + 1..=end`. `None` unless the application marks any.
+    #[expect(clippy::box_collection, reason = "one pointer instead of four words in every idle connection")]
+    records: Option<Box<VecDeque<u64>>>,
+}
+
+impl WriteQueue {
+    /// An empty queue whose first byte will have position `first`.
+    pub(crate) const fn new(first: u64) -> Self {
+        Self { start: first, end: first, tail_start: first, chunks: ChunkQueue::new(), records: None }
+    }
+
+    /// Position of the first byte kept.
+    pub(crate) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Position after the last byte written.
+    pub(crate) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes kept.
+    pub(crate) const fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Adds a copy of all of `data`. How much may be added is decided elsewhere.
+    pub(crate) fn append(&mut self, data: &[u8], pool: &mut BufferPool) {
+        self.chunks.append(self.end, data, 0, pool);
+        self.end += data.len() as u64;
+    }
+
+    /// The bytes at positions `range`, clamped to what is kept. Ranges of up to 64 KiB always fit; of a longer
+    /// one it may be a prefix, see [`ChunkQueue::gather`].
+    pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
+        let Range { start, end } = range;
+        self.chunks.gather(start.max(self.start)..end.min(self.end))
+    }
+
+    /// Forgets the bytes before `seq`, which were acknowledged. Memory is given back chunk by chunk, all of it
+    /// once nothing is left, so that an idle connection holds none.
+    pub(crate) fn release_until(&mut self, seq: u64, pool: &mut BufferPool) {
+        let seq = seq.min(self.end);
+        if seq <= self.start {
+            return;
+        }
+        self.start = seq;
+        self.tail_start = self.tail_start.max(seq);
+        self.chunks.release_until(seq, pool);
+        if let Some(records) = &mut self.records {
+            while records.front().is_some_and(|&mark| mark <= seq) {
+                records.pop_front();
+            }
+            if records.is_empty() {
+                self.records = None;
+            }
+        }
+    }
+
+    /// Forgets everything, as when the connection was reset. The next byte keeps its position.
+    pub(crate) fn discard_all(&mut self, pool: &mut BufferPool) {
+        self.release_until(self.end, pool);
+    }
+
+    /// Where the last buffer begins.
+    pub(crate) const fn tail_start(&self) -> u64 {
+        self.tail_start
+    }
+
+    /// Bytes in the last buffer that were never sent; `nxt` is the next position to send. 0 when there is no
+    /// such buffer: everything in it was sent, and the next write begins another.
+    pub(crate) fn tail_len(&self, nxt: u64) -> u64 {
+        self.end.saturating_sub(self.tail_start.max(nxt))
+    }
+
+    /// Begins a new last buffer at the end of what was written.
+    pub(crate) const fn start_tail(&mut self) {
+        self.tail_start = self.end;
+    }
+
+    /// Marks the end of what was written as the end of a record: nothing written later shares a packet with it.
+    pub(crate) fn mark_eor(&mut self) {
+        if self.is_empty() || self.tail_has_eor() {
+            return;
+        }
+        self.records.get_or_insert_default().push_back(self.end);
+    }
+
+    /// Whether the end of what was written is the end of a record, so that nothing may be added to the last buffer.
+    pub(crate) fn tail_has_eor(&self) -> bool {
+        self.records.as_ref().and_then(|records| records.back()) == Some(&self.end)
+    }
+
+    /// The first end of a record after `seq`.
+    pub(crate) fn next_eor_after(&self, seq: u64) -> Option<u64> {
+        let records = self.records.as_ref()?;
+        records.get(records.partition_point(|&mark| mark <= seq)).copied()
+    }
+
+    /// Memory held for payload, used or not.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.chunks.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::seq::FIRST;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn flat(gather: &Gather<'_>) -> Vec<u8> {
+        gather.slices().concat()
+    }
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<WriteQueue>() <= 48);
+    }
+
+    #[test]
+    fn an_acknowledged_queue_holds_no_memory() {
+        let mut pool = BufferPool::new();
+        let mut queue = WriteQueue::new(FIRST);
+        queue.append(&[7; 200_000], &mut pool);
+        assert!(queue.memory_bytes() >= 200_000);
+        queue.release_until(FIRST + 199_999, &mut pool);
+        assert_eq!(flat(&queue.gather(FIRST..u64::MAX)), [7]);
+        queue.release_until(FIRST + 200_000, &mut pool);
+        assert_eq!(queue.memory_bytes(), 0);
+        assert!(queue.is_empty() && queue.chunks.is_empty());
+        assert_eq!(pool.spare(), 4);
+    }
+
+    #[test]
+    fn records_are_found_and_forgotten() {
+        let mut pool = BufferPool::new();
+        let mut queue = WriteQueue::new(FIRST);
+        queue.mark_eor();
+        assert_eq!(queue.next_eor_after(0), None);
+        queue.append(b"one", &mut pool);
+        queue.mark_eor();
+        queue.mark_eor();
+        assert!(queue.tail_has_eor());
+        queue.append(b"two", &mut pool);
+        assert!(!queue.tail_has_eor());
+        queue.mark_eor();
+        assert_eq!(queue.next_eor_after(FIRST), Some(FIRST + 3));
+        assert_eq!(queue.next_eor_after(FIRST + 2), Some(FIRST + 3));
+        assert_eq!(queue.next_eor_after(FIRST + 3), Some(FIRST + 6));
+        assert_eq!(queue.next_eor_after(FIRST + 6), None);
+        queue.release_until(FIRST + 3, &mut pool);
+        assert_eq!(queue.next_eor_after(FIRST), Some(FIRST + 6));
+        queue.discard_all(&mut pool);
+        assert!(queue.records.is_none());
+        assert_eq!((queue.start(), queue.end()), (FIRST + 6, FIRST + 6));
+    }
+
+    #[test]
+    fn the_tail_buffer_follows_the_acknowledgements() {
+        let mut pool = BufferPool::new();
+        let mut queue = WriteQueue::new(FIRST);
+        queue.append(&[0; 10], &mut pool);
+        queue.start_tail();
+        queue.append(&[0; 5], &mut pool);
+        assert_eq!((queue.tail_start(), queue.tail_len(FIRST)), (FIRST + 10, 5));
+        assert_eq!(queue.tail_len(FIRST + 12), 3);
+        assert_eq!(queue.tail_len(FIRST + 15), 0);
+        queue.release_until(FIRST + 12, &mut pool);
+        assert_eq!(queue.tail_start(), FIRST + 12);
+    }
+
+    proptest! {
+        /// Against a plain vector; and any 64 KiB are gathered whole, in at most eight pieces.
+        #[test]
+        fn behaves_like_a_vector(
+            steps in prop::collection::vec((0_usize..3, prop_oneof![0_usize..700, 0_usize..5_000, 0_usize..200_000], any::<u64>()), 1..40),
+        ) {
+            let mut pool = BufferPool::new();
+            let mut queue = WriteQueue::new(FIRST);
+            let mut model: Vec<u8> = Vec::new();
+            let mut released = 0_usize;
+            for (kind, n, pick) in steps {
+                match kind {
+                    0 | 1 => {
+                        let data: Vec<u8> = (0..n).map(|i| (model.len() + i) as u8 ^ ((model.len() + i) >> 8) as u8).collect();
+                        queue.append(&data, &mut pool);
+                        model.extend(&data);
+                    }
+                    _ => {
+                        released += pick as usize % (model.len() - released + 1);
+                        queue.release_until(FIRST + released as u64, &mut pool);
+                    }
+                }
+                prop_assert_eq!(queue.len(), (model.len() - released) as u64);
+                let from = released + pick as usize % (model.len() - released + 1);
+                let to = model.len().min(from + 65_536);
+                let gather = queue.gather(FIRST + from as u64..FIRST + to as u64);
+                prop_assert_eq!(flat(&gather), &model[from..to]);
+                prop_assert_eq!(queue.memory_bytes() == 0, queue.is_empty());
+            }
+        }
+    }
+}

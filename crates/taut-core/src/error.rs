@@ -1,0 +1,100 @@
+//! Errors, by whose fault they are: the caller's ([`ConnectError`], [`ListenError`], [`OptionError`]) or the
+//! network's and the peer's ([`ConnError`]).
+
+use thiserror::Error;
+
+/// Why a connection ended, or could not go on. Sticky: once set, every call on the connection reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConnError {
+    /// RST in answer to our SYN: nobody listens there.
+    #[error("connection refused")]
+    Refused,
+    /// The peer sent RST on an established connection.
+    #[error("connection reset by peer")]
+    Reset,
+    /// Nothing was heard from the peer for as long as retransmission, keepalive or the user timeout allow.
+    #[error("connection timed out")]
+    TimedOut,
+    /// ICMP says that the host cannot be reached.
+    #[error("host unreachable")]
+    HostUnreachable,
+    /// ICMP says that the network cannot be reached.
+    #[error("network unreachable")]
+    NetworkUnreachable,
+    /// This side aborted the connection.
+    #[error("connection aborted")]
+    Aborted,
+}
+
+/// Why a write took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// No room now; an [`Event::Writable`](crate::Event) follows.
+    #[error("no room in the write queue")]
+    WouldBlock,
+    /// This side has already said that it would send no more (`shutdown_write`): EPIPE.
+    #[error("the sending side is shut down")]
+    Shutdown,
+    /// The connection is not open yet.
+    #[error("not connected")]
+    NotConnected,
+    /// The connection is gone.
+    #[error(transparent)]
+    Conn(#[from] ConnError),
+}
+
+/// Why a read gave nothing. End of stream is not an error: it is a read of zero bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Nothing to read now; an [`Event::Readable`](crate::Event) follows.
+    #[error("nothing to read")]
+    WouldBlock,
+    /// The connection is not open yet.
+    #[error("not connected")]
+    NotConnected,
+    /// The connection is gone, and everything received before has been read.
+    #[error(transparent)]
+    Conn(#[from] ConnError),
+}
+
+/// Why `connect` did not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The stack has no address of the peer's family, or not the local address asked for.
+    #[error("address not available")]
+    AddrNotAvailable,
+    /// Every local port to that peer is taken, or the one asked for is.
+    #[error("address in use")]
+    AddrInUse,
+    /// The peer's address or port cannot be connected to (port 0, multicast, unspecified).
+    #[error("invalid peer address")]
+    InvalidPeer,
+    /// The configured maximum number of connections is reached.
+    #[error("too many connections")]
+    TooManyConnections,
+}
+
+/// Why `listen` failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Another listener has that address and port.
+    #[error("address in use")]
+    AddrInUse,
+    /// The stack does not have that address.
+    #[error("address not available")]
+    AddrNotAvailable,
+}
+
+/// Why an option was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// The value lies outside the range that the option's documentation gives.
+    #[error("value out of range for {0}")]
+    OutOfRange(&'static str),
+}

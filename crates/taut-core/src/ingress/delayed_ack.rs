@@ -1,0 +1,418 @@
+//! When to acknowledge: at once, or with a delay that an answer or a second segment may use.
+//! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`.
+//! Called by segment arrival, by every packet sent, and by the timer whose deadline it gives.
+
+use crate::units::{Duration, Instant};
+
+/// Quick ACKs at the start and after a pause: a sender in slow start needs every ACK. Linux: `TCP_MAX_QUICKACKS`.
+const QUICK_MAX: u8 = 16;
+/// Shortest delay. Linux: `TCP_ATO_MIN`, `TCP_DELACK_MIN`.
+const ATO_MIN_MS: u16 = 40;
+/// Longest delay; RFC 9293 §3.8.6.3 asks for less than 500 ms. Linux: `TCP_DELACK_MAX`.
+const ATO_MAX_MS: u16 = 200;
+/// Where the estimate of the peer's segment size starts, and its floor: RFC 9293 §3.7.1's default MSS.
+const RCV_MSS_MIN: u16 = 536;
+
+const QUICKACK: u8 = 1;
+const INTERACTIVE: u8 = 2;
+const NOW: u8 = 4;
+const STARTED: u8 = 8;
+
+/// When the acknowledgement that is owed must leave.
+#[derive(Debug)]
+pub(crate) struct DelayedAck {
+    /// When the delayed ACK leaves; the end of time if none is owed.
+    deadline: Instant,
+    /// When data came last, in ms; wraps after 49 days, which only makes one delay wrong.
+    last_data_ms: u32,
+    /// Bytes received in order and not acknowledged yet.
+    pending: u32,
+    /// Size of the segments the peer sends, at least [`RCV_MSS_MIN`].
+    rcv_mss: u16,
+    /// Delay, in ms: between [`ATO_MIN_MS`] and [`ATO_MAX_MS`], follows the gaps between arrivals.
+    ato_ms: u16,
+    /// Length of the last segment that was shorter than `rcv_mss`.
+    last_len: u16,
+    /// ACKs yet to be sent at once.
+    quick: u8,
+    flags: u8,
+}
+
+/// A segment with data, as far as acknowledging depends on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// Payload bytes; of a whole super-packet.
+    pub(crate) len: usize,
+    /// Segment size in a super-packet, 0 in an ordinary packet.
+    pub(crate) gso_size: u16,
+    /// It was what was expected next, and left no hole behind it.
+    pub(crate) in_order: bool,
+    /// MSS we announced: no segment is longer.
+    pub(crate) advmss: u16,
+    /// RCV.WND.
+    pub(crate) rcv_wnd: u64,
+    /// Whether an ACK could move the right edge of the window.
+    pub(crate) can_grow: bool,
+    /// Smoothed round-trip time, if known.
+    pub(crate) srtt: Option<Duration>,
+    /// Retransmission timeout: what is longer is a pause, not a gap between arrivals.
+    pub(crate) rto: Duration,
+}
+
+/// Never.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+impl DelayedAck {
+    pub(crate) const fn new() -> Self {
+        Self {
+            deadline: NEVER,
+            last_data_ms: 0,
+            pending: 0,
+            rcv_mss: RCV_MSS_MIN,
+            ato_ms: ATO_MIN_MS,
+            last_len: 0,
+            quick: 0,
+            flags: 0,
+        }
+    }
+
+    /// The peer's segment size, as estimated.
+    pub(crate) const fn rcv_mss(&self) -> u16 {
+        self.rcv_mss
+    }
+
+    /// Whether an ACK must leave with the next packet, or alone.
+    pub(crate) const fn must_ack_now(&self) -> bool {
+        self.flags & NOW != 0
+    }
+
+    /// Whether an ACK is owed, now or later.
+    pub(crate) const fn is_pending(&self) -> bool {
+        self.must_ack_now() || self.pending > 0
+    }
+
+    /// Bytes received and not acknowledged.
+    pub(crate) const fn pending_bytes(&self) -> u32 {
+        self.pending
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        (self.deadline != NEVER).then_some(self.deadline)
+    }
+
+    /// Asks for an ACK at once: a FIN, a duplicate, a challenge, a window update.
+    pub(crate) const fn ack_now(&mut self) {
+        self.flags |= NOW;
+    }
+
+    /// `TCP_QUICKACK`: on, ACKs are not delayed, and one that is owed leaves now; off, the connection counts as
+    /// interactive.
+    pub(crate) const fn set_quickack(&mut self, on: bool) {
+        if on {
+            self.flags = (self.flags | QUICKACK) & !INTERACTIVE;
+            if self.pending > 0 {
+                self.flags |= NOW;
+            }
+        } else {
+            self.flags = (self.flags | INTERACTIVE) & !QUICKACK;
+        }
+    }
+
+    /// Data was received that must be acknowledged some time.
+    pub(crate) fn on_data(&mut self, now: Instant, arrival: &Arrival) {
+        self.estimate_mss(arrival);
+        self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));
+        self.follow_gaps(now, arrival);
+
+        // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once.
+        if !arrival.in_order {
+            self.enter_quick(arrival);
+            self.flags |= NOW;
+        }
+        // RFC 9293 §3.8.6.3: at least every second full segment. Linux: when more than one is pending, unless
+        // the ACK would not open the window; then the application's read will send it.
+        if self.pending > u32::from(self.rcv_mss) && arrival.can_grow {
+            self.flags |= NOW;
+        }
+        if self.flags & QUICKACK != 0 || (self.quick > 0 && self.flags & INTERACTIVE == 0) {
+            self.flags |= NOW;
+        }
+        if self.flags & NOW == 0 {
+            // The first segment starts the delay; a later one can only shorten it.
+            self.deadline = self.deadline.min(now + self.delay(arrival.srtt));
+        }
+    }
+
+    /// The application has read. What waited for that, because the window was full, is acknowledged now.
+    pub(crate) fn on_read(&mut self) {
+        if self.pending > u32::from(self.rcv_mss) {
+            self.flags |= NOW;
+        }
+    }
+
+    /// A segment acknowledging everything was sent.
+    pub(crate) const fn on_ack_sent(&mut self) {
+        if self.is_pending() && self.quick > 0 {
+            self.quick -= 1;
+            if self.quick == 0 {
+                // The peer's start is over; from here on delays, beginning with the shortest.
+                self.ato_ms = ATO_MIN_MS;
+            }
+        }
+        self.pending = 0;
+        self.flags &= !NOW;
+        self.deadline = NEVER;
+    }
+
+    /// New data was sent. Soon after data came in, it was probably the answer to it: the next ACK can wait for
+    /// the next answer.
+    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+        if self.flags & STARTED != 0 && self.since_last_data_ms(now) < u32::from(self.ato_ms) {
+            self.flags |= INTERACTIVE;
+        }
+    }
+
+    /// The deadline has come: the ACK leaves now.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        if self.deadline > now {
+            return;
+        }
+        self.deadline = NEVER;
+        if self.pending == 0 {
+            return;
+        }
+        if self.flags & INTERACTIVE == 0 {
+            // No second segment came within the delay: it comes more slowly than that.
+            self.ato_ms = (self.ato_ms * 2).min(ATO_MAX_MS);
+        } else {
+            // No answer came: not interactive after all.
+            self.flags &= !INTERACTIVE;
+            self.ato_ms = ATO_MIN_MS;
+        }
+        self.flags |= NOW;
+    }
+
+    fn since_last_data_ms(&self, now: Instant) -> u32 {
+        (now.as_millis() as u32).wrapping_sub(self.last_data_ms)
+    }
+
+    fn estimate_mss(&mut self, arrival: &Arrival) {
+        let segment = if arrival.gso_size > 0 { usize::from(arrival.gso_size) } else { arrival.len };
+        let segment = u16::try_from(segment).unwrap_or(u16::MAX).min(arrival.advmss);
+        if segment >= self.rcv_mss {
+            self.rcv_mss = segment;
+        } else if segment >= RCV_MSS_MIN && segment == self.last_len {
+            // Two alike in a row, both shorter: the path's MSS has shrunk.
+            self.rcv_mss = segment;
+        }
+        self.last_len = segment;
+    }
+
+    fn follow_gaps(&mut self, now: Instant, arrival: &Arrival) {
+        let gap_ms = self.since_last_data_ms(now);
+        if self.flags & STARTED == 0 {
+            self.flags |= STARTED;
+            self.fill_quick(arrival);
+        } else if gap_ms <= u32::from(ATO_MIN_MS / 2) {
+            self.ato_ms = self.ato_ms / 2 + ATO_MIN_MS / 2;
+        } else if gap_ms < u32::from(self.ato_ms) {
+            self.ato_ms = (self.ato_ms / 2 + gap_ms as u16).min(ATO_MAX_MS);
+        } else if u64::from(gap_ms) > arrival.rto.as_millis() {
+            // A pause: the sender has gone back to slow start.
+            self.fill_quick(arrival);
+        }
+        self.last_data_ms = now.as_millis() as u32;
+    }
+
+    /// As many quick ACKs as half of the window has segments, in pairs.
+    fn fill_quick(&mut self, arrival: &Arrival) {
+        let segments = arrival.rcv_wnd / (2 * u64::from(self.rcv_mss));
+        let quick = u8::try_from(segments).unwrap_or(u8::MAX).clamp(2, QUICK_MAX);
+        self.quick = self.quick.max(quick);
+    }
+
+    fn enter_quick(&mut self, arrival: &Arrival) {
+        self.fill_quick(arrival);
+        self.flags &= !INTERACTIVE;
+        self.ato_ms = ATO_MIN_MS;
+    }
+
+    fn delay(&self, srtt: Option<Duration>) -> Duration {
+        let min = Duration::from_millis(u64::from(ATO_MIN_MS));
+        // Not much longer than a round trip: the peer's sender would notice.
+        let max = srtt.map_or(Duration::from_millis(u64::from(ATO_MAX_MS)), |srtt| {
+            srtt.max(min).min(Duration::from_millis(u64::from(ATO_MAX_MS)))
+        });
+        Duration::from_millis(u64::from(self.ato_ms)).min(max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn ms(ms: u64) -> Instant {
+        T0 + Duration::from_millis(ms)
+    }
+
+    fn arrival(len: usize) -> Arrival {
+        Arrival {
+            len,
+            gso_size: 0,
+            in_order: true,
+            advmss: 1460,
+            rcv_wnd: 65_535,
+            can_grow: true,
+            srtt: None,
+            rto: Duration::from_millis(1_000),
+        }
+    }
+
+    /// A connection whose quick ACKs are used up.
+    fn settled() -> DelayedAck {
+        let mut ack = DelayedAck::new();
+        for _ in 0..16 {
+            ack.on_data(T0, &arrival(100));
+            assert!(ack.must_ack_now());
+            ack.on_ack_sent();
+        }
+        ack
+    }
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<DelayedAck>() <= 24);
+    }
+
+    #[test]
+    fn the_first_sixteen_are_quick() {
+        let mut ack = settled();
+        ack.on_data(T0, &arrival(100));
+        assert!(!ack.must_ack_now() && ack.is_pending());
+        assert_eq!(ack.deadline(), Some(ms(40)));
+        ack.on_ack_sent();
+        assert!(!ack.is_pending());
+        assert_eq!(ack.deadline(), None);
+    }
+
+    #[test]
+    fn few_are_quick_when_the_window_is_small() {
+        // rcv_wnd / 2 MSS = 2.
+        let mut ack = DelayedAck::new();
+        let small = Arrival { rcv_wnd: 4 * 536, ..arrival(100) };
+        for quick in [true, true, false] {
+            ack.on_data(T0, &small);
+            assert_eq!(ack.must_ack_now(), quick);
+            ack.on_ack_sent();
+        }
+    }
+
+    #[test]
+    fn every_second_segment_is_acknowledged() {
+        let mut ack = settled();
+        ack.on_data(ms(1), &arrival(1460));
+        assert!(!ack.must_ack_now());
+        ack.on_data(ms(2), &arrival(1460));
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        // A super-packet of two segments counts as two.
+        ack.on_data(ms(3), &Arrival { gso_size: 1460, ..arrival(2920) });
+        assert_eq!((ack.rcv_mss(), ack.must_ack_now()), (1460, true));
+    }
+
+    #[test]
+    fn a_full_window_waits_for_the_application() {
+        let mut ack = settled();
+        let full = Arrival { can_grow: false, gso_size: 1460, ..arrival(2920) };
+        ack.on_data(ms(1), &full);
+        assert!(!ack.must_ack_now() && ack.deadline().is_some());
+        ack.on_read();
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn out_of_order_is_acknowledged_at_once() {
+        let mut ack = settled();
+        ack.on_data(ms(1), &Arrival { in_order: false, ..arrival(100) });
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn an_answer_makes_it_interactive_and_a_missing_one_ends_that() {
+        let mut ack = DelayedAck::new();
+        ack.on_data(T0, &arrival(100));
+        ack.on_ack_sent();
+        ack.on_data_sent(ms(5));
+        // Quick ACKs are left, but the answer will carry the ACK.
+        ack.on_data(ms(100), &arrival(100));
+        assert!(!ack.must_ack_now());
+        let at = ack.deadline().unwrap();
+        assert!(at >= ms(140) && at <= ms(300));
+        ack.on_timeout(at);
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        ack.on_data(ms(400), &arrival(100));
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn the_delay_doubles_when_missed_and_stays_within_its_bounds() {
+        let mut ack = settled();
+        let mut now = T0;
+        for delay in [40, 80, 160, 200, 200] {
+            // Gaps above `ato` and below the RTO leave the delay alone.
+            now += Duration::from_millis(500);
+            ack.on_data(now, &arrival(100));
+            let at = ack.deadline().unwrap();
+            assert_eq!(at.since(now), Duration::from_millis(delay));
+            ack.on_timeout(at);
+            ack.on_ack_sent();
+        }
+        // A round trip of 60 ms is the most; one of 1 ms still allows 40.
+        now += Duration::from_millis(500);
+        ack.on_data(now, &Arrival { srtt: Some(Duration::from_millis(60)), ..arrival(100) });
+        assert_eq!(ack.deadline().unwrap().since(now), Duration::from_millis(60));
+        ack.on_ack_sent();
+        now += Duration::from_millis(500);
+        ack.on_data(now, &Arrival { srtt: Some(Duration::from_millis(1)), ..arrival(100) });
+        assert_eq!(ack.deadline().unwrap().since(now), Duration::from_millis(40));
+    }
+
+    #[test]
+    fn a_pause_brings_quick_acks_back() {
+        let mut ack = settled();
+        ack.on_data(ms(2_000), &arrival(100));
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn a_shrunken_mss_is_noticed_and_small_writes_are_not_one() {
+        let mut ack = settled();
+        for len in [1460, 1200, 100, 100, 1200] {
+            ack.on_data(T0, &arrival(len));
+            assert_eq!(ack.rcv_mss(), 1460);
+        }
+        ack.on_data(T0, &arrival(1200));
+        assert_eq!(ack.rcv_mss(), 1200);
+        ack.on_data(T0, &arrival(9000));
+        assert_eq!(ack.rcv_mss(), 1460);
+    }
+
+    #[test]
+    fn the_quickack_option() {
+        let mut ack = settled();
+        ack.on_data(T0, &arrival(100));
+        ack.set_quickack(true);
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        ack.on_data(T0, &arrival(100));
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        ack.set_quickack(false);
+        ack.on_data(T0, &arrival(100));
+        assert!(!ack.must_ack_now());
+    }
+}

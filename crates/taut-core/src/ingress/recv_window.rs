@@ -1,0 +1,435 @@
+//! The window offered to the peer: how far it goes, when it moves, how the buffer behind it grows.
+//! Origin: RFC 9293 §3.8.6.2.2 (silly window), §3.10.7.4; RFC 7323 §2; Linux: dynamic right-sizing, `tcp_rmem`.
+//! Called by segment arrival (`accepts`, `advance`, `on_data`), by reads, and when an ACK is written (`select`).
+//!
+//! Accounting: the buffer is counted in payload bytes, where Linux counts memory and offers only a part of the
+//! buffer as window (`tcp_adv_win_scale`). Our chunks are at least about half full, so a buffer of `rcvbuf` costs
+//! at most about twice that in memory, and all of it can be offered.
+
+use core::ops::Range;
+
+use crate::units::{Duration, Instant};
+
+/// RFC 7323 §2.3: the largest shift.
+const SCALE_MAX: u8 = 14;
+
+/// Segments beyond twice the rate that the buffer is grown for, so that slow start, which doubles every round
+/// trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.
+const GROWTH_SEGMENTS: u64 = 16;
+
+/// What a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
+const INITIAL_SEGMENTS: u32 = 10;
+
+/// The receive window.
+#[derive(Debug)]
+pub(crate) struct RecvWindow {
+    /// RCV.NXT.
+    rcv_nxt: u64,
+    /// The furthest right edge ever offered, RCV.NXT + RCV.WND. Never moves left.
+    edge: u64,
+    /// Where RCV.NXT must get for a round trip to be over, when timestamps do not measure it.
+    rtt_seq: u64,
+    /// When that wait began.
+    rtt_at: Instant,
+    /// When the current measurement of what the application reads began.
+    space_at: Instant,
+    /// Bytes the application may leave unread.
+    rcvbuf: u32,
+    /// As far as `rcvbuf` is tuned.
+    rcvbuf_max: u32,
+    /// Bytes read since `space_at`.
+    copied: u32,
+    /// Bytes read in the best round trip so far.
+    space: u32,
+    /// Round-trip time as a receiver sees it, in µs; 0 unknown.
+    rtt_us: u32,
+    /// Shift of the window field in what we send. RFC 7323 §2.2.
+    scale: u8,
+    /// The application chose `rcvbuf`, or tuning is off.
+    locked: bool,
+}
+
+/// The shift with which a 16-bit window field reaches `rcvbuf_max` bytes.
+pub(crate) fn scale_for(rcvbuf_max: u32) -> u8 {
+    let mut scale = 0;
+    while scale < SCALE_MAX && (u64::from(u16::MAX) << scale) < u64::from(rcvbuf_max) {
+        scale += 1;
+    }
+    scale
+}
+
+impl RecvWindow {
+    /// A window before anything was offered. `rcvbuf` and `rcvbuf_max` are the last two numbers of `tcp_rmem`;
+    /// `tuned` is `tcp_moderate_rcvbuf`.
+    pub(crate) const fn new(rcvbuf: u32, rcvbuf_max: u32, tuned: bool) -> Self {
+        Self {
+            rcv_nxt: 0,
+            edge: 0,
+            rtt_seq: 0,
+            rtt_at: Instant::ZERO,
+            space_at: Instant::ZERO,
+            rcvbuf,
+            rcvbuf_max,
+            copied: 0,
+            space: 0,
+            rtt_us: 0,
+            scale: 0,
+            locked: !tuned,
+        }
+    }
+
+    /// The field of a SYN or SYN-ACK, which is never scaled: RFC 7323 §2.2.
+    pub(crate) fn syn_field(&self) -> u16 {
+        u16::try_from(self.rcvbuf).unwrap_or(u16::MAX)
+    }
+
+    /// The peer's SYN was received: `rcv_nxt` follows it, and the window of our SYN counts from there. `scale` is
+    /// 0 unless both sides sent the option. `mss` is the one we announced.
+    pub(crate) fn establish(&mut self, now: Instant, rcv_nxt: u64, scale: u8, mss: u16) {
+        self.rcv_nxt = rcv_nxt;
+        self.edge = rcv_nxt + u64::from(self.syn_field());
+        self.scale = scale.min(SCALE_MAX);
+        // RFC 6928: ten segments come in the first round trip. Whatever reads more is growing.
+        self.space = u32::from(self.syn_field()).min(INITIAL_SEGMENTS * u32::from(mss));
+        self.space_at = now;
+        self.restart_rtt(now);
+    }
+
+    /// RCV.NXT.
+    pub(crate) const fn rcv_nxt(&self) -> u64 {
+        self.rcv_nxt
+    }
+
+    /// The furthest right edge offered.
+    pub(crate) const fn edge(&self) -> u64 {
+        self.edge
+    }
+
+    /// RCV.WND: bytes the peer may still send.
+    pub(crate) const fn window(&self) -> u64 {
+        self.edge.saturating_sub(self.rcv_nxt)
+    }
+
+    pub(crate) const fn scale(&self) -> u8 {
+        self.scale
+    }
+
+    pub(crate) const fn rcvbuf(&self) -> u32 {
+        self.rcvbuf
+    }
+
+    /// Receiver's round-trip time, if one was measured.
+    pub(crate) const fn rtt(&self) -> Option<Duration> {
+        if self.rtt_us == 0 { None } else { Some(Duration::from_micros(self.rtt_us as u64)) }
+    }
+
+    /// `SO_RCVBUF`: from now on the buffer has this size. What was offered stays offered.
+    pub(crate) const fn lock_rcvbuf(&mut self, rcvbuf: u32) {
+        self.rcvbuf = rcvbuf;
+        self.locked = true;
+    }
+
+    /// RCV.NXT moved to `rcv_nxt`: data or a FIN was received in order.
+    pub(crate) const fn advance_to(&mut self, rcv_nxt: u64) {
+        if rcv_nxt > self.rcv_nxt {
+            self.rcv_nxt = rcv_nxt;
+        }
+        // A FIN may come when the window is full of data: it takes a position, but no room.
+        if self.edge < self.rcv_nxt {
+            self.edge = self.rcv_nxt;
+        }
+    }
+
+    /// Whether any of a segment with sequence space `segment` (SYN and FIN counted) is in the window. RFC 9293
+    /// §3.10.7.4.
+    ///
+    /// Wider than the RFC's four cases in two places, as Linux is. A segment that covers the whole window and
+    /// more on both sides is accepted (GRO makes such). So is an empty one at the right edge itself: a sender
+    /// that has filled the window acknowledges from there, and its ACKs must count.
+    pub(crate) fn accepts(&self, segment: &Range<u64>) -> bool {
+        if segment.is_empty() {
+            self.rcv_nxt <= segment.start && segment.start <= self.edge
+        } else {
+            self.rcv_nxt < segment.end && segment.start < self.edge
+        }
+    }
+
+    /// The right edge that the buffer has room for, and the field can say. Out-of-order data lies before it and
+    /// needs no room besides.
+    fn edge_possible(&self, unread: u64) -> u64 {
+        let window = u64::from(self.rcvbuf).saturating_sub(unread);
+        self.rcv_nxt + window.min(u64::from(u16::MAX) << self.scale)
+    }
+
+    /// The least that the edge moves by: RFC 9293 §3.8.6.2.2, min(Fr·RCV.BUFF, Eff.snd.MSS) with Fr = ½.
+    fn step_min(&self, mss: u16) -> u64 {
+        u64::from(self.rcvbuf / 2).min(u64::from(mss)).max(1)
+    }
+
+    /// The window field for a segment that is about to be sent, which is then taken to be sent. `unread` is what
+    /// waits in the read queue.
+    #[must_use]
+    pub(crate) fn select(&mut self, unread: u64, mss: u16) -> u16 {
+        let possible = self.edge_possible(unread);
+        let wanted = if possible >= self.edge + self.step_min(mss) { possible } else { self.edge };
+        let wanted = wanted.saturating_sub(self.rcv_nxt);
+        let unit = 1_u64 << self.scale;
+        let mut field = (wanted >> self.scale).min(u64::from(u16::MAX));
+        if self.rcv_nxt + (field << self.scale) < self.edge {
+            // RFC 7323 §2.4: cut to whole units, the edge would move left. One unit more keeps it, unless the
+            // units gained that way would add up (a byte a segment can gain one each) to more than one unit
+            // beyond the buffer. Then the peer sees the edge move left by less than a unit, as the RFC allows,
+            // and what it sent according to the old edge is still accepted.
+            let rounded = self.rcv_nxt + ((field + 1) << self.scale);
+            if field < u64::from(u16::MAX) && rounded <= self.edge.max(possible + unit - 1) {
+                field += 1;
+            }
+        }
+        self.edge = self.edge.max(self.rcv_nxt + (field << self.scale));
+        field as u16
+    }
+
+    /// Whether the application has read so much that the peer should hear of it in an ACK of its own.
+    ///
+    /// When half of the buffer was freed; or two segments, if that doubles what the peer may send (it does when
+    /// the window was closed). Linux has the doubling rule too: the edge need not follow every read of a
+    /// connection whose window is far from closed.
+    pub(crate) fn window_update_due(&self, unread: u64, mss: u16) -> bool {
+        let gain = self.edge_possible(unread).saturating_sub(self.edge);
+        let half = u64::from(self.rcvbuf / 2).max(1);
+        gain >= half || (gain >= self.window() && gain >= half.min(2 * u64::from(mss)))
+    }
+
+    /// Whether the second segment should be acknowledged at once. Not when the application is far behind and the
+    /// edge could not move: its next read then sends one ACK that is also the window update. Linux compares the
+    /// windows before and after, which comes to the same, because it offers only about half of its buffer.
+    pub(crate) fn can_grow(&self, unread: u64, mss: u16) -> bool {
+        unread <= u64::from(self.rcvbuf / 2) || self.edge_possible(unread) >= self.edge + self.step_min(mss)
+    }
+
+    /// New data was received, RCV.NXT has moved over it. `rtt` is the round trip measured with its timestamp, if any.
+    pub(crate) fn on_data(&mut self, now: Instant, rtt: Option<Duration>) {
+        if let Some(rtt) = rtt {
+            let sample = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX).max(1);
+            // A smoothed value, gain 1/8 as in RFC 6298: a timestamp's round trip includes the sender's pauses.
+            self.rtt_us = if self.rtt_us == 0 {
+                sample
+            } else {
+                ((u64::from(self.rtt_us) * 7 + u64::from(sample)) / 8).max(1) as u32
+            };
+            self.restart_rtt(now);
+        } else if self.rcv_nxt >= self.rtt_seq {
+            // Without timestamps: a window's worth takes a round trip or more, so the least is the best.
+            let sample = u32::try_from(now.since(self.rtt_at).as_micros()).unwrap_or(u32::MAX).max(1);
+            if self.rtt_us == 0 || sample < self.rtt_us {
+                self.rtt_us = sample;
+            }
+            self.restart_rtt(now);
+        }
+    }
+
+    const fn restart_rtt(&mut self, now: Instant) {
+        self.rtt_seq = self.edge;
+        self.rtt_at = now;
+    }
+
+    /// The application has read `n` bytes and left `unread`. Once a round trip: if it read more than ever before,
+    /// the buffer grows so that the next round trip can carry double.
+    ///
+    /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). What waits unread is taken off what was read: an
+    /// application that lags behind does not need a larger buffer to lag behind in.
+    pub(crate) fn on_copied_to_user(&mut self, now: Instant, n: usize, unread: u64, mss: u16) {
+        self.copied = self.copied.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+        if self.rtt_us == 0 || now.since(self.space_at).as_micros() < u64::from(self.rtt_us) {
+            return;
+        }
+        let copied = u64::from(self.copied).saturating_sub(unread) as u32;
+        if copied > self.space {
+            if !self.locked {
+                let (copied, space) = (u64::from(copied), u64::from(self.space.max(1)));
+                let wanted = 2 * copied + GROWTH_SEGMENTS * u64::from(mss);
+                // Growth in proportion to the increase, twice: it may go on while the new window is on its way.
+                let growth = u128::from(wanted) * u128::from(copied - space) / u128::from(space);
+                let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
+                let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.rcvbuf_max);
+                self.rcvbuf = self.rcvbuf.max(wanted);
+            }
+            self.space = copied;
+        }
+        self.copied = 0;
+        self.space_at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seq::FIRST;
+    use proptest::prelude::*;
+
+    const MSS: u16 = 1460;
+
+    fn window(rcvbuf: u32, scale: u8) -> RecvWindow {
+        let mut window = RecvWindow::new(rcvbuf, 6 << 20, true);
+        window.establish(Instant::from_nanos(1), FIRST, scale, MSS);
+        window
+    }
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<RecvWindow>() <= 64);
+    }
+
+    #[test]
+    fn scale_reaches_the_largest_buffer() {
+        // Linux: 7 with the default tcp_rmem of 6 MiB.
+        assert_eq!(scale_for(6 << 20), 7);
+        assert_eq!(scale_for(65_535), 0);
+        assert_eq!(scale_for(65_536), 1);
+        assert_eq!(scale_for(u32::MAX), 14);
+    }
+
+    #[test]
+    fn the_first_window_is_unscaled_and_the_second_is_the_buffer() {
+        let mut window = window(131_072, 7);
+        assert_eq!(window.syn_field(), 65_535);
+        assert_eq!(window.window(), 65_535);
+        assert_eq!(window.select(0, MSS), 1024);
+        assert_eq!(window.window(), 131_072);
+    }
+
+    /// RFC 9293 §3.10.7.4, table 6, and the two deviations.
+    #[test]
+    fn acceptability() {
+        let w = window(1000, 0);
+        let (nxt, edge) = (FIRST, FIRST + 1000);
+        assert!(w.accepts(&(nxt..nxt)) && w.accepts(&(nxt + 999..nxt + 999)) && w.accepts(&(edge..edge)));
+        assert!(!w.accepts(&(nxt - 1..nxt - 1)) && !w.accepts(&(edge + 1..edge + 1)));
+        assert!(
+            w.accepts(&(nxt - 5..nxt + 1))
+                && w.accepts(&(edge - 1..edge + 5))
+                && w.accepts(&(nxt - 5..edge + 5))
+        );
+        assert!(!w.accepts(&(nxt - 5..nxt)) && !w.accepts(&(edge..edge + 1)));
+
+        let mut closed = window(1000, 0);
+        closed.advance_to(edge);
+        assert!(closed.accepts(&(edge..edge)));
+        assert!(!closed.accepts(&(edge..edge + 1)) && !closed.accepts(&(edge - 1..edge - 1)));
+    }
+
+    #[test]
+    fn small_steps_are_withheld() {
+        let mut w = window(65_535, 0);
+        w.advance_to(FIRST + 10_000);
+        assert_eq!(w.select(10_000, MSS), 55_535);
+        // RFC 9293 §3.8.6.2.2: less than a segment was read.
+        assert_eq!(w.select(10_000 - 1459, MSS), 55_535);
+        assert_eq!(w.select(10_000 - 1460, MSS), 56_995);
+        // A buffer of less than two segments moves by halves.
+        let mut w = window(1000, 0);
+        w.advance_to(FIRST + 1000);
+        assert_eq!(w.select(1000, MSS), 0);
+        assert_eq!(w.select(501, MSS), 0);
+        assert_eq!(w.select(500, MSS), 500);
+    }
+
+    #[test]
+    fn a_closed_window_is_reopened_by_an_update() {
+        let mut w = window(65_535, 0);
+        w.advance_to(FIRST + 65_535);
+        assert_eq!(w.select(65_535, MSS), 0);
+        assert!(!w.window_update_due(65_535 - 2 * 1460 + 1, MSS));
+        assert!(w.window_update_due(65_535 - 2 * 1460, MSS));
+        assert!(!w.can_grow(65_535, MSS));
+    }
+
+    #[test]
+    fn an_open_window_is_not_updated_at_every_read() {
+        let mut w = window(65_535, 0);
+        w.advance_to(FIRST + 10_000);
+        assert_eq!(w.select(10_000, MSS), 55_535);
+        assert!(!w.window_update_due(0, MSS));
+        w.advance_to(FIRST + 33_000);
+        assert!(w.window_update_due(0, MSS));
+        // A field that cannot say more gives no reason either.
+        let mut w = window(1 << 20, 0);
+        assert_eq!(w.select(0, MSS), 65_535);
+        assert!(!w.window_update_due(0, MSS));
+    }
+
+    #[test]
+    fn the_buffer_follows_what_is_read_in_a_round_trip() {
+        let rtt = Duration::from_millis(40);
+        let mut now = Instant::from_nanos(1);
+        let mut w = window(131_072, 7);
+        w.on_data(now, Some(rtt));
+        for copied in [14_600, 29_200, 58_400, 116_800] {
+            now += rtt;
+            w.on_copied_to_user(now, copied, 0, MSS);
+            // It must carry twice as much in the next round trip.
+            assert!(u64::from(w.rcvbuf()) >= 2 * copied as u64);
+        }
+        // 58 400 → 116 800: (2·116 800 + 16·1460)·(1 + 2·1).
+        assert_eq!(w.rcvbuf(), 770_880);
+        for _ in 0..10 {
+            now += rtt;
+            w.on_copied_to_user(now, 116_800, 0, MSS);
+        }
+        assert_eq!(w.rcvbuf(), 770_880);
+        now += rtt;
+        w.on_copied_to_user(now, 100_000_000, 0, MSS);
+        assert_eq!(w.rcvbuf(), 6 << 20);
+    }
+
+    #[test]
+    fn a_buffer_the_user_chose_is_not_tuned() {
+        let mut w = window(131_072, 7);
+        w.lock_rcvbuf(50_000);
+        w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(1)));
+        w.on_copied_to_user(Instant::from_nanos(1 << 40), 1 << 20, 0, MSS);
+        assert_eq!(w.rcvbuf(), 50_000);
+        // What was offered stays offered: 65 535 bytes, of which whole units of 128 can be said.
+        assert_eq!(w.select(0, MSS), 511);
+        assert_eq!(w.edge(), FIRST + 65_535);
+    }
+
+    #[test]
+    fn a_round_trip_is_a_windowful_without_timestamps() {
+        let mut w = window(65_535, 0);
+        w.advance_to(FIRST + 60_000);
+        w.on_data(Instant::from_nanos(10_000_001), None);
+        assert_eq!(w.rtt(), None);
+        w.advance_to(FIRST + 65_535);
+        w.on_data(Instant::from_nanos(30_000_001), None);
+        assert_eq!(w.rtt(), Some(Duration::from_millis(30)));
+    }
+
+    proptest! {
+        /// The edge never moves left (by a unit or more in what the peer sees), and never beyond the buffer.
+        #[test]
+        fn never_shrinks(
+            scale in 0_u8..=14,
+            rcvbuf in 1_u32..8_000_000,
+            steps in prop::collection::vec((any::<u32>(), any::<u32>(), any::<bool>()), 1..200),
+        ) {
+            let mut w = window(rcvbuf, scale);
+            let unit = 1_u64 << scale;
+            let mut unread = 0_u64;
+            let mut limit = w.edge();
+            for (received, read, tiny) in steps {
+                let received = u64::from(received) % (w.window() + 1);
+                let received = if tiny { received.min(1) } else { received };
+                w.advance_to(w.rcv_nxt() + received);
+                unread += received;
+                unread -= u64::from(read) % (unread + 1);
+                let (nxt, before) = (w.rcv_nxt(), w.edge());
+                let seen = nxt + (u64::from(w.select(unread, MSS)) << scale);
+                prop_assert!(w.edge() >= before && w.rcv_nxt() == nxt);
+                prop_assert!(seen + unit > before, "shrunk by {}", before - seen);
+                limit = limit.max(nxt + u64::from(rcvbuf) - unread.min(u64::from(rcvbuf)));
+                prop_assert!(w.edge() < limit + unit);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The vocabulary between the stack and what lies below it: capabilities, packets in, packets out, tickets.
+//!
+//! A device is whatever can take a [`Transmit`] and say later, with its [`TxTicket`], that the bytes have left
+//! the host. TUN, a ring, a tunnel and a simulated NIC all look like this; the stack knows none of them.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use crate::conn::{ConnId, Output};
+use crate::units::Instant;
+
+/// What a link can do. Fixed for the life of a [`Stack`](crate::Stack).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkCaps {
+    /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used.
+    pub mtu: u16,
+    /// Largest super-packet the link cuts into segments by itself, in bytes, headers included; 0 when it cuts
+    /// none. Linux: `gso_max_size`, 65,536 by default.
+    pub gso_max_bytes: u32,
+    /// Most segments in a super-packet. Linux: `gso_max_segs`.
+    pub gso_max_segs: u16,
+    /// Whether the link completes TCP checksums, so that the stack writes only the pseudo-header's sum.
+    pub tx_checksum: bool,
+    /// Whether something below honours [`Transmit::departure`], as `fq` does; the stack then arms no pacing
+    /// timer of its own.
+    pub paces: bool,
+}
+
+impl LinkCaps {
+    /// A link that cuts segments and completes checksums, as TUN with `IFF_VNET_HDR` does.
+    #[must_use]
+    pub const fn offloading(mtu: u16) -> Self {
+        Self { mtu, gso_max_bytes: 65_536, gso_max_segs: 65_535, tx_checksum: true, paces: false }
+    }
+
+    /// A link that carries one plain packet at a time.
+    #[must_use]
+    pub const fn plain(mtu: u16) -> Self {
+        Self { mtu, gso_max_bytes: 0, gso_max_segs: 1, tx_checksum: false, paces: false }
+    }
+}
+
+/// What is known of the TCP checksum of a received packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxChecksum {
+    /// Nothing: the stack verifies it.
+    Unverified,
+    /// The device verified it, or the packet never left this host and the sum was never completed.
+    Verified,
+}
+
+/// One packet from the link, starting at the IP header. May be a GRO super-packet of up to 64 KB.
+#[derive(Debug)]
+pub struct RxPacket<'a> {
+    /// Where the bytes are.
+    pub frame: Frame<'a>,
+    /// Whether the checksum must still be looked at.
+    pub checksum: RxChecksum,
+    /// Segment size of a super-packet, in payload bytes; 0 for an ordinary packet.
+    pub gso_size: u16,
+}
+
+/// The bytes of a received packet, and whether the stack may keep the memory they lie in.
+#[derive(Debug)]
+pub enum Frame<'a> {
+    /// One contiguous packet; the payload is copied into the read queue.
+    Slice(&'a [u8]),
+    /// A packet still in its sender's pieces, as when two stacks are joined in one process: all headers in
+    /// `header`, the payload in the slices.
+    Gather {
+        /// IP and TCP headers, no payload.
+        header: &'a [u8],
+        /// The payload, in order.
+        payload: Gather<'a>,
+    },
+    /// A packet in `buffer[range]`. The stack may take the buffer (a large payload then reaches the application
+    /// without a copy) and leaves another in its place: of the same length when it has one to spare, else empty.
+    Lend {
+        /// The device's receive buffer.
+        buffer: &'a mut Vec<u8>,
+        /// The packet's place in it.
+        range: Range<usize>,
+    },
+}
+
+/// Most pieces that the payload of one super-packet can lie in.
+pub const GATHER_MAX: usize = 8;
+
+/// A payload as pieces of memory, in order: what `writev` takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gather<'a> {
+    slices: [&'a [u8]; GATHER_MAX],
+    count: usize,
+    len: usize,
+}
+
+impl<'a> Gather<'a> {
+    /// No payload.
+    pub const EMPTY: Self = Self { slices: [&[]; GATHER_MAX], count: 0, len: 0 };
+
+    /// Adds a piece at the end; an empty one is skipped. Returns false, adding nothing, when all
+    /// [`GATHER_MAX`] places are taken.
+    pub fn push(&mut self, slice: &'a [u8]) -> bool {
+        if slice.is_empty() {
+            return true;
+        }
+        let Some(place) = self.slices.get_mut(self.count) else { return false };
+        *place = slice;
+        self.count += 1;
+        self.len += slice.len();
+        true
+    }
+
+    /// The pieces; none is empty.
+    #[must_use]
+    pub fn slices(&self) -> &[&'a [u8]] {
+        &self.slices[..self.count]
+    }
+
+    /// Bytes in all pieces together.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no byte.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl<'a> From<&'a [u8]> for Gather<'a> {
+    fn from(slice: &'a [u8]) -> Self {
+        let mut gather = Self::EMPTY;
+        gather.push(slice);
+        gather
+    }
+}
+
+/// One packet, or super-packet, to put on the link now.
+#[derive(Debug)]
+#[must_use = "a packet that is not sent must be given back with handle_tx_refused"]
+pub struct Transmit<'a> {
+    /// IP and TCP headers (or a whole ICMP message).
+    pub header: &'a [u8],
+    /// Payload, still in the write queue.
+    pub payload: Gather<'a>,
+    /// What is left to the device.
+    pub offload: Offload,
+    /// When it may leave; `now` or earlier unless [`LinkCaps::paces`].
+    pub departure: Instant,
+    /// Give it to [`Stack::handle_tx_completion`](crate::Stack::handle_tx_completion) when the bytes have left
+    /// the host.
+    pub ticket: TxTicket,
+}
+
+impl Transmit<'_> {
+    /// Bytes of the whole packet, headers included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.header.len() + self.payload.len()
+    }
+
+    /// Never true: a packet has at least a header. Here because [`len`](Self::len) is.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.header.is_empty()
+    }
+}
+
+/// Work left to the device, in virtio-net's terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// Nothing: the packet is complete.
+    None,
+    /// Complete the checksum from `start` to the end and store it at `start + offset`.
+    Checksum {
+        /// Length of the IP header.
+        start: u16,
+        /// Place of the checksum within the transport header.
+        offset: u16,
+    },
+    /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum.
+    Segment {
+        /// Payload bytes a segment.
+        mss: u16,
+        /// As in [`Offload::Checksum`].
+        start: u16,
+        /// As in [`Offload::Checksum`].
+        offset: u16,
+        /// IPv6 rather than IPv4.
+        ipv6: bool,
+    },
+}
+
+/// The receipt for bytes below TCP: TCP Small Queues in one value.
+///
+/// Charged when a packet is handed out, released by
+/// [`handle_tx_completion`](crate::Stack::handle_tx_completion). It cannot be copied, so bytes are neither
+/// released twice nor, if the driver keeps `must_use` in mind, forgotten.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
+pub struct TxTicket {
+    /// The connection charged; `None` for packets that belong to none (a RST to a stranger, an echo reply).
+    pub(crate) conn: Option<ConnId>,
+    /// Bytes charged: Linux's truesize.
+    pub(crate) truesize: u32,
+    /// Sequence space carried; empty for pure ACKs.
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// What it was, in case the device refuses it.
+    pub(crate) output: Output,
+}
+
+impl TxTicket {
+    /// Bytes charged below TCP for this packet, overhead included.
+    #[must_use]
+    pub const fn truesize(&self) -> u32 {
+        self.truesize
+    }
+}

@@ -1,0 +1,164 @@
+//! Listening sockets: an address, a bounded queue of connections to accept, and a bounded number of half-open ones.
+//! RFC 9293 §3.10.7.2; called by the stack for SYNs that belong to no connection, and by accept.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::addr::Endpoint;
+use crate::conn::ConnId;
+use crate::conn::options::ListenOptions;
+use crate::error::ListenError;
+
+/// Names a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl ListenerId {
+    /// A small index, unique among live listeners: for side tables of the caller's.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// One listening socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) addr: SocketAddr,
+    pub(crate) options: ListenOptions,
+    /// Connections whose handshake is not complete.
+    pub(crate) half_open: u32,
+    /// Connections that wait to be accepted, oldest first.
+    pub(crate) ready: VecDeque<ConnId>,
+    /// The application was told that something waits, and has not looked since.
+    pub(crate) told: bool,
+}
+
+impl Listener {
+    /// Whether another SYN may be answered.
+    pub(crate) fn has_room(&self) -> bool {
+        let backlog = self.options.backlog.max(1);
+        self.half_open < backlog && (self.ready.len() as u64) < u64::from(backlog)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    listener: Option<Listener>,
+}
+
+/// All listening sockets, by port and address.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    slots: Vec<Slot>,
+    by_addr: BTreeMap<(u16, IpAddr), u32>,
+}
+
+impl Listeners {
+    /// Adds a listener.
+    pub(crate) fn insert(
+        &mut self,
+        addr: SocketAddr,
+        options: ListenOptions,
+    ) -> Result<ListenerId, ListenError> {
+        let key = (addr.port(), addr.ip());
+        if self.by_addr.contains_key(&key) {
+            return Err(ListenError::AddrInUse);
+        }
+        let listener = Listener { addr, options, half_open: 0, ready: VecDeque::new(), told: false };
+        let free = self.slots.iter().position(|slot| slot.listener.is_none());
+        let index = free.unwrap_or(self.slots.len());
+        if free.is_none() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[index];
+        slot.listener = Some(listener);
+        let id = ListenerId { slot: index as u32, generation: slot.generation };
+        self.by_addr.insert(key, id.slot);
+        Ok(id)
+    }
+
+    /// Takes a listener out.
+    pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
+        self.get(id)?;
+        let slot = self.slots.get_mut(id.slot())?;
+        let listener = slot.listener.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.by_addr.remove(&(listener.addr.port(), listener.addr.ip()));
+        Some(listener)
+    }
+
+    pub(crate) fn get(&self, id: ListenerId) -> Option<&Listener> {
+        let slot = self.slots.get(id.slot())?;
+        slot.listener.as_ref().filter(|_| slot.generation == id.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        let slot = self.slots.get_mut(id.slot())?;
+        slot.listener.as_mut().filter(|_| slot.generation == id.generation)
+    }
+
+    /// The listener in a slot now, whatever its generation.
+    pub(crate) fn at(&mut self, slot: u32) -> Option<(ListenerId, &mut Listener)> {
+        let entry = self.slots.get_mut(slot as usize)?;
+        let id = ListenerId { slot, generation: entry.generation };
+        entry.listener.as_mut().map(|listener| (id, listener))
+    }
+
+    /// Who listens at `local`: the exact address before the wildcard of its family before `[::]`, which, as in Linux,
+    /// takes both families.
+    pub(crate) fn find(&self, local: Endpoint) -> Option<u32> {
+        let ip = local.ip();
+        let own_wildcard = match ip {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        [ip, own_wildcard, IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+            .iter()
+            .find_map(|&candidate| self.by_addr.get(&(local.port(), candidate)))
+            .copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(listeners: &mut Listeners, addr: &str) -> Result<ListenerId, ListenError> {
+        listeners.insert(addr.parse().unwrap(), ListenOptions::default())
+    }
+
+    fn endpoint(addr: &str) -> Endpoint {
+        addr.parse::<SocketAddr>().unwrap().into()
+    }
+
+    #[test]
+    fn the_most_exact_address_wins() {
+        let mut all = Listeners::default();
+        let exact = listen(&mut all, "10.0.0.1:80").unwrap();
+        let any = listen(&mut all, "0.0.0.0:80").unwrap();
+        let dual = listen(&mut all, "[::]:80").unwrap();
+        assert_eq!(all.find(endpoint("10.0.0.1:80")), Some(exact.slot));
+        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(any.slot));
+        assert_eq!(all.find(endpoint("[fd00::1]:80")), Some(dual.slot));
+        assert_eq!(all.find(endpoint("10.0.0.1:81")), None);
+        all.remove(any);
+        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(dual.slot));
+    }
+
+    #[test]
+    fn an_address_is_taken_once_and_a_removed_listener_is_gone() {
+        let mut all = Listeners::default();
+        let first = listen(&mut all, "10.0.0.1:80").unwrap();
+        assert_eq!(listen(&mut all, "10.0.0.1:80"), Err(ListenError::AddrInUse));
+        assert!(all.remove(first).is_some());
+        let second = listen(&mut all, "10.0.0.1:80").unwrap();
+        assert!(all.get(first).is_none(), "the old name does not find the new listener");
+        assert!(all.get(second).is_some());
+    }
+}

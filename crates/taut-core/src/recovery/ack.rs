@@ -1,0 +1,335 @@
+//! What an ACK means: the steps in order, and the states they move between.
+//! RFC 5681, 6298, 6582, 9937; the order and the states are those of Linux's `tcp_ack`.
+//! Called by the connection, once for every ACK that ingress accepted.
+
+use core::ops::Range;
+
+use super::prr::Prr;
+use super::sack::{self, BLOCKS_MAX, Delivered};
+use super::sent::{SACKED, segs_in};
+use super::tlp::Verdict;
+use super::{AckInput, AckOutcome, CaState, InFlight, Recovery, rto};
+use crate::config::StackConfig;
+use crate::congestion::{AckEvent, Congestion};
+use crate::units::{Duration, Instant};
+
+/// Duplicate ACKs that stand for a loss, without SACK. RFC 5681 §3.2.
+const DUP_THRESH: u32 = 3;
+/// After the peer threw away data it had sacked, its head is resent this much later at least. Linux: 10 ms.
+const RENEGING_DELAY: Duration = Duration::from_millis(10);
+
+impl Recovery {
+    /// An ACK came in. The order is Linux's: what was delivered, how fast, what is lost, then the window.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        cc: &mut Congestion,
+        ack: &AckInput<'_>,
+        cfg: &StackConfig,
+    ) -> AckOutcome {
+        let Some(mut flight) = self.flight.take() else { return AckOutcome::default() };
+        let outcome = self.on_ack_in(&mut flight, now, cc, ack, cfg);
+        self.flight = Some(flight);
+        if outcome.advanced || outcome.delivered_segs > 0 {
+            self.arm_probe(now, cfg);
+        }
+        outcome
+    }
+
+    fn on_ack_in(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        ack: &AckInput<'_>,
+        cfg: &StackConfig,
+    ) -> AckOutcome {
+        let mut out = AckOutcome::default();
+        let prior_in_flight = f.log.in_flight();
+        let prior_lost = f.log.total_lost();
+        let was_reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
+        let upto = ack.ack.min(f.log.nxt());
+        out.advanced = upto > self.una;
+        out.acked_bytes = upto.saturating_sub(self.una);
+
+        // 1. What was delivered.
+        let mut news = Delivered::new(now, f.rack.fack, self.rtt.min_rtt(), ack.timestamp_echo_rtt);
+        let mut dsack = None;
+        if self.sack_ok && !ack.sack.is_empty() {
+            dsack = sack::duplicate(upto, f.log.nxt(), ack.sack);
+            if let Some(twice) = &dsack {
+                let segs = segs_in(twice.end - twice.start, f.mss);
+                f.undo.on_dsack(twice.end, segs);
+                f.rack.on_dsack(self.una, f.log.nxt());
+            }
+            let rest = ack.sack.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
+            let rest = rest.get(..BLOCKS_MAX).unwrap_or(rest);
+            sack::apply(&mut f.log, &mut f.cache, upto, rest, &mut f.rack, &mut news);
+        }
+        out.dsack = dsack.is_some();
+        if out.advanced {
+            f.log.acknowledge(upto, |record, segs| news.acked(record, segs, &mut f.rack));
+            self.una = upto;
+            self.timeouts = 0;
+            f.first_timeout_at = None;
+            if f.log.is_empty() {
+                f.rack.on_empty();
+            }
+        }
+        if news.reordered {
+            f.rack.on_reordering();
+        }
+        // RFC 5681 §2.
+        out.dup = ack.ack == self.una
+            && !out.advanced
+            && !ack.carries_data
+            && !ack.window_changed
+            && !f.log.is_empty();
+        if !self.sack_ok {
+            if out.advanced {
+                news.segs = f.log.consume_dup_acks(news.acked_segs);
+            } else if out.dup && f.log.add_dup_ack() {
+                news.segs = 1;
+            }
+        }
+        self.delivered += u64::from(news.segs);
+        out.delivered_segs = news.segs;
+
+        // 2. How long it took.
+        let newest_rtt = self.take_rtt(now, &news, ack, f.log.nxt(), cfg);
+        out.rtt = newest_rtt;
+        if out.advanced {
+            // RFC 6298 §5.2, §5.3.
+            f.rto_at = (!f.log.is_empty()).then(|| now + self.rto());
+        }
+
+        // 3. Reneging: what now heads the log was acknowledged before. RFC 2018 §8.
+        if out.advanced {
+            f.reneging = f.log.first().is_some_and(|head| head.has(SACKED));
+        }
+        if out.advanced && f.reneging {
+            let patience = (self.rtt.srtt().unwrap_or(rto::RTO_INIT) / 2).max(RENEGING_DELAY);
+            f.rto_at = Some(now + patience);
+        }
+
+        // 4. What the tail loss probe found.
+        self.judge_probe(f, now, cc, upto, dsack.as_ref(), news.sacked_segs, &mut out);
+
+        // 5. What was needless, what is over, and what is lost.
+        if ack.ece {
+            cc.forget_prior();
+            f.undo.end();
+        }
+        self.undo_if_needless(f, now, cc, ack, &mut out);
+        self.leave_if_complete(f, cc);
+        if ack.ece && self.state <= CaState::Disorder {
+            self.begin_reduction(f, now, cc, CaState::Cwr, news.segs, false);
+            out.reduced = true;
+        }
+        self.detect(f, now, out.advanced);
+        if f.log.pending() > 0 && self.state < CaState::Recovery {
+            out.reduced |= self.state < CaState::Cwr;
+            self.begin_reduction(f, now, cc, CaState::Recovery, news.segs, !ack.ece);
+        }
+        if self.state <= CaState::Disorder {
+            let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
+            self.state = if clean { CaState::Open } else { CaState::Disorder };
+        }
+        out.newly_lost_segs = f.log.total_lost().wrapping_sub(prior_lost);
+
+        // 6. The window.
+        out.rate = f.sampler.sample(
+            now,
+            news.newest,
+            self.delivered,
+            news.segs,
+            prior_in_flight,
+            out.newly_lost_segs,
+            f.log.total_lost(),
+            self.rtt.min_rtt(),
+        );
+        let reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
+        if reducing && !cc.owns_cwnd() {
+            if news.segs > 0 {
+                let safe = out.advanced && out.newly_lost_segs == 0;
+                cc.set_cwnd(f.prr.on_ack(news.segs, f.log.in_flight(), cc.ssthresh(), safe));
+            }
+        } else if cc.owns_cwnd() || (out.advanced && !was_reducing) {
+            // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
+            let event = AckEvent {
+                now,
+                acked: news.segs,
+                delivered: news.segs,
+                prior_in_flight,
+                rtt: newest_rtt,
+                srtt: self.rtt.srtt(),
+                min_rtt: self.rtt.min_rtt(),
+                una: self.una,
+                nxt: ack.snd_nxt,
+                rate: out.rate.as_ref(),
+            };
+            cc.on_ack(&event, ack.cwnd_limited);
+        }
+        if f.log.is_empty() {
+            f.rto_at = None;
+            f.reorder_at = None;
+        }
+        out
+    }
+
+    /// RTT samples of an ACK (Karn: never from what was sent twice); returns that of the newest packet.
+    fn take_rtt(
+        &mut self,
+        now: Instant,
+        news: &Delivered,
+        ack: &AckInput<'_>,
+        nxt: u64,
+        cfg: &StackConfig,
+    ) -> Option<Duration> {
+        let clean = |at: Option<Instant>| if news.acked_retransmitted { None } else { at };
+        let oldest = clean(news.acked_first).or(news.sacked_first).map(|at| now.since(at));
+        let newest = clean(news.acked_last).or(news.sacked_last).map(|at| now.since(at));
+        // RFC 7323 §4.3: a timestamp tells even for what was sent twice. Its clock is coarse, so it comes last.
+        let echoed = ack.timestamp_echo_rtt.filter(|_| self.una >= ack.ack && news.acked_segs > 0);
+        let smoothed = oldest.or(echoed)?;
+        let newest = newest.or(echoed);
+        if let Some(rtt) = newest {
+            self.rtt.sample_min(now, rtt);
+        }
+        self.rtt.sample(smoothed, self.una, nxt, cfg.tcp_rto_min);
+        // RFC 6298 §5.7: a fresh sample ends the backoff.
+        self.backoff = 0;
+        newest
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one step of on_ack, cut out to be read alone")]
+    fn judge_probe(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        ack: u64,
+        dsack: Option<&Range<u64>>,
+        sacked_segs: u32,
+        out: &mut AckOutcome,
+    ) {
+        let Some(probe) = f.probe else { return };
+        let pure_dup = out.dup && sacked_segs == 0;
+        match probe.judge(ack, dsack, pure_dup) {
+            Verdict::Open => return,
+            Verdict::Needless => {}
+            Verdict::Repaired => {
+                // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
+                out.probe_repaired = true;
+                if self.state < CaState::Cwr {
+                    self.begin_reduction(f, now, cc, CaState::Cwr, 0, false);
+                    cc.end_reduction();
+                    self.state = CaState::Open;
+                    out.reduced = true;
+                }
+            }
+        }
+        f.probe = None;
+    }
+
+    /// RFC 4015 and RFC 3708 tests; gives the window back when one succeeds.
+    fn undo_if_needless(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        ack: &AckInput<'_>,
+        out: &mut AckOutcome,
+    ) {
+        let by_timestamp = out.advanced
+            && self.state >= CaState::Recovery
+            && f.undo.original_arrived(now, ack.timestamp_echo_rtt);
+        if !(by_timestamp || out.dsack && f.undo.all_reported()) {
+            return;
+        }
+        cc.undo();
+        f.undo.end();
+        f.log.unmark_lost();
+        f.rack.on_reordering();
+        out.undone = true;
+        if self.state >= CaState::Cwr {
+            self.state = CaState::Disorder;
+        }
+    }
+
+    /// All that was out when the trouble began is acknowledged.
+    fn leave_if_complete(&mut self, f: &mut InFlight, cc: &mut Congestion) {
+        let over = match self.state {
+            CaState::Open | CaState::Disorder => false,
+            // Something above it must be: the first ACK after the reduction covers exactly high_seq.
+            CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
+            // RFC 6582 §3.2 step 1: without SACK, duplicates of what was resent must not start another round.
+            CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),
+            CaState::Recovery | CaState::Loss => self.una >= f.high_seq,
+        };
+        if !over {
+            return;
+        }
+        if matches!(self.state, CaState::Cwr | CaState::Recovery) {
+            cc.end_reduction();
+        }
+        if self.state >= CaState::Recovery {
+            f.rack.on_recovery_end();
+        }
+        if !self.sack_ok {
+            f.log.clear_dup_acks();
+        }
+        self.state = CaState::Open;
+    }
+
+    /// Marks what is lost.
+    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool) {
+        if !self.sack_ok {
+            // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
+            let fast = self.state < CaState::Recovery && f.log.sacked_out() >= DUP_THRESH;
+            let partial = self.state >= CaState::Recovery && advanced && self.una < f.high_seq;
+            if fast || partial {
+                f.log.mark_head_lost();
+            }
+            return;
+        }
+        let recovering = self.state >= CaState::Recovery;
+        let found = f.rack.detect(now, &mut f.log, recovering, self.rtt.min_rtt(), self.rtt.srtt());
+        f.reorder_at = found.timer;
+    }
+
+    /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
+    pub(super) fn begin_reduction(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        state: CaState,
+        delivered_now: u32,
+        undoable: bool,
+    ) {
+        // From CWR into Recovery the reduction under way goes on: one a round trip.
+        if self.state < CaState::Cwr {
+            cc.begin_reduction(now, undoable);
+            let unsacked = f.log.packets_out() - f.log.sacked_out();
+            f.prr = Prr::begin(unsacked, delivered_now);
+            if undoable {
+                f.undo.begin(self.una, f.log.retrans_out());
+            } else {
+                f.undo.end();
+            }
+        }
+        self.state = state;
+        f.high_seq = f.log.nxt();
+        f.tlp_at = None;
+    }
+
+    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
+    pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
+        let Some(mut flight) = self.flight.take() else { return };
+        if self.state < CaState::Cwr && !flight.log.is_empty() {
+            self.begin_reduction(&mut flight, now, cc, CaState::Cwr, 0, false);
+        }
+        self.flight = Some(flight);
+    }
+}

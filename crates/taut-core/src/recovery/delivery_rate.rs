@@ -1,0 +1,143 @@
+//! How fast the network delivers: one sample per ACK.
+//! draft-ietf-ccwg-bbr §4.1 (delivery rate estimation), in segments as Linux counts.
+//! Called by `recovery/mod.rs`; samples go to congestion control and to `TCP_INFO`.
+
+use crate::units::{Duration, Instant};
+
+/// What a packet remembers of the moment it was sent. Draft §4.1.2.2.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TxSnapshot {
+    /// Segments delivered until then.
+    pub(super) delivered: u64,
+    /// When the last of them was.
+    pub(super) delivered_at: Instant,
+    /// When the packet was sent that the last sample was taken from.
+    pub(super) first_sent_at: Instant,
+    /// Segments in flight, this packet included.
+    pub(super) in_flight: u32,
+    /// Segments lost since the beginning, wrapping.
+    pub(super) lost: u32,
+    /// The application had left the network short of data.
+    pub(super) app_limited: bool,
+}
+
+/// One measurement of what the network delivered, and over what time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateSample {
+    /// Segments delivered over `interval`.
+    pub(crate) delivered: u32,
+    /// The longer of the time to send them and the time to see them acknowledged.
+    pub(crate) interval: Duration,
+    /// The rate may be the application's, not the network's.
+    pub(crate) is_app_limited: bool,
+    /// Segments in flight before this ACK.
+    pub(crate) prior_in_flight: u32,
+    /// Segments in flight when the newest packet delivered was sent, itself included.
+    pub(crate) tx_in_flight: u32,
+    /// Segments delivered, since the beginning, when that packet was sent: rounds are told apart by it.
+    pub(crate) prior_delivered: u64,
+    /// Segments marked lost since that packet was sent.
+    pub(crate) lost: u32,
+    /// Segments marked lost by this ACK.
+    pub(crate) losses: u32,
+    /// Segments this ACK delivered.
+    pub(crate) acked_sacked: u32,
+}
+
+impl RateSample {
+    /// Bytes per second.
+    pub(crate) fn bytes_per_sec(&self, mss: u32) -> u64 {
+        let ns = self.interval.as_nanos().max(1);
+        let bytes = u64::from(self.delivered) * u64::from(mss);
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Connection state of the draft's §4.1.2.1.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sampler {
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    /// Samples are app-limited until this many segments were delivered; 0 for not at all.
+    app_limited_until: u64,
+}
+
+impl Sampler {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { delivered_at: now, first_sent_at: now, app_limited_until: 0 }
+    }
+
+    /// A packet is about to be sent; `in_flight` counts it already when it is not the first.
+    pub(super) fn on_transmit(
+        &mut self,
+        now: Instant,
+        delivered: u64,
+        idle: bool,
+        in_flight: u32,
+        lost: u32,
+    ) -> TxSnapshot {
+        if idle {
+            // Draft §4.1.2.2: a flight begins, idle time is part of no interval.
+            self.delivered_at = now;
+            self.first_sent_at = now;
+        }
+        TxSnapshot {
+            delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            in_flight,
+            lost,
+            app_limited: self.app_limited_until != 0,
+        }
+    }
+
+    /// The application has nothing more for now. Draft §4.1.2.4.
+    pub(super) fn set_app_limited(&mut self, delivered: u64, in_flight: u32) {
+        self.app_limited_until = (delivered + u64::from(in_flight)).max(1);
+    }
+
+    pub(super) const fn is_app_limited(&self) -> bool {
+        self.app_limited_until != 0
+    }
+
+    /// An ACK delivered `acked_sacked` segments, `newest` being the one sent last. Draft §4.1.2.3.
+    #[expect(clippy::too_many_arguments, reason = "each is one term of the draft's rate sample")]
+    pub(super) fn sample(
+        &mut self,
+        now: Instant,
+        newest: Option<(Instant, TxSnapshot)>,
+        delivered: u64,
+        acked_sacked: u32,
+        prior_in_flight: u32,
+        losses: u32,
+        total_lost: u32,
+        min_rtt: Option<Duration>,
+    ) -> Option<RateSample> {
+        if acked_sacked > 0 {
+            self.delivered_at = now;
+        }
+        if self.app_limited_until != 0 && delivered > self.app_limited_until {
+            self.app_limited_until = 0;
+        }
+        let (sent_at, packet) = newest?;
+        self.first_sent_at = sent_at;
+        let send_phase = sent_at.since(packet.first_sent_at);
+        let ack_phase = now.since(packet.delivered_at);
+        let interval = send_phase.max(ack_phase);
+        // An interval below the shortest round trip means that the ACK was for another transmission.
+        if interval.is_zero() || min_rtt.is_some_and(|least| interval < least) {
+            return None;
+        }
+        Some(RateSample {
+            delivered: u32::try_from(delivered - packet.delivered.min(delivered)).unwrap_or(u32::MAX),
+            interval,
+            is_app_limited: packet.app_limited,
+            prior_in_flight,
+            tx_in_flight: packet.in_flight,
+            prior_delivered: packet.delivered,
+            lost: total_lost.wrapping_sub(packet.lost),
+            losses,
+            acked_sacked,
+        })
+    }
+}

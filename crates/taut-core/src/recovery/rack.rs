@@ -1,0 +1,219 @@
+//! RACK: a packet is lost when one sent sufficiently later was delivered.
+//! RFC 8985 §6; the reordering timer's slack is Linux's.
+//! Called by `recovery/mod.rs` on every ACK with something in flight, and when the reordering timer fires.
+//!
+//! Nothing is scanned. Records never sent again are in order of time because they are in order of sequence, so a
+//! cursor suffices for them; retransmissions have a log of their own, in order of time.
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
+use crate::units::{Duration, Instant};
+
+/// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2.
+const DUP_THRESH: u32 = 3;
+/// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
+const REO_WND_PERSIST: u8 = 16;
+/// Added to the reordering timer, so that one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
+const TIMER_SLACK: Duration = Duration::from_millis(2);
+
+/// RFC 8985 §5.2, without what the sent log knows already.
+#[derive(Debug)]
+pub(super) struct Rack {
+    /// RACK.xmit_ts: when the newest packet known to be delivered was sent.
+    sent_at: Instant,
+    /// RACK.end_seq, which orders packets sent at the same time.
+    end: u64,
+    /// RACK.rtt, of that packet.
+    rtt: Duration,
+    /// RACK.fack: highest position known to be delivered.
+    pub(super) fack: u64,
+    reordering_seen: bool,
+    /// The window is this many quarters of the least RTT.
+    reo_wnd_mult: u8,
+    reo_wnd_persist: u8,
+    /// D-SACKs count once a round trip: none until `una` passes this.
+    dsack_round: Option<u64>,
+    /// Retransmissions in order of time; stale entries are skipped when they come first.
+    resent: VecDeque<(Instant, Range<u64>)>,
+}
+
+/// What detection found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Detected {
+    /// Segments newly marked lost.
+    pub(super) lost_segs: u32,
+    /// When to look again.
+    pub(super) timer: Option<Instant>,
+}
+
+impl Rack {
+    pub(super) const fn new(una: u64) -> Self {
+        Self {
+            sent_at: Instant::ZERO,
+            end: 0,
+            rtt: Duration::ZERO,
+            fack: una,
+            reordering_seen: false,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
+            dsack_round: None,
+            resent: VecDeque::new(),
+        }
+    }
+
+    pub(super) const fn rtt(&self) -> Duration {
+        self.rtt
+    }
+
+    pub(super) fn on_retransmit(&mut self, now: Instant, range: Range<u64>) {
+        self.resent.push_back((now, range));
+    }
+
+    /// All in flight was acknowledged.
+    pub(super) fn on_empty(&mut self) {
+        self.resent.clear();
+    }
+
+    /// A packet was delivered. RFC 8985 §6.2 step 2.
+    pub(super) fn on_delivered(
+        &mut self,
+        now: Instant,
+        record: &Record,
+        min_rtt: Option<Duration>,
+        echo_rtt: Option<Duration>,
+    ) {
+        let rtt = now.since(record.sent_at);
+        // Too soon for the retransmission, or echoing a time before it: this is the ACK of the original.
+        // Timestamps tick in milliseconds.
+        let too_soon = min_rtt.is_some_and(|least| rtt < least);
+        let echoes_earlier = echo_rtt.is_some_and(|echo| {
+            now.as_millis() - echo.as_millis().min(now.as_millis()) < record.sent_at.as_millis()
+        });
+        if record.has(EVER_RETRANS) && (too_soon || echoes_earlier) {
+            return;
+        }
+        if (record.sent_at, record.end) > (self.sent_at, self.end) {
+            self.sent_at = record.sent_at;
+            self.end = record.end;
+            self.rtt = rtt;
+        }
+    }
+
+    /// Step 3: never sent again, and delivered after something above it.
+    pub(super) fn on_reordering(&mut self) {
+        self.reordering_seen = true;
+    }
+
+    /// Step 4: a retransmission was needless, so wait longer; once a round trip.
+    pub(super) fn on_dsack(&mut self, una: u64, nxt: u64) {
+        if self.dsack_round.is_some_and(|end| una < end) {
+            return;
+        }
+        self.dsack_round = Some(nxt);
+        self.reo_wnd_mult = self.reo_wnd_mult.saturating_add(1);
+        self.reo_wnd_persist = REO_WND_PERSIST;
+    }
+
+    /// A recovery ended.
+    pub(super) fn on_recovery_end(&mut self) {
+        self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
+        if self.reo_wnd_persist == 0 {
+            self.reo_wnd_mult = 1;
+        }
+    }
+
+    /// Step 4.
+    fn reo_wnd(
+        &self,
+        sacked_out: u32,
+        recovering: bool,
+        min_rtt: Option<Duration>,
+        srtt: Option<Duration>,
+    ) -> Duration {
+        if !self.reordering_seen && (recovering || sacked_out >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        let window = min_rtt.unwrap_or(Duration::ZERO) * u64::from(self.reo_wnd_mult) / 4;
+        window.min(srtt.unwrap_or(Duration::ZERO))
+    }
+
+    /// Step 5: marks what is lost, and says when more will be.
+    pub(super) fn detect(
+        &mut self,
+        now: Instant,
+        log: &mut SentLog,
+        recovering: bool,
+        min_rtt: Option<Duration>,
+        srtt: Option<Duration>,
+    ) -> Detected {
+        let mut found = Detected::default();
+        if self.end == 0 {
+            return found;
+        }
+        let patience = self.rtt + self.reo_wnd(log.sacked_out(), recovering, min_rtt, srtt);
+        let mut wait_until = |at: Instant| {
+            let at = at + TIMER_SLACK;
+            found.timer = Some(found.timer.map_or(at, |other| other.min(at)));
+        };
+
+        // Sent once: the cursor stops at the first packet that is neither settled nor due.
+        let mut index = log.index_of(log.rack_cursor());
+        let mut lost_segs = 0;
+        let cursor = loop {
+            let Some(record) = log.get(index) else { break log.nxt() };
+            let settled = record.has(SACKED | LOST | EVER_RETRANS);
+            if !settled {
+                if (record.sent_at, record.end) >= (self.sent_at, self.end) {
+                    break record.start;
+                }
+                let due = record.sent_at + patience;
+                if due > now {
+                    wait_until(due);
+                    break record.start;
+                }
+                lost_segs += log.mark_lost(index);
+            }
+            index += 1;
+        };
+        log.set_rack_cursor(cursor);
+
+        // Sent again: the same over the log of retransmissions.
+        while let Some((sent_at, range)) = self.resent.front() {
+            let (sent_at, range) = (*sent_at, range.clone());
+            let due = sent_at + patience;
+            let mut blocked = false;
+            let mut index = log.index_of(range.start);
+            while let Some(&record) = log.get(index) {
+                if record.start >= range.end {
+                    break;
+                }
+                // Stale when sent yet again since, delivered, or lost already.
+                let live = record.sent_at == sent_at
+                    && record.has(EVER_RETRANS)
+                    && !record.has(SACKED)
+                    && (record.has(RETRANS) || !record.has(LOST));
+                if live {
+                    if (sent_at, record.end) >= (self.sent_at, self.end) {
+                        blocked = true;
+                        break;
+                    }
+                    if due > now {
+                        wait_until(due);
+                        blocked = true;
+                        break;
+                    }
+                    lost_segs += log.mark_lost(index);
+                }
+                index += 1;
+            }
+            if blocked {
+                break;
+            }
+            self.resent.pop_front();
+        }
+        found.lost_segs = lost_segs;
+        found
+    }
+}

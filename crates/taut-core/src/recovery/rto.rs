@@ -1,0 +1,18 @@
+//! The retransmission timeout.
+//! RFC 6298; bounds and the floor on the variance term are Linux's.
+//! Called by `recovery/mod.rs` whenever the timer is armed.
+
+use super::rtt::Rtt;
+use crate::units::Duration;
+
+/// Before anything was measured. RFC 6298 §2.1.
+pub(super) const RTO_INIT: Duration = Duration::from_secs(1);
+/// Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 asks for at least 60 s.
+pub(super) const RTO_MAX: Duration = Duration::from_secs(120);
+
+/// RTO after `backoff` consecutive timeouts. RFC 6298 §5.5: each doubles it.
+pub(super) fn timeout(rtt: &Rtt, backoff: u8) -> Duration {
+    let base = rtt.timeout().unwrap_or(RTO_INIT).min(RTO_MAX);
+    // 2^7 times the least possible base (1 µs aside) is past the bound; the shift stays small.
+    (base * (1 << backoff.min(31))).min(RTO_MAX)
+}

@@ -1,0 +1,141 @@
+//! Round-trip time: smoothed, its variation, and the least seen lately.
+//! RFC 6298 §2 with Linux's two changes to the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`).
+//! Called by `recovery/mod.rs` for each ACK that measures.
+
+use crate::units::{Duration, Instant};
+
+/// Least round trip is forgotten after this long: a path may change. Linux: `tcp_min_rtt_wlen`, 300 s.
+const MIN_RTT_WINDOW_MS: u32 = 300_000;
+/// Largest sample kept, in µs: eight times it still fits 32 bits.
+const MAX_SAMPLE_US: u64 = 1 << 28;
+
+/// Estimator. Times in µs; zero stands for "never".
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rtt {
+    /// Eight times the smoothed RTT, so that a gain of 1/8 loses nothing.
+    srtt_x8: u32,
+    /// Four times the mean deviation.
+    mdev_x4: u32,
+    /// Largest `mdev_x4` of this round trip.
+    mdev_max_x4: u32,
+    /// What the RTO adds to the RTT: never below the floor.
+    rttvar_x4: u32,
+    /// When `una` passes this, a round trip is over.
+    round_end: u64,
+    least: WindowedMin,
+}
+
+impl Rtt {
+    pub(super) const fn new() -> Self {
+        Self { srtt_x8: 0, mdev_x4: 0, mdev_max_x4: 0, rttvar_x4: 0, round_end: 0, least: WindowedMin::new() }
+    }
+
+    /// Takes a sample. `una` and `nxt` are those after the ACK.
+    pub(super) fn sample(&mut self, rtt: Duration, una: u64, nxt: u64, rto_min: Duration) {
+        // A sample of zero would look like none.
+        let sample = rtt.as_micros().clamp(1, MAX_SAMPLE_US) as u32;
+        let floor = u32::try_from(rto_min.as_micros()).unwrap_or(u32::MAX);
+        if self.srtt_x8 == 0 {
+            // RFC 6298 §2.2: SRTT = R, RTTVAR = R/2.
+            self.srtt_x8 = sample * 8;
+            self.mdev_x4 = sample * 2;
+            self.mdev_max_x4 = self.mdev_x4.max(floor);
+            self.rttvar_x4 = self.mdev_max_x4;
+            self.round_end = nxt;
+            return;
+        }
+        // RFC 6298 §2.3: RTTVAR before SRTT, gains 1/4 and 1/8.
+        let smoothed = self.srtt_x8 / 8;
+        let error = i64::from(sample) - i64::from(smoothed);
+        let excess = error.abs() - i64::from(self.mdev_x4 / 4);
+        // Linux: a round trip that suddenly gets shorter is no reason for a longer timeout, so growth of the
+        // deviation by a sample below the mean is taken with gain 1/32 instead of 1/4.
+        let step = if error < 0 && excess > 0 { excess / 8 } else { excess };
+        self.mdev_x4 = clamp_u32(i64::from(self.mdev_x4) + step);
+        self.srtt_x8 = clamp_u32(i64::from(self.srtt_x8) + error).max(1);
+        // Linux: the variation rises at once, and falls once a round trip, by a quarter of the way.
+        self.mdev_max_x4 = self.mdev_max_x4.max(self.mdev_x4);
+        self.rttvar_x4 = self.rttvar_x4.max(self.mdev_max_x4);
+        if una > self.round_end {
+            self.rttvar_x4 -= (self.rttvar_x4 - self.mdev_max_x4) / 4;
+            self.round_end = nxt;
+            self.mdev_max_x4 = floor;
+        }
+    }
+
+    /// Takes a sample for the minimum alone.
+    pub(super) fn sample_min(&mut self, now: Instant, rtt: Duration) {
+        self.least.update(now.as_millis() as u32, rtt.as_micros().clamp(1, MAX_SAMPLE_US) as u32);
+    }
+
+    pub(super) fn srtt(&self) -> Option<Duration> {
+        (self.srtt_x8 != 0).then(|| Duration::from_nanos(u64::from(self.srtt_x8) * 125))
+    }
+
+    /// RFC 6298's RTTVAR.
+    pub(super) fn rttvar(&self) -> Duration {
+        Duration::from_nanos(u64::from(self.mdev_x4) * 250)
+    }
+
+    pub(super) fn min_rtt(&self) -> Option<Duration> {
+        self.least.get().map(|us| Duration::from_micros(u64::from(us)))
+    }
+
+    /// SRTT + max(4·RTTVAR, floor); `None` before the first sample.
+    pub(super) fn timeout(&self) -> Option<Duration> {
+        self.srtt().map(|srtt| srtt + Duration::from_micros(u64::from(self.rttvar_x4)))
+    }
+}
+
+fn clamp_u32(value: i64) -> u32 {
+    u32::try_from(value.max(0)).unwrap_or(u32::MAX)
+}
+
+/// The least of the last [`MIN_RTT_WINDOW_MS`], from three samples: the best, the best after it, and the best
+/// after that. (Kathleen Nichols' windowed filter.)
+#[derive(Clone, Copy, Debug)]
+struct WindowedMin {
+    /// (time in ms, value in µs), by age; values do not fall. Value 0: nothing yet.
+    best: [(u32, u32); 3],
+}
+
+impl WindowedMin {
+    const fn new() -> Self {
+        Self { best: [(0, 0); 3] }
+    }
+
+    const fn get(&self) -> Option<u32> {
+        match self.best[0].1 {
+            0 => None,
+            value => Some(value),
+        }
+    }
+
+    fn update(&mut self, now: u32, value: u32) {
+        let sample = (now, value);
+        let [first, second, third] = self.best;
+        let age = |at: (u32, u32)| now.wrapping_sub(at.0);
+        if first.1 == 0 || value <= first.1 || age(third) > MIN_RTT_WINDOW_MS {
+            self.best = [sample; 3];
+            return;
+        }
+        if value <= second.1 {
+            self.best = [first, sample, sample];
+        } else if value <= third.1 {
+            self.best[2] = sample;
+        }
+        let [first, second, third] = self.best;
+        if age(first) > MIN_RTT_WINDOW_MS {
+            self.best = if age(second) > MIN_RTT_WINDOW_MS {
+                [third, sample, sample]
+            } else {
+                [second, third, sample]
+            };
+        } else if second.0 == first.0 && age(second) > MIN_RTT_WINDOW_MS / 4 {
+            // A quarter of the window without a second choice: take one now, so that there is one later.
+            self.best = [first, sample, sample];
+        } else if third.0 == second.0 && age(third) > MIN_RTT_WINDOW_MS / 2 {
+            self.best[2] = sample;
+        }
+    }
+}

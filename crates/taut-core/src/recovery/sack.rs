@@ -1,0 +1,197 @@
+//! Selective acknowledgements, applied to the sent log.
+//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); the cache of blocks is Linux's idea.
+//! Called by `recovery/mod.rs` for every ACK that carries blocks.
+
+use core::ops::Range;
+
+use super::delivery_rate::TxSnapshot;
+use super::rack::Rack;
+use super::sent::{EVER_RETRANS, Record, SACKED, SentLog};
+use crate::units::{Duration, Instant};
+
+/// Blocks that fit in a TCP header (RFC 2018 §3); whatever else is passed is not looked at.
+pub(super) const BLOCKS_MAX: usize = 4;
+
+/// What one ACK delivered, cumulatively and selectively.
+#[derive(Debug)]
+pub(super) struct Delivered {
+    now: Instant,
+    min_rtt: Option<Duration>,
+    echo_rtt: Option<Duration>,
+    /// Segments delivered that were not known to be.
+    pub(super) segs: u32,
+    /// Segments below the ACK, known before or not.
+    pub(super) acked_segs: u32,
+    /// Newly sacked segments.
+    pub(super) sacked_segs: u32,
+    /// The one sent last: what the rate is measured by.
+    pub(super) newest: Option<(Instant, TxSnapshot)>,
+    newest_end: u64,
+    /// First and last transmission times of those acknowledged that give an RTT (Karn).
+    pub(super) acked_first: Option<Instant>,
+    pub(super) acked_last: Option<Instant>,
+    /// The same for those sacked.
+    pub(super) sacked_first: Option<Instant>,
+    pub(super) sacked_last: Option<Instant>,
+    /// Some of what was acknowledged had been sent again.
+    pub(super) acked_retransmitted: bool,
+    /// Something sent once arrived after something above it.
+    pub(super) reordered: bool,
+    fack_before: u64,
+}
+
+impl Delivered {
+    pub(super) const fn new(
+        now: Instant,
+        fack: u64,
+        min_rtt: Option<Duration>,
+        echo_rtt: Option<Duration>,
+    ) -> Self {
+        Self {
+            now,
+            min_rtt,
+            echo_rtt,
+            segs: 0,
+            acked_segs: 0,
+            sacked_segs: 0,
+            newest: None,
+            newest_end: 0,
+            acked_first: None,
+            acked_last: None,
+            sacked_first: None,
+            sacked_last: None,
+            acked_retransmitted: false,
+            reordered: false,
+            fack_before: fack,
+        }
+    }
+
+    fn common(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
+        self.segs += segs;
+        if self.newest.is_none_or(|(sent_at, _)| (sent_at, self.newest_end) < (record.sent_at, record.end)) {
+            self.newest = Some((record.sent_at, record.snapshot));
+            self.newest_end = record.end;
+        }
+        rack.on_delivered(self.now, record, self.min_rtt, self.echo_rtt);
+        if !record.has(EVER_RETRANS) && record.end <= self.fack_before {
+            // RFC 8985 §6.2 step 3.
+            self.reordered = true;
+        }
+        rack.fack = rack.fack.max(record.end);
+    }
+
+    pub(super) fn sacked(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
+        self.common(record, segs, rack);
+        self.sacked_segs += segs;
+        if !record.has(EVER_RETRANS) {
+            self.sacked_first.get_or_insert(record.sent_at);
+            self.sacked_last = Some(record.sent_at);
+        }
+    }
+
+    pub(super) fn acked(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
+        self.acked_segs += segs;
+        self.acked_retransmitted |= record.has(EVER_RETRANS);
+        if record.has(SACKED) {
+            return;
+        }
+        self.common(record, segs, rack);
+        if !record.has(EVER_RETRANS) {
+            self.acked_first.get_or_insert(record.sent_at);
+            self.acked_last = Some(record.sent_at);
+        }
+    }
+}
+
+/// The first block, when it reports data received twice. RFC 2883 §4.
+pub(super) fn duplicate(ack: u64, nxt: u64, blocks: &[Range<u64>]) -> Option<Range<u64>> {
+    let first = blocks.first()?;
+    if first.start >= first.end || first.end > nxt {
+        return None;
+    }
+    let below = first.start < ack && first.end <= ack;
+    let inside = blocks.get(1).is_some_and(|outer| outer.start <= first.start && first.end <= outer.end);
+    (below || inside).then(|| first.clone())
+}
+
+/// Blocks of the last ACK: receivers repeat them, and what they covered need not be visited again.
+#[derive(Debug, Default)]
+pub(super) struct Cache([(u64, u64); BLOCKS_MAX]);
+
+impl Cache {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Where to begin with `block`, given that everything below was visited under the same start.
+    fn resume(&self, block: &Range<u64>) -> u64 {
+        let known = |&&(start, end): &&(u64, u64)| start <= block.start && block.start < end;
+        let end = self.0.iter().filter(known).map(|&(_, end)| end).max();
+        // One position back: the segment that the old end cut through may be whole by now.
+        end.map_or(block.start, |end| (end.min(block.end) - 1).max(block.start))
+    }
+}
+
+/// Marks what `blocks` cover. Blocks are the peer's word: those outside what was sent are ignored, and only
+/// whole segments count, so there are never more records than segments.
+pub(super) fn apply(
+    log: &mut SentLog,
+    cache: &mut Cache,
+    ack: u64,
+    blocks: &[Range<u64>],
+    rack: &mut Rack,
+    delivered: &mut Delivered,
+) {
+    let mut seen = [(0, 0); BLOCKS_MAX];
+    for (block, seen) in blocks.iter().zip(&mut seen) {
+        let floor = log.una().max(ack);
+        if block.start >= block.end || block.end > log.nxt() || block.end <= floor {
+            continue;
+        }
+        let block = block.start.max(floor)..block.end;
+        *seen = (block.start, block.end);
+        apply_one(log, cache.resume(&block), &block, rack, delivered);
+    }
+    *cache = Cache(seen);
+}
+
+fn apply_one(log: &mut SentLog, from: u64, block: &Range<u64>, rack: &mut Rack, delivered: &mut Delivered) {
+    let mut index = log.index_of(from);
+    while let Some(&record) = log.get(index) {
+        if record.start >= block.end {
+            break;
+        }
+        if record.has(SACKED) {
+            index += 1;
+            continue;
+        }
+        let mss = u64::from(record.mss.max(1));
+        let low = match block.start.checked_sub(record.start) {
+            Some(inside) => record.start + inside.div_ceil(mss) * mss,
+            None => record.start,
+        };
+        let high = if block.end >= record.end {
+            record.end
+        } else {
+            record.start + (block.end - record.start) / mss * mss
+        };
+        if low >= high {
+            index += 1;
+            continue;
+        }
+        let piece = Record { start: low, end: high, ..record };
+        delivered.sacked(&piece, piece.segs(), rack);
+        if low == record.start && high < record.end && log.shift_to_sacked(index, high) {
+            index += 1;
+            continue;
+        }
+        if low > record.start {
+            log.cut(index, low);
+            index += 1;
+        }
+        if high < record.end {
+            log.cut(index, high);
+        }
+        index = log.mark_sacked(index);
+    }
+}

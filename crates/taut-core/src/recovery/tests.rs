@@ -1,0 +1,470 @@
+//! Scenarios of RFC 8985, 9937, 6298 and 4015, and the scoreboard against a model of one flag per segment.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::congestion::Algorithm;
+
+const MSS: u32 = 1000;
+const FIRST: u64 = 1 << 32;
+
+struct World {
+    now: Instant,
+    nxt: u64,
+    rec: Recovery,
+    cc: Congestion,
+    cfg: StackConfig,
+}
+
+/// Position of segment `n`.
+fn seg(n: u64) -> u64 {
+    FIRST + n * u64::from(MSS)
+}
+
+fn blocks(ranges: &[(u64, u64)]) -> Vec<Range<u64>> {
+    ranges.iter().map(|&(from, to)| seg(from)..seg(to)).collect()
+}
+
+impl World {
+    fn new(sack: bool) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        let mut rec = Recovery::new(now, FIRST, sack);
+        let cfg = StackConfig::default();
+        rec.seed_rtt(now, Duration::from_millis(100), &cfg);
+        Self { now, nxt: FIRST, rec, cc: Congestion::new(now, Algorithm::Reno), cfg }
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += Duration::from_millis(ms);
+    }
+
+    /// Sends `segs` segments, `per` to a packet.
+    fn send(&mut self, segs: u64, per: u64) {
+        for _ in 0..segs / per {
+            let range = self.nxt..self.nxt + per * u64::from(MSS);
+            self.nxt = range.end;
+            self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::New, &self.cc, &self.cfg);
+            self.rec.on_tx_completed(&range);
+        }
+        let (packets, una) = (self.rec.packets_out(), self.rec.una());
+        self.cc.note_limited(self.now, packets, self.nxt, una, true);
+    }
+
+    fn ack_with(&mut self, to: u64, sack: &[(u64, u64)], echo_ms: Option<u64>) -> AckOutcome {
+        let sack = blocks(sack);
+        let input = AckInput {
+            ack: seg(to),
+            sack: &sack,
+            snd_nxt: self.nxt,
+            timestamp_echo_rtt: echo_ms.map(Duration::from_millis),
+            carries_data: false,
+            window_changed: false,
+            ece: false,
+            cwnd_limited: false,
+        };
+        let out = self.rec.on_ack(self.now, &mut self.cc, &input, &self.cfg);
+        self.check();
+        out
+    }
+
+    fn ack(&mut self, to: u64, sack: &[(u64, u64)]) -> AckOutcome {
+        self.ack_with(to, sack, None)
+    }
+
+    fn resend(&mut self) -> Option<Range<u64>> {
+        let range = self.rec.next_retransmit(self.cc.cwnd(), 45, u64::MAX)?;
+        self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::Retransmit, &self.cc, &self.cfg);
+        self.rec.on_tx_completed(&range);
+        self.check();
+        Some(range)
+    }
+
+    /// Runs to the next deadline.
+    fn fire(&mut self) -> (RecoveryTimer, TimeoutAction) {
+        let (at, timer) = self.rec.deadline().expect("a timer is armed");
+        self.now = self.now.max(at);
+        let action = self.rec.on_timeout(self.now, &mut self.cc, &self.cfg);
+        self.check();
+        (timer, action)
+    }
+
+    fn check(&self) {
+        if let Some(flight) = &self.rec.flight {
+            flight.log.invariants();
+        }
+    }
+}
+
+#[test]
+fn an_idle_connection_stays_small() {
+    assert!(size_of::<Recovery>() + size_of::<Congestion>() <= 230);
+}
+
+#[test]
+fn rto_follows_rfc_6298_with_the_floor_on_the_variance_term() {
+    let mut rtt = Rtt::new();
+    let floor = Duration::from_millis(200);
+    assert_eq!(rto::timeout(&rtt, 0), Duration::from_secs(1));
+    // SRTT = 40, RTTVAR = 20: 4·20 is below the floor.
+    rtt.sample(Duration::from_millis(40), 0, 0, floor);
+    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(240));
+    assert_eq!(rto::timeout(&rtt, 2), Duration::from_millis(960), "each timeout doubles it");
+    assert_eq!(rto::timeout(&rtt, 20), Duration::from_secs(120));
+    // SRTT = 400, RTTVAR = 200; then R = 480: RTTVAR = 3/4·200 + 1/4·80 = 170, SRTT = 410. The sum follows a
+    // falling variation only at the end of a round, by a quarter: 800 − (800 − 680)/4 = 770.
+    let mut rtt = Rtt::new();
+    rtt.sample(Duration::from_millis(400), 0, 10, floor);
+    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(1200));
+    rtt.sample(Duration::from_millis(480), 5, 20, floor);
+    assert_eq!(rtt.srtt(), Some(Duration::from_millis(410)));
+    assert_eq!(rtt.rttvar(), Duration::from_millis(170));
+    assert_eq!(rto::timeout(&rtt, 0), Duration::from_millis(410 + 800));
+}
+
+#[test]
+fn min_rtt_is_forgotten_after_300_s() {
+    let mut rtt = Rtt::new();
+    let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+    rtt.sample_min(at(1), Duration::from_millis(10));
+    rtt.sample_min(at(100), Duration::from_millis(30));
+    rtt.sample_min(at(290), Duration::from_millis(20));
+    assert_eq!(rtt.min_rtt(), Some(Duration::from_millis(10)));
+    rtt.sample_min(at(302), Duration::from_millis(40));
+    assert_eq!(rtt.min_rtt(), Some(Duration::from_millis(20)));
+}
+
+#[test]
+fn single_loss_is_resent_once_and_costs_half_the_window() {
+    let mut w = World::new(true);
+    w.send(10, 10);
+    w.pass(100);
+    // Segment 0 is lost; nine arrive.
+    w.ack(0, &[(1, 2)]);
+    w.ack(0, &[(1, 3)]);
+    assert_eq!(w.rec.state(), CaState::Disorder);
+    let out = w.ack(0, &[(1, 4)]);
+    assert!(out.reduced);
+    assert_eq!((w.rec.state(), w.rec.lost_out(), w.cc.ssthresh()), (CaState::Recovery, 1, 5));
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    assert_eq!(w.resend(), None);
+    w.ack(0, &[(1, 10)]);
+    assert_eq!(w.rec.records(), 2, "sacked neighbours join");
+    w.pass(100);
+    let out = w.ack(10, &[]);
+    assert!(out.advanced && out.acked_bytes == 10_000);
+    assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.in_flight()), (CaState::Open, 5, 0));
+    assert!(w.rec.deadline().is_none());
+}
+
+#[test]
+fn burst_loss_is_resent_in_one_super_packet_where_cwnd_allows() {
+    let mut w = World::new(true);
+    w.send(10, 5);
+    w.pass(100);
+    w.ack(0, &[(4, 10)]);
+    assert_eq!(w.rec.lost_out(), 4);
+    let mut resent = 0;
+    while let Some(range) = w.resend() {
+        assert_eq!(range.start, seg(resent));
+        resent += (range.end - range.start) / u64::from(MSS);
+    }
+    assert_eq!(resent, 4);
+    assert_eq!(w.rec.retrans_out(), 4);
+}
+
+#[test]
+fn tail_loss_is_probed_and_then_recovered() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(7, &[]);
+    // 2·SRTT + 2 ms, SRTT = 100 ms.
+    let sent = w.now;
+    assert_eq!(w.rec.deadline(), Some((sent + Duration::from_millis(202), RecoveryTimer::Probe)));
+    assert_eq!(w.fire(), (RecoveryTimer::Probe, TimeoutAction::Probe));
+    let range = w.rec.probe_range(MSS).unwrap();
+    assert_eq!(range, seg(9)..seg(10));
+    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cc, &w.cfg);
+    w.rec.on_probe_sent(w.now);
+    assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_millis(300), RecoveryTimer::Rto)));
+    w.pass(100);
+    w.ack(7, &[(9, 10)]);
+    // One segment above the hole and no reordering seen: wait out min_rtt/4 (already passed since the originals).
+    assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Recovery, 2));
+    assert_eq!(w.resend(), Some(seg(7)..seg(8)), "RFC 9937: nothing delivered lets more out");
+}
+
+#[test]
+fn probe_that_repaired_a_loss_costs_one_reduction() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(9, &[]);
+    let _ = w.fire();
+    let range = w.rec.probe_range(MSS).unwrap();
+    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cc, &w.cfg);
+    w.rec.on_probe_sent(w.now);
+    w.pass(100);
+    assert!(!w.ack(10, &[]).probe_repaired);
+    let cwnd = w.cc.cwnd();
+    w.send(1, 1);
+    w.pass(100);
+    assert!(w.ack(11, &[]).probe_repaired);
+    assert!(w.cc.cwnd() <= cwnd / 2 + 1 && w.rec.state() == CaState::Open);
+}
+
+#[test]
+fn lost_retransmission_is_found_by_what_was_sent_after_it() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 10)]);
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.pass(10);
+    w.send(4, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 14)]);
+    assert_eq!((w.rec.lost_out(), w.rec.retrans_out()), (1, 0));
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)), "again");
+}
+
+#[test]
+fn reordering_within_the_window_marks_nothing() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 2)]);
+    w.pass(5);
+    w.ack(2, &[]);
+    assert_eq!((w.rec.state(), w.rec.total_retrans()), (CaState::Open, 0));
+    // Reordering was seen: even three segments above a hole are now given min_rtt/4 = 25 ms.
+    w.ack(2, &[(3, 8)]);
+    assert_eq!(w.rec.lost_out(), 0);
+    assert_eq!(w.rec.deadline().unwrap().1, RecoveryTimer::Reorder);
+    w.pass(5);
+    w.ack(8, &[]);
+    assert_eq!((w.rec.state(), w.rec.total_retrans()), (CaState::Open, 0));
+}
+
+#[test]
+fn reneging_peer_gets_everything_again() {
+    let mut w = World::new(true);
+    w.send(10, 10);
+    w.pass(100);
+    w.ack(0, &[(1, 10)]);
+    w.resend();
+    w.pass(100);
+    // The ACK lands at data that was sacked.
+    w.ack(1, &[]);
+    let (timer, action) = w.fire();
+    assert_eq!((timer, action), (RecoveryTimer::Rto, TimeoutAction::LossMarked));
+    assert_eq!((w.rec.sacked_out(), w.rec.lost_out(), w.cc.cwnd()), (0, 9, 1));
+    assert_eq!(w.resend(), Some(seg(1)..seg(2)));
+}
+
+#[test]
+fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
+    let mut w = World::new(true);
+    w.send(10, 10);
+    assert_eq!(w.fire().1, TimeoutAction::Probe);
+    w.rec.on_probe_impossible(w.now);
+    assert_eq!(w.fire(), (RecoveryTimer::Rto, TimeoutAction::LossMarked));
+    assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
+    assert_eq!(w.rec.rto(), Duration::from_millis(600));
+    assert_eq!(w.rec.first_timeout_at(), Some(w.now));
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.pass(20);
+    let out = w.ack_with(2, &[], Some(600));
+    assert!(out.undone);
+    assert_eq!((w.rec.state(), w.cc.ssthresh(), w.rec.lost_out()), (CaState::Open, u32::MAX, 0));
+    assert!(w.cc.cwnd() >= 10);
+    assert_eq!((w.rec.backoff(), w.rec.timeouts()), (0, 0));
+}
+
+#[test]
+fn dsacks_for_all_that_was_resent_undo_the_reduction() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 4)]);
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.ack(10, &[]);
+    assert_eq!((w.rec.state(), w.cc.cwnd()), (CaState::Open, 5));
+    w.send(1, 1);
+    let out = w.ack(10, &[(0, 1)]);
+    assert!(out.dsack && out.undone);
+    assert_eq!((w.cc.cwnd(), w.cc.ssthresh()), (10, u32::MAX));
+}
+
+#[test]
+fn without_sack_three_duplicates_and_partial_acks_do() {
+    let mut w = World::new(false);
+    w.send(10, 10);
+    w.pass(100);
+    for _ in 0..2 {
+        assert!(w.ack(0, &[]).dup);
+    }
+    assert_eq!(w.rec.lost_out(), 0);
+    w.ack(0, &[]);
+    assert_eq!((w.rec.state(), w.rec.lost_out(), w.rec.sacked_out()), (CaState::Recovery, 1, 3));
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.pass(100);
+    w.ack(5, &[]);
+    assert_eq!(w.resend(), Some(seg(5)..seg(6)), "RFC 6582 §3.2: a partial ACK shows the next hole");
+    w.pass(100);
+    w.ack(10, &[]);
+    assert_eq!((w.rec.state(), w.cc.cwnd()), (CaState::Open, 5));
+}
+
+#[test]
+fn prr_halves_the_window_over_one_round_trip() {
+    // RecoverFS 20, ssthresh 10, one loss: one segment leaves for every two delivered (RFC 9937 §6.2).
+    let mut prr = Prr::begin(19, 1);
+    let mut in_flight = 18;
+    let mut sent = 0;
+    for delivered in 1..=18_u32 {
+        let quota = prr.on_ack(1, in_flight, 10, false).saturating_sub(in_flight);
+        prr.on_sent(quota);
+        sent += quota;
+        in_flight = in_flight + quota - 1;
+        assert!(sent <= delivered.div_ceil(2) + 1);
+    }
+    assert!((9..=10).contains(&in_flight), "{in_flight}");
+}
+
+#[test]
+fn refused_new_data_leaves_no_trace() {
+    let mut w = World::new(true);
+    let range = seg(0)..seg(3);
+    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cc, &w.cfg);
+    assert!(w.rec.in_device(&range));
+    w.rec.on_refused(&range, SendKind::New);
+    assert_eq!((w.rec.packets_out(), w.rec.records(), w.rec.deadline()), (0, 0, None));
+    w.send(3, 3);
+    assert_eq!(w.rec.packets_out(), 3);
+}
+
+#[test]
+fn delivery_rate_is_the_slower_of_sending_and_acknowledging() {
+    let mut w = World::new(true);
+    w.send(10, 10);
+    w.pass(100);
+    let rate = w.ack(10, &[]).rate.unwrap();
+    assert_eq!((rate.delivered, rate.interval), (10, Duration::from_millis(100)));
+    assert_eq!(rate.bytes_per_sec(MSS), 100_000);
+    assert!(!rate.is_app_limited);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(u64),
+    Ack(u64),
+    Sack(u64, u64),
+    Resend,
+    Fire,
+    Pass(u64),
+    Wild(u64, [(u64, u64); 4]),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (1..20_u64).prop_map(Step::Send),
+        (0..8_u64).prop_map(Step::Ack),
+        (0..60_u64, 1..10_u64).prop_map(|(from, len)| Step::Sack(from, len)),
+        Just(Step::Resend),
+        Just(Step::Fire),
+        (1..80_u64).prop_map(Step::Pass),
+    ]
+}
+
+fn wild() -> impl Strategy<Value = Step> {
+    let position = (0..120_000_u64).prop_map(|at| FIRST - 10_000 + at);
+    let block = (position.clone(), position.clone());
+    prop_oneof![
+        2 => step(),
+        1 => (position, [block.clone(), block.clone(), block.clone(), block])
+            .prop_map(|(ack, blocks)| Step::Wild(ack, blocks)),
+    ]
+}
+
+fn run(steps: &[Step], sack: bool) {
+    let mut w = World::new(sack);
+    let mut sacked = BTreeSet::new();
+    let mut una = 0;
+    let mut nxt = 0;
+    let mut wild = false;
+    for step in steps {
+        match *step {
+            Step::Send(segs) => {
+                w.send(segs, segs);
+                nxt += segs;
+            }
+            Step::Ack(by) => {
+                // The model's peer acknowledges cumulatively what it has, and never takes a SACK back.
+                una = (una + by).min(nxt);
+                while sacked.contains(&una) {
+                    una += 1;
+                }
+                w.ack(una, &[]);
+            }
+            Step::Sack(from, len) => {
+                let from = una + 1 + from;
+                let to = (from + len).min(nxt);
+                if from < to {
+                    w.ack(una, &[(from, to)]);
+                    sacked.extend(from..to);
+                }
+            }
+            Step::Resend => {
+                w.resend();
+            }
+            Step::Fire => {
+                if w.rec.deadline().is_some() && w.fire().1 == TimeoutAction::Probe {
+                    w.rec.on_probe_impossible(w.now);
+                }
+            }
+            Step::Pass(ms) => w.pass(ms),
+            Step::Wild(ack, ref blocks) => {
+                wild = true;
+                let blocks: Vec<_> = blocks.iter().map(|&(from, to)| from..to).collect();
+                let input = AckInput {
+                    ack,
+                    sack: &blocks,
+                    snd_nxt: w.nxt,
+                    timestamp_echo_rtt: Some(Duration::from_nanos(ack)),
+                    carries_data: false,
+                    window_changed: false,
+                    ece: ack % 7 == 0,
+                    cwnd_limited: true,
+                };
+                let _ = w.rec.on_ack(w.now, &mut w.cc, &input, &w.cfg);
+            }
+        }
+        w.check();
+        assert!(w.cc.cwnd() >= 1);
+        assert_eq!(w.rec.packets_out() == 0, w.rec.una() == w.nxt);
+        assert!(w.rec.packets_out() == 0 || w.rec.deadline().is_some(), "data in flight has a timer");
+        if !wild && sack {
+            sacked.retain(|&segment| segment >= una);
+            assert_eq!(u64::from(w.rec.packets_out()), nxt - una);
+            assert_eq!(w.rec.sacked_out() as usize, sacked.len());
+            let thought = w.rec.packets_out() - w.rec.sacked_out() - w.rec.lost_out() + w.rec.retrans_out();
+            assert_eq!(w.rec.in_flight(), thought);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn scoreboard_agrees_with_a_model_per_segment(steps in prop::collection::vec(step(), 1..120)) {
+        run(&steps, true);
+    }
+
+    #[test]
+    fn nothing_a_peer_sends_breaks_the_counts(steps in prop::collection::vec(wild(), 1..120), sack: bool) {
+        run(&steps, sack);
+    }
+}

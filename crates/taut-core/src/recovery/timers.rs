@@ -1,0 +1,174 @@
+//! The three timers: when they are armed, and what happens when one fires.
+//! RFC 6298 §5, RFC 8985 §6.3 and §7.2.
+//! Called by the connection, when data is sent and when [`Recovery::deadline`] passes.
+
+use core::ops::Range;
+
+use super::tlp::{self, Probe};
+use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
+use crate::config::StackConfig;
+use crate::congestion::Congestion;
+use crate::units::Instant;
+
+impl Recovery {
+    /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
+    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &StackConfig) {
+        let Some(flight) = &mut self.flight else { return };
+        let allowed = self.sack_ok
+            && matches!(cfg.tcp_early_retrans, 3 | 4)
+            && matches!(self.state, CaState::Open | CaState::Cwr)
+            && !flight.log.is_empty()
+            && flight.log.sacked_out() == 0
+            && flight.probe.is_none();
+        flight.tlp_at = allowed.then(|| {
+            let at = now + tlp::timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.tcp_rto_min);
+            flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
+        });
+    }
+
+    /// RFC 6298 §5.3, for what else counts as a sign of life.
+    pub(crate) fn restart_rto(&mut self, now: Instant) {
+        let at = now + self.rto();
+        if let Some(flight) = &mut self.flight
+            && !flight.log.is_empty()
+        {
+            flight.rto_at = Some(at);
+        }
+    }
+
+    /// A deadline passed.
+    pub(crate) fn on_timeout(
+        &mut self,
+        now: Instant,
+        cc: &mut Congestion,
+        _cfg: &StackConfig,
+    ) -> TimeoutAction {
+        let Some(mut flight) = self.flight.take() else { return TimeoutAction::Nothing };
+        let due = flight.deadline().filter(|&(at, _)| at <= now);
+        let action = match due.map(|(_, timer)| timer) {
+            None => TimeoutAction::Nothing,
+            Some(RecoveryTimer::Reorder) => self.on_reorder_timeout(&mut flight, now, cc),
+            Some(RecoveryTimer::Probe) => {
+                flight.tlp_at = None;
+                TimeoutAction::Probe
+            }
+            Some(RecoveryTimer::Rto) => self.on_rto(&mut flight, now, cc),
+        };
+        self.flight = Some(flight);
+        action
+    }
+
+    /// RFC 8985 §6.3.
+    fn on_reorder_timeout(&mut self, f: &mut InFlight, now: Instant, cc: &mut Congestion) -> TimeoutAction {
+        f.reorder_at = None;
+        self.detect(f, now, false);
+        if f.log.pending() == 0 {
+            return TimeoutAction::Nothing;
+        }
+        if self.state < CaState::Recovery {
+            self.begin_reduction(f, now, cc, CaState::Recovery, 0, true);
+        }
+        if self.state == CaState::Recovery && !cc.owns_cwnd() {
+            // Nothing was delivered, but the first retransmission must leave (RFC 9937 §6.2).
+            cc.set_cwnd(f.prr.on_ack(0, f.log.in_flight(), cc.ssthresh(), false));
+        }
+        TimeoutAction::LossMarked
+    }
+
+    /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
+    fn on_rto(&mut self, f: &mut InFlight, now: Instant, cc: &mut Congestion) -> TimeoutAction {
+        f.rto_at = None;
+        f.tlp_at = None;
+        f.reorder_at = None;
+        f.probe = None;
+        if f.log.is_empty() {
+            return TimeoutAction::Nothing;
+        }
+        if f.reneging {
+            f.reneging = false;
+            f.log.forget_sacks();
+            f.cache.clear();
+            self.mark_timed_out(f, now, true);
+        } else {
+            self.mark_timed_out(f, now, false);
+        }
+        // One reduction for one loss: not again for data sent before the last one.
+        if self.state <= CaState::Disorder || self.una >= f.high_seq {
+            cc.begin_reduction(now, true);
+            f.undo.begin(self.una, f.log.retrans_out());
+        }
+        cc.on_timeout(f.log.in_flight());
+        self.state = CaState::Loss;
+        f.high_seq = f.log.nxt();
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.backoff = self.backoff.saturating_add(1);
+        f.first_timeout_at.get_or_insert(now);
+        f.rto_at = Some(now + self.rto());
+        TimeoutAction::LossMarked
+    }
+
+    /// The head is lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
+    fn mark_timed_out(&self, f: &mut InFlight, now: Instant, all: bool) {
+        if !self.sack_ok {
+            f.log.clear_dup_acks();
+        }
+        let patience = f.rack.rtt();
+        for index in 0..f.log.len() {
+            let recent = f.log.get(index).is_some_and(|record| record.sent_at + patience > now);
+            if index == 0 || all || !recent {
+                f.log.mark_lost(index);
+            }
+        }
+        f.log.set_rack_cursor(f.log.una());
+    }
+
+    /// The last segment in flight, for a probe that repeats data. RFC 8985 §7.3.
+    pub(crate) fn probe_range(&self, mss: u32) -> Option<Range<u64>> {
+        let last = self.log()?.last()?;
+        let mss = u64::from(mss.clamp(1, u32::from(last.mss)));
+        let len = last.end - last.start;
+        let tail = match len % mss {
+            0 => mss,
+            rest => rest,
+        };
+        Some(last.end - tail.min(len)..last.end)
+    }
+
+    /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
+    pub(crate) fn on_probe_sent(&mut self, now: Instant) {
+        let rto = self.rto();
+        let Some(flight) = &mut self.flight else { return };
+        let is_retransmission = flight.probe.is_some_and(|probe| probe.is_retransmission);
+        flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission });
+        flight.tlp_at = None;
+        flight.rto_at = Some(now + rto);
+    }
+
+    /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
+    pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
+        let rto = self.rto();
+        let Some(flight) = &mut self.flight else { return };
+        flight.tlp_at = None;
+        if !flight.log.is_empty() {
+            flight.rto_at = Some(now + rto);
+        }
+    }
+
+    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
+    /// congestion, so the window stays. Returns whether something is to be resent.
+    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
+        flight.mss = mss;
+        if flight.log.resegment(mss) == 0 {
+            return false;
+        }
+        if self.state < CaState::Recovery {
+            cc.forget_prior();
+            flight.undo.end();
+            flight.high_seq = flight.log.nxt();
+            self.state = CaState::Loss;
+        }
+        true
+    }
+}

@@ -1,0 +1,73 @@
+//! Undo: the loss was none, so give the window back.
+//! RFC 3522 / RFC 4015 (Eifel, by timestamps) and RFC 3708 (by D-SACK), the tests in Linux's order.
+//! Called by `recovery/mod.rs` when recovery begins and on every ACK after.
+
+use crate::units::{Duration, Instant};
+
+/// What must be remembered to find out that retransmissions were not needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Undo {
+    /// `una` when the window was reduced; `None` when there is nothing to undo.
+    marker: Option<u64>,
+    /// Retransmitted segments that no D-SACK has reported yet; `None` before the first retransmission.
+    unreported: Option<u32>,
+    /// First retransmission since data was last all acknowledged.
+    first_retransmit: Option<Instant>,
+}
+
+impl Undo {
+    pub(super) fn begin(&mut self, una: u64, retrans_out: u32) {
+        self.marker = Some(una);
+        self.unreported = (retrans_out > 0).then_some(retrans_out);
+        if retrans_out == 0 {
+            self.first_retransmit = None;
+        }
+    }
+
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) const fn is_armed(&self) -> bool {
+        self.marker.is_some()
+    }
+
+    pub(super) fn on_retransmit(&mut self, now: Instant, segs: u32) {
+        self.first_retransmit.get_or_insert(now);
+        if self.marker.is_some() {
+            self.unreported = Some(self.unreported.unwrap_or(0).saturating_add(segs));
+        }
+    }
+
+    pub(super) fn on_refused(&mut self, segs: u32) {
+        if let Some(unreported) = &mut self.unreported {
+            *unreported = unreported.saturating_sub(segs);
+            if *unreported == 0 {
+                self.unreported = None;
+            }
+        }
+    }
+
+    /// The peer got `segs` segments up to `end` twice.
+    pub(super) fn on_dsack(&mut self, end: u64, segs: u32) {
+        if self.marker.is_some_and(|marker| end > marker)
+            && let Some(unreported) = &mut self.unreported
+        {
+            *unreported = unreported.saturating_sub(segs);
+        }
+    }
+
+    /// Every retransmission arrived twice: none was needed. RFC 3708.
+    pub(super) fn all_reported(&self) -> bool {
+        self.marker.is_some() && self.unreported == Some(0)
+    }
+
+    /// The ACK echoes a timestamp from before the first retransmission: it is for the original. RFC 3522 §3.2.
+    /// Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
+    pub(super) fn original_arrived(&self, now: Instant, echo_rtt: Option<Duration>) -> bool {
+        let (Some(_), Some(resent), Some(rtt)) = (self.marker, self.first_retransmit, echo_rtt) else {
+            return false;
+        };
+        now.as_millis().saturating_sub(rtt.as_millis()) < resent.as_millis()
+    }
+}

@@ -1,0 +1,181 @@
+//! A connection in the application's hands: the commands and getters of the public interface.
+
+use core::net::SocketAddr;
+
+use super::Stack;
+use crate::conn::Conn;
+use crate::conn::info::ConnInfo;
+use crate::conn::options::{SetOption, WriteFlags};
+use crate::conn::state::State;
+use crate::egress::Blocked;
+use crate::error::{ConnError, OptionError, ReadError, WriteError};
+use crate::units::Instant;
+
+/// One connection, borrowed from its stack with [`Stack::conn_mut`].
+///
+/// After a command, ask the stack for [transmissions](Stack::poll_transmit).
+#[derive(Debug)]
+pub struct ConnMut<'a> {
+    stack: &'a mut Stack,
+    slot: u32,
+}
+
+impl<'a> ConnMut<'a> {
+    /// `slot` is taken: [`Stack::conn_mut`] has looked.
+    pub(super) fn new(stack: &'a mut Stack, slot: u32) -> Self {
+        Self { stack, slot }
+    }
+
+    fn conn(&self) -> &Conn {
+        // A connection is freed only when its last holder lets go, and `self` is borrowed from that holder.
+        self.stack.table.at(self.slot).expect("the connection is held")
+    }
+
+    fn with<R>(
+        &mut self,
+        now: Instant,
+        f: impl FnOnce(&mut Conn, &mut crate::conn::Surroundings<'_>) -> R,
+    ) -> R {
+        self.stack.with(now, self.slot, f).expect("the connection is held")
+    }
+
+    /// Queues as much of `data` as there is room for and returns how much that was; see
+    /// [`write_with`](Self::write_with).
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::WouldBlock`] when there is no room: [`Event::Writable`](crate::Event::Writable) follows.
+    pub fn write(&mut self, now: Instant, data: &[u8]) -> Result<usize, WriteError> {
+        self.write_with(now, data, WriteFlags::default())
+    }
+
+    /// As `send(2)` with flags. Data is accepted while the send buffer and TCP_NOTSENT_LOWAT have room for another
+    /// buffer, and always while the last one is not full.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn write_with(&mut self, now: Instant, data: &[u8], flags: WriteFlags) -> Result<usize, WriteError> {
+        self.with(now, |conn, around| conn.write(around, data, flags))
+    }
+
+    /// Moves received bytes to `into`. Zero (for a buffer that is not empty) is the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::WouldBlock`] when there is nothing: [`Event::Readable`](crate::Event::Readable) follows.
+    pub fn read(&mut self, now: Instant, into: &mut [u8]) -> Result<usize, ReadError> {
+        self.with(now, |conn, around| conn.read(around, into))
+    }
+
+    /// Copies received bytes and leaves them to be read.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn peek(&mut self, into: &mut [u8]) -> Result<usize, ReadError> {
+        self.conn().may_read()?;
+        Ok(self.conn().rx.queue.peek(into))
+    }
+
+    /// The next received bytes that lie together, without a copy; empty at the end of the stream. Follow with
+    /// [`consume`](Self::consume).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn chunk(&mut self) -> Result<&[u8], ReadError> {
+        self.conn().may_read()?;
+        Ok(self.conn().rx.queue.chunk())
+    }
+
+    /// Drops the first `count` received bytes, or all if there are fewer.
+    pub fn consume(&mut self, now: Instant, count: usize) {
+        self.with(now, |conn, around| conn.consume(around, count));
+    }
+
+    /// Whether [`read`](Self::read) has an answer (data, end or error): POLLIN.
+    #[must_use]
+    pub fn readable(&mut self) -> bool {
+        self.conn().is_readable()
+    }
+
+    /// Whether it is worth writing: POLLOUT. After `false`, [`Event::Writable`](crate::Event::Writable) follows.
+    #[must_use]
+    pub fn writable(&mut self, now: Instant) -> bool {
+        self.with(now, |conn, around| conn.poll_writable(around))
+    }
+
+    /// No more will be written: FIN follows what is queued. Doing it twice is fine.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::NotConnected`], or the connection's error.
+    pub fn shutdown_write(&mut self, now: Instant) -> Result<(), WriteError> {
+        self.with(now, Conn::shutdown_write)
+    }
+
+    /// No more will be read: what is here and what comes is acknowledged and thrown away.
+    pub fn shutdown_read(&mut self, now: Instant) {
+        self.with(now, Conn::shutdown_read);
+    }
+
+    /// Lets go of the connection: what is queued is still delivered, then FIN. If there was unread data the peer gets
+    /// RST instead. The name is invalid afterwards.
+    pub fn close(mut self, now: Instant) {
+        self.with(now, Conn::close);
+    }
+
+    /// Lets go of the connection with RST. The name is invalid afterwards.
+    pub fn abort(mut self, now: Instant) {
+        self.with(now, |conn, around| {
+            conn.flags.held = false;
+            conn.abort(around);
+        });
+    }
+
+    /// Sets one option.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::OutOfRange`]; nothing changed then.
+    pub fn set_option(&mut self, now: Instant, option: SetOption) -> Result<(), OptionError> {
+        self.with(now, |conn, around| conn.set_option(around, option))
+    }
+
+    /// A snapshot in `TCP_INFO`'s terms.
+    #[must_use]
+    pub fn info(&self, now: Instant) -> ConnInfo {
+        self.conn().info(&self.stack.caps, &self.stack.config, now)
+    }
+
+    /// Which gate was shut when the connection was last asked for a packet.
+    #[must_use]
+    pub fn blocked(&self) -> Blocked {
+        self.conn().blocked()
+    }
+
+    /// This end.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.conn().tuple.local.into()
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.conn().tuple.peer.into()
+    }
+
+    /// State of RFC 9293.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.conn().state
+    }
+
+    /// Why the connection ended, if it did with an error.
+    #[must_use]
+    pub fn error(&self) -> Option<ConnError> {
+        self.conn().error
+    }
+}

@@ -1,0 +1,259 @@
+//! Packets from the link: whose they are, and what answers those that are nobody's.
+//! RFC 9293 §3.10.7.1–2, RFC 1122 §3.2; the first half of every packet's way in.
+
+use core::net::IpAddr;
+
+use taut_wire::tcp::{self, Flags as TcpFlags};
+use taut_wire::{
+    Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
+};
+
+use super::{Stack, is_broadcast};
+use crate::addr::Endpoint;
+use crate::conn::{Arrival, Conn, Consequence};
+use crate::demux::{Owner, Tuple};
+use crate::error::ConnError;
+use crate::ingress::payload::Payload;
+use crate::link::{Frame, RxChecksum, RxPacket};
+use crate::replies::{self, Reply};
+use crate::seq;
+use crate::time_wait::{TimeWaitAction, TimeWaitSegment};
+use crate::units::Instant;
+
+/// The part of a frame that holds all headers, and the length of the whole.
+fn head<'f>(frame: &'f Frame<'_>) -> (&'f [u8], usize) {
+    match frame {
+        Frame::Slice(slice) => (slice, slice.len()),
+        Frame::Gather { header, payload } => (header, header.len() + payload.len()),
+        Frame::Lend { buffer, range } => {
+            let packet = buffer.get(range.clone()).unwrap_or_default();
+            (packet, packet.len())
+        }
+    }
+}
+
+/// Whether a TCP peer can be at this address at all (RFC 1122 §3.2.1.3, RFC 4291 §2.5.5.2).
+fn is_possible_peer(ip: IpAddr) -> bool {
+    let mapped = matches!(ip, IpAddr::V6(ip) if ip.to_ipv4_mapped().is_some());
+    !(ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) || mapped)
+}
+
+impl Stack {
+    /// Takes one packet in, or a GRO super-packet. Anything at all may be in it.
+    pub fn handle_packet(&mut self, now: Instant, packet: RxPacket<'_>) {
+        self.counters.in_receives += 1;
+        let (bytes, total) = head(&packet.frame);
+        let ip = match IpHeader::parse_prefix(bytes, total) {
+            Ok(ip) => ip,
+            Err(ParseError::Fragment) => {
+                self.counters.fragments_dropped += 1;
+                return;
+            }
+            Err(_) => {
+                self.counters.in_hdr_errors += 1;
+                return;
+            }
+        };
+        if !self.is_ours(ip.dst) || !is_possible_peer(ip.src) {
+            self.counters.in_discards += 1;
+            return;
+        }
+        match ip.protocol {
+            protocol::TCP => self.on_tcp(now, &ip, packet),
+            protocol::ICMP | protocol::ICMPV6 => {
+                let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
+                self.on_icmp(now, &ip, message);
+            }
+            _ => self.counters.in_discards += 1,
+        }
+    }
+
+    fn is_ours(&self, ip: IpAddr) -> bool {
+        self.config.addresses.contains(&ip) || (self.config.any_address && is_possible_peer(ip))
+    }
+
+    fn on_tcp(&mut self, now: Instant, ip: &IpHeader, packet: RxPacket<'_>) {
+        let (bytes, _) = head(&packet.frame);
+        let segment = bytes.get(ip.header_len..).unwrap_or_default();
+        let segment = segment.get(..ip.payload_len).unwrap_or(segment);
+        let Ok((header, header_len)) = TcpHeader::parse(segment) else {
+            self.counters.in_errs += 1;
+            return;
+        };
+        if header_len > ip.payload_len || header.src_port == 0 {
+            self.counters.in_errs += 1;
+            return;
+        }
+        if packet.checksum == RxChecksum::Unverified && !is_intact(ip, segment, &packet.frame) {
+            self.counters.in_errs += 1;
+            return;
+        }
+        let gso_size = packet.gso_size;
+        let payload = Payload::new(packet.frame, ip.header_len + header_len, ip.payload_len - header_len);
+        let segs = if gso_size == 0 { 1 } else { payload.len().div_ceil(gso_size.into()).max(1) };
+        self.counters.in_segs += segs as u64;
+        let tuple = Tuple {
+            local: Endpoint::new(ip.dst, header.dst_port),
+            peer: Endpoint::new(ip.src, header.src_port),
+        };
+        let len = payload.len() as u32
+            + u32::from(header.flags.contains(TcpFlags::SYN))
+            + u32::from(header.flags.contains(TcpFlags::FIN));
+        match self.owner(&tuple) {
+            Some(Owner::Conn(slot)) => {
+                let arrival = Arrival { header, payload, gso_size };
+                let consequence = self.with(now, slot, |conn, around| conn.on_segment(around, arrival));
+                if consequence == Some(Consequence::Reset) {
+                    self.reset(&tuple, &header, len);
+                }
+            }
+            Some(Owner::TimeWait(slot)) => self.on_time_wait(now, slot, &tuple, &header, payload.len(), len),
+            None => self.on_stray(now, &tuple, &header, len, None),
+        }
+    }
+
+    /// §3.10.7.1–2: no connection has this tuple.
+    fn on_stray(&mut self, now: Instant, tuple: &Tuple, header: &TcpHeader, len: u32, min_iss: Option<u32>) {
+        let flags = header.flags;
+        let Some(listener) = self.listeners.find(tuple.local) else { return self.reset(tuple, header, len) };
+        if flags.contains(TcpFlags::RST) {
+            return;
+        }
+        if flags.contains(TcpFlags::ACK) {
+            return self.reset(tuple, header, len);
+        }
+        // A SYN that also ends the connection is nobody's honest wish. Linux drops it, too.
+        if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
+            return;
+        }
+        let full = self.table.len() >= self.config.max_connections as usize;
+        let Some((_, entry)) = self.listeners.at(listener) else { return };
+        if full || !entry.has_room() {
+            self.counters.listen_overflows += 1;
+            return;
+        }
+        entry.half_open += 1;
+        let options = entry.options.conn.clone();
+        self.open(now, *tuple, min_iss, &options, |around, birth| {
+            Conn::passive(around, birth, listener, header)
+        });
+    }
+
+    fn on_time_wait(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        tuple: &Tuple,
+        header: &TcpHeader,
+        payload_len: usize,
+        len: u32,
+    ) {
+        let Some(entry) = self.time_wait.get(slot) else { return };
+        let segment = TimeWaitSegment {
+            seq: header.seq,
+            len: payload_len,
+            syn: header.flags.contains(TcpFlags::SYN),
+            ack: header.flags.contains(TcpFlags::ACK),
+            fin: header.flags.contains(TcpFlags::FIN),
+            rst: header.flags.contains(TcpFlags::RST),
+            tsval: header.options.timestamps.map(|timestamps| timestamps.value),
+        };
+        let answer = TcpHeader {
+            src_port: tuple.local.port(),
+            dst_port: tuple.peer.port(),
+            seq: seq::wire(entry.snd_nxt),
+            ack: seq::wire(entry.rcv_nxt),
+            flags: TcpFlags::ACK,
+            window: entry.window_field,
+            urgent: 0,
+            options: TcpOptions {
+                timestamps: entry.timestamps.then(|| Timestamps {
+                    value: (now.as_millis() as u32).wrapping_add(entry.ts_offset),
+                    echo: entry.ts_recent,
+                }),
+                ..TcpOptions::default()
+            },
+        };
+        let answer = Reply::Tcp { src: tuple.local.ip(), dst: tuple.peer.ip(), header: answer };
+        match entry.on_segment(now, &segment) {
+            TimeWaitAction::Ignore => {}
+            TimeWaitAction::ChallengeAck => {
+                self.replies.push(answer);
+            }
+            TimeWaitAction::Ack => {
+                self.time_wait.restart(slot, now);
+                self.replies.push(answer);
+            }
+            TimeWaitAction::Reuse { min_iss } => {
+                if self.listeners.find(tuple.local).is_some() {
+                    self.forget_time_wait(slot);
+                    self.counters.tw_recycled += 1;
+                    self.on_stray(now, tuple, header, len, Some(min_iss));
+                } else {
+                    self.reset(tuple, header, len);
+                }
+            }
+        }
+    }
+
+    fn reset(&mut self, tuple: &Tuple, header: &TcpHeader, len: u32) {
+        if let Some(header) = replies::reset(header, len) {
+            let reply = Reply::Tcp { src: tuple.local.ip(), dst: tuple.peer.ip(), header };
+            if self.replies.push(reply) {
+                self.counters.out_rsts += 1;
+            }
+        }
+    }
+
+    fn on_icmp(&mut self, now: Instant, ip: &IpHeader, message: &[u8]) {
+        self.counters.icmp_in_msgs += 1;
+        let parsed = match (ip.src, ip.dst) {
+            (IpAddr::V6(src), IpAddr::V6(dst)) => Icmp::parse_v6(src, dst, message),
+            _ => Icmp::parse_v4(message),
+        };
+        match parsed {
+            Ok(Icmp::EchoRequest { ident, seq, payload }) if self.config.icmp_echo => {
+                if let Some(packet) = replies::echo(ip.dst, ip.src, ident, seq, payload) {
+                    self.replies.push(Reply::Icmp(packet));
+                }
+            }
+            Ok(Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted })
+            | Ok(Icmp::PacketTooBig { mtu, quoted }) => {
+                self.on_icmp_error(now, quoted, |conn, _, seq| conn.on_too_big(seq, mtu));
+            }
+            Ok(Icmp::DestinationUnreachable { code, quoted }) => {
+                let error = match code {
+                    Unreachable::Network => ConnError::NetworkUnreachable,
+                    Unreachable::Port | Unreachable::Protocol => ConnError::Refused,
+                    _ => ConnError::HostUnreachable,
+                };
+                self.on_icmp_error(now, quoted, |conn, around, seq| conn.on_unreachable(around, seq, error));
+            }
+            _ => {}
+        }
+    }
+
+    /// Finds the connection that an ICMP error quotes a packet of.
+    fn on_icmp_error(
+        &mut self,
+        now: Instant,
+        quoted: &[u8],
+        f: impl FnOnce(&mut Conn, &mut crate::conn::Surroundings<'_>, u32),
+    ) {
+        let Ok(quoted) = Quoted::parse(quoted) else { return };
+        if quoted.protocol != protocol::TCP {
+            return;
+        }
+        let tuple = Tuple { local: quoted.src.into(), peer: quoted.dst.into() };
+        if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
+            self.with(now, slot, |conn, around| f(conn, around, quoted.seq));
+        }
+    }
+}
+
+fn is_intact(ip: &IpHeader, segment: &[u8], frame: &Frame<'_>) -> bool {
+    match frame {
+        Frame::Gather { payload, .. } => tcp::verify(ip.src, ip.dst, segment, payload.slices()),
+        Frame::Slice(_) | Frame::Lend { .. } => tcp::verify(ip.src, ip.dst, segment, &[]),
+    }
+}

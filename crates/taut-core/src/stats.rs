@@ -1,0 +1,84 @@
+//! Counters of a stack, by the names that `nstat` prints.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident = $name:literal,)*) => {
+        /// Counts since the stack began.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Counters {
+            /// Name and value of each, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$(($name, self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets received.
+    in_receives = "IpInReceives",
+    /// Packets with an unusable IP header.
+    in_hdr_errors = "IpInHdrErrors",
+    /// Packets to addresses that are not ours, or with a transport that we do not speak.
+    in_discards = "IpInDiscards",
+    /// Packets handed to the link.
+    out_requests = "IpOutRequests",
+    /// Fragments received; they are not reassembled.
+    fragments_dropped = "TautFragmentsDropped",
+    /// ICMP messages received.
+    icmp_in_msgs = "IcmpInMsgs",
+    /// ICMP messages sent.
+    icmp_out_msgs = "IcmpOutMsgs",
+    /// Connections begun by us.
+    active_opens = "TcpActiveOpens",
+    /// Connections begun by a peer.
+    passive_opens = "TcpPassiveOpens",
+    /// Handshakes that failed.
+    attempt_fails = "TcpAttemptFails",
+    /// Established connections that were reset.
+    estab_resets = "TcpEstabResets",
+    /// TCP segments received, counting those inside super-packets.
+    in_segs = "TcpInSegs",
+    /// TCP segments sent, without retransmissions.
+    out_segs = "TcpOutSegs",
+    /// TCP segments sent again.
+    retrans_segs = "TcpRetransSegs",
+    /// TCP segments with a bad header or checksum.
+    in_errs = "TcpInErrs",
+    /// Segments sent with RST.
+    out_rsts = "TcpOutRsts",
+    /// Retransmission timeouts.
+    tcp_timeouts = "TcpExtTCPTimeouts",
+    /// Tail loss probes sent.
+    tcp_loss_probes = "TcpExtTCPLossProbes",
+    /// Challenge ACKs of RFC 5961.
+    tcp_challenge_ack = "TcpExtTCPChallengeACK",
+    /// Segments outside the window dropped.
+    tcp_out_of_window = "TautOutOfWindow",
+    /// Segments rejected by PAWS.
+    paws_estab = "TcpExtPAWSEstab",
+    /// SYNs dropped because a listener's queues were full.
+    listen_overflows = "TcpExtListenOverflows",
+    /// TIME-WAIT entries made.
+    time_wait = "TcpExtTW",
+    /// TIME-WAIT entries reused for a new connection.
+    tw_recycled = "TcpExtTWRecycled",
+    /// Zero-window probes sent.
+    tcp_win_probe = "TcpExtTCPWinProbe",
+    /// Keepalive probes sent.
+    tcp_keepalive = "TcpExtTCPKeepAlive",
+    /// First transmissions, in segments.
+    tcp_orig_data_sent = "TcpExtTCPOrigDataSent",
+    /// Writes that waited for a completion.
+    tcp_auto_corking = "TcpExtTCPAutoCorking",
+    /// Times that enough of a connection was below TCP already.
+    tsq_throttled = "TautTsqThrottled",
+    /// Times that a packet had to wait for its departure time.
+    pacing_blocked = "TautPacingBlocked",
+    /// Times that a super-packet waited for an ACK to grow.
+    tso_deferred = "TautTsoDeferred",
+}
