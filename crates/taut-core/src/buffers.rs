@@ -172,6 +172,7 @@ impl ChunkQueue {
         Self(None)
     }
 
+    #[cfg(test)]
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -261,6 +262,7 @@ impl ChunkQueue {
     }
 
     /// Memory held, used or not.
+    #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.iter().flat_map(|list| list.iter()).map(Chunk::capacity).sum()
     }

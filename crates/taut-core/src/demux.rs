@@ -80,8 +80,4 @@ impl Demux {
             entry.remove();
         }
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.table.len()
-    }
 }

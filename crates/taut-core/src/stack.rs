@@ -442,6 +442,7 @@ impl Stack {
     // ---- completions and time ----
 
     /// A packet has left the host.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
     pub fn handle_tx_completion(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
@@ -451,6 +452,7 @@ impl Stack {
 
     /// The device had no room for a packet that was just handed out: it counts as not sent, and is handed out again
     /// by a later [`poll_transmit`](Self::poll_transmit). Ask only when the device has room again.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
     pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
@@ -631,7 +633,6 @@ impl Conn {
             timestamps: timestamps.on,
             snd_nxt: self.tx.nxt,
             rcv_nxt: self.rx.nxt(),
-            rcv_wnd: self.rx.window.window() as u32,
             ts_recent: timestamps.recent,
             ts_recent_at: timestamps.recent_at,
             ts_offset: timestamps.offset,

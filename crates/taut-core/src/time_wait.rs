@@ -31,8 +31,6 @@ pub(crate) struct TimeWait {
     pub(crate) snd_nxt: u64,
     /// Position after the peer's FIN.
     pub(crate) rcv_nxt: u64,
-    /// Bytes of the window last offered.
-    pub(crate) rcv_wnd: u32,
     /// TS.Recent, and when it was received.
     pub(crate) ts_recent: u32,
     pub(crate) ts_recent_at: Instant,
@@ -207,6 +205,7 @@ impl TimeWaitTable {
     }
 
     /// Takes out the next connection whose wait is over.
+    #[cfg(test)]
     pub(crate) fn expire(&mut self, now: Instant) -> Option<TimeWait> {
         let slot = self.expired(now)?;
         self.remove(slot)
@@ -262,7 +261,6 @@ mod tests {
             timestamps: true,
             snd_nxt: FIRST + 5_000,
             rcv_nxt: FIRST + 9_000,
-            rcv_wnd: 65_536,
             ts_recent: 700,
             ts_recent_at: T0,
             ts_offset: 0,

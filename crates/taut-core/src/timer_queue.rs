@@ -89,6 +89,7 @@ impl TimerQueue {
     }
 
     /// How many keys have a deadline.
+    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.heap.len()
     }

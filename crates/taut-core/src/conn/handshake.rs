@@ -8,7 +8,6 @@ use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
 use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
-use crate::addr::Endpoint;
 use crate::congestion::Congestion;
 use crate::demux::Tuple;
 use crate::egress::{Blocked, Sender};
@@ -218,11 +217,6 @@ impl Conn {
     pub(super) fn headers_len(&self) -> u32 {
         let timestamps = if self.rx.timestamps.on { TIMESTAMPS_LEN } else { 0 };
         u32::from(headers_len(self.tuple.local.is_ipv4()) + timestamps)
-    }
-
-    /// Half open since the peer's SYN: endpoints, for the listener's bookkeeping.
-    pub(crate) fn peer(&self) -> Endpoint {
-        self.tuple.peer
     }
 }
 

@@ -107,8 +107,6 @@ pub(crate) struct Flags {
     pub(crate) probe_due: bool,
     /// The listener counts this connection among its half-open ones.
     pub(crate) half_open: bool,
-    /// The application will be told when there is something to read (it found nothing).
-    pub(crate) quickack: bool,
 }
 
 /// What few connections have.

@@ -76,7 +76,9 @@ impl Conn {
             }
         };
         let (departure, truesize) = self.tx.commit(&cx, &plan);
-        self.tx.probe_due = false;
+        if core::mem::take(&mut self.tx.probe_due) {
+            self.tx.recovery.on_probe_sent(around.now);
+        }
         self.cancel_probe();
         let Plan { range, payload, fin, psh, mss, kind } = plan.clone();
         let segs = plan.segs();

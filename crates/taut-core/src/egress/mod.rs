@@ -187,7 +187,7 @@ impl Sender {
     pub(crate) fn room(&self, size_goal: u32, config: &StackConfig) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
-        let queued = self.queue.len() as u64 + buffers * u64::from(tsq::OVERHEAD);
+        let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
         Room {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
             sndbuf: self.buffer.limit,
@@ -279,6 +279,9 @@ impl Sender {
     }
 
     fn autosized_segs(&self, cx: &Context<'_>) -> u32 {
+        if let Some(bytes) = self.congestion.send_quantum() {
+            return (bytes / cx.mss).clamp(1, u32::from(cx.link.gso_max_segs));
+        }
         tso_autosize::segs(Autosize {
             pacing_rate: self.congestion.pacing_rate(),
             min_rtt: self.recovery.min_rtt(),
@@ -298,6 +301,9 @@ impl Sender {
         let limited = why == Blocked::Cwnd
             || (why == Blocked::TsoDefer && self.recovery.in_flight() >= self.congestion.cwnd());
         self.congestion.note_limited(cx.now, self.recovery.packets_out(), self.nxt, self.una(), limited);
+        if self.recovery.state() == CaState::Open && !self.buffer.nospace {
+            self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.config);
+        }
     }
 
     /// Acts on a plan: the packet is below TCP from now on. Returns its departure time and its truesize.

@@ -98,6 +98,7 @@ impl WriteQueue {
 
     /// Bytes in the last buffer that were never sent; `nxt` is the next position to send. 0 when there is no
     /// such buffer: everything in it was sent, and the next write begins another.
+    #[cfg(test)]
     pub(crate) fn tail_len(&self, nxt: u64) -> u64 {
         self.end.saturating_sub(self.tail_start.max(nxt))
     }
@@ -127,6 +128,7 @@ impl WriteQueue {
     }
 
     /// Memory held for payload, used or not.
+    #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunks.memory_bytes()
     }

@@ -91,11 +91,6 @@ impl DelayedAck {
         self.must_ack_now() || self.pending > 0
     }
 
-    /// Bytes received and not acknowledged.
-    pub(crate) const fn pending_bytes(&self) -> u32 {
-        self.pending
-    }
-
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         (self.deadline != NEVER).then_some(self.deadline)

@@ -36,11 +36,6 @@ impl<'a> Payload<'a> {
         Self { frame, skip, len: len.min(available - skip) }
     }
 
-    /// No payload.
-    pub(crate) const fn empty() -> Self {
-        Self { frame: Frame::Slice(&[]), skip: 0, len: 0 }
-    }
-
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -89,6 +84,7 @@ impl<'a> Payload<'a> {
     }
 
     /// Copies as much as fits and returns how much that was.
+    #[cfg(test)]
     pub(crate) fn copy_into(&self, into: &mut [u8]) -> usize {
         let mut at = 0;
         for slice in self.gather().slices() {

@@ -24,11 +24,6 @@ impl ReadQueue {
         Self { start: first, end: first, chunks: ChunkQueue::new() }
     }
 
-    /// Position of the next byte to read.
-    pub(crate) const fn start(&self) -> u64 {
-        self.start
-    }
-
     /// Position after the last byte: RCV.NXT, unless a FIN took one more.
     pub(crate) const fn end(&self) -> u64 {
         self.end
@@ -116,6 +111,7 @@ impl ReadQueue {
     }
 
     /// Memory held for payload, used or not.
+    #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.chunks.memory_bytes()
     }

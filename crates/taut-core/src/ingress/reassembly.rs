@@ -71,10 +71,6 @@ impl SackBlocks {
         self.blocks.get(..usize::from(self.count)).unwrap_or(&[])
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     const fn is_full(&self) -> bool {
         self.count as usize == SACK_BLOCKS_MAX
     }
@@ -93,6 +89,7 @@ impl Reassembly {
     }
 
     /// Bytes held.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.len as u64)
     }
@@ -226,12 +223,8 @@ impl Reassembly {
         }
     }
 
-    /// Position after the last byte held.
-    pub(crate) fn highest(&self) -> Option<u64> {
-        self.held.as_ref()?.ranges.last_key_value().map(|(_, &end)| end)
-    }
-
     /// Memory held for payload, used or not.
+    #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.memory)
     }

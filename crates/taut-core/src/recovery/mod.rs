@@ -12,8 +12,6 @@
 //! Everything that matters only while data is in flight lies in one box, made at the first transmission: a
 //! connection that only receives never has it.
 
-#![allow(dead_code, reason = "an interface is whole before everything in it has a caller")]
-
 mod ack;
 mod delivery_rate;
 mod prr;
@@ -264,11 +262,6 @@ impl Recovery {
         self.state
     }
 
-    /// Segments delivered since the beginning.
-    pub(crate) const fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
     /// Segments sent again since the beginning.
     pub(crate) const fn total_retrans(&self) -> u32 {
         self.total_retrans
@@ -485,13 +478,6 @@ impl Recovery {
             Some(start..end.min(start + u64::from(mss)))
         } else {
             None
-        }
-    }
-
-    /// Gives memory back that an idle connection does not need. Does nothing while data is in flight.
-    pub(crate) fn release_idle(&mut self) {
-        if self.state == CaState::Open && self.flight.as_ref().is_some_and(|flight| flight.log.is_empty()) {
-            self.flight = None;
         }
     }
 }

@@ -149,11 +149,6 @@ impl SentLog {
         self.records.back()
     }
 
-    #[cfg(test)]
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter()
-    }
-
     /// Place of the first record that ends above `position`; `len()` when none does.
     pub(super) fn index_of(&self, position: u64) -> usize {
         // The head is asked for most: retransmissions and in-order completions begin there.

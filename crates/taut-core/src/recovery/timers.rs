@@ -26,16 +26,6 @@ impl Recovery {
         });
     }
 
-    /// RFC 6298 §5.3, for what else counts as a sign of life.
-    pub(crate) fn restart_rto(&mut self, now: Instant) {
-        let at = now + self.rto();
-        if let Some(flight) = &mut self.flight
-            && !flight.log.is_empty()
-        {
-            flight.rto_at = Some(at);
-        }
-    }
-
     /// A deadline passed.
     pub(crate) fn on_timeout(
         &mut self,

@@ -28,10 +28,6 @@ impl Undo {
         *self = Self::default();
     }
 
-    pub(super) const fn is_armed(&self) -> bool {
-        self.marker.is_some()
-    }
-
     pub(super) fn on_retransmit(&mut self, now: Instant, segs: u32) {
         self.first_retransmit.get_or_insert(now);
         if self.marker.is_some() {
