@@ -1,0 +1,29 @@
+//! System calls, so that no other crate of the stack needs one: devices that carry IP packets, the descriptors a
+//! driver waits on, and private network namespaces to try it all in.
+//!
+//! ```text
+//!   Device (device.rs) ◀── Tun (tun.rs)    kernel: /dev/net/tun, virtio-net header (vnet.rs)
+//!                      ◀── Pipe (pipe.rs)  another stack in this process
+//!
+//!   Interface (interface.rs) ─┐
+//!   Namespace (netns.rs) ─────┴─▶ netlink.rs     sys: Epoll, TimerFd, EventFd, the monotonic clock
+//! ```
+//!
+//! Nothing here knows TCP. `unsafe` appears only around a system call, with its reason.
+
+mod cidr;
+mod device;
+pub mod interface;
+mod netlink;
+pub mod netns;
+pub mod pipe;
+pub mod sys;
+pub mod tun;
+mod vnet;
+
+pub use cidr::{Cidr, CidrError};
+pub use device::{BUFFER_LEN, Device, Received};
+pub use interface::Interface;
+pub use netns::Namespace;
+pub use pipe::{Pipe, pipe};
+pub use tun::{Tun, TunOptions};

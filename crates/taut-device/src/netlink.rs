@@ -1,0 +1,219 @@
+//! The few requests of rtnetlink (RFC 3549, `rtnetlink(7)`) that set up an interface: one request, one answer.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::cidr::Cidr;
+use crate::sys::check;
+
+const NLMSG_ERROR: u16 = 2;
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+
+const NLM_F_REQUEST: u16 = 0x01;
+const NLM_F_ACK: u16 = 0x04;
+const NLM_F_REPLACE: u16 = 0x100;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+const IFF_UP: u32 = 1;
+
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+/// The address is usable at once, without duplicate address detection: the link has two ends and we hold one.
+const IFA_F_NODAD: u8 = 0x02;
+
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_STATIC: u8 = 4;
+const RT_SCOPE_UNIVERSE: u8 = 0;
+const RT_SCOPE_LINK: u8 = 253;
+const RTN_UNICAST: u8 = 1;
+
+/// A socket to the routing tables of the network namespace it was opened in.
+#[derive(Debug)]
+pub(crate) struct Netlink(File);
+
+/// A change to an interface.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LinkChange {
+    Up,
+    Down,
+    Mtu(u32),
+    TxQueueLen(u32),
+}
+
+impl Netlink {
+    pub(crate) fn open() -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: no pointer is passed.
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+        #[expect(unsafe_code, reason = "takes what the call above returned")]
+        // SAFETY: the descriptor is new and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self(File::from(fd)))
+    }
+
+    pub(crate) fn change_link(&self, index: u32, change: LinkChange) -> io::Result<()> {
+        let flags = if matches!(change, LinkChange::Up) { IFF_UP } else { 0 };
+        let mask = if matches!(change, LinkChange::Up | LinkChange::Down) { IFF_UP } else { 0 };
+        let mut request = Request::new(RTM_NEWLINK, 0);
+        request.link_header(index, flags, mask);
+        match change {
+            LinkChange::Up | LinkChange::Down => {}
+            LinkChange::Mtu(bytes) => request.attribute(IFLA_MTU, &bytes.to_ne_bytes()),
+            LinkChange::TxQueueLen(packets) => request.attribute(IFLA_TXQLEN, &packets.to_ne_bytes()),
+        }
+        self.ask(request)
+    }
+
+    pub(crate) fn delete_link(&self, index: u32) -> io::Result<()> {
+        let mut request = Request::new(RTM_DELLINK, 0);
+        request.link_header(index, 0, 0);
+        self.ask(request)
+    }
+
+    /// A pair of Ethernet interfaces, the second in the namespace `peer_namespace`.
+    pub(crate) fn create_veth(
+        &self,
+        name: &str,
+        peer_name: &str,
+        peer_namespace: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
+        request.link_header(0, 0, 0);
+        request.attribute(IFLA_IFNAME, &terminated(name));
+        request.nested(IFLA_LINKINFO, |info| {
+            info.attribute(IFLA_INFO_KIND, b"veth");
+            info.nested(IFLA_INFO_DATA, |data| {
+                data.nested(VETH_INFO_PEER, |peer| {
+                    peer.link_header(0, 0, 0);
+                    peer.attribute(IFLA_IFNAME, &terminated(peer_name));
+                    peer.attribute(IFLA_NET_NS_FD, &peer_namespace.as_raw_fd().to_ne_bytes());
+                });
+            });
+        });
+        self.ask(request)
+    }
+
+    pub(crate) fn add_address(&self, index: u32, address: Cidr) -> io::Result<()> {
+        let mut request = Request::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE);
+        request.bytes(&[family(address.address()), address.prefix(), IFA_F_NODAD, RT_SCOPE_UNIVERSE]);
+        request.bytes(&index.to_ne_bytes());
+        let octets = octets(address.address());
+        request.attribute(IFA_LOCAL, &octets);
+        request.attribute(IFA_ADDRESS, &octets);
+        self.ask(request)
+    }
+
+    pub(crate) fn add_route(&self, index: u32, to: Cidr, via: Option<IpAddr>) -> io::Result<()> {
+        let to = to.network();
+        let scope = if via.is_some() { RT_SCOPE_UNIVERSE } else { RT_SCOPE_LINK };
+        let scope = if to.address().is_ipv6() { RT_SCOPE_UNIVERSE } else { scope };
+        let mut request = Request::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE);
+        request.bytes(&[family(to.address()), to.prefix(), 0, 0]);
+        request.bytes(&[RT_TABLE_MAIN, RTPROT_STATIC, scope, RTN_UNICAST]);
+        request.bytes(&[0; 4]);
+        if to.prefix() > 0 {
+            request.attribute(RTA_DST, &octets(to.address()));
+        }
+        request.attribute(RTA_OIF, &index.to_ne_bytes());
+        if let Some(via) = via {
+            request.attribute(RTA_GATEWAY, &octets(via));
+        }
+        self.ask(request)
+    }
+
+    /// Sends a request and waits for its acknowledgement.
+    fn ask(&self, request: Request) -> io::Result<()> {
+        (&self.0).write_all(&request.finish())?;
+        let mut answer = [0; 4096];
+        let len = (&self.0).read(&mut answer)?;
+        // struct nlmsghdr, then the error as a negative number, 0 for none.
+        let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
+        match answer[..len].get(16..20) {
+            Some(&[a, b, c, d]) if kind == Some(NLMSG_ERROR) => match i32::from_ne_bytes([a, b, c, d]) {
+                0 => Ok(()),
+                error => Err(io::Error::from_raw_os_error(-error)),
+            },
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer from netlink that is none")),
+        }
+    }
+}
+
+fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn terminated(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}
+
+/// A message under construction. Everything in it begins at a multiple of four bytes.
+struct Request(Vec<u8>);
+
+impl Request {
+    fn new(kind: u16, flags: u16) -> Self {
+        let mut request = Self(vec![0; 4]); // the length, filled in by `finish`
+        request.bytes(&kind.to_ne_bytes());
+        request.bytes(&(NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
+        request.bytes(&[0; 8]); // sequence number and port: one request at a time needs neither
+        request
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// struct ifinfomsg
+    fn link_header(&mut self, index: u32, flags: u32, mask: u32) {
+        self.bytes(&[0; 4]);
+        self.bytes(&index.to_ne_bytes());
+        self.bytes(&flags.to_ne_bytes());
+        self.bytes(&mask.to_ne_bytes());
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.nested(kind, |request| request.bytes(value));
+    }
+
+    fn nested(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+        let start = self.0.len();
+        self.bytes(&[0; 2]);
+        self.bytes(&kind.to_ne_bytes());
+        fill(self);
+        let len = (self.0.len() - start) as u16;
+        self.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let len = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&len.to_ne_bytes());
+        self.0
+    }
+}

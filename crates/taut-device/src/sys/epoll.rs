@@ -1,0 +1,187 @@
+//! Waiting on several descriptors. `epoll(7)`, level-triggered.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+use std::time::Duration;
+
+use super::check;
+
+/// What is waited for on one descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing for now; the descriptor stays registered.
+    Nothing,
+    /// That it can be read.
+    Readable,
+    /// That it can be read or written.
+    Both,
+}
+
+impl Interest {
+    const fn bits(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Readable => libc::EPOLLIN as u32,
+            Self::Both => (libc::EPOLLIN | libc::EPOLLOUT) as u32,
+        }
+    }
+}
+
+/// Which descriptors were ready, by the token they were added with.
+#[derive(Clone, Copy)]
+pub struct Events {
+    list: [libc::epoll_event; Self::CAPACITY],
+    count: usize,
+}
+
+impl Events {
+    const CAPACITY: usize = 4;
+
+    /// None.
+    pub const EMPTY: Self =
+        Self { list: [libc::epoll_event { events: 0, u64: 0 }; Self::CAPACITY], count: 0 };
+
+    /// The tokens of the descriptors that are ready.
+    pub fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.list[..self.count].iter().map(|event| event.u64)
+    }
+
+    /// Whether the descriptor added with `token` is ready.
+    #[must_use]
+    pub fn contains(&self, token: u64) -> bool {
+        self.tokens().any(|ready| ready == token)
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.tokens()).finish()
+    }
+}
+
+/// A set of descriptors. It is itself a descriptor, readable when one of them is ready.
+#[derive(Debug)]
+pub struct Epoll(OwnedFd);
+
+impl Epoll {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// No descriptor or no memory left.
+    pub fn new() -> io::Result<Self> {
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: no pointer is passed.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        #[expect(unsafe_code, reason = "takes what the call above returned")]
+        // SAFETY: the descriptor is new and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self(fd))
+    }
+
+    /// Adds a descriptor; `token` comes back with its events.
+    ///
+    /// # Errors
+    /// It is in the set already, it cannot be polled, or no memory is left.
+    pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
+    }
+
+    /// Changes what is waited for. Takes effect for a thread that waits already.
+    ///
+    /// # Errors
+    /// It is not in the set.
+    pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
+    }
+
+    fn control(&self, op: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: interest.bits(), u64: token };
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: `event` is valid for the length of the call, which copies it.
+        let result = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd.as_raw_fd(), &raw mut event) };
+        check(result).map(drop)
+    }
+
+    /// Waits until a descriptor is ready or `timeout`, in whole milliseconds rounded up, has passed. A signal
+    /// ends the wait with no event.
+    ///
+    /// # Errors
+    /// None that a valid set can meet.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Events> {
+        let timeout_ms = timeout
+            .map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        let mut events = Events::EMPTY;
+        let capacity = Events::CAPACITY as libc::c_int;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: the list has room for as many events as are asked for; no signal mask is passed.
+        let result = unsafe {
+            libc::epoll_pwait(self.0.as_raw_fd(), events.list.as_mut_ptr(), capacity, timeout_ms, ptr::null())
+        };
+        match check(result) {
+            Ok(count) => events.count = count as usize,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(events)
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{EventFd, TimerFd, monotonic_ns};
+
+    #[test]
+    fn a_set_in_a_set_can_be_masked_from_outside() {
+        let (inner, outer, event) = (Epoll::new().unwrap(), Epoll::new().unwrap(), EventFd::new().unwrap());
+        inner.add(event.as_fd(), 1, Interest::Readable).unwrap();
+        outer.add(inner.as_fd(), 2, Interest::Readable).unwrap();
+        event.signal();
+        assert!(outer.wait(None).unwrap().contains(2));
+        outer.modify(inner.as_fd(), 2, Interest::Nothing).unwrap();
+        assert!(!outer.wait(Some(Duration::ZERO)).unwrap().contains(2));
+        assert!(inner.wait(Some(Duration::ZERO)).unwrap().contains(1));
+        outer.modify(inner.as_fd(), 2, Interest::Readable).unwrap();
+        assert!(outer.wait(None).unwrap().contains(2), "unmasking shows what became ready meanwhile");
+    }
+
+    /// Never early; how late depends on the machine, so only the best of many is judged.
+    #[test]
+    fn timer_is_never_early_and_precise_to_microseconds() {
+        let (epoll, timer) = (Epoll::new().unwrap(), TimerFd::new().unwrap());
+        epoll.add(timer.as_fd(), 7, Interest::Readable).unwrap();
+        let mut best_ns = u64::MAX;
+        for _ in 0..50 {
+            let at_ns = monotonic_ns() + 300_000;
+            timer.arm(at_ns);
+            assert!(epoll.wait(None).unwrap().contains(7));
+            let now_ns = monotonic_ns();
+            assert!(now_ns >= at_ns, "{} ns early", at_ns - now_ns);
+            best_ns = best_ns.min(now_ns - at_ns);
+        }
+        assert!(best_ns < 500_000, "best of 50 was {best_ns} ns late");
+    }
+
+    #[test]
+    fn arming_again_makes_unreadable_and_the_past_means_now() {
+        let (epoll, timer) = (Epoll::new().unwrap(), TimerFd::new().unwrap());
+        epoll.add(timer.as_fd(), 7, Interest::Readable).unwrap();
+        timer.arm(0);
+        assert!(epoll.wait(None).unwrap().contains(7));
+        timer.arm(monotonic_ns() + 60_000_000_000);
+        assert!(!epoll.wait(Some(Duration::ZERO)).unwrap().contains(7));
+        timer.arm(1);
+        assert!(epoll.wait(None).unwrap().contains(7));
+        timer.disarm();
+        assert!(!epoll.wait(Some(Duration::ZERO)).unwrap().contains(7));
+        timer.arm(u64::MAX);
+        assert!(!epoll.wait(Some(Duration::ZERO)).unwrap().contains(7));
+    }
+}

@@ -1,0 +1,296 @@
+//! TUN: an interface of the kernel whose other end is this process. `tuntap.rst`, virtio 1.2 §5.1.6.
+//!
+//! With `IFF_VNET_HDR` both sides hand over super-packets of up to 64 KB, which the kernel cuts, or has not cut,
+//! into segments; that is worth a factor of ten. A packet leaves with one `writev` of its pieces where they lie.
+//! Completion is the return of that call.
+
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use taut_core::link::GATHER_MAX;
+use taut_core::{Gather, LinkCaps, Offload, RxChecksum, Transmit};
+use taut_wire::VnetHeader;
+
+use crate::device::{Device, Received};
+use crate::interface::Interface;
+use crate::sys::check;
+use crate::vnet;
+
+const DEVICE_NODE: &str = "/dev/net/tun";
+
+// linux/if_tun.h
+const IFF_TUN: libc::c_short = 0x0001;
+const IFF_NO_PI: libc::c_short = 0x1000;
+const IFF_VNET_HDR: libc::c_short = 0x4000;
+const IFF_MULTI_QUEUE: libc::c_short = 0x0100;
+const TUNSETIFF: u32 = 0x4004_54ca;
+const TUNSETOFFLOAD: u32 = 0x4004_54d0;
+const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
+const TUN_F_CSUM: libc::c_ulong = 0x01;
+const TUN_F_TSO4: libc::c_ulong = 0x02;
+const TUN_F_TSO6: libc::c_ulong = 0x04;
+const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
+
+/// How to open a [`Tun`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunOptions {
+    /// Largest IP packet in bytes, 68..=65,521, and at least 1280 where IPv6 is used; 1500 by default.
+    pub mtu: u16,
+    /// Packets that the kernel keeps for this process to read before it drops. The kernel's own default of 500
+    /// is overrun by a sender with a large window; 10,000 here.
+    pub txqueuelen: u32,
+    /// Whether to let [`Tun::open_queue`] add queues.
+    pub multi_queue: bool,
+    /// Whether to exchange super-packets, where the kernel can; true by default.
+    pub offload: bool,
+    /// Whether to set MTU and queue length and to bring the interface up; true by default. Without it, an
+    /// interface that an administrator has prepared can be opened by its owner without privileges.
+    pub configure: bool,
+}
+
+impl Default for TunOptions {
+    fn default() -> Self {
+        Self { mtu: 1500, txqueuelen: 10_000, multi_queue: false, offload: true, configure: true }
+    }
+}
+
+/// One queue of a TUN interface. The interface vanishes with its last queue.
+#[derive(Debug)]
+pub struct Tun {
+    file: File,
+    name: String,
+    caps: LinkCaps,
+    vnet_header: bool,
+    options: TunOptions,
+}
+
+impl Tun {
+    /// Creates the interface `name` in the network namespace of this thread, or opens it if it exists and is free.
+    /// A name with `%d`, such as `taut%d`, takes the first number that is free.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` or without access to `/dev/net/tun`,
+    /// [`io::ErrorKind::NotFound`] without TUN in the kernel, [`io::ErrorKind::InvalidInput`] for an impossible
+    /// name or MTU, [`io::ErrorKind::ResourceBusy`] when another process has it.
+    pub fn open(name: &str, options: &TunOptions) -> io::Result<Self> {
+        let wanted = if options.offload { IFF_VNET_HDR } else { 0 };
+        let mut tun = match Self::attach(name, options, wanted) {
+            Err(error) if wanted != 0 && error.kind() == io::ErrorKind::InvalidInput => {
+                // A kernel from before 2.6.27 knows no virtio-net header.
+                Self::attach(name, options, 0)?
+            }
+            other => other?,
+        };
+        tun.negotiate();
+        if options.configure {
+            let interface = Interface::open(&tun.name)?;
+            interface.set_mtu(u32::from(options.mtu))?;
+            interface.set_txqueuelen(options.txqueuelen)?;
+            interface.set_up()?;
+        }
+        Ok(tun)
+    }
+
+    /// Opens one more queue of the same interface. The kernel keeps a flow on the queue that sent it last, for
+    /// as long as it is not idle for three seconds.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open), or [`io::ErrorKind::InvalidInput`] without
+    /// [`TunOptions::multi_queue`].
+    pub fn open_queue(&self) -> io::Result<Self> {
+        let mut tun =
+            Self::attach(&self.name, &self.options, if self.vnet_header { IFF_VNET_HDR } else { 0 })?;
+        tun.negotiate();
+        Ok(tun)
+    }
+
+    fn attach(name: &str, options: &TunOptions, vnet_header: libc::c_short) -> io::Result<Self> {
+        let mut request = ifreq(name)?;
+        let queues = if options.multi_queue { IFF_MULTI_QUEUE } else { 0 };
+        request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | vnet_header | queues;
+
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(DEVICE_NODE)
+            .map_err(explain_open)?;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is.
+        check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, &raw mut request) })
+            .map_err(|error| explain_attach(name, error))?;
+        #[expect(unsafe_code, reason = "ifr_name is an array of C characters")]
+        // SAFETY: the kernel has stored a terminated name of at most IFNAMSIZ bytes.
+        let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
+        Ok(Self {
+            file,
+            name: name.to_string_lossy().into_owned(),
+            caps: LinkCaps::plain(options.mtu),
+            vnet_header: vnet_header != 0,
+            options: options.clone(),
+        })
+    }
+
+    /// Asks for super-packets in both directions; a kernel that refuses leaves a plain link with a header.
+    fn negotiate(&mut self) {
+        if !self.vnet_header {
+            return;
+        }
+        let size = VnetHeader::LEN as libc::c_int;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: TUNSETVNETHDRSZ reads one int.
+        let sized =
+            check(unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETVNETHDRSZ as _, &raw const size) });
+        let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: TUNSETOFFLOAD takes its flags by value.
+        let offloaded = check(unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETOFFLOAD as _, flags) });
+        // 10 bytes are the size from the start, so a kernel without TUNSETVNETHDRSZ loses nothing.
+        let _ = sized;
+        if offloaded.is_ok() {
+            self.caps = LinkCaps::offloading(self.options.mtu);
+        }
+    }
+
+    /// The interface's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The kernel's side of the link, to give it addresses and routes. In the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The interface is not in this namespace.
+    pub fn interface(&self) -> io::Result<Interface> {
+        Interface::open(&self.name)
+    }
+
+    /// [`Device::caps`].
+    #[must_use]
+    pub const fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    /// [`Device::recv`], from any thread: each packet goes to one of the callers.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when nothing waits.
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        if !self.vnet_header {
+            let len = (&self.file).read(buffer)?;
+            return Ok(Received { range: 0..len, checksum: RxChecksum::Unverified, gso_size: 0 });
+        }
+        let mut header = [0; VnetHeader::LEN];
+        let mut pieces = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
+        let len = (&self.file).read_vectored(&mut pieces)?;
+        let len = len.checked_sub(VnetHeader::LEN).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let header = VnetHeader::parse(&header).map_err(|_| io::ErrorKind::InvalidData)?;
+        let (checksum, gso_size) = vnet::of_received(&header);
+        Ok(Received { range: 0..len, checksum, gso_size })
+    }
+
+    /// Puts a packet on the link, from any thread: the kernel keeps packets whole.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when the kernel has no room; any other concerns this packet alone.
+    pub fn put(&self, header: &[u8], payload: &Gather<'_>, offload: Offload) -> io::Result<()> {
+        let vnet_header = vnet::for_transmit(header, offload).emit();
+        let mut pieces = [IoSlice::new(&[]); 2 + GATHER_MAX];
+        let mut count = 0;
+        let mut push = |piece| {
+            pieces[count] = IoSlice::new(piece);
+            count += 1;
+        };
+        if self.vnet_header {
+            push(&vnet_header[..]);
+        }
+        push(header);
+        for slice in payload.slices() {
+            push(slice);
+        }
+        // A TUN write is all or nothing.
+        (&self.file).write_vectored(&pieces[..count]).map(drop)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Device for Tun {
+    fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
+        Self::recv(self, buffer)
+    }
+    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.put(transmit.header, &transmit.payload, transmit.offload)
+    }
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// An interface request for `name`, all else zero.
+fn ifreq(name: &str) -> io::Result<libc::ifreq> {
+    let fits = !name.is_empty() && name.len() < libc::IFNAMSIZ;
+    if !fits || name.bytes().any(|byte| byte == 0 || byte == b'/' || byte.is_ascii_whitespace()) {
+        let message = format!("{name:?} is no interface name: 1 to 15 bytes without space or slash");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    #[expect(unsafe_code, reason = "the union has no constructor")]
+    // SAFETY: ifreq is plain C data, for which all zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    Ok(request)
+}
+
+fn explain_open(error: io::Error) -> io::Error {
+    let kind = error.kind();
+    match kind {
+        io::ErrorKind::PermissionDenied => io::Error::new(
+            kind,
+            format!(
+                "{DEVICE_NODE}: {error}; it needs root, or read and write access to the node together with \
+                 CAP_NET_ADMIN, which a user namespace gives over its own network"
+            ),
+        ),
+        io::ErrorKind::NotFound => io::Error::new(
+            kind,
+            format!(
+                "{DEVICE_NODE}: {error}; the kernel has no TUN (modprobe tun), or the container hides it"
+            ),
+        ),
+        _ => io::Error::new(kind, format!("{DEVICE_NODE}: {error}")),
+    }
+}
+
+fn explain_attach(name: &str, error: io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "TUN interface {name}: {error}; it needs CAP_NET_ADMIN in this network namespace, or an \
+                 interface that was prepared for this user (ip tuntap add mode tun user ...)"
+            ),
+        ),
+        Some(libc::EBUSY) => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            format!("TUN interface {name}: another process has it open, without further queues"),
+        ),
+        Some(libc::EINVAL) => io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("TUN interface {name}: {error}; it exists as another kind, or with other flags"),
+        ),
+        _ => io::Error::new(error.kind(), format!("TUN interface {name}: {error}")),
+    }
+}
