@@ -1,10 +1,14 @@
 //! The descriptors a driver waits on, and the clock it waits by.
 
+#[cfg(feature = "tokio")]
+mod async_fd;
 mod clock;
 mod epoll;
 mod eventfd;
 mod timerfd;
 
+#[cfg(feature = "tokio")]
+pub use async_fd::async_fd;
 pub use clock::monotonic_ns;
 pub use epoll::{Epoll, Events, Interest};
 pub use eventfd::EventFd;

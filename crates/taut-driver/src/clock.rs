@@ -1,0 +1,16 @@
+//! The only clock: everything above is told the time, so that a simulator may tell another.
+
+use taut_core::Instant;
+use taut_device::sys::monotonic_ns;
+
+/// `CLOCK_MONOTONIC`, with the kernel's epoch, so that an [`Instant`] can be given to a timer as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock;
+
+impl Clock {
+    /// The time.
+    #[must_use]
+    pub fn now(self) -> Instant {
+        Instant::from_nanos(monotonic_ns())
+    }
+}

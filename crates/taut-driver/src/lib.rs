@@ -1,0 +1,32 @@
+//! Clock + stack + device. A [`Shard`] is one stack with its device behind one lock; somebody has to turn it.
+//!
+//! ```text
+//!   application thread                       whoever waits: DriverThread, tokio::run, or a blocked reader
+//!     │ access(): lock, write, transmit        │ epoll: device, timer, wake-up
+//!     ▼                                        ▼
+//!   ┌───────────────────────────────────────────────────────────────────┐
+//!   │ Shard   device ──▶ handle_packet   timer ──▶ handle_timeout       │
+//!   │         poll_transmit ──▶ device   poll_event ──▶ wakers          │
+//!   └───────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! - A thread that writes also transmits: no other thread has to wake up for it. If the stack's next deadline came
+//!   nearer, it moves the timer, which wakes nobody either.
+//! - A thread that blocks takes over the waiting where it can ([`Shard::wait`]), so that a reply reaches it without
+//!   passing through another thread.
+//! - Input is taken in batches and output comes after each, so one ACK answers a batch.
+//!
+//! No TCP here, and no policy.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod shard;
+mod thread;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod waiters;
+
+pub use clock::Clock;
+pub use shard::{Access, Shard};
+pub use thread::DriverThread;
+pub use waiters::{Interest, WaitKey};

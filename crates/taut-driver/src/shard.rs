@@ -1,0 +1,373 @@
+//! One stack, its device and its timer behind one lock, and what may be done with them: turn, access, poll.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::task::{Poll, Waker};
+
+use taut_core::{Duration, Frame, Instant, RxPacket, Stack};
+use taut_device::sys::{EventFd, TimerFd};
+use taut_device::{BUFFER_LEN, Device};
+
+use crate::clock::Clock;
+use crate::thread::Poller;
+use crate::waiters::{Interest, WaitKey, Waiters};
+
+/// Most packets taken from the device before the stack may send and others may have the lock. At 64 KB and 7 µs
+/// a packet it is held for half a millisecond at worst.
+const BATCH_PACKETS: usize = 64;
+
+/// When to offer a packet again to a device that was out of memory rather than out of room, since nothing
+/// announces memory.
+const NOMEM_RETRY: Duration = Duration::from_millis(1);
+
+/// "Not armed".
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+/// One stack with its device. Any thread may use it.
+#[derive(Debug)]
+pub struct Shard<D: Device> {
+    inner: Mutex<Inner<D>>,
+    pub(crate) clock: Clock,
+    /// Readable when the stack has something to do at that time.
+    pub(crate) timer: TimerFd,
+    /// Makes whoever drives look at `closed` and at [`Shard::wants_writable`].
+    pub(crate) notify: EventFd,
+    /// The device's descriptor, to wait on without the lock.
+    pub(crate) device_fd: OwnedFd,
+    polls_writable: bool,
+    closed: AtomicBool,
+    tx_blocked: AtomicBool,
+    /// Application threads that wait for the lock: the driver lets them go first.
+    waiting: AtomicUsize,
+    /// Set when a [`DriverThread`](crate::DriverThread) drives.
+    pub(crate) poller: OnceLock<Poller>,
+}
+
+#[derive(Debug)]
+struct Inner<D> {
+    stack: Stack,
+    device: D,
+    waiters: Waiters,
+    /// Lent to the device for each packet; [`BUFFER_LEN`] bytes between packets.
+    buffer: Vec<u8>,
+    /// What the timer is armed for. It may be earlier than the next deadline, never later.
+    armed: Instant,
+    /// When to try the device again, if it was out of memory.
+    retry: Option<Instant>,
+}
+
+/// The stack and the time, for the length of a call under the lock.
+#[derive(Debug)]
+pub struct Access<'a> {
+    /// The stack.
+    pub stack: &'a mut Stack,
+    /// The time at which the lock was had.
+    pub now: Instant,
+    waiters: &'a mut Waiters,
+    wakers: &'a mut Vec<Waker>,
+}
+
+impl Access<'_> {
+    /// Wakes who waits for `interest` although no event of the stack says so, as after a shutdown of reading.
+    pub fn wake(&mut self, interest: Interest) {
+        self.waiters.wake_one(interest, self.wakers);
+    }
+}
+
+/// What a [turn](Shard::turn) left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turned {
+    /// The device was empty.
+    Idle,
+    /// The batch was full: there may be more.
+    More,
+}
+
+impl<D: Device> Shard<D> {
+    /// A shard of `stack` and `device`. Nothing happens until it is driven.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn new(stack: Stack, device: D) -> io::Result<Self> {
+        let device_fd = device.as_fd().try_clone_to_owned()?;
+        let polls_writable = device.polls_writable();
+        Ok(Self {
+            inner: Mutex::new(Inner {
+                stack,
+                device,
+                waiters: Waiters::default(),
+                buffer: vec![0; BUFFER_LEN],
+                armed: NEVER,
+                retry: None,
+            }),
+            clock: Clock,
+            timer: TimerFd::new()?,
+            notify: EventFd::new()?,
+            device_fd,
+            polls_writable,
+            closed: AtomicBool::new(false),
+            tx_blocked: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            poller: OnceLock::new(),
+        })
+    }
+
+    /// The clock that the stack lives by.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Ends it: whoever drives it returns, whoever waits is told, and every later [`poll`](Self::poll) fails.
+    pub fn close(&self) {
+        let mut wakers = Vec::new();
+        {
+            let mut inner = self.lock();
+            self.closed.store(true, Ordering::SeqCst);
+            inner.waiters.wake_all(&mut wakers);
+        }
+        self.notify.signal();
+        wake(&mut wakers);
+    }
+
+    /// Whether [`close`](Self::close) was called or the driver is gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Runs `use_stack` under the lock, then transmits what that made ready, on this thread.
+    pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
+        let mut wakers = Vec::new();
+        let mut inner = self.lock();
+        let result = self.access_locked(&mut inner, &mut wakers, use_stack);
+        drop(inner);
+        wake(&mut wakers);
+        result
+    }
+
+    /// As [`access`](Self::access); when `attempt` is pending, `waker` is called once `interest` may have come
+    /// true.
+    ///
+    /// # Errors
+    /// Those of `attempt`, or [`io::ErrorKind::NotConnected`] when the shard is closed.
+    pub fn poll<T>(
+        &self,
+        interest: Interest,
+        key: WaitKey,
+        waker: &Waker,
+        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let mut wakers = Vec::new();
+        let mut inner = self.lock();
+        if self.is_closed() {
+            return Poll::Ready(Err(closed_error()));
+        }
+        let result = self.access_locked(&mut inner, &mut wakers, |access| {
+            let result = attempt(access);
+            if result.is_pending() {
+                access.waiters.add(interest, key, waker);
+            }
+            result
+        });
+        drop(inner);
+        wake(&mut wakers);
+        result
+    }
+
+    /// [`poll`](Self::poll) for callers that will not wait.
+    ///
+    /// # Errors
+    /// Those of `attempt`, or [`io::ErrorKind::NotConnected`] when the shard is closed.
+    pub fn attempt<T>(
+        &self,
+        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if self.is_closed() {
+            return Poll::Ready(Err(closed_error()));
+        }
+        self.access(attempt)
+    }
+
+    /// Takes back what a pending [`poll`](Self::poll) left.
+    pub fn cancel(&self, interest: Interest, key: WaitKey) {
+        self.lock().waiters.remove(interest, key);
+    }
+
+    fn access_locked<R>(
+        &self,
+        inner: &mut Inner<D>,
+        wakers: &mut Vec<Waker>,
+        use_stack: impl FnOnce(&mut Access<'_>) -> R,
+    ) -> R {
+        let now = self.clock.now();
+        let Inner { stack, waiters, .. } = &mut *inner;
+        let result = use_stack(&mut Access { stack, now, waiters, wakers });
+        self.settle(inner, now, wakers);
+        result
+    }
+
+    /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the
+    /// lock.
+    pub(crate) fn turn(&self, wakers: &mut Vec<Waker>) -> Turned {
+        let mut inner = self.lock_as_driver();
+        if self.is_closed() {
+            return Turned::Idle;
+        }
+        // Whatever woke the driver, the device may have room again.
+        if self.tx_blocked.swap(false, Ordering::SeqCst) {
+            inner.retry = None;
+            self.watch_writable(false);
+        }
+        let mut turned = Turned::More;
+        for _ in 0..BATCH_PACKETS {
+            if !self.receive(&mut inner) {
+                turned = Turned::Idle;
+                break;
+            }
+        }
+        let now = self.clock.now();
+        self.settle(&mut inner, now, wakers);
+        turned
+    }
+
+    /// Takes one packet from the device. False when there was none.
+    fn receive(&self, inner: &mut Inner<D>) -> bool {
+        let Inner { stack, device, buffer, .. } = inner;
+        let Ok(received) = device.recv(buffer) else {
+            // Empty; or the interface is down, which the retransmission timers will tell the connections.
+            return false;
+        };
+        let frame = Frame::Lend { buffer: &mut *buffer, range: received.range };
+        let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
+        stack.handle_packet(self.clock.now(), packet);
+        if buffer.len() < BUFFER_LEN {
+            // The stack has kept the buffer and had none to spare.
+            *buffer = vec![0; BUFFER_LEN];
+        }
+        true
+    }
+
+    /// What follows every use of the stack: due timers, output, events, and the timer armed for what is next.
+    fn settle(&self, inner: &mut Inner<D>, now: Instant, wakers: &mut Vec<Waker>) {
+        if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            inner.stack.handle_timeout(now);
+        }
+        self.transmit(inner);
+        while let Some(event) = inner.stack.poll_event() {
+            inner.waiters.wake(event, wakers);
+        }
+        self.arm(inner, now);
+    }
+
+    /// Hands the device whatever the stack has for it.
+    fn transmit(&self, inner: &mut Inner<D>) {
+        if self.tx_blocked.load(Ordering::SeqCst) {
+            return;
+        }
+        let Inner { stack, device, .. } = inner;
+        loop {
+            let now = self.clock.now();
+            let Some(transmit) = stack.poll_transmit(now) else { return };
+            let sent = device.send(&transmit);
+            let ticket = transmit.ticket;
+            match sent {
+                Err(error) if is_congestion(&error) => {
+                    stack.handle_tx_refused(now, ticket);
+                    self.tx_blocked.store(true, Ordering::SeqCst);
+                    if error.kind() == io::ErrorKind::WouldBlock {
+                        self.watch_writable(true);
+                    } else {
+                        inner.retry = Some(now + NOMEM_RETRY);
+                    }
+                    return;
+                }
+                // A packet that the device will never take is lost like any other: retransmission answers for it.
+                // Refusing it would offer it again at once, for ever.
+                Ok(()) | Err(_) => stack.handle_tx_completion(now, ticket),
+            }
+        }
+    }
+
+    /// Moves the timer, if the next deadline is earlier than what it is armed for or that has passed. A later
+    /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
+    fn arm(&self, inner: &mut Inner<D>, now: Instant) {
+        let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
+        let next = [deadline, inner.retry].into_iter().flatten().min();
+        let expired = inner.armed <= now;
+        match next {
+            Some(next) if expired || next < inner.armed => {
+                self.timer.arm(next.as_nanos());
+                inner.armed = next;
+            }
+            None if expired => {
+                self.timer.disarm();
+                inner.armed = NEVER;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the driver is to wait for the device to have room.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn wants_writable(&self) -> bool {
+        self.polls_writable && self.tx_blocked.load(Ordering::SeqCst)
+    }
+
+    fn watch_writable(&self, watch: bool) {
+        if !self.polls_writable {
+            return;
+        }
+        match self.poller.get() {
+            Some(poller) => poller.watch_writable(self.device_fd.as_fd(), watch),
+            None if watch => self.notify.signal(),
+            None => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner<D>> {
+        match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let inner = self.lock_as_driver();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                inner
+            }
+        }
+    }
+
+    /// A panic under the lock closes the shard ([`DriverThread`](crate::DriverThread)), so what it leaves behind is
+    /// only ever torn down.
+    fn lock_as_driver(&self) -> MutexGuard<'_, Inner<D>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not fair.
+    pub(crate) fn give_way(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The device is full, as opposed to: the packet is impossible.
+fn is_congestion(error: &io::Error) -> bool {
+    // ENOBUFS has no ErrorKind of its own.
+    const ENOBUFS: i32 = 105;
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
+        || error.raw_os_error() == Some(ENOBUFS)
+}
+
+pub(crate) fn closed_error() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down")
+}
+
+pub(crate) fn wake(wakers: &mut Vec<Waker>) {
+    for waker in wakers.drain(..) {
+        waker.wake();
+    }
+}

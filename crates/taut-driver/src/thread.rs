@@ -1,0 +1,283 @@
+//! Driving from a thread, and from threads that have to wait anyway.
+//!
+//! ```text
+//!   DriverThread ──waits on──▶ outer { notify, inner }      a blocked reader ──waits on──▶ inner
+//!                                             │
+//!                                             └─▶ inner { device, timer, lead }
+//! ```
+//!
+//! A reader that finds nothing becomes the leader, if nobody is: it masks `inner` in `outer`, so that the driver
+//! thread sleeps on, and turns the shard itself until its own data has come. A reply thus wakes one thread, the one
+//! that wants it. When the leader leaves it unmasks, and the driver thread sees whatever has become ready.
+
+use std::cell::LazyCell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+
+use taut_core::Instant;
+use taut_device::Device;
+use taut_device::sys::{Epoll, EventFd, Interest as Readiness};
+
+use crate::shard::{Access, Shard, Turned, wake};
+use crate::waiters::{Interest, WaitKey};
+
+const DEVICE: u64 = 0;
+const TIMER: u64 = 1;
+const LEAD: u64 = 2;
+const INNER: u64 = 3;
+const NOTIFY: u64 = 4;
+
+/// What the driver thread and a leader wait on.
+#[derive(Debug)]
+pub(crate) struct Poller {
+    inner: Epoll,
+    outer: Epoll,
+    lead: Arc<Signal>,
+    /// There is a leader.
+    led: AtomicBool,
+}
+
+/// Wakes the leader.
+#[derive(Debug)]
+struct Signal {
+    event: EventFd,
+    /// Spares those who were not signalled the system call to find that out. Set after the event, so that an
+    /// event is never overlooked, at worst looked at twice.
+    raised: AtomicBool,
+}
+
+impl Signal {
+    fn new() -> io::Result<Self> {
+        Ok(Self { event: EventFd::new()?, raised: AtomicBool::new(false) })
+    }
+
+    fn raise(&self) {
+        self.event.signal();
+        self.raised.store(true, Ordering::SeqCst);
+    }
+
+    fn lower(&self) {
+        if self.raised.swap(false, Ordering::SeqCst) {
+            self.event.drain();
+        }
+    }
+}
+
+impl Poller {
+    fn new<D: Device>(shard: &Shard<D>) -> io::Result<Self> {
+        let (inner, outer, lead) = (Epoll::new()?, Epoll::new()?, Arc::new(Signal::new()?));
+        inner.add(shard.device_fd.as_fd(), DEVICE, Readiness::Readable)?;
+        inner.add(shard.timer.as_fd(), TIMER, Readiness::Readable)?;
+        inner.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
+        outer.add(inner.as_fd(), INNER, Readiness::Readable)?;
+        outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
+        Ok(Self { inner, outer, lead, led: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn watch_writable(&self, device: BorrowedFd<'_>, watch: bool) {
+        let readiness = if watch { Readiness::Both } else { Readiness::Readable };
+        // Cannot fail: the descriptor is in the set.
+        let _ = self.inner.modify(device, DEVICE, readiness);
+    }
+
+    fn try_lead(&self) -> Option<Lead<'_>> {
+        if self.led.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let _ = self.outer.modify(self.inner.as_fd(), INNER, Readiness::Nothing);
+        Some(Lead(self))
+    }
+}
+
+/// Leadership; given back when dropped.
+struct Lead<'a>(&'a Poller);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.outer.modify(self.0.inner.as_fd(), INNER, Readiness::Readable);
+        self.0.led.store(false, Ordering::SeqCst);
+    }
+}
+
+/// A thread that drives a shard until this is dropped or the shard is closed.
+#[derive(Debug)]
+pub struct DriverThread<D: Device> {
+    shard: Arc<Shard<D>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<D: Device + 'static> DriverThread<D> {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard has a driver already.
+    pub fn spawn(shard: Arc<Shard<D>>, name: &str) -> io::Result<Self> {
+        shard.poller.set(Poller::new(&shard)?).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let theirs = Arc::clone(&shard);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _closer = CloseOnExit(&theirs);
+            if let Some(poller) = theirs.poller.get() {
+                drive(&theirs, poller);
+            }
+        })?;
+        Ok(Self { shard, thread: Some(thread) })
+    }
+}
+
+impl<D: Device> Drop for DriverThread<D> {
+    fn drop(&mut self) {
+        self.shard.close();
+        if let Some(thread) = self.thread.take() {
+            // A waker that owns the last handle runs on the driver thread itself, which ends when that returns.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// However the driver ends, nobody waits for it.
+struct CloseOnExit<'a, D: Device>(&'a Shard<D>);
+
+impl<D: Device> Drop for CloseOnExit<'_, D> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
+    let mut wakers = Vec::new();
+    while !shard.is_closed() {
+        let Ok(events) = poller.outer.wait(None) else { return };
+        if events.contains(NOTIFY) {
+            shard.notify.drain();
+        }
+        if !events.contains(INNER) {
+            continue;
+        }
+        poller.lead.lower();
+        loop {
+            let turned = shard.turn(&mut wakers);
+            wake(&mut wakers);
+            if turned == Turned::Idle || shard.is_closed() {
+                break;
+            }
+            shard.give_way();
+        }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Blocks this thread until `attempt` is ready; `None` when `deadline` comes first. Where a
+    /// [`DriverThread`] drives the shard, this thread drives while it waits, unless another does already.
+    pub fn wait<T>(
+        &self,
+        interest: Interest,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> Option<io::Result<T>> {
+        ME.with(|me| {
+            let Me { key, parker, waker } = &**me;
+            loop {
+                parker.notified.store(false, Ordering::SeqCst);
+                if let Poll::Ready(result) = self.poll(interest, *key, waker, &mut attempt) {
+                    return Some(result);
+                }
+                while !parker.notified.load(Ordering::SeqCst) {
+                    let now = self.clock.now();
+                    if deadline.is_some_and(|deadline| deadline <= now) {
+                        self.cancel(interest, *key);
+                        return None;
+                    }
+                    let left = deadline.map(|deadline| deadline.since(now).into());
+                    match self.poller.get().and_then(Poller::try_lead) {
+                        Some(lead) => self.lead(&lead, parker, left),
+                        None => match left {
+                            Some(left) => thread::park_timeout(left),
+                            None => thread::park(),
+                        },
+                    }
+                }
+            }
+        })
+    }
+
+    /// Drives until this thread is notified or `left` has passed.
+    fn lead(&self, lead: &Lead<'_>, parker: &Parker, left: Option<std::time::Duration>) {
+        let Lead(poller) = lead;
+        let _leading = parker.leads(&poller.lead);
+        let mut wakers = Vec::new();
+        let until = left.map(|left| self.clock.now() + left.into());
+        while !parker.notified.load(Ordering::SeqCst) {
+            let left = until.map(|until| until.since(self.clock.now()));
+            if left.is_some_and(taut_core::Duration::is_zero) {
+                return;
+            }
+            let Ok(events) = poller.inner.wait(left.map(Into::into)) else { return };
+            if events.contains(LEAD) {
+                poller.lead.lower();
+            }
+            self.turn(&mut wakers);
+            wake(&mut wakers);
+        }
+    }
+}
+
+/// Wakes one thread out of [`Shard::wait`], wherever it waits.
+#[derive(Debug)]
+struct Parker {
+    thread: Thread,
+    notified: AtomicBool,
+    /// What the thread waits on while it leads.
+    leads: Mutex<Option<Arc<Signal>>>,
+}
+
+impl Parker {
+    fn leads(&self, lead: &Arc<Signal>) -> Leading<'_> {
+        *self.leads.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(lead));
+        Leading(self)
+    }
+}
+
+struct Leading<'a>(&'a Parker);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        *self.0.leads.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.notified.store(true, Ordering::SeqCst);
+        if thread::current().id() == self.thread.id() {
+            return; // the leader's own turn brought what it waits for
+        }
+        match &*self.leads.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(lead) => lead.raise(),
+            None => self.thread.unpark(),
+        }
+    }
+}
+
+/// This thread as a waiter.
+struct Me {
+    key: WaitKey,
+    parker: Arc<Parker>,
+    waker: Waker,
+}
+
+thread_local! {
+    static ME: LazyCell<Me> = LazyCell::new(|| {
+        let parker = Arc::new(Parker {
+            thread: thread::current(),
+            notified: AtomicBool::new(false),
+            leads: Mutex::new(None),
+        });
+        Me { key: WaitKey::unique(), waker: Waker::from(Arc::clone(&parker)), parker }
+    });
+}

@@ -1,0 +1,152 @@
+//! Who waits for what: side tables indexed by the slots of connections and listeners.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use taut_core::{ConnId, Event, ListenerId};
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Something to read, or the end of the connection.
+    Read(ConnId),
+    /// Room to write, the end of the handshake, or the end of the connection.
+    Write(ConnId),
+    /// A connection to accept.
+    Accept(ListenerId),
+}
+
+/// Tells the waiters on one direction of a connection apart: each has one waker, the latest it gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitKey(u64);
+
+impl WaitKey {
+    /// The one that poll functions share: of those, whoever polled last is woken.
+    pub const POLL: Self = Self(0);
+
+    /// A key that nobody else has.
+    #[must_use]
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Mostly none or one; memory is allocated when somebody first waits.
+#[derive(Debug, Default)]
+struct WaitList(Vec<(WaitKey, Waker)>);
+
+impl WaitList {
+    fn add(&mut self, key: WaitKey, waker: &Waker) {
+        match self.0.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, place)) => place.clone_from(waker),
+            None => self.0.push((key, waker.clone())),
+        }
+    }
+
+    fn remove(&mut self, key: WaitKey) {
+        self.0.retain(|(other, _)| *other != key);
+    }
+
+    fn wake(&mut self, into: &mut Vec<Waker>) {
+        into.extend(self.0.drain(..).map(|(_, waker)| waker));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    read: WaitList,
+    write: WaitList,
+}
+
+/// All who wait on one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters {
+    conns: Vec<Slot>,
+    listeners: Vec<WaitList>,
+}
+
+impl Waiters {
+    pub(crate) fn add(&mut self, interest: Interest, key: WaitKey, waker: &Waker) {
+        self.list(interest).add(key, waker);
+    }
+
+    pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) {
+        self.list(interest).remove(key);
+    }
+
+    /// Takes the wakers that `event` concerns.
+    pub(crate) fn wake(&mut self, event: Event, into: &mut Vec<Waker>) {
+        match event {
+            Event::Incoming(id) => self.wake_one(Interest::Accept(id), into),
+            Event::Readable(id) => self.wake_one(Interest::Read(id), into),
+            Event::Writable(id) => self.wake_one(Interest::Write(id), into),
+            Event::Connected(id) | Event::Failed(id, _) | Event::Closed(id) => self.wake_conn(id, into),
+            _ => {}
+        }
+    }
+
+    /// Takes the wakers of both directions.
+    pub(crate) fn wake_conn(&mut self, id: ConnId, into: &mut Vec<Waker>) {
+        self.wake_one(Interest::Read(id), into);
+        self.wake_one(Interest::Write(id), into);
+    }
+
+    pub(crate) fn wake_one(&mut self, interest: Interest, into: &mut Vec<Waker>) {
+        // An event of a connection that nobody has waited for must not make a slot.
+        let list = match interest {
+            Interest::Read(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.read),
+            Interest::Write(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.write),
+            Interest::Accept(id) => self.listeners.get_mut(id.slot()),
+        };
+        if let Some(list) = list {
+            list.wake(into);
+        }
+    }
+
+    pub(crate) fn wake_all(&mut self, into: &mut Vec<Waker>) {
+        for slot in &mut self.conns {
+            slot.read.wake(into);
+            slot.write.wake(into);
+        }
+        for list in &mut self.listeners {
+            list.wake(into);
+        }
+    }
+
+    fn list(&mut self, interest: Interest) -> &mut WaitList {
+        match interest {
+            Interest::Read(id) => &mut grown(&mut self.conns, id.slot()).read,
+            Interest::Write(id) => &mut grown(&mut self.conns, id.slot()).write,
+            Interest::Accept(id) => grown(&mut self.listeners, id.slot()),
+        }
+    }
+}
+
+fn grown<T: Default>(table: &mut Vec<T>, slot: usize) -> &mut T {
+    if slot >= table.len() {
+        table.resize_with(slot + 1, T::default);
+    }
+    &mut table[slot]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_waker_a_key_and_all_are_woken() {
+        let mut list = WaitList::default();
+        let (a, b) = (WaitKey::unique(), WaitKey::unique());
+        assert_ne!(a, b);
+        list.add(a, Waker::noop());
+        list.add(b, Waker::noop());
+        list.add(a, Waker::noop());
+        assert_eq!(list.0.len(), 2);
+        list.remove(b);
+        let mut woken = Vec::new();
+        list.wake(&mut woken);
+        assert_eq!(woken.len(), 1);
+        assert!(list.0.is_empty());
+    }
+}
