@@ -1,0 +1,24 @@
+//! Sockets that block, in the shape of [`std::net`].
+//!
+//! A thread that waits here drives the stack while it waits, if nobody else does, so that a reply reaches it
+//! without passing through another thread.
+//!
+//! ```no_run
+//! use std::io::{Read, Write};
+//! # fn main() -> std::io::Result<()> {
+//! let stack = taut::Stack::builder().tun("taut0").address("10.0.0.2/24").build()?;
+//! let listener = taut::blocking::TcpListener::bind(&stack, "10.0.0.2:7")?;
+//! for stream in listener.incoming() {
+//!     let mut stream = stream?;
+//!     let mut buffer = [0; 1024];
+//!     let count = stream.read(&mut buffer)?;
+//!     stream.write_all(&buffer[..count])?;
+//! }
+//! # Ok(()) }
+//! ```
+
+mod listener;
+mod stream;
+
+pub use listener::{Incoming, TcpListener};
+pub use stream::TcpStream;

@@ -1,0 +1,113 @@
+//! [`TcpListener`], the one that blocks.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use taut_core::ListenOptions;
+
+use super::TcpStream;
+use crate::socket::{Acceptor, now_or_would_block};
+use crate::stack::Stack;
+
+/// A listening socket, as [`std::net::TcpListener`]. Dropping the last clone resets connections that nobody
+/// accepted.
+#[derive(Debug)]
+pub struct TcpListener {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    acceptor: Acceptor,
+    nonblocking: AtomicBool,
+}
+
+impl TcpListener {
+    /// Listens at the first of the addresses that can be had. Names are resolved by the system; port 0 takes
+    /// one that is free.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
+    pub fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in addresses.to_socket_addrs()? {
+            match Self::bind_with(stack, address, ListenOptions::default()) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
+    }
+
+    /// Listens with options: those of the listener, and what its connections start with.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
+    pub fn bind_with(stack: &Stack, address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        let acceptor = Acceptor::bind(stack.shard(), address, options)?;
+        Ok(Self { shared: Arc::new(Shared { acceptor, nonblocking: AtomicBool::new(false) }) })
+    }
+
+    /// Waits for a connection.
+    ///
+    /// # Errors
+    /// The stack was shut down, or [`io::ErrorKind::WouldBlock`] if it was not to wait.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let acceptor = &self.shared.acceptor;
+        let socket = if self.shared.nonblocking.load(Ordering::Relaxed) {
+            now_or_would_block(acceptor.shard.attempt(|access| acceptor.accept(access)))?
+        } else {
+            acceptor
+                .shard
+                .wait(acceptor.interest(), None, |access| acceptor.accept(access))
+                .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?
+        };
+        let peer = socket.peer;
+        Ok((TcpStream::of(socket), peer))
+    }
+
+    /// The connections, without end.
+    #[must_use]
+    pub const fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Whether [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead of waiting.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.shared.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.shared.acceptor.local)
+    }
+
+    /// Another handle on the same listener.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { shared: Arc::clone(&self.shared) })
+    }
+}
+
+/// The connections of a [`TcpListener`].
+#[derive(Debug)]
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}

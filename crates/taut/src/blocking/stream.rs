@@ -1,0 +1,240 @@
+//! [`TcpStream`], the one that blocks.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use taut_core::ConnOptions;
+use taut_driver::{Access, Interest};
+
+use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
+use crate::stack::Stack;
+
+/// A connection, as [`std::net::TcpStream`]. Dropping the last clone closes it in good order, in the background.
+#[derive(Debug)]
+pub struct TcpStream {
+    pub(crate) socket: Arc<Socket>,
+    /// Shared by clones, as options of a kernel socket are.
+    modes: Arc<Modes>,
+}
+
+#[derive(Debug, Default)]
+struct Modes {
+    nonblocking: AtomicBool,
+    /// In nanoseconds; 0 is none.
+    read_timeout_ns: AtomicU64,
+    write_timeout_ns: AtomicU64,
+}
+
+impl TcpStream {
+    /// Connects to the first of the addresses that answers. Names are resolved by the system.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`],
+    /// [`io::ErrorKind::HostUnreachable`], [`io::ErrorKind::NetworkUnreachable`],
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name
+    /// resolution.
+    pub fn connect(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in addresses.to_socket_addrs()? {
+            match Self::connect_with(stack, address, &ConnOptions::default(), None) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")))
+    }
+
+    /// Connects within `timeout`.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect); [`io::ErrorKind::TimedOut`] when the time is over,
+    /// [`io::ErrorKind::InvalidInput`] when there is none.
+    pub fn connect_timeout(stack: &Stack, address: &SocketAddr, timeout: Duration) -> io::Result<Self> {
+        positive(Some(timeout))?;
+        Self::connect_with(stack, *address, &ConnOptions::default(), Some(timeout))
+    }
+
+    /// Connects with options, the local address among them, within `timeout` if there is one.
+    ///
+    /// # Errors
+    /// Those of [`connect_timeout`](Self::connect_timeout), or [`io::ErrorKind::AddrInUse`].
+    pub fn connect_with(
+        stack: &Stack,
+        to: SocketAddr,
+        options: &ConnOptions,
+        timeout: Option<Duration>,
+    ) -> io::Result<Self> {
+        let socket = Socket::connect(stack.shard(), to, options)?;
+        let deadline = timeout.map(|timeout| socket.shard.clock().now() + timeout.into());
+        socket
+            .shard
+            .wait(socket.write_interest(), deadline, |access| socket.connected(access))
+            .unwrap_or_else(|| Err(io::Error::new(io::ErrorKind::TimedOut, "connection timed out")))?;
+        Ok(Self::of(socket))
+    }
+
+    pub(crate) fn of(socket: Arc<Socket>) -> Self {
+        Self { socket, modes: Arc::default() }
+    }
+
+    socket_methods!();
+
+    /// Another handle on the same connection, options included.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: Arc::clone(&self.socket), modes: Arc::clone(&self.modes) })
+    }
+
+    /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
+    }
+
+    /// Whether reads and writes fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.modes.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a read waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` is for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for zero.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.modes.read_timeout_ns.store(positive(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// How long a write waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` is for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for zero.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.modes.write_timeout_ns.store(positive(timeout)?, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// As last set.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(timeout(&self.modes.read_timeout_ns))
+    }
+
+    /// As last set.
+    ///
+    /// # Errors
+    /// None; the result is there to match `std`.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(timeout(&self.modes.write_timeout_ns))
+    }
+
+    /// Waits for data and copies it without taking it.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.wait_read(|access| self.socket.peek(access, into))
+    }
+
+    fn wait_read<T>(&self, attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>) -> io::Result<T> {
+        self.wait(self.socket.read_interest(), &self.modes.read_timeout_ns, attempt)
+    }
+
+    fn wait_write<T>(&self, attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>) -> io::Result<T> {
+        self.wait(self.socket.write_interest(), &self.modes.write_timeout_ns, attempt)
+    }
+
+    fn wait<T>(
+        &self,
+        interest: Interest,
+        timeout_ns: &AtomicU64,
+        attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>,
+    ) -> io::Result<T> {
+        let shard = &self.socket.shard;
+        if self.modes.nonblocking.load(Ordering::Relaxed) {
+            return now_or_would_block(shard.attempt(attempt));
+        }
+        let deadline = timeout(timeout_ns).map(|timeout| shard.clock().now() + timeout.into());
+        shard.wait(interest, deadline, attempt).unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))
+    }
+}
+
+fn positive(timeout: Option<Duration>) -> io::Result<u64> {
+    match timeout {
+        None => Ok(0),
+        Some(Duration::ZERO) => Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero")),
+        Some(timeout) => Ok(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
+    }
+}
+
+fn timeout(ns: &AtomicU64) -> Option<Duration> {
+    match ns.load(Ordering::Relaxed) {
+        0 => None,
+        ns => Some(Duration::from_nanos(ns)),
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        self.wait_read(|access| self.socket.read(access, into))
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.wait_read(|access| self.socket.read_vectored(access, into))
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        self.wait_write(|access| self.socket.write(access, data))
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.wait_write(|access| self.socket.write_vectored(access, data))
+    }
+
+    /// What was written is on its way already.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(into)
+    }
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(into)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(data)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

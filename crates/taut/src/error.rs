@@ -1,0 +1,89 @@
+//! The stack's errors as [`io::Error`]s of the kinds that kernel sockets give.
+
+use std::io;
+
+use taut_core::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
+
+pub(crate) fn conn(error: ConnError) -> io::Error {
+    let kind = match error {
+        ConnError::Refused => io::ErrorKind::ConnectionRefused,
+        ConnError::Reset => io::ErrorKind::ConnectionReset,
+        ConnError::TimedOut => io::ErrorKind::TimedOut,
+        ConnError::HostUnreachable => io::ErrorKind::HostUnreachable,
+        ConnError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+        ConnError::Aborted => io::ErrorKind::ConnectionAborted,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn read(error: ReadError) -> io::Error {
+    match error {
+        ReadError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        ReadError::NotConnected => io::Error::new(io::ErrorKind::NotConnected, error),
+        ReadError::Conn(error) => conn(error),
+        _ => io::Error::other(error),
+    }
+}
+
+pub(crate) fn write(error: WriteError) -> io::Error {
+    match error {
+        WriteError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        WriteError::Shutdown => io::Error::new(io::ErrorKind::BrokenPipe, error),
+        WriteError::NotConnected => io::Error::new(io::ErrorKind::NotConnected, error),
+        WriteError::Conn(error) => conn(error),
+        _ => io::Error::other(error),
+    }
+}
+
+pub(crate) fn connect(error: ConnectError) -> io::Error {
+    let kind = match error {
+        ConnectError::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
+        ConnectError::AddrInUse => io::ErrorKind::AddrInUse,
+        ConnectError::InvalidPeer => io::ErrorKind::InvalidInput,
+        ConnectError::TooManyConnections => io::ErrorKind::QuotaExceeded,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn listen(error: ListenError) -> io::Error {
+    let kind = match error {
+        ListenError::AddrInUse => io::ErrorKind::AddrInUse,
+        ListenError::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn option(error: OptionError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+/// The connection is no longer known to the stack.
+pub(crate) fn gone() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_those_of_kernel_sockets_and_the_source_is_kept() {
+        for (error, kind) in [
+            (ConnError::Refused, io::ErrorKind::ConnectionRefused),
+            (ConnError::Reset, io::ErrorKind::ConnectionReset),
+            (ConnError::TimedOut, io::ErrorKind::TimedOut),
+            (ConnError::HostUnreachable, io::ErrorKind::HostUnreachable),
+            (ConnError::NetworkUnreachable, io::ErrorKind::NetworkUnreachable),
+            (ConnError::Aborted, io::ErrorKind::ConnectionAborted),
+        ] {
+            let converted = conn(error);
+            assert_eq!(converted.kind(), kind);
+            let source = converted.get_ref().and_then(|source| source.downcast_ref::<ConnError>());
+            assert_eq!(source, Some(&error));
+        }
+        assert_eq!(write(WriteError::Shutdown).kind(), io::ErrorKind::BrokenPipe);
+    }
+}

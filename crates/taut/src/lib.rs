@@ -1,0 +1,62 @@
+//! TCP in userspace: a stack of one's own, over a TUN interface or any other device, with the sockets one knows.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example() -> std::io::Result<()> {
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! // The interface taut0: this stack is 10.0.0.2 on it, the kernel 10.0.0.1.
+//! let stack = taut::Stack::builder().tun("taut0").address("10.0.0.2/24").host_address("10.0.0.1/24").build()?;
+//! let mut stream = taut::TcpStream::connect(&stack, "10.0.0.1:80").await?;
+//! stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+//! let mut page = Vec::new();
+//! stream.read_to_end(&mut page).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! [`TcpStream`] and [`TcpListener`] are those of `tokio::net` (feature `tokio`, on by default) with the stack as
+//! first argument; [`blocking`] has those of `std::net`. Both may be used on one stack, and any runtime may poll
+//! the asynchronous ones: the stack has a thread of its own unless [`Builder::build_tokio`] puts it into a runtime.
+//!
+//! ```text
+//!   TcpStream  TcpListener (stream.rs, split.rs, listener.rs)   blocking::{TcpStream, TcpListener}
+//!                     └──────────── Socket, Acceptor (socket.rs) ────────────┘
+//!                                         │
+//!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
+//! ```
+//!
+//! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would give, with
+//! the stack's own error as its source.
+#![forbid(unsafe_code)]
+
+pub mod blocking;
+mod builder;
+mod error;
+#[cfg(feature = "tokio")]
+mod listener;
+mod socket;
+#[cfg(feature = "tokio")]
+mod split;
+mod stack;
+#[cfg(feature = "tokio")]
+mod stream;
+
+pub use builder::Builder;
+#[cfg(feature = "tokio")]
+pub use listener::{Incoming, TcpListener};
+#[cfg(feature = "tokio")]
+pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use stack::Stack;
+#[cfg(feature = "tokio")]
+pub use stream::TcpStream;
+
+pub use taut_core::{
+    Algorithm, ConnError, ConnInfo, ConnOptions, Keepalive, ListenOptions, StackConfig, State,
+};
+pub use taut_device as device;
+
+/// Names of the core that configuration is written with.
+pub mod config {
+    pub use taut_core::config::BufferSizes;
+    pub use taut_core::units::Duration;
+}

@@ -1,0 +1,99 @@
+//! [`TcpListener`], the asynchronous one.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_core::Stream;
+use taut_core::ListenOptions;
+use taut_driver::WaitKey;
+use tokio::net::{ToSocketAddrs, lookup_host};
+
+use crate::socket::Acceptor;
+use crate::stack::Stack;
+use crate::stream::{TcpStream, until};
+
+/// A listening socket, as [`tokio::net::TcpListener`]. Dropping it resets connections that nobody accepted.
+#[derive(Debug)]
+pub struct TcpListener {
+    acceptor: Acceptor,
+}
+
+impl TcpListener {
+    /// Listens at the first of the addresses that can be had. Names are resolved by the system; port 0 takes
+    /// one that is free.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
+    pub async fn bind(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in lookup_host(addresses).await? {
+            match Self::bind_with(stack, address, ListenOptions::default()) {
+                Ok(listener) => return Ok(listener),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
+    }
+
+    /// Listens with options: those of the listener, and what its connections start with.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
+    pub fn bind_with(stack: &Stack, address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        Acceptor::bind(stack.shard(), address, options).map(|acceptor| Self { acceptor })
+    }
+
+    /// Waits for a connection. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let acceptor = &self.acceptor;
+        let socket = until(&acceptor.shard, acceptor.interest(), |access| acceptor.accept(access)).await?;
+        let peer = socket.peer;
+        Ok((TcpStream { socket }, peer))
+    }
+
+    /// [`accept`](Self::accept) for a task that polls. Of several tasks the last to poll is woken.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let acceptor = &self.acceptor;
+        let socket = ready!(
+            acceptor
+                .shard
+                .poll(acceptor.interest(), WaitKey::POLL, cx.waker(), |access| acceptor.accept(access))
+        )?;
+        let peer = socket.peer;
+        Poll::Ready(Ok((TcpStream { socket }, peer)))
+    }
+
+    /// The connections, as a stream that does not end.
+    #[must_use]
+    pub const fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// None; the result is there to match `tokio`.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.acceptor.local)
+    }
+}
+
+/// The connections of a [`TcpListener`].
+#[derive(Debug)]
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Stream for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_accept(cx).map(|result| Some(result.map(|(stream, _)| stream)))
+    }
+}

@@ -1,0 +1,437 @@
+//! What both twins share: a connection and a listener as attempts that are ready, pending, or failed.
+//!
+//! The asynchronous sockets poll an attempt with a task's waker, the blocking ones wait for it on the thread.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use taut_core::stack::ConnMut;
+use taut_core::{
+    ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, SetOption, WriteError,
+};
+use taut_device::Device;
+use taut_driver::{Access, Interest, Shard};
+
+use crate::error;
+
+pub(crate) type AnyShard = Shard<Box<dyn Device>>;
+pub(crate) type Attempt<T> = Poll<io::Result<T>>;
+
+/// A connection that an application holds. The last holder's drop closes it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) shard: Arc<AnyShard>,
+    pub(crate) id: ConnId,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    nodelay: AtomicBool,
+    /// `SO_LINGER` with zero: dropping resets the connection.
+    abort_on_drop: AtomicBool,
+    error_taken: AtomicBool,
+}
+
+impl Socket {
+    /// Sends a SYN. [`connected`](Self::connected) tells when it is answered.
+    pub(crate) fn connect(
+        shard: &Arc<AnyShard>,
+        to: SocketAddr,
+        options: &ConnOptions,
+    ) -> io::Result<Arc<Self>> {
+        let started = shard.attempt(|access| {
+            let Access { stack, now, .. } = access;
+            Poll::Ready(stack.connect(*now, to, options).map_err(error::connect).map(|id| {
+                let local = stack.conn_mut(id).map(|conn| conn.local_addr());
+                (id, local)
+            }))
+        });
+        let (id, local) = now_or_would_block(started)?;
+        let local = local.ok_or_else(error::gone)?;
+        Ok(Self::held(Arc::clone(shard), id, local, to, options.nodelay))
+    }
+
+    fn held(
+        shard: Arc<AnyShard>,
+        id: ConnId,
+        local: SocketAddr,
+        peer: SocketAddr,
+        nodelay: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            shard,
+            id,
+            local,
+            peer,
+            nodelay: AtomicBool::new(nodelay),
+            abort_on_drop: AtomicBool::new(false),
+            error_taken: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) const fn read_interest(&self) -> Interest {
+        Interest::Read(self.id)
+    }
+
+    pub(crate) const fn write_interest(&self) -> Interest {
+        Interest::Write(self.id)
+    }
+
+    fn conn<'a>(&self, access: &'a mut Access<'_>) -> io::Result<(ConnMut<'a>, Instant)> {
+        let conn = access.stack.conn_mut(self.id).ok_or_else(error::gone)?;
+        Ok((conn, access.now))
+    }
+
+    // Attempts, for Shard::poll, Shard::wait and Shard::attempt.
+
+    pub(crate) fn connected(&self, access: &mut Access<'_>) -> Attempt<()> {
+        let (conn, _) = self.conn(access)?;
+        if let Some(error) = conn.error() {
+            return Poll::Ready(Err(error::conn(error)));
+        }
+        match conn.state() {
+            state if state.is_synchronized() => Poll::Ready(Ok(())),
+            taut_core::State::Closed => Poll::Ready(Err(error::gone())),
+            _ => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn read(&self, access: &mut Access<'_>, into: &mut [u8]) -> Attempt<usize> {
+        let (mut conn, now) = self.conn(access)?;
+        read_result(conn.read(now, into))
+    }
+
+    pub(crate) fn read_vectored(
+        &self,
+        access: &mut Access<'_>,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Attempt<usize> {
+        let (mut conn, now) = self.conn(access)?;
+        let mut total = 0;
+        for piece in into.iter_mut().filter(|piece| !piece.is_empty()) {
+            match conn.read(now, piece) {
+                Ok(count) => {
+                    total += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => break,
+                Err(error) => return read_result(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(total))
+    }
+
+    pub(crate) fn peek(&self, access: &mut Access<'_>, into: &mut [u8]) -> Attempt<usize> {
+        let (mut conn, _) = self.conn(access)?;
+        read_result(conn.peek(into))
+    }
+
+    pub(crate) fn write(&self, access: &mut Access<'_>, data: &[u8]) -> Attempt<usize> {
+        let (mut conn, now) = self.conn(access)?;
+        write_result(conn.write(now, data))
+    }
+
+    pub(crate) fn write_vectored(&self, access: &mut Access<'_>, data: &[IoSlice<'_>]) -> Attempt<usize> {
+        let (mut conn, now) = self.conn(access)?;
+        let mut total = 0;
+        // Nothing is sent before the access ends, so the pieces share segments.
+        for piece in data.iter().filter(|piece| !piece.is_empty()) {
+            match conn.write(now, piece) {
+                Ok(count) => {
+                    total += count;
+                    if count < piece.len() {
+                        break;
+                    }
+                }
+                Err(_) if total > 0 => break,
+                Err(error) => return write_result(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(total))
+    }
+
+    pub(crate) fn readable(&self, access: &mut Access<'_>) -> Attempt<()> {
+        let (mut conn, _) = self.conn(access)?;
+        if conn.readable() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    pub(crate) fn writable(&self, access: &mut Access<'_>) -> Attempt<()> {
+        let (mut conn, _) = self.conn(access)?;
+        if conn.writable() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    // Commands.
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let done = self.shard.attempt(|access| {
+            let (mut conn, now) = self.conn(access)?;
+            if matches!(how, Shutdown::Read | Shutdown::Both) {
+                conn.shutdown_read();
+            }
+            let result = match how {
+                Shutdown::Read => Ok(()),
+                Shutdown::Write | Shutdown::Both => match conn.shutdown_write(now) {
+                    // Twice is no error, as with kernel sockets.
+                    Err(WriteError::Shutdown) => Ok(()),
+                    other => other.map_err(error::write),
+                },
+            };
+            // A reader must see the end now, and a writer the broken pipe.
+            access.wake(Interest::Read(self.id));
+            access.wake(Interest::Write(self.id));
+            Poll::Ready(result)
+        });
+        now_or_would_block(done)
+    }
+
+    pub(crate) fn set(&self, option: SetOption) -> io::Result<()> {
+        let done = self.shard.attempt(|access| {
+            let (mut conn, now) = self.conn(access)?;
+            Poll::Ready(conn.set_option(now, option).map_err(error::option))
+        });
+        now_or_would_block(done)?;
+        if let SetOption::Nodelay(nodelay) = option {
+            self.nodelay.store(nodelay, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn nodelay(&self) -> bool {
+        self.nodelay.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_abort_on_drop(&self, abort: bool) {
+        self.abort_on_drop.store(abort, Ordering::Relaxed);
+    }
+
+    pub(crate) fn info(&self) -> io::Result<ConnInfo> {
+        now_or_would_block(self.shard.attempt(|access| {
+            let (conn, now) = self.conn(access)?;
+            Poll::Ready(Ok(conn.info(now)))
+        }))
+    }
+
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        let error = now_or_would_block(self.shard.attempt(|access| {
+            let (conn, _) = self.conn(access)?;
+            Poll::Ready(Ok(conn.error()))
+        }))?;
+        let Some(error) = error else { return Ok(None) };
+        // The stack keeps it; it is told once here, as SO_ERROR is.
+        Ok((!self.error_taken.swap(true, Ordering::Relaxed)).then(|| error::conn(error)))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let abort = *self.abort_on_drop.get_mut() || self.shard.is_closed();
+        self.shard.access(|access| {
+            // Whoever waited has gone: the slot may have a new owner soon.
+            access.wake(Interest::Read(self.id));
+            access.wake(Interest::Write(self.id));
+            if let Ok((conn, now)) = self.conn(access) {
+                if abort { conn.abort(now) } else { conn.close(now) }
+            }
+        });
+    }
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Acceptor {
+    pub(crate) shard: Arc<AnyShard>,
+    pub(crate) id: ListenerId,
+    pub(crate) local: SocketAddr,
+    nodelay: bool,
+}
+
+impl Acceptor {
+    pub(crate) fn bind(shard: &Arc<AnyShard>, at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+        let nodelay = options.conn.nodelay;
+        let (id, local) = now_or_would_block(shard.attempt(|access| {
+            let listening = access.stack.listen(at, options).map_err(error::listen);
+            Poll::Ready(listening.map(|id| (id, access.stack.listener_addr(id).unwrap_or(at))))
+        }))?;
+        Ok(Self { shard: Arc::clone(shard), id, local, nodelay })
+    }
+
+    pub(crate) const fn interest(&self) -> Interest {
+        Interest::Accept(self.id)
+    }
+
+    pub(crate) fn accept(&self, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
+        let Some((id, peer)) = access.stack.accept(self.id) else { return Poll::Pending };
+        let local = access.stack.conn_mut(id).map_or(self.local, |conn| conn.local_addr());
+        Poll::Ready(Ok(Socket::held(Arc::clone(&self.shard), id, local, peer, self.nodelay)))
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.shard.access(|access| {
+            access.wake(Interest::Accept(self.id));
+            access.stack.close_listener(access.now, self.id);
+        });
+    }
+}
+
+/// The result of an attempt that was not to wait.
+pub(crate) fn now_or_would_block<T>(attempt: Attempt<T>) -> io::Result<T> {
+    match attempt {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+fn read_result(result: Result<usize, ReadError>) -> Attempt<usize> {
+    match result {
+        Err(ReadError::WouldBlock) => Poll::Pending,
+        other => Poll::Ready(other.map_err(error::read)),
+    }
+}
+
+fn write_result(result: Result<usize, WriteError>) -> Attempt<usize> {
+    match result {
+        Err(WriteError::WouldBlock) => Poll::Pending,
+        other => Poll::Ready(other.map_err(error::write)),
+    }
+}
+
+/// The methods that do not wait, the same on both kinds of stream.
+macro_rules! socket_methods {
+    () => {
+        /// This end's address.
+        ///
+        /// # Errors
+        /// None; the result is there to match `std`.
+        pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+            Ok(self.socket.local)
+        }
+
+        /// The other end's address.
+        ///
+        /// # Errors
+        /// None; the result is there to match `std`.
+        pub fn peer_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+            Ok(self.socket.peer)
+        }
+
+        /// What is known of the connection. Linux: `TCP_INFO`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn info(&self) -> std::io::Result<taut_core::ConnInfo> {
+            self.socket.info()
+        }
+
+        /// The error that ended the connection, if one did and it was not taken yet. Linux: `SO_ERROR`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+            self.socket.take_error()
+        }
+
+        /// Whether small packets go at once: as last set.
+        ///
+        /// # Errors
+        /// None; the result is there to match `std`.
+        pub fn nodelay(&self) -> std::io::Result<bool> {
+            Ok(self.socket.nodelay())
+        }
+
+        /// `TCP_NODELAY`: small packets do not wait for the ACK of an earlier small one.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_nodelay(&self, nodelay: bool) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Nodelay(nodelay))
+        }
+
+        /// `TCP_CORK`: holds back partial segments until it is cleared, or 200 ms.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_cork(&self, cork: bool) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Cork(cork))
+        }
+
+        /// `TCP_QUICKACK`: ACKs are not delayed.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_quickack(&self, quickack: bool) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Quickack(quickack))
+        }
+
+        /// `TCP_NOTSENT_LOWAT`: unsent bytes up to which the socket takes more; 0 follows the stack's.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_notsent_lowat(&self, bytes: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::NotsentLowat(bytes))
+        }
+
+        /// `SO_SNDBUF` in bytes; doubled as in Linux, and no longer tuned.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_sndbuf(&self, bytes: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Sndbuf(bytes))
+        }
+
+        /// `SO_RCVBUF` in bytes; doubled as in Linux, and no longer tuned.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_rcvbuf(&self, bytes: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Rcvbuf(bytes))
+        }
+
+        /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit. Switches pacing on.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_max_pacing_rate(&self, bytes_per_second: u64) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::MaxPacingRate(bytes_per_second))
+        }
+
+        /// `TCP_CONGESTION`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_congestion(&self, algorithm: taut_core::Algorithm) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Congestion(algorithm))
+        }
+
+        /// `SO_KEEPALIVE` with its parameters; `None` switches it off.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a parameter out of range.
+        pub fn set_keepalive(&self, keepalive: Option<taut_core::Keepalive>) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Keepalive(keepalive))
+        }
+
+        /// `TCP_USER_TIMEOUT`: how long written data may stay unacknowledged.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a value out of range.
+        pub fn set_user_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::UserTimeout(timeout.map(Into::into)))
+        }
+
+        /// `SO_LINGER`. With zero, dropping the stream resets the connection. With any other value, or `None`, it
+        /// closes in the background once everything written is delivered: dropping never blocks.
+        ///
+        /// # Errors
+        /// None; the result is there to match `std`.
+        pub fn set_linger(&self, linger: Option<std::time::Duration>) -> std::io::Result<()> {
+            self.socket.set_abort_on_drop(linger.is_some_and(|linger| linger.is_zero()));
+            Ok(())
+        }
+    };
+}
+pub(crate) use socket_methods;

@@ -1,0 +1,234 @@
+//! The halves of a [`TcpStream`]: borrowed, and owned.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::stream::TcpStream;
+
+/// The reading half of [`TcpStream::split`].
+#[derive(Debug)]
+pub struct ReadHalf<'a>(pub(crate) &'a TcpStream);
+
+/// The writing half of [`TcpStream::split`].
+#[derive(Debug)]
+pub struct WriteHalf<'a>(pub(crate) &'a TcpStream);
+
+/// The reading half of [`TcpStream::into_split`].
+#[derive(Debug)]
+pub struct OwnedReadHalf(Arc<TcpStream>);
+
+/// The writing half of [`TcpStream::into_split`]. Dropping it ends writing.
+#[derive(Debug)]
+pub struct OwnedWriteHalf {
+    /// `None` once forgotten or reunited.
+    stream: Option<Arc<TcpStream>>,
+}
+
+/// Two halves that are not of one stream.
+#[derive(Debug)]
+pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
+
+impl fmt::Display for ReuniteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the halves are not of the same stream")
+    }
+}
+
+impl std::error::Error for ReuniteError {}
+
+impl OwnedReadHalf {
+    pub(crate) fn pair(stream: TcpStream) -> (Self, OwnedWriteHalf) {
+        let stream = Arc::new(stream);
+        (Self(Arc::clone(&stream)), OwnedWriteHalf { stream: Some(stream) })
+    }
+
+    /// Puts the stream together again.
+    ///
+    /// # Errors
+    /// The halves are not of one stream; they come back in the error.
+    pub fn reunite(self, write: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
+        write.reunite(self)
+    }
+
+    fn stream(&self) -> &TcpStream {
+        &self.0
+    }
+}
+
+impl OwnedWriteHalf {
+    /// Drops this half without ending writing.
+    pub fn forget(mut self) {
+        self.stream = None;
+    }
+
+    fn reunite(mut self, read: OwnedReadHalf) -> Result<TcpStream, ReuniteError> {
+        if !Arc::ptr_eq(&read.0, self.shared()) {
+            return Err(ReuniteError(read, self));
+        }
+        self.stream = None;
+        // There are two owners, both here. Should one be borrowed elsewhere after all, it is the same socket.
+        let OwnedReadHalf(stream) = read;
+        Ok(Arc::try_unwrap(stream).unwrap_or_else(|stream| TcpStream { socket: Arc::clone(&stream.socket) }))
+    }
+
+    fn shared(&self) -> &Arc<TcpStream> {
+        match &self.stream {
+            Some(stream) => stream,
+            None => unreachable!("only methods that take the half empty it"),
+        }
+    }
+
+    fn stream(&self) -> &TcpStream {
+        self.shared()
+    }
+}
+
+impl Drop for OwnedWriteHalf {
+    fn drop(&mut self) {
+        if let Some(stream) = &self.stream {
+            // A connection that is over needs no end.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+impl ReadHalf<'_> {
+    fn stream(&self) -> &TcpStream {
+        self.0
+    }
+}
+
+impl WriteHalf<'_> {
+    fn stream(&self) -> &TcpStream {
+        self.0
+    }
+}
+
+macro_rules! half {
+    ($half:ty) => {
+        impl $half {
+            /// This end's address.
+            ///
+            /// # Errors
+            /// None; the result is there to match `tokio`.
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().local_addr()
+            }
+
+            /// The other end's address.
+            ///
+            /// # Errors
+            /// None; the result is there to match `tokio`.
+            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+                self.stream().peer_addr()
+            }
+        }
+    };
+}
+
+macro_rules! read_half {
+    ($half:ty) => {
+        half!($half);
+
+        impl $half {
+            /// [`TcpStream::readable`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn readable(&self) -> io::Result<()> {
+                self.stream().readable().await
+            }
+
+            /// [`TcpStream::try_read`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+                self.stream().try_read(into)
+            }
+
+            /// [`TcpStream::peek`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                self.stream().peek(into).await
+            }
+        }
+
+        impl AsyncRead for $half {
+            fn poll_read(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                into: &mut ReadBuf<'_>,
+            ) -> Poll<io::Result<()>> {
+                self.stream().poll_read_shared(cx, into)
+            }
+        }
+    };
+}
+
+macro_rules! write_half {
+    ($half:ty) => {
+        half!($half);
+
+        impl $half {
+            /// [`TcpStream::writable`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn writable(&self) -> io::Result<()> {
+                self.stream().writable().await
+            }
+
+            /// [`TcpStream::try_write`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+                self.stream().try_write(data)
+            }
+        }
+
+        impl AsyncWrite for $half {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                self.stream().poll_write_shared(cx, data)
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                data: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.stream().poll_write_vectored_shared(cx, data)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                true
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(self.stream().shutdown(Shutdown::Write))
+            }
+        }
+    };
+}
+
+read_half!(ReadHalf<'_>);
+read_half!(OwnedReadHalf);
+write_half!(WriteHalf<'_>);
+write_half!(OwnedWriteHalf);

@@ -1,0 +1,111 @@
+//! The handle on a running stack.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut_core::StackConfig;
+use taut_device::Device;
+use taut_driver::DriverThread;
+
+use crate::builder::Builder;
+use crate::socket::AnyShard;
+
+/// A running TCP/IP stack. Clones are handles on the same one.
+///
+/// When the last handle is dropped the stack stops at once: sockets that are still open fail with
+/// [`io::ErrorKind::NotConnected`] and what was written but not delivered is lost. [`drain`](Self::drain) first
+/// where that matters.
+#[derive(Clone, Debug)]
+pub struct Stack(Arc<Running>);
+
+#[derive(Debug)]
+struct Running {
+    shard: Arc<AnyShard>,
+    config: Arc<StackConfig>,
+    tun: Option<String>,
+    /// Stops the thread when dropped; `None` where a runtime drives.
+    _thread: Option<DriverThread<Box<dyn Device>>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shard.close();
+    }
+}
+
+impl Stack {
+    /// Describes a stack to be built.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn running(
+        shard: Arc<AnyShard>,
+        config: Arc<StackConfig>,
+        tun: Option<String>,
+        thread: Option<DriverThread<Box<dyn Device>>>,
+    ) -> Self {
+        Self(Arc::new(Running { shard, config, tun, _thread: thread }))
+    }
+
+    pub(crate) fn shard(&self) -> &Arc<AnyShard> {
+        &self.0.shard
+    }
+
+    /// How it was configured.
+    #[must_use]
+    pub fn config(&self) -> &StackConfig {
+        &self.0.config
+    }
+
+    /// Name of the TUN interface, if the builder opened one.
+    #[must_use]
+    pub fn tun_name(&self) -> Option<&str> {
+        self.0.tun.as_deref()
+    }
+
+    /// Connections that the stack knows, those still closing included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.shard.access(|access| access.stack.connections())
+    }
+
+    /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says
+    /// whether that came true within `timeout`. Blocks the thread.
+    #[must_use]
+    pub fn drain(&self, timeout: Duration) -> bool {
+        const LOOK_EVERY: Duration = Duration::from_millis(1);
+        let clock = self.0.shard.clock();
+        let until = clock.now() + timeout.into();
+        loop {
+            if self.connections() == 0 {
+                return true;
+            }
+            if clock.now() >= until || self.0.shard.is_closed() {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// [`TcpStream::connect`](crate::TcpStream::connect) to an address.
+    ///
+    /// # Errors
+    /// Those of [`TcpStream::connect`](crate::TcpStream::connect).
+    #[cfg(feature = "tokio")]
+    pub async fn connect(&self, to: SocketAddr) -> io::Result<crate::TcpStream> {
+        crate::TcpStream::connect_with(self, to, &taut_core::ConnOptions::default()).await
+    }
+
+    /// [`TcpListener::bind`](crate::TcpListener::bind) to an address, without the need to wait.
+    ///
+    /// # Errors
+    /// Those of [`TcpListener::bind`](crate::TcpListener::bind).
+    #[cfg(feature = "tokio")]
+    pub fn listen(&self, at: SocketAddr) -> io::Result<crate::TcpListener> {
+        crate::TcpListener::bind_with(self, at, taut_core::ListenOptions::default())
+    }
+}

@@ -1,0 +1,308 @@
+//! [`TcpStream`], the asynchronous one.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use taut_core::ConnOptions;
+use taut_driver::{Access, Interest, WaitKey};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
+use tokio::net::{ToSocketAddrs, lookup_host};
+
+use crate::socket::{AnyShard, Attempt, Socket, now_or_would_block, socket_methods};
+use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+use crate::stack::Stack;
+
+/// A connection, as [`tokio::net::TcpStream`].
+///
+/// Dropping it closes it in good order: what was written is still delivered, in the background. If received data
+/// was not read, the peer is told with a reset, as kernel sockets do.
+#[derive(Debug)]
+pub struct TcpStream {
+    pub(crate) socket: Arc<Socket>,
+}
+
+impl TcpStream {
+    /// Connects to the first of the addresses that answers. Names are resolved by the system.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`], [`io::ErrorKind::TimedOut`],
+    /// [`io::ErrorKind::HostUnreachable`], [`io::ErrorKind::NetworkUnreachable`],
+    /// [`io::ErrorKind::AddrNotAvailable`] when the stack has no address of that family, or those of name
+    /// resolution.
+    pub async fn connect(stack: &Stack, addresses: impl ToSocketAddrs) -> io::Result<Self> {
+        let mut last = None;
+        for address in lookup_host(addresses).await? {
+            match Self::connect_with(stack, address, &ConnOptions::default()).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")))
+    }
+
+    /// Connects with options, the local address among them. Dropping the future gives the attempt up.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect), or [`io::ErrorKind::AddrInUse`].
+    pub async fn connect_with(stack: &Stack, to: SocketAddr, options: &ConnOptions) -> io::Result<Self> {
+        let socket = Socket::connect(stack.shard(), to, options)?;
+        until(&socket.shard, socket.write_interest(), |access| socket.connected(access)).await?;
+        Ok(Self { socket })
+    }
+
+    /// Connects within `timeout`. Needs a tokio runtime with time enabled.
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect); [`io::ErrorKind::TimedOut`] when the time is over.
+    pub async fn connect_timeout(stack: &Stack, to: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        match tokio::time::timeout(timeout, stack.connect(to)).await {
+            Ok(result) => result,
+            Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed)),
+        }
+    }
+
+    socket_methods!();
+
+    /// Waits until there is something to read, or the end.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn readable(&self) -> io::Result<()> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.read_interest(), |access| socket.readable(access)).await
+    }
+
+    /// Waits until there is room to write: fewer unsent bytes than half of `TCP_NOTSENT_LOWAT`.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn writable(&self) -> io::Result<()> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.write_interest(), |access| socket.writable(access)).await
+    }
+
+    /// Waits until one of what `interest` asks for is there, and says which.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn ready(&self, interest: tokio::io::Interest) -> io::Result<Ready> {
+        let socket = &*self.socket;
+        let (read, write) = (interest.is_readable(), interest.is_writable());
+        let mut reading = Waiting::new(&socket.shard, socket.read_interest());
+        let mut writing = Waiting::new(&socket.shard, socket.write_interest());
+        poll_fn(|cx| {
+            let mut found = Ready::EMPTY;
+            if read && reading.poll(cx, &mut |access| socket.readable(access))?.is_ready() {
+                found |= Ready::READABLE;
+            }
+            if write && writing.poll(cx, &mut |access| socket.writable(access))?.is_ready() {
+                found |= Ready::WRITABLE;
+            }
+            if found.is_empty() { Poll::Pending } else { Poll::Ready(Ok(found)) }
+        })
+        .await
+    }
+
+    /// Reads what is there, without waiting.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is nothing, or why the connection ended.
+    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        now_or_would_block(self.socket.shard.attempt(|access| self.socket.read(access, into)))
+    }
+
+    /// Writes what there is room for, without waiting.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when there is none, or why the connection ended.
+    pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+        if data.is_empty() {
+            return Ok(0);
+        }
+        now_or_would_block(self.socket.shard.attempt(|access| self.socket.write(access, data)))
+    }
+
+    /// [`try_write`](Self::try_write) from several pieces.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        now_or_would_block(self.socket.shard.attempt(|access| self.socket.write_vectored(access, data)))
+    }
+
+    /// Waits for data and copies it without taking it.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.read_interest(), |access| socket.peek(access, into)).await
+    }
+
+    /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.socket.shutdown(how)
+    }
+
+    /// Halves that borrow.
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        (ReadHalf(self), WriteHalf(self))
+    }
+
+    /// Halves to be given to different tasks. Dropping the write half ends writing.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        OwnedReadHalf::pair(self)
+    }
+
+    pub(crate) fn poll_read_shared(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if into.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
+        let socket = &*self.socket;
+        let place = into.initialize_unfilled();
+        let count =
+            ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+                socket.read(access, place)
+            }))?;
+        into.advance(count);
+        Poll::Ready(Ok(()))
+    }
+
+    pub(crate) fn poll_peek_shared(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let socket = &*self.socket;
+        let place = into.initialize_unfilled();
+        let count =
+            ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+                socket.peek(access, place)
+            }))?;
+        into.advance(count);
+        Poll::Ready(Ok(count))
+    }
+
+    pub(crate) fn poll_write_shared(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        if data.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let socket = &*self.socket;
+        socket
+            .shard
+            .poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.write(access, data))
+    }
+
+    pub(crate) fn poll_write_vectored_shared(
+        &self,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let socket = &*self.socket;
+        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.write_vectored(access, data)
+        })
+    }
+
+    /// [`peek`](Self::peek) for a task that polls.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_peek(&self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        self.poll_peek_shared(cx, into)
+    }
+}
+
+impl AsyncRead for TcpStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll_read_shared(cx, into)
+    }
+}
+
+impl AsyncWrite for TcpStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_shared(cx, data)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored_shared(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// What was written is on its way already.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown(Shutdown::Write))
+    }
+}
+
+/// Waits until `attempt` is ready.
+pub(crate) async fn until<T>(
+    shard: &AnyShard,
+    interest: Interest,
+    mut attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>,
+) -> io::Result<T> {
+    let mut waiting = Waiting::new(shard, interest);
+    poll_fn(|cx| waiting.poll(cx, &mut attempt)).await
+}
+
+/// One future's place among those who wait; leaves it when dropped.
+struct Waiting<'a> {
+    shard: &'a AnyShard,
+    interest: Interest,
+    key: Option<WaitKey>,
+}
+
+impl<'a> Waiting<'a> {
+    const fn new(shard: &'a AnyShard, interest: Interest) -> Self {
+        Self { shard, interest, key: None }
+    }
+
+    fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        attempt: &mut impl FnMut(&mut Access<'_>) -> Attempt<T>,
+    ) -> Attempt<T> {
+        let key = *self.key.get_or_insert_with(WaitKey::unique);
+        let result = self.shard.poll(self.interest, key, cx.waker(), attempt);
+        if result.is_ready() {
+            // Woken, so no longer among them; or never was.
+            self.key = None;
+        }
+        result
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.shard.cancel(self.interest, key);
+        }
+    }
+}
