@@ -26,4 +26,5 @@ pub use device::{BUFFER_LEN, Device, Received};
 pub use interface::Interface;
 pub use netns::Namespace;
 pub use pipe::{Pipe, pipe};
+pub use taut_core::LinkCaps;
 pub use tun::{Tun, TunOptions};

@@ -159,8 +159,8 @@ impl Socket {
     }
 
     pub(crate) fn writable(&self, access: &mut Access<'_>) -> Attempt<()> {
-        let (mut conn, _) = self.conn(access)?;
-        if conn.writable() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let (mut conn, now) = self.conn(access)?;
+        if conn.writable(now) { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     // Commands.
@@ -169,7 +169,7 @@ impl Socket {
         let done = self.shard.attempt(|access| {
             let (mut conn, now) = self.conn(access)?;
             if matches!(how, Shutdown::Read | Shutdown::Both) {
-                conn.shutdown_read();
+                conn.shutdown_read(now);
             }
             let result = match how {
                 Shutdown::Read => Ok(()),

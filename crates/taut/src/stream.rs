@@ -176,10 +176,9 @@ impl TcpStream {
         }
         let socket = &*self.socket;
         let place = into.initialize_unfilled();
-        let count =
-            ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
-                socket.read(access, place)
-            }))?;
+        let count = ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.read(access, place)
+        }))?;
         into.advance(count);
         Poll::Ready(Ok(()))
     }
@@ -191,10 +190,9 @@ impl TcpStream {
     ) -> Poll<io::Result<usize>> {
         let socket = &*self.socket;
         let place = into.initialize_unfilled();
-        let count =
-            ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
-                socket.peek(access, place)
-            }))?;
+        let count = ready!(socket.shard.poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.peek(access, place)
+        }))?;
         into.advance(count);
         Poll::Ready(Ok(count))
     }
