@@ -173,11 +173,7 @@ impl Socket {
             }
             let result = match how {
                 Shutdown::Read => Ok(()),
-                Shutdown::Write | Shutdown::Both => match conn.shutdown_write(now) {
-                    // Twice is no error, as with kernel sockets.
-                    Err(WriteError::Shutdown) => Ok(()),
-                    other => other.map_err(error::write),
-                },
+                Shutdown::Write | Shutdown::Both => conn.shutdown_write(now).map_err(error::write),
             };
             // A reader must see the end now, and a writer the broken pipe.
             access.wake(Interest::Read(self.id));
