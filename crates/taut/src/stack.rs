@@ -73,6 +73,12 @@ impl Stack {
         self.0.shard.access(|access| access.stack.connections())
     }
 
+    /// Counters since the stack began, by the names that `nstat` prints.
+    #[must_use]
+    pub fn counters(&self) -> taut_core::Counters {
+        self.0.shard.access(|access| *access.stack.counters())
+    }
+
     /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says
     /// whether that came true within `timeout`. Blocks the thread.
     #[must_use]
