@@ -21,7 +21,7 @@ impl Interface {
     /// # Errors
     /// There is none of that name.
     pub fn open(name: &str) -> io::Result<Self> {
-        let index = index_of(name).map_err(|error| with_context(name, "look up", error))?;
+        let index = index_of(name).map_err(|error| with_context(name, "look up", &error))?;
         Ok(Self { netlink: Netlink::open()?, name: name.to_owned(), index })
     }
 
@@ -77,7 +77,7 @@ impl Interface {
     pub fn add_address(&self, address: Cidr) -> io::Result<()> {
         self.netlink
             .add_address(self.index, address)
-            .map_err(|error| with_context(&self.name, &format!("give {address} to"), error))
+            .map_err(|error| with_context(&self.name, &format!("give {address} to"), &error))
     }
 
     /// Routes packets for `to` through it, by the gateway `via` if there is one. The interface must be up.
@@ -87,7 +87,7 @@ impl Interface {
     pub fn add_route(&self, to: Cidr, via: Option<IpAddr>) -> io::Result<()> {
         self.netlink
             .add_route(self.index, to, via)
-            .map_err(|error| with_context(&self.name, &format!("route {to} through"), error))
+            .map_err(|error| with_context(&self.name, &format!("route {to} through"), &error))
     }
 
     /// Deletes the interface, and the other end of a pair with it.
@@ -95,11 +95,11 @@ impl Interface {
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or for an interface that cannot be deleted.
     pub fn delete(self) -> io::Result<()> {
-        self.netlink.delete_link(self.index).map_err(|error| with_context(&self.name, "delete", error))
+        self.netlink.delete_link(self.index).map_err(|error| with_context(&self.name, "delete", &error))
     }
 
     fn change(&self, what: &str, change: LinkChange) -> io::Result<()> {
-        self.netlink.change_link(self.index, change).map_err(|error| with_context(&self.name, what, error))
+        self.netlink.change_link(self.index, change).map_err(|error| with_context(&self.name, what, &error))
     }
 }
 
@@ -111,6 +111,6 @@ fn index_of(name: &str) -> io::Result<u32> {
     if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
 }
 
-fn with_context(name: &str, what: &str, error: io::Error) -> io::Error {
+fn with_context(name: &str, what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} interface {name}: {error}"))
 }

@@ -117,11 +117,11 @@ impl Tun {
             .write(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open(DEVICE_NODE)
-            .map_err(explain_open)?;
+            .map_err(|error| explain_open(&error))?;
         #[expect(unsafe_code, reason = "system call")]
         // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is.
         check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, &raw mut request) })
-            .map_err(|error| explain_attach(name, error))?;
+            .map_err(|error| explain_attach(name, &error))?;
         #[expect(unsafe_code, reason = "ifr_name is an array of C characters")]
         // SAFETY: the kernel has stored a terminated name of at most IFNAMSIZ bytes.
         let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
@@ -254,7 +254,7 @@ fn ifreq(name: &str) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn explain_open(error: io::Error) -> io::Error {
+fn explain_open(error: &io::Error) -> io::Error {
     let kind = error.kind();
     match kind {
         io::ErrorKind::PermissionDenied => io::Error::new(
@@ -274,7 +274,7 @@ fn explain_open(error: io::Error) -> io::Error {
     }
 }
 
-fn explain_attach(name: &str, error: io::Error) -> io::Error {
+fn explain_attach(name: &str, error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::new(
             io::ErrorKind::PermissionDenied,

@@ -166,6 +166,7 @@ impl<D: Device> Shard<D> {
         attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let mut wakers = Vec::new();
+        let mut replaced = None;
         let mut inner = self.lock();
         if self.is_closed() {
             return Poll::Ready(Err(closed_error()));
@@ -173,11 +174,12 @@ impl<D: Device> Shard<D> {
         let result = self.access_locked(&mut inner, &mut wakers, |access| {
             let result = attempt(access);
             if result.is_pending() {
-                access.waiters.add(interest, key, waker);
+                replaced = access.waiters.add(interest, key, waker);
             }
             result
         });
         drop(inner);
+        drop(replaced);
         wake(&mut wakers);
         result
     }
@@ -198,7 +200,8 @@ impl<D: Device> Shard<D> {
 
     /// Takes back what a pending [`poll`](Self::poll) left.
     pub fn cancel(&self, interest: Interest, key: WaitKey) {
-        self.lock().waiters.remove(interest, key);
+        let removed = self.lock().waiters.remove(interest, key);
+        drop(removed);
     }
 
     fn access_locked<R>(

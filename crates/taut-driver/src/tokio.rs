@@ -32,10 +32,10 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
             if let Ready(guard) = device.poll_read_ready(cx) {
                 readable = Some(guard);
             }
-            if shard.wants_writable() {
-                if let Ready(guard) = device.poll_write_ready(cx) {
-                    writable = Some(guard);
-                }
+            if shard.wants_writable()
+                && let Ready(guard) = device.poll_write_ready(cx)
+            {
+                writable = Some(guard);
             }
             if let Ready(guard) = timer.poll_read_ready(cx) {
                 due = Some(guard);

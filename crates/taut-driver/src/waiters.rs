@@ -37,15 +37,20 @@ impl WaitKey {
 struct WaitList(Vec<(WaitKey, Waker)>);
 
 impl WaitList {
-    fn add(&mut self, key: WaitKey, waker: &Waker) {
+    fn add(&mut self, key: WaitKey, waker: &Waker) -> Option<Waker> {
         match self.0.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, place)) => place.clone_from(waker),
-            None => self.0.push((key, waker.clone())),
+            Some((_, place)) if place.will_wake(waker) => None,
+            Some((_, place)) => Some(std::mem::replace(place, waker.clone())),
+            None => {
+                self.0.push((key, waker.clone()));
+                None
+            }
         }
     }
 
-    fn remove(&mut self, key: WaitKey) {
-        self.0.retain(|(other, _)| *other != key);
+    fn remove(&mut self, key: WaitKey) -> Option<Waker> {
+        let at = self.0.iter().position(|(other, _)| *other == key)?;
+        Some(self.0.swap_remove(at).1)
     }
 
     fn wake(&mut self, into: &mut Vec<Waker>) {
@@ -60,6 +65,9 @@ struct Slot {
 }
 
 /// All who wait on one shard.
+///
+/// Wakers that are no longer needed are given back, to be dropped without the lock: with one of them a whole task
+/// may go, and its sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     conns: Vec<Slot>,
@@ -67,12 +75,12 @@ pub(crate) struct Waiters {
 }
 
 impl Waiters {
-    pub(crate) fn add(&mut self, interest: Interest, key: WaitKey, waker: &Waker) {
-        self.list(interest).add(key, waker);
+    pub(crate) fn add(&mut self, interest: Interest, key: WaitKey, waker: &Waker) -> Option<Waker> {
+        self.list(interest).add(key, waker)
     }
 
-    pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) {
-        self.list(interest).remove(key);
+    pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) -> Option<Waker> {
+        self.list(interest).remove(key)
     }
 
     /// Takes the wakers that `event` concerns.
@@ -139,11 +147,12 @@ mod tests {
         let mut list = WaitList::default();
         let (a, b) = (WaitKey::unique(), WaitKey::unique());
         assert_ne!(a, b);
-        list.add(a, Waker::noop());
-        list.add(b, Waker::noop());
-        list.add(a, Waker::noop());
+        for key in [a, b, a] {
+            assert!(list.add(key, Waker::noop()).is_none());
+        }
         assert_eq!(list.0.len(), 2);
-        list.remove(b);
+        assert!(list.remove(b).is_some());
+        assert!(list.remove(b).is_none());
         let mut woken = Vec::new();
         list.wake(&mut woken);
         assert_eq!(woken.len(), 1);

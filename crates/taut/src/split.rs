@@ -93,7 +93,7 @@ impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
             // A connection that is over needs no end.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.shutdown_with(Shutdown::Write);
         }
     }
 }
@@ -222,7 +222,7 @@ macro_rules! write_half {
             }
 
             fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.stream().shutdown(Shutdown::Write))
+                Poll::Ready(self.stream().shutdown_with(Shutdown::Write))
             }
         }
     };

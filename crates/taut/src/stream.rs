@@ -149,9 +149,12 @@ impl TcpStream {
 
     /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
     ///
+    /// Not called `shutdown`, which is [`AsyncWriteExt::shutdown`](tokio::io::AsyncWriteExt::shutdown), and ends
+    /// writing.
+    ///
     /// # Errors
     /// Why the connection ended.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    pub fn shutdown_with(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
     }
 
@@ -256,7 +259,7 @@ impl AsyncWrite for TcpStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.shutdown(Shutdown::Write))
+        Poll::Ready(self.shutdown_with(Shutdown::Write))
     }
 }
 

@@ -64,7 +64,7 @@ async fn echo_both_ways_on_both_families() {
             let server = serve(listener, echo);
             let mut stream = TcpStream::connect(&net.stack, address).await.unwrap();
             stream.write_all(b"hello").await.unwrap();
-            stream.shutdown(Shutdown::Write).unwrap();
+            stream.shutdown().await.unwrap();
             let mut all = Vec::new();
             stream.read_to_end(&mut all).await.unwrap();
             assert_eq!(all, b"hello");
