@@ -12,7 +12,7 @@ use taut_device::sys::{EventFd, TimerFd};
 use taut_device::{BUFFER_LEN, Device};
 
 use crate::clock::Clock;
-use crate::thread::Poller;
+use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
 /// Most packets taken from the device before the stack may send and others may have the lock. At 64 KB and 7 µs
@@ -77,11 +77,11 @@ impl Access<'_> {
 
 /// What a [turn](Shard::turn) left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turned {
-    /// The device was empty.
-    Idle,
+pub(crate) struct Turned {
     /// The batch was full: there may be more.
-    More,
+    pub(crate) more: bool,
+    /// When the turn ended, if nobody waits and nothing is due before [`GRACE`] has passed.
+    pub(crate) calm_at: Option<Instant>,
 }
 
 impl<D: Device> fmt::Debug for Shard<D> {
@@ -165,6 +165,21 @@ impl<D: Device> Shard<D> {
         waker: &Waker,
         attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        let result = self.poll_as_leader(interest, key, waker, attempt);
+        if result.is_pending() {
+            self.end_grace();
+        }
+        result
+    }
+
+    /// [`poll`](Self::poll) for a thread that, if it is pending, drives or sees to it that somebody does.
+    pub(crate) fn poll_as_leader<T>(
+        &self,
+        interest: Interest,
+        key: WaitKey,
+        waker: &Waker,
+        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         let mut wakers = Vec::new();
         let mut replaced = None;
         let mut inner = self.lock();
@@ -222,23 +237,19 @@ impl<D: Device> Shard<D> {
     pub(crate) fn turn(&self, wakers: &mut Vec<Waker>) -> Turned {
         let mut inner = self.lock_as_driver();
         if self.is_closed() {
-            return Turned::Idle;
+            return Turned { more: false, calm_at: None };
         }
         // Whatever woke the driver, the device may have room again.
         if self.tx_blocked.swap(false, Ordering::SeqCst) {
             inner.retry = None;
             self.watch_writable(false);
         }
-        let mut turned = Turned::More;
-        for _ in 0..BATCH_PACKETS {
-            if !self.receive(&mut inner) {
-                turned = Turned::Idle;
-                break;
-            }
-        }
+        let more = (0..BATCH_PACKETS).all(|_| self.receive(&mut inner));
         let now = self.clock.now();
         self.settle(&mut inner, now, wakers);
-        turned
+        let calm =
+            inner.armed > now + GRACE && !self.tx_blocked.load(Ordering::SeqCst) && !inner.waiters.any();
+        Turned { more, calm_at: calm.then_some(now) }
     }
 
     /// Takes one packet from the device. False when there was none.
@@ -309,6 +320,9 @@ impl<D: Device> Shard<D> {
             Some(next) if expired || next < inner.armed => {
                 self.timer.arm(next.as_nanos());
                 inner.armed = next;
+                if next <= now + GRACE {
+                    self.end_grace();
+                }
             }
             None if expired => {
                 self.timer.disarm();
@@ -324,7 +338,17 @@ impl<D: Device> Shard<D> {
         self.polls_writable && self.tx_blocked.load(Ordering::SeqCst)
     }
 
+    /// The driver is needed now, even if a leader is about to come back.
+    fn end_grace(&self) {
+        if let Some(poller) = self.poller.get() {
+            poller.end_grace();
+        }
+    }
+
     fn watch_writable(&self, watch: bool) {
+        if watch {
+            self.end_grace();
+        }
         if !self.polls_writable {
             return;
         }

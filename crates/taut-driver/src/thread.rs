@@ -1,29 +1,33 @@
 //! Driving from a thread, and from threads that have to wait anyway.
 //!
 //! ```text
-//!   DriverThread ──waits on──▶ outer { notify, inner }      a blocked reader ──waits on──▶ inner
-//!                                             │
-//!                                             └─▶ inner { device, timer, lead }
+//!   DriverThread ──waits on──▶ outer { notify, handback, inner }     a blocked reader ──waits on──▶ inner
+//!                                                        │
+//!                                                        └─▶ inner { device, timer, lead }
 //! ```
 //!
 //! A reader that finds nothing becomes the leader, if nobody is: it masks `inner` in `outer`, so that the driver
 //! thread sleeps on, and turns the shard itself until its own data has come. A reply thus wakes one thread, the one
-//! that wants it. When the leader leaves it unmasks, and the driver thread sees whatever has become ready.
+//! that wants it.
+//!
+//! A leader that leaves is often back in a moment: after its next write, or to read on. If nobody else waits and no
+//! deadline is near, it therefore leaves `inner` masked, for [`GRACE`] at most; then the handback timer wakes the
+//! driver thread, which takes over. Otherwise it unmasks at once.
 
 use std::cell::LazyCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 
-use taut_core::Instant;
+use taut_core::{Duration, Instant};
 use taut_device::Device;
-use taut_device::sys::{Epoll, EventFd, Interest as Readiness};
+use taut_device::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 
-use crate::shard::{Access, Shard, Turned, wake};
+use crate::shard::{Access, Shard, wake};
 use crate::waiters::{Interest, WaitKey};
 
 const DEVICE: u64 = 0;
@@ -31,6 +35,11 @@ const TIMER: u64 = 1;
 const LEAD: u64 = 2;
 const INNER: u64 = 3;
 const NOTIFY: u64 = 4;
+const HANDBACK: u64 = 5;
+
+/// How long packets may wait for a leader to come back. Well below any timer of a peer's (delayed ACKs take 40 ms),
+/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups a second.
+pub(crate) const GRACE: Duration = Duration::from_micros(500);
 
 /// What the driver thread and a leader wait on.
 #[derive(Debug)]
@@ -38,8 +47,23 @@ pub(crate) struct Poller {
     inner: Epoll,
     outer: Epoll,
     lead: Arc<Signal>,
+    /// Ends the grace.
+    handback: TimerFd,
+    lead_state: Mutex<LeadState>,
+    /// A hint, so that those who would end the grace need not look when there is none.
+    in_grace: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct LeadState {
     /// There is a leader.
-    led: AtomicBool,
+    led: bool,
+    /// `inner` is masked in `outer`: always while there is a leader, and in the grace after it.
+    masked: bool,
+    /// When the last leader left.
+    left: Instant,
+    /// The handback timer is armed.
+    handing_back: bool,
 }
 
 /// Wakes the leader.
@@ -76,7 +100,10 @@ impl Poller {
         inner.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
         outer.add(inner.as_fd(), INNER, Readiness::Readable)?;
         outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
-        Ok(Self { inner, outer, lead, led: AtomicBool::new(false) })
+        let handback = TimerFd::new()?;
+        outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
+        let (lead_state, in_grace) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { inner, outer, lead, handback, lead_state, in_grace })
     }
 
     pub(crate) fn watch_writable(&self, device: BorrowedFd<'_>, watch: bool) {
@@ -85,22 +112,80 @@ impl Poller {
         let _ = self.inner.modify(device, DEVICE, readiness);
     }
 
+    fn state(&self) -> MutexGuard<'_, LeadState> {
+        self.lead_state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mask(&self, state: &mut LeadState, mask: bool) {
+        if state.masked != mask {
+            let readiness = if mask { Readiness::Nothing } else { Readiness::Readable };
+            // Cannot fail: the descriptor is in the set.
+            let _ = self.outer.modify(self.inner.as_fd(), INNER, readiness);
+            state.masked = mask;
+        }
+    }
+
     fn try_lead(&self) -> Option<Lead<'_>> {
-        if self.led.swap(true, Ordering::SeqCst) {
+        let mut state = self.state();
+        if state.led {
             return None;
         }
-        let _ = self.outer.modify(self.inner.as_fd(), INNER, Readiness::Nothing);
-        Some(Lead(self))
+        state.led = true;
+        self.in_grace.store(false, Ordering::SeqCst);
+        self.mask(&mut state, true);
+        Some(Lead { poller: self, grace_from: None })
+    }
+
+    /// Wakes the driver thread, if all that keeps it asleep is that a leader may come back.
+    pub(crate) fn end_grace(&self) {
+        if self.in_grace.load(Ordering::SeqCst) {
+            let mut state = self.state();
+            if !state.led {
+                self.in_grace.store(false, Ordering::SeqCst);
+                self.mask(&mut state, false);
+            }
+        }
+    }
+
+    /// The handback timer has fired.
+    fn hand_back(&self, now: Instant) {
+        let mut state = self.state();
+        let over = state.left + GRACE;
+        if !state.led && now < over {
+            // It has been back since the timer was armed.
+            self.handback.arm(over.as_nanos());
+            return;
+        }
+        self.handback.disarm();
+        state.handing_back = false;
+        if !state.led {
+            self.in_grace.store(false, Ordering::SeqCst);
+            self.mask(&mut state, false);
+        }
     }
 }
 
 /// Leadership; given back when dropped.
-struct Lead<'a>(&'a Poller);
+struct Lead<'a> {
+    poller: &'a Poller,
+    /// Now, if nothing needs the driver thread before [`GRACE`] is over.
+    grace_from: Option<Instant>,
+}
 
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
-        let _ = self.0.outer.modify(self.0.inner.as_fd(), INNER, Readiness::Readable);
-        self.0.led.store(false, Ordering::SeqCst);
+        let mut state = self.poller.state();
+        state.led = false;
+        let Some(now) = self.grace_from else {
+            self.poller.mask(&mut state, false);
+            return;
+        };
+        state.left = now;
+        if !state.handing_back {
+            state.handing_back = true;
+            self.poller.handback.arm((now + GRACE).as_nanos());
+        }
+        self.poller.in_grace.store(true, Ordering::SeqCst);
     }
 }
 
@@ -162,6 +247,9 @@ fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
         if events.contains(NOTIFY) {
             shard.notify.drain();
         }
+        if events.contains(HANDBACK) {
+            poller.hand_back(shard.clock.now());
+        }
         if !events.contains(INNER) {
             continue;
         }
@@ -169,7 +257,7 @@ fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
         loop {
             let turned = shard.turn(&mut wakers);
             wake(&mut wakers);
-            if turned == Turned::Idle || shard.is_closed() {
+            if !turned.more || shard.is_closed() {
                 break;
             }
             shard.give_way();
@@ -190,7 +278,7 @@ impl<D: Device> Shard<D> {
             let Me { key, parker, waker } = &**me;
             loop {
                 parker.notified.store(false, Ordering::SeqCst);
-                if let Poll::Ready(result) = self.poll(interest, *key, waker, &mut attempt) {
+                if let Poll::Ready(result) = self.poll_as_leader(interest, *key, waker, &mut attempt) {
                     return Some(result);
                 }
                 while !parker.notified.load(Ordering::SeqCst) {
@@ -201,7 +289,7 @@ impl<D: Device> Shard<D> {
                     }
                     let left = deadline.map(|deadline| deadline.since(now).into());
                     match self.poller.get().and_then(Poller::try_lead) {
-                        Some(lead) => self.lead(&lead, parker, left),
+                        Some(lead) => self.lead(lead, parker, left),
                         None => match left {
                             Some(left) => thread::park_timeout(left),
                             None => thread::park(),
@@ -213,22 +301,23 @@ impl<D: Device> Shard<D> {
     }
 
     /// Drives until this thread is notified or `left` has passed.
-    fn lead(&self, lead: &Lead<'_>, parker: &Parker, left: Option<std::time::Duration>) {
-        let Lead(poller) = lead;
+    fn lead(&self, mut lead: Lead<'_>, parker: &Parker, left: Option<std::time::Duration>) {
+        let poller = lead.poller;
         let _leading = parker.leads(&poller.lead);
         let mut wakers = Vec::new();
         let until = left.map(|left| self.clock.now() + left.into());
         while !parker.notified.load(Ordering::SeqCst) {
             let left = until.map(|until| until.since(self.clock.now()));
-            if left.is_some_and(taut_core::Duration::is_zero) {
+            if left.is_some_and(Duration::is_zero) {
                 return;
             }
             let Ok(events) = poller.inner.wait(left.map(Into::into)) else { return };
             if events.contains(LEAD) {
                 poller.lead.lower();
             }
-            self.turn(&mut wakers);
+            let turned = self.turn(&mut wakers);
             wake(&mut wakers);
+            lead.grace_from = turned.calm_at;
         }
     }
 }

@@ -8,7 +8,7 @@ use taut_device::Device;
 use taut_device::sys::async_fd;
 use tokio::io::Interest;
 
-use crate::shard::{Shard, Turned, wake};
+use crate::shard::{Shard, wake};
 
 /// Turns that follow each other while input keeps coming, before other tasks get to run.
 const TURNS_BEFORE_YIELD: usize = 4;
@@ -56,17 +56,14 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
         if let Some(guard) = due {
             guard?.clear_ready();
         }
-        let mut turned = Turned::More;
-        for _ in 0..TURNS_BEFORE_YIELD {
-            turned = shard.turn(&mut wakers);
+        let more = (0..TURNS_BEFORE_YIELD).all(|_| {
+            let turned = shard.turn(&mut wakers);
             wake(&mut wakers);
-            if turned == Turned::Idle {
-                break;
-            }
-        }
+            turned.more
+        });
         if let Some(guard) = readable {
             let mut guard = guard?;
-            if turned == Turned::Idle {
+            if !more {
                 guard.clear_ready();
             }
         }
@@ -76,7 +73,7 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
                 guard.clear_ready();
             }
         }
-        if turned == Turned::More {
+        if more {
             yield_now().await;
         }
     }

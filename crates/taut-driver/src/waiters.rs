@@ -72,15 +72,23 @@ struct Slot {
 pub(crate) struct Waiters {
     conns: Vec<Slot>,
     listeners: Vec<WaitList>,
+    /// Entries in all lists together.
+    waiting: usize,
 }
 
 impl Waiters {
     pub(crate) fn add(&mut self, interest: Interest, key: WaitKey, waker: &Waker) -> Option<Waker> {
-        self.list(interest).add(key, waker)
+        let list = self.list(interest);
+        let before = list.0.len();
+        let replaced = list.add(key, waker);
+        self.waiting += self.list(interest).0.len() - before;
+        replaced
     }
 
     pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) -> Option<Waker> {
-        self.list(interest).remove(key)
+        let removed = self.list(interest).remove(key);
+        self.waiting -= usize::from(removed.is_some());
+        removed
     }
 
     /// Takes the wakers that `event` concerns.
@@ -108,11 +116,18 @@ impl Waiters {
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
         };
         if let Some(list) = list {
+            self.waiting -= list.0.len();
             list.wake(into);
         }
     }
 
+    /// Whether anybody waits.
+    pub(crate) const fn any(&self) -> bool {
+        self.waiting > 0
+    }
+
     pub(crate) fn wake_all(&mut self, into: &mut Vec<Waker>) {
+        self.waiting = 0;
         for slot in &mut self.conns {
             slot.read.wake(into);
             slot.write.wake(into);
