@@ -21,6 +21,7 @@ pub struct Builder {
     host_addresses: Vec<Cidr>,
     config: StackConfig,
     seed: Option<[u8; 32]>,
+    thread_name: Option<String>,
     /// The first mistake, for `build` to report.
     mistake: Option<io::Error>,
 }
@@ -96,13 +97,21 @@ impl Builder {
         self
     }
 
+    /// Name of the stack's thread; `taut` by default.
+    #[must_use]
+    pub fn thread_name(mut self, name: &str) -> Self {
+        self.thread_name = Some(name.to_owned());
+        self
+    }
+
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for an address that is none, those of [`Tun::open`], or no thread left.
-    pub fn build(self) -> io::Result<Stack> {
+    pub fn build(mut self) -> io::Result<Stack> {
+        let name = self.thread_name.take();
         let (shard, config, tun) = self.shard()?;
-        let thread = DriverThread::spawn(Arc::clone(&shard), "taut")?;
+        let thread = DriverThread::spawn(Arc::clone(&shard), name.as_deref().unwrap_or("taut"))?;
         Ok(Stack::running(shard, config, tun, Some(thread)))
     }
 

@@ -1,7 +1,5 @@
 //! The handle on a running stack.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use crate::socket::AnyShard;
 /// A running TCP/IP stack. Clones are handles on the same one.
 ///
 /// When the last handle is dropped the stack stops at once: sockets that are still open fail with
-/// [`io::ErrorKind::NotConnected`] and what was written but not delivered is lost. [`drain`](Self::drain) first
+/// [`NotConnected`](std::io::ErrorKind::NotConnected) and what was written but not delivered is lost. [`drain`](Self::drain) first
 /// where that matters.
 #[derive(Clone, Debug)]
 pub struct Stack(Arc<Running>);
@@ -102,7 +100,7 @@ impl Stack {
     /// # Errors
     /// Those of [`TcpStream::connect`](crate::TcpStream::connect).
     #[cfg(feature = "tokio")]
-    pub async fn connect(&self, to: SocketAddr) -> io::Result<crate::TcpStream> {
+    pub async fn connect(&self, to: std::net::SocketAddr) -> std::io::Result<crate::TcpStream> {
         crate::TcpStream::connect_with(self, to, &taut_core::ConnOptions::default()).await
     }
 
@@ -111,7 +109,7 @@ impl Stack {
     /// # Errors
     /// Those of [`TcpListener::bind`](crate::TcpListener::bind).
     #[cfg(feature = "tokio")]
-    pub fn listen(&self, at: SocketAddr) -> io::Result<crate::TcpListener> {
+    pub fn listen(&self, at: std::net::SocketAddr) -> std::io::Result<crate::TcpListener> {
         crate::TcpListener::bind_with(self, at, taut_core::ListenOptions::default())
     }
 }

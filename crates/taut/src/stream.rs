@@ -149,7 +149,7 @@ impl TcpStream {
 
     /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
     ///
-    /// Not called `shutdown`, which is [`AsyncWriteExt::shutdown`](tokio::io::AsyncWriteExt::shutdown), and ends
+    /// Not called `shutdown`, which is `AsyncWriteExt::shutdown`, and ends
     /// writing.
     ///
     /// # Errors

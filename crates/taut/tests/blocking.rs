@@ -376,3 +376,50 @@ fn drain_waits_for_what_was_dropped() {
     drop(net);
     assert_eq!(server.join().unwrap(), (1 << 20, sent));
 }
+
+#[test]
+fn pacing_keeps_to_its_rate() {
+    const RATE: u64 = 4 << 20;
+    let net = Net::new();
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, digest_of);
+    let options = taut::ConnOptions { max_pacing_rate: Some(RATE), ..taut::ConnOptions::default() };
+    let stream = TcpStream::connect_with(&net.stack, address, &options, None).unwrap();
+    let started = now();
+    let sent = send_noise(&stream, 2 << 20, 13);
+    drop(stream);
+    assert_eq!(server.join().unwrap(), (2 << 20, sent));
+    // Half a second at that rate, less the ten segments that are never paced.
+    assert!(started.elapsed() > Duration::from_millis(450), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// Time that this process has spent on the driver's thread.
+fn driver_ticks() -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let ours = stats.filter(|stat| stat.contains("(idle-stack)"));
+    let ticks = ours.map(|stat| {
+        // proc_pid_stat(5): fields 14 and 15, counted after the name.
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    });
+    ticks.sum()
+}
+
+#[test]
+fn an_idle_stack_does_not_spin() {
+    let net = Net::with(|builder| builder.thread_name("idle-stack").build());
+    let (listener, address) = net.listener(0);
+    let mut stream = TcpStream::connect(&net.stack, address).unwrap();
+    let (mut kernel, _) = listener.accept().unwrap();
+    // Both with and without a timer armed: the kernel has acknowledged this, and delays the ACK of a small one.
+    stream.write_all(b"x").unwrap();
+    kernel.read_exact(&mut [0]).unwrap();
+    kernel.write_all(b"x").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    let before = driver_ticks();
+    thread::sleep(Duration::from_millis(500));
+    let ticks = driver_ticks() - before;
+    assert!(ticks <= 5, "{ticks} of 50 ticks");
+}
