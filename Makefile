@@ -1,0 +1,48 @@
+# The index of what one can do here. CI runs the same targets (.ci/run).
+#
+# Live network tests need root (or a user namespace) and /dev/net/tun. Where they cannot run they print a line
+# `skipped: <why>`. With TAUT_REQUIRE_LIVE=1 a skip is a failure. The helper is tests/support/live.rs:
+#
+#     #[path = "../../../tests/support/live.rs"] mod live;
+#     #[test] fn a_live_test() { if !live::ready(&["curl"]) { return; } ... }
+#
+# TAUT_LIVE_BYTES sets the size of the file in the end-to-end HTTP tests (default 1 GB).
+
+CARGO ?= cargo
+# `make demo ARGS="--seconds 5"`, `make test ARGS=--no-fail-fast`
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench lint fmt deny
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install the missing system packages (as root), or name them
+	@scripts/setup
+
+demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (about 30 s)
+	@scripts/setup iproute2
+	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
+
+test: ## every test, the live network tests included
+	@scripts/setup
+	$(CARGO) test --workspace --locked $(ARGS)
+
+bench: ## the benchmarks, each beside its peers
+	@scripts/setup
+	$(CARGO) bench --workspace --locked $(ARGS)
+
+lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it is installed
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check --hide-inclusion-graph; \
+	else echo "lint: cargo-deny is not installed, so licences and sources were not checked (make deny installs it)"; fi
+
+fmt: ## format the sources
+	$(CARGO) fmt --all
+
+deny: ## licences, sources and advisories of the dependencies; installs cargo-deny when it is absent (slow, once)
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --locked check --hide-inclusion-graph
