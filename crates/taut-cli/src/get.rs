@@ -1,0 +1,125 @@
+//! `taut get`: one HTTP/1.1 GET over the stack.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::Args;
+use http::{Request, Uri, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::rt::TokioIo;
+
+use crate::clock::Stopwatch;
+use crate::digest::Meter;
+use crate::link_args::LinkArgs;
+use crate::summary::Summary;
+use crate::{interrupt, net, progress};
+
+/// Fetches a URL over the stack.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, with a web server on the same machine:\n  \
+    taut get http://10.9.0.1/file -o file\n\n\
+    The summary goes to standard error; with --json, to standard output when -o names a file.")]
+pub struct GetArgs {
+    /// http://HOST[:PORT]/PATH
+    #[arg(value_parser = url)]
+    url: Uri,
+    /// Write the body to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn url(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http"), Some(_)) => Ok(uri),
+        (Some("https"), _) => Err("TLS is not supported, only http://".to_owned()),
+        _ => Err("not of the form http://HOST[:PORT]/PATH".to_owned()),
+    }
+}
+
+/// Runs `taut get`.
+///
+/// # Errors
+/// When the link, the connection or the output fails, or the server does not answer with success.
+pub fn get(args: &GetArgs) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            done = fetch(args) => done,
+            asked = interrupt::asked_to_end() => Err(asked.err().map_or_else(|| interrupt::Interrupted.into(), Into::into)),
+        }
+    });
+    runtime.shutdown_background();
+    let summary = result?;
+    if args.json && args.output.is_some() {
+        summary.write(&mut io::stdout(), true)?;
+    } else {
+        summary.write(&mut io::stderr(), args.json)?;
+    }
+    Ok(())
+}
+
+async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
+    let authority = args.url.authority().context("the URL has no host")?;
+    let to = args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))?;
+    let stack = net::stack(&args.link)?;
+    let stream = net::connect(&stack, to).await.with_context(|| format!("cannot connect to {to}"))?;
+    let watch = Stopwatch::start();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let path = args.url.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let request = Request::get(path)
+        .header(header::HOST, authority.as_str())
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await.context("no answer")?;
+    if !response.status().is_success() {
+        bail!("{} answered {}", authority, response.status());
+    }
+    let mut out: Box<dyn Write + Send> = match &args.output {
+        Some(path) => {
+            Box::new(File::create(path).with_context(|| format!("cannot create {}", path.display()))?)
+        }
+        None => Box::new(io::stdout()),
+    };
+    let mut body = response.into_body();
+    let bar = progress::bytes(http_body::Body::size_hint(&body).exact());
+    let mut meter = Meter::default();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the body ended early")?;
+        if let Some(data) = frame.data_ref() {
+            out.write_all(data).context("writing the output failed")?;
+            meter.update(data);
+            bar.set_position(meter.bytes());
+        }
+    }
+    out.flush().context("writing the output failed")?;
+    let time = watch.elapsed();
+    bar.finish_and_clear();
+    drop(sender);
+    _ = connection.await;
+    Ok(Summary { verb: "received", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_urls_with_a_host() {
+        assert!(url("http://10.9.0.1/a?b").is_ok());
+        assert!(url("http://[fd09::1]:8080/").is_ok());
+        assert!(url("https://10.9.0.1/").unwrap_err().contains("TLS"));
+        for wrong in ["10.9.0.1", "/a", "ftp://x/", ""] {
+            assert!(url(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Ctrl-C and SIGTERM: a command ends at once, but not without closing what it opened.
+//!
+//! Called by `send`, `recv`, `serve` and `get`.
+
+use std::io;
+
+/// The error of a command that was interrupted; `main` turns it into exit code 130.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Ready when the process is asked to end.
+///
+/// # Errors
+/// When the signals cannot be watched.
+pub async fn asked_to_end() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    Ok(())
+}
+
+/// Runs blocking work on a thread of its own; returns early, leaving the thread, when the process is asked to end.
+///
+/// # Errors
+/// Those of the work, and [`Interrupted`].
+pub fn or_interrupt<R: Send + 'static>(
+    work: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
+) -> anyhow::Result<R> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        tokio::select! {
+            done = tokio::task::spawn_blocking(work) => done?,
+            asked = asked_to_end() => Err(asked.err().map_or_else(|| Interrupted.into(), Into::into)),
+        }
+    });
+    // The thread may sit in a read for ever; the process ends without it.
+    runtime.shutdown_background();
+    result
+}

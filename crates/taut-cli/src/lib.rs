@@ -1,0 +1,98 @@
+//! The `taut` command: parses arguments, runs the stack, and prints.
+//!
+//! | command | file |
+//! |---|---|
+//! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: what is measured |
+//! | `taut send`, `taut recv` | `transfer.rs` |
+//! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
+//! | `taut get` | `get.rs` |
+//!
+//! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`.
+
+pub mod arena;
+pub mod clock;
+pub mod demo;
+pub mod digest;
+pub mod get;
+pub mod interrupt;
+pub mod link_args;
+pub mod net;
+pub mod progress;
+pub mod serve;
+pub mod serve_command;
+pub mod summary;
+pub mod text;
+pub mod transfer;
+pub mod transport;
+pub mod workload;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A TCP stack in userspace, on a TUN of your machine.
+#[derive(Parser, Debug)]
+#[command(
+    name = "taut",
+    version,
+    after_help = "Example:\n  sudo taut demo\n\nEach command shows an example with --help, and prints JSON with --json."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Demo(demo::DemoArgs),
+    Send(transfer::SendArgs),
+    Recv(transfer::RecvArgs),
+    Serve(serve_command::ServeArgs),
+    Get(get::GetArgs),
+}
+
+/// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Runs the command that the arguments say. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Send(args) => transfer::send(&args),
+        Command::Recv(args) => transfer::recv(&args),
+        Command::Serve(args) => serve_command::run(&args),
+        Command::Get(args) => get::get(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            eprintln!("taut: interrupted");
+            ExitCode::from(INTERRUPTED)
+        }
+        Err(error) => {
+            eprintln!("taut: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_json() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains("Example"), "{}", command.get_name());
+            assert!(help.contains("--json"), "{}", command.get_name());
+        }
+    }
+}

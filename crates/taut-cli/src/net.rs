@@ -1,0 +1,128 @@
+//! taut's sockets as the commands need them.
+//!
+//! The only file that knows how a stack is built. Called by every command.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use taut_device::{Cidr, Namespace, Pipe, Tun};
+
+use crate::link_args::LinkArgs;
+use crate::serve::Accept;
+use crate::transport::{Listen, Stream, Transport};
+
+/// A stack on the TUN that the arguments name.
+///
+/// # Errors
+/// What is missing, and what to do about it.
+pub fn stack(args: &LinkArgs) -> anyhow::Result<taut::Stack> {
+    Ok(on_tun(args.open()?, &args.addresses)?)
+}
+
+/// A stack on an open TUN.
+///
+/// # Errors
+/// Those of the stack.
+pub fn on_tun(tun: Tun, addresses: &[Cidr]) -> io::Result<taut::Stack> {
+    with(taut::Stack::builder().device(tun), addresses).build()
+}
+
+/// A stack at one end of an in-process link.
+///
+/// # Errors
+/// Those of the stack.
+pub fn on_pipe(pipe: Pipe, addresses: &[Cidr]) -> io::Result<taut::Stack> {
+    with(taut::Stack::builder().device(pipe), addresses).build()
+}
+
+fn with(builder: taut::Builder, addresses: &[Cidr]) -> taut::Builder {
+    addresses.iter().fold(builder, |builder, address| builder.address(&address.to_string()))
+}
+
+impl Stream for taut::blocking::TcpStream {
+    fn set_nodelay(&self) -> io::Result<()> {
+        Self::set_nodelay(self, true)
+    }
+
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Listen for taut::blocking::TcpListener {
+    type Stream = taut::blocking::TcpStream;
+
+    fn accept(&self) -> io::Result<Self::Stream> {
+        Self::accept(self).map(|(stream, _)| stream)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+/// taut's blocking sockets.
+pub struct Taut(pub taut::Stack);
+
+impl Transport for Taut {
+    type Stream = taut::blocking::TcpStream;
+    type Listener = taut::blocking::TcpListener;
+
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+        Ok(work())
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
+        taut::blocking::TcpStream::connect(&self.0, to)
+    }
+
+    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
+        taut::blocking::TcpListener::bind(&self.0, at)
+    }
+}
+
+/// The kernel's TCP in a network namespace.
+pub struct Kernel(pub Namespace);
+
+impl Transport for Kernel {
+    type Stream = std::net::TcpStream;
+    type Listener = std::net::TcpListener;
+
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+        self.0.enter(work)
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
+        std::net::TcpStream::connect(to)
+    }
+
+    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
+        std::net::TcpListener::bind(at)
+    }
+}
+
+/// Connects, for asynchronous use.
+///
+/// # Errors
+/// Those of `std::net::TcpStream::connect`.
+pub async fn connect(stack: &taut::Stack, to: SocketAddr) -> io::Result<taut::TcpStream> {
+    stack.connect(to).await
+}
+
+/// Listens, for asynchronous use.
+///
+/// # Errors
+/// Those of `std::net::TcpListener::bind`.
+pub fn listen(stack: &taut::Stack, at: SocketAddr) -> io::Result<taut::TcpListener> {
+    stack.listen(at)
+}
+
+impl Accept for taut::TcpListener {
+    type Io = taut::TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(Self::Io, SocketAddr)> {
+        taut::TcpListener::accept(self).await
+    }
+}

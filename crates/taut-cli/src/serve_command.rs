@@ -1,0 +1,70 @@
+//! `taut serve`: the file server of `serve.rs` on a stack.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use crate::link_args::LinkArgs;
+use crate::serve::{Log, serve};
+use crate::{interrupt, net};
+
+/// Serves the files of a directory by HTTP/1.1.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, with a client on the same machine (as root):\n  \
+    taut serve . &\n  curl http://10.9.0.2/README.md\n\n\
+    Ranges and conditional requests work; index.html is the answer to a directory. Symbolic links are followed.")]
+pub struct ServeArgs {
+    /// Directory to serve
+    dir: PathBuf,
+    /// Port to listen on, on every address of the stack
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Do not log requests
+    #[arg(long, short)]
+    quiet: bool,
+    /// Log requests as JSON lines, on standard output
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+/// Runs `taut serve` until Ctrl-C.
+///
+/// # Errors
+/// When the directory or the link cannot be used.
+pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
+    if !dir.is_dir() {
+        bail!("{} is not a directory", args.dir.display());
+    }
+    let log = match (args.quiet, args.json) {
+        (true, _) => Log::Quiet,
+        (_, true) => Log::Json,
+        _ => Log::Text,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let stack = net::stack(&args.link)?;
+        let (stop, stopped) = tokio::sync::watch::channel(());
+        let mut servers = tokio::task::JoinSet::new();
+        for own in &args.link.addresses {
+            let at = std::net::SocketAddr::new(own.address(), args.port);
+            let listener = net::listen(&stack, at).with_context(|| format!("cannot listen on {at}"))?;
+            let (files, mut stopped) = (dir.clone(), stopped.clone());
+            let stop = async move { _ = stopped.changed().await };
+            servers.spawn(async move { serve(listener, &files, log, stop).await });
+            let port = if args.port == 80 { String::new() } else { format!(":{}", args.port) };
+            let host = if at.is_ipv6() { format!("[{}]", at.ip()) } else { at.ip().to_string() };
+            eprintln!("taut: serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
+        }
+        let asked = interrupt::asked_to_end().await;
+        drop(stop);
+        while servers.join_next().await.is_some() {}
+        eprintln!("taut: stopped");
+        asked.map_err(anyhow::Error::from)
+    });
+    runtime.shutdown_background();
+    result
+}

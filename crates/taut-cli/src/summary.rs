@@ -1,0 +1,46 @@
+//! What a transfer says in the end.
+//!
+//! Called by `send`, `recv` and `get`.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::text;
+
+/// A transfer that has ended.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// `sent` or `received`.
+    pub verb: &'static str,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// Bytes of payload.
+    pub bytes: u64,
+    /// From the connection's establishment to its end.
+    pub time: Duration,
+    /// Of the payload.
+    pub sha256: crate::digest::Digest,
+}
+
+impl Summary {
+    /// Writes it: for people, or as one JSON object.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
+        let sha256 = text::hex(&self.sha256);
+        if json {
+            let object = serde_json::json!({
+                "direction": self.verb, "peer": self.peer.to_string(), "bytes": self.bytes,
+                "seconds": self.time.as_secs_f64(),
+                "bits_per_second": text::bits_per_second(self.bytes, self.time), "sha256": sha256,
+            });
+            return writeln!(out, "{object}");
+        }
+        let bytes = text::grouped(self.bytes);
+        let seconds = text::significant(self.time.as_secs_f64());
+        writeln!(out, "{} {bytes} bytes in {seconds} s, {}", self.verb, text::rate(self.bytes, self.time))?;
+        writeln!(out, "SHA-256 {sha256}")
+    }
+}

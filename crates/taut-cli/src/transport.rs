@@ -1,0 +1,85 @@
+//! What a workload needs from a TCP: listen, connect, and streams to read and write.
+//!
+//! The kernel's sockets and taut's blocking sockets both fit, so that the demo measures the same code over both.
+//! Called by `workload.rs` and `demo.rs`.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// A connected byte stream.
+pub trait Stream: Read + Write + Send {
+    /// Switches Nagle's algorithm off.
+    fn set_nodelay(&self) -> io::Result<()>;
+    /// Makes reads and writes fail after this long, so that nothing waits for ever on a peer that is gone.
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+}
+
+/// A listening socket.
+pub trait Listen: Send {
+    /// What it accepts.
+    type Stream: Stream;
+    /// Waits for the next connection.
+    fn accept(&self) -> io::Result<Self::Stream>;
+    /// Where it listens.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+}
+
+/// A TCP at one end of a link.
+pub trait Transport: Send + Sync + 'static {
+    /// Its connections.
+    type Stream: Stream;
+    /// Its listeners.
+    type Listener: Listen<Stream = Self::Stream>;
+
+    /// Runs `work` where this transport's sockets are made: for the kernel's, in its network namespace.
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R>;
+    /// Connects. Called within [`Transport::within`].
+    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream>;
+    /// Listens. Called within [`Transport::within`].
+    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener>;
+}
+
+impl Stream for std::net::TcpStream {
+    fn set_nodelay(&self) -> io::Result<()> {
+        Self::set_nodelay(self, true)
+    }
+
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(timeout))?;
+        self.set_write_timeout(Some(timeout))
+    }
+}
+
+impl Listen for std::net::TcpListener {
+    type Stream = std::net::TcpStream;
+
+    fn accept(&self) -> io::Result<Self::Stream> {
+        Self::accept(self).map(|(stream, _)| stream)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Self::local_addr(self)
+    }
+}
+
+/// The kernel's TCP in the namespace of the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Host;
+
+impl Transport for Host {
+    type Stream = std::net::TcpStream;
+    type Listener = std::net::TcpListener;
+
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+        Ok(work())
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
+        std::net::TcpStream::connect(to)
+    }
+
+    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
+        std::net::TcpListener::bind(at)
+    }
+}
