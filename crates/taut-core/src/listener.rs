@@ -103,25 +103,19 @@ impl Listeners {
         slot.listener.as_mut().filter(|_| slot.generation == id.generation)
     }
 
-    /// The listener in a slot now, whatever its generation.
-    pub(crate) fn at(&mut self, slot: u32) -> Option<(ListenerId, &mut Listener)> {
-        let entry = self.slots.get_mut(slot as usize)?;
-        let id = ListenerId { slot, generation: entry.generation };
-        entry.listener.as_mut().map(|listener| (id, listener))
-    }
-
     /// Who listens at `local`: the exact address before the wildcard of its family before `[::]`, which, as in Linux,
     /// takes both families.
-    pub(crate) fn find(&self, local: Endpoint) -> Option<u32> {
+    pub(crate) fn find(&self, local: Endpoint) -> Option<ListenerId> {
         let ip = local.ip();
         let own_wildcard = match ip {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        [ip, own_wildcard, IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
+        let slot = [ip, own_wildcard, IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
             .iter()
             .find_map(|&candidate| self.by_addr.get(&(local.port(), candidate)))
-            .copied()
+            .copied()?;
+        Some(ListenerId { slot, generation: self.slots.get(slot as usize)?.generation })
     }
 }
 
@@ -143,12 +137,12 @@ mod tests {
         let exact = listen(&mut all, "10.0.0.1:80").unwrap();
         let any = listen(&mut all, "0.0.0.0:80").unwrap();
         let dual = listen(&mut all, "[::]:80").unwrap();
-        assert_eq!(all.find(endpoint("10.0.0.1:80")), Some(exact.slot));
-        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(any.slot));
-        assert_eq!(all.find(endpoint("[fd00::1]:80")), Some(dual.slot));
+        assert_eq!(all.find(endpoint("10.0.0.1:80")), Some(exact));
+        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(any));
+        assert_eq!(all.find(endpoint("[fd00::1]:80")), Some(dual));
         assert_eq!(all.find(endpoint("10.0.0.1:81")), None);
         all.remove(any);
-        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(dual.slot));
+        assert_eq!(all.find(endpoint("10.0.0.2:80")), Some(dual));
     }
 
     #[test]

@@ -393,8 +393,9 @@ impl Stack {
         conn.flags.half_open = false;
         let id = ConnId { slot, generation: conn.generation };
         let established = conn.state != State::Closed;
-        let listener = conn.listener().and_then(|listener| self.listeners.at(listener));
-        let Some((listener_id, listener)) = listener else {
+        let listener_id = conn.listener();
+        let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
+        let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
             // The listener went away meanwhile.
             if established {
                 conn.flags.rst_due = true;

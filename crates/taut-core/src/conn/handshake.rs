@@ -7,13 +7,14 @@ use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
-use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
+use super::{Conn, Flags, News, Surroundings};
 use crate::congestion::Congestion;
 use crate::demux::Tuple;
 use crate::egress::{Blocked, Sender};
 use crate::ingress::recv_window::{RecvWindow, scale_for};
 use crate::ingress::{Receiver, Timestamps};
 use crate::link::LinkCaps;
+use crate::listener::ListenerId;
 use crate::recovery::Recovery;
 use crate::seq;
 use crate::units::Instant;
@@ -89,11 +90,11 @@ impl Conn {
     pub(crate) fn passive(
         around: &mut Surroundings<'_>,
         birth: &Birth<'_>,
-        listener: u32,
+        listener: ListenerId,
         syn: &TcpHeader,
     ) -> Self {
         let mut conn = Self::new(around, birth);
-        conn.listener = listener;
+        conn.listener = Some(listener);
         conn.state = State::SynReceived;
         conn.flags.half_open = true;
         conn.flags.syn_due = true;
@@ -120,7 +121,7 @@ impl Conn {
         let mut conn = Self {
             tuple: birth.tuple,
             generation: birth.generation,
-            listener: NO_LISTENER,
+            listener: None,
             state: State::SynSent,
             flags: Flags::default(),
             news: News::default(),

@@ -34,6 +34,7 @@ use crate::egress::{Blocked, Context, Sender};
 use crate::error::{ConnError, OptionError, ReadError, WriteError};
 use crate::ingress::Receiver;
 use crate::link::LinkCaps;
+use crate::listener::ListenerId;
 use crate::stats::Counters;
 use crate::units::{Duration, Instant};
 use handshake::Offer;
@@ -116,15 +117,13 @@ struct Rare {
     user_timeout: Option<Duration>,
 }
 
-/// No listener.
-const NO_LISTENER: u32 = u32::MAX;
-
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) tuple: Tuple,
     pub(crate) generation: u32,
-    listener: u32,
+    /// Where it came from, if it was not begun here.
+    listener: Option<ListenerId>,
     pub(crate) state: State,
     pub(crate) flags: Flags,
     pub(crate) news: News,
@@ -139,8 +138,8 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// The listener this connection came from.
-    pub(crate) fn listener(&self) -> Option<u32> {
-        (self.listener != NO_LISTENER).then_some(self.listener)
+    pub(crate) fn listener(&self) -> Option<ListenerId> {
+        self.listener
     }
 
     /// Payload bytes a segment can hold now: less while SACK blocks ride along.

@@ -127,7 +127,7 @@ impl Stack {
             return;
         }
         let full = self.table.len() >= self.config.max_connections as usize;
-        let Some((_, entry)) = self.listeners.at(listener) else { return };
+        let Some(entry) = self.listeners.get_mut(listener) else { return };
         if full || !entry.has_room() {
             self.counters.listen_overflows += 1;
             return;
