@@ -44,6 +44,8 @@ pub(crate) struct Offer {
     sack: bool,
     /// SYNs sent again.
     pub(crate) retries: u8,
+    /// SYNs sent in all: also in answer to the peer's, when those come again.
+    pub(crate) copies: u8,
     /// When the first SYN left, for the first RTT sample.
     pub(crate) sent_at: Instant,
 }
@@ -137,6 +139,7 @@ impl Conn {
                 scaling: config.tcp_window_scaling,
                 sack: config.tcp_sack,
                 retries: 0,
+                copies: 0,
                 sent_at: now,
             },
             rare: None,
@@ -197,7 +200,8 @@ impl Conn {
         self.state = State::Established;
         self.flags.syn_due = false;
         self.timers.cancel_phase();
-        if self.offer.retries == 0 {
+        // RFC 6298 §3 (Karn): of several SYNs it is not known which was acknowledged.
+        if self.offer.copies == 1 {
             let rtt = around.now.since(self.offer.sent_at);
             self.tx.recovery.seed_rtt(around.now, rtt, around.config);
         }

@@ -136,9 +136,10 @@ impl Conn {
         if self.state == State::SynReceived {
             flags |= TcpFlags::ACK;
         }
-        if self.offer.retries == 0 {
+        if self.offer.copies == 0 {
             self.offer.sent_at = around.now;
         }
+        self.offer.copies = self.offer.copies.saturating_add(1);
         self.arm_syn(around.now);
         let isn = self.offer.first() - 1;
         let header = TcpHeader {
@@ -213,7 +214,10 @@ impl Conn {
         match output {
             Output::Data(kind) => self.tx.revoke(range, truesize, kind),
             Output::Reset => self.flags.rst_due = true,
-            Output::Syn => self.flags.syn_due = true,
+            Output::Syn => {
+                self.flags.syn_due = true;
+                self.offer.copies = self.offer.copies.saturating_sub(1);
+            }
             Output::Probe => self.flags.probe_due = true,
             Output::Ack => self.flags.ack_due = true,
         }
