@@ -3,7 +3,11 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::collections::VecDeque;
+#[macro_use]
+pub(crate) mod trace;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -50,6 +54,8 @@ pub(crate) struct Faults {
     pub(crate) corrupt: u64,
     /// Completions come this much later than the hand-over.
     pub(crate) completion_delay: Duration,
+    /// Bytes per second, 0 for no limit; what does not fit waits.
+    pub(crate) rate: u64,
 }
 
 impl Default for Faults {
@@ -62,18 +68,51 @@ impl Default for Faults {
             jitter: Duration::from_millis(3),
             corrupt: 0,
             completion_delay: Duration::ZERO,
+            rate: 0,
         }
     }
 }
 
 /// A packet on its way, as one contiguous piece.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wire {
     pub(crate) at: Instant,
+    /// Counts packets: the order of those that arrive at the same time.
+    pub(crate) sent: u64,
     pub(crate) bytes: Vec<u8>,
     pub(crate) gso_size: u16,
     pub(crate) verified: bool,
-    pub(crate) sent: u64,
+}
+
+/// Told the sender and the packet; true loses it.
+pub(crate) type Filter = Box<dyn FnMut(usize, &[u8]) -> bool>;
+
+/// A ticket on its way back.
+struct Completion {
+    at: Instant,
+    sent: u64,
+    from: usize,
+    ticket: taut_core::TxTicket,
+}
+
+impl PartialEq for Completion {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sent) == (other.at, other.sent)
+    }
+}
+
+impl Eq for Completion {}
+
+impl PartialOrd for Completion {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Completion {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sent).cmp(&(other.at, other.sent))
+    }
 }
 
 pub(crate) const A: &str = "10.0.0.1";
@@ -83,14 +122,17 @@ pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) stacks: [Stack; 2],
     /// To stack 0 and to stack 1.
-    pub(crate) wires: [Vec<Wire>; 2],
+    pub(crate) wires: [BinaryHeap<Reverse<Wire>>; 2],
+    /// When each link has sent what was given to it.
+    busy_until: [Instant; 2],
+    pub(crate) filter: Option<Filter>,
     pub(crate) faults: [Faults; 2],
     pub(crate) rng: Rng,
     pub(crate) events: [VecDeque<Event>; 2],
     /// Every packet handed out, before faults: (sender, time, packet).
     pub(crate) log: Vec<(usize, Instant, Vec<u8>)>,
     pub(crate) keep_log: bool,
-    completions: Vec<(Instant, usize, taut_core::TxTicket)>,
+    completions: BinaryHeap<Reverse<Completion>>,
     sent: u64,
 }
 
@@ -112,13 +154,15 @@ impl World {
         Self {
             now: Instant::from_nanos(1_000_000_000),
             stacks: [stack(a, 1), stack(b, 2)],
-            wires: [Vec::new(), Vec::new()],
+            wires: [BinaryHeap::new(), BinaryHeap::new()],
+            busy_until: [Instant::ZERO; 2],
+            filter: None,
             faults: [Faults::default(); 2],
             rng: Rng::new(seed),
             events: [VecDeque::new(), VecDeque::new()],
             log: Vec::new(),
             keep_log: false,
-            completions: Vec::new(),
+            completions: BinaryHeap::new(),
             sent: 0,
         }
     }
@@ -145,7 +189,8 @@ impl World {
                     self.stacks[from].handle_tx_completion(self.now, ticket);
                 } else {
                     let at = self.now + self.faults[1 - from].completion_delay;
-                    self.completions.push((at, from, ticket));
+                    self.sent += 1;
+                    self.completions.push(Reverse(Completion { at, sent: self.sent, from, ticket }));
                 }
                 if self.keep_log {
                     self.log.push((from, self.now, bytes.clone()));
@@ -160,7 +205,7 @@ impl World {
 
     fn launch(&mut self, to: usize, mut bytes: Vec<u8>, gso_size: u16, verified: bool) {
         let faults = self.faults[to];
-        if self.rng.chance(faults.loss) {
+        if self.filter.as_mut().is_some_and(|lose| lose(1 - to, &bytes)) || self.rng.chance(faults.loss) {
             return;
         }
         let copies = 1 + u64::from(self.rng.chance(faults.duplicate));
@@ -168,14 +213,20 @@ impl World {
             let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
+        let mut leaves = self.now;
+        if faults.rate > 0 {
+            let span = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / faults.rate);
+            leaves = self.busy_until[to].max(self.now) + span;
+            self.busy_until[to] = leaves;
+        }
         for _ in 0..copies {
-            let mut at = self.now + faults.delay;
+            let mut at = leaves + faults.delay;
             if self.rng.chance(faults.reorder) {
                 at += Duration::from_nanos(self.rng.below(faults.jitter.as_nanos()));
             }
             self.sent += 1;
-            let wire = Wire { at, bytes: bytes.clone(), gso_size, verified, sent: self.sent };
-            self.wires[to].push(wire);
+            let wire = Wire { at, sent: self.sent, bytes: bytes.clone(), gso_size, verified };
+            self.wires[to].push(Reverse(wire));
         }
     }
 
@@ -187,9 +238,9 @@ impl World {
 
     /// When the next thing happens.
     pub(crate) fn next(&self) -> Option<Instant> {
-        let wires = self.wires.iter().flatten().map(|wire| wire.at);
+        let wires = self.wires.iter().filter_map(|heap| heap.peek().map(|wire| wire.0.at));
         let timers = self.stacks.iter().filter_map(|stack| stack.poll_timeout().map(|(at, _)| at));
-        wires.chain(timers).chain(self.completions.iter().map(|done| done.0)).min()
+        wires.chain(timers).chain(self.completions.peek().map(|done| done.0.at)).min()
     }
 
     /// Goes to the next thing that happens, and lets it. False when nothing ever will before `limit`.
@@ -201,24 +252,13 @@ impl World {
         };
         self.now = self.now.max(next);
         let now = self.now;
-        let (due, later) = std::mem::take(&mut self.completions).into_iter().partition(|done| done.0 <= now);
-        self.completions = later;
-        let due: Vec<(Instant, usize, taut_core::TxTicket)> = due;
-        for (_, from, ticket) in due {
-            self.stacks[from].handle_tx_completion(now, ticket);
+        while self.completions.peek().is_some_and(|done| done.0.at <= now) {
+            let Reverse(done) = self.completions.pop().unwrap();
+            self.stacks[done.from].handle_tx_completion(now, done.ticket);
         }
         for to in 0..2 {
-            let mut due: Vec<Wire> = Vec::new();
-            self.wires[to].retain(|wire| {
-                if wire.at <= now {
-                    due.push(wire.clone());
-                    false
-                } else {
-                    true
-                }
-            });
-            due.sort_by_key(|wire| (wire.at, wire.sent));
-            for mut wire in due {
+            while self.wires[to].peek().is_some_and(|wire| wire.0.at <= now) {
+                let Reverse(mut wire) = self.wires[to].pop().unwrap();
                 let checksum = if wire.verified { RxChecksum::Verified } else { RxChecksum::Unverified };
                 let len = wire.bytes.len();
                 let frame = if wire.sent % 2 == 0 {
