@@ -184,10 +184,8 @@ impl Conn {
             options.timestamps =
                 Some(WireTimestamps { value: timestamps.value(around.now), echo: timestamps.recent });
         }
+        // Those that do not fit are left out when the header is written.
         for &(left, right) in self.rx.sack_blocks().as_slice() {
-            if options.sack.len() == options.sack_blocks_that_fit() {
-                break;
-            }
             options.sack.push(seq::wire(left), seq::wire(right));
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
