@@ -637,6 +637,7 @@ impl Conn {
             ts_recent: timestamps.recent,
             ts_recent_at: timestamps.recent_at,
             ts_offset: timestamps.offset,
+            answered_ms: 0,
             expires: now,
         }
     }

@@ -36,6 +36,8 @@ pub(crate) struct TimeWait {
     pub(crate) ts_recent_at: Instant,
     /// What is added to the clock in our timestamps.
     pub(crate) ts_offset: u32,
+    /// Milliseconds of the clock when a stray was answered last, wrapped; 0 for never.
+    pub(crate) answered_ms: u32,
     /// When it is over. The table sets it.
     pub(crate) expires: Instant,
 }
@@ -59,10 +61,11 @@ pub(crate) struct TimeWaitSegment {
 pub(crate) enum TimeWaitAction {
     /// Nothing.
     Ignore,
-    /// Acknowledge (rate-limited like any answer to an invalid segment), and wait the full time again:
-    /// [`TimeWaitTable::restart`].
+    /// Acknowledge, and wait the full time again: [`TimeWaitTable::restart`].
     Ack,
-    /// Acknowledge, without waiting longer.
+    /// Acknowledge, unless [rate-limited](TimeWaitTable::may_answer), and wait the full time again.
+    AckStray,
+    /// Acknowledge, unless rate-limited, without waiting longer.
     ChallengeAck,
     /// It opens a new connection, whose initial sequence number must be `min_iss` or beyond.
     Reuse {
@@ -99,8 +102,11 @@ impl TimeWait {
                 TimeWaitAction::ChallengeAck
             };
         }
+        // RFC 5961 §7: what carries nothing may come from an end that disagrees, and would answer our answer.
+        let answer =
+            if segment.len > 0 || segment.fin { TimeWaitAction::Ack } else { TimeWaitAction::AckStray };
         if paws_reject {
-            return TimeWaitAction::Ack;
+            return answer;
         }
         // The ACK of our FIN, or a repetition of it, needs no answer.
         if !segment.syn && !segment.fin && segment.len == 0 && start == self.rcv_nxt {
@@ -108,7 +114,7 @@ impl TimeWait {
         }
         // RFC 9293 §3.10.7.4: a retransmitted FIN, and anything out of the window, is acknowledged; the peer has
         // not heard our last ACK, so the wait begins again.
-        TimeWaitAction::Ack
+        answer
     }
 
     /// Whether `connect` may use these ports again: only with timestamps, which tell old segments from new.
@@ -199,6 +205,19 @@ impl TimeWaitTable {
         self.link_newest(slot);
     }
 
+    /// Whether a stray may be answered now: not twice within `least`, as with challenge ACKs.
+    pub(crate) fn may_answer(&mut self, slot: u32, now: Instant, least: Duration) -> bool {
+        let Some(entry) = self.slots.get_mut(slot as usize).and_then(|place| place.entry.as_mut()) else {
+            return false;
+        };
+        let now_ms = (now.as_millis() as u32).max(1);
+        if entry.answered_ms != 0 && u64::from(now_ms.wrapping_sub(entry.answered_ms)) < least.as_millis() {
+            return false;
+        }
+        entry.answered_ms = now_ms;
+        true
+    }
+
     /// The next connection whose wait is over. It stays until [`remove`](Self::remove).
     pub(crate) fn expired(&self, now: Instant) -> Option<u32> {
         self.next_deadline().filter(|&at| at <= now).map(|_| self.oldest)
@@ -264,6 +283,7 @@ mod tests {
             ts_recent: 700,
             ts_recent_at: T0,
             ts_offset: 0,
+            answered_ms: 0,
             expires: Instant::ZERO,
         }
     }
@@ -318,7 +338,7 @@ mod tests {
         assert_eq!(with(9_001, Some(699), true), TimeWaitAction::ChallengeAck);
         // A SYN-ACK opens nothing.
         let syn_ack = TimeWaitSegment { syn: true, seq: 9_001, ..ACK };
-        assert_eq!(entry().on_segment(T0, &syn_ack), TimeWaitAction::Ack);
+        assert_eq!(entry().on_segment(T0, &syn_ack), TimeWaitAction::AckStray);
     }
 
     #[test]

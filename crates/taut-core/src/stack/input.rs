@@ -177,12 +177,18 @@ impl Stack {
         let answer = Reply::Tcp { src: tuple.local.ip(), dst: tuple.peer.ip(), header: answer };
         match entry.on_segment(now, &segment) {
             TimeWaitAction::Ignore => {}
-            TimeWaitAction::ChallengeAck => {
-                self.replies.push(answer);
-            }
             TimeWaitAction::Ack => {
                 self.time_wait.restart(slot, now);
                 self.replies.push(answer);
+            }
+            action @ (TimeWaitAction::AckStray | TimeWaitAction::ChallengeAck) => {
+                if action == TimeWaitAction::AckStray {
+                    self.time_wait.restart(slot, now);
+                }
+                if self.time_wait.may_answer(slot, now, self.config.tcp_invalid_ratelimit) {
+                    self.counters.tcp_challenge_ack += 1;
+                    self.replies.push(answer);
+                }
             }
             TimeWaitAction::Reuse { min_iss } => {
                 if self.listeners.find(tuple.local).is_some() {
