@@ -187,8 +187,8 @@ impl Conn {
         if rst {
             return Some(Consequence::None);
         }
-        if range.is_empty() {
-            // Could be provoked by a stranger at will, and nothing of ours needs the answer.
+        if range.is_empty() || header.flags.contains(TcpFlags::SYN) {
+            // Could be provoked by a stranger at will, and nothing of ours needs the answer (RFC 5961 §4.2 and §7).
             self.challenge(around);
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
