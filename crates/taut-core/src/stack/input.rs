@@ -54,7 +54,8 @@ impl Stack {
                 return;
             }
         };
-        if !self.is_ours(ip.dst) || !is_possible_peer(ip.src) {
+        // Nothing that we sent to ourselves comes back over a link; a forgery would have us answer ourselves.
+        if !self.is_ours(ip.dst) || !is_possible_peer(ip.src) || ip.src == ip.dst {
             self.counters.in_discards += 1;
             return;
         }
