@@ -19,7 +19,7 @@ use taut_core::{
     ConnId, ConnInfo, ConnMut, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions,
     ListenerId, Offload, ReadError, RxChecksum, RxPacket, Stack, StackConfig, State, TxTicket, WriteError,
 };
-use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, protocol, tcp};
+use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol, tcp};
 
 use super::pattern;
 
@@ -136,6 +136,8 @@ pub(crate) struct Got {
     pub(crate) sack: Vec<(u32, u32)>,
     pub(crate) payload: Vec<u8>,
     pub(crate) wire: TcpHeader,
+    /// The whole packet.
+    pub(crate) bytes: Vec<u8>,
     pub(crate) src: SocketAddr,
     pub(crate) dst: SocketAddr,
 }
@@ -454,6 +456,7 @@ impl Trace {
             options: wire.options,
             payload: segment[len..].to_vec(),
             wire,
+            bytes: bytes.to_vec(),
             src: SocketAddr::new(ip.src, wire.src_port),
             dst: SocketAddr::new(ip.dst, wire.dst_port),
         });
@@ -503,6 +506,28 @@ impl Trace {
         self.stack.handle_packet(self.now, packet);
         self.mark = self.now;
         self.poll();
+    }
+
+    /// A router says something about a packet that the stack sent.
+    pub(crate) fn inject_icmp(&mut self, code: Unreachable, quoted: &[u8]) {
+        let router: IpAddr =
+            if self.local.is_ipv4() { "198.51.100.1" } else { "2001:db8:ffff::1" }.parse().unwrap();
+        let dst = self.local.ip();
+        let (at, protocol) = if dst.is_ipv4() { (20, protocol::ICMP) } else { (40, protocol::ICMPV6) };
+        let mut bytes = vec![0; at + 1_240];
+        let payload_len = icmp::emit_unreachable(&mut bytes[at..], router, dst, code, quoted);
+        let ip = IpHeader {
+            src: router,
+            dst,
+            protocol,
+            hop_limit: 64,
+            ecn: Ecn::NotEct,
+            header_len: at,
+            payload_len,
+        };
+        ip.emit(&mut bytes, 0);
+        bytes.truncate(at + payload_len);
+        self.inject_bytes(&bytes, 0);
     }
 
     /// The next packet of the stack, which must be as described.
