@@ -176,6 +176,19 @@ fn nothing_is_taken_after_the_fin() {
 }
 
 #[test]
+fn a_fin_before_data_that_came_already_is_none() {
+    let mut t = Trace::accepted(Offer::EASY);
+    inject!(t, ".", seq(1_001), ack(1), len(1_000));
+    inject!(t, "F.", seq(1_501), ack(1));
+    inject!(t, ".", seq(1), ack(1), len(1_000));
+    t.read(2_000);
+    assert_eq!(t.try_read(), Err(ReadError::WouldBlock));
+    assert_eq!(t.state(), State::Established);
+    inject!(t, "F.", seq(2_001), ack(1));
+    assert_eq!(t.state(), State::CloseWait);
+}
+
+#[test]
 fn half_closed_for_long() {
     let mut world = World::new(9);
     let (client, server) = world.pair();

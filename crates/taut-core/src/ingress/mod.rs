@@ -114,7 +114,9 @@ impl Receiver {
         let mut taken = Taken::default();
         let nxt = self.nxt();
         let end = seq + payload.len() as u64;
-        if fin && self.fin_at == NO_FIN && end <= self.window.edge() {
+        // A FIN before what the peer has already sent contradicts it, and is none.
+        let after_all = self.reassembly.end().is_none_or(|held| held <= end);
+        if fin && self.fin_at == NO_FIN && end <= self.window.edge() && after_all {
             self.fin_at = end;
         }
         // What lies beyond the peer's own FIN cannot be meant.

@@ -99,6 +99,11 @@ impl Reassembly {
         self.held.is_none()
     }
 
+    /// Position after the last byte held.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.held.as_ref()?.ranges.last_key_value().map(|(_, &end)| end)
+    }
+
     /// Keeps the payload of a segment that begins at `seq`, except for what is before `rcv_nxt` or held already.
     ///
     /// The caller has cut it to the window. Meant for segments with `seq > rcv_nxt`; others may be given too,
