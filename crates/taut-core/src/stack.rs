@@ -361,6 +361,9 @@ impl Stack {
             self.leave_half_open(slot);
         }
         let Some(conn) = self.table.at_mut(slot) else { return };
+        if cfg!(debug_assertions) {
+            conn.invariants();
+        }
         if conn.flags.wants_output && !conn.flags.queued_for_output {
             conn.flags.queued_for_output = true;
             self.ready.push_back(slot);

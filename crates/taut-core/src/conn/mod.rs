@@ -471,6 +471,33 @@ impl Conn {
         self.blocked
     }
 
+    /// What must hold between any two calls; for assertions.
+    pub(crate) fn invariants(&self) {
+        let tx = &self.tx;
+        assert!(tx.una() <= tx.nxt && tx.nxt <= tx.end(), "una {} nxt {} end {}", tx.una(), tx.nxt, tx.end());
+        assert!(self.offer.first() <= tx.una(), "una is before the first byte");
+        if self.state != State::Closed {
+            // Exactly what is unacknowledged is kept; FIN takes a position, but no byte.
+            assert_eq!(tx.queue.start(), tx.una().min(tx.queue.end()));
+            assert!(!tx.fin_queued || !self.state.may_write(), "{} with a FIN queued", self.state);
+        }
+        let recovery = &tx.recovery;
+        assert_eq!(recovery.packets_out() == 0, recovery.records() == 0);
+        assert!(recovery.sacked_out() + recovery.lost_out() <= recovery.packets_out());
+        assert!(recovery.retrans_out() <= recovery.packets_out());
+        if let Some(nxt) = recovery.logged_until() {
+            assert!(self.state == State::Closed || nxt == tx.nxt, "the log ends at {nxt}, nxt is {}", tx.nxt);
+        }
+        let rx = &self.rx;
+        assert!(rx.window.rcv_nxt() <= rx.window.edge());
+        assert!(rx.last_ack_sent <= rx.nxt());
+        if self.state.is_synchronized() && !rx.shut {
+            let fin = u64::from(rx.fin_received());
+            assert_eq!(rx.queue.end() + fin, rx.nxt(), "read queue and window disagree");
+        }
+        assert!(!self.flags.half_open || self.state == State::SynReceived);
+    }
+
     /// Gives every buffer back.
     pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
         self.tx.queue.discard_all(pool);

@@ -232,6 +232,11 @@ impl Recovery {
         self.flight.as_deref().map(|flight| &flight.log)
     }
 
+    /// Where the log of what was sent ends, if there is one: at `nxt`.
+    pub(crate) fn logged_until(&self) -> Option<u64> {
+        self.log().filter(|log| !log.is_empty()).map(SentLog::nxt)
+    }
+
     /// Segments thought to be in the network.
     pub(crate) fn in_flight(&self) -> u32 {
         self.log().map_or(0, SentLog::in_flight)
