@@ -303,7 +303,7 @@ impl Conn {
                 self.update_pacing_rate(around);
             }
         }
-        if self.tx.window.bytes > 0 {
+        if self.tx.window_fits(self.mss()) {
             self.cancel_probe();
         }
         self.flags.wants_output = true;

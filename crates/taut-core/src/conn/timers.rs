@@ -29,17 +29,27 @@ pub(super) struct Timers {
     keepalive: Instant,
     /// When the pacing gate opens.
     pacing: Instant,
-    /// When the peer was last heard.
+    /// When the peer was last heard; once it is asked in vain for its window, when it was first asked.
     heard: Instant,
     /// Unanswered zero-window or keepalive probes.
     probes: u8,
+    /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
+    probe_backoff: u8,
     /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
     challenged_ms: u32,
 }
 
 impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { phase: NEVER, keepalive: NEVER, pacing: NEVER, heard: now, probes: 0, challenged_ms: 0 }
+        Self {
+            phase: NEVER,
+            keepalive: NEVER,
+            pacing: NEVER,
+            heard: now,
+            probes: 0,
+            probe_backoff: 0,
+            challenged_ms: 0,
+        }
     }
 
     pub(super) fn cancel_phase(&mut self) {
@@ -94,7 +104,10 @@ impl Conn {
         let timeouts = self.tx.recovery.timeouts();
         if timeouts > before {
             around.counters.tcp_timeouts += 1;
-            if self.has_waited_too_long(around, since, timeouts) {
+            // RFC 9293 §3.8.6.1: a peer that closed its window over data in flight and still answers is not gone.
+            if self.tx.window.bytes == 0 && around.now.since(self.timers.heard) <= RTO_MAX {
+                self.tx.recovery.excuse_timeout();
+            } else if self.has_waited_too_long(around, since, timeouts) {
                 return self.fail(around, ConnError::TimedOut);
             }
         }
@@ -147,7 +160,7 @@ impl Conn {
     pub(super) fn arm_probe(&mut self, now: Instant) {
         if self.timers.phase == NEVER {
             let base = self.tx.recovery.rto().max(PROBE_MIN);
-            self.timers.phase = now + backed_off(base, self.timers.probes);
+            self.timers.phase = now + backed_off(base, self.timers.probe_backoff);
         }
     }
 
@@ -155,6 +168,7 @@ impl Conn {
     pub(super) fn cancel_probe(&mut self) {
         if self.state.is_synchronized() && self.state != State::FinWait2 {
             self.timers.phase = NEVER;
+            self.timers.probe_backoff = 0;
         }
     }
 
@@ -171,11 +185,22 @@ impl Conn {
         if self.blocked != Blocked::PeerWindow {
             return;
         }
+        if self.tx.window_end() > self.tx.nxt {
+            // RFC 9293 §3.8.6.2.1: the override timeout. A window that stays small is better used than not.
+            self.tx.squeeze = true;
+            return;
+        }
         // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
-        if self.has_waited_too_long(around, Some(self.timers.heard), self.timers.probes) {
+        let asked = self.timers.probes > 0;
+        let since = asked.then_some(self.timers.heard);
+        if self.has_waited_too_long(around, since, self.timers.probes.saturating_add(1)) {
             return self.fail(around, ConnError::TimedOut);
         }
+        if !asked {
+            self.timers.heard = around.now;
+        }
         self.timers.probes = self.timers.probes.saturating_add(1);
+        self.timers.probe_backoff = self.timers.probe_backoff.saturating_add(1);
         around.counters.tcp_win_probe += 1;
         self.flags.probe_due = true;
         self.arm_probe(around.now);

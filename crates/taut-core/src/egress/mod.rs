@@ -103,6 +103,8 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// A tail loss probe is owed.
     pub(crate) probe_due: bool,
+    /// The next packet may be smaller than a segment, so as to fit the peer's window.
+    pub(crate) squeeze: bool,
     /// The write at the tail waits for a completion.
     corked: bool,
     /// Bytes per second, by the latest sample.
@@ -135,6 +137,7 @@ impl Sender {
             lowat: 0,
             fin_queued: false,
             probe_due: false,
+            squeeze: false,
             corked: false,
             delivery_rate: 0,
             data_segs_out: 0,
@@ -156,6 +159,18 @@ impl Sender {
     /// Right edge of the peer's window.
     pub(crate) fn window_end(&self) -> u64 {
         self.una() + u64::from(self.window.bytes)
+    }
+
+    /// Bytes that the peer's window has room for now.
+    fn window_room(&self) -> u32 {
+        self.window_end().saturating_sub(self.nxt).min(u64::from(u32::MAX)) as u32
+    }
+
+    /// Whether the peer's window has room for the next segment: a full one, or all that is left (RFC 9293
+    /// §3.8.6.2.1).
+    pub(crate) fn window_fits(&self, mss: u32) -> bool {
+        let next = self.unsent().min(u64::from(mss)).max(1);
+        u64::from(self.window_room()) >= next
     }
 
     /// Bytes written and never sent.
@@ -311,6 +326,7 @@ impl Sender {
         let segs = plan.segs();
         if plan.kind == SendKind::New {
             self.nxt = plan.range.end;
+            self.squeeze = false;
             self.nagle.note_sent(plan.payload, plan.mss, plan.range.start + u64::from(plan.payload));
         } else {
             self.bytes_retrans += u64::from(plan.payload);
@@ -373,8 +389,9 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     let is_tail = record_end == data_end;
     let fin = is_tail && s.fin_queued;
     // ④ Not beyond the peer's window.
-    let window = s.window_end().saturating_sub(start).min(u64::from(u32::MAX)) as u32;
-    if window < len.min(cx.mss).max(1) {
+    let window = s.window_room();
+    let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
+    if window < least {
         return Err(Blocked::PeerWindow);
     }
     // ⑤ Not a partial segment that should wait, nor a super-packet that will soon be bigger.

@@ -97,6 +97,14 @@ impl Recovery {
         TimeoutAction::LossMarked
     }
 
+    /// The timeout that was just handled does not count towards giving up.
+    pub(crate) fn excuse_timeout(&mut self) {
+        self.timeouts = self.timeouts.saturating_sub(1);
+        if let Some(flight) = &mut self.flight {
+            flight.first_timeout_at = None;
+        }
+    }
+
     /// The head is lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
     fn mark_timed_out(&self, f: &mut InFlight, now: Instant, all: bool) {
         if !self.sack_ok {

@@ -1,0 +1,345 @@
+//! Flow control: RFC 9293 §3.8.6, RFC 7323 §2.
+
+#[macro_use]
+mod support;
+
+use support::trace::{Offer, Trace};
+use support::{Faults, World, config, drain, pump};
+use taut_core::{
+    BufferSizes, ConnError, ConnOptions, Duration, Event, LinkCaps, ListenOptions, StackConfig, State,
+};
+
+/// 3000 bytes were sent and acknowledged, 2000 more are queued, and the window is closed.
+#[track_caller]
+fn closed_window(mut t: Trace) -> Trace {
+    t.accept(Offer::EASY);
+    t.write(3_000);
+    for at in [1, 1_001, 2_001] {
+        expect!(t, ".", seq(at), len(1_000));
+    }
+    inject!(t, ".", seq(1), ack(3_001), win(0));
+    t.write(2_000);
+    expect_nothing!(t);
+    t
+}
+
+#[test]
+fn probes_back_off_and_last_as_long_as_they_are_answered() {
+    // RFC 9293 §3.8.6.1: MUST-35/36, SHLD-30: first after the RTO (here its least, 200 ms), then exponentially.
+    let mut t = closed_window(Trace::new());
+    let mut wait = 200;
+    for _ in 0..40 {
+        // Nothing that could be refused: a sequence number that the peer has acknowledged.
+        expect!(t, ".", seq(3_000), ack(1), after_ms(wait));
+        inject!(t, ".", seq(1), ack(3_001), win(0));
+        expect_nothing!(t);
+        wait = (wait * 2).min(120_000);
+    }
+    // Two windows ago would be more than an hour; the window opens, and all goes at once.
+    inject!(t, ".", seq(1), ack(3_001), win(65_535));
+    expect!(t, ".", seq(3_001), len(1_000));
+    expect!(t, "P.", seq(4_001), len(1_000));
+    inject!(t, ".", seq(1), ack(5_001), win(0));
+    // The next time it closes, it begins anew.
+    t.write(1_000);
+    expect!(t, ".", seq(5_000), after_ms(200));
+    assert_eq!(t.stack.counters().tcp_win_probe, 41);
+}
+
+#[test]
+fn unanswered_probes_end_the_connection() {
+    let config = StackConfig { tcp_retries2: 3, ..StackConfig::default() };
+    let mut t = closed_window(Trace::with(config));
+    let id = t.id.unwrap();
+    for wait in [200, 400, 800] {
+        expect!(t, ".", seq(3_000), after_ms(wait));
+    }
+    expect_nothing!(t, for_ms 1_599);
+    assert_eq!(t.state(), State::Established);
+    expect_nothing!(t, for_ms 2);
+    t.events.retain(|event| matches!(event, Event::Failed(..)));
+    assert_eq!(t.event(), Some(Event::Failed(id, ConnError::TimedOut)));
+}
+
+#[test]
+fn the_user_timeout_counts_from_the_first_unanswered_probe() {
+    let conn = ConnOptions { user_timeout: Some(Duration::from_secs(3)), ..ConnOptions::default() };
+    let mut t = Trace::new();
+    t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+    inject!(t, ".", seq(1), ack(1), win(0));
+    // Long silence is no crime.
+    t.wait_s(1_000);
+    t.write(100);
+    for wait in [200, 400, 800, 1_600] {
+        expect!(t, ".", seq(0), after_ms(wait));
+    }
+    // 2.8 s after the first probe; the next time is 3.2 s later.
+    assert_eq!(t.state(), State::Established);
+    t.wait_ms(3_201);
+    assert_eq!(t.conn().error(), Some(ConnError::TimedOut));
+}
+
+#[test]
+fn a_small_window_is_used_after_a_while() {
+    // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not for ever: the
+    // override timeout is 0.1 to 1.0 s, or a receiver that can only offer that little would never get anything.
+    let mut t = closed_window(Trace::new());
+    inject!(t, ".", seq(1), ack(3_001), win(400));
+    expect_nothing!(t, for_ms 100);
+    let mut waited = 100;
+    while t.out.is_empty() && waited < 1_000 {
+        t.wait_ms(10);
+        waited += 10;
+    }
+    expect!(t, ".", seq(3_001), len(400));
+    inject!(t, ".", seq(1), ack(3_401), win(400));
+    while t.out.is_empty() {
+        t.wait_ms(10);
+    }
+    expect!(t, ".", seq(3_401), len(400));
+    // A full segment does not wait.
+    inject!(t, ".", seq(1), ack(3_801), win(1_000));
+    expect!(t, ".", seq(3_801), len(1_000));
+    inject!(t, ".", seq(1), ack(4_801), win(1_000));
+    expect!(t, "P.", seq(4_801), len(200));
+}
+
+#[test]
+fn acks_of_a_busy_peer_do_not_put_the_override_off() {
+    let mut t = closed_window(Trace::new());
+    inject!(t, ".", seq(1), ack(3_001), win(400));
+    let mut sent = 0;
+    for round in 0..20 {
+        t.wait_ms(90);
+        inject!(t, ".", seq(1 + round * 10), ack(3_001), win(400), len(10));
+        sent += t.out.drain(..).map(|got| got.payload.len()).sum::<usize>();
+    }
+    assert!(sent >= 400, "{sent} bytes in 1.8 s");
+}
+
+#[test]
+fn a_window_never_larger_than_a_segment_is_used_in_halves() {
+    // RFC 9293 §3.8.6.2.1 (3): half of the largest window ever offered is worth a segment.
+    let mut t = Trace::accepted(Offer { win: 800, ..Offer::EASY });
+    assert_eq!(t.info().snd_mss, 400);
+    t.write(2_000);
+    expect!(t, ".", seq(1), len(400));
+    expect!(t, ".", seq(401), len(400));
+    expect_nothing!(t);
+    inject!(t, ".", seq(1), ack(401), win(800));
+    expect!(t, ".", seq(801), len(400));
+}
+
+#[test]
+fn the_receiver_moves_its_window_in_segments() {
+    // RFC 9293 §3.8.6.2.2: not by less than a segment, or half of the buffer.
+    let conn = ConnOptions { rcvbuf: Some(5_000), ..ConnOptions::default() };
+    let mut t = Trace::new();
+    t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+    for at in 0..10 {
+        inject!(t, ".", seq(1 + at * 1_000), ack(1), len(1_000));
+    }
+    t.wait_ms(500);
+    assert_eq!(t.out.back().map(|got| (got.ack, got.win)), Some((10_001, 0)));
+    t.out.clear();
+    t.read(999);
+    expect_nothing!(t);
+    // Probes are answered at once, every time.
+    for _ in 0..3 {
+        inject!(t, ".", seq(10_001), ack(1), len(1));
+        expect!(t, ".", ack(10_001), win(0));
+    }
+    t.read(1);
+    inject!(t, ".", seq(10_001), ack(1), len(1));
+    expect!(t, ".", ack(10_001), win(1_000));
+    // The edge that was offered holds.
+    inject!(t, ".", seq(10_001), ack(1), len(1_000));
+    t.out.clear();
+    // Two segments are worth telling.
+    t.read(2_000);
+    expect!(t, ".", ack(11_001), win(2_000));
+    t.read(8_000);
+    t.wait_ms(500);
+    assert_eq!(t.out.back().map(|got| got.win), Some(10_000));
+}
+
+#[test]
+fn a_shrinking_window_is_tolerated() {
+    // RFC 9293 §3.8.6: SHLD-15, MUST-34.
+    let mut t = Trace::accepted(Offer::EASY);
+    t.write(5_000);
+    t.poll();
+    assert_eq!(t.out.len(), 5);
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(1_001), win(500));
+    t.write(1_000);
+    expect_nothing!(t, for_ms 1);
+    // Nothing new leaves; what is in flight stays on its timer, and the head may always go.
+    t.wait_ms(1_000);
+    assert!(!t.out.is_empty());
+    assert!(t.out.iter().all(|got| got.seq + got.payload.len() as u32 <= 5_001), "{:?}", t.out);
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(5_001), win(10_000));
+    expect!(t, "P.", seq(5_001), len(1_000));
+}
+
+#[test]
+fn data_in_flight_into_a_closed_window_is_a_probe_too() {
+    // RFC 9293 §3.8.6.1: as long as the peer answers, the connection stays open. Here it shrank its window to nothing
+    // with data on the way, and throws that away.
+    let config = StackConfig { tcp_retries2: 4, ..StackConfig::default() };
+    let mut t = Trace::with(config);
+    t.accept(Offer::EASY);
+    t.write(2_000);
+    t.poll();
+    for _ in 0..200 {
+        t.out.clear();
+        inject!(t, ".", seq(1), ack(1), win(0));
+        t.wait_s(5);
+    }
+    assert_eq!(t.state(), State::Established);
+    inject!(t, ".", seq(1), ack(1), win(65_535));
+    t.wait_s(121);
+    assert!(!t.out.is_empty());
+    inject!(t, ".", seq(1), ack(2_001));
+    assert_eq!(t.info().unacked, 0);
+    // Silence ends it, as always.
+    t.write(1_000);
+    inject!(t, ".", seq(1), ack(2_001), win(0));
+    t.wait_s(1_000);
+    assert_eq!(t.conn().error(), Some(ConnError::TimedOut));
+}
+
+#[test]
+fn an_old_segment_does_not_change_the_window() {
+    // RFC 9293 §3.10.7.4: SND.WL1 and SND.WL2.
+    let mut t = Trace::accepted(Offer::EASY);
+    t.write(2_000);
+    t.poll();
+    inject!(t, ".", seq(1), ack(2_001), win(5_000), len(100));
+    assert_eq!(t.info().snd_wnd, 5_000);
+    inject!(t, ".", seq(101), ack(1_001), win(50_000));
+    assert_eq!(t.info().snd_wnd, 5_000, "an older ACK");
+    inject!(t, ".", seq(101), ack(2_001), win(6_000));
+    assert_eq!(t.info().snd_wnd, 6_000);
+    inject!(t, ".", seq(101), ack(2_001), win(0));
+    assert_eq!(t.info().snd_wnd, 0);
+}
+
+#[test]
+fn the_largest_scale() {
+    // RFC 7323 §2.3: 14, which is a window of a gibibyte.
+    let rmem = BufferSizes { min: 4_096, initial: 131_072, max: 1 << 30 };
+    let mut t = Trace::with(StackConfig { tcp_rmem: rmem, ..StackConfig::default() });
+    t.connect();
+    expect!(t, "S", wscale(14), win(65_535));
+    t.syn_ack(Offer { wscale: Some(14), ..Offer::EASY });
+    expect!(t, ".", win(8));
+    inject!(t, ".", seq(1), ack(1), win(65_535));
+    assert_eq!(t.info().snd_wnd, 65_535 << 14);
+    // Whole units of 16 KiB: the edge never moves left by as much (RFC 7323 §2.4).
+    let mut edge = 131_072;
+    for at in 0..50 {
+        inject!(t, ".", seq(1 + at * 1_000), ack(1), len(1_000));
+        while let Some(got) = t.out.pop_front() {
+            let told = got.ack + (u32::from(got.win) << 14);
+            assert!(told + (1 << 14) > edge, "{told} after {edge}");
+            edge = edge.max(told);
+        }
+    }
+}
+
+/// Two stacks with large buffers over a link of `rate` bytes per second each way.
+fn long_fat(rate: u64, rtt_ms: u64) -> World {
+    let large = |address| StackConfig {
+        tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: 64 << 20 },
+        tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: 64 << 20 },
+        ..config(address)
+    };
+    let caps = LinkCaps::offloading(1_500);
+    let mut world = World::with(5, large(support::A), large(support::B), caps);
+    world.faults(Faults { delay: Duration::from_millis(rtt_ms / 2), rate, ..Faults::default() });
+    world
+}
+
+#[test]
+fn autotuning_fills_a_long_fat_path() {
+    // 1 Gbit/s for 100 ms are 12.5 MB; both buffers begin far below.
+    let mut world = long_fat(125_000_000, 100);
+    let (client, server) = world.pair();
+    let (mut written, mut read) = (0, 0);
+    let mut second = |world: &mut World| {
+        let before = read;
+        let end = world.now + Duration::from_secs(1);
+        world.run_until(Duration::from_secs(1), |world| {
+            pump_fast(world, client, &mut written);
+            read += drain_fast(world, server);
+            world.now >= end
+        });
+        read - before
+    };
+    let rates: Vec<u64> = (0..4).map(|_| second(&mut world)).collect();
+    // Payload share of a 1500-byte packet is 1448; what follows the start-up runs at the rate of the link.
+    let last = rates[3];
+    assert!(last > 118_000_000 * 95 / 100, "{rates:?}");
+    let now = world.now;
+    let info = world.stacks[1].conn_mut(server).unwrap().info(now);
+    assert!(info.rcvbuf >= 2 * 12_500_000, "{info:?}");
+    assert_eq!(world.stacks[0].counters().retrans_segs, 0);
+}
+
+/// Writes zeroes as long as there is room.
+fn pump_fast(world: &mut World, id: taut_core::ConnId, written: &mut u64) {
+    static ZEROES: [u8; 65_536] = [0; 65_536];
+    let now = world.now;
+    let mut conn = world.stacks[0].conn_mut(id).unwrap();
+    while let Ok(count) = conn.write(now, &ZEROES) {
+        *written += count as u64;
+    }
+}
+
+/// Reads everything and says how much that was.
+fn drain_fast(world: &mut World, id: taut_core::ConnId) -> u64 {
+    let now = world.now;
+    let mut conn = world.stacks[1].conn_mut(id).unwrap();
+    let mut read = 0;
+    while let Ok(chunk) = conn.chunk() {
+        let len = chunk.len();
+        conn.consume(now, len);
+        read += len as u64;
+    }
+    read
+}
+
+#[test]
+fn a_slow_reader_closes_the_window_and_nothing_stalls() {
+    for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
+        for loss in [0, 20] {
+            let mut world = World::with(7, config(support::A), config(support::B), caps);
+            world.faults(Faults { loss, ..Faults::default() });
+            let (client, server) = world.pair();
+            let (mut written, mut read, mut closed) = (0, 0_u64, 0);
+            let start = world.now;
+            while read < 1_500_000 {
+                pump(&mut world, 0, client, &mut written, 1_500_000);
+                world.run_for(Duration::from_millis(20));
+                let now = world.now;
+                let info = world.stacks[0].conn_mut(client).unwrap().info(now);
+                closed += u32::from(info.snd_wnd < 1_448);
+                let mut buffer = [0; 15_000];
+                // 750 kB/s. Sometimes it stops altogether.
+                if now.since(start).as_millis() % 1_000 < 700
+                    && let Ok(count) = world.stacks[1].conn_mut(server).unwrap().read(now, &mut buffer)
+                {
+                    for &byte in &buffer[..count] {
+                        assert_eq!(byte, support::pattern(read));
+                        read += 1;
+                    }
+                }
+                assert!(now.since(start) < Duration::from_secs(60), "{read} bytes; {info:?}");
+            }
+            assert!(closed > 0, "the window was closed at times");
+            assert!(!drain(&mut world, 1, server, &mut read));
+        }
+    }
+}
