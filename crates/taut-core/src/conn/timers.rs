@@ -226,10 +226,15 @@ impl Conn {
         if !self.state.is_synchronized() {
             return;
         }
+        // Data in flight has a timer of its own, and so has data that waits for a window.
+        if self.tx.recovery.packets_out() > 0 || self.tx.has_unsent() {
+            self.timers.keepalive = around.now + keepalive.idle;
+            return;
+        }
+        // A peer that was heard meanwhile is alive.
         let due = self.timers.heard + keepalive.idle;
-        // Data in flight has a timer of its own; a peer that was heard meanwhile is alive.
-        if self.tx.recovery.packets_out() > 0 || (due > around.now && self.timers.probes == 0) {
-            self.timers.keepalive = due.max(around.now + keepalive.interval);
+        if due > around.now && self.timers.probes == 0 {
+            self.timers.keepalive = due;
             return;
         }
         let user_timeout = self.user_timeout();
