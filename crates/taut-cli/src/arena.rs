@@ -94,7 +94,9 @@ impl Arena {
             Ok(pair) => Measured::Tun(pair),
             Err(why) => {
                 missing.extend(why.map(|why| {
-                    format!("{why}; so taut runs against itself over an in-process link, not against the kernel")
+                    format!(
+                        "{why}; so taut runs against itself over an in-process link, not against the kernel"
+                    )
                 }));
                 Measured::InProcess(over_pipe(families).context("cannot make an in-process link")?)
             }

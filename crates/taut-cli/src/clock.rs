@@ -10,7 +10,10 @@ pub struct Stopwatch(Instant);
 
 impl Stopwatch {
     /// Starts measuring.
-    #[expect(clippy::disallowed_methods, reason = "a command measures wall time; the stack itself takes time as an argument")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a command measures wall time; the stack itself takes time as an argument"
+    )]
     pub fn start() -> Self {
         Self(Instant::now())
     }

@@ -132,7 +132,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
         (Measured::Tun(taut), Baseline::Veth(kernel)) => compare(args, &payload, taut, kernel, watch),
         (Measured::Tun(taut), Baseline::Loopback(kernel)) => compare(args, &payload, taut, kernel, watch),
         (Measured::InProcess(taut), Baseline::Veth(kernel)) => compare(args, &payload, taut, kernel, watch),
-        (Measured::InProcess(taut), Baseline::Loopback(kernel)) => compare(args, &payload, taut, kernel, watch),
+        (Measured::InProcess(taut), Baseline::Loopback(kernel)) => {
+            compare(args, &payload, taut, kernel, watch)
+        }
     }
 }
 
@@ -207,7 +209,8 @@ fn compare<A: Transport, B: Transport, C: Transport, D: Transport>(
 fn table(names: (&str, &str), rows: &[Row]) -> String {
     // Both columns are named after who stands at the near end.
     let short = |name: &str| name.split(' ').next().unwrap_or(name).to_owned();
-    let head = vec![String::new(), String::new(), short(names.0), short(names.1), String::new(), "ratio".to_owned()];
+    let head =
+        vec![String::new(), String::new(), short(names.0), short(names.1), String::new(), "ratio".to_owned()];
     let lines = rows.iter().map(|row| {
         vec![
             row.family.to_owned(),
@@ -239,8 +242,10 @@ impl<A: Transport, B: Transport> Bout<A, B> {
         let pair = Arc::new(pair);
         let listen = |index| {
             let (far, near) = (pair.far_addresses[index], pair.near_addresses[index]);
-            let far = spawn_peer(Arc::clone(&pair), |pair| &pair.far, SocketAddr::new(far, pair.port), payload)?;
-            let near = spawn_peer(Arc::clone(&pair), |pair| &pair.near, SocketAddr::new(near, pair.port), payload)?;
+            let far =
+                spawn_peer(Arc::clone(&pair), |pair| &pair.far, SocketAddr::new(far, pair.port), payload)?;
+            let near =
+                spawn_peer(Arc::clone(&pair), |pair| &pair.near, SocketAddr::new(near, pair.port), payload)?;
             anyhow::Ok((far, near))
         };
         let both: Vec<_> = (0..pair.far_addresses.len()).map(listen).collect::<Result<_, _>>()?;
@@ -270,7 +275,9 @@ impl<A: Transport, B: Transport> Bout<A, B> {
         };
         match work {
             Work::Upload => near.within(|| workload::upload(near, to, payload, time))?.map(bulk),
-            Work::Download => near.within(|| workload::download(near, to, payload.bytes.len(), time))?.map(bulk),
+            Work::Download => {
+                near.within(|| workload::download(near, to, payload.bytes.len(), time))?.map(bulk)
+            }
             Work::Connect => workload::connections(near, to, time).map(per_second),
             Work::Accept => workload::connections(far, self.near[family], time).map(per_second),
             Work::Latency => {
@@ -281,7 +288,8 @@ impl<A: Transport, B: Transport> Bout<A, B> {
                     value: histogram.value_at_quantile(quantile) as f64 / 1e3,
                     ascending: false,
                 };
-                let values = vec![at("1-byte request/response, p50", 0.5), at("1-byte request/response, p99", 0.99)];
+                let values =
+                    vec![at("1-byte request/response, p50", 0.5), at("1-byte request/response, p99", 0.99)];
                 Ok(Outcome { values, verified_bytes: 0 })
             }
         }

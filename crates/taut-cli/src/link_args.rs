@@ -74,12 +74,15 @@ impl LinkArgs {
         self.addresses
             .iter()
             .map(|&own| {
-                let given = self.peer_addresses.iter().find(|&&peer| self.network_of(peer) == Some(own.network()));
+                let given =
+                    self.peer_addresses.iter().find(|&&peer| self.network_of(peer) == Some(own.network()));
                 let peer = match given {
                     Some(&peer) => Some(peer),
                     None => first_other(own),
                 };
-                let Some(peer) = peer else { bail!("--address {own} leaves no address for the kernel's side") };
+                let Some(peer) = peer else {
+                    bail!("--address {own} leaves no address for the kernel's side")
+                };
                 if peer == own.address() {
                     bail!("--peer-address {peer} is the stack's own address");
                 }
@@ -92,7 +95,9 @@ impl LinkArgs {
         let networks = self.addresses.iter().map(|own| (own.network(), own.prefix()));
         let mut networks = networks.filter(|(network, _)| network.address().is_ipv4() == address.is_ipv4());
         networks
-            .find(|&(network, prefix)| Cidr::new(address, prefix).is_some_and(|cidr| cidr.network() == network))
+            .find(|&(network, prefix)| {
+                Cidr::new(address, prefix).is_some_and(|cidr| cidr.network() == network)
+            })
             .map(|(network, _)| network)
     }
 
@@ -106,7 +111,8 @@ impl LinkArgs {
             .with_context(|| format!("{host_port:?} is not HOST:PORT, or the host is unknown"))?
             .peekable();
         let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
-        let has_family = |to: &SocketAddr| self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4());
+        let has_family =
+            |to: &SocketAddr| self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4());
         found.find(has_family).with_context(|| {
             let family = if first.is_ipv4() { "IPv4" } else { "IPv6" };
             format!("{first} is {family}, and no --address is")

@@ -16,8 +16,9 @@ fn style(template: &str) -> ProgressStyle {
 /// Bytes of a stream: of `total` when that is known.
 pub fn bytes(total: Option<u64>) -> ProgressBar {
     let bar = match total {
-        Some(total) => ProgressBar::new(total)
-            .with_style(style("{bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} ETA {eta}")),
+        Some(total) => ProgressBar::new(total).with_style(style(
+            "{bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec} ETA {eta}",
+        )),
         None => ProgressBar::no_length()
             .with_style(style("{spinner} {decimal_bytes} {decimal_bytes_per_sec} {elapsed}")),
     };

@@ -76,7 +76,8 @@ pub async fn serve(mut listener: impl Accept, dir: &Path, log: Log, stop: impl F
         };
         let dir = dir.to_owned();
         let service = hyper::service::service_fn(move |request| answer(dir.clone(), request, peer, log));
-        let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service);
+        let connection =
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(io), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await
@@ -230,7 +231,9 @@ mod tests {
 
     #[tokio::test]
     async fn no_path_leaves_the_directory() {
-        for path in ["/../outside.txt", "/%2e%2e/outside.txt", "/..%2foutside.txt", "//etc/passwd", "/%2fetc/passwd"] {
+        for path in
+            ["/../outside.txt", "/%2e%2e/outside.txt", "/..%2foutside.txt", "//etc/passwd", "/%2fetc/passwd"]
+        {
             let answer = ask(&get(path, "")).await;
             assert!(answer.starts_with("HTTP/1.1 4"), "{path}: {answer}");
             assert!(!answer.contains("secret") && !answer.contains("root:"), "{path}: {answer}");

@@ -53,13 +53,18 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
         value /= step;
         unit += 1;
     }
-    if unit == 0 { format!("{value:.0} {}", units[0]) } else { format!("{} {}", significant(value), units[unit]) }
+    if unit == 0 {
+        format!("{value:.0} {}", units[0])
+    } else {
+        format!("{} {}", significant(value), units[unit])
+    }
 }
 
 /// Rows in columns. The first `left` columns are aligned to the left, the others to the right.
 pub fn table(left: usize, rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {

@@ -88,7 +88,8 @@ impl Listen {
 /// When the link, the connection or standard input fails.
 pub fn send(args: &SendArgs) -> anyhow::Result<()> {
     let to = args.link.resolve(&args.to)?;
-    let total = std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
+    let total =
+        std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = net::stack(&args.link)?;
     let transport = Taut(stack.clone());
     let summary = interrupt::or_interrupt(move || {
@@ -105,7 +106,11 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
         Ok(Summary { verb: "sent", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
     })?;
     drop(stack);
-    if args.json { summary.write(&mut io::stdout(), true)? } else { summary.write(&mut io::stderr(), false)? }
+    if args.json {
+        summary.write(&mut io::stdout(), true)?
+    } else {
+        summary.write(&mut io::stderr(), false)?
+    }
     Ok(())
 }
 

@@ -162,7 +162,12 @@ fn mismatch(sent: &Digest, received: &Digest) -> io::Error {
 ///
 /// # Errors
 /// When the connection fails, or the receiver got other bytes than were sent.
-pub fn upload<T: Transport>(transport: &T, to: SocketAddr, payload: &Payload, at_least: Duration) -> io::Result<Bulk> {
+pub fn upload<T: Transport>(
+    transport: &T,
+    to: SocketAddr,
+    payload: &Payload,
+    at_least: Duration,
+) -> io::Result<Bulk> {
     let mut stream = open(transport, to, ask::SINK)?;
     let mut bulk = Bulk::default();
     let (mut word, mut received) = ([0; 1], [0; 32]);
@@ -185,7 +190,12 @@ pub fn upload<T: Transport>(transport: &T, to: SocketAddr, payload: &Payload, at
 ///
 /// # Errors
 /// When the connection fails, or other bytes came than the peer sent.
-pub fn download<T: Transport>(transport: &T, from: SocketAddr, len: usize, at_least: Duration) -> io::Result<Bulk> {
+pub fn download<T: Transport>(
+    transport: &T,
+    from: SocketAddr,
+    len: usize,
+    at_least: Duration,
+) -> io::Result<Bulk> {
     let mut inbox = vec![1; len];
     let mut stream = open(transport, from, ask::SOURCE)?;
     let mut bulk = Bulk::default();
@@ -235,7 +245,11 @@ pub fn latency<T: Transport>(transport: &T, to: SocketAddr, time: Duration) -> i
 ///
 /// # Errors
 /// When a connection fails.
-pub fn connections<T: Transport>(transport: &T, to: SocketAddr, time: Duration) -> io::Result<(u64, Duration)> {
+pub fn connections<T: Transport>(
+    transport: &T,
+    to: SocketAddr,
+    time: Duration,
+) -> io::Result<(u64, Duration)> {
     let watch = Stopwatch::start();
     let done = AtomicBool::new(false);
     let count = std::thread::scope(|scope| {

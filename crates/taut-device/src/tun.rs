@@ -1,12 +1,13 @@
 //! TUN: an interface of the kernel whose other end is this process. `tuntap.rst`, virtio 1.2 §5.1.6.
 //!
 //! With `IFF_VNET_HDR` both sides hand over super-packets of up to 64 KB, which the kernel cuts, or has not cut,
-//! into segments; that is worth a factor of ten. A packet leaves with one `writev` of its pieces where they lie.
+//! into segments; that is worth a factor of ten. A packet leaves with one `writev` of its pieces where they lie; only
+//! the smallest are put together first.
 //! Completion is the return of that call.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -33,6 +34,9 @@ const TUN_F_CSUM: libc::c_ulong = 0x01;
 const TUN_F_TSO4: libc::c_ulong = 0x02;
 const TUN_F_TSO6: libc::c_ulong = 0x04;
 const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
+
+/// Packets up to this length leave in one piece: copying them costs less than telling the kernel of three.
+const SMALL: usize = 256;
 
 /// How to open a [`Tun`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,17 +184,16 @@ impl Tun {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when nothing waits.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let len = (&self.file).read(buffer)?;
         if !self.vnet_header {
-            let len = (&self.file).read(buffer)?;
             return Ok(Received { range: 0..len, checksum: RxChecksum::Unverified, gso_size: 0 });
         }
-        let mut header = [0; VnetHeader::LEN];
-        let mut pieces = [IoSliceMut::new(&mut header), IoSliceMut::new(buffer)];
-        let len = (&self.file).read_vectored(&mut pieces)?;
-        let len = len.checked_sub(VnetHeader::LEN).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let header = VnetHeader::parse(&header).map_err(|_| io::ErrorKind::InvalidData)?;
+        // The kernel's header lies in front of the packet in the same buffer: one piece of memory is read into
+        // measurably faster than two.
+        let header = buffer.get(..len.min(VnetHeader::LEN)).unwrap_or_default();
+        let header = VnetHeader::parse(header).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         let (checksum, gso_size) = vnet::of_received(&header);
-        Ok(Received { range: 0..len, checksum, gso_size })
+        Ok(Received { range: VnetHeader::LEN..len, checksum, gso_size })
     }
 
     /// Puts a packet on the link, from any thread: the kernel keeps packets whole.
@@ -199,14 +202,25 @@ impl Tun {
     /// [`io::ErrorKind::WouldBlock`] when the kernel has no room; any other concerns this packet alone.
     pub fn put(&self, header: &[u8], payload: &Gather<'_>, offload: Offload) -> io::Result<()> {
         let vnet_header = vnet::for_transmit(header, offload).emit();
+        let vnet_header = if self.vnet_header { &vnet_header[..] } else { &[] };
+        let len = vnet_header.len() + header.len() + payload.len();
+        if len <= SMALL {
+            let mut packet = [0; SMALL];
+            let mut end = 0;
+            for piece in [vnet_header, header].iter().chain(payload.slices()) {
+                packet[end..end + piece.len()].copy_from_slice(piece);
+                end += piece.len();
+            }
+            return (&self.file).write(&packet[..end]).map(drop);
+        }
         let mut pieces = [IoSlice::new(&[]); 2 + GATHER_MAX];
         let mut count = 0;
         let mut push = |piece| {
             pieces[count] = IoSlice::new(piece);
             count += 1;
         };
-        if self.vnet_header {
-            push(&vnet_header[..]);
+        if !vnet_header.is_empty() {
+            push(vnet_header);
         }
         push(header);
         for slice in payload.slices() {

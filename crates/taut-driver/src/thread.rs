@@ -11,14 +11,15 @@
 //! that wants it.
 //!
 //! A leader that leaves is often back in a moment: after its next write, or to read on. If nobody else waits and no
-//! deadline is near, it therefore leaves `inner` masked, for [`GRACE`] at most; then the handback timer wakes the
-//! driver thread, which takes over. Otherwise it unmasks at once.
+//! deadline is near, it therefore leaves `inner` masked, for [`GRACE`] after it last used the shard; then the handback
+//! timer wakes the driver thread, which takes over. As long as it goes on reading or writing, it also serves the device.
+//! Otherwise it unmasks at once.
 
 use std::cell::LazyCell;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
@@ -52,6 +53,8 @@ pub(crate) struct Poller {
     lead_state: Mutex<LeadState>,
     /// A hint, so that those who would end the grace need not look when there is none.
     in_grace: AtomicBool,
+    /// When, in nanoseconds, the last leader left or somebody last served the shard in its stead.
+    left_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -60,8 +63,6 @@ struct LeadState {
     led: bool,
     /// `inner` is masked in `outer`: always while there is a leader, and in the grace after it.
     masked: bool,
-    /// When the last leader left.
-    left: Instant,
     /// The handback timer is armed.
     handing_back: bool,
 }
@@ -102,8 +103,8 @@ impl Poller {
         outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
         let handback = TimerFd::new()?;
         outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
-        let (lead_state, in_grace) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { inner, outer, lead, handback, lead_state, in_grace })
+        let (lead_state, in_grace, left_ns) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self { inner, outer, lead, handback, lead_state, in_grace, left_ns })
     }
 
     pub(crate) fn watch_writable(&self, device: BorrowedFd<'_>, watch: bool) {
@@ -136,6 +137,15 @@ impl Poller {
         Some(Lead { poller: self, grace_from: None })
     }
 
+    /// An application thread uses the shard: in the grace, that counts as being back. Says whether it is.
+    pub(crate) fn extend_grace(&self, now: Instant) -> bool {
+        let in_grace = self.in_grace.load(Ordering::SeqCst);
+        if in_grace {
+            self.left_ns.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        in_grace
+    }
+
     /// Wakes the driver thread, if all that keeps it asleep is that a leader may come back.
     pub(crate) fn end_grace(&self) {
         if self.in_grace.load(Ordering::SeqCst) {
@@ -150,7 +160,7 @@ impl Poller {
     /// The handback timer has fired.
     fn hand_back(&self, now: Instant) {
         let mut state = self.state();
-        let over = state.left + GRACE;
+        let over = Instant::from_nanos(self.left_ns.load(Ordering::Relaxed)) + GRACE;
         if !state.led && now < over {
             // It has been back since the timer was armed.
             self.handback.arm(over.as_nanos());
@@ -180,7 +190,7 @@ impl Drop for Lead<'_> {
             self.poller.mask(&mut state, false);
             return;
         };
-        state.left = now;
+        self.poller.left_ns.store(now.as_nanos(), Ordering::Relaxed);
         if !state.handing_back {
             state.handing_back = true;
             self.poller.handback.arm((now + GRACE).as_nanos());
