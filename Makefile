@@ -9,8 +9,9 @@
 # TAUT_LIVE_BYTES sets the size of the file in the end-to-end HTTP tests (default 1 GB).
 
 CARGO ?= cargo
-# `make demo ARGS="--seconds 5"`, `make test ARGS=--no-fail-fast`
+# `make demo ARGS="--seconds 5"`, `make test ARGS=curl` (a name in the test)
 ARGS ?=
+DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench lint fmt deny
@@ -22,12 +23,12 @@ setup: ## install the missing system packages (as root), or name them
 	@scripts/setup
 
 demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (about 30 s)
-	@scripts/setup iproute2
+	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
 
 test: ## every test, the live network tests included
 	@scripts/setup
-	$(CARGO) test --workspace --locked $(ARGS)
+	$(CARGO) test --workspace --locked --no-fail-fast $(ARGS)
 
 bench: ## the benchmarks, each beside its peers
 	@scripts/setup
@@ -37,7 +38,7 @@ lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it i
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check --hide-inclusion-graph; \
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else echo "lint: cargo-deny is not installed, so licences and sources were not checked (make deny installs it)"; fi
 
 fmt: ## format the sources
@@ -45,4 +46,4 @@ fmt: ## format the sources
 
 deny: ## licences, sources and advisories of the dependencies; installs cargo-deny when it is absent (slow, once)
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny --locked check --hide-inclusion-graph
+	$(DENY)

@@ -12,7 +12,7 @@ use std::path::Path;
 ///
 /// # Panics
 /// When `TAUT_REQUIRE_LIVE=1`.
-pub fn skip(why: &str) {
+pub(crate) fn skip(why: &str) {
     let test = std::thread::current().name().unwrap_or("test").to_owned();
     _ = writeln!(std::io::stderr(), "\nskipped: {test}: {why}");
     assert!(!is_required(), "skipped, and TAUT_REQUIRE_LIVE=1 forbids that: {why}");
@@ -20,7 +20,7 @@ pub fn skip(why: &str) {
 
 /// True where a test may make namespaces and TUN devices, and every one of `programs` is installed.
 /// Otherwise says what is missing, through [`skip`].
-pub fn ready(programs: &[&str]) -> bool {
+pub(crate) fn ready(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();
     if !missing.is_empty() {
         skip(&format!("not installed: {} (make setup)", missing.join(", ")));
@@ -34,7 +34,7 @@ pub fn ready(programs: &[&str]) -> bool {
 }
 
 /// True where a program can be found, `/usr/sbin` and `/sbin` included.
-pub fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
@@ -42,6 +42,6 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// True where a skip is a failure.
-pub fn is_required() -> bool {
+pub(crate) fn is_required() -> bool {
     std::env::var_os("TAUT_REQUIRE_LIVE").is_some_and(|value| value == "1")
 }

@@ -193,11 +193,7 @@ fn compare<A: Transport, B: Transport, C: Transport, D: Transport>(
             text::bytes(verified_bytes),
             &text::hex(&payload.digest)[..16]
         );
-        println!(
-            "taut is {}; kernel is {}, on the same machine in the same run.",
-            names.0.trim_start_matches("taut "),
-            names.1.trim_start_matches("kernel ")
-        );
+        println!("The columns are {} and {}, on the same machine in the same run.", names.0, names.1);
         println!("Ratio: above 1, taut is better. {:.0} s in all.", watch.elapsed().as_secs_f64());
     }
     if failures.is_empty() {

@@ -50,15 +50,7 @@ fn url(text: &str) -> Result<Uri, String> {
 /// # Errors
 /// When the link, the connection or the output fails, or the server does not answer with success.
 pub fn get(args: &GetArgs) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(async {
-        tokio::select! {
-            done = fetch(args) => done,
-            asked = interrupt::asked_to_end() => Err(asked.err().map_or_else(|| interrupt::Interrupted.into(), Into::into)),
-        }
-    });
-    runtime.shutdown_background();
-    let summary = result?;
+    let summary = interrupt::or_interrupted(fetch(args))?;
     if args.json && args.output.is_some() {
         summary.write(&mut io::stdout(), true)?;
     } else {
@@ -106,6 +98,7 @@ async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
     bar.finish_and_clear();
     drop(sender);
     _ = connection.await;
+    net::finish(&stack);
     Ok(Summary { verb: "received", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
 }
 

@@ -27,21 +27,19 @@ pub async fn asked_to_end() -> io::Result<()> {
     Ok(())
 }
 
-/// Runs blocking work on a thread of its own; returns early, leaving the thread, when the process is asked to end.
+/// Runs `work`; drops it when the process is asked to end.
 ///
 /// # Errors
 /// Those of the work, and [`Interrupted`].
-pub fn or_interrupt<R: Send + 'static>(
-    work: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
-) -> anyhow::Result<R> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+pub fn or_interrupted<R>(work: impl Future<Output = anyhow::Result<R>>) -> anyhow::Result<R> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         tokio::select! {
-            done = tokio::task::spawn_blocking(work) => done?,
+            done = work => done,
             asked = asked_to_end() => Err(asked.err().map_or_else(|| Interrupted.into(), Into::into)),
         }
     });
-    // The thread may sit in a read for ever; the process ends without it.
+    // A read of standard input may wait for ever; the process ends without it.
     runtime.shutdown_background();
     result
 }

@@ -138,10 +138,15 @@ fn first_other(own: Cidr) -> Option<IpAddr> {
         .find(|&other| other != own.address())
 }
 
+/// MTU of an interface in this process's network namespace.
 fn mtu_of(interface: &str) -> anyhow::Result<u16> {
-    let path = format!("/sys/class/net/{interface}/mtu");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}; give --mtu"))?;
-    text.trim().parse().with_context(|| format!("{path} says {:?}; give --mtu", text.trim()))
+    // /proc/sys/net shows the namespace that one is in, /sys the one in which it was mounted; the former has the MTU
+    // only where there is IPv6.
+    let paths =
+        [format!("/proc/sys/net/ipv6/conf/{interface}/mtu"), format!("/sys/class/net/{interface}/mtu")];
+    let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok());
+    let mtu = text.and_then(|text| text.trim().parse().ok());
+    mtu.with_context(|| format!("cannot find out the MTU of {interface}; give --mtu"))
 }
 
 #[cfg(test)]

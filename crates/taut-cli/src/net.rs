@@ -119,6 +119,13 @@ pub fn listen(stack: &taut::Stack, at: SocketAddr) -> io::Result<taut::TcpListen
     stack.listen(at)
 }
 
+/// Lets the connections that were closed come to their end before the stack does.
+pub fn finish(stack: &taut::Stack) {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    // A peer that does not answer any more is not waited for.
+    _ = stack.drain(PATIENCE);
+}
+
 impl Accept for taut::TcpListener {
     type Io = taut::TcpStream;
 

@@ -1,24 +1,26 @@
 //! `taut send` and `taut recv`: standard input to a connection, a connection to standard output.
 //!
-//! The transfer runs on a thread of its own with blocking sockets, and the main thread waits for it or for Ctrl-C. On
-//! Ctrl-C the connection is aborted (the peer sees a reset, not an end of data that looks complete).
+//! A transfer that fails or that Ctrl-C ends resets its connection, so that the peer does not take what it got for the
+//! whole.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use indicatif::ProgressBar;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::clock::Stopwatch;
 use crate::digest::Meter;
 use crate::link_args::LinkArgs;
-use crate::net::Taut;
 use crate::summary::Summary;
-use crate::transport::Transport as _;
 use crate::{interrupt, net, progress};
 
 const CHUNK_BYTES: usize = 256 * 1024;
+/// SO_LINGER of zero: dropping the connection resets it.
+const ABORT: Option<Duration> = Some(Duration::ZERO);
 
 /// Sends standard input over one TCP connection.
 #[derive(Args, Debug)]
@@ -91,25 +93,27 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
     let total =
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = net::stack(&args.link)?;
-    let transport = Taut(stack.clone());
-    let summary = interrupt::or_interrupt(move || {
-        let mut stream = transport.connect(to).with_context(|| format!("cannot connect to {to}"))?;
+    let summary = interrupt::or_interrupted(async {
+        let mut stream = net::connect(&stack, to).await.with_context(|| format!("cannot connect to {to}"))?;
+        stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(total);
-        let meter = copy(&mut io::stdin().lock(), &mut stream, &bar, &format!("the connection to {to}"))?;
-        stream.shutdown(std::net::Shutdown::Write)?;
+        let meter =
+            copy(&mut tokio::io::stdin(), &mut stream, &bar, &format!("the connection to {to}")).await?;
+        stream.shutdown().await?;
         // The peer's end of data says that it has taken ours.
         let mut rest = [0; 4096];
-        while stream.read(&mut rest).with_context(|| format!("the connection to {to} failed"))? > 0 {}
+        while stream.read(&mut rest).await.with_context(|| format!("the connection to {to} failed"))? > 0 {}
+        stream.set_linger(None)?;
         let time = watch.elapsed();
         bar.finish_and_clear();
         Ok(Summary { verb: "sent", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
     })?;
-    drop(stack);
+    net::finish(&stack);
     if args.json {
-        summary.write(&mut io::stdout(), true)?
+        summary.write(&mut io::stdout(), true)?;
     } else {
-        summary.write(&mut io::stderr(), false)?
+        summary.write(&mut io::stderr(), false)?;
     }
     Ok(())
 }
@@ -120,55 +124,58 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
 /// When the link, the connection or standard output fails.
 pub fn recv(args: &RecvArgs) -> anyhow::Result<()> {
     let stack = net::stack(&args.link)?;
-    let at = args.listen.addresses(&args.link);
-    let transport = Taut(stack.clone());
-    let summary = interrupt::or_interrupt(move || {
-        let (mut stream, peer) = accept_one(&transport, &at)?;
+    let summary = interrupt::or_interrupted(async {
+        let (mut stream, peer) = accept_one(&stack, &args.listen.addresses(&args.link)).await?;
+        stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(None);
-        let meter = copy(&mut stream, &mut io::stdout().lock(), &bar, "standard output")
+        let meter = copy(&mut stream, &mut tokio::io::stdout(), &bar, "standard output")
+            .await
             .with_context(|| format!("receiving from {peer}"))?;
         let time = watch.elapsed();
         bar.finish_and_clear();
-        stream.shutdown(std::net::Shutdown::Write)?;
+        stream.set_linger(None)?;
         Ok(Summary { verb: "received", peer, bytes: meter.bytes(), time, sha256: meter.finish() })
     })?;
-    drop(stack);
+    net::finish(&stack);
     summary.write(&mut io::stderr(), args.json)?;
     Ok(())
 }
 
 /// The first connection to any of the addresses.
-fn accept_one(
-    transport: &Taut,
-    at: &[SocketAddr],
-) -> anyhow::Result<(taut::blocking::TcpStream, SocketAddr)> {
-    let (winner, first) = std::sync::mpsc::channel();
+async fn accept_one(stack: &taut::Stack, at: &[SocketAddr]) -> anyhow::Result<(taut::TcpStream, SocketAddr)> {
+    let mut accepting = tokio::task::JoinSet::new();
     for &at in at {
-        let listener = transport.listen(at).with_context(|| format!("cannot listen on {at}"))?;
+        let listener = net::listen(stack, at).with_context(|| format!("cannot listen on {at}"))?;
         eprintln!("taut: listening on {at}");
-        let winner = winner.clone();
-        std::thread::Builder::new().name("accept".into()).spawn(move || winner.send(listener.accept()))?;
+        accepting.spawn(async move { listener.accept().await });
     }
-    Ok(first.recv().context("no address to listen on")??)
+    Ok(accepting.join_next().await.context("no address to listen on")???)
 }
 
 /// Copies to the end, counting and hashing.
-fn copy(from: &mut impl Read, to: &mut impl Write, bar: &ProgressBar, target: &str) -> anyhow::Result<Meter> {
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    bar: &ProgressBar,
+    target: &str,
+) -> anyhow::Result<Meter> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut meter = Meter::default();
     loop {
-        let count = match from.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error).context("reading failed"),
+        let count = from.read(&mut chunk).await.context("reading failed")?;
+        if count == 0 {
+            break;
+        }
+        let written = async {
+            to.write_all(&chunk[..count]).await?;
+            // What has come is passed on; standard output would keep it for the end of a line.
+            to.flush().await
         };
-        to.write_all(&chunk[..count]).with_context(|| format!("writing to {target} failed"))?;
+        written.await.with_context(|| format!("writing to {target} failed"))?;
         meter.update(&chunk[..count]);
         bar.set_position(meter.bytes());
     }
-    to.flush().with_context(|| format!("writing to {target} failed"))?;
     Ok(meter)
 }
 

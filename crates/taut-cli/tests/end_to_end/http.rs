@@ -1,0 +1,114 @@
+//! Files by HTTP: kernel curl from `taut serve`, and `taut get` from a kernel nginx.
+
+use std::process::{Command, Stdio};
+
+use crate::support::{KERNEL, Lab, TAUT, drain, live_bytes};
+
+const IPV6: [&str; 4] = ["--address", "10.9.0.2/24", "--address", "fd09::2/64"];
+
+fn curl(url: &str) -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--max-time", "120", url]);
+    curl
+}
+
+/// Fetches with curl; length and SHA-256.
+fn fetch(lab: &Lab, url: &str) -> (u64, String) {
+    let mut client = lab.spawn(curl(url).stdout(Stdio::piped()));
+    let got = drain(client.stdout());
+    assert_eq!(client.wait(), Some(0));
+    got
+}
+
+#[test]
+fn kernel_curl_fetches_a_large_file_from_taut_serve() {
+    let Some(lab) = Lab::new("curl", &["curl"]) else { return };
+    let bytes = live_bytes();
+    let sha256 = lab.file("large", bytes);
+    let mut server = lab.taut(&["serve", "."], "serving");
+    assert_eq!(fetch(&lab, &format!("http://{TAUT}/large")), (bytes, sha256));
+    server.interrupt();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn taut_serve_answers_ranges_and_keeps_to_its_directory_over_ipv6_too() {
+    let Some(lab) = Lab::new("ranges", &["curl"]) else { return };
+    std::fs::create_dir(lab.dir.join("root")).unwrap();
+    let sha256 = lab.file("root/medium", 20_000_000);
+    lab.file("outside", 10);
+    let mut args = vec!["serve", "root", "--json", "--port", "8080"];
+    args.extend(IPV6);
+    let mut server = lab.taut(&args, "[fd09::2]:8080");
+    for host in [TAUT, "[fd09::2]"] {
+        assert_eq!(fetch(&lab, &format!("http://{host}:8080/medium")), (20_000_000, sha256.clone()));
+        let range = lab.output(curl(&format!("http://{host}:8080/medium")).args(["--range", "100-104"]));
+        assert_eq!(range.stdout.len(), 5);
+        let outside = lab.output(curl(&format!("http://{host}:8080/../outside")).arg("--path-as-is"));
+        // curl's code for a status of 400 and above, with --fail.
+        assert_eq!(outside.status.code(), Some(22));
+    }
+    server.interrupt();
+    let stdout = server.stdout();
+    assert_eq!(server.wait(), Some(0));
+    let log = std::io::read_to_string(stdout).unwrap();
+    let entries: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(entries.len(), 6, "{log}");
+    assert!(entries.iter().all(|entry| entry["complete"] == true), "{log}");
+    assert!(entries.iter().any(|entry| entry["status"] == 206 && entry["bytes"] == 5), "{log}");
+}
+
+#[test]
+fn kernel_nginx_serves_a_large_file_to_taut_get() {
+    let Some(lab) = Lab::new("nginx", &["nginx"]) else { return };
+    let bytes = live_bytes();
+    let sha256 = lab.file("large", bytes);
+    let dir = lab.dir.display();
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
+        .concat();
+    // One process, so that killing it ends it.
+    let config = format!(
+        "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log; events {{}} http {{ access_log off; \
+         sendfile on; {temporary} server {{ listen 80; root {dir}; }} }}"
+    );
+    std::fs::write(lab.dir.join("nginx.conf"), config).unwrap();
+    let path = lab.dir.join("nginx.conf");
+    let log = lab.dir.join("error.log");
+    let nginx = Command::new("/usr/sbin/nginx")
+        .arg("-e")
+        .arg(log)
+        .arg("-c")
+        .arg(path)
+        .stdin(Stdio::null())
+        .spawn_in(&lab);
+    crate::support::eventually("nginx has its pid file", || lab.dir.join("pid").exists());
+    let url = format!("http://{KERNEL}/large");
+    let output = lab.output(&mut crate::support::taut(&["get", &url, "--output", "copy", "--json"]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((summary["bytes"].as_u64(), summary["sha256"].as_str()), (Some(bytes), Some(&*sha256)));
+    let copy = std::fs::File::open(lab.dir.join("copy")).unwrap();
+    assert_eq!(drain(copy), (bytes, sha256));
+    // What nginx does not have.
+    let missing = lab.output(&mut crate::support::taut(&["get", &format!("http://{KERNEL}/missing")]));
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("404"));
+    drop(nginx);
+    // Nothing listens there any more.
+    let refused = lab.output(&mut crate::support::taut(&["get", &url]));
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("refused"));
+}
+
+/// `Command::spawn` in a lab, at the end of a chain of calls.
+trait SpawnIn {
+    fn spawn_in(&mut self, lab: &Lab) -> crate::support::Running;
+}
+
+impl SpawnIn for Command {
+    fn spawn_in(&mut self, lab: &Lab) -> crate::support::Running {
+        lab.spawn(self)
+    }
+}

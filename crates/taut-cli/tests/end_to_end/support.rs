@@ -1,0 +1,215 @@
+//! Namespaces, files and child processes that clean up after themselves.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, mpsc};
+use std::time::Duration;
+
+use taut_cli::clock::Stopwatch;
+use taut_cli::digest::{Meter, pseudo_random};
+use taut_cli::text::hex;
+use taut_device::Namespace;
+
+use crate::live;
+
+/// The stack's address and the kernel's, as the command chooses them by default.
+pub(crate) const TAUT: &str = "10.9.0.2";
+pub(crate) const KERNEL: &str = "10.9.0.1";
+
+/// No step of these tests takes longer on a machine that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One test at a time: they move gigabytes, and two of them at once would only wait for each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// What a live test has: its turn, a namespace, and a directory.
+pub(crate) struct Lab {
+    pub(crate) namespace: Namespace,
+    pub(crate) dir: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Lab {
+    /// `None`, and said so, where live tests cannot run.
+    pub(crate) fn new(name: &str, programs: &[&str]) -> Option<Self> {
+        if !live::ready(programs) {
+            return None;
+        }
+        let namespace = match Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(error) => {
+                live::skip(&error.to_string());
+                return None;
+            }
+        };
+        // A test that failed while it had its turn has cleaned up all the same.
+        let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Some(Self { namespace, dir, _turn: turn })
+    }
+
+    /// Writes a file of pseudo-random bytes; returns its SHA-256.
+    pub(crate) fn file(&self, name: &str, bytes: u64) -> String {
+        use std::io::Write as _;
+        const BLOCK: u64 = 16 << 20;
+        let mut file = std::fs::File::create(self.dir.join(name)).unwrap();
+        let mut meter = Meter::default();
+        while meter.bytes() < bytes {
+            let block = pseudo_random(BLOCK.min(bytes - meter.bytes()) as usize, meter.bytes() + 1);
+            file.write_all(&block).unwrap();
+            meter.update(&block);
+        }
+        hex(&meter.finish())
+    }
+
+    /// Starts a program in the namespace.
+    pub(crate) fn spawn(&self, command: &mut Command) -> Running {
+        let what = format!("{command:?}");
+        let child = self.namespace.spawn(command.current_dir(&self.dir)).expect(&what);
+        // Whoever waits for a child that is stuck gets the end of its pipes, and fails.
+        let (over, running) = mpsc::channel::<()>();
+        let pid = child.id();
+        std::thread::spawn(move || {
+            if running.recv_timeout(PATIENCE * 2) == Err(mpsc::RecvTimeoutError::Timeout) {
+                signal(pid, "KILL");
+            }
+        });
+        Running { child, what, over: Some(over) }
+    }
+
+    /// Runs a program in the namespace to its end.
+    pub(crate) fn output(&self, command: &mut Command) -> Output {
+        self.spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).output()
+    }
+
+    /// Starts `taut`, and waits until it says `ready` on standard error.
+    pub(crate) fn taut(&self, args: &[&str], ready: &str) -> Running {
+        let mut running =
+            self.spawn(taut(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        running.wait_for(ready);
+        running
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The command under test.
+pub(crate) fn taut(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+    command.args(args);
+    command
+}
+
+/// Bytes of the large files: `TAUT_LIVE_BYTES`, 1 GB without it.
+pub(crate) fn live_bytes() -> u64 {
+    match std::env::var("TAUT_LIVE_BYTES") {
+        Ok(text) => text.parse().expect("TAUT_LIVE_BYTES is a number of bytes"),
+        Err(_) => 1_000_000_000,
+    }
+}
+
+/// Reads to the end; length and SHA-256.
+pub(crate) fn drain(mut from: impl Read) -> (u64, String) {
+    let mut meter = Meter::default();
+    let mut chunk = vec![0; 1 << 18];
+    loop {
+        match from.read(&mut chunk).unwrap() {
+            0 => return (meter.bytes(), hex(&meter.finish())),
+            count => meter.update(&chunk[..count]),
+        }
+    }
+}
+
+/// Asks until the answer is yes.
+///
+/// # Panics
+/// When it stays no.
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let watch = Stopwatch::start();
+    while !is_so() {
+        assert!(watch.elapsed() < PATIENCE, "still not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(pid: u32, name: &str) -> bool {
+    Command::new("kill").args(["-s", name, &pid.to_string()]).status().is_ok_and(|status| status.success())
+}
+
+/// A child process that is killed when the test is over.
+pub(crate) struct Running {
+    child: Child,
+    what: String,
+    /// Dropped when nobody has to watch it any more.
+    over: Option<mpsc::Sender<()>>,
+}
+
+impl Running {
+    pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
+        self.child.stdout.take().expect("standard output is piped")
+    }
+
+    pub(crate) fn stdin(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("standard input is piped")
+    }
+
+    /// Reads standard error until a line contains `text`; the rest of it is read and dropped.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let mut lines = BufReader::new(self.child.stderr.take().expect("standard error is piped")).lines();
+        let mut said = String::new();
+        loop {
+            match lines.next() {
+                Some(Ok(line)) if line.contains(text) => break,
+                Some(Ok(line)) => said += &format!("{line}\n"),
+                _ => panic!("{} ended without saying {text:?}; it said:\n{said}", self.what),
+            }
+        }
+        // A full pipe would block the child.
+        std::thread::spawn(move || lines.for_each(drop));
+    }
+
+    /// Asks it to end, as Ctrl-C does.
+    pub(crate) fn interrupt(&self) {
+        assert!(signal(self.child.id(), "INT"));
+    }
+
+    /// Waits for its end; its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually(&format!("the end of {}", self.what), || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
+    /// Waits for its end, and takes what it said.
+    pub(crate) fn output(mut self) -> Output {
+        let read = |from: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut out = Vec::new();
+                from.map(|mut from| from.read_to_end(&mut out)).transpose().unwrap();
+                out
+            })
+        };
+        let out = read(self.child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let err = read(self.child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        self.wait();
+        let status = self.child.wait().unwrap();
+        Output { status, stdout: out.join().unwrap(), stderr: err.join().unwrap() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.over.take());
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

@@ -1,0 +1,56 @@
+//! Bad input: a clear word, and an exit code that is not 0. Needs no network.
+
+use crate::support::taut;
+
+/// Exit code and standard error.
+fn fails(args: &[&str]) -> (Option<i32>, String) {
+    let output = taut(args).output().unwrap();
+    assert!(output.stdout.is_empty(), "{args:?} printed {:?}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn wrong_usage_exits_with_2_and_says_what_is_wrong() {
+    for (args, said) in [
+        (&["serve"][..], "DIR"),
+        (&["send"], "HOST:PORT"),
+        (&["recv"], "--listen"),
+        (&["recv", "--listen", "0"], "not a port"),
+        (&["recv", "--listen", "7000", "--address", "10.9.0.2"], "prefix"),
+        (&["serve", ".", "--address", "10.9.0.300/24"], "10.9.0.300"),
+        (&["serve", ".", "--port", "70000"], "70000"),
+        (&["get", "https://example.com/"], "TLS"),
+        (&["demo", "--bytes", "lots"], "size"),
+        (&["demo", "--seconds=-1"], "number of seconds"),
+        (&["nonsense"], "nonsense"),
+    ] {
+        let (code, stderr) = fails(args);
+        assert_eq!(code, Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn what_cannot_work_exits_with_1_and_says_why() {
+    for (args, said) in [
+        (&["serve", "/no/such/directory"][..], "/no/such/directory"),
+        (&["serve", "/dev/null"], "not a directory"),
+        (&["send", "10.9.0.1"], "not HOST:PORT"),
+        (&["send", "[fd09::1]:7000"], "IPv6"),
+        (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
+        (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "network of no --address"),
+    ] {
+        let (code, stderr) = fails(args);
+        assert_eq!(code, Some(1), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("taut: ") && stderr.contains(said), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn help_has_an_example() {
+    for command in ["demo", "send", "recv", "serve", "get"] {
+        let output = taut(&[command, "--help"]).output().unwrap();
+        assert!(output.status.success());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{command}");
+    }
+}
