@@ -369,7 +369,10 @@ impl Conn {
                     self.flags.wants_output = true;
                 }
             }
-            SetOption::Quickack(on) => self.rx.delayed_ack.set_quickack(on),
+            SetOption::Quickack(on) => {
+                self.rx.delayed_ack.set_quickack(on);
+                self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
+            }
             SetOption::NotsentLowat(bytes) => {
                 self.tx.lowat = bytes;
                 self.check_space(around);
