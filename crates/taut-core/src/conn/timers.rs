@@ -179,7 +179,7 @@ impl Conn {
         self.flags.wants_output = true;
         if self.blocked == Blocked::Cork || self.blocked == Blocked::Nagle {
             // The ceiling of cork: what was held back leaves with PSH.
-            self.tx.nagle.push = true;
+            self.tx.release_tail();
             return;
         }
         if self.blocked != Blocked::PeerWindow {

@@ -281,6 +281,12 @@ impl Sender {
         Ok(())
     }
 
+    /// The tail was held back long enough: it goes, as if its write were complete.
+    pub(crate) fn release_tail(&mut self) {
+        self.nagle.push = true;
+        self.pushed = self.queue.end();
+    }
+
     /// Delivery-rate samples taken while the application has too little to send say nothing about the path
     /// (draft-ietf-ccwg-bbr §4.1.2.4; asked, as in Linux, when a write begins).
     fn note_app_limited(&mut self, cx: &Context<'_>) {
