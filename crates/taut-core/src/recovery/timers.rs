@@ -40,6 +40,8 @@ impl Recovery {
             Some(RecoveryTimer::Reorder) => self.on_reorder_timeout(&mut flight, now, cc),
             Some(RecoveryTimer::Probe) => {
                 flight.tlp_at = None;
+                // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
+                flight.rto_at = Some(now + self.rto());
                 TimeoutAction::Probe
             }
             Some(RecoveryTimer::Rto) => self.on_rto(&mut flight, now, cc),
