@@ -66,13 +66,13 @@ impl Delivered {
         }
     }
 
-    fn common(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
+    fn common(&mut self, record: &Record, segs: u32, echo_rtt: Option<Duration>, rack: &mut Rack) {
         self.segs += segs;
         if self.newest.is_none_or(|(sent_at, _)| (sent_at, self.newest_end) < (record.sent_at, record.end)) {
             self.newest = Some((record.sent_at, record.snapshot));
             self.newest_end = record.end;
         }
-        rack.on_delivered(self.now, record, self.min_rtt, self.echo_rtt);
+        rack.on_delivered(self.now, record, self.min_rtt, echo_rtt);
         if !record.has(EVER_RETRANS) && record.end <= self.fack_before {
             // RFC 8985 §6.2 step 3.
             self.reordered = true;
@@ -81,7 +81,10 @@ impl Delivered {
     }
 
     pub(super) fn sacked(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
-        self.common(record, segs, rack);
+        // While there is a hole the peer echoes the timestamp from before it (RFC 7323 §4.3), which says nothing of
+        // what arrived behind it. (RFC 8985 §6.2 step 2 asks nevertheless: then the answer to a tail loss probe could
+        // never show what is missing.)
+        self.common(record, segs, None, rack);
         self.sacked_segs += segs;
         if !record.has(EVER_RETRANS) {
             self.sacked_first.get_or_insert(record.sent_at);
@@ -95,7 +98,7 @@ impl Delivered {
         if record.has(SACKED) {
             return;
         }
-        self.common(record, segs, rack);
+        self.common(record, segs, self.echo_rtt, rack);
         if !record.has(EVER_RETRANS) {
             self.acked_first.get_or_insert(record.sent_at);
             self.acked_last = Some(record.sent_at);
