@@ -392,15 +392,11 @@ impl SentLog {
         self.rack_cursor = position;
     }
 
-    /// Forgets that anything was lost, except where a retransmission was lost too: that one is in no queue of
-    /// RACK any more and would only be found by a timeout.
+    /// Forgets that anything was lost. What was sent again and is missing nevertheless is in no queue of RACK any
+    /// more: the timeout finds it.
     pub(super) fn unmark_lost(&mut self) {
         for index in 0..self.records.len() {
-            self.change(index, |record| {
-                if !record.has(EVER_RETRANS) || record.has(RETRANS) {
-                    record.flags &= !LOST;
-                }
-            });
+            self.change(index, |record| record.flags &= !LOST);
         }
         self.rack_cursor = self.una();
         if self.pending == 0 {
