@@ -154,8 +154,7 @@ impl Conn {
         if !self.rx.sack {
             return 0;
         }
-        let most = if self.rx.timestamps.on { 3 } else { 4 };
-        match self.rx.sack_blocks().as_slice().len().min(most) as u32 {
+        match self.rx.sack_blocks().as_slice().len() as u32 {
             0 => 0,
             // Two NOPs, kind and length, eight bytes a block (RFC 2018 §3).
             blocks => 4 + 8 * blocks,

@@ -184,16 +184,13 @@ impl Conn {
             options.timestamps =
                 Some(WireTimestamps { value: timestamps.value(around.now), echo: timestamps.recent });
         }
-        // Those that do not fit are left out when the header is written.
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
         let nxt = self.rx.nxt();
-        self.rx.last_ack_sent = nxt;
-        self.rx.delayed_ack.on_ack_sent();
-        self.rx.reassembly.on_sack_sent();
+        self.rx.on_ack_sent();
         self.flags.ack_due = false;
         TcpHeader {
             src_port: self.tuple.local.port(),

@@ -153,8 +153,22 @@ impl Receiver {
         taken
     }
 
+    /// SACK blocks that fit into a header (RFC 2018 §3).
+    fn sack_blocks_max(&self) -> usize {
+        if self.timestamps.on { reassembly::SACK_BLOCKS_MAX - 1 } else { reassembly::SACK_BLOCKS_MAX }
+    }
+
     /// Blocks to report, the most recent first (RFC 2018 §4, RFC 2883 §4).
     pub(crate) fn sack_blocks(&self) -> SackBlocks {
-        if self.sack { self.reassembly.sack_blocks() } else { SackBlocks::default() }
+        if self.sack { self.reassembly.sack_blocks(self.sack_blocks_max()) } else { SackBlocks::default() }
+    }
+
+    /// A segment with these blocks was sent. If there are more to report, another ACK follows.
+    pub(crate) fn on_ack_sent(&mut self) {
+        self.last_ack_sent = self.nxt();
+        self.delayed_ack.on_ack_sent();
+        if self.reassembly.on_sack_sent(self.sack_blocks_max()) && self.sack {
+            self.delayed_ack.ack_now();
+        }
     }
 }

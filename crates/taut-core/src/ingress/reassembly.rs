@@ -41,6 +41,8 @@ struct Held {
     chunks: BTreeMap<u64, Chunk>,
     /// Starts of the ranges that changed last, newest first; 0 for none. Entries may be stale.
     recent: [u64; RECENT],
+    /// How many of them changed since blocks were last sent.
+    unreported: u8,
     /// Bytes in all ranges.
     len: usize,
     /// Memory in all chunks.
@@ -69,10 +71,6 @@ impl SackBlocks {
     /// Start and end of each block.
     pub(crate) fn as_slice(&self) -> &[(u64, u64)] {
         self.blocks.get(..usize::from(self.count)).unwrap_or(&[])
-    }
-
-    const fn is_full(&self) -> bool {
-        self.count as usize == SACK_BLOCKS_MAX
     }
 
     fn push(&mut self, start: u64, end: u64) {
@@ -182,24 +180,29 @@ impl Reassembly {
         next
     }
 
-    /// What to report to the peer: a duplicate first, then the ranges, the one that changed last first.
-    pub(crate) fn sack_blocks(&self) -> SackBlocks {
+    /// What to report to the peer in `fit` blocks: a duplicate first, then the ranges, the one that changed last first.
+    ///
+    /// Packets come in batches, and then one ACK answers several. When more ranges have changed than it has room for,
+    /// it reports those that changed first; the others are left for another ACK, see
+    /// [`on_sack_sent`](Self::on_sack_sent).
+    pub(crate) fn sack_blocks(&self, fit: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if self.duplicate_len > 0 {
             // RFC 2883 §4 (1): a duplicate is reported in the first block.
             blocks.push(self.duplicate_start, self.duplicate_start + u64::from(self.duplicate_len));
         }
         let Some(held) = &self.held else { return blocks };
-        let first = blocks.count;
+        let first = usize::from(blocks.count);
+        let later = usize::from(held.unreported).saturating_sub(fit.saturating_sub(first));
         let mut push = |start: u64, end: u64| {
-            let known = blocks.as_slice().get(usize::from(first)..).unwrap_or(&[]);
+            let known = blocks.as_slice().get(first..).unwrap_or(&[]);
             if !known.contains(&(start, end)) {
                 blocks.push(start, end);
             }
-            !blocks.is_full()
+            usize::from(blocks.count) < fit
         };
         // RFC 2018 §4: the range of the segment that triggered this ACK comes first, then those reported last.
-        for &position in held.recent.iter().take_while(|&&position| position != 0) {
+        for &position in held.recent.iter().skip(later).take_while(|&&position| position != 0) {
             if let Some((start, end)) = held.range_at(position)
                 && !push(start, end)
             {
@@ -215,9 +218,14 @@ impl Reassembly {
         blocks
     }
 
-    /// An ACK with [`sack_blocks`](Self::sack_blocks) was sent: the duplicate in it is not reported again.
-    pub(crate) const fn on_sack_sent(&mut self) {
+    /// An ACK with [`sack_blocks`](Self::sack_blocks) was sent: the duplicate in it is not reported again. Returns
+    /// whether ranges have changed that it did not report.
+    pub(crate) fn on_sack_sent(&mut self, fit: usize) -> bool {
+        let room = fit.saturating_sub(usize::from(self.duplicate_len > 0)) as u8;
         self.duplicate_len = 0;
+        let Some(held) = &mut self.held else { return false };
+        held.unreported = held.unreported.saturating_sub(room);
+        held.unreported > 0
     }
 
     /// Forgets everything.
@@ -342,6 +350,9 @@ impl Held {
     /// The range that begins at `start` is the one that changed last.
     fn touch(&mut self, start: u64) {
         let place = self.recent.iter().position(|&known| known == start).unwrap_or(RECENT - 1);
+        if place >= usize::from(self.unreported) {
+            self.unreported += 1;
+        }
         if let Some(newer) = self.recent.get_mut(..=place) {
             newer.rotate_right(1);
         }
@@ -398,7 +409,7 @@ mod tests {
         }
 
         fn blocks(&self) -> Vec<(u64, u64)> {
-            let blocks = self.reassembly.sack_blocks();
+            let blocks = self.reassembly.sack_blocks(SACK_BLOCKS_MAX);
             blocks.as_slice().iter().map(|&(start, end)| (start - FIRST, end - FIRST)).collect()
         }
 
@@ -473,7 +484,7 @@ mod tests {
             Inserted { duplicate: Some(FIRST + 500..FIRST + 1000), ..Inserted::default() }
         );
         assert_eq!(rx.blocks(), [(500, 1000), (500, 1500)]);
-        rx.reassembly.on_sack_sent();
+        rx.reassembly.on_sack_sent(SACK_BLOCKS_MAX);
         assert_eq!(rx.blocks(), [(500, 1500)]);
     }
 
@@ -541,6 +552,22 @@ mod tests {
         assert_eq!(rx.queue.chunk().as_ptr(), address.wrapping_add(100));
     }
 
+    #[test]
+    fn a_batch_of_more_holes_than_fit_is_reported_in_two_acks() {
+        let mut rx = Receiver::new();
+        for start in [100, 200, 300, 400, 500] {
+            rx.insert(start..start + 10);
+        }
+        let blocks = |rx: &Receiver| -> Vec<u64> {
+            rx.reassembly.sack_blocks(3).as_slice().iter().map(|block| block.0 - FIRST).collect()
+        };
+        assert_eq!(blocks(&rx), [300, 200, 100]);
+        assert!(rx.reassembly.on_sack_sent(3));
+        assert_eq!(blocks(&rx), [500, 400, 300]);
+        assert!(!rx.reassembly.on_sack_sent(3));
+        assert_eq!(blocks(&rx), [500, 400, 300]);
+    }
+
     proptest! {
         /// Random segments with overlaps, in any order, against a map of bytes.
         #[test]
@@ -571,8 +598,8 @@ mod tests {
                 let mut blocks = rx.blocks();
                 if let Some(duplicate) = duplicate {
                     prop_assert_eq!(blocks.remove(0), (duplicate.start - FIRST, duplicate.end - FIRST));
-                    rx.reassembly.on_sack_sent();
                 }
+                rx.reassembly.on_sack_sent(SACK_BLOCKS_MAX);
                 if let Some(&(from, to)) = blocks.first().filter(|_| start >= nxt && fresh > 0) {
                     prop_assert!(from < start + len && start < to, "the newest comes first");
                 }
