@@ -460,8 +460,8 @@ impl Stack {
     pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, _| {
-                conn.on_refused(ticket.output, ticket.start..ticket.end, ticket.truesize);
+            self.with(now, id.slot, |conn, around| {
+                conn.on_refused(around, ticket.output, ticket.start..ticket.end, ticket.truesize);
             });
         }
     }

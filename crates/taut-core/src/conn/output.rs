@@ -205,10 +205,35 @@ impl Conn {
     }
 
     /// The device would not take what was just handed out: as if it had not been.
-    pub(crate) fn on_refused(&mut self, output: Output, range: Range<u64>, truesize: u32) {
+    pub(crate) fn on_refused(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        output: Output,
+        range: Range<u64>,
+        truesize: u32,
+    ) {
+        let counters = &mut around.counters;
+        counters.out_requests -= 1;
         match output {
-            Output::Data(kind) => self.tx.revoke(range, truesize, kind),
-            Output::Reset => self.flags.rst_due = true,
+            Output::Data(kind) => {
+                let mss = self.mss();
+                let segs = u64::from(self.tx.revoke(range, truesize, kind, mss));
+                match kind {
+                    SendKind::New => {
+                        counters.out_segs -= segs;
+                        counters.tcp_orig_data_sent -= segs;
+                    }
+                    SendKind::Retransmit => counters.retrans_segs -= segs,
+                    SendKind::Probe => {
+                        counters.retrans_segs -= segs;
+                        counters.tcp_loss_probes -= 1;
+                    }
+                }
+            }
+            Output::Reset => {
+                self.flags.rst_due = true;
+                counters.out_rsts -= 1;
+            }
             Output::Syn => {
                 self.flags.syn_due = true;
                 self.offer.copies = self.offer.copies.saturating_sub(1);
@@ -217,6 +242,7 @@ impl Conn {
             Output::Ack => self.flags.ack_due = true,
         }
         if !matches!(output, Output::Data(_)) {
+            counters.out_segs -= 1;
             let _ = self.tx.small_queue.release(truesize);
         }
         self.flags.wants_output = true;

@@ -355,13 +355,20 @@ impl Sender {
     }
 
     /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened, but for the
-    /// departure time, which nobody can have seen.
-    pub(crate) fn revoke(&mut self, range: Range<u64>, truesize: u32, kind: SendKind) {
+    /// departure time, which nobody can have seen. Returns how many segments that were.
+    pub(crate) fn revoke(&mut self, range: Range<u64>, truesize: u32, kind: SendKind, mss: u32) -> u32 {
         let _ = self.small_queue.release(truesize);
-        if kind == SendKind::New && self.nxt == range.end {
+        let payload = truesize.saturating_sub(tsq::OVERHEAD);
+        let segs = payload.div_ceil(mss.max(1)).max(1);
+        if kind != SendKind::New {
+            self.bytes_retrans -= u64::from(payload);
+        } else if self.nxt == range.end {
             self.nxt = range.start;
         }
+        self.data_segs_out -= u64::from(segs);
+        self.bytes_sent -= u64::from(payload);
         self.recovery.on_refused(&range, kind);
+        segs
     }
 }
 
