@@ -3,7 +3,9 @@
 mod support;
 
 use support::{Faults, World, config, transfer};
-use taut_core::{Duration, LinkCaps};
+use taut_core::{BufferSizes, Duration, LinkCaps, StackConfig};
+
+const SMALL: BufferSizes = BufferSizes { min: 4_096, initial: 5_000, max: 20_000 };
 
 #[test]
 fn a_clean_link_needs_no_retransmission() {
@@ -19,9 +21,18 @@ fn a_clean_link_needs_no_retransmission() {
 
 #[test]
 fn random_worlds_lose_nothing() {
-    for seed in 0..40 {
+    for seed in 0..80 {
         let caps = if seed % 2 == 0 { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
-        let mut world = World::with(seed, config(support::A), config(support::B), caps);
+        // Every combination of options, and now and then small buffers.
+        let options = |address| StackConfig {
+            tcp_sack: seed % 3 != 1,
+            tcp_timestamps: seed % 5 != 2,
+            tcp_window_scaling: seed % 7 != 3,
+            tcp_autocorking: seed % 11 != 4,
+            tcp_rmem: if seed % 4 == 3 { SMALL } else { StackConfig::default().tcp_rmem },
+            ..config(address)
+        };
+        let mut world = World::with(seed, options(support::A), options(support::B), caps);
         world.faults(Faults {
             loss: 10 * (seed % 5),
             duplicate: 10 * (seed % 3),
