@@ -17,7 +17,7 @@ DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 .PHONY: help setup demo test bench lint fmt deny
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install the missing system packages (as root), or name them
 	@scripts/setup
@@ -30,9 +30,7 @@ test: ## every test, the live network tests included
 	@scripts/setup
 	$(CARGO) test --workspace --locked --no-fail-fast $(ARGS)
 
-bench: ## the benchmarks, each beside its peers
-	@scripts/setup
-	$(CARGO) bench --workspace --locked $(ARGS)
+include benches/bench.mk
 
 lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it is installed
 	$(CARGO) fmt --all --check

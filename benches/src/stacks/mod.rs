@@ -1,0 +1,132 @@
+//! The stacks that are measured. Each does the same work, [`Task`], at its own side of a link whose other side is
+//! a kernel peer with plain blocking sockets.
+
+pub mod kernel;
+pub mod smoltcp;
+pub mod taut_loop;
+pub mod taut_sockets;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::net::{NetNs, Tun, Veth};
+use crate::probe::Probe;
+
+/// What the stack's side does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Connects and writes as fast as it goes.
+    Send,
+    /// Connects and reads as fast as it goes.
+    Receive,
+    /// Connects and plays ping-pong with single bytes.
+    Ping,
+    /// Connects, one request, one answer, reset; again and again, [`BATCH`](crate::peer::BATCH) at a time.
+    Dial,
+    /// Accepts, answers one request, closes; again and again.
+    Serve,
+    /// Accepts connections and lets them be.
+    Hold,
+}
+
+/// A stack in one of its forms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// The kernel's own TCP over a veth pair.
+    Kernel,
+    /// smoltcp over a TUN with segmentation and checksum offload, one thread.
+    Smoltcp,
+    /// taut over its TUN, one thread: smoltcp's form.
+    TautLoop,
+    /// taut's blocking sockets, the stack on a thread of its own.
+    TautBlocking,
+    /// taut's sockets for tokio, all in a runtime of one thread.
+    TautTokio,
+}
+
+impl Stack {
+    pub const ALL: [Self; 5] =
+        [Self::Kernel, Self::Smoltcp, Self::TautLoop, Self::TautBlocking, Self::TautTokio];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel (veth)",
+            Self::Smoltcp => "smoltcp loop",
+            Self::TautLoop => "taut loop",
+            Self::TautBlocking => "taut blocking",
+            Self::TautTokio => "taut tokio",
+        }
+    }
+
+    /// Whether stack and application share one thread, which is then pinned.
+    pub fn is_one_thread(self) -> bool {
+        match self {
+            Self::Kernel | Self::Smoltcp | Self::TautLoop | Self::TautTokio => true,
+            Self::TautBlocking => false,
+        }
+    }
+
+    /// Whether it is for a task; blocking sockets cannot have several connections under way at once.
+    pub fn does(self, task: Task) -> bool {
+        (self, task) != (Self::TautBlocking, Task::Dial)
+    }
+
+    /// Builds the link, before any thread of the measurement runs.
+    pub fn link(self) -> Result<Link> {
+        Ok(match self {
+            Self::Kernel => Link::Veth(Veth::new()?),
+            Self::Smoltcp => Link::Tun(Tun::new()?),
+            Self::TautLoop | Self::TautBlocking | Self::TautTokio => {
+                let peer = NetNs::new()?;
+                let tun = peer.within(|| {
+                    let tun = taut_loop::open_tun("bench0")?;
+                    Tun::configure("bench0")?;
+                    Ok(tun)
+                })?;
+                Link::TautTun { peer, tun }
+            }
+        })
+    }
+
+    /// Does `task` until the probe says stop. Called on a thread of its own, already pinned.
+    pub fn run(self, task: Task, link: Link, tuning: &Tuning, probe: &Arc<Probe>) -> Result<()> {
+        match (self, link) {
+            (Self::Kernel, Link::Veth(veth)) => kernel::run(task, &veth.local, probe),
+            (Self::Smoltcp, Link::Tun(tun)) => smoltcp::run(task, tun, tuning, probe),
+            (Self::TautLoop, Link::TautTun { tun, .. }) => taut_loop::run(task, tun, tuning, probe),
+            (Self::TautBlocking, Link::TautTun { tun, .. }) => taut_sockets::run_blocking(task, tun, probe),
+            (Self::TautTokio, Link::TautTun { tun, .. }) => taut_sockets::run_tokio(task, tun, probe),
+            (stack, _) => anyhow::bail!("{} got the wrong kind of link", stack.name()),
+        }
+    }
+}
+
+/// What joins the stack and its peer.
+pub enum Link {
+    Veth(Veth),
+    Tun(Tun),
+    TautTun { peer: NetNs, tun: taut_device::Tun },
+}
+
+impl Link {
+    /// Where the kernel peer lives.
+    pub fn peer(&self) -> &NetNs {
+        match self {
+            Self::Veth(veth) => &veth.peer,
+            Self::Tun(tun) => &tun.peer,
+            Self::TautTun { peer, .. } => peer,
+        }
+    }
+}
+
+/// What a stack needs to be told to be at its best.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuning {
+    /// smoltcp's socket buffers, in each direction.
+    pub smoltcp_buffer_bytes: usize,
+    /// Packets that smoltcp takes from the device before the application and the egress have their turn.
+    pub smoltcp_ingress_batch: usize,
+    /// The same for taut's loop.
+    pub taut_ingress_batch: usize,
+}

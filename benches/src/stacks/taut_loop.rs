@@ -1,0 +1,299 @@
+//! taut as a sans-IO loop: one thread that owns the stack and the TUN, takes input, runs the application, sends.
+//! The same shape as smoltcp's row.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use taut_core::{
+    ConnError, ConnId, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions, ReadError,
+    RxPacket, Stack, StackConfig, WriteError,
+};
+use taut_device::sys::monotonic_ns;
+use taut_device::{BUFFER_LEN, Device, Tun};
+
+use super::{Task, Tuning};
+use crate::net::{self, LOCAL, PEER, PORT};
+use crate::peer::{BATCH, CHUNK};
+use crate::probe::{Probe, histogram};
+
+/// A stack with one address and Linux's defaults, as everywhere.
+pub fn stack(address: std::net::Ipv4Addr, caps: LinkCaps) -> Stack {
+    let config = StackConfig { addresses: vec![address.into()], ..StackConfig::default() };
+    Stack::new(Arc::new(config), caps, [7; 32])
+}
+
+/// Options where single bytes are exchanged: they go out at once.
+pub fn nodelay() -> ConnOptions {
+    ConnOptions { nodelay: true, ..ConnOptions::default() }
+}
+
+struct Loop<'a> {
+    stack: Stack,
+    tun: Tun,
+    buffer: Vec<u8>,
+    ingress_batch: usize,
+    probe: &'a Probe,
+}
+
+fn now() -> Instant {
+    Instant::from_nanos(monotonic_ns())
+}
+
+impl<'a> Loop<'a> {
+    fn new(tun: Tun, tuning: &Tuning, probe: &'a Probe) -> Self {
+        Self {
+            stack: stack(LOCAL, tun.caps()),
+            tun,
+            buffer: vec![0; BUFFER_LEN],
+            ingress_batch: tuning.taut_ingress_batch,
+            probe,
+        }
+    }
+
+    fn fd(&self) -> RawFd {
+        AsFd::as_fd(&self.tun).as_raw_fd()
+    }
+
+    /// Takes a batch of packets; returns whether there was one.
+    fn receive(&mut self) -> bool {
+        for taken in 0..self.ingress_batch {
+            let Ok(received) = Device::recv(&mut self.tun, &mut self.buffer) else { return taken > 0 };
+            let frame = Frame::Lend { buffer: &mut self.buffer, range: received.range };
+            let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
+            self.stack.handle_packet(now(), packet);
+            if self.buffer.len() < BUFFER_LEN {
+                self.buffer = vec![0; BUFFER_LEN];
+            }
+        }
+        true
+    }
+
+    fn transmit(&mut self) {
+        let at = now();
+        while let Some(transmit) = self.stack.poll_transmit(at) {
+            // A full queue drops the packet, as on any link.
+            let _ = self.tun.send(&transmit);
+            let ticket = transmit.ticket;
+            self.stack.handle_tx_completion(at, ticket);
+        }
+    }
+
+    /// Input, then the application, then output, until told to stop; sleeps when nothing moved.
+    /// The application says whether it wants another go.
+    fn turn_until_stopped(&mut self, mut application: impl FnMut(&mut Stack) -> Result<bool>) -> Result<()> {
+        while !self.probe.stopped() {
+            let mut moved = self.receive();
+            if let Some((at, _)) = self.stack.poll_timeout()
+                && at <= now()
+            {
+                self.stack.handle_timeout(now());
+            }
+            moved |= application(&mut self.stack)?;
+            self.transmit();
+            if !moved {
+                let until = self.stack.poll_timeout().map(|(at, _)| at.since(now()));
+                net::wait_readable(self.fd(), until.map(Duration::into));
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, options: &ConnOptions) -> Result<ConnId> {
+        self.stack.connect(now(), (PEER, PORT).into(), options).context("connect")
+    }
+
+    /// Turns until a new connection is established.
+    fn connected(&mut self, options: &ConnOptions) -> Result<ConnId> {
+        let conn = self.connect(options)?;
+        let begun = now();
+        loop {
+            self.transmit();
+            while let Some(event) = self.stack.poll_event() {
+                match event {
+                    Event::Connected(id) if id == conn => return Ok(conn),
+                    Event::Failed(_, error) => bail!("connect: {error}"),
+                    _ => {}
+                }
+            }
+            if now().since(begun) > Duration::from_secs(5) {
+                bail!("no connection within 5 s");
+            }
+            net::wait_readable(self.fd(), None);
+            self.receive();
+        }
+    }
+}
+
+/// Writes one application chunk; false when there was no room for all of it.
+pub fn write(stack: &mut Stack, conn: ConnId, at: Instant, data: &[u8]) -> Result<bool> {
+    let Some(mut conn) = stack.conn_mut(conn) else { bail!("the connection is gone") };
+    match conn.write(at, data) {
+        Ok(count) => Ok(count == data.len()),
+        Err(WriteError::WouldBlock) => Ok(false),
+        Err(error) => Err(error).context("write"),
+    }
+}
+
+/// Reads into the application's buffer until nothing is left; returns the bytes.
+pub fn read(stack: &mut Stack, conn: ConnId, at: Instant, into: &mut [u8]) -> Result<usize> {
+    let Some(mut conn) = stack.conn_mut(conn) else { bail!("the connection is gone") };
+    let mut got = 0;
+    loop {
+        match conn.read(at, into) {
+            Ok(0) | Err(ReadError::WouldBlock) => return Ok(got),
+            Ok(count) => got += count,
+            Err(error) => return Err(error).context("read"),
+        }
+    }
+}
+
+pub fn run(task: Task, tun: Tun, tuning: &Tuning, probe: &Probe) -> Result<()> {
+    let mut turning = Loop::new(tun, tuning, probe);
+    match task {
+        Task::Send => send(&mut turning),
+        Task::Receive => receive(&mut turning),
+        Task::Ping => ping(&mut turning),
+        Task::Dial => dial(&mut turning),
+        Task::Serve => serve(&mut turning),
+        Task::Hold => hold(&mut turning),
+    }
+}
+
+fn send(turning: &mut Loop<'_>) -> Result<()> {
+    let conn = turning.connected(&ConnOptions::default())?;
+    let data = vec![0x5a; CHUNK];
+    turning.turn_until_stopped(|stack| {
+        while stack.poll_event().is_some() {}
+        write(stack, conn, now(), &data)
+    })
+}
+
+fn receive(turning: &mut Loop<'_>) -> Result<()> {
+    let conn = turning.connected(&ConnOptions::default())?;
+    let mut data = vec![0; CHUNK];
+    let probe = turning.probe;
+    turning.turn_until_stopped(|stack| {
+        while stack.poll_event().is_some() {}
+        probe.add(read(stack, conn, now(), &mut data)? as u64);
+        Ok(false)
+    })
+}
+
+fn ping(turning: &mut Loop<'_>) -> Result<()> {
+    let conn = turning.connected(&nodelay())?;
+    let probe = turning.probe;
+    let mut taken_ns = histogram();
+    let mut asked: Option<Instant> = None;
+    let mut byte = [0];
+    turning.turn_until_stopped(|stack| {
+        while stack.poll_event().is_some() {}
+        if let Some(at) = asked {
+            if read(stack, conn, now(), &mut byte)? == 0 {
+                return Ok(false);
+            }
+            if probe.measuring() {
+                taken_ns.saturating_record(now().since(at).as_nanos());
+            }
+            probe.add(1);
+        }
+        asked = Some(now());
+        write(stack, conn, now(), &byte)?;
+        Ok(false)
+    })?;
+    probe.keep_latencies(taken_ns);
+    Ok(())
+}
+
+fn dial(turning: &mut Loop<'_>) -> Result<()> {
+    for _ in 0..BATCH {
+        turning.connect(&nodelay())?;
+    }
+    let probe = turning.probe;
+    let mut byte = [0];
+    turning.turn_until_stopped(|stack| {
+        while let Some(event) = stack.poll_event() {
+            match event {
+                Event::Connected(conn) => {
+                    write(stack, conn, now(), &byte)?;
+                }
+                Event::Readable(conn) => {
+                    if read(stack, conn, now(), &mut byte)? == 0 {
+                        continue;
+                    }
+                    if let Some(conn) = stack.conn_mut(conn) {
+                        conn.abort(now());
+                    }
+                    probe.add(1);
+                    stack.connect(now(), (PEER, PORT).into(), &nodelay()).context("connect")?;
+                }
+                // Also told of those that were aborted here.
+                Event::Failed(_, error) if error != ConnError::Aborted => {
+                    bail!("a connection failed: {error}")
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    })
+}
+
+fn serve(turning: &mut Loop<'_>) -> Result<()> {
+    let options = ListenOptions { conn: nodelay(), ..ListenOptions::default() };
+    turning.stack.listen((LOCAL, PORT).into(), options).context("listen")?;
+    let mut byte = [0];
+    turning.turn_until_stopped(|stack| {
+        while let Some(event) = stack.poll_event() {
+            match event {
+                Event::Incoming(listener) => {
+                    while let Some((conn, _)) = stack.accept(listener) {
+                        answer(stack, conn, &mut byte)?;
+                    }
+                }
+                Event::Readable(conn) => answer(stack, conn, &mut byte)?,
+                Event::Failed(conn, _) => {
+                    if let Some(conn) = stack.conn_mut(conn) {
+                        conn.close(now());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    })
+}
+
+/// Answers the request if it is there, and lets go.
+fn answer(stack: &mut Stack, id: ConnId, byte: &mut [u8; 1]) -> Result<()> {
+    let Some(mut conn) = stack.conn_mut(id) else { return Ok(()) };
+    match conn.read(now(), byte) {
+        Ok(0) => conn.close(now()),
+        Ok(_) => {
+            conn.write(now(), byte).context("write")?;
+            conn.close(now());
+        }
+        Err(ReadError::WouldBlock) => {}
+        // The client was stopped in the middle.
+        Err(_) => conn.close(now()),
+    }
+    Ok(())
+}
+
+fn hold(turning: &mut Loop<'_>) -> Result<()> {
+    turning.stack.listen((LOCAL, PORT).into(), ListenOptions::default()).context("listen")?;
+    let mut held = Vec::with_capacity(16 << 10);
+    turning.turn_until_stopped(|stack| {
+        while let Some(event) = stack.poll_event() {
+            if let Event::Incoming(listener) = event {
+                held.extend(std::iter::from_fn(|| stack.accept(listener)));
+            }
+        }
+        Ok(false)
+    })
+}
+
+/// Opens a TUN with taut's own device, in the calling thread's namespace.
+pub fn open_tun(name: &str) -> io::Result<Tun> {
+    Tun::open(name, &taut_device::TunOptions { mtu: net::MTU, ..taut_device::TunOptions::default() })
+}
