@@ -34,6 +34,8 @@ const SPARE_LIST_CHUNKS_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     spare: Vec<Vec<u8>>,
+    /// Spare chunks of [`CHUNK_MIN`] bytes: what a request or its answer takes.
+    small: Vec<Vec<u8>>,
     lists: Vec<ChunkList>,
 }
 
@@ -42,7 +44,7 @@ type ChunkList = Box<VecDeque<Chunk>>;
 
 impl BufferPool {
     pub(crate) const fn new() -> Self {
-        Self { spare: Vec::new(), lists: Vec::new() }
+        Self { spare: Vec::new(), small: Vec::new(), lists: Vec::new() }
     }
 
     /// A buffer of [`BUFFER_BYTES`] initialised bytes, whatever their values.
@@ -57,8 +59,13 @@ impl BufferPool {
 
     /// Takes a buffer back. One of another length, or one too many, is freed.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
-        if buffer.len() == BUFFER_BYTES && self.spare.len() < SPARE_BUFFERS_MAX {
-            self.spare.push(buffer);
+        let spare = match buffer.len() {
+            BUFFER_BYTES => &mut self.spare,
+            CHUNK_MIN => &mut self.small,
+            _ => return,
+        };
+        if spare.len() < SPARE_BUFFERS_MAX {
+            spare.push(buffer);
         }
     }
 
@@ -72,7 +79,11 @@ impl BufferPool {
     /// at least twice the previous chunk, and a pooled buffer from 64 KiB on.
     pub(crate) fn take_chunk(&mut self, need: usize, previous: usize) -> Vec<u8> {
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
-        if bytes >= POOLED_FROM { self.take() } else { vec![0; bytes] }
+        match bytes {
+            POOLED_FROM.. => self.take(),
+            CHUNK_MIN => self.small.pop().unwrap_or_else(|| vec![0; CHUNK_MIN]),
+            _ => vec![0; bytes],
+        }
     }
 
     fn take_list(&mut self) -> ChunkList {

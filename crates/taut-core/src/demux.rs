@@ -1,15 +1,13 @@
 //! From a packet's four-tuple to what it belongs to: a connection or a TIME-WAIT entry.
 //! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack per packet.
 
-use core::hash::{Hash, Hasher};
-
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
 use crate::addr::Endpoint;
 
 /// This end and the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) local: Endpoint,
     pub(crate) peer: Endpoint,
@@ -27,8 +25,13 @@ pub(crate) enum Owner {
 pub(crate) struct Demux {
     table: HashTable<u32>,
     /// Strangers choose their addresses and ports; the key keeps them from choosing collisions.
-    key: (u64, u64),
+    hasher: SipHasher13,
+    /// Whom the last packet belonged to, or [`NOBODY`]: packets come in trains.
+    latest: u32,
 }
+
+/// No entry: there are fewer slots than this.
+const NOBODY: u32 = u32::MAX;
 
 const TIME_WAIT_BIT: u32 = 1 << 31;
 
@@ -44,40 +47,75 @@ const fn unpack(entry: u32) -> Owner {
 }
 
 impl Demux {
-    pub(crate) fn new(key: (u64, u64)) -> Self {
-        Self { table: HashTable::new(), key }
-    }
-
-    fn hash(&self, tuple: &Tuple) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        tuple.hash(&mut hasher);
-        hasher.finish()
+    pub(crate) fn new((k0, k1): (u64, u64)) -> Self {
+        Self { table: HashTable::new(), hasher: SipHasher13::new_with_keys(k0, k1), latest: NOBODY }
     }
 
     /// Whom `tuple` belongs to; `tuple_of` looks a candidate's tuple up.
-    pub(crate) fn find(&self, tuple: &Tuple, tuple_of: impl Fn(Owner) -> Option<Tuple>) -> Option<Owner> {
-        let found = self.table.find(self.hash(tuple), |&entry| tuple_of(unpack(entry)) == Some(*tuple));
-        found.map(|&entry| unpack(entry))
+    pub(crate) fn find(&mut self, tuple: &Tuple, tuple_of: impl Fn(Owner) -> Option<Tuple>) -> Option<Owner> {
+        let is_it = |&entry: &u32| tuple_of(unpack(entry)) == Some(*tuple);
+        if self.latest == NOBODY || !is_it(&self.latest) {
+            self.latest = *self.table.find(hash(&self.hasher, tuple), is_it)?;
+        }
+        Some(unpack(self.latest))
     }
 
     /// Adds an owner whose tuple is in no entry yet.
     pub(crate) fn insert(&mut self, tuple: &Tuple, owner: Owner, tuple_of: impl Fn(Owner) -> Option<Tuple>) {
-        let hash = self.hash(tuple);
-        let key = self.key;
-        let rehash = |&entry: &u32| {
-            let mut hasher = SipHasher13::new_with_keys(key.0, key.1);
-            if let Some(tuple) = tuple_of(unpack(entry)) {
-                tuple.hash(&mut hasher);
-            }
-            hasher.finish()
-        };
-        self.table.insert_unique(hash, pack(owner), rehash);
+        let hasher = &self.hasher;
+        let rehash = |&entry: &u32| tuple_of(unpack(entry)).map_or(0, |tuple| hash(hasher, &tuple));
+        self.table.insert_unique(hash(hasher, tuple), pack(owner), rehash);
     }
 
     /// Removes exactly this owner's entry.
     pub(crate) fn remove(&mut self, tuple: &Tuple, owner: Owner) {
-        if let Ok(entry) = self.table.find_entry(self.hash(tuple), |&entry| entry == pack(owner)) {
+        if let Ok(entry) = self.table.find_entry(hash(&self.hasher, tuple), |&entry| entry == pack(owner)) {
             entry.remove();
         }
+        // The slot still knows its tuple, but nothing arrives for it any more.
+        if self.latest == pack(owner) {
+            self.latest = NOBODY;
+        }
+    }
+}
+
+/// One pass over all 36 bytes of a tuple.
+fn hash(hasher: &SipHasher13, tuple: &Tuple) -> u64 {
+    let mut bytes = [0; 36];
+    for (half, end) in bytes.chunks_exact_mut(18).zip([tuple.local, tuple.peer]) {
+        let (ip, port) = half.split_at_mut(16);
+        ip.copy_from_slice(end.ip_bytes());
+        port.copy_from_slice(&end.port().to_be_bytes());
+    }
+    hasher.hash(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(port: u16) -> Tuple {
+        let end = |last, port| Endpoint::new([10, 0, 0, last].into(), port);
+        Tuple { local: end(1, 80), peer: end(2, port) }
+    }
+
+    #[test]
+    fn an_owner_is_found_until_it_is_removed_though_its_slot_lives_on() {
+        let slots = [tuple(1), tuple(2)];
+        let tuple_of = |owner| match owner {
+            Owner::Conn(slot) | Owner::TimeWait(slot) => slots.get(slot as usize).copied(),
+        };
+        let mut demux = Demux::new((1, 2));
+        demux.insert(&tuple(1), Owner::Conn(0), tuple_of);
+        demux.insert(&tuple(2), Owner::TimeWait(1), tuple_of);
+        for _ in 0..2 {
+            assert_eq!(demux.find(&tuple(1), tuple_of), Some(Owner::Conn(0)));
+        }
+        assert_eq!(demux.find(&tuple(2), tuple_of), Some(Owner::TimeWait(1)));
+        assert_eq!(demux.find(&tuple(3), tuple_of), None);
+        assert_eq!(demux.find(&tuple(2), tuple_of), Some(Owner::TimeWait(1)));
+        demux.remove(&tuple(2), Owner::TimeWait(1));
+        assert_eq!(demux.find(&tuple(2), tuple_of), None);
+        assert_eq!(demux.find(&tuple(1), tuple_of), Some(Owner::Conn(0)));
     }
 }

@@ -236,8 +236,9 @@ impl Stack {
         }
     }
 
-    fn owner(&self, tuple: &Tuple) -> Option<Owner> {
-        self.demux.find(tuple, |owner| tuple_of(&self.table, &self.time_wait, owner))
+    fn owner(&mut self, tuple: &Tuple) -> Option<Owner> {
+        let (table, time_wait) = (&self.table, &self.time_wait);
+        self.demux.find(tuple, |owner| tuple_of(table, time_wait, owner))
     }
 
     fn forget_time_wait(&mut self, slot: u32) {

@@ -159,8 +159,13 @@ impl Receiver {
     }
 
     /// Blocks to report, the most recent first (RFC 2018 §4, RFC 2883 §4).
+    #[inline]
     pub(crate) fn sack_blocks(&self) -> SackBlocks {
-        if self.sack { self.reassembly.sack_blocks(self.sack_blocks_max()) } else { SackBlocks::default() }
+        if self.sack && self.reassembly.has_news() {
+            self.reassembly.sack_blocks(self.sack_blocks_max())
+        } else {
+            SackBlocks::default()
+        }
     }
 
     /// A segment with these blocks was sent. If there are more to report, another ACK follows.

@@ -180,6 +180,12 @@ impl Reassembly {
         next
     }
 
+    /// Whether there is anything to report to the peer: asked for every packet, and nearly always answered no.
+    #[inline]
+    pub(crate) const fn has_news(&self) -> bool {
+        self.duplicate_len > 0 || self.held.is_some()
+    }
+
     /// What to report to the peer in `fit` blocks: a duplicate first, then the ranges, the one that changed last first.
     ///
     /// Packets come in batches, and then one ACK answers several. When more ranges have changed than it has room for,

@@ -193,14 +193,15 @@ impl InFlight {
 
     /// The earliest timer; a probe goes before a timeout that is due at the same moment.
     fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
-        [
-            self.reorder_at.map(|at| (at, RecoveryTimer::Reorder)),
-            self.tlp_at.map(|at| (at, RecoveryTimer::Probe)),
-            self.rto_at.map(|at| (at, RecoveryTimer::Rto)),
-        ]
-        .into_iter()
-        .flatten()
-        .min_by_key(|&(at, _)| at)
+        let earlier = |first: Option<(Instant, RecoveryTimer)>, at: Option<Instant>, timer| match (first, at)
+        {
+            (Some((first_at, _)), Some(at)) if first_at <= at => first,
+            (_, Some(at)) => Some((at, timer)),
+            (_, None) => first,
+        };
+        let first = self.reorder_at.map(|at| (at, RecoveryTimer::Reorder));
+        let first = earlier(first, self.tlp_at, RecoveryTimer::Probe);
+        earlier(first, self.rto_at, RecoveryTimer::Rto)
     }
 }
 
