@@ -57,12 +57,12 @@ impl<'a> Loop<'a> {
     }
 
     /// Takes a batch of packets; returns whether there was one.
-    fn receive(&mut self) -> bool {
+    fn receive(&mut self, at: Instant) -> bool {
         for taken in 0..self.ingress_batch {
             let Ok(received) = Device::recv(&mut self.tun, &mut self.buffer) else { return taken > 0 };
             let frame = Frame::Lend { buffer: &mut self.buffer, range: received.range };
             let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
-            self.stack.handle_packet(now(), packet);
+            self.stack.handle_packet(at, packet);
             if self.buffer.len() < BUFFER_LEN {
                 self.buffer = vec![0; BUFFER_LEN];
             }
@@ -70,8 +70,7 @@ impl<'a> Loop<'a> {
         true
     }
 
-    fn transmit(&mut self) {
-        let at = now();
+    fn transmit(&mut self, at: Instant) {
         while let Some(transmit) = self.stack.poll_transmit(at) {
             // A full queue drops the packet, as on any link.
             let _ = self.tun.send(&transmit);
@@ -81,19 +80,21 @@ impl<'a> Loop<'a> {
     }
 
     /// Input, then the application, then output, until told to stop; sleeps when nothing moved.
-    /// The application says whether it wants another go.
-    fn turn_until_stopped(&mut self, mut application: impl FnMut(&mut Stack) -> Result<bool>) -> Result<()> {
+    /// The application says whether it wants another go. The clock is read once a turn, as in smoltcp's loop.
+    fn turn_until_stopped(
+        &mut self,
+        mut application: impl FnMut(&mut Stack, Instant) -> Result<bool>,
+    ) -> Result<()> {
         while !self.probe.stopped() {
-            let mut moved = self.receive();
-            if let Some((at, _)) = self.stack.poll_timeout()
-                && at <= now()
-            {
-                self.stack.handle_timeout(now());
+            let at = now();
+            let mut moved = self.receive(at);
+            if self.stack.poll_timeout().is_some_and(|(due, _)| due <= at) {
+                self.stack.handle_timeout(at);
             }
-            moved |= application(&mut self.stack)?;
-            self.transmit();
+            moved |= application(&mut self.stack, at)?;
+            self.transmit(at);
             if !moved {
-                let until = self.stack.poll_timeout().map(|(at, _)| at.since(now()));
+                let until = self.stack.poll_timeout().map(|(due, _)| due.since(at));
                 net::wait_readable(self.fd(), until.map(Duration::into));
             }
         }
@@ -109,7 +110,7 @@ impl<'a> Loop<'a> {
         let conn = self.connect(options)?;
         let begun = now();
         loop {
-            self.transmit();
+            self.transmit(now());
             while let Some(event) = self.stack.poll_event() {
                 match event {
                     Event::Connected(id) if id == conn => return Ok(conn),
@@ -121,7 +122,7 @@ impl<'a> Loop<'a> {
                 bail!("no connection within 5 s");
             }
             net::wait_readable(self.fd(), None);
-            self.receive();
+            self.receive(now());
         }
     }
 }
@@ -164,9 +165,9 @@ pub fn run(task: Task, tun: Tun, tuning: &Tuning, probe: &Probe) -> Result<()> {
 fn send(turning: &mut Loop<'_>) -> Result<()> {
     let conn = turning.connected(&ConnOptions::default())?;
     let data = vec![0x5a; CHUNK];
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, at| {
         while stack.poll_event().is_some() {}
-        write(stack, conn, now(), &data)
+        write(stack, conn, at, &data)
     })
 }
 
@@ -174,9 +175,9 @@ fn receive(turning: &mut Loop<'_>) -> Result<()> {
     let conn = turning.connected(&ConnOptions::default())?;
     let mut data = vec![0; CHUNK];
     let probe = turning.probe;
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, at| {
         while stack.poll_event().is_some() {}
-        probe.add(read(stack, conn, now(), &mut data)? as u64);
+        probe.add(read(stack, conn, at, &mut data)? as u64);
         Ok(false)
     })
 }
@@ -187,19 +188,19 @@ fn ping(turning: &mut Loop<'_>) -> Result<()> {
     let mut taken_ns = histogram();
     let mut asked: Option<Instant> = None;
     let mut byte = [0];
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, at| {
         while stack.poll_event().is_some() {}
-        if let Some(at) = asked {
-            if read(stack, conn, now(), &mut byte)? == 0 {
+        if let Some(asked) = asked {
+            if read(stack, conn, at, &mut byte)? == 0 {
                 return Ok(false);
             }
             if probe.measuring() {
-                taken_ns.saturating_record(now().since(at).as_nanos());
+                taken_ns.saturating_record(now().since(asked).as_nanos());
             }
             probe.add(1);
         }
         asked = Some(now());
-        write(stack, conn, now(), &byte)?;
+        write(stack, conn, at, &byte)?;
         Ok(false)
     })?;
     probe.keep_latencies(taken_ns);
@@ -212,21 +213,21 @@ fn dial(turning: &mut Loop<'_>) -> Result<()> {
     }
     let probe = turning.probe;
     let mut byte = [0];
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, at| {
         while let Some(event) = stack.poll_event() {
             match event {
                 Event::Connected(conn) => {
-                    write(stack, conn, now(), &byte)?;
+                    write(stack, conn, at, &byte)?;
                 }
                 Event::Readable(conn) => {
-                    if read(stack, conn, now(), &mut byte)? == 0 {
+                    if read(stack, conn, at, &mut byte)? == 0 {
                         continue;
                     }
                     if let Some(conn) = stack.conn_mut(conn) {
-                        conn.abort(now());
+                        conn.abort(at);
                     }
                     probe.add(1);
-                    stack.connect(now(), (PEER, PORT).into(), &nodelay()).context("connect")?;
+                    stack.connect(at, (PEER, PORT).into(), &nodelay()).context("connect")?;
                 }
                 // Also told of those that were aborted here.
                 Event::Failed(_, error) if error != ConnError::Aborted => {
@@ -243,18 +244,18 @@ fn serve(turning: &mut Loop<'_>) -> Result<()> {
     let options = ListenOptions { conn: nodelay(), ..ListenOptions::default() };
     turning.stack.listen((LOCAL, PORT).into(), options).context("listen")?;
     let mut byte = [0];
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, at| {
         while let Some(event) = stack.poll_event() {
             match event {
                 Event::Incoming(listener) => {
                     while let Some((conn, _)) = stack.accept(listener) {
-                        answer(stack, conn, &mut byte)?;
+                        answer(stack, conn, at, &mut byte)?;
                     }
                 }
-                Event::Readable(conn) => answer(stack, conn, &mut byte)?,
+                Event::Readable(conn) => answer(stack, conn, at, &mut byte)?,
                 Event::Failed(conn, _) => {
                     if let Some(conn) = stack.conn_mut(conn) {
-                        conn.close(now());
+                        conn.close(at);
                     }
                 }
                 _ => {}
@@ -265,17 +266,17 @@ fn serve(turning: &mut Loop<'_>) -> Result<()> {
 }
 
 /// Answers the request if it is there, and lets go.
-fn answer(stack: &mut Stack, id: ConnId, byte: &mut [u8; 1]) -> Result<()> {
+fn answer(stack: &mut Stack, id: ConnId, at: Instant, byte: &mut [u8; 1]) -> Result<()> {
     let Some(mut conn) = stack.conn_mut(id) else { return Ok(()) };
-    match conn.read(now(), byte) {
-        Ok(0) => conn.close(now()),
+    match conn.read(at, byte) {
+        Ok(0) => conn.close(at),
         Ok(_) => {
-            conn.write(now(), byte).context("write")?;
-            conn.close(now());
+            conn.write(at, byte).context("write")?;
+            conn.close(at);
         }
         Err(ReadError::WouldBlock) => {}
         // The client was stopped in the middle.
-        Err(_) => conn.close(now()),
+        Err(_) => conn.close(at),
     }
     Ok(())
 }
@@ -283,7 +284,7 @@ fn answer(stack: &mut Stack, id: ConnId, byte: &mut [u8; 1]) -> Result<()> {
 fn hold(turning: &mut Loop<'_>) -> Result<()> {
     turning.stack.listen((LOCAL, PORT).into(), ListenOptions::default()).context("listen")?;
     let mut held = Vec::with_capacity(16 << 10);
-    turning.turn_until_stopped(|stack| {
+    turning.turn_until_stopped(|stack, _| {
         while let Some(event) = stack.poll_event() {
             if let Event::Incoming(listener) = event {
                 held.extend(std::iter::from_fn(|| stack.accept(listener)));

@@ -557,7 +557,7 @@ impl Stack {
             Reply::Tcp { src, dst, header } => {
                 self.counters.out_segs += 1;
                 let (len, offload) =
-                    emit::tcp_packet(&mut self.header, (src, dst), &header, &Gather::EMPTY, 0, 0, &self.caps);
+                    emit::tcp_packet(&mut self.header, (src, dst), &header, 0, &Gather::EMPTY, 0, &self.caps);
                 (len, false, offload)
             }
             Reply::Icmp(message) => {
@@ -588,16 +588,20 @@ impl Stack {
                 continue;
             };
             self.ready.push_back(slot);
-            let payload = conn.tx.queue.gather(segment.payload.clone());
-            debug_assert_eq!(payload.len() as u64, segment.payload.end - segment.payload.start);
+            let len = (segment.payload.end - segment.payload.start) as usize;
+            let payload = if self.caps.tx_checksum {
+                Gather::EMPTY
+            } else {
+                conn.tx.queue.gather(segment.payload.clone())
+            };
             let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip());
             let (header_len, offload) = emit::tcp_packet(
                 &mut self.header,
                 ends,
                 &segment.header,
+                len,
                 &payload,
                 segment.mss,
-                0,
                 &self.caps,
             );
             if matches!(segment.output, Output::Data(crate::recovery::SendKind::New)) || segment.mss == 0 {

@@ -14,18 +14,22 @@ pub(crate) const HEADER_MAX: usize = 40 + 60;
 /// Hop limit of everything we send. Linux: `ip_default_ttl`.
 const HOP_LIMIT: u8 = 64;
 
-/// Writes the headers for `payload` into `buffer` and says how long they are and what is left to the device. `mss` cuts
-/// the payload on the device; 0 for a packet that is not to be cut.
+/// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
+const IDENTIFICATION: u16 = 0;
+
+/// Writes the headers for `len` bytes of payload into `buffer` and says how long they are and what is left to the
+/// device. `payload` is looked at only for a link that does not complete checksums. `mss` cuts the payload on the
+/// device; 0 for a packet that is not to be cut.
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
     (src, dst): (IpAddr, IpAddr),
     header: &TcpHeader,
+    len: usize,
     payload: &Gather<'_>,
     mss: u32,
-    identification: u16,
     link: &LinkCaps,
 ) -> (usize, Offload) {
-    let tcp_len = header.header_len() + payload.len();
+    let tcp_len = header.header_len() + len;
     let ip = IpHeader {
         src,
         dst,
@@ -35,7 +39,7 @@ pub(crate) fn tcp_packet(
         header_len: if src.is_ipv4() { 20 } else { 40 },
         payload_len: tcp_len,
     };
-    let start = ip.emit(buffer, identification);
+    let start = ip.emit(buffer, IDENTIFICATION);
     let end = start + header.emit(&mut buffer[start..]);
     let segment = &mut buffer[start..end];
     let checksum = if link.tx_checksum {
@@ -45,7 +49,7 @@ pub(crate) fn tcp_packet(
     };
     tcp::set_checksum(segment, checksum);
     let (at, offset) = (start as u16, CHECKSUM_OFFSET as u16);
-    let offload = if mss != 0 && payload.len() > mss as usize {
+    let offload = if mss != 0 && len > mss as usize {
         Offload::Segment { mss: mss as u16, start: at, offset, ipv6: src.is_ipv6() }
     } else if link.tx_checksum {
         Offload::Checksum { start: at, offset }
@@ -78,8 +82,15 @@ mod tests {
             let (src, dst) = (pair.0.parse().unwrap(), pair.1.parse().unwrap());
             let mut buffer = [0; HEADER_MAX];
             let payload = Gather::from(&b"hello"[..]);
-            let (len, offload) =
-                tcp_packet(&mut buffer, (src, dst), &header(), &payload, 1_460, 7, &LinkCaps::plain(1_500));
+            let (len, offload) = tcp_packet(
+                &mut buffer,
+                (src, dst),
+                &header(),
+                payload.len(),
+                &payload,
+                1_460,
+                &LinkCaps::plain(1_500),
+            );
             assert_eq!(offload, Offload::None);
             let ip = IpHeader::parse_prefix(&buffer[..len], len + 5).unwrap();
             assert_eq!((ip.src, ip.dst, ip.payload_len), (src, dst, 25));
@@ -94,10 +105,11 @@ mod tests {
         let data = [0; 3_000];
         let payload = Gather::from(&data[..]);
         let link = LinkCaps::offloading(1_500);
-        let (len, offload) = tcp_packet(&mut buffer, (src, dst), &header(), &payload, 1_460, 7, &link);
+        let (len, offload) =
+            tcp_packet(&mut buffer, (src, dst), &header(), payload.len(), &payload, 1_460, &link);
         assert_eq!(len, 40);
         assert_eq!(offload, Offload::Segment { mss: 1_460, start: 20, offset: 16, ipv6: false });
-        let (_, offload) = tcp_packet(&mut buffer, (src, dst), &header(), &Gather::EMPTY, 1_460, 7, &link);
+        let (_, offload) = tcp_packet(&mut buffer, (src, dst), &header(), 0, &Gather::EMPTY, 1_460, &link);
         assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
     }
 }
