@@ -109,6 +109,10 @@ impl TimerQueue {
         if place < self.heap.len() {
             self.restore(place);
         }
+        // Idle connections have no deadline: after a peak the memory goes back.
+        if self.heap.len() < self.heap.capacity() / 4 {
+            self.heap.shrink_to(2 * self.heap.len());
+        }
     }
 
     /// The entry at `place` may be out of order with its parent or its children.
