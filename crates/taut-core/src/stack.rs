@@ -509,10 +509,8 @@ impl Stack {
                     Some(Event::Readable(id))
                 } else if core::mem::take(&mut news.writable) {
                     Some(Event::Writable(id))
-                } else if core::mem::take(&mut news.failed) {
-                    conn.error.map(|error| Event::Failed(id, error))
-                } else if core::mem::take(&mut news.closed) {
-                    Some(Event::Closed(id))
+                } else if core::mem::take(&mut news.ended) {
+                    Some(conn.error.map_or(Event::Closed(id), |error| Event::Failed(id, error)))
                 } else {
                     conn.flags.queued_for_news = false;
                     None
@@ -643,7 +641,8 @@ impl Conn {
             snd_nxt: self.tx.nxt,
             rcv_nxt: self.rx.nxt(),
             ts_recent: timestamps.recent,
-            ts_recent_at: timestamps.recent_at,
+            // Its last segment came now, or before.
+            ts_recent_at: now,
             ts_offset: timestamps.offset,
             answered_ms: 0,
             expires: now,

@@ -33,7 +33,7 @@ const TO: &str = "10.0.0.2:80";
 
 impl Rig {
     fn new(seed: u64, refusing: bool) -> (Self, u64) {
-        let caps = if seed % 2 == 0 { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
+        let caps = if seed.is_multiple_of(2) { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
         let stack = |address, salt| Stack::new(Arc::new(config(address)), caps, [salt; 32]);
         let mut rig = Self {
             rng: Rng::new(seed),
@@ -248,7 +248,7 @@ fn close_and_abort_with_tickets_outstanding() {
             if rig.rng.chance(60)
                 && let Some(conn) = rig.conns[side].take().and_then(|id| rig.stacks[side].conn_mut(id))
             {
-                if seed % 3 == 0 { conn.abort(rig.now) } else { conn.close(rig.now) }
+                if seed.is_multiple_of(3) { conn.abort(rig.now) } else { conn.close(rig.now) }
             }
         }
         rig.end(seed);

@@ -6,6 +6,8 @@ mod cubic;
 mod hystart;
 mod reno;
 
+use alloc::boxed::Box;
+
 use crate::config::StackConfig;
 use crate::recovery::RateSample;
 use crate::units::{Duration, Instant};
@@ -106,7 +108,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    fn in_slow_start(&self) -> bool {
+    const fn in_slow_start(&self) -> bool {
         self.cwnd < self.ssthresh
     }
 
@@ -167,15 +169,22 @@ macro_rules! dispatch {
     };
 }
 
-/// Congestion state of a connection.
+/// Congestion state of a connection. Everything that only traffic changes lies in one box, made when the first data
+/// leaves: an idle connection does not have it.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
+    /// Bytes per second; `u64::MAX` until known.
+    pacing_rate: u64,
+    live: Option<Box<Live>>,
+    algorithm: Algorithm,
+}
+
+#[derive(Clone, Debug)]
+struct Live {
     window: Window,
     /// Before the last reduction; 0: none to undo.
     prior_cwnd: u32,
     prior_ssthresh: u32,
-    /// Bytes per second; `u64::MAX` until known.
-    pacing_rate: u64,
     /// Most segments out in the round that ends when `una` reaches `usage_end`.
     max_packets_out: u32,
     /// Most segments out since `stamp`, while the window was not the limit.
@@ -187,13 +196,12 @@ pub(crate) struct Congestion {
     controller: Controller,
 }
 
-impl Congestion {
-    pub(crate) fn new(now: Instant, algorithm: Algorithm) -> Self {
+impl Live {
+    fn new(now: Instant, algorithm: Algorithm) -> Self {
         Self {
-            window: Window { cwnd: INITIAL_CWND, ssthresh: u32::MAX, count: 0 },
+            window: INITIAL,
             prior_cwnd: 0,
             prior_ssthresh: 0,
-            pacing_rate: u64::MAX,
             max_packets_out: 0,
             used: 0,
             usage_end: 0,
@@ -203,33 +211,70 @@ impl Congestion {
         }
     }
 
-    pub(crate) const fn algorithm(&self) -> Algorithm {
-        match self.controller {
-            Controller::Reno(_) => Algorithm::Reno,
-            Controller::Cubic(_) => Algorithm::Cubic,
+    /// Whether the window may grow: it was the limit, or slow start used more than half of it.
+    const fn is_cwnd_limited(&self) -> bool {
+        self.limited
+            || (self.window.in_slow_start() && self.window.cwnd < self.max_packets_out.saturating_mul(2))
+    }
+
+    const fn forget_prior(&mut self) {
+        self.prior_cwnd = 0;
+        self.prior_ssthresh = 0;
+    }
+
+    fn owns_cwnd(&self) -> bool {
+        dispatch!(&self.controller, inner => inner.owns_cwnd())
+    }
+
+    /// What slow start may quickly get back to.
+    fn current_ssthresh(&self) -> u32 {
+        self.window.ssthresh.max(self.window.cwnd / 4 * 3 + self.window.cwnd % 4 * 3 / 4)
+    }
+}
+
+/// The window before anything was sent.
+const INITIAL: Window = Window { cwnd: INITIAL_CWND, ssthresh: u32::MAX, count: 0 };
+
+impl Congestion {
+    pub(crate) const fn new(algorithm: Algorithm) -> Self {
+        Self { pacing_rate: u64::MAX, live: None, algorithm }
+    }
+
+    fn live(&mut self, now: Instant) -> &mut Live {
+        let algorithm = self.algorithm;
+        self.live.get_or_insert_with(|| Box::new(Live::new(now, algorithm)))
+    }
+
+    const fn window(&self) -> &Window {
+        match &self.live {
+            Some(live) => &live.window,
+            None => &INITIAL,
         }
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        self.algorithm
     }
 
     /// `TCP_CONGESTION`: another algorithm from now on, with the window as it is.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
-        if algorithm != self.algorithm() {
-            self.controller = Controller::new(algorithm);
-            self.window.count = 0;
+        if algorithm != self.algorithm {
+            self.algorithm = algorithm;
+            if let Some(live) = &mut self.live {
+                live.controller = Controller::new(algorithm);
+                live.window.count = 0;
+            }
         }
     }
 
     /// Segments.
     pub(crate) const fn cwnd(&self) -> u32 {
-        self.window.cwnd
+        self.window().cwnd
     }
 
     /// Segments; `u32::MAX` until the first loss.
     pub(crate) const fn ssthresh(&self) -> u32 {
-        self.window.ssthresh
-    }
-
-    pub(crate) const fn in_slow_start(&self) -> bool {
-        self.window.cwnd < self.window.ssthresh
+        self.window().ssthresh
     }
 
     /// Bytes per second; `u64::MAX` is no limit.
@@ -239,113 +284,116 @@ impl Congestion {
 
     /// Bytes of a super-packet, when the algorithm has an opinion.
     pub(crate) fn send_quantum(&self) -> Option<u32> {
-        dispatch!(&self.controller, inner => inner.send_quantum())
+        self.live.as_ref().and_then(|live| dispatch!(&live.controller, inner => inner.send_quantum()))
     }
 
     /// Whether the algorithm alone sets cwnd, in recovery too.
     pub(crate) fn owns_cwnd(&self) -> bool {
-        dispatch!(&self.controller, inner => inner.owns_cwnd())
+        self.live.as_ref().is_some_and(|live| live.owns_cwnd())
     }
 
     pub(crate) fn set_cwnd(&mut self, cwnd: u32) {
-        self.window.set_cwnd(cwnd);
+        if let Some(live) = &mut self.live {
+            live.window.set_cwnd(cwnd);
+        }
     }
 
     /// An ACK outside CWR and Recovery.
     pub(crate) fn on_ack(&mut self, event: &AckEvent<'_>, cwnd_limited: bool) {
-        if self.owns_cwnd() || cwnd_limited || self.is_cwnd_limited() {
-            dispatch!(&mut self.controller, inner => inner.on_ack(&mut self.window, event));
+        let live = self.live(event.now);
+        if live.owns_cwnd() || cwnd_limited || live.is_cwnd_limited() {
+            dispatch!(&mut live.controller, inner => inner.on_ack(&mut live.window, event));
         }
     }
 
     /// A reduction begins: ssthresh by the algorithm; cwnd follows by PRR. `undoable`: it may turn out needless.
     pub(crate) fn begin_reduction(&mut self, now: Instant, undoable: bool) {
+        let live = self.live(now);
         if undoable {
-            self.prior_cwnd = self.window.cwnd;
-            self.prior_ssthresh = self.window.ssthresh;
+            live.prior_cwnd = live.window.cwnd;
+            live.prior_ssthresh = live.window.ssthresh;
         } else {
-            self.forget_prior();
+            live.forget_prior();
         }
-        let cwnd = self.window.cwnd;
-        self.window.ssthresh =
-            dispatch!(&mut self.controller, inner => inner.on_loss(now, cwnd)).max(MIN_SSTHRESH);
-        self.window.count = 0;
+        let cwnd = live.window.cwnd;
+        live.window.ssthresh =
+            dispatch!(&mut live.controller, inner => inner.on_loss(now, cwnd)).max(MIN_SSTHRESH);
+        live.window.count = 0;
     }
 
     /// The reduction is complete. RFC 9937 §6.4.
     pub(crate) fn end_reduction(&mut self) {
-        if !self.owns_cwnd() && self.window.ssthresh != u32::MAX {
-            self.window.set_cwnd(self.window.ssthresh);
+        let ssthresh = self.ssthresh();
+        if !self.owns_cwnd() && ssthresh != u32::MAX {
+            self.set_cwnd(ssthresh);
         }
     }
 
     /// Retransmission timeout. RFC 5681 §3.1: the loss window is one segment, above what is still thought to be
     /// in the network (Linux: packets sent less than an RTT ago are not given up with the others).
-    pub(crate) fn on_timeout(&mut self, in_flight: u32) {
-        dispatch!(&mut self.controller, inner => inner.on_timeout());
-        self.window.count = 0;
-        self.window.set_cwnd(in_flight.saturating_add(1));
+    pub(crate) fn on_timeout(&mut self, now: Instant, in_flight: u32) {
+        let live = self.live(now);
+        dispatch!(&mut live.controller, inner => inner.on_timeout());
+        live.window.count = 0;
+        live.window.set_cwnd(in_flight.saturating_add(1));
     }
 
     /// The last reduction was for nothing. RFC 4015 §3.2.
     pub(crate) fn undo(&mut self) {
-        if self.prior_cwnd == 0 {
+        let Some(live) = &mut self.live else { return };
+        if live.prior_cwnd == 0 {
             return;
         }
-        dispatch!(&mut self.controller, inner => inner.undo());
-        self.window.set_cwnd(self.window.cwnd.max(self.prior_cwnd));
-        self.window.ssthresh = self.window.ssthresh.max(self.prior_ssthresh);
-        self.forget_prior();
+        dispatch!(&mut live.controller, inner => inner.undo());
+        live.window.set_cwnd(live.window.cwnd.max(live.prior_cwnd));
+        live.window.ssthresh = live.window.ssthresh.max(live.prior_ssthresh);
+        live.forget_prior();
     }
 
-    pub(crate) const fn forget_prior(&mut self) {
-        self.prior_cwnd = 0;
-        self.prior_ssthresh = 0;
+    pub(crate) fn forget_prior(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.forget_prior();
+        }
     }
 
     /// After each round of sending, if something was sent or the window was the limit. Remembers, per window of
     /// data, whether cwnd was reached and how much was out. EGRESS: cwnd validation (Linux, RFC 7661's idea).
     pub(crate) fn note_limited(&mut self, now: Instant, packets_out: u32, nxt: u64, una: u64, limited: bool) {
-        if una >= self.usage_end || limited || (!self.limited && packets_out > self.max_packets_out) {
-            self.limited = limited;
-            self.max_packets_out = packets_out;
-            self.usage_end = nxt;
+        if packets_out == 0 && self.live.is_none() {
+            return;
         }
-        if self.is_cwnd_limited() {
-            self.used = 0;
-            self.stamp = now;
+        let live = self.live(now);
+        if una >= live.usage_end || limited || (!live.limited && packets_out > live.max_packets_out) {
+            live.limited = limited;
+            live.max_packets_out = packets_out;
+            live.usage_end = nxt;
+        }
+        if live.is_cwnd_limited() {
+            live.used = 0;
+            live.stamp = now;
         } else {
-            self.used = self.used.max(packets_out);
+            live.used = live.used.max(packets_out);
         }
-    }
-
-    /// Whether the window may grow: it was the limit, or slow start used more than half of it.
-    pub(crate) const fn is_cwnd_limited(&self) -> bool {
-        self.limited || (self.in_slow_start() && self.window.cwnd < self.max_packets_out.saturating_mul(2))
     }
 
     /// A window that was not used for an RTO is lowered half-way to what was. RFC 2861 §3.1 as Linux does it.
     /// Call after [`note_limited`](Self::note_limited), in state Open and when the send buffer is not the limit.
     pub(crate) fn restrain_unused(&mut self, now: Instant, rto: Duration, cfg: &StackConfig) {
+        let Some(live) = &mut self.live else { return };
         if !cfg.tcp_slow_start_after_idle
-            || self.owns_cwnd()
-            || self.is_cwnd_limited()
-            || now.since(self.stamp) < rto
+            || live.owns_cwnd()
+            || live.is_cwnd_limited()
+            || now.since(live.stamp) < rto
         {
             return;
         }
-        let used = self.used.max(INITIAL_CWND);
-        if used < self.window.cwnd {
-            self.window.ssthresh = self.current_ssthresh();
-            self.window.set_cwnd((self.window.cwnd + used) / 2);
+        let used = live.used.max(INITIAL_CWND);
+        if used < live.window.cwnd {
+            live.window.ssthresh = live.current_ssthresh();
+            live.window.set_cwnd((live.window.cwnd + used) / 2);
         }
-        self.stamp = now;
-        self.used = 0;
-    }
-
-    /// What slow start may quickly get back to.
-    fn current_ssthresh(&self) -> u32 {
-        self.window.ssthresh.max(self.window.cwnd / 4 * 3 + self.window.cwnd % 4 * 3 / 4)
+        live.stamp = now;
+        live.used = 0;
     }
 
     /// New data after nothing was in flight since `last_sent`: cwnd halves for each RTO of idleness, down to the
@@ -357,18 +405,19 @@ impl Congestion {
         rto: Duration,
         cfg: &StackConfig,
     ) {
+        let Some(live) = &mut self.live else { return };
         let idle = now.since(last_sent);
-        dispatch!(&mut self.controller, inner => inner.on_idle_end(now, idle));
-        if !cfg.tcp_slow_start_after_idle || self.owns_cwnd() || idle <= rto {
+        dispatch!(&mut live.controller, inner => inner.on_idle_end(now, idle));
+        if !cfg.tcp_slow_start_after_idle || live.owns_cwnd() || idle <= rto {
             return;
         }
-        let floor = self.window.cwnd.min(INITIAL_CWND);
-        self.window.ssthresh = self.current_ssthresh();
+        let floor = live.window.cwnd.min(INITIAL_CWND);
+        live.window.ssthresh = live.current_ssthresh();
         let halvings = (idle.as_nanos() - 1) / rto.as_nanos().max(1);
-        let cwnd = self.window.cwnd >> halvings.min(31);
-        self.window.set_cwnd(cwnd.max(floor));
-        self.stamp = now;
-        self.used = 0;
+        let cwnd = live.window.cwnd >> halvings.min(31);
+        live.window.set_cwnd(cwnd.max(floor));
+        live.stamp = now;
+        live.used = 0;
     }
 
     /// After an ACK, once cwnd is known; and once when a passive open completes.
@@ -380,13 +429,16 @@ impl Congestion {
         max_pacing_rate: u64,
         cfg: &StackConfig,
     ) {
-        if let Some(rate) = dispatch!(&self.controller, inner => inner.pacing_rate()) {
+        if let Some(live) = &self.live
+            && let Some(rate) = dispatch!(&live.controller, inner => inner.pacing_rate())
+        {
             self.pacing_rate = rate.min(max_pacing_rate);
             return;
         }
-        let slow_start = self.window.cwnd < self.window.ssthresh / 2;
+        let window = self.window();
+        let slow_start = window.cwnd < window.ssthresh / 2;
         let percent = if slow_start { cfg.tcp_pacing_ss_ratio } else { cfg.tcp_pacing_ca_ratio };
-        let bytes = u64::from(mss) * u64::from(self.window.cwnd.max(packets_out));
+        let bytes = u64::from(mss) * u64::from(window.cwnd.max(packets_out));
         // Bytes per eighth of a µs, times the percentage: Linux keeps srtt in that unit, and without one the
         // division is left out, which leaves a rate beyond any link.
         let scaled = bytes.saturating_mul(u64::from(percent)).saturating_mul(80_000);

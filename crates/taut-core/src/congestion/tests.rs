@@ -25,12 +25,12 @@ fn event(now: Instant, acked: u32, rtt_ms: u64, una: u64, nxt: u64) -> AckEvent<
 #[test]
 fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
     let cfg = StackConfig::default();
-    let mut cc = Congestion::new(at(0), Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::Reno);
     let srtt = Some(Duration::from_millis(40));
     assert_eq!(cc.pacing_rate(), u64::MAX);
     cc.update_pacing_rate(1448, srtt, 0, u64::MAX, &cfg);
     assert_eq!(cc.pacing_rate(), 724_000);
-    cc.window.ssthresh = 20;
+    cc.live(at(0)).window.ssthresh = 20;
     cc.update_pacing_rate(1448, srtt, 0, u64::MAX, &cfg);
     assert_eq!(cc.pacing_rate(), 434_400, "cwnd = ssthresh/2 is 120 %");
     cc.update_pacing_rate(1448, srtt, 0, 100_000, &cfg);
@@ -41,7 +41,7 @@ fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
 
 #[test]
 fn reno_doubles_then_adds_one_a_round_trip() {
-    let mut cc = Congestion::new(at(0), Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::Reno);
     cc.on_ack(&event(at(0), 10, 100, 0, 0), true);
     assert_eq!(cc.cwnd(), 20);
     cc.begin_reduction(at(0), true);
@@ -57,7 +57,7 @@ fn reno_doubles_then_adds_one_a_round_trip() {
 
 #[test]
 fn comp_1_slow_start_stops_at_twice_what_was_out() {
-    let mut cc = Congestion::new(at(0), Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::Reno);
     cc.note_limited(at(0), 10, 100, 0, false);
     for _ in 0..50 {
         cc.on_ack(&event(at(0), 1, 100, 0, 0), false);
@@ -69,8 +69,8 @@ fn comp_1_slow_start_stops_at_twice_what_was_out() {
 fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
     let cfg = StackConfig::default();
     let rto = Duration::from_millis(300);
-    let mut cc = Congestion::new(at(0), Algorithm::Reno);
-    cc.set_cwnd(100);
+    let mut cc = Congestion::new(Algorithm::Reno);
+    cc.live(at(0)).window.set_cwnd(100);
     cc.on_idle_restart(at(300), at(0), rto, &cfg);
     assert_eq!(cc.cwnd(), 100, "not longer than an RTO");
     cc.on_idle_restart(at(700), at(0), rto, &cfg);
@@ -81,8 +81,8 @@ fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
 
 #[test]
 fn cubic_follows_the_curve_of_rfc_9438() {
-    let mut cc = Congestion::new(at(0), Algorithm::Cubic);
-    cc.set_cwnd(1000);
+    let mut cc = Congestion::new(Algorithm::Cubic);
+    cc.live(at(0)).window.set_cwnd(1000);
     cc.begin_reduction(at(0), true);
     cc.end_reduction();
     assert_eq!(cc.cwnd(), 700, "β = 0.7");
@@ -101,7 +101,7 @@ fn cubic_follows_the_curve_of_rfc_9438() {
 
 #[test]
 fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
-    let mut cc = Congestion::new(at(0), Algorithm::Cubic);
+    let mut cc = Congestion::new(Algorithm::Cubic);
     let mut left_after = None;
     for round in 0..12_u64 {
         // From the third round on a queue adds 30 ms to 40 ms: more than clamp(40/8, 4, 16).
@@ -109,7 +109,7 @@ fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
         for _ in 0..10 {
             cc.on_ack(&event(at(round * 100), 1, rtt, round * 10 + 1, round * 10 + 11), true);
         }
-        if !cc.in_slow_start() && left_after.is_none() {
+        if cc.cwnd() >= cc.ssthresh() && left_after.is_none() {
             left_after = Some(round);
         }
     }

@@ -8,6 +8,7 @@ use taut_wire::tcp::Flags as TcpFlags;
 
 use super::state::State;
 use super::{Conn, Surroundings};
+use crate::egress::pacing::UNLIMITED;
 use crate::error::ConnError;
 use crate::ingress::delayed_ack::Arrival as DataArrival;
 use crate::ingress::payload::Payload;
@@ -128,7 +129,7 @@ impl Conn {
                 return Consequence::Reset;
             }
             self.establish(around);
-            if self.flags.active {
+            if self.listener().is_none() {
                 self.news.connected = true;
             } else {
                 // Whoever accepts this connection holds it.
@@ -173,7 +174,7 @@ impl Conn {
         let timestamps = &self.rx.timestamps;
         let old = match header.options.timestamps {
             Some(peer) if timestamps.on && !rst => {
-                validate::paws_rejects(timestamps.recent, timestamps.recent_at, around.now, peer.value)
+                validate::paws_rejects(timestamps.recent, timestamps.recent_at(), around.now, peer.value)
             }
             _ => false,
         };
@@ -204,7 +205,7 @@ impl Conn {
     fn on_reset(&mut self, around: &mut Surroundings<'_>, start: u64) {
         match validate::reset(start, self.rx.nxt(), self.rx.window.edge()) {
             Verdict::Reset => {
-                let error = if self.state == State::SynReceived && self.flags.active {
+                let error = if self.state == State::SynReceived && self.listener().is_none() {
                     ConnError::Refused
                 } else {
                     ConnError::Reset
@@ -239,8 +240,7 @@ impl Conn {
         let timestamps = &mut self.rx.timestamps;
         let Some(peer) = header.options.timestamps.filter(|_| timestamps.on) else { return };
         if start <= self.rx.last_ack_sent && (peer.value.wrapping_sub(timestamps.recent) as i32) >= 0 {
-            timestamps.recent = peer.value;
-            timestamps.recent_at = around.now;
+            timestamps.remember(around.now, peer.value);
         }
     }
 
@@ -316,7 +316,7 @@ impl Conn {
     /// must not shrink it.
     fn note_window(&mut self, header: &TcpHeader, ack: u64, start: u64) -> bool {
         let window = &mut self.tx.window;
-        let offered = u32::from(header.window) << window.scale;
+        let offered = u32::from(header.window) << self.offer.peer_scale;
         let newer = ack > self.tx.recovery.una()
             || start > window.changed_by_seq
             || (start == window.changed_by_seq && (offered > window.bytes || offered == 0));
@@ -335,7 +335,7 @@ impl Conn {
         let mss = u32::from(self.offer.snd_mss);
         let srtt = self.tx.recovery.srtt();
         let packets_out = self.tx.recovery.packets_out();
-        let max_rate = self.tx.pacing.max_rate;
+        let max_rate = self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate);
         self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, around.config);
     }
 
@@ -351,7 +351,7 @@ impl Conn {
         let len = payload.len();
         if len > 0 {
             let segment = if gso_size == 0 { len } else { usize::from(gso_size) };
-            self.rx.data_segs_in += len.div_ceil(segment.max(1)) as u64;
+            self.rx.data_segs_in = self.rx.data_segs_in.wrapping_add(len.div_ceil(segment.max(1)) as u32);
         }
         let taken = self.rx.take(start, payload, fin, around.pool);
         if taken.in_order > 0 {

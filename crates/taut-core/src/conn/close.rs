@@ -64,14 +64,13 @@ impl Conn {
     /// The connection ends with an error. What was received stays readable.
     pub(super) fn fail(&mut self, around: &mut Surroundings<'_>, error: ConnError) {
         self.error = Some(error);
-        self.news.failed = true;
         self.finish(around);
     }
 
     /// The connection ends here and now: nothing is sent or received any more, but for a RST that is due.
     pub(super) fn finish(&mut self, around: &mut Surroundings<'_>) {
         self.state = State::Closed;
-        self.news.closed |= self.error.is_none();
+        self.news.ended = true;
         self.flags.syn_due = false;
         self.flags.ack_due = false;
         self.flags.probe_due = false;
@@ -103,7 +102,7 @@ impl Conn {
 
     /// Both sides are done; the stack moves what must be remembered into its table once the last ACK has left.
     fn enter_time_wait(&mut self, _around: &mut Surroundings<'_>) {
-        self.news.closed = true;
+        self.news.ended = true;
         self.cancel_timers();
         self.flags.ack_due = true;
         self.flags.wants_output = true;

@@ -7,10 +7,10 @@ use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
-use super::{Conn, Flags, News, Surroundings};
+use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
 use crate::congestion::Congestion;
 use crate::demux::Tuple;
-use crate::egress::{Blocked, Sender};
+use crate::egress::Sender;
 use crate::ingress::recv_window::{RecvWindow, scale_for};
 use crate::ingress::{Receiver, Timestamps};
 use crate::link::LinkCaps;
@@ -26,6 +26,8 @@ const DEFAULT_MSS_V6: u16 = 1_220;
 const MIN_SND_MSS: u16 = 48;
 /// RFC 7323 §2.3: larger shifts are taken for this one.
 const MAX_SCALE: u8 = 14;
+/// No window scaling.
+const UNSCALED: u8 = u8::MAX;
 /// Ten bytes of timestamps and two of padding in every segment (RFC 7323 appendix A).
 const TIMESTAMPS_LEN: u16 = 12;
 
@@ -38,10 +40,10 @@ pub(crate) struct Offer {
     mss: u16,
     /// Payload bytes a segment may hold, timestamps counted.
     pub(crate) snd_mss: u16,
-    /// Our window shift, if scaling is on.
+    /// Our window shift, or [`UNSCALED`].
     scale: u8,
-    scaling: bool,
-    sack: bool,
+    /// The peer's window shift (RFC 7323 §2).
+    pub(crate) peer_scale: u8,
     /// SYNs sent again.
     pub(crate) retries: u8,
     /// SYNs sent in all: also in answer to the peer's, when those come again.
@@ -81,7 +83,6 @@ impl Conn {
     /// A connection that is about to send its SYN.
     pub(crate) fn active(around: &mut Surroundings<'_>, birth: &Birth<'_>) -> Self {
         let mut conn = Self::new(around, birth);
-        conn.flags.active = true;
         conn.flags.syn_due = true;
         conn.flags.held = true;
         conn.flags.wants_output = true;
@@ -96,7 +97,7 @@ impl Conn {
         syn: &TcpHeader,
     ) -> Self {
         let mut conn = Self::new(around, birth);
-        conn.listener = Some(listener);
+        conn.listener = listener;
         conn.state = State::SynReceived;
         conn.flags.half_open = true;
         conn.flags.syn_due = true;
@@ -113,7 +114,7 @@ impl Conn {
         let first = seq::FIRST + u64::from(birth.isn) + 1;
         let rcvbuf = birth.options.rcvbuf.map(|bytes| bytes.min(config.rmem_max).saturating_mul(2));
         let reachable = rcvbuf.unwrap_or(config.tcp_rmem.max);
-        let scale = if config.tcp_window_scaling { scale_for(reachable) } else { 0 };
+        let scale = if config.tcp_window_scaling { scale_for(reachable) } else { UNSCALED };
         let algorithm = birth.options.congestion.unwrap_or(config.tcp_congestion_control);
         let initial = rcvbuf.unwrap_or(config.tcp_rmem.initial);
         let tuned = config.tcp_moderate_rcvbuf && rcvbuf.is_none();
@@ -123,27 +124,25 @@ impl Conn {
         let mut conn = Self {
             tuple: birth.tuple,
             generation: birth.generation,
-            listener: None,
+            listener: NO_LISTENER,
             state: State::SynSent,
             flags: Flags::default(),
             news: News::default(),
             error: None,
-            tx: Sender::new(now, first, config.tcp_sack, Congestion::new(now, algorithm), config),
-            rx: Receiver::new(window, timestamps),
+            tx: Sender::new(now, first, config.tcp_sack, Congestion::new(algorithm), config),
+            rx: Receiver::new(window, timestamps, config.tcp_sack),
             timers: Timers::new(now),
             offer: Offer {
                 first,
                 mss,
                 snd_mss: if ipv4 { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 }.min(mss),
                 scale,
-                scaling: config.tcp_window_scaling,
-                sack: config.tcp_sack,
+                peer_scale: 0,
                 retries: 0,
                 copies: 0,
                 sent_at: now,
             },
             rare: None,
-            blocked: Blocked::NoData,
         };
         conn.apply(around, birth.options);
         conn
@@ -158,8 +157,7 @@ impl Conn {
         let timestamps = &mut self.rx.timestamps;
         match options.timestamps {
             Some(peer) if timestamps.on => {
-                timestamps.recent = peer.value;
-                timestamps.recent_at = around.now;
+                timestamps.remember(around.now, peer.value);
             }
             _ => timestamps.on = false,
         }
@@ -167,14 +165,13 @@ impl Conn {
         self.offer.snd_mss =
             theirs.min(self.offer.mss).saturating_sub(taken).max(MIN_SND_MSS - TIMESTAMPS_LEN);
         match options.window_scale {
-            Some(shift) if self.offer.scaling => self.tx.window.scale = shift.min(MAX_SCALE),
-            _ => self.offer.scaling = false,
+            Some(shift) if self.offer.scale != UNSCALED => self.offer.peer_scale = shift.min(MAX_SCALE),
+            _ => self.offer.scale = UNSCALED,
         }
-        self.offer.sack &= options.sack_permitted;
-        self.rx.sack = self.offer.sack;
+        self.rx.sack &= options.sack_permitted;
         // Nothing but the SYN was sent: recovery begins here, with or without SACK.
-        self.tx.recovery = Recovery::new(around.now, self.offer.first, self.offer.sack);
-        let scale = if self.offer.scaling { self.offer.scale } else { 0 };
+        self.tx.recovery = Recovery::new(around.now, self.offer.first, self.rx.sack);
+        let scale = if self.offer.scale == UNSCALED { 0 } else { self.offer.scale };
         self.rx.begin(around.now, seq::FIRST + u64::from(syn.seq) + 1, scale, self.offer.mss);
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.tx.window.bytes = u32::from(syn.window);
@@ -186,8 +183,8 @@ impl Conn {
         let timestamps = &self.rx.timestamps;
         TcpOptions {
             mss: Some(self.offer.mss),
-            window_scale: self.offer.scaling.then_some(self.offer.scale),
-            sack_permitted: self.offer.sack,
+            window_scale: (self.offer.scale != UNSCALED).then_some(self.offer.scale),
+            sack_permitted: self.rx.sack,
             timestamps: timestamps
                 .on
                 .then(|| WireTimestamps { value: timestamps.value(now), echo: timestamps.recent }),

@@ -30,6 +30,7 @@ pub(crate) use output::Output;
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::demux::Tuple;
+use crate::egress::pacing::UNLIMITED;
 use crate::egress::{Blocked, Context, Sender};
 use crate::error::{ConnError, OptionError, ReadError, WriteError};
 use crate::ingress::Receiver;
@@ -41,7 +42,7 @@ use handshake::Offer;
 use info::ConnInfo;
 use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use state::State;
-use timers::Timers;
+use timers::{NEVER, Timers};
 
 /// Names a connection for as long as the application holds it; never reused for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -73,8 +74,8 @@ pub(crate) struct News {
     pub(crate) connected: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    pub(crate) closed: bool,
-    pub(crate) failed: bool,
+    /// Over, in good order or with the connection's error.
+    pub(crate) ended: bool,
 }
 
 impl News {
@@ -96,8 +97,6 @@ pub(crate) struct Flags {
     pub(crate) held: bool,
     /// Out of the demultiplexer: nothing arrives any more.
     pub(crate) detached: bool,
-    /// We sent the first SYN.
-    pub(crate) active: bool,
     /// A SYN, or SYN-ACK, is to leave.
     pub(crate) syn_due: bool,
     /// RST is to leave, then the connection is gone.
@@ -111,19 +110,32 @@ pub(crate) struct Flags {
 }
 
 /// What few connections have.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Rare {
     keepalive: Option<Keepalive>,
+    /// When the next of its probes is due.
+    keepalive_at: Instant,
     user_timeout: Option<Duration>,
+    /// `SO_MAX_PACING_RATE` in bytes per second.
+    max_pacing_rate: u64,
 }
+
+impl Default for Rare {
+    fn default() -> Self {
+        Self { keepalive: None, keepalive_at: NEVER, user_timeout: None, max_pacing_rate: UNLIMITED }
+    }
+}
+
+/// Names no listener.
+const NO_LISTENER: ListenerId = ListenerId { slot: u32::MAX, generation: 0 };
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) tuple: Tuple,
     pub(crate) generation: u32,
-    /// Where it came from, if it was not begun here.
-    listener: Option<ListenerId>,
+    /// Where it came from, or [`NO_LISTENER`] if it was begun here.
+    listener: ListenerId,
     pub(crate) state: State,
     pub(crate) flags: Flags,
     pub(crate) news: News,
@@ -133,13 +145,12 @@ pub(crate) struct Conn {
     timers: Timers,
     offer: Offer,
     rare: Option<Box<Rare>>,
-    blocked: Blocked,
 }
 
 impl Conn {
     /// The listener this connection came from.
     pub(crate) fn listener(&self) -> Option<ListenerId> {
-        self.listener
+        (self.listener != NO_LISTENER).then_some(self.listener)
     }
 
     /// Payload bytes a segment can hold now: less while SACK blocks ride along.
@@ -194,7 +205,7 @@ impl Conn {
             }
             match self.tx.push(&cx) {
                 Ok(()) => self.flags.wants_output = true,
-                Err(why) => self.blocked = why,
+                Err(why) => self.tx.blocked = why.gate(),
             }
             Ok(taken)
         } else {
@@ -386,8 +397,8 @@ impl Conn {
             }
             SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
             SetOption::MaxPacingRate(rate) => {
-                self.tx.pacing.max_rate = rate;
-                if rate != crate::egress::pacing::UNLIMITED {
+                self.rare_mut().max_pacing_rate = rate;
+                if rate != UNLIMITED {
                     self.tx.pacing.require(around.link.paces);
                 }
                 self.tx.congestion.clamp_pacing_rate(rate);
@@ -421,7 +432,9 @@ impl Conn {
         }
         if options.keepalive.is_some() || options.user_timeout.is_some() {
             let keepalive = options.keepalive.filter(|k| k.count > 0 && !k.interval.is_zero());
-            *self.rare_mut() = Rare { keepalive, user_timeout: options.user_timeout };
+            let rare = self.rare_mut();
+            rare.keepalive = keepalive;
+            rare.user_timeout = options.user_timeout;
         }
     }
 
@@ -454,12 +467,12 @@ impl Conn {
             pacing_rate: self.tx.congestion.pacing_rate(),
             delivery_rate: self.tx.delivery_rate,
             delivery_rate_app_limited: recovery.is_app_limited(),
-            bytes_sent: self.tx.bytes_sent,
+            bytes_sent: self.tx.nxt.min(self.tx.queue.end()) - self.offer.first() + self.tx.bytes_retrans,
             bytes_retrans: self.tx.bytes_retrans,
             bytes_acked: self.tx.queue.start() - self.offer.first(),
             bytes_received: self.rx.bytes_received,
             data_segs_out: self.tx.data_segs_out,
-            data_segs_in: self.rx.data_segs_in,
+            data_segs_in: self.rx.data_segs_in.into(),
             total_retrans: recovery.total_retrans().into(),
             wmem_alloc: self.tx.small_queue.outstanding(),
             wmem_queued: self.tx.room(self.tx.size_goal(&cx), config).queued,
@@ -470,7 +483,7 @@ impl Conn {
 
     /// Why nothing was sent when it was last asked.
     pub(crate) fn blocked(&self) -> Blocked {
-        self.blocked
+        self.tx.blocked.reason(self.tx.pacing.next_departure())
     }
 
     /// What must hold between any two calls; for assertions.
@@ -505,5 +518,15 @@ impl Conn {
         self.tx.queue.discard_all(pool);
         self.rx.queue.discard_all(pool);
         self.rx.reassembly.discard_all(pool);
+    }
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_small() {
+        // With its places in the tables an idle connection stays below 600 bytes.
+        assert!(size_of::<Conn>() <= 568);
     }
 }

@@ -108,8 +108,11 @@ impl Conn {
     /// Nothing may leave: remember why, and what will end it.
     fn on_blocked(&mut self, around: &mut Surroundings<'_>, why: Blocked) {
         let cx = self.context(around);
-        let news = self.blocked != why;
-        self.blocked = why;
+        let news = match why {
+            Blocked::Pacing { .. } => !self.waits_for_pacing(),
+            _ => self.tx.blocked != why.gate(),
+        };
+        self.tx.blocked = why.gate();
         if self.tx.probe_due && !matches!(why, Blocked::Pacing { .. }) {
             // The probe cannot be sent: the timeout behind it takes over.
             self.tx.probe_due = false;
@@ -117,8 +120,8 @@ impl Conn {
         }
         self.tx.note_blocked(&cx, why);
         match why {
-            Blocked::Pacing { until } => {
-                self.wait_for_pacing(until);
+            Blocked::Pacing { .. } => {
+                self.wait_for_pacing();
                 around.counters.pacing_blocked += u64::from(news);
             }
             Blocked::SmallQueue => around.counters.tsq_throttled += u64::from(news),

@@ -6,13 +6,13 @@
 
 use super::state::State;
 use super::{Conn, Surroundings};
-use crate::egress::Blocked;
+use crate::egress::Gate;
 use crate::error::ConnError;
 use crate::recovery::TimeoutAction;
 use crate::units::{Duration, Instant};
 
 /// Later than anything.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
+pub(super) const NEVER: Instant = Instant::from_nanos(u64::MAX);
 /// First SYN timeout (RFC 6298 §2.1).
 const SYN_RTO: Duration = Duration::from_secs(1);
 /// No wait between probes or SYNs is longer. Linux: `TCP_RTO_MAX`.
@@ -25,31 +25,21 @@ const PROBE_MIN: Duration = Duration::from_millis(200);
 pub(super) struct Timers {
     /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
     phase: Instant,
-    /// Keepalive, or the next of its probes.
-    keepalive: Instant,
-    /// When the pacing gate opens.
-    pacing: Instant,
     /// When the peer was last heard; once it is asked in vain for its window, when it was first asked.
     heard: Instant,
     /// Unanswered zero-window or keepalive probes.
     probes: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
     probe_backoff: u8,
+    /// The pacing gate is waited for.
+    paced: bool,
     /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
     challenged_ms: u32,
 }
 
 impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
-        Self {
-            phase: NEVER,
-            keepalive: NEVER,
-            pacing: NEVER,
-            heard: now,
-            probes: 0,
-            probe_backoff: 0,
-            challenged_ms: 0,
-        }
+        Self { phase: NEVER, heard: now, probes: 0, probe_backoff: 0, paced: false, challenged_ms: 0 }
     }
 
     pub(super) fn cancel_phase(&mut self) {
@@ -67,16 +57,16 @@ impl Conn {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recovery = self.tx.recovery.deadline().map_or(NEVER, |(at, _)| at);
         let ack = self.rx.delayed_ack.deadline().unwrap_or(NEVER);
-        let t = &self.timers;
-        let first = recovery.min(ack).min(t.phase).min(t.keepalive).min(t.pacing);
+        let pacing = if self.timers.paced { self.tx.pacing.next_departure() } else { NEVER };
+        let first = recovery.min(ack).min(self.timers.phase).min(self.keepalive_at()).min(pacing);
         (first != NEVER).then_some(first)
     }
 
     /// Does everything whose time has come.
     pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
         let now = around.now;
-        if self.timers.pacing <= now {
-            self.timers.pacing = NEVER;
+        if self.timers.paced && self.tx.pacing.next_departure() <= now {
+            self.timers.paced = false;
             self.flags.wants_output = true;
         }
         if self.rx.delayed_ack.deadline().is_some_and(|at| at <= now) {
@@ -90,10 +80,11 @@ impl Conn {
             self.timers.phase = NEVER;
             self.on_phase_timeout(around);
         }
-        if self.timers.keepalive <= now {
-            self.timers.keepalive = NEVER;
+        if self.keepalive_at() <= now {
+            self.set_keepalive_at(NEVER);
             self.on_keepalive_timeout(around);
         }
+        self.tx.recovery.release_idle();
     }
 
     fn on_recovery_timeout(&mut self, around: &mut Surroundings<'_>) {
@@ -177,12 +168,12 @@ impl Conn {
             return;
         }
         self.flags.wants_output = true;
-        if self.blocked == Blocked::Cork || self.blocked == Blocked::Nagle {
+        if self.tx.blocked == Gate::Cork || self.tx.blocked == Gate::Nagle {
             // The ceiling of cork: what was held back leaves with PSH.
             self.tx.release_tail();
             return;
         }
-        if self.blocked != Blocked::PeerWindow {
+        if self.tx.blocked != Gate::PeerWindow {
             return;
         }
         if self.tx.window_end() > self.tx.nxt {
@@ -215,10 +206,20 @@ impl Conn {
     /// SO_KEEPALIVE was set, or the connection opened.
     pub(super) fn arm_keepalive(&mut self, around: &Surroundings<'_>) {
         let keepalive = self.rare.as_ref().and_then(|rare| rare.keepalive);
-        self.timers.keepalive = match keepalive {
+        self.set_keepalive_at(match keepalive {
             Some(keepalive) if self.state.is_synchronized() => around.now + keepalive.idle,
             _ => NEVER,
-        };
+        });
+    }
+
+    fn keepalive_at(&self) -> Instant {
+        self.rare.as_ref().map_or(NEVER, |rare| rare.keepalive_at)
+    }
+
+    fn set_keepalive_at(&mut self, at: Instant) {
+        if let Some(rare) = &mut self.rare {
+            rare.keepalive_at = at;
+        }
     }
 
     fn on_keepalive_timeout(&mut self, around: &mut Surroundings<'_>) {
@@ -228,13 +229,13 @@ impl Conn {
         }
         // Data in flight has a timer of its own, and so has data that waits for a window.
         if self.tx.recovery.packets_out() > 0 || self.tx.has_unsent() {
-            self.timers.keepalive = around.now + keepalive.idle;
+            self.set_keepalive_at(around.now + keepalive.idle);
             return;
         }
         // A peer that was heard meanwhile is alive.
         let due = self.timers.heard + keepalive.idle;
         if due > around.now && self.timers.probes == 0 {
-            self.timers.keepalive = due;
+            self.set_keepalive_at(due);
             return;
         }
         let user_timeout = self.user_timeout();
@@ -250,7 +251,7 @@ impl Conn {
         around.counters.tcp_keepalive += 1;
         self.flags.probe_due = true;
         self.flags.wants_output = true;
-        self.timers.keepalive = around.now + keepalive.interval;
+        self.set_keepalive_at(around.now + keepalive.interval);
     }
 
     /// FIN-WAIT-2 with nobody to read: it ends by itself. Linux: `tcp_fin_timeout`.
@@ -271,16 +272,20 @@ impl Conn {
         true
     }
 
-    /// The pacing gate opens at `until`.
-    pub(super) fn wait_for_pacing(&mut self, until: Instant) {
-        self.timers.pacing = until;
+    /// The pacing gate opens when the next packet departs.
+    pub(super) fn wait_for_pacing(&mut self) {
+        self.timers.paced = true;
+    }
+
+    pub(super) fn waits_for_pacing(&self) -> bool {
+        self.timers.paced
     }
 
     /// Everything is over.
     pub(super) fn cancel_timers(&mut self) {
         self.timers.phase = NEVER;
-        self.timers.keepalive = NEVER;
-        self.timers.pacing = NEVER;
+        self.set_keepalive_at(NEVER);
+        self.timers.paced = false;
         self.tx.recovery.discard();
         self.rx.delayed_ack.on_ack_sent();
     }

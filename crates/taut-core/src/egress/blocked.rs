@@ -35,7 +35,55 @@ pub enum Blocked {
     Device,
 }
 
+/// A [`Blocked`] in one byte, for every connection to keep: without the time, which is the pacing's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    NoData,
+    Pacing,
+    Cwnd,
+    PeerWindow,
+    Nagle,
+    Cork,
+    Autocork,
+    TsoDefer,
+    SmallQueue,
+    Device,
+}
+
+impl Gate {
+    /// The reason again, given when the next packet departs.
+    pub(crate) const fn reason(self, departure: Instant) -> Blocked {
+        match self {
+            Self::NoData => Blocked::NoData,
+            Self::Pacing => Blocked::Pacing { until: departure },
+            Self::Cwnd => Blocked::Cwnd,
+            Self::PeerWindow => Blocked::PeerWindow,
+            Self::Nagle => Blocked::Nagle,
+            Self::Cork => Blocked::Cork,
+            Self::Autocork => Blocked::Autocork,
+            Self::TsoDefer => Blocked::TsoDefer,
+            Self::SmallQueue => Blocked::SmallQueue,
+            Self::Device => Blocked::Device,
+        }
+    }
+}
+
 impl Blocked {
+    pub(crate) const fn gate(self) -> Gate {
+        match self {
+            Self::NoData => Gate::NoData,
+            Self::Pacing { .. } => Gate::Pacing,
+            Self::Cwnd => Gate::Cwnd,
+            Self::PeerWindow => Gate::PeerWindow,
+            Self::Nagle => Gate::Nagle,
+            Self::Cork => Gate::Cork,
+            Self::Autocork => Gate::Autocork,
+            Self::TsoDefer => Gate::TsoDefer,
+            Self::SmallQueue => Gate::SmallQueue,
+            Self::Device => Gate::Device,
+        }
+    }
+
     /// One word for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -19,6 +19,7 @@ pub(crate) mod write_queue;
 use core::ops::Range;
 
 pub use blocked::Blocked;
+pub(crate) use blocked::Gate;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
@@ -56,8 +57,6 @@ pub(crate) struct PeerWindow {
     pub(crate) max: u32,
     /// Sequence number of the segment that last changed it.
     pub(crate) changed_by_seq: u64,
-    /// Shift of RFC 7323 §2.
-    pub(crate) scale: u8,
 }
 
 /// One transmission, decided.
@@ -105,12 +104,11 @@ pub(crate) struct Sender {
     pub(crate) probe_due: bool,
     /// The next packet may be smaller than a segment, so as to fit the peer's window.
     pub(crate) squeeze: bool,
-    /// The write at the tail waits for a completion.
-    corked: bool,
+    /// Which gate was shut when it was last asked for a packet.
+    pub(crate) blocked: Gate,
     /// Bytes per second, by the latest sample.
     pub(crate) delivery_rate: u64,
     pub(crate) data_segs_out: u64,
-    pub(crate) bytes_sent: u64,
     pub(crate) bytes_retrans: u64,
 }
 
@@ -138,10 +136,9 @@ impl Sender {
             fin_queued: false,
             probe_due: false,
             squeeze: false,
-            corked: false,
+            blocked: Gate::NoData,
             delivery_rate: 0,
             data_segs_out: 0,
-            bytes_sent: 0,
             bytes_retrans: 0,
         }
     }
@@ -274,10 +271,8 @@ impl Sender {
         };
         if autocork::holds(input) {
             self.small_queue.throttle();
-            self.corked = true;
             return Err(Blocked::Autocork);
         }
-        self.corked = false;
         Ok(())
     }
 
@@ -338,7 +333,6 @@ impl Sender {
             self.bytes_retrans += u64::from(plan.payload);
         }
         self.data_segs_out += u64::from(segs);
-        self.bytes_sent += u64::from(plan.payload);
         let truesize = tsq::truesize(plan.payload);
         self.small_queue.charge(truesize);
         let rate = self.congestion.pacing_rate();
@@ -366,7 +360,6 @@ impl Sender {
             self.nxt = range.start;
         }
         self.data_segs_out -= u64::from(segs);
-        self.bytes_sent -= u64::from(payload);
         self.recovery.on_refused(&range, kind);
         segs
     }

@@ -35,8 +35,6 @@ pub(crate) enum Status {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
     pub(crate) status: Status,
-    /// `SO_MAX_PACING_RATE` in bytes per second.
-    pub(crate) max_rate: u64,
     /// Earliest departure of the next packet.
     departure: Instant,
 }
@@ -44,7 +42,7 @@ pub(crate) struct Pacing {
 impl Pacing {
     pub(crate) const fn new(max_rate: u64) -> Self {
         let status = if max_rate == UNLIMITED { Status::None } else { Status::Needed };
-        Self { status, max_rate, departure: Instant::ZERO }
+        Self { status, departure: Instant::ZERO }
     }
 
     /// Pacing is wanted from now on; it is never unwanted again.

@@ -10,7 +10,7 @@ pub(crate) mod recv_window;
 pub(crate) mod validate;
 
 use crate::buffers::BufferPool;
-use crate::units::Instant;
+use crate::units::{Duration, Instant};
 use delayed_ack::DelayedAck;
 use payload::Payload;
 use read_queue::ReadQueue;
@@ -26,12 +26,24 @@ pub(crate) struct Timestamps {
     pub(crate) on: bool,
     /// TS.Recent.
     pub(crate) recent: u32,
-    pub(crate) recent_at: Instant,
+    /// When that was received, in seconds: it matters whether it is 24 days ago.
+    pub(crate) recent_at_s: u32,
     /// Added to our millisecond clock, so that connections cannot be told to share a host (RFC 7323 §5.4).
     pub(crate) offset: u32,
 }
 
 impl Timestamps {
+    /// TS.Recent is `value` from now on.
+    pub(crate) const fn remember(&mut self, now: Instant, value: u32) {
+        self.recent = value;
+        self.recent_at_s = (now.as_millis() / 1_000) as u32;
+    }
+
+    /// When TS.Recent was received, to the second.
+    pub(crate) fn recent_at(&self) -> Instant {
+        Instant::ZERO + Duration::from_secs(self.recent_at_s.into())
+    }
+
     /// What we would send at `now`.
     pub(crate) const fn value(&self, now: Instant) -> u32 {
         (now.as_millis() as u32).wrapping_add(self.offset)
@@ -52,9 +64,11 @@ pub(crate) struct Receiver {
     fin_at: u64,
     /// The application reads no more: data is acknowledged and thrown away.
     pub(crate) shut: bool,
+    /// We offered SACK and, once the peer's SYN came, both do.
     pub(crate) sack: bool,
     pub(crate) bytes_received: u64,
-    pub(crate) data_segs_in: u64,
+    /// Wraps, as Linux's does.
+    pub(crate) data_segs_in: u32,
 }
 
 /// What an arrived payload meant.
@@ -70,7 +84,7 @@ pub(crate) struct Taken {
 
 impl Receiver {
     /// A receiver that has not seen the peer's SYN.
-    pub(crate) fn new(window: RecvWindow, timestamps: Timestamps) -> Self {
+    pub(crate) fn new(window: RecvWindow, timestamps: Timestamps, sack: bool) -> Self {
         Self {
             window,
             queue: ReadQueue::new(0),
@@ -80,7 +94,7 @@ impl Receiver {
             last_ack_sent: 0,
             fin_at: NO_FIN,
             shut: false,
-            sack: false,
+            sack,
             bytes_received: 0,
             data_segs_in: 0,
         }

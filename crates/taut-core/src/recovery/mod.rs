@@ -9,8 +9,8 @@
 //!                    └─ tlp.rs, rto.rs ◀─ on_timeout        prr.rs, undo.rs, rtt.rs, delivery_rate.rs: leaves
 //! ```
 //!
-//! Everything that matters only while data is in flight lies in one box, made at the first transmission: a
-//! connection that only receives never has it.
+//! Everything that matters only while data is in flight lies in one box, made at the first transmission and given back
+//! when a timer finds the connection idle: one that only receives never has it.
 
 mod ack;
 mod delivery_rate;
@@ -328,6 +328,22 @@ impl Recovery {
     /// Earliest timer, with its reason.
     pub(crate) fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
         self.flight.as_ref()?.deadline()
+    }
+
+    /// A timer came and found nothing to do: if nothing is in flight, the memory for what is goes back. What was
+    /// learned of reordering is worth keeping.
+    pub(crate) fn release_idle(&mut self) {
+        if self.state != CaState::Open {
+            return;
+        }
+        match &mut self.flight {
+            Some(flight) if flight.log.is_empty() && flight.rack.knows_reordering() => {
+                flight.log.shrink();
+                flight.rack.shrink();
+            }
+            Some(flight) if flight.log.is_empty() => self.flight = None,
+            _ => {}
+        }
     }
 
     /// The connection is over: nothing in flight matters any more.

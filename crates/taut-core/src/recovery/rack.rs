@@ -106,6 +106,16 @@ impl Rack {
         self.reordering_seen = true;
     }
 
+    /// Whether the path was seen to reorder.
+    pub(super) const fn knows_reordering(&self) -> bool {
+        self.reordering_seen || self.reo_wnd_mult > 1
+    }
+
+    /// Nothing is in flight: memory goes back.
+    pub(super) fn shrink(&mut self) {
+        self.resent = VecDeque::new();
+    }
+
     /// Step 4: a retransmission was needless, so wait longer; once a round trip.
     pub(super) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|end| una < end) {

@@ -96,6 +96,13 @@ impl SentLog {
         self.nxt
     }
 
+    /// Nothing is in flight: memory goes back.
+    pub(super) fn shrink(&mut self) {
+        if self.records.is_empty() {
+            self.records = VecDeque::new();
+        }
+    }
+
     pub(super) fn una(&self) -> u64 {
         self.records.front().map_or(self.nxt, |record| record.start)
     }

@@ -34,7 +34,7 @@ impl World {
         let mut rec = Recovery::new(now, FIRST, sack);
         let cfg = StackConfig::default();
         rec.seed_rtt(now, Duration::from_millis(100), &cfg);
-        Self { now, nxt: FIRST, rec, cc: Congestion::new(now, Algorithm::Reno), cfg }
+        Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::Reno), cfg }
     }
 
     fn pass(&mut self, ms: u64) {

@@ -89,7 +89,7 @@ impl Recovery {
             cc.begin_reduction(now, true);
             f.undo.begin(self.una, f.log.retrans_out());
         }
-        cc.on_timeout(f.log.in_flight());
+        cc.on_timeout(now, f.log.in_flight());
         self.state = CaState::Loss;
         f.high_seq = f.log.nxt();
         self.timeouts = self.timeouts.saturating_add(1);

@@ -214,8 +214,8 @@ impl World {
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         let mut leaves = self.now;
-        if faults.rate > 0 {
-            let span = Duration::from_nanos(bytes.len() as u64 * 1_000_000_000 / faults.rate);
+        if let Some(ns) = (bytes.len() as u64 * 1_000_000_000).checked_div(faults.rate) {
+            let span = Duration::from_nanos(ns);
             leaves = self.busy_until[to].max(self.now) + span;
             self.busy_until[to] = leaves;
         }

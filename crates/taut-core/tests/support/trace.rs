@@ -269,14 +269,14 @@ impl Trace {
     pub(crate) fn syn(&mut self, offer: Offer) {
         self.ts = offer.ts;
         let syn = offer.on(Seg::new("S").seq(0).ack(0));
-        self.inject(syn);
+        self.inject(&syn);
     }
 
     /// The peer's SYN-ACK.
     pub(crate) fn syn_ack(&mut self, offer: Offer) {
         self.ts = offer.ts;
         let syn = offer.on(Seg::new("S.").seq(0).ack(1));
-        self.inject(syn);
+        self.inject(&syn);
     }
 
     /// Passive open, all the way.
@@ -290,7 +290,7 @@ impl Trace {
         let listener = self.listen_with(options);
         self.syn(offer);
         self.expect(&Seg::new("S.").seq(0).ack(1));
-        self.inject(Seg::new(".").seq(1).ack(1).win(offer.win));
+        self.inject(&Seg::new(".").seq(1).ack(1).win(offer.win));
         let (id, _) = self.stack.accept(listener).expect("the handshake is complete");
         self.id = Some(id);
         self.expect_nothing();
@@ -496,8 +496,8 @@ impl Trace {
         packet(self.peer.ip(), self.local.ip(), &header, &payload)
     }
 
-    pub(crate) fn inject(&mut self, seg: Seg) {
-        let bytes = self.build(&seg);
+    pub(crate) fn inject(&mut self, seg: &Seg) {
+        let bytes = self.build(seg);
         self.inject_bytes(&bytes, seg.gso);
     }
 
@@ -637,7 +637,7 @@ pub(crate) fn packet(src: IpAddr, dst: IpAddr, header: &TcpHeader, payload: &[u8
 #[allow(unused_macros, reason = "each test binary uses a part of it")]
 macro_rules! inject {
     ($trace:expr, $flags:literal $(, $field:ident($($value:expr),*))* $(,)?) => {
-        $trace.inject($crate::support::trace::Seg::new($flags)$(.$field($($value),*))*)
+        $trace.inject(&$crate::support::trace::Seg::new($flags)$(.$field($($value),*))*)
     };
 }
 

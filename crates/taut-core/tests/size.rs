@@ -1,0 +1,158 @@
+//! What an idle connection costs. A test binary of its own, because it counts every allocation.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
+
+use taut_core::{
+    ConnId, ConnOptions, Duration, Frame, Instant, LinkCaps, ListenOptions, RxChecksum, RxPacket, Stack,
+    StackConfig,
+};
+
+/// Counts the bytes that are allocated while each side is at work.
+struct Counting;
+
+static SIDE: AtomicUsize = AtomicUsize::new(2);
+static BYTES: [AtomicI64; 3] = [const { AtomicI64::new(0) }; 3];
+
+fn count(bytes: i64) {
+    BYTES[SIDE.load(Relaxed)].fetch_add(bytes, Relaxed);
+}
+
+#[expect(unsafe_code, reason = "an allocator is an unsafe trait; this one only counts")]
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const CONNECTIONS: usize = 10_000;
+
+struct Pair {
+    now: Instant,
+    stacks: [Stack; 2],
+}
+
+impl Pair {
+    fn on<R>(&mut self, side: usize, f: impl FnOnce(&mut Stack, Instant) -> R) -> R {
+        SIDE.store(side, Relaxed);
+        let result = f(&mut self.stacks[side], self.now);
+        SIDE.store(2, Relaxed);
+        result
+    }
+
+    /// Carries packets until both are silent.
+    fn run(&mut self) {
+        loop {
+            let mut idle = true;
+            for from in [0, 1] {
+                loop {
+                    let packet = self.on(from, |stack, now| {
+                        let transmit = stack.poll_transmit(now)?;
+                        SIDE.store(2, Relaxed);
+                        let mut packet = transmit.header.to_vec();
+                        packet.extend(transmit.payload.slices().concat());
+                        SIDE.store(from, Relaxed);
+                        let ticket = transmit.ticket;
+                        stack.handle_tx_completion(now, ticket);
+                        Some(packet)
+                    });
+                    let Some(packet) = packet else { break };
+                    idle = false;
+                    self.on(1 - from, |stack, now| {
+                        let frame = Frame::Slice(&packet);
+                        stack.handle_packet(
+                            now,
+                            RxPacket { frame, checksum: RxChecksum::Verified, gso_size: 0 },
+                        );
+                    });
+                }
+            }
+            if idle {
+                break;
+            }
+        }
+        for side in [0, 1] {
+            self.on(side, |stack, _| while stack.poll_event().is_some() {});
+        }
+    }
+
+    /// Until every timer is quiet.
+    fn settle(&mut self) {
+        for _ in 0..50 {
+            self.now += Duration::from_millis(100);
+            for side in [0, 1] {
+                self.on(side, Stack::handle_timeout);
+            }
+            self.run();
+        }
+    }
+}
+
+/// Bytes for each connection, on the side that connected and on the side that accepted.
+fn per_connection() -> [i64; 2] {
+    [0, 1].map(|side| BYTES[side].load(Relaxed) / CONNECTIONS as i64)
+}
+
+#[test]
+fn an_idle_connection_costs_at_most_600_bytes() {
+    let stack = |address: &str| {
+        let config = StackConfig { addresses: vec![address.parse().unwrap()], ..StackConfig::default() };
+        Stack::new(Arc::new(config), LinkCaps::plain(1_500), [1; 32])
+    };
+    let mut pair =
+        Pair { now: Instant::from_nanos(1_000_000_000), stacks: [stack("10.0.0.1"), stack("10.0.0.2")] };
+    let to: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    let listener = pair.on(1, |stack, _| stack.listen(to, ListenOptions::default())).unwrap();
+    for side in &BYTES {
+        side.store(0, Relaxed);
+    }
+    let mut ids: [Vec<ConnId>; 2] = [Vec::new(), Vec::new()];
+    for _ in 0..CONNECTIONS {
+        let id = pair.on(0, |stack, now| stack.connect(now, to, &ConnOptions::default())).unwrap();
+        ids[0].push(id);
+        pair.run();
+        ids[1].push(pair.on(1, |stack, _| stack.accept(listener)).unwrap().0);
+    }
+    pair.settle();
+    let fresh = per_connection();
+    println!("fresh: {} bytes where begun, {} where accepted", fresh[0], fresh[1]);
+    assert!(fresh[0] <= 600 && fresh[1] <= 600, "{fresh:?}");
+
+    // Once used: a request and a response that takes several round trips.
+    let [begun, accepted] = ids;
+    for (begun, accepted) in begun.into_iter().zip(accepted) {
+        let mut buffer = vec![0; 40_000];
+        pair.on(0, |stack, now| stack.conn_mut(begun).unwrap().write(now, b"request")).unwrap();
+        pair.run();
+        pair.on(1, |stack, now| {
+            let mut conn = stack.conn_mut(accepted).unwrap();
+            assert_eq!(conn.read(now, &mut buffer), Ok(7));
+            assert_eq!(conn.write(now, &buffer[..20_000]), Ok(20_000));
+        });
+        pair.run();
+        let mut got = 0;
+        while got < 20_000 {
+            got += pair.on(0, |stack, now| stack.conn_mut(begun).unwrap().read(now, &mut buffer)).unwrap();
+            pair.run();
+        }
+    }
+    pair.settle();
+    let used = per_connection();
+    println!("used: {} bytes where begun, {} where accepted", used[0], used[1]);
+    // What congestion control has learned stays; all else went back.
+    assert!(used[0] <= 768 && used[1] <= 768, "{used:?}");
+}
