@@ -3,7 +3,7 @@
 //! Each measurement of taut is followed at once by the same one of the kernel, so that what else the machine does
 //! falls on both. The links are made in `arena.rs`, the work is done in `workload.rs`.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,23 +178,30 @@ fn compare<A: Transport, B: Transport, C: Transport, D: Transport>(
     }
     bar.finish_and_clear();
 
-    if args.json {
+    let seconds = watch.elapsed().as_secs_f64();
+    let text = if args.json {
         let object = serde_json::json!({
             "taut": names.0, "kernel": names.1, "rows": rows, "verified_bytes": verified_bytes,
             "transfer_bytes": payload.bytes.len(), "sha256": text::hex(&payload.digest),
-            "failures": failures, "seconds": watch.elapsed().as_secs_f64(),
+            "failures": failures, "seconds": seconds,
         });
-        println!("{object:#}");
+        format!("{object:#}\n")
     } else {
-        print!("{}", table(names, &rows));
-        println!();
-        println!(
-            "{} verified: SHA-256 computed at both ends of every transfer, {}… each time.",
+        format!(
+            "{}\n{} verified: SHA-256 computed at both ends of every transfer, {}… each time.\n\
+             The columns are {} and {}, on the same machine in the same run.\n\
+             Ratio: above 1, taut is better. {seconds:.0} s in all.\n",
+            table(names, &rows),
             text::bytes(verified_bytes),
-            &text::hex(&payload.digest)[..16]
-        );
-        println!("The columns are {} and {}, on the same machine in the same run.", names.0, names.1);
-        println!("Ratio: above 1, taut is better. {:.0} s in all.", watch.elapsed().as_secs_f64());
+            &text::hex(&payload.digest)[..16],
+            names.0,
+            names.1,
+        )
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
     }
     if failures.is_empty() {
         return Ok(());
