@@ -51,7 +51,7 @@ pub use stack::Stack;
 pub use stream::TcpStream;
 
 pub use taut_core::{
-    Algorithm, ConnError, ConnInfo, ConnOptions, Keepalive, ListenOptions, StackConfig, State,
+    Algorithm, ConnError, ConnInfo, ConnOptions, Counters, Keepalive, ListenOptions, StackConfig, State,
 };
 pub use taut_device as device;
 
