@@ -42,6 +42,10 @@ const HANDBACK: u64 = 5;
 /// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups a second.
 pub(crate) const GRACE: Duration = Duration::from_micros(500);
 
+/// A thread that was back each time is looked after every 4 ms only. That is how long packets may wait once, when it
+/// stops, and still a tenth of a delayed ACK; each look costs the busy thread tens of µs where they share a core.
+const GRACE_DOUBLINGS: u32 = 3;
+
 /// What the driver thread and a leader wait on.
 #[derive(Debug)]
 pub(crate) struct Poller {
@@ -65,6 +69,15 @@ struct LeadState {
     masked: bool,
     /// The handback timer is armed.
     handing_back: bool,
+    /// How often in a row it found a thread that had been back.
+    found_back: u32,
+}
+
+impl LeadState {
+    /// How long until the handback timer looks.
+    fn wait(&self) -> Duration {
+        GRACE * (1 << self.found_back)
+    }
 }
 
 /// Wakes the leader.
@@ -161,17 +174,23 @@ impl Poller {
     fn hand_back(&self, now: Instant) {
         let mut state = self.state();
         let over = Instant::from_nanos(self.left_ns.load(Ordering::Relaxed)) + GRACE;
-        if !state.led && now < over {
-            // It has been back since the timer was armed.
-            self.handback.arm(over.as_nanos());
+        if state.led || now < over {
+            // It has been back since the timer was armed, and will be again: look less and less often.
+            state.found_back = (state.found_back + 1).min(GRACE_DOUBLINGS);
+            state.handing_back = !state.led;
+            if state.led {
+                // It arms the timer anew when it leaves.
+                self.handback.disarm();
+            } else {
+                self.handback.arm((now + state.wait()).as_nanos());
+            }
             return;
         }
         self.handback.disarm();
         state.handing_back = false;
-        if !state.led {
-            self.in_grace.store(false, Ordering::SeqCst);
-            self.mask(&mut state, false);
-        }
+        state.found_back = 0;
+        self.in_grace.store(false, Ordering::SeqCst);
+        self.mask(&mut state, false);
     }
 }
 
@@ -193,7 +212,7 @@ impl Drop for Lead<'_> {
         self.poller.left_ns.store(now.as_nanos(), Ordering::Relaxed);
         if !state.handing_back {
             state.handing_back = true;
-            self.poller.handback.arm((now + GRACE).as_nanos());
+            self.poller.handback.arm((now + state.wait()).as_nanos());
         }
         self.poller.in_grace.store(true, Ordering::SeqCst);
     }
