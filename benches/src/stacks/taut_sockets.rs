@@ -50,6 +50,9 @@ pub fn run_blocking(task: Task, tun: Tun, probe: &Arc<Probe>) -> Result<()> {
     let connect = || -> Result<blocking::TcpStream> {
         let stream = blocking::TcpStream::connect(&stack, there()).context("connect")?;
         stream.set_nodelay(task == Task::Ping)?;
+        if task == Task::Send {
+            stream.set_notsent_lowat(taut_loop::bulk().notsent_lowat)?;
+        }
         stream.set_read_timeout(Some(TICK * 10))?;
         stream.set_write_timeout(Some(TICK * 10))?;
         Ok(stream)
@@ -104,7 +107,7 @@ pub fn run_tokio(task: Task, tun: Tun, probe: &Arc<Probe>) -> Result<()> {
     let work = async {
         let stack = builder(tun).build_tokio().context("build")?;
         match task {
-            Task::Send => send(connect(&stack, &ConnOptions::default()).await?).await,
+            Task::Send => send(connect(&stack, &taut_loop::bulk()).await?).await,
             Task::Receive => receive(connect(&stack, &ConnOptions::default()).await?, probe).await,
             Task::Ping => {
                 let mut stream = connect(&stack, &taut_loop::nodelay()).await?;
