@@ -19,9 +19,13 @@ use crate::waiters::{Interest, WaitKey, Waiters};
 /// still lie in a core's cache when the application reads them.
 const BATCH_PACKETS: usize = 16;
 
-/// How long an application thread that keeps the driver asleep leaves the device alone. Long enough that an exchange
-/// of small messages never looks in vain, and short beside the time that packets travel.
-const SERVE_EVERY: Duration = Duration::from_micros(20);
+/// How long a writer that keeps the driver asleep leaves the device alone. Long enough that an exchange of small
+/// messages never looks in vain, and short beside the time that packets travel.
+const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
+
+/// The same for everybody else. A reader takes packets anyway when it has read all there is; sooner, they would lie
+/// and grow cold.
+const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
 
 /// When to offer a packet again to a device that was out of memory rather than out of room, since nothing
 /// announces memory.
@@ -154,7 +158,7 @@ impl<D: Device> Shard<D> {
     pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
         let mut wakers = Vec::new();
         let mut inner = self.lock();
-        let result = self.access_locked(&mut inner, &mut wakers, use_stack);
+        let result = self.access_locked(&mut inner, &mut wakers, READER_SERVES_EVERY, use_stack);
         drop(inner);
         wake(&mut wakers);
         result
@@ -193,7 +197,11 @@ impl<D: Device> Shard<D> {
         if self.is_closed() {
             return Poll::Ready(Err(closed_error()));
         }
-        let result = self.access_locked(&mut inner, &mut wakers, |access| {
+        let serve_every = match interest {
+            Interest::Write(_) => WRITER_SERVES_EVERY,
+            _ => READER_SERVES_EVERY,
+        };
+        let result = self.access_locked(&mut inner, &mut wakers, serve_every, |access| {
             let result = attempt(access);
             if result.is_pending() {
                 replaced = access.waiters.add(interest, key, waker);
@@ -230,12 +238,13 @@ impl<D: Device> Shard<D> {
         &self,
         inner: &mut Inner<D>,
         wakers: &mut Vec<Waker>,
+        serve_every: Duration,
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
     ) -> R {
         let now = self.clock.now();
         // Who keeps the driver asleep does its work.
         if self.poller.get().is_some_and(|poller| poller.extend_grace(now))
-            && now.since(inner.served) > SERVE_EVERY
+            && now.since(inner.served) > serve_every
         {
             self.take_batch(inner, now);
         }
