@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use socket2::{Domain, Socket, Type};
 use taut::device::Namespace;
 use taut::{Builder, Stack};
 
@@ -39,10 +40,18 @@ impl Net {
         Self { stack, namespace }
     }
 
-    /// A listener of the kernel's, at a port that is free.
+    /// A listener of the kernel's, at a port that is free. Its queue has room for whole bursts of connections: when it
+    /// is full, the kernel drops ACKs and answers with SYN cookies, and then resets connections that were established.
     pub fn listener(&self, family: usize) -> (TcpListener, SocketAddr) {
-        let listener = self.namespace.enter(|| TcpListener::bind(format!("{}:0", KERNEL[family]))).unwrap();
-        let listener = listener.unwrap();
+        const BACKLOG: i32 = 4_096;
+        let address: SocketAddr = format!("{}:0", KERNEL[family]).parse().unwrap();
+        let listen = || {
+            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            io::Result::Ok(TcpListener::from(socket))
+        };
+        let listener = self.namespace.enter(listen).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         (listener, address)
     }
