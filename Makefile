@@ -28,7 +28,7 @@ demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (
 
 test: ## every test, the live network tests included
 	@scripts/setup
-	$(CARGO) test --workspace --locked --no-fail-fast $(ARGS)
+	@CARGO=$(CARGO) scripts/test $(ARGS)
 
 include benches/bench.mk
 

@@ -16,6 +16,9 @@ use crate::units::Instant;
 /// Children of a node.
 const ARITY: usize = 4;
 
+/// A heap this small is not worth shrinking: 4 KiB.
+const CAPACITY_KEPT: usize = 256;
+
 /// Marks a key without a deadline.
 const ABSENT: u32 = u32::MAX;
 
@@ -110,7 +113,7 @@ impl TimerQueue {
             self.restore(place);
         }
         // Idle connections have no deadline: after a peak the memory goes back.
-        if self.heap.len() < self.heap.capacity() / 4 {
+        if self.heap.capacity() > CAPACITY_KEPT && self.heap.len() < self.heap.capacity() / 4 {
             self.heap.shrink_to(2 * self.heap.len());
         }
     }

@@ -60,3 +60,7 @@ pub mod config {
     pub use taut_core::config::BufferSizes;
     pub use taut_core::units::Duration;
 }
+
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
