@@ -117,5 +117,8 @@ fn a_capture_of_plain_packets_is_clean_and_their_checksums_are_right() {
         )
         .is_empty()
     );
-    assert_clean(&lab, &["tcp.checksum.status == \"Bad\"", "frame.len > 1500"]);
+    // The kernel writes a sum of zero as 0xffff, the other zero of ones' complement, one time in 65,536; tshark calls
+    // that bad. Ours are held to the letter.
+    let bad = "tcp.checksum.status == \"Bad\" && (ip.src == 10.9.0.2 || tcp.checksum != 0xffff)";
+    assert_clean(&lab, &[bad, "frame.len > 1500"]);
 }
