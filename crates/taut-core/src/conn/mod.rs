@@ -9,7 +9,7 @@
 //!   timers.rs     what happens when nothing happens
 //! ```
 //!
-//! The sending half is [`egress`](crate::egress), the receiving half [`ingress`](crate::ingress); what they share
+//! The sending half is [`egress`](crate::egress), the receiving half `ingress`; what they share
 //! (tuple, state, options) is here.
 
 mod arrival;

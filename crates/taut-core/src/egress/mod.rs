@@ -1,7 +1,7 @@
 //! The send path: app → write queue → segment → pacing → small queue → device.
 //!
-//! [`plan`] decides and changes nothing: it is one list of gates, in the order in which Linux asks them.
-//! [`Sender::commit`] acts and is the only writer. [`Blocked`] says which gate was shut. Each gate is a file of its
+//! `plan` decides and changes nothing: it is one list of gates, in the order in which Linux asks them.
+//! `Sender::commit` acts and is the only writer. [`Blocked`] says which gate was shut. Each gate is a file of its
 //! own that takes values and returns a value; none knows the connection.
 
 pub(crate) mod autocork;
