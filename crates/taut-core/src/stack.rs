@@ -84,6 +84,19 @@ struct Decided {
     ticket: TxTicket,
 }
 
+/// What a call into a connection may use. A macro, not a method: it borrows these fields and leaves the table free.
+macro_rules! surroundings {
+    ($stack:ident, $now:expr) => {
+        Surroundings {
+            now: $now,
+            config: &$stack.config,
+            link: &$stack.caps,
+            pool: &mut $stack.pool,
+            counters: &mut $stack.counters,
+        }
+    };
+}
+
 /// The tuple of an owner, wherever that is kept.
 fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tuple> {
     match owner {
@@ -266,13 +279,7 @@ impl Stack {
             isn: min_iss.unwrap_or_else(|| self.secrets.isn(&tuple, now)),
             timestamp_offset: self.secrets.timestamp_offset(&tuple),
         };
-        let mut around = Surroundings {
-            now,
-            config: &self.config,
-            link: &self.caps,
-            pool: &mut self.pool,
-            counters: &mut self.counters,
-        };
+        let mut around = surroundings!(self, now);
         let conn = make(&mut around, &birth);
         let slot = self.table.insert(conn);
         let (table, time_wait) = (&self.table, &self.time_wait);
@@ -343,13 +350,7 @@ impl Stack {
         f: impl FnOnce(&mut Conn, &mut Surroundings<'_>) -> R,
     ) -> Option<R> {
         let conn = self.table.at_mut(slot)?;
-        let mut around = Surroundings {
-            now,
-            config: &self.config,
-            link: &self.caps,
-            pool: &mut self.pool,
-            counters: &mut self.counters,
-        };
+        let mut around = surroundings!(self, now);
         let result = f(conn, &mut around);
         self.settle(now, slot);
         Some(result)
@@ -573,13 +574,7 @@ impl Stack {
         loop {
             let slot = self.ready.pop_front()?;
             let Some(conn) = self.table.at_mut(slot) else { continue };
-            let mut around = Surroundings {
-                now,
-                config: &self.config,
-                link: &self.caps,
-                pool: &mut self.pool,
-                counters: &mut self.counters,
-            };
+            let mut around = surroundings!(self, now);
             let Some(segment) = conn.poll_output(&mut around) else {
                 conn.flags.queued_for_output = false;
                 self.settle(now, slot);
