@@ -1,11 +1,14 @@
 //! Configuration of a stack, with Linux's sysctl names, units and defaults.
 //!
-//! Immutable once the stack runs: it is shared as an `Arc` by every shard.
+//! A stack keeps its own copy once somebody changes a value while it runs
+//! ([`Stack::set_sysctl`](crate::Stack::set_sysctl)); until then it
+//! is shared as an `Arc` by every shard.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::congestion::Algorithm;
+use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::units::Duration;
 
 /// Three sizes of a buffer in bytes, as in `tcp_rmem` and `tcp_wmem`.
@@ -95,6 +98,24 @@ pub struct StackConfig {
     pub tcp_slow_start_after_idle: bool,
     /// Tail loss probes. Linux: `tcp_early_retrans`, 3 on, 0 off.
     pub tcp_early_retrans: u8,
+    /// How losses are found: bit 0 (RACK) is always set; bit 1 keeps the reordering window fixed, bit 2 ignores
+    /// three duplicates as a sign of loss. Linux: `tcp_recovery`.
+    pub tcp_recovery: u8,
+    /// Longest wait of an ACK that repeats SACK blocks. Linux: `tcp_comp_sack_delay_ns`.
+    pub tcp_comp_sack_delay: Duration,
+    /// Most ACKs that such a wait swallows; 0 sends each at once. Linux: `tcp_comp_sack_nr`.
+    pub tcp_comp_sack_nr: u8,
+
+    /// How much may be below TCP; today's rule unless an experiment asks for an older one.
+    pub tsq: TsqMode,
+    /// What decides the size of a super-packet.
+    pub autosizing: AutosizeMode,
+    /// What small writes wait for; `tcp_autocorking` switches it as a whole.
+    pub autocork: AutocorkMode,
+    /// When a socket with TCP_NOTSENT_LOWAT becomes writable again.
+    pub lowat: LowatMode,
+    /// Who spaces packets.
+    pub pacing: PacingMode,
 }
 
 impl Default for StackConfig {
@@ -135,6 +156,14 @@ impl Default for StackConfig {
             tcp_pacing_ca_ratio: 120,
             tcp_slow_start_after_idle: true,
             tcp_early_retrans: 3,
+            tcp_recovery: 1,
+            tcp_comp_sack_delay: Duration::from_millis(1),
+            tcp_comp_sack_nr: 44,
+            tsq: TsqMode::RateScaled,
+            autosizing: AutosizeMode::AtTransmit,
+            autocork: AutocorkMode::Fixed,
+            lowat: LowatMode::WakeAtHalf,
+            pacing: PacingMode::Auto,
         }
     }
 }

@@ -9,7 +9,7 @@ use core::ops::Range;
 use crate::conn::{ConnId, Output};
 use crate::units::Instant;
 
-/// What a link can do. Fixed for the life of a [`Stack`](crate::Stack).
+/// What a link can do. Fixed for the life of a [`Stack`](crate::Stack), but for [`paces`](Self::paces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkCaps {
     /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used.
@@ -22,21 +22,41 @@ pub struct LinkCaps {
     /// Whether the link completes TCP checksums, so that the stack writes only the pseudo-header's sum.
     pub tx_checksum: bool,
     /// Whether something below honours [`Transmit::departure`], as `fq` does; the stack then arms no pacing
-    /// timer of its own.
+    /// timer of its own. May change: [`Stack::set_link_paces`](crate::Stack::set_link_paces).
     pub paces: bool,
+    /// How much of a second's bytes may lie below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a wire;
+    /// Wi-Fi, which sends in long bursts, wants 7 (about 8 ms). Linux: `sk_pacing_shift`.
+    pub pacing_shift: u8,
 }
+
+/// `rate >> 10` is the rate's share of 1/1024 s.
+const PACING_SHIFT: u8 = 10;
 
 impl LinkCaps {
     /// A link that cuts segments and completes checksums, as TUN with `IFF_VNET_HDR` does.
     #[must_use]
     pub const fn offloading(mtu: u16) -> Self {
-        Self { mtu, gso_max_bytes: 65_536, gso_max_segs: 65_535, tx_checksum: true, paces: false }
+        Self {
+            mtu,
+            gso_max_bytes: 65_536,
+            gso_max_segs: 65_535,
+            tx_checksum: true,
+            paces: false,
+            pacing_shift: PACING_SHIFT,
+        }
     }
 
     /// A link that carries one plain packet at a time.
     #[must_use]
     pub const fn plain(mtu: u16) -> Self {
-        Self { mtu, gso_max_bytes: 0, gso_max_segs: 1, tx_checksum: false, paces: false }
+        Self {
+            mtu,
+            gso_max_bytes: 0,
+            gso_max_segs: 1,
+            tx_checksum: false,
+            paces: false,
+            pacing_shift: PACING_SHIFT,
+        }
     }
 }
 
@@ -140,7 +160,7 @@ impl<'a> From<&'a [u8]> for Gather<'a> {
 
 /// One packet, or super-packet, to put on the link now.
 #[derive(Debug)]
-#[must_use = "a packet that is not sent must be given back with handle_tx_refused"]
+#[must_use = "a packet that is not sent must be given back with handle_tx_refused or handle_tx_dropped"]
 pub struct Transmit<'a> {
     /// IP and TCP headers (or a whole ICMP message).
     pub header: &'a [u8],
@@ -209,6 +229,8 @@ pub struct TxTicket {
     /// Sequence space carried; empty for pure ACKs.
     pub(crate) start: u64,
     pub(crate) end: u64,
+    /// When it was handed out.
+    pub(crate) handed: Instant,
     /// What it was, in case the device refuses it.
     pub(crate) output: Output,
 }

@@ -46,6 +46,22 @@ impl Listener {
     }
 }
 
+/// A snapshot of a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListenerInfo {
+    /// Its name.
+    pub id: ListenerId,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Connections that wait to be accepted.
+    pub ready: u32,
+    /// Connections whose handshake is not complete.
+    pub half_open: u32,
+    /// Most of each.
+    pub backlog: u32,
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -60,6 +76,20 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
+    /// A snapshot of each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
+        self.slots.iter().zip(0..).filter_map(|(entry, slot)| {
+            let listener = entry.listener.as_ref()?;
+            Some(ListenerInfo {
+                id: ListenerId { slot, generation: entry.generation },
+                addr: listener.addr,
+                ready: u32::try_from(listener.ready.len()).unwrap_or(u32::MAX),
+                half_open: listener.half_open,
+                backlog: listener.options.backlog,
+            })
+        })
+    }
+
     /// Adds a listener.
     pub(crate) fn insert(
         &mut self,

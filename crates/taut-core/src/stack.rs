@@ -9,6 +9,7 @@ mod input;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -19,6 +20,7 @@ use crate::addr::Endpoint;
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::conn::handshake::Birth;
+use crate::conn::info::ConnInfo;
 use crate::conn::options::{ConnOptions, ListenOptions};
 use crate::conn::state::State;
 use crate::conn::{Conn, ConnId, Output, Surroundings};
@@ -27,10 +29,12 @@ use crate::egress::emit::{self, HEADER_MAX};
 use crate::error::{ConnectError, ListenError};
 use crate::event::Event;
 use crate::link::{Gather, LinkCaps, Offload, Transmit, TxTicket};
-use crate::listener::{ListenerId, Listeners};
+use crate::listener::{ListenerId, ListenerInfo, Listeners};
 use crate::replies::{Replies, Reply};
+use crate::report::{Report, Totals};
 use crate::secrets::Secrets;
 use crate::stats::Counters;
+use crate::sysctl::{self, SysctlError};
 use crate::table::Table;
 use crate::time_wait::{TimeWait, TimeWaitTable};
 use crate::timer_queue::TimerQueue;
@@ -65,6 +69,8 @@ pub struct Stack {
     replies: Replies,
     pool: BufferPool,
     counters: Counters,
+    /// Time and bytes of all connections there were.
+    totals: Totals,
     secrets: Secrets,
     /// Spreads local ports (RFC 6056 §3.3.3).
     next_port: u32,
@@ -93,6 +99,7 @@ macro_rules! surroundings {
             link: &$stack.caps,
             pool: &mut $stack.pool,
             counters: &mut $stack.counters,
+            totals: &mut $stack.totals,
         }
     };
 }
@@ -127,6 +134,7 @@ impl Stack {
             replies: Replies::default(),
             pool: BufferPool::new(),
             counters: Counters::default(),
+            totals: Totals::default(),
             secrets,
             next_port: 0,
             header: Box::new([0; HEADER_MAX]),
@@ -162,6 +170,78 @@ impl Stack {
     #[must_use]
     pub const fn time_waits(&self) -> usize {
         self.time_wait.len() as usize
+    }
+
+    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
+    ///
+    /// # Errors
+    ///
+    /// [`SysctlError::Unknown`].
+    pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
+        sysctl::get(&self.config, name)
+    }
+
+    /// Changes a setting, from now on and for this stack alone. What a connection is born with holds for later ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`SysctlError`] says; nothing changed then.
+    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
+        sysctl::set(Arc::make_mut(&mut self.config), name, value)?;
+        self.time_wait.limit(self.config.tcp_max_tw_buckets, self.config.time_wait);
+        Ok(())
+    }
+
+    /// Name and value of every setting, by name.
+    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        sysctl::all(&self.config)
+    }
+
+    /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`].
+    pub fn set_link_paces(&mut self, paces: bool) {
+        self.caps.paces = paces;
+    }
+
+    /// Every connection, in any state, those still closing included.
+    pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.table.ids()
+    }
+
+    /// A snapshot of a connection in `TCP_INFO`'s terms, also of one that the application has let go of.
+    #[must_use]
+    pub fn conn_info(&self, id: ConnId, now: Instant) -> Option<ConnInfo> {
+        Some(self.table.get(id)?.info(&self.caps, &self.config, now))
+    }
+
+    /// What held a connection back, as [`ConnMut::report`], also of one that the application has let go of.
+    #[must_use]
+    pub fn conn_report(&self, id: ConnId, now: Instant) -> Option<Report> {
+        let mut report = Report::new();
+        self.table.get(id)?.report_to(&mut report, now, true);
+        Some(report)
+    }
+
+    /// What held all connections back that there ever were, and what is in the queues now. Looks at every connection.
+    #[must_use]
+    pub fn report(&self, now: Instant) -> Report {
+        let mut report = Report::new();
+        for ((_, share), total) in report.shares.iter_mut().zip(self.totals.shares) {
+            *share = total;
+        }
+        for (queue, total) in report.queues.iter_mut().zip(self.totals.sojourn) {
+            queue.sojourn = total;
+        }
+        for id in self.table.ids() {
+            if let Some(conn) = self.table.get(id) {
+                conn.report_to(&mut report, now, false);
+            }
+        }
+        report
+    }
+
+    /// What listens, in no particular order.
+    pub fn listeners(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
+        self.listeners.iter()
     }
 
     // ---- commands ----
@@ -452,7 +532,7 @@ impl Stack {
     pub fn handle_tx_completion(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, _| conn.on_completion(ticket.truesize, ticket.start, ticket.end));
+            self.with(now, id.slot, |conn, around| conn.on_completion(around, &ticket));
         }
     }
 
@@ -462,9 +542,27 @@ impl Stack {
     pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, around| {
-                conn.on_refused(around, ticket.output, ticket.start..ticket.end, ticket.truesize);
-            });
+            self.with(now, id.slot, |conn, around| conn.on_refused(around, &ticket));
+        }
+    }
+
+    /// A queue of this host dropped a packet that was just handed out: it counts as not sent, the connection slows down
+    /// as for a congestion mark, and the same bytes are handed out again with its next ACK, completion or timeout.
+    /// Linux: `NET_XMIT_DROP` from a queue discipline.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
+    pub fn handle_tx_dropped(&mut self, now: Instant, ticket: TxTicket) {
+        let Some(id) = ticket.conn else { return };
+        if self.table.get(id).is_some() {
+            self.with(now, id.slot, |conn, around| conn.on_dropped(around, &ticket));
+        }
+    }
+
+    /// A queue of this host took the packet, but is about to drop others: the connection slows down. The ticket
+    /// completes later, as always. Linux: `NET_XMIT_CN`.
+    pub fn handle_tx_congested(&mut self, now: Instant, ticket: &TxTicket) {
+        let Some(id) = ticket.conn else { return };
+        if matches!(ticket.output, Output::Data(_)) && self.table.get(id).is_some() {
+            self.with(now, id.slot, Conn::on_local_congestion);
         }
     }
 
@@ -565,7 +663,7 @@ impl Stack {
                 (0, true, Offload::None)
             }
         };
-        let ticket = TxTicket { conn: None, truesize: 0, start: 0, end: 0, output: Output::Ack };
+        let ticket = TxTicket { conn: None, truesize: 0, start: 0, end: 0, handed: now, output: Output::Ack };
         Some(Decided { conn: None, header_len, is_message, offload, departure: now, ticket })
     }
 
@@ -606,6 +704,7 @@ impl Stack {
                 truesize: segment.truesize,
                 start: segment.range.start,
                 end: segment.range.end,
+                handed: now,
                 output: segment.output,
             };
             return Some(Decided {

@@ -73,10 +73,28 @@ counters! {
     tcp_keepalive = "TcpExtTCPKeepAlive",
     /// First transmissions, in segments.
     tcp_orig_data_sent = "TcpExtTCPOrigDataSent",
-    /// Writes that waited for a completion.
+    /// Times that a write began to wait for a completion; further writes that join it do not count.
     tcp_auto_corking = "TcpExtTCPAutoCorking",
+    /// Retransmissions that waited for their own copy to leave this host first.
+    tcp_spurious_rtx_host_queues = "TcpExtTCPSpuriousRtxHostQueues",
+    /// Segments sent again in recovery.
+    tcp_fast_retrans = "TcpExtTCPFastRetrans",
+    /// Segments sent again after a retransmission timeout.
+    tcp_slow_start_retrans = "TcpExtTCPSlowStartRetrans",
+    /// Segments that a queue of this host dropped when they were to be sent again.
+    tcp_retrans_fail = "TcpExtTCPRetransFail",
+    /// Losses that a tail loss probe repaired.
+    tcp_loss_probe_recovery = "TcpExtTCPLossProbeRecovery",
+    /// ACKs that left when their delay ended.
+    delayed_acks = "TcpExtDelayedACKs",
+    /// ACKs of out-of-order data that waited to be joined.
+    tcp_ack_compressed = "TcpExtTCPAckCompressed",
     /// Times that enough of a connection was below TCP already.
     tsq_throttled = "TautTsqThrottled",
+    /// Packets let through although enough was below TCP, since nothing would have announced room.
+    tsq_exempt = "TautTsqExempt",
+    /// Writes held back for a completion.
+    autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
     /// Times that a super-packet waited for an ACK to grow.

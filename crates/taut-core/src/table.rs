@@ -61,6 +61,14 @@ impl Table {
         self.slots.get_mut(slot as usize)?.as_deref_mut()
     }
 
+    /// The names of all, by slot.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.slots
+            .iter()
+            .zip(0..)
+            .filter_map(|(conn, slot)| conn.as_ref().map(|conn| ConnId { slot, generation: conn.generation }))
+    }
+
     /// The connection of that name, if it still exists.
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.at(id.slot).filter(|conn| conn.generation == id.generation)

@@ -153,6 +153,13 @@ impl TimeWaitTable {
         Self { slots: Vec::new(), free: NIL, oldest: NIL, newest: NIL, len: 0, max, wait }
     }
 
+    /// Other bounds from now on. A shorter wait holds for later connections, and they leave after those that came
+    /// before.
+    pub(crate) const fn limit(&mut self, max: u32, wait: Duration) {
+        self.max = max;
+        self.wait = wait;
+    }
+
     pub(crate) const fn len(&self) -> u32 {
         self.len
     }

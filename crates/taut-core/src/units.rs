@@ -147,6 +147,12 @@ impl Sub for Duration {
     }
 }
 
+impl AddAssign for Duration {
+    fn add_assign(&mut self, span: Self) {
+        *self = *self + span;
+    }
+}
+
 impl Mul<u64> for Duration {
     type Output = Self;
     fn mul(self, factor: u64) -> Self {

@@ -89,6 +89,7 @@ impl Conn {
         arrival: Arrival<'_>,
     ) -> Consequence {
         let Arrival { mut header, payload, gso_size } = arrival;
+        self.segs_in = self.segs_in.wrapping_add(1);
         if self.state == State::SynReceived && self.is_same_syn(&header) {
             if !header.flags.contains(TcpFlags::ACK) {
                 // Our SYN-ACK was lost.
@@ -289,16 +290,17 @@ impl Conn {
             },
             around.config,
         );
-        if let Some(sample) = outcome.rate
-            && (!sample.is_app_limited || sample.bytes_per_sec(self.mss()) > self.tx.delivery_rate)
-        {
-            self.tx.delivery_rate = sample.bytes_per_sec(self.mss());
+        around.counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
+        if let Some(sample) = outcome.rate {
+            let rate = sample.bytes_per_sec(self.mss());
+            self.tx.note_delivery_rate(rate, sample.is_app_limited);
         }
         if outcome.advanced {
             let una = self.tx.una();
             let freed = una.min(self.tx.queue.end());
             self.tx.queue.release_until(freed, around.pool);
             self.tx.probe_due = false;
+            self.tx.note_acked(around.now, around.totals);
             if self.state >= State::Established {
                 self.update_pacing_rate(around);
             }
@@ -306,7 +308,7 @@ impl Conn {
         if self.tx.window_fits(self.mss()) {
             self.cancel_probe();
         }
-        self.flags.wants_output = true;
+        self.want_to_send();
         if outcome.advanced && self.tx.fin_acked() {
             self.on_fin_acked(around);
         }
@@ -351,7 +353,10 @@ impl Conn {
         let len = payload.len();
         if len > 0 {
             let segment = if gso_size == 0 { len } else { usize::from(gso_size) };
-            self.rx.data_segs_in = self.rx.data_segs_in.wrapping_add(len.div_ceil(segment.max(1)) as u32);
+            let segs = len.div_ceil(segment.max(1)) as u32;
+            self.rx.data_segs_in = self.rx.data_segs_in.wrapping_add(segs);
+            // The packet itself was counted when it came.
+            self.segs_in = self.segs_in.wrapping_add(segs - 1);
         }
         let taken = self.rx.take(start, payload, fin, around.pool);
         if taken.in_order > 0 {

@@ -24,7 +24,7 @@ impl Conn {
         self.tx.fin_queued = true;
         self.tx.nagle.more = false;
         self.state = self.state.on_close();
-        self.flags.wants_output = true;
+        self.want_to_send();
         // Room for writing is of no interest any more, but whoever waits for it must learn that.
         self.news.writable |= core::mem::take(&mut self.tx.buffer.nospace);
         self.arm_fin_wait(around);

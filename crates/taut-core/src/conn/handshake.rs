@@ -58,6 +58,16 @@ impl Offer {
         self.first
     }
 
+    /// The peer's window shift, if windows are scaled.
+    pub(crate) fn peer_wscale(&self) -> Option<u8> {
+        (self.scale != UNSCALED).then_some(self.peer_scale)
+    }
+
+    /// Our window shift, if windows are scaled.
+    pub(crate) fn own_wscale(&self) -> Option<u8> {
+        (self.scale != UNSCALED).then_some(self.scale)
+    }
+
     /// Segment size we announce.
     pub(crate) const fn mss(&self) -> u16 {
         self.mss
@@ -124,6 +134,7 @@ impl Conn {
         let mut conn = Self {
             tuple: birth.tuple,
             generation: birth.generation,
+            segs_in: 0,
             listener: NO_LISTENER,
             state: State::SynSent,
             flags: Flags::default(),
@@ -205,7 +216,7 @@ impl Conn {
         self.expand_sndbuf(around);
         self.update_pacing_rate(around);
         self.arm_keepalive(around);
-        self.flags.wants_output = true;
+        self.want_to_send();
     }
 
     /// A retransmission of the SYN we answered already, or the peer's own SYN crossing ours?

@@ -37,7 +37,7 @@ impl Conn {
         }
         self.offer.snd_mss = mss as u16;
         if self.tx.recovery.on_mss_change(mss, &mut self.tx.congestion) {
-            self.flags.wants_output = true;
+            self.want_to_send();
         }
     }
 

@@ -1,10 +1,17 @@
-//! What can be known of a connection at any time: Linux's `TCP_INFO`, in its names and units.
+//! What can be known of a connection at any time: Linux's `TCP_INFO`, in its names and units, and the report on what
+//! held it back. Called by the application, by `taut ss` and by `taut explain`.
 
 use core::net::SocketAddr;
 
+use super::Conn;
 use super::state::State;
+use crate::config::StackConfig;
 use crate::congestion::Algorithm;
-use crate::units::Duration;
+use crate::egress::pacing::UNLIMITED;
+use crate::egress::{Blocked, Context, Queue};
+use crate::link::LinkCaps;
+use crate::report::Report;
+use crate::units::{Duration, Instant};
 
 /// A snapshot of one connection.
 #[derive(Clone, Debug)]
@@ -16,6 +23,18 @@ pub struct ConnInfo {
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
+    /// How far things are from well: `open`, `disorder`, `cwr`, `recovery` or `loss`. Linux: `tcpi_ca_state`.
+    pub ca_state: &'static str,
+    /// Which gate was shut when the connection was last asked for a packet.
+    pub blocked: Blocked,
+    /// RFC 7323 timestamps are in use.
+    pub timestamps: bool,
+    /// RFC 2018 SACK is in use.
+    pub sack: bool,
+    /// Shift of the windows that the peer offers; `None` without window scaling.
+    pub snd_wscale: Option<u8>,
+    /// Shift of the windows that we offer.
+    pub rcv_wscale: Option<u8>,
     /// Congestion control in use.
     pub congestion: Algorithm,
     /// Smoothed round-trip time, if one was ever measured.
@@ -32,6 +51,18 @@ pub struct ConnInfo {
     pub snd_mss: u32,
     /// Segment size seen on receiving.
     pub rcv_mss: u32,
+    /// Segment size we announced.
+    pub advmss: u32,
+    /// Largest packet the path is thought to carry, headers included.
+    pub pmtu: u32,
+    /// Delay of a delayed ACK.
+    pub ato: Duration,
+    /// Since data was last sent.
+    pub last_data_sent: Duration,
+    /// Since data was last received, to the millisecond.
+    pub last_data_recv: Duration,
+    /// Since anything was last received.
+    pub last_ack_recv: Duration,
     /// Congestion window in segments.
     pub snd_cwnd: u32,
     /// Slow-start threshold in segments.
@@ -50,14 +81,24 @@ pub struct ConnInfo {
     pub retrans: u32,
     /// Bytes written and not sent.
     pub notsent_bytes: u64,
+    /// TCP_NOTSENT_LOWAT in force.
+    pub notsent_lowat: u32,
     /// Bytes received and not read.
     pub rcv_queue_bytes: u64,
     /// Pacing rate in bytes per second; `u64::MAX` is no limit.
     pub pacing_rate: u64,
+    /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
+    pub max_pacing_rate: u64,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
     /// Whether the last delivery-rate sample was limited by the application.
     pub delivery_rate_app_limited: bool,
+    /// Time with anything unsent or unacknowledged; the two below are parts of it.
+    pub busy_time: Duration,
+    /// Time for which the peer's window kept data back.
+    pub rwnd_limited: Duration,
+    /// Time for which the send buffer kept the application from writing what the network had room for.
+    pub sndbuf_limited: Duration,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
     /// Payload bytes sent again.
@@ -66,6 +107,12 @@ pub struct ConnInfo {
     pub bytes_acked: u64,
     /// Payload bytes received in order.
     pub bytes_received: u64,
+    /// Segments delivered to the peer, cumulatively or selectively acknowledged.
+    pub delivered: u64,
+    /// Segments sent, wrapping.
+    pub segs_out: u32,
+    /// Segments received, wrapping.
+    pub segs_in: u32,
     /// Segments sent that carried data.
     pub data_segs_out: u64,
     /// Segments received that carried data.
@@ -80,4 +127,105 @@ pub struct ConnInfo {
     pub sndbuf: u32,
     /// Receive buffer limit.
     pub rcvbuf: u32,
+    /// Round-trip time as this side sees it when receiving.
+    pub rcv_rtt: Option<Duration>,
+}
+
+impl Conn {
+    /// A snapshot in `TCP_INFO`'s terms.
+    pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
+        let cx = Context { now, link, config, mss: self.mss(), tx_delay_us: 0 };
+        let recovery = &self.tx.recovery;
+        let ledger = self.tx.ledger.as_deref();
+        let [busy, rwnd_limited, sndbuf_limited] =
+            ledger.map_or([Duration::ZERO; 3], |ledger| ledger.chrono.spent_until(now));
+        let bytes_retrans = ledger.map_or(0, |ledger| ledger.bytes_retrans);
+        let room = self.tx.room(self.tx.size_goal(&cx), config);
+        ConnInfo {
+            state: self.state,
+            local: self.tuple.local.into(),
+            peer: self.tuple.peer.into(),
+            ca_state: recovery.state().name(),
+            blocked: self.blocked(),
+            timestamps: self.rx.timestamps.on,
+            sack: self.rx.sack,
+            snd_wscale: self.offer.peer_wscale(),
+            rcv_wscale: self.offer.own_wscale(),
+            congestion: self.tx.congestion.algorithm(),
+            rtt: recovery.srtt(),
+            rttvar: recovery.rttvar(),
+            min_rtt: recovery.min_rtt(),
+            rto: recovery.rto(),
+            backoff: recovery.backoff(),
+            snd_mss: self.mss(),
+            rcv_mss: self.rx.delayed_ack.rcv_mss().into(),
+            advmss: self.offer.mss().into(),
+            pmtu: u32::from(self.offer.snd_mss) + self.headers_len(),
+            ato: self.rx.delayed_ack.ato(),
+            last_data_sent: now.since(recovery.last_sent_at()),
+            last_data_recv: self.rx.delayed_ack.since_last_data(now),
+            last_ack_recv: now.since(self.heard_at()),
+            snd_cwnd: self.tx.congestion.cwnd(),
+            snd_ssthresh: self.tx.congestion.ssthresh(),
+            snd_wnd: self.tx.window.bytes,
+            rcv_wnd: self.rx.window.window() as u32,
+            unacked: recovery.packets_out(),
+            sacked: recovery.sacked_out(),
+            lost: recovery.lost_out(),
+            retrans: recovery.retrans_out(),
+            notsent_bytes: self.tx.unsent(),
+            notsent_lowat: room.lowat,
+            rcv_queue_bytes: self.rx.queue.len(),
+            pacing_rate: self.tx.congestion.pacing_rate(),
+            max_pacing_rate: self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
+            delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
+            delivery_rate_app_limited: recovery.is_app_limited(),
+            busy_time: busy + rwnd_limited + sndbuf_limited,
+            rwnd_limited,
+            sndbuf_limited,
+            bytes_sent: self.tx.nxt.min(self.tx.queue.end()) - self.offer.first() + bytes_retrans,
+            bytes_retrans,
+            bytes_acked: self.tx.queue.start() - self.offer.first(),
+            bytes_received: self.rx.bytes_received,
+            delivered: recovery.delivered(),
+            segs_out: self.tx.segs_out,
+            segs_in: self.segs_in,
+            data_segs_out: self.tx.data_segs_out.into(),
+            data_segs_in: self.rx.data_segs_in.into(),
+            total_retrans: recovery.total_retrans().into(),
+            wmem_alloc: self.tx.small_queue.outstanding(),
+            wmem_queued: room.queued,
+            sndbuf: self.tx.buffer.limit,
+            rcvbuf: self.rx.window.rcvbuf(),
+            rcv_rtt: self.rx.window.rtt(),
+        }
+    }
+
+    /// Adds what held this connection back, and what it has in which queue, to `report`.
+    pub(crate) fn report_to(&self, report: &mut Report, now: Instant, shares: bool) {
+        let Some(ledger) = self.tx.ledger.as_deref() else { return };
+        if shares {
+            for ((_, sum), share) in report.shares.iter_mut().zip(ledger.shares_until(now)) {
+                *sum += share;
+            }
+        }
+        let in_device = u64::from(ledger.device_bytes());
+        let sent = self.tx.nxt.min(self.tx.queue.end()).saturating_sub(self.tx.una());
+        for (queue, entry) in Queue::ALL.into_iter().zip(&mut report.queues) {
+            let (bytes, oldest) = match queue {
+                Queue::Unsent => (self.tx.unsent(), ledger.unsent_age(now)),
+                Queue::Device => (in_device, Some(ledger.device_age(now))),
+                // What lies in the device has been sent, as far as TCP is concerned.
+                Queue::InFlight => {
+                    let oldest = self.tx.recovery.head_sent_at().map(|at| now.since(at));
+                    (sent.saturating_sub(in_device), oldest)
+                }
+            };
+            entry.bytes += bytes;
+            entry.oldest = entry.oldest.max(oldest.filter(|_| bytes > 0));
+            if shares {
+                entry.sojourn.add(&ledger.sojourn(queue));
+            }
+        }
+    }
 }

@@ -31,18 +31,25 @@ use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::demux::Tuple;
 use crate::egress::pacing::UNLIMITED;
-use crate::egress::{Blocked, Context, Sender};
+use crate::egress::{Blocked, Context, Gate, Push, Sender};
 use crate::error::{ConnError, OptionError, ReadError, WriteError};
 use crate::ingress::Receiver;
-use crate::link::LinkCaps;
+use crate::link::{LinkCaps, TxTicket};
 use crate::listener::ListenerId;
+use crate::report::Totals;
 use crate::stats::Counters;
 use crate::units::{Duration, Instant};
 use handshake::Offer;
-use info::ConnInfo;
 use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use state::State;
 use timers::{NEVER, Timers};
+
+/// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
+const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
+
+fn tx_delay_us(delay: Duration) -> Option<u32> {
+    u32::try_from(delay.as_micros()).ok().filter(|&us| u64::from(us) <= TX_DELAY_MAX_US)
+}
 
 /// Names a connection for as long as the application holds it; never reused for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,6 +73,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) link: &'a LinkCaps,
     pub(crate) pool: &'a mut BufferPool,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) totals: &'a mut Totals,
 }
 
 /// News for the application, coalesced.
@@ -89,6 +97,9 @@ impl News {
 pub(crate) struct Flags {
     /// Something may be ready to leave: the stack should ask.
     pub(crate) wants_output: bool,
+    /// Data may be able to leave: the gates are to be asked. Without it only what needs no gate leaves, so that an ACK
+    /// that is due does not flush what a completion is to flush.
+    pub(crate) send_due: bool,
     /// In the stack's ready queue.
     pub(crate) queued_for_output: bool,
     /// In the stack's queue of news.
@@ -118,11 +129,19 @@ struct Rare {
     user_timeout: Option<Duration>,
     /// `SO_MAX_PACING_RATE` in bytes per second.
     max_pacing_rate: u64,
+    /// `TCP_TX_DELAY` in microseconds.
+    tx_delay_us: u32,
 }
 
 impl Default for Rare {
     fn default() -> Self {
-        Self { keepalive: None, keepalive_at: NEVER, user_timeout: None, max_pacing_rate: UNLIMITED }
+        Self {
+            keepalive: None,
+            keepalive_at: NEVER,
+            user_timeout: None,
+            max_pacing_rate: UNLIMITED,
+            tx_delay_us: 0,
+        }
     }
 }
 
@@ -134,6 +153,8 @@ const NO_LISTENER: ListenerId = ListenerId { slot: u32::MAX, generation: 0 };
 pub(crate) struct Conn {
     pub(crate) tuple: Tuple,
     pub(crate) generation: u32,
+    /// Segments received, wrapping.
+    segs_in: u32,
     /// Where it came from, or [`NO_LISTENER`] if it was begun here.
     listener: ListenerId,
     pub(crate) state: State,
@@ -172,8 +193,18 @@ impl Conn {
         }
     }
 
+    fn tx_delay_us(&self) -> u32 {
+        self.rare.as_ref().map_or(0, |rare| rare.tx_delay_us)
+    }
+
     fn context<'a>(&self, around: &Surroundings<'a>) -> Context<'a> {
-        Context { now: around.now, link: around.link, config: around.config, mss: self.mss() }
+        Context {
+            now: around.now,
+            link: around.link,
+            config: around.config,
+            mss: self.mss(),
+            tx_delay_us: self.tx_delay_us(),
+        }
     }
 
     /// Takes as much of `data` as there is room for.
@@ -204,13 +235,23 @@ impl Conn {
                 self.restart_after_idle(around);
             }
             match self.tx.push(&cx) {
-                Ok(()) => self.flags.wants_output = true,
-                Err(why) => self.tx.blocked = why.gate(),
+                Push::Go => self.want_to_send(),
+                Push::Held { throttled } => {
+                    around.counters.tcp_auto_corking += u64::from(throttled);
+                    around.counters.autocork_held += 1;
+                    self.tx.note_held(around.now, Gate::Autocork, around.totals);
+                }
             }
             Ok(taken)
         } else {
             Err(WriteError::WouldBlock)
         }
+    }
+
+    /// Data may be able to leave.
+    pub(crate) fn want_to_send(&mut self) {
+        self.flags.send_due = true;
+        self.flags.wants_output = true;
     }
 
     fn may_write(&self) -> Result<(), WriteError> {
@@ -334,6 +375,7 @@ impl Conn {
         }
         if self.room_is_writable(around) {
             self.tx.buffer.nospace = false;
+            self.tx.note_space(around.now);
             self.news.writable = true;
         }
     }
@@ -347,13 +389,18 @@ impl Conn {
     }
 
     /// A ticket came back.
-    pub(crate) fn on_completion(&mut self, truesize: u32, start: u64, end: u64) {
-        if start != end {
-            self.tx.recovery.on_tx_completed(&(start..end));
+    pub(crate) fn on_completion(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+        if ticket.start != ticket.end {
+            self.tx.recovery.on_tx_completed(&(ticket.start..ticket.end));
         }
-        if self.tx.small_queue.release(truesize) {
-            self.flags.wants_output = true;
+        if self.tx.note_completed(around.now, ticket.truesize, ticket.handed, around.totals) {
+            self.want_to_send();
         }
+    }
+
+    /// A queue of this host is filling up: the same as a congestion mark.
+    pub(crate) fn on_local_congestion(&mut self, around: &mut Surroundings<'_>) {
+        self.tx.recovery.enter_cwr(around.now, &mut self.tx.congestion);
     }
 
     /// Sets one option.
@@ -370,13 +417,15 @@ impl Conn {
             SetOption::Nodelay(on) => {
                 self.tx.nagle.off = on;
                 self.tx.nagle.push |= on;
-                self.flags.wants_output |= on;
+                if on {
+                    self.want_to_send();
+                }
             }
             SetOption::Cork(on) => {
                 self.tx.nagle.cork = on;
                 if !on {
                     self.tx.nagle.push |= self.tx.nagle.off;
-                    self.flags.wants_output = true;
+                    self.want_to_send();
                 }
             }
             SetOption::Quickack(on) => {
@@ -398,10 +447,12 @@ impl Conn {
             SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
             SetOption::MaxPacingRate(rate) => {
                 self.rare_mut().max_pacing_rate = rate;
-                if rate != UNLIMITED {
-                    self.tx.pacing.require(around.link.paces);
-                }
+                self.tx.pacing_wanted |= rate != UNLIMITED;
                 self.tx.congestion.clamp_pacing_rate(rate);
+            }
+            SetOption::TxDelay(delay) => {
+                let delay_us = tx_delay_us(delay).ok_or(OptionError::OutOfRange("TCP_TX_DELAY"))?;
+                self.rare_mut().tx_delay_us = delay_us;
             }
             SetOption::Congestion(algorithm) => self.tx.congestion.set_algorithm(algorithm),
             SetOption::Keepalive(keepalive) => {
@@ -435,49 +486,6 @@ impl Conn {
             let rare = self.rare_mut();
             rare.keepalive = keepalive;
             rare.user_timeout = options.user_timeout;
-        }
-    }
-
-    /// A snapshot in `TCP_INFO`'s terms.
-    pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let cx = Context { now, link, config, mss: self.mss() };
-        let recovery = &self.tx.recovery;
-        ConnInfo {
-            state: self.state,
-            local: self.tuple.local.into(),
-            peer: self.tuple.peer.into(),
-            congestion: self.tx.congestion.algorithm(),
-            rtt: recovery.srtt(),
-            rttvar: recovery.rttvar(),
-            min_rtt: recovery.min_rtt(),
-            rto: recovery.rto(),
-            backoff: recovery.backoff(),
-            snd_mss: self.mss(),
-            rcv_mss: self.rx.delayed_ack.rcv_mss().into(),
-            snd_cwnd: self.tx.congestion.cwnd(),
-            snd_ssthresh: self.tx.congestion.ssthresh(),
-            snd_wnd: self.tx.window.bytes,
-            rcv_wnd: self.rx.window.window() as u32,
-            unacked: recovery.packets_out(),
-            sacked: recovery.sacked_out(),
-            lost: recovery.lost_out(),
-            retrans: recovery.retrans_out(),
-            notsent_bytes: self.tx.unsent(),
-            rcv_queue_bytes: self.rx.queue.len(),
-            pacing_rate: self.tx.congestion.pacing_rate(),
-            delivery_rate: self.tx.delivery_rate,
-            delivery_rate_app_limited: recovery.is_app_limited(),
-            bytes_sent: self.tx.nxt.min(self.tx.queue.end()) - self.offer.first() + self.tx.bytes_retrans,
-            bytes_retrans: self.tx.bytes_retrans,
-            bytes_acked: self.tx.queue.start() - self.offer.first(),
-            bytes_received: self.rx.bytes_received,
-            data_segs_out: self.tx.data_segs_out,
-            data_segs_in: self.rx.data_segs_in.into(),
-            total_retrans: recovery.total_retrans().into(),
-            wmem_alloc: self.tx.small_queue.outstanding(),
-            wmem_queued: self.tx.room(self.tx.size_goal(&cx), config).queued,
-            sndbuf: self.tx.buffer.limit,
-            rcvbuf: self.rx.window.rcvbuf(),
         }
     }
 
@@ -527,6 +535,6 @@ mod tests {
     #[test]
     fn is_small() {
         // With its places in the tables an idle connection stays below 600 bytes.
-        assert!(size_of::<Conn>() <= 568);
+        assert!(size_of::<Conn>() <= 568, "{}", size_of::<Conn>());
     }
 }

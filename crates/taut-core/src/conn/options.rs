@@ -75,6 +75,9 @@ pub enum SetOption {
     Rcvbuf(u32),
     /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
     MaxPacingRate(u64),
+    /// `TCP_TX_DELAY`, 0..=2³¹ − 1 µs: packets depart this much later. Has an effect only on a link that
+    /// [paces](crate::LinkCaps::paces); what waits there on purpose does not count as a queue.
+    TxDelay(Duration),
     /// `TCP_CONGESTION`.
     Congestion(Algorithm),
     /// `SO_KEEPALIVE` and its parameters.

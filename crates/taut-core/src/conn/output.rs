@@ -8,7 +8,8 @@ use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
 use super::state::State;
 use super::{Conn, Surroundings};
-use crate::egress::{self, Blocked, Plan, tsq};
+use crate::egress::{self, Blocked, Gate, Plan, tsq};
+use crate::link::TxTicket;
 use crate::recovery::SendKind;
 use crate::seq;
 use crate::units::Instant;
@@ -48,10 +49,13 @@ impl Conn {
         if core::mem::take(&mut self.flags.syn_due) {
             return Some(self.syn(around));
         }
-        if self.state.may_transmit()
-            && let Some(segment) = self.data(around)
-        {
-            return Some(segment);
+        if self.flags.send_due {
+            if self.state.may_transmit()
+                && let Some(segment) = self.data(around)
+            {
+                return Some(segment);
+            }
+            self.flags.send_due = false;
         }
         if core::mem::take(&mut self.flags.probe_due) {
             // One below what was acknowledged: the peer must answer, and nothing is sent that it could refuse.
@@ -75,16 +79,24 @@ impl Conn {
                 return None;
             }
         };
-        let (departure, truesize) = self.tx.commit(&cx, &plan);
+        let (departure, truesize) = self.tx.commit(&cx, &plan, around.totals);
+        around.counters.tsq_exempt += u64::from(plan.exempt);
         if core::mem::take(&mut self.tx.probe_due) {
             self.tx.recovery.on_probe_sent(around.now);
         }
         self.cancel_probe();
-        let Plan { range, payload, fin, psh, mss, kind } = plan.clone();
+        let Plan { range, payload, fin, psh, mss, kind, .. } = plan.clone();
         let segs = plan.segs();
         match kind {
             SendKind::New => around.counters.tcp_orig_data_sent += u64::from(segs),
-            SendKind::Retransmit => around.counters.retrans_segs += u64::from(segs),
+            SendKind::Retransmit => {
+                around.counters.retrans_segs += u64::from(segs);
+                if self.tx.recovery.is_in_loss() {
+                    around.counters.tcp_slow_start_retrans += u64::from(segs);
+                } else {
+                    around.counters.tcp_fast_retrans += u64::from(segs);
+                }
+            }
             SendKind::Probe => {
                 around.counters.retrans_segs += u64::from(segs);
                 around.counters.tcp_loss_probes += 1;
@@ -112,19 +124,23 @@ impl Conn {
             Blocked::Pacing { .. } => !self.waits_for_pacing(),
             _ => self.tx.blocked != why.gate(),
         };
-        self.tx.blocked = why.gate();
-        if self.tx.probe_due && !matches!(why, Blocked::Pacing { .. }) {
+        if self.tx.probe_due {
             // The probe cannot be sent: the timeout behind it takes over.
             self.tx.probe_due = false;
             self.tx.recovery.on_probe_impossible(around.now);
         }
-        self.tx.note_blocked(&cx, why);
+        self.tx.note_blocked(&cx, why, around.totals);
         match why {
             Blocked::Pacing { .. } => {
                 self.wait_for_pacing();
                 around.counters.pacing_blocked += u64::from(news);
             }
-            Blocked::SmallQueue => around.counters.tsq_throttled += u64::from(news),
+            Blocked::SmallQueue => {
+                around.counters.tsq_throttled += u64::from(news);
+                if news && self.tx.waits_for_own_copy(&cx) {
+                    around.counters.tcp_spurious_rtx_host_queues += 1;
+                }
+            }
             Blocked::TsoDefer => around.counters.tso_deferred += u64::from(news),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
             Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery.packets_out() == 0 => {
@@ -166,6 +182,7 @@ impl Conn {
 
     fn without_payload(&mut self, around: &Surroundings<'_>, header: TcpHeader, output: Output) -> Segment {
         self.tx.small_queue.charge(tsq::ACK_TRUESIZE);
+        self.tx.segs_out = self.tx.segs_out.wrapping_add(1);
         let nxt = self.tx.nxt;
         Segment {
             header,
@@ -208,30 +225,59 @@ impl Conn {
     }
 
     /// The device would not take what was just handed out: as if it had not been.
-    pub(crate) fn on_refused(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        output: Output,
-        range: Range<u64>,
-        truesize: u32,
-    ) {
+    pub(crate) fn on_refused(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+        self.take_back(around, ticket);
+        self.tx.note_held(around.now, Gate::Device, around.totals);
+        self.want_to_send();
+    }
+
+    /// A queue of this host dropped what was just handed out. It was not sent, and that is a sign of congestion; it
+    /// goes again with the next ACK, completion or timeout, not at once: the queue is full.
+    pub(crate) fn on_dropped(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+        if !matches!(ticket.output, Output::Data(_)) {
+            // Lost, as in the network: offered again at once it would only meet the same full queue.
+            return self.on_completion(around, ticket);
+        }
+        self.take_back(around, ticket);
+        if ticket.output != Output::Data(SendKind::New) {
+            let segs = (ticket.end - ticket.start).div_ceil(u64::from(self.mss()));
+            around.counters.tcp_retrans_fail += segs;
+        }
+        self.on_local_congestion(around);
+        self.tx.note_held(around.now, Gate::Device, around.totals);
+        self.flags.send_due = false;
+        if self.tx.recovery.packets_out() == 0 {
+            self.arm_probe(around.now);
+        }
+    }
+
+    fn take_back(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
         let counters = &mut around.counters;
         counters.out_requests -= 1;
-        match output {
+        match ticket.output {
             Output::Data(kind) => {
                 let mss = self.mss();
-                let segs = u64::from(self.tx.revoke(range, truesize, kind, mss));
+                let range = ticket.start..ticket.end;
+                let segs = u64::from(self.tx.revoke(around.now, range, ticket.truesize, kind, mss));
                 match kind {
                     SendKind::New => {
                         counters.out_segs -= segs;
                         counters.tcp_orig_data_sent -= segs;
                     }
-                    SendKind::Retransmit => counters.retrans_segs -= segs,
+                    SendKind::Retransmit => {
+                        counters.retrans_segs -= segs;
+                        if self.tx.recovery.is_in_loss() {
+                            counters.tcp_slow_start_retrans -= segs;
+                        } else {
+                            counters.tcp_fast_retrans -= segs;
+                        }
+                    }
                     SendKind::Probe => {
                         counters.retrans_segs -= segs;
                         counters.tcp_loss_probes -= 1;
                     }
                 }
+                return;
             }
             Output::Reset => {
                 self.flags.rst_due = true;
@@ -244,10 +290,7 @@ impl Conn {
             Output::Probe => self.flags.probe_due = true,
             Output::Ack => self.flags.ack_due = true,
         }
-        if !matches!(output, Output::Data(_)) {
-            counters.out_segs -= 1;
-            let _ = self.tx.small_queue.release(truesize);
-        }
-        self.flags.wants_output = true;
+        counters.out_segs -= 1;
+        let _ = self.tx.small_queue.release(ticket.truesize);
     }
 }

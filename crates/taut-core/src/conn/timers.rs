@@ -67,10 +67,11 @@ impl Conn {
         let now = around.now;
         if self.timers.paced && self.tx.pacing.next_departure() <= now {
             self.timers.paced = false;
-            self.flags.wants_output = true;
+            self.want_to_send();
         }
         if self.rx.delayed_ack.deadline().is_some_and(|at| at <= now) {
             self.rx.delayed_ack.on_timeout(now);
+            around.counters.delayed_acks += u64::from(self.rx.delayed_ack.must_ack_now());
             self.flags.wants_output = true;
         }
         if self.tx.recovery.deadline().is_some_and(|(at, _)| at <= now) {
@@ -102,7 +103,7 @@ impl Conn {
                 return self.fail(around, ConnError::TimedOut);
             }
         }
-        self.flags.wants_output = true;
+        self.want_to_send();
     }
 
     /// Whether data has been unanswered for the user timeout, or else for the configured number of attempts.
@@ -167,7 +168,7 @@ impl Conn {
         if self.tx.recovery.packets_out() > 0 || !self.tx.has_unsent() {
             return;
         }
-        self.flags.wants_output = true;
+        self.want_to_send();
         if self.tx.blocked == Gate::Cork || self.tx.blocked == Gate::Nagle {
             // The ceiling of cork: what was held back leaves with PSH.
             self.tx.release_tail();
@@ -195,6 +196,11 @@ impl Conn {
         around.counters.tcp_win_probe += 1;
         self.flags.probe_due = true;
         self.arm_probe(around.now);
+    }
+
+    /// When the peer was last heard.
+    pub(super) const fn heard_at(&self) -> Instant {
+        self.timers.heard
     }
 
     /// A valid segment came.

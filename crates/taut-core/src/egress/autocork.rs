@@ -1,22 +1,45 @@
 //! Autocorking: small writes coalesce while an earlier packet of the connection is still below TCP.
-//! Linux 3.14, head rule and re-test a181ceb501b3; called when a write ends, by
-//! [`Sender::push`](super::Sender::push), and released by the completion of any data packet.
+//! Linux 3.14 (f54b311142a9), head rule and re-test a181ceb501b3, today's form 114f39feab36; called when a write ends,
+//! by [`Sender::push`](super::Sender::push), and ended by the completion of any data packet.
 //!
 //! **Problem.** An application that writes a hundred bytes at a time makes packets of a hundred bytes, although the
-//! device is busy anyway. **Rule.** The end of a write does not start a transmission while a packet is below TCP whose
-//! completion will, unless that would hold the head of the connection: with nothing unacknowledged, data never waits.
-//! Once the tail outgrows what lies below, it goes.
+//! device is busy anyway, and nothing that the packet could gain by leaving TCP now.
 //!
-//! **History.** The first version held the head of the queue; a NIC that coalesced its completions by 16 µs turned a
-//! request/response of 23 µs into one of 1050 µs, because the ACK overtook the completion.
+//! **Rule.** The end of a write does not start a transmission while something is below TCP whose completion will start
+//! it, unless the tail is a full buffer, ends a record, or outgrew what is below (equal sizes wait, one byte more does
+//! not: something that small completes soon or has nothing to gain by waiting longer). A pure ACK below TCP weighs 2
+//! bytes and holds nothing. TCP_NODELAY does not switch it off: it costs no round trip, only a completion.
+//!
+//! **Never the head.** With nothing unacknowledged, data goes at once, whatever is below TCP.
+//!
+//! **History.** The first version held the head, too. A NIC that delays its completions by 16 µs so as to raise fewer
+//! interrupts then held *every* request of a request/response exchange: the answer overtook the completion of the
+//! request, the next request waited for that completion, and a mean of 23 µs became one of 1050 µs. The fix asked
+//! whether the tail was the head of the queue, and asked again after it had set the flag that makes a completion
+//! resume: one that came in between would have been the last. When 4.15 moved sent data to a queue of its own, "is the
+//! head" became always true and autocorking dead, unnoticed for months; since then the question is whether anything is
+//! unacknowledged.
 
 use super::tsq;
+
+/// What small writes wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AutocorkMode {
+    /// Nothing, as with `tcp_autocorking = 0`.
+    Off,
+    /// Linux 3.14 at first: a completion, even with nothing else to wait for.
+    MayHoldHead,
+    /// Today: a completion, but never at the head of the connection.
+    #[default]
+    Fixed,
+}
 
 /// Everything that decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Autocork {
-    /// `tcp_autocorking`.
-    pub(crate) enabled: bool,
+    /// [`AutocorkMode::Off`] when `tcp_autocorking` is.
+    pub(crate) mode: AutocorkMode,
     /// Payload bytes in the tail buffer.
     pub(crate) tail_len: u32,
     pub(crate) size_goal: u32,
@@ -30,9 +53,13 @@ pub(crate) struct Autocork {
 
 /// Whether the tail waits for a completion.
 pub(crate) fn holds(input: Autocork) -> bool {
-    input.enabled
+    let mode_holds = match input.mode {
+        AutocorkMode::Off => false,
+        AutocorkMode::MayHoldHead => true,
+        AutocorkMode::Fixed => input.records > 0,
+    };
+    mode_holds
         && input.tail_len < input.size_goal
-        && input.records > 0
         // Linux's counter has a bias of one, so that equal sizes hold.
         && input.outstanding.saturating_add(1) > tsq::truesize(input.tail_len)
         && !input.tail_is_eor
@@ -43,7 +70,7 @@ mod tests {
     use super::*;
 
     const HOLDING: Autocork = Autocork {
-        enabled: true,
+        mode: AutocorkMode::Fixed,
         tail_len: 50,
         size_goal: 65_160,
         records: 1,
@@ -56,10 +83,15 @@ mod tests {
         assert!(holds(HOLDING));
         assert!(holds(Autocork { tail_len: 100, ..HOLDING }), "equal sizes hold");
         assert!(!holds(Autocork { tail_len: 101, ..HOLDING }), "the tail outgrew what is below");
-        assert!(!holds(Autocork { enabled: false, ..HOLDING }));
+        assert!(!holds(Autocork { mode: AutocorkMode::Off, ..HOLDING }));
         assert!(!holds(Autocork { records: 0, ..HOLDING }), "never hold the head");
         assert!(!holds(Autocork { outstanding: tsq::ACK_TRUESIZE, ..HOLDING }), "an ACK holds nothing");
         assert!(!holds(Autocork { size_goal: 50, ..HOLDING }), "a full buffer goes");
         assert!(!holds(Autocork { tail_is_eor: true, ..HOLDING }));
+    }
+
+    #[test]
+    fn the_first_version_held_the_head() {
+        assert!(holds(Autocork { mode: AutocorkMode::MayHoldHead, records: 0, ..HOLDING }));
     }
 }

@@ -37,6 +37,7 @@ pub enum Blocked {
 
 /// A [`Blocked`] in one byte, for every connection to keep: without the time, which is the pacing's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Gate {
     NoData,
     Pacing,
@@ -51,6 +52,21 @@ pub(crate) enum Gate {
 }
 
 impl Gate {
+    /// All there are, by their numbers.
+    pub(crate) const ALL: [Self; Self::COUNT] = [
+        Self::NoData,
+        Self::Pacing,
+        Self::Cwnd,
+        Self::PeerWindow,
+        Self::Nagle,
+        Self::Cork,
+        Self::Autocork,
+        Self::TsoDefer,
+        Self::SmallQueue,
+        Self::Device,
+    ];
+    pub(crate) const COUNT: usize = Blocked::COUNT;
+
     /// The reason again, given when the next packet departs.
     pub(crate) const fn reason(self, departure: Instant) -> Blocked {
         match self {
@@ -66,9 +82,28 @@ impl Gate {
             Self::Device => Blocked::Device,
         }
     }
+
+    /// One word for tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::NoData => "no-data",
+            Self::Pacing => "pacing",
+            Self::Cwnd => "cwnd",
+            Self::PeerWindow => "peer-window",
+            Self::Nagle => "nagle",
+            Self::Cork => "cork",
+            Self::Autocork => "autocork",
+            Self::TsoDefer => "tso-defer",
+            Self::SmallQueue => "small-queue",
+            Self::Device => "device",
+        }
+    }
 }
 
 impl Blocked {
+    /// How many reasons there are.
+    pub const COUNT: usize = 10;
+
     pub(crate) const fn gate(self) -> Gate {
         match self {
             Self::NoData => Gate::NoData,
@@ -87,18 +122,7 @@ impl Blocked {
     /// One word for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::NoData => "no-data",
-            Self::Pacing { .. } => "pacing",
-            Self::Cwnd => "cwnd",
-            Self::PeerWindow => "peer-window",
-            Self::Nagle => "nagle",
-            Self::Cork => "cork",
-            Self::Autocork => "autocork",
-            Self::TsoDefer => "tso-defer",
-            Self::SmallQueue => "small-queue",
-            Self::Device => "device",
-        }
+        self.gate().name()
     }
 }
 

@@ -6,7 +6,9 @@
 
 pub(crate) mod autocork;
 mod blocked;
+mod chrono;
 pub(crate) mod emit;
+mod ledger;
 pub(crate) mod nagle;
 pub(crate) mod notsent_lowat;
 pub(crate) mod pacing;
@@ -16,10 +18,17 @@ pub(crate) mod tso_defer;
 pub(crate) mod tsq;
 pub(crate) mod write_queue;
 
+use alloc::boxed::Box;
 use core::ops::Range;
 
+pub use autocork::AutocorkMode;
 pub use blocked::Blocked;
 pub(crate) use blocked::Gate;
+pub(crate) use ledger::{Ledger, Queue};
+pub use notsent_lowat::LowatMode;
+pub use pacing::PacingMode;
+pub use tso_autosize::AutosizeMode;
+pub use tsq::TsqMode;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
@@ -27,15 +36,17 @@ use crate::congestion::Congestion;
 use crate::conn::options::WriteFlags;
 use crate::link::LinkCaps;
 use crate::recovery::{CaState, Recovery, SendKind};
+use crate::report::Totals;
 use crate::units::{Duration, Instant};
 use autocork::Autocork;
+use chrono::Kind;
 use nagle::Nagle;
 use notsent_lowat::Room;
-use pacing::Pacing;
+use pacing::{Pacing, Status};
 use sndbuf::SendBuffer;
 use tso_autosize::Autosize;
-use tso_defer::Defer;
-use tsq::SmallQueue;
+use tso_defer::{Defer, Limited};
+use tsq::{Limit, Pass, SmallQueue};
 use write_queue::WriteQueue;
 
 /// What surrounds a decision: everything that is not the connection's own.
@@ -46,6 +57,8 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a StackConfig,
     /// Payload bytes a segment can hold now, all options of this moment counted.
     pub(crate) mss: u32,
+    /// TCP_TX_DELAY in microseconds: packets depart this much later.
+    pub(crate) tx_delay_us: u32,
 }
 
 /// The peer's window (RFC 9293 §3.3.1: SND.WND, SND.WL1, SND.WL2).
@@ -71,6 +84,8 @@ pub(crate) struct Plan {
     /// Segment size of the super-packet.
     pub(crate) mss: u32,
     pub(crate) kind: SendKind,
+    /// Over the small queue's limit, and let through all the same.
+    pub(crate) exempt: bool,
 }
 
 impl Plan {
@@ -102,14 +117,20 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// A tail loss probe is owed.
     pub(crate) probe_due: bool,
+    /// The congestion control asks for pacing, or a maximum rate was set; never unwanted again.
+    pub(crate) pacing_wanted: bool,
     /// The next packet may be smaller than a segment, so as to fit the peer's window.
     pub(crate) squeeze: bool,
     /// Which gate was shut when it was last asked for a packet.
     pub(crate) blocked: Gate,
-    /// Bytes per second, by the latest sample.
-    pub(crate) delivery_rate: u64,
-    pub(crate) data_segs_out: u64,
-    pub(crate) bytes_retrans: u64,
+    /// Something was sent since that was last noted.
+    sent: bool,
+    /// Where bytes wait and why; made at the first write.
+    pub(crate) ledger: Option<Box<Ledger>>,
+    /// Segments with data, wrapping as Linux's counter does.
+    pub(crate) data_segs_out: u32,
+    /// Segments of any kind, wrapping as Linux's counter does.
+    pub(crate) segs_out: u32,
 }
 
 impl Sender {
@@ -129,17 +150,19 @@ impl Sender {
             pushed: first,
             window: PeerWindow::default(),
             nagle: Nagle::default(),
-            pacing: Pacing::new(pacing::UNLIMITED),
+            pacing: Pacing::new(),
             small_queue: SmallQueue::default(),
             buffer: SendBuffer::new(config.tcp_wmem.initial),
             lowat: 0,
             fin_queued: false,
             probe_due: false,
+            pacing_wanted: false,
             squeeze: false,
             blocked: Gate::NoData,
-            delivery_rate: 0,
+            sent: false,
+            ledger: None,
             data_segs_out: 0,
-            bytes_retrans: 0,
+            segs_out: 0,
         }
     }
 
@@ -192,7 +215,17 @@ impl Sender {
 
     /// Bytes that a buffer of the queue is filled to.
     pub(crate) fn size_goal(&self, cx: &Context<'_>) -> u32 {
-        tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max)
+        let goal =
+            tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max);
+        match cx.config.autosizing {
+            AutosizeMode::AtWrite => goal.min(self.rate_sized_segs(cx).saturating_mul(cx.mss)),
+            AutosizeMode::Off | AutosizeMode::AtTransmit => goal,
+        }
+    }
+
+    /// Who spaces this connection's packets.
+    fn pacing_status(&self, cx: &Context<'_>) -> Status {
+        cx.config.pacing.status(self.pacing_wanted, cx.link.paces)
     }
 
     /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`].
@@ -205,6 +238,7 @@ impl Sender {
             sndbuf: self.buffer.limit,
             unsent,
             lowat: if self.lowat == 0 { config.tcp_notsent_lowat } else { self.lowat },
+            mode: config.lowat,
         }
     }
 
@@ -221,6 +255,7 @@ impl Sender {
         pool: &mut BufferPool,
     ) -> usize {
         self.note_app_limited(cx);
+        let before = self.queue.end();
         let goal = self.size_goal(cx).max(1);
         let mut taken = 0;
         while taken < data.len() {
@@ -233,6 +268,9 @@ impl Sender {
                     break;
                 }
                 self.queue.start_tail();
+                if cx.config.autosizing == AutosizeMode::AtWrite {
+                    self.queue.mark_cut();
+                }
                 self.nagle.push = false;
             }
             let room = if tail_open { goal - tail_len } else { goal } as usize;
@@ -248,21 +286,23 @@ impl Sender {
             self.queue.mark_eor();
         }
         self.nagle.more = flags.more;
+        if taken > 0 {
+            let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
+            ledger.on_written(cx.now, before);
+            ledger.chrono.start(cx.now, Kind::Busy);
+        }
         taken
     }
 
-    /// The end of a write: marks PSH and decides whether the tail may go now.
-    ///
-    /// # Errors
-    ///
-    /// [`Blocked::Autocork`] when a completion is to come first.
-    pub(crate) fn push(&mut self, cx: &Context<'_>) -> Result<(), Blocked> {
+    /// The end of a write: marks PSH and decides whether the tail may go now. When a completion is to come first, says
+    /// so, and whether nobody waited for one already.
+    pub(crate) fn push(&mut self, cx: &Context<'_>) -> Push {
         if !self.nagle.more {
             self.pushed = self.queue.end();
         }
         let tail_start = self.queue.tail_start().max(self.nxt);
         let input = Autocork {
-            enabled: cx.config.tcp_autocorking,
+            mode: if cx.config.tcp_autocorking { cx.config.autocork } else { AutocorkMode::Off },
             tail_len: self.queue.end().saturating_sub(tail_start) as u32,
             size_goal: self.size_goal(cx),
             records: self.recovery.records(),
@@ -270,10 +310,11 @@ impl Sender {
             tail_is_eor: self.queue.tail_has_eor(),
         };
         if autocork::holds(input) {
-            self.small_queue.throttle();
-            return Err(Blocked::Autocork);
+            // What was meant for this push only: a completion flushes by the socket's own rules.
+            self.nagle.more = false;
+            return Push::Held { throttled: self.small_queue.throttle() };
         }
-        Ok(())
+        Push::Go
     }
 
     /// The tail was held back long enough: it goes, as if its write were complete.
@@ -294,49 +335,159 @@ impl Sender {
         }
     }
 
+    /// Segments of the next super-packet, by the rule in force.
     fn autosized_segs(&self, cx: &Context<'_>) -> u32 {
-        if let Some(bytes) = self.congestion.send_quantum() {
-            return (bytes / cx.mss).clamp(1, u32::from(cx.link.gso_max_segs));
-        }
+        let device_max = u32::from(cx.link.gso_max_segs);
+        let segs = match (cx.config.autosizing, self.congestion.send_quantum()) {
+            (AutosizeMode::AtTransmit, Some(bytes)) => (bytes / cx.mss).clamp(1, device_max),
+            (AutosizeMode::AtTransmit, None) => self.rate_sized_segs(cx),
+            (AutosizeMode::Off | AutosizeMode::AtWrite, _) => {
+                (tso_autosize::gso_payload_max(cx.link.gso_max_bytes) / cx.mss).min(device_max).max(1)
+            }
+        };
+        segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
+    }
+
+    /// Segments of a millisecond of the pacing rate, and more on a short path.
+    fn rate_sized_segs(&self, cx: &Context<'_>) -> u32 {
         tso_autosize::segs(Autosize {
             pacing_rate: self.congestion.pacing_rate(),
             min_rtt: self.recovery.min_rtt(),
             mss: cx.mss,
             gso_max_bytes: cx.link.gso_max_bytes,
             gso_max_segs: cx.link.gso_max_segs,
+            shift: cx.link.pacing_shift,
             min_tso_segs: cx.config.tcp_min_tso_segs,
             tso_rtt_log: cx.config.tcp_tso_rtt_log,
         })
     }
 
-    /// Remembers a refusal that only a completion can end.
-    pub(crate) fn note_blocked(&mut self, cx: &Context<'_>, why: Blocked) {
+    /// The limit of the small queue for a packet of `payload` bytes.
+    fn small_queue_limit(&self, cx: &Context<'_>, payload: u32, retransmit: bool) -> u64 {
+        tsq::limit(Limit {
+            mode: cx.config.tsq,
+            candidate: tsq::truesize(payload),
+            pacing_rate: self.congestion.pacing_rate(),
+            shift: cx.link.pacing_shift,
+            tx_delay_us: cx.tx_delay_us,
+            cap: cx.config.tcp_limit_output_bytes,
+            retransmit,
+        })
+    }
+
+    /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says
+    /// of the windows.
+    pub(crate) fn note_blocked(&mut self, cx: &Context<'_>, why: Blocked, totals: &mut Totals) {
+        // What was said with one write holds for one attempt.
+        self.nagle.more = false;
         if why == Blocked::SmallQueue {
             self.small_queue.throttle();
         }
-        let limited = why == Blocked::Cwnd
-            || (why == Blocked::TsoDefer && self.recovery.in_flight() >= self.congestion.cwnd());
-        self.congestion.note_limited(cx.now, self.recovery.packets_out(), self.nxt, self.una(), limited);
-        if self.recovery.state() == CaState::Open && !self.buffer.nospace {
-            self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.config);
+        let deferred_by = (why == Blocked::TsoDefer).then(|| self.deferral(cx).limited_by());
+        let cwnd_limited = why == Blocked::Cwnd
+            || deferred_by == Some(Limited::Cwnd)
+            || self.recovery.in_flight() >= self.congestion.cwnd();
+        let sent = core::mem::take(&mut self.sent);
+        if sent || cwnd_limited {
+            let packets_out = self.recovery.packets_out();
+            self.congestion.note_limited(cx.now, packets_out, self.nxt, self.una(), cwnd_limited);
+            if self.recovery.state() == CaState::Open && !self.buffer.nospace {
+                self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.config);
+            }
+        }
+        self.blocked = why.gate();
+        let Some(ledger) = &mut self.ledger else { return };
+        ledger.on_gate(cx.now, why.gate(), totals);
+        if why == Blocked::PeerWindow || deferred_by == Some(Limited::PeerWindow) {
+            ledger.chrono.start(cx.now, Kind::PeerWindow);
+        } else {
+            ledger.chrono.stop(cx.now, Kind::PeerWindow, false);
+        }
+        if why == Blocked::NoData && sent && !cwnd_limited && self.buffer.nospace {
+            ledger.chrono.start(cx.now, Kind::SendBuffer);
         }
     }
 
+    /// The tail is held by `gate` although nobody asked for a packet, or the device would not take one.
+    pub(crate) fn note_held(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
+        self.blocked = gate;
+        if let Some(ledger) = &mut self.ledger {
+            ledger.on_gate(now, gate, totals);
+        }
+    }
+
+    /// A sample of the delivery rate, in bytes per second. One that the application limited counts only if it is higher:
+    /// the path can do at least that.
+    pub(crate) fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
+        if let Some(ledger) = &mut self.ledger
+            && (!app_limited || rate > ledger.delivery_rate)
+        {
+            ledger.delivery_rate = rate;
+        }
+    }
+
+    /// The application that was refused has room again.
+    pub(crate) fn note_space(&mut self, now: Instant) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.chrono.stop(now, Kind::SendBuffer, false);
+        }
+    }
+
+    /// `una` moved.
+    pub(crate) fn note_acked(&mut self, now: Instant, totals: &mut Totals) {
+        let una = self.una();
+        let empty = una == self.end();
+        let Some(ledger) = &mut self.ledger else { return };
+        ledger.on_acked(now, una, totals);
+        if let Some(sent_at) = self.recovery.head_sent_at() {
+            ledger.time_head(una, sent_at);
+        }
+        if empty {
+            ledger.chrono.stop(now, Kind::Busy, true);
+        }
+    }
+
+    /// A ticket came back. Returns whether the connection is to be resumed.
+    pub(crate) fn note_completed(
+        &mut self,
+        now: Instant,
+        truesize: u32,
+        handed: Instant,
+        totals: &mut Totals,
+    ) -> bool {
+        if truesize > tsq::ACK_TRUESIZE
+            && let Some(ledger) = &mut self.ledger
+        {
+            ledger.on_completed(now, handed, truesize - tsq::OVERHEAD, totals);
+        }
+        self.small_queue.release(truesize)
+    }
+
     /// Acts on a plan: the packet is below TCP from now on. Returns its departure time and its truesize.
-    pub(crate) fn commit(&mut self, cx: &Context<'_>, plan: &Plan) -> (Instant, u32) {
+    pub(crate) fn commit(&mut self, cx: &Context<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
         let segs = plan.segs();
+        if let Some(ledger) = &mut self.ledger {
+            ledger.on_handed(cx.now, plan.payload);
+            if plan.kind == SendKind::New {
+                ledger.on_sent(cx.now, plan.range.start, plan.range.end, totals);
+            }
+        }
         if plan.kind == SendKind::New {
             self.nxt = plan.range.end;
             self.squeeze = false;
             self.nagle.note_sent(plan.payload, plan.mss, plan.range.start + u64::from(plan.payload));
-        } else {
-            self.bytes_retrans += u64::from(plan.payload);
+        } else if let Some(ledger) = &mut self.ledger {
+            ledger.bytes_retrans += u64::from(plan.payload);
         }
-        self.data_segs_out += u64::from(segs);
+        self.sent = true;
+        self.data_segs_out = self.data_segs_out.wrapping_add(segs);
+        self.segs_out = self.segs_out.wrapping_add(segs);
         let truesize = tsq::truesize(plan.payload);
         self.small_queue.charge(truesize);
         let rate = self.congestion.pacing_rate();
-        let departure = self.pacing.note_sent(cx.now, plan.payload, rate, self.data_segs_out);
+        let status = self.pacing_status(cx);
+        let departure = self.pacing.note_sent(status, cx.now, plan.payload, rate, self.data_segs_out)
+            + Duration::from_micros(u64::from(cx.tx_delay_us));
         self.recovery.on_transmit(
             departure,
             plan.range.clone(),
@@ -350,19 +501,42 @@ impl Sender {
 
     /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened, but for the
     /// departure time, which nobody can have seen. Returns how many segments that were.
-    pub(crate) fn revoke(&mut self, range: Range<u64>, truesize: u32, kind: SendKind, mss: u32) -> u32 {
+    pub(crate) fn revoke(
+        &mut self,
+        now: Instant,
+        range: Range<u64>,
+        truesize: u32,
+        kind: SendKind,
+        mss: u32,
+    ) -> u32 {
         let _ = self.small_queue.release(truesize);
         let payload = truesize.saturating_sub(tsq::OVERHEAD);
         let segs = payload.div_ceil(mss.max(1)).max(1);
-        if kind != SendKind::New {
-            self.bytes_retrans -= u64::from(payload);
-        } else if self.nxt == range.end {
+        if kind == SendKind::New && self.nxt == range.end {
             self.nxt = range.start;
         }
-        self.data_segs_out -= u64::from(segs);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.on_refused(payload);
+            match kind {
+                SendKind::New => ledger.on_unsent(now, range.start),
+                SendKind::Retransmit | SendKind::Probe => ledger.bytes_retrans -= u64::from(payload),
+            }
+        }
+        self.data_segs_out = self.data_segs_out.wrapping_sub(segs);
+        self.segs_out = self.segs_out.wrapping_sub(segs);
         self.recovery.on_refused(&range, kind);
         segs
     }
+}
+
+/// Whether the end of a write starts a transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Push {
+    /// Yes.
+    Go,
+    /// A completion will. `throttled`: nobody waited for one already.
+    Held { throttled: bool },
 }
 
 /// What to send next, or why nothing.
@@ -384,16 +558,12 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
         return Err(Blocked::NoData);
     }
     // ① Not before its time.
-    s.pacing.gate(cx.now)?;
+    s.pacing.gate(s.pacing_status(cx), cx.now)?;
     // ② Not more than the network is thought to hold.
     let quota = cwnd_quota(s)?.min(s.autosized_segs(cx));
-    // ③ The candidate: the bytes up to the end of the record. They are contiguous, so it need not grow.
-    let start = s.nxt;
-    let data_end = s.queue.end();
-    let record_end = s.queue.next_eor_after(start).unwrap_or(data_end).min(data_end);
-    let len = record_end.saturating_sub(start) as u32;
-    let is_tail = record_end == data_end;
-    let fin = is_tail && s.fin_queued;
+    // ③ The candidate: a record, or all there is.
+    let candidate = Candidate::of(s, cx);
+    let Candidate { len, is_tail, fin, .. } = candidate;
     // ④ Not beyond the peer's window.
     let window = s.window_room();
     let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
@@ -406,21 +576,45 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
             s.nagle.gate(s.una(), s.nxt)?;
         }
     } else if !s.nagle.push && !s.probe_due {
-        tso_defer::gate(defer_input(s, cx, len, is_tail, window))?;
+        tso_defer::gate(s.deferral(cx))?;
     }
     // ⑥ Cut.
     let payload = split_point(s, cx, len, is_tail && !fin, window, quota);
     // ⑦ Not more below TCP than keeps the device busy.
-    let cap = cx.config.tcp_limit_output_bytes;
-    let rate = s.congestion.pacing_rate();
-    let limit = tsq::limit(tsq::truesize(payload), rate, tsq::PACING_SHIFT, cap, false);
-    tsq::gate(s.small_queue.outstanding(), limit, s.recovery.records())?;
+    let limit = s.small_queue_limit(cx, payload, false);
+    let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
 
+    let start = s.nxt;
     let end = start + u64::from(payload);
-    let fin = fin && end == data_end && s.window_end() > end;
+    let fin = fin && end == s.queue.end() && s.window_end() > end;
     let psh = payload > cx.mss || (start < s.pushed && s.pushed <= end);
     let range = start..end + u64::from(fin);
-    Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind: SendKind::New })
+    let exempt = pass == Pass::Exempt;
+    Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind: SendKind::New, exempt })
+}
+
+/// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// Bytes from `nxt` on, up to the end of the record.
+    len: u32,
+    /// They reach the end of what was written.
+    is_tail: bool,
+    /// FIN follows them.
+    fin: bool,
+}
+
+impl Candidate {
+    fn of(s: &Sender, cx: &Context<'_>) -> Self {
+        let data_end = s.queue.end();
+        let mut end = s.queue.next_eor_after(s.nxt).unwrap_or(data_end).min(data_end);
+        if cx.config.autosizing == AutosizeMode::AtWrite {
+            end = s.queue.next_cut_after(s.nxt).unwrap_or(end).min(end);
+        }
+        let is_tail = end == data_end;
+        let len = end.saturating_sub(s.nxt).min(u64::from(u32::MAX)) as u32;
+        Self { len, is_tail, fin: is_tail && s.fin_queued }
+    }
 }
 
 /// Segments that the congestion window allows now: at most half of it at once, so that two bursts a window keep the
@@ -451,53 +645,70 @@ fn split_point(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32, 
     if withheld || silly { needed - partial } else { needed }
 }
 
-fn defer_input(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32) -> Defer {
-    let cwnd_bytes = s.congestion.cwnd().saturating_mul(cx.mss);
-    let in_flight_bytes = s.recovery.in_flight().saturating_mul(cx.mss);
-    Defer {
-        now: cx.now,
-        last_departure: s.pacing.next_departure(),
-        recovering: matches!(s.recovery.state(), CaState::Recovery | CaState::Loss),
-        len,
-        tail,
-        ends: s.fin_queued || s.queue.tail_has_eor(),
-        send_window: window,
-        cong_window: cwnd_bytes.saturating_sub(in_flight_bytes),
-        whole_window: s.window.bytes.min(cwnd_bytes),
-        mss: cx.mss,
-        segs: s.autosized_segs(cx),
-        divisor: cx.config.tcp_tso_win_divisor,
-        head_departure: s.recovery.head_sent_at(),
-        srtt: s.recovery.srtt().unwrap_or(Duration::ZERO),
+impl Sender {
+    /// What decides whether a super-packet waits for the next ACK.
+    fn deferral(&self, cx: &Context<'_>) -> Defer {
+        let cwnd_bytes = self.congestion.cwnd().saturating_mul(cx.mss);
+        let in_flight_bytes = self.recovery.in_flight().saturating_mul(cx.mss);
+        let Candidate { len, is_tail, .. } = Candidate::of(self, cx);
+        Defer {
+            now: cx.now,
+            last_departure: self.pacing.next_departure(),
+            recovering: matches!(self.recovery.state(), CaState::Recovery | CaState::Loss),
+            len,
+            tail: is_tail,
+            ends: self.fin_queued || self.queue.tail_has_eor(),
+            send_window: self.window_room(),
+            cong_window: cwnd_bytes.saturating_sub(in_flight_bytes),
+            whole_window: self.window.bytes.min(cwnd_bytes),
+            mss: cx.mss,
+            segs: self.autosized_segs(cx),
+            divisor: cx.config.tcp_tso_win_divisor,
+            head_departure: self.recovery.head_sent_at(),
+            srtt: self.recovery.srtt().unwrap_or(Duration::ZERO),
+        }
+    }
+
+    /// What is to be sent again next, if anything.
+    fn wanted_again(&self, cx: &Context<'_>) -> Option<Range<u64>> {
+        if self.probe_due && !self.has_unsent() {
+            self.recovery.probe_range(cx.mss)
+        } else {
+            let segs = self.autosized_segs(cx);
+            self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
+        }
+    }
+
+    /// Whether something is wanted again of which a copy has not even left this host.
+    pub(crate) fn waits_for_own_copy(&self, cx: &Context<'_>) -> bool {
+        self.wanted_again(cx).is_some_and(|range| self.recovery.in_device(&range))
     }
 }
 
 /// The gates for a retransmission: fewer, since it is wanted now. `None` when nothing is to be resent.
 fn plan_retransmit(s: &Sender, cx: &Context<'_>) -> Option<Result<Plan, Blocked>> {
-    let segs = s.autosized_segs(cx);
-    let range = if s.probe_due && !s.has_unsent() {
-        s.recovery.probe_range(cx.mss)?
-    } else {
-        s.recovery.next_retransmit(s.congestion.cwnd(), segs, s.window_end())?
-    };
-    // The head's retransmission after a timeout is never held back.
+    let range = s.wanted_again(cx)?;
+    let fin = s.fin_queued && range.end == s.end();
+    let payload = (range.end - range.start - u64::from(fin)) as u32;
+    // A probe, and the head after a timeout, are late already: they wait for nothing but their own copy.
     let urgent = s.probe_due || (s.recovery.state() == CaState::Loss && s.recovery.retrans_out() == 0);
-    if !urgent && let Err(why) = s.pacing.gate(cx.now) {
-        return Some(Err(why));
+    let mut exempt = false;
+    if !urgent {
+        let limit = s.small_queue_limit(cx, payload, true);
+        let outstanding = s.small_queue.outstanding();
+        let gates = s
+            .pacing
+            .gate(s.pacing_status(cx), cx.now)
+            .and_then(|()| tsq::gate(cx.config.tsq, outstanding, limit, s.recovery.records()));
+        match gates {
+            Ok(pass) => exempt = pass == Pass::Exempt,
+            Err(why) => return Some(Err(why)),
+        }
     }
-    // Its original has not even left this host.
     if s.recovery.in_device(&range) {
         return Some(Err(Blocked::SmallQueue));
     }
-    let fin = s.fin_queued && range.end == s.end();
-    let payload = (range.end - range.start - u64::from(fin)) as u32;
-    let cap = cx.config.tcp_limit_output_bytes;
-    let rate = s.congestion.pacing_rate();
-    let limit = tsq::limit(tsq::truesize(payload), rate, tsq::PACING_SHIFT, cap, true);
-    if let Err(why) = tsq::gate(s.small_queue.outstanding(), limit, s.recovery.records()) {
-        return Some(Err(why));
-    }
     let kind = if s.probe_due { SendKind::Probe } else { SendKind::Retransmit };
     let psh = payload > cx.mss || range.end >= s.pushed;
-    Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind }))
+    Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, exempt }))
 }

@@ -1,9 +1,34 @@
 //! TCP_NOTSENT_LOWAT with hysteresis: how much unsent data a connection may hold, and when to ask for more.
-//! Linux 3.12, wake-up below half since 5.0; called by writes, by `writable` and after every transmission and ACK.
+//! Linux 3.12 (c9bee3b7fdec), wake-up below half since 5.0 (a74f0fa082b7), space looked at after transmissions since
+//! 5.18 (4bfe744ff164); called by writes, by `writable` and after every transmission and ACK.
 //!
-//! **Problem.** A send buffer is sized for the network (bytes in flight until acknowledged); an application that fills
-//! it has decided megabytes too early what to send. A plain limit wakes it for every ACK. **Rule.** A write may start a
-//! new buffer while fewer than X bytes are unsent; writability is told only below X/2, so a wake-up is worth X/2 bytes.
+//! **Problem.** A send buffer is sized for the network: bytes stay in it until they are acknowledged, megabytes on a
+//! long path. An application that fills it has decided seconds too early what to send (which video quality, which of
+//! its HTTP/2 streams), and a hundred such connections hold gigabytes. What the network needs is only that *unsent*
+//! data never runs out.
+//!
+//! **Rule.** With a mark of X bytes, a write may start a new buffer while fewer than X bytes are unsent (and the send
+//! buffer has room); it always fills the buffer it has, so up to a super-packet more may lie there. Writability is
+//! told only below X/2, so that a wake-up is worth X/2 bytes of writing. The question is asked after ACKs and after
+//! every transmission that moved bytes from unsent to sent, since otherwise a queue could run dry with nobody told.
+//! An application is woken only if it was refused: by a write that found no room, or by asking `writable`.
+//!
+//! Without a mark, a third of the send buffer must be free: the same hysteresis in memory rather than in bytes unsent.
+//!
+//! **History.** Until 5.0 the wake-up came at X. Every ACK frees a little, so every ACK woke the application for a few
+//! kilobytes. People then set X to megabytes to save their CPUs, or left the option alone: 100 flows at 100 ms held
+//! 54 MB each; with X = 2 MiB and half of it as the mark, 3.5 MB, for twice the context switches of no mark at all.
+
+/// When a socket with a mark becomes writable again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LowatMode {
+    /// Linux 3.12 to 4.20: as soon as fewer than X bytes are unsent.
+    WakeAtMark,
+    /// Today: below X/2.
+    #[default]
+    WakeAtHalf,
+}
 
 /// Bookkeeping bytes of the send side at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +41,7 @@ pub(crate) struct Room {
     pub(crate) unsent: u64,
     /// TCP_NOTSENT_LOWAT, or the stack's.
     pub(crate) lowat: u32,
+    pub(crate) mode: LowatMode,
 }
 
 impl Room {
@@ -26,9 +52,13 @@ impl Room {
 
     /// What poll(2) and epoll report: a third of the buffer is free, and less than half of the low-water mark unsent.
     pub(crate) const fn is_writable(self) -> bool {
+        let weight = match self.mode {
+            LowatMode::WakeAtMark => 1,
+            LowatMode::WakeAtHalf => 2,
+        };
         self.queued < self.sndbuf
             && self.sndbuf - self.queued >= self.queued / 2
-            && 2 * self.unsent < self.lowat as u64
+            && weight * self.unsent < self.lowat as u64
     }
 }
 
@@ -40,7 +70,8 @@ mod tests {
 
     #[test]
     fn a_third_of_the_buffer_must_be_free() {
-        let room = |queued| Room { queued, sndbuf: 87_040, unsent: 0, lowat: UNSET };
+        let mode = LowatMode::WakeAtHalf;
+        let room = |queued| Room { queued, sndbuf: 87_040, unsent: 0, lowat: UNSET, mode };
         assert!(room(58_027).is_writable());
         assert!(!room(58_028).is_writable());
         assert!(room(87_039).may_start_buffer());
@@ -49,10 +80,14 @@ mod tests {
 
     #[test]
     fn writes_fill_to_the_mark_and_wake_below_half() {
-        let room = |unsent| Room { queued: 0, sndbuf: 1 << 20, unsent, lowat: 16_384 };
+        let mode = LowatMode::WakeAtHalf;
+        let room = |unsent| Room { queued: 0, sndbuf: 1 << 20, unsent, lowat: 16_384, mode };
         assert!(room(16_383).may_start_buffer());
         assert!(!room(16_384).may_start_buffer());
         assert!(!room(8_192).is_writable());
         assert!(room(8_191).is_writable());
+        let older = Room { mode: LowatMode::WakeAtMark, ..room(16_383) };
+        assert!(older.is_writable(), "before 5.0 each byte below the mark was news");
+        assert!(!Room { unsent: 16_384, ..older }.is_writable());
     }
 }

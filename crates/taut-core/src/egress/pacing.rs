@@ -1,14 +1,36 @@
 //! Pacing inside TCP: no packet departs before its time.
-//! Linux 4.13 (218af599fa63), departure times since 4.20; called by [`plan`](super::plan()) as its first gate and
-//! by [`commit`](super::commit()) to stamp.
+//! Linux 4.13 (218af599fa63), departure times since 4.20; called by `plan` as its first gate and by `commit` to stamp.
 //!
-//! **Problem.** A window sent as one burst overflows the first shallow buffer on its way. **Rule.** Every data packet
-//! departs `bytes / rate` after the one before it. Lateness is made up by at most half of one packet's gap and never
-//! adds up, so that a stall is not followed by a burst. The first ten segments of a connection are not paced: nothing
-//! is known yet that would make a better rate. Where a layer below holds packets until their departure time (fq, or
-//! a NIC), the gate is open and only the stamp is written.
+//! **Problem.** A window sent as one burst overflows the first shallow buffer on its way, and everything sent in a burst
+//! waits in the same queue. A sender that knows its rate can spread the window over the round trip instead; BBR cannot
+//! work otherwise.
 //!
-//! Payload bytes count, headers do not (as in Linux, unlike fq).
+//! **Rule.** Every data packet, new or sent again, moves the earliest departure of the next one:
+//!
+//! ```text
+//!   departure = max(departure, now)                 this packet's own, written into its Transmit
+//!   gap       = payload bytes / rate                headers do not count
+//!   departure = departure + gap − min(gap/2, lateness)
+//! ```
+//!
+//! *Lateness* is how long after its time the packet left. It is made up by at most half of one gap and never adds up,
+//! so that a stall is not followed by a burst: after an hour of idleness the second packet follows by half a gap. The
+//! first segments of a connection, up to nine, are not spaced: an initial window is small enough for every path, and
+//! nothing is known yet that would make a better rate.
+//!
+//! **Who waits.** Where the link holds packets until their departure time ([`LinkCaps::paces`](crate::LinkCaps::paces):
+//! fq, or a NIC), the gate is open and only the stamp is written: no timer, no wake-up for each packet. Elsewhere the
+//! gate is shut until the departure and the connection's deadline is that instant: one timer per connection, however
+//! many bytes wait. Pure ACKs leave at once and move nothing; so do the head's retransmission after a timeout and a
+//! probe that repeats data, which are late already.
+//!
+//! **When.** A flow is spaced here when its congestion control asks for it (BBR) or `SO_MAX_PACING_RATE` is set. A link
+//! that paces spaces every flow, at the rate that also sizes packets: `cwnd / srtt` and a fifth more, twice that in slow
+//! start.
+//!
+//! **History.** Until 4.13 pacing needed the fq queue discipline below; BBR on a host without it silently misbehaved. The
+//! first internal form armed a timer for each packet's duration; with 800 flows of 48 Mbit/s it cost twice the events
+//! of fq. Departure times replaced it in 4.20, so that the same clock serves fq, NICs and the internal timer.
 
 use super::blocked::Blocked;
 use crate::units::{Duration, Instant};
@@ -16,14 +38,28 @@ use crate::units::{Duration, Instant};
 /// "No limit": what the rate is until the first RTT is known and when nobody set one.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
-/// Segments at the start of a connection that are never spaced. Linux counts the packet being sent.
-const FREE_SEGMENTS: u64 = 10;
+/// Data segments of a connection from which on packets are spaced; the packet being sent counts.
+const FREE_SEGMENTS: u32 = 10;
 
-/// Who spaces the packets of a connection.
+/// Who spaces packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// Nobody: the congestion control does not ask for it and no maximum is set.
+#[non_exhaustive]
+pub enum PacingMode {
+    /// Nobody, even if a flow wants it: before 2013.
+    Off,
+    /// The stack's timer, for flows that want it, whatever the link can do (Linux 4.13).
+    Internal,
+    /// Something below: every packet carries its departure time and leaves the stack at once.
+    Delegated,
+    /// Delegated on a link that [paces](crate::LinkCaps::paces), else internal for flows that want it.
     #[default]
+    Auto,
+}
+
+/// What spaces the packets of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// Nothing.
     None,
     /// This file.
     Needed,
@@ -31,23 +67,28 @@ pub(crate) enum Status {
     Delegated,
 }
 
+impl PacingMode {
+    /// The status of a connection that does or does not want pacing by itself.
+    pub(crate) const fn status(self, wanted: bool, link_paces: bool) -> Status {
+        match (self, wanted, link_paces) {
+            (Self::Off, ..) => Status::None,
+            (Self::Delegated, ..) | (Self::Auto, _, true) => Status::Delegated,
+            (Self::Internal, true, _) | (Self::Auto, true, false) => Status::Needed,
+            (Self::Internal, false, _) | (Self::Auto, false, false) => Status::None,
+        }
+    }
+}
+
 /// The clock of departures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
-    pub(crate) status: Status,
     /// Earliest departure of the next packet.
     departure: Instant,
 }
 
 impl Pacing {
-    pub(crate) const fn new(max_rate: u64) -> Self {
-        let status = if max_rate == UNLIMITED { Status::None } else { Status::Needed };
-        Self { status, departure: Instant::ZERO }
-    }
-
-    /// Pacing is wanted from now on; it is never unwanted again.
-    pub(crate) fn require(&mut self, link_paces: bool) {
-        self.status = if link_paces { Status::Delegated } else { Status::Needed };
+    pub(crate) const fn new() -> Self {
+        Self { departure: Instant::ZERO }
     }
 
     /// Earliest departure of the next packet.
@@ -56,8 +97,8 @@ impl Pacing {
     }
 
     /// The gate.
-    pub(crate) fn gate(&self, now: Instant) -> Result<(), Blocked> {
-        if self.status == Status::Needed && self.departure > now {
+    pub(crate) fn gate(&self, status: Status, now: Instant) -> Result<(), Blocked> {
+        if status == Status::Needed && self.departure > now {
             return Err(Blocked::Pacing { until: self.departure });
         }
         Ok(())
@@ -65,11 +106,18 @@ impl Pacing {
 
     /// A data packet of `payload` bytes is handed over at `now`; `segments_out` counts all data segments of the
     /// connection, this packet's included. Returns the packet's own departure time.
-    pub(crate) fn note_sent(&mut self, now: Instant, payload: u32, rate: u64, segments_out: u64) -> Instant {
+    pub(crate) fn note_sent(
+        &mut self,
+        status: Status,
+        now: Instant,
+        payload: u32,
+        rate: u64,
+        segments_out: u32,
+    ) -> Instant {
         let previous = self.departure;
         let departure = previous.max(now);
         self.departure = departure;
-        if self.status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {
+        if status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {
             let gap = Duration::from_nanos(u64::from(payload).saturating_mul(1_000_000_000) / rate);
             let lateness = departure.since(previous);
             self.departure = departure + (gap - lateness.min(gap / 2));
@@ -86,10 +134,9 @@ mod tests {
 
     /// Gap after a 1448-byte packet at 1.25 MB/s that left `late_ns` after its time.
     fn gap_when_late(late_ns: u64) -> u64 {
-        let mut pacing = Pacing::new(1_250_000);
-        pacing.departure = START;
+        let mut pacing = Pacing { departure: START };
         let now = START + Duration::from_nanos(late_ns);
-        let departure = pacing.note_sent(now, 1_448, 1_250_000, 11);
+        let departure = pacing.note_sent(Status::Needed, now, 1_448, 1_250_000, 11);
         assert_eq!(departure, now);
         pacing.next_departure().since(departure).as_nanos()
     }
@@ -104,25 +151,47 @@ mod tests {
 
     #[test]
     fn first_nine_segments_are_free() {
-        let mut pacing = Pacing::new(100_000);
-        pacing.note_sent(START, 5 * 1_448, 100_000, 5);
-        assert_eq!(pacing.gate(START), Ok(()));
-        pacing.note_sent(START, 5 * 1_448, 100_000, 10);
+        let status = Status::Needed;
+        let mut pacing = Pacing::new();
+        pacing.note_sent(status, START, 5 * 1_448, 100_000, 5);
+        assert_eq!(pacing.gate(status, START), Ok(()));
+        pacing.note_sent(status, START, 5 * 1_448, 100_000, 10);
         // 5 · 1448 B at 100 kB/s are 72.4 ms.
         let until = START + Duration::from_micros(72_400);
-        assert_eq!(pacing.gate(START), Err(Blocked::Pacing { until }));
-        assert_eq!(pacing.gate(until), Ok(()));
+        assert_eq!(pacing.gate(status, START), Err(Blocked::Pacing { until }));
+        assert_eq!(pacing.gate(status, until), Ok(()));
     }
 
     #[test]
-    fn no_gate_unless_needed() {
-        let mut pacing = Pacing::new(UNLIMITED);
-        assert_eq!(pacing.status, Status::None);
-        pacing.note_sent(START, 60_000, 1_000, 100);
-        assert_eq!(pacing.gate(START), Ok(()));
-        pacing.require(true);
-        pacing.note_sent(START, 60_000, 1_000, 100);
-        assert_eq!(pacing.gate(START), Ok(()), "a pacing link gets the stamp, the gate stays open");
+    fn the_gate_is_shut_only_where_nobody_else_waits() {
+        let mut pacing = Pacing::new();
+        pacing.note_sent(Status::None, START, 60_000, 1_000, 100);
+        assert_eq!(pacing.next_departure(), START, "unpaced packets take no time");
+        pacing.note_sent(Status::Delegated, START, 60_000, 1_000, 100);
+        assert_eq!(
+            pacing.gate(Status::Delegated, START),
+            Ok(()),
+            "the link gets the stamp, the gate stays open"
+        );
         assert!(pacing.next_departure() > START);
+    }
+
+    #[test]
+    fn who_spaces_packets() {
+        use PacingMode::{Auto, Delegated, Internal, Off};
+        // (mode, wanted, the link paces, status)
+        let cases = [
+            (Off, true, true, Status::None),
+            (Internal, true, true, Status::Needed),
+            (Internal, false, true, Status::None),
+            (Delegated, false, false, Status::Delegated),
+            (Auto, false, false, Status::None),
+            (Auto, true, false, Status::Needed),
+            (Auto, false, true, Status::Delegated),
+            (Auto, true, true, Status::Delegated),
+        ];
+        for (mode, wanted, link, expected) in cases {
+            assert_eq!(mode.status(wanted, link), expected, "{mode:?} {wanted} {link}");
+        }
     }
 }

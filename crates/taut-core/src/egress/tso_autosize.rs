@@ -1,15 +1,22 @@
 //! TSO autosizing: how many segments the next super-packet should have.
-//! Linux 3.12, at transmit time since 3.19 (605ad7f184b6), RTT term since 5.18; called by [`plan`](super::plan()).
+//! Linux 3.12 (95bd09eb2750), at transmit time since 3.19 (605ad7f184b6), RTT term since 5.18; called by `plan`.
 //!
-//! **Problem.** A 64 KB super-packet saves the CPU work and costs the network: at 10 Mbit/s it is a burst of 52 ms.
-//! **Rule.** A super-packet holds about a millisecond of the pacing rate, at least `tcp_min_tso_segs` and at most
-//! what the device takes. On short paths it may hold more: half of the device's maximum at an RTT of 512 µs, all of
-//! it below, because a burst there is over before the next one starts.
+//! **Problem.** A super-packet of 64 KB, cut into segments by the device, saves the CPU work and costs the network: at
+//! 10 Mbit/s it is a burst of 52 ms in which nobody else sends, and a shallow buffer on the way drops its end.
 //!
-//! The goal at *write* time does not know the rate (the data may be sent much later): it is simply the largest
-//! multiple of the segment size that the device and half of the peer's window allow.
+//! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as in
+//! [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and at most what the device takes. On short paths it
+//! may hold more, because a burst there is over before the next one starts: `gso_max >> (min_rtt / 512 µs)` is added,
+//! all of the device's maximum below 512 µs, half of it up to 1 ms, nothing beyond 16 ms. At most half of cwnd goes at
+//! once, so that two bursts a window keep the ACK clock running.
+//!
+//! **When.** The goal at *write* time does not know the rate (the data may leave much later): buffers are filled to
+//! the largest multiple of the segment size that the device and half of the peer's window allow, and cut when sent.
+//!
+//! **History.** Up to 3.18 buffers got their final size when the application wrote. A sender that writes far ahead then
+//! has its queue full of packets sized for the rate of long ago: 2 MB over a 40 ms path, written early in slow start,
+//! took 599 packets for 1397 segments. Cut at transmission it takes 232.
 
-use super::tsq::PACING_SHIFT;
 use crate::units::Duration;
 
 /// Largest super-packet, in payload bytes, on a device that takes `gso_max_bytes` with headers: Linux keeps
@@ -42,6 +49,19 @@ pub(crate) const fn size_goal(mss: u32, gso_max_bytes: u32, gso_max_segs: u16, m
     if segs == 0 { mss } else { segs * mss }
 }
 
+/// What decides the size of a super-packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AutosizeMode {
+    /// The device's maximum and half of cwnd: before 2013.
+    Off,
+    /// Linux 3.12 to 3.18: a millisecond of the rate at the time of the *write*; never resized but by the windows.
+    AtWrite,
+    /// Today: a millisecond of the rate at the time of transmission.
+    #[default]
+    AtTransmit,
+}
+
 /// Everything that decides the number of segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Autosize {
@@ -52,6 +72,8 @@ pub(crate) struct Autosize {
     pub(crate) mss: u32,
     pub(crate) gso_max_bytes: u32,
     pub(crate) gso_max_segs: u16,
+    /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
+    pub(crate) shift: u8,
     pub(crate) min_tso_segs: u8,
     /// 0 switches the RTT term off.
     pub(crate) tso_rtt_log: u8,
@@ -63,7 +85,7 @@ pub(crate) fn segs(input: Autosize) -> u32 {
         return 1;
     }
     let gso_max = u64::from(gso_payload_max(input.gso_max_bytes));
-    let mut bytes = input.pacing_rate >> PACING_SHIFT;
+    let mut bytes = input.pacing_rate >> u32::from(input.shift).min(63);
     if let (Some(rtt), 1..) = (input.min_rtt, input.tso_rtt_log) {
         let halvings = rtt.as_micros() >> input.tso_rtt_log;
         if halvings < 32 {
@@ -96,6 +118,7 @@ mod tests {
                 mss: 1_448,
                 gso_max_bytes: 65_536,
                 gso_max_segs: 65_535,
+                shift: 10,
                 min_tso_segs: 2,
                 tso_rtt_log: 9,
             };
@@ -111,10 +134,13 @@ mod tests {
             mss: 1_448,
             gso_max_bytes: 65_536,
             gso_max_segs: 65_535,
+            shift: 10,
             min_tso_segs: 2,
             tso_rtt_log: 9,
         };
         assert_eq!(segs(input), 2);
+        // 12.5 MB/s >> 7 is 97,656 bytes: all that the device takes.
+        assert_eq!(segs(Autosize { pacing_rate: 12_500_000, shift: 7, ..input }), 45);
         assert_eq!(segs(Autosize { gso_max_bytes: 0, ..input }), 1);
     }
 

@@ -1,10 +1,20 @@
 //! TSO deferral: wait for the next ACK when it will make the super-packet bigger.
-//! Linux 6.12; called by [`plan`](super::plan()) for candidates of more than one segment.
+//! Linux 6.12 (`tcp_tso_should_defer`); called by `plan` for candidates of more than one segment.
 //!
-//! **Problem.** Every ACK opens the window by two segments; sending them at once turns 64 KB super-packets into 3 KB
-//! ones. **Rule.** Wait, unless waiting could cost anything: the last departure is long ago, enough can be sent
-//! already, nothing is in flight, or the next ACK is further away than half an RTT or a millisecond. No timer: the
-//! awaited ACK asks again.
+//! **Problem.** Every ACK opens the window by two segments; sending them at once turns super-packets of 64 KB into ones
+//! of 3 KB, and nothing ever makes them bigger again: the ACKs come back as small as the packets left.
+//!
+//! **Rule.** Wait, unless waiting could cost anything. A packet goes at once in loss recovery, when the last departure
+//! is more than a millisecond ago, when the windows allow as much as autosizing wants, or a third of the whole window
+//! (`tcp_tso_win_divisor`), when it is not the end of what was written and fits, when nothing is in flight, and when
+//! the next ACK, expected an RTT after the head left, is further away than half an RTT or a millisecond. No timer: the
+//! awaited ACK asks again, so a wrong guess costs one more ACK, never a stall.
+//!
+//! **Why it names the window.** A deferred sender looks idle. It counts as limited by the window that it waits for, so
+//! that cwnd may still grow; one that only lacks data does not wait when a FIN or an end of record stands behind it.
+//!
+//! **History.** Until 2.6 it waited for up to two clock ticks by a timer. Deferral that aimed at another size than
+//! autosizing cut packets to one segment more than it had waited for (3.19 made the goals one).
 
 use super::blocked::Blocked;
 use crate::units::{Duration, Instant};
@@ -39,6 +49,28 @@ pub(crate) struct Defer {
     pub(crate) srtt: Duration,
 }
 
+/// Which window a deferred sender waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limited {
+    Cwnd,
+    PeerWindow,
+    /// Neither: there is less data than the windows allow.
+    Application,
+}
+
+impl Defer {
+    /// The window that is too small for the candidate.
+    pub(crate) const fn limited_by(&self) -> Limited {
+        if self.cong_window < self.send_window {
+            if self.cong_window <= self.len { Limited::Cwnd } else { Limited::Application }
+        } else if self.send_window <= self.len {
+            Limited::PeerWindow
+        } else {
+            Limited::Application
+        }
+    }
+}
+
 /// A packet this old no longer shapes the ACK clock.
 const STALE: Duration = Duration::from_millis(1);
 
@@ -63,9 +95,7 @@ pub(crate) fn gate(d: Defer) -> Result<(), Blocked> {
     if next_ack.since(d.now) > STALE.min(d.srtt / 2) {
         return Ok(());
     }
-    let window_limited = (d.cong_window < d.send_window && d.cong_window <= d.len)
-        || (d.send_window <= d.cong_window && d.send_window <= d.len);
-    if !window_limited && d.ends {
+    if d.limited_by() == Limited::Application && d.ends {
         return Ok(());
     }
     Err(Blocked::TsoDefer)

@@ -1,23 +1,66 @@
 //! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP.
-//! Linux 3.6 (46d3ceabd8d9), rate-scaled since 3.12; called by [`plan`](super::plan()) as its last gate, by
-//! [`commit`](super::commit()) to charge and by the stack to release.
+//! Linux 3.6 (46d3ceabd8d9), today's rule as of 6.16; called by `plan` as its last gate, by `commit` to charge, and by
+//! the stack when a [`TxTicket`](crate::TxTicket) comes back.
 //!
-//! **Problem.** A sender with a large window pushes all of it into the device queue. Everybody behind it waits
-//! (50 ms on a 1 Gbit/s link, measured in 2012), and the sender's own decisions about size and order are frozen
-//! long before the packet leaves.
+//! **Problem.** A sender with a large window pushes all of it into the device's queue. Everybody behind it waits
+//! (50 ms on a 1 Gbit/s link, 132 ms at 100 Mbit/s, measured in 2012), and the sender's own decisions about size and
+//! order are frozen long before the packet leaves. Bigger buffers make it worse, and the round-trip time that the
+//! sender measures includes its own queue.
 //!
-//! **Rule.** Bytes below TCP, counted from hand-over to completion, stay under
-//! `max(2 packets, rate / 1024)`, capped by `tcp_limit_output_bytes`. Two packets keep the device busy while the
-//! completion of one travels back; 1/1024 s of the rate keeps it busy when completions come in batches. A
-//! retransmission has twice the limit: it is wanted more urgently than the data queued in front of it.
+//! **Rule.** Bytes below TCP are counted from hand-over until the completion says that they have left the host. A
+//! packet of truesize T (payload plus [`OVERHEAD`]) may join them while they stay below
 //!
-//! **Exemption.** With at most one packet unacknowledged the gate is open whatever the counter says: there is no
-//! ACK to come that would restart the flow if a slow device sits on its completion (Linux f921a4a5bffa).
+//! ```text
+//!   limit = min( max(2 · T, rate >> shift), tcp_limit_output_bytes ) << (1 for a retransmission)
+//! ```
+//!
+//! Two packets keep the device busy while the completion of one travels back. `rate >> 10`, about a millisecond of the
+//! pacing rate, keeps it busy where completions come in batches; links that send in long bursts ask for more by a
+//! smaller shift. The cap (4 MiB) bounds what a fast flow may queue. A retransmission has twice the limit, since it is
+//! wanted more urgently than the data queued in front of it.
+//!
+//! **Resume.** A connection found over the limit is *throttled*, and any one completion of data resumes it: it asks the
+//! gates again, from the stack's ready queue and never from inside the completion. A pure ACK's completion
+//! ([`ACK_TRUESIZE`]) resumes nobody.
+//!
+//! **Exemption.** With at most one packet unacknowledged the gate is open whatever the counter says: there is no ACK to
+//! come that would restart the flow if a slow device sits on its completion (Linux f921a4a5bffa).
+//!
+//! **History.** 2012: a constant cap of 128 KiB, and super-packets of at most half of it so that two fit. 3.12: the
+//! term in the rate, because 128 KiB is 100 ms at 10 Mbit/s and too little for completions in batches at 40 Gbit/s. A
+//! rewrite of the retransmission queue lost half of the exemption in 4.15; flows on slow links fell silent between
+//! super-packets until 2023. From 2018 to 6.15 the cap did not hold for flows that fq paced, which then queued 2 ms.
 
 use super::blocked::Blocked;
 
-/// `rate >> 10` is the rate's share of one 1/1024 s. Linux: `sk_pacing_shift`.
-pub(crate) const PACING_SHIFT: u32 = 10;
+/// How much of a connection may be below TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TsqMode {
+    /// Everything that the windows allow: senders before 2012, and most stacks outside the kernel.
+    Off,
+    /// Linux 3.6: a constant, whatever the rate; super-packets are at most half of it.
+    Fixed {
+        /// Bytes, overhead included. 2012's default is [`TsqMode::CAP_2012`].
+        cap_bytes: u32,
+    },
+    /// Today: two packets or a millisecond of the rate, under `tcp_limit_output_bytes`.
+    #[default]
+    RateScaled,
+}
+
+impl TsqMode {
+    /// `tcp_limit_output_bytes` as it was in Linux 3.6.
+    pub const CAP_2012: u32 = 131_072;
+
+    /// Most payload bytes of one super-packet: in 2012, two had to fit under the cap.
+    pub(crate) const fn super_packet_max(self) -> u32 {
+        match self {
+            Self::Fixed { cap_bytes } => cap_bytes / 2,
+            Self::Off | Self::RateScaled => u32::MAX,
+        }
+    }
+}
 
 /// Bytes charged beside the payload for every packet below TCP: the order of what Linux's buffer and its
 /// bookkeeping take. Nothing depends on the exact value.
@@ -59,50 +102,121 @@ impl SmallQueue {
         truesize > ACK_TRUESIZE && core::mem::take(&mut self.throttled)
     }
 
-    /// Remember that somebody waits for a completion.
-    pub(crate) fn throttle(&mut self) {
-        self.throttled = true;
+    /// Remember that somebody waits for a completion. Returns whether that is new.
+    pub(crate) fn throttle(&mut self) -> bool {
+        !core::mem::replace(&mut self.throttled, true)
     }
 }
 
-/// How much may be below TCP before a packet of `candidate` bytes (truesize) is added, in bytes.
-pub(crate) fn limit(candidate: u32, pacing_rate: u64, shift: u32, cap: u32, retransmit: bool) -> u64 {
-    let rate_share = pacing_rate >> shift.min(63);
-    let limit = rate_share.max(2 * u64::from(candidate)).min(u64::from(cap));
-    limit << u32::from(retransmit)
+/// Everything that the limit depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    pub(crate) mode: TsqMode,
+    /// Truesize of the packet that wants to join.
+    pub(crate) candidate: u32,
+    /// Bytes per second; `u64::MAX` when unknown.
+    pub(crate) pacing_rate: u64,
+    /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
+    pub(crate) shift: u8,
+    /// TCP_TX_DELAY in microseconds: bytes that wait on purpose are no queue.
+    pub(crate) tx_delay_us: u32,
+    /// `tcp_limit_output_bytes`.
+    pub(crate) cap: u32,
+    pub(crate) retransmit: bool,
+}
+
+/// How much may be below TCP before the candidate is added, in bytes.
+pub(crate) fn limit(l: Limit) -> u64 {
+    let limit = match l.mode {
+        TsqMode::Off => return u64::MAX,
+        // In 2012 a retransmission had no limit of its own.
+        TsqMode::Fixed { cap_bytes } => return u64::from(cap_bytes),
+        TsqMode::RateScaled => {
+            let rate_share = l.pacing_rate >> u32::from(l.shift).min(63);
+            rate_share.max(2 * u64::from(l.candidate)).min(u64::from(l.cap))
+        }
+    };
+    let delayed = match l.tx_delay_us {
+        0 => 0,
+        // Twice the bytes that the delay holds, in Linux's arithmetic: a microsecond is 2⁻²⁰ s.
+        delay => l.pacing_rate.saturating_mul(u64::from(delay)) >> 19,
+    };
+    limit.saturating_add(delayed) << u32::from(l.retransmit)
+}
+
+/// What the gate found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Room below TCP.
+    Room,
+    /// No room, and nothing that would announce any: let through.
+    Exempt,
 }
 
 /// The gate. `records` counts packets sent and not acknowledged.
-pub(crate) fn gate(outstanding: u32, limit: u64, records: usize) -> Result<(), Blocked> {
+pub(crate) fn gate(mode: TsqMode, outstanding: u32, limit: u64, records: usize) -> Result<Pass, Blocked> {
     // Linux's counter starts at one, so that reaching the limit exactly already blocks.
-    if u64::from(outstanding) < limit || records <= 1 { Ok(()) } else { Err(Blocked::SmallQueue) }
+    if u64::from(outstanding) < limit {
+        Ok(Pass::Room)
+    } else if records <= 1 && !matches!(mode, TsqMode::Fixed { .. }) {
+        Ok(Pass::Exempt)
+    } else {
+        Err(Blocked::SmallQueue)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const AT: Limit = Limit {
+        mode: TsqMode::RateScaled,
+        candidate: 3_920,
+        pacing_rate: 1_250_000,
+        shift: 10,
+        tx_delay_us: 0,
+        cap: 4 << 20,
+        retransmit: false,
+    };
+
     #[test]
     fn limit_is_two_packets_or_a_millisecond_of_the_rate_under_the_cap() {
         // 1.25 MB/s >> 10 is 1220: less than two packets.
-        assert_eq!(limit(3_920, 1_250_000, PACING_SHIFT, 4 << 20, false), 7_840);
+        assert_eq!(limit(AT), 7_840);
         // 1.25 GB/s >> 10 = 1,220,703; the cap of 1 MiB wins, one of 4 MiB does not.
-        assert_eq!(limit(3_920, 1_250_000_000, PACING_SHIFT, 1 << 20, false), 1_048_576);
-        assert_eq!(limit(3_920, 1_250_000_000, PACING_SHIFT, 4 << 20, false), 1_220_703);
+        let fast = Limit { pacing_rate: 1_250_000_000, ..AT };
+        assert_eq!(limit(Limit { cap: 1 << 20, ..fast }), 1_048_576);
+        assert_eq!(limit(fast), 1_220_703);
         // Doubled for a retransmission, after the cap.
-        assert_eq!(limit(3_920, 1_250_000_000, PACING_SHIFT, 1 << 20, true), 2_097_152);
+        assert_eq!(limit(Limit { cap: 1 << 20, retransmit: true, ..fast }), 2_097_152);
+        // Shift 7 is 8 times as much: 1.25e8 >> 7 = 976,562.
+        assert_eq!(limit(Limit { pacing_rate: 125_000_000, shift: 7, ..AT }), 976_562);
+        assert_eq!(limit(Limit { pacing_rate: u64::MAX, ..AT }), 4 << 20);
+        // 10 ms of 1.25 MB/s, twice: 1,250,000 · 10,000 >> 19 = 23,841.
+        assert_eq!(limit(Limit { tx_delay_us: 10_000, ..AT }), 7_840 + 23_841);
+    }
+
+    #[test]
+    fn older_rules() {
+        let fixed = TsqMode::Fixed { cap_bytes: TsqMode::CAP_2012 };
+        assert_eq!(limit(Limit { mode: fixed, pacing_rate: 1_250_000_000, ..AT }), 131_072);
+        assert_eq!(limit(Limit { mode: fixed, retransmit: true, ..AT }), 131_072);
+        assert_eq!(TsqMode::Fixed { cap_bytes: 40_000 }.super_packet_max(), 20_000);
+        assert_eq!(limit(Limit { mode: TsqMode::Off, ..AT }), u64::MAX);
+        // The exemption is of 2017.
+        assert_eq!(gate(fixed, 131_072, 131_072, 0), Err(Blocked::SmallQueue));
     }
 
     #[test]
     fn blocks_at_exactly_the_limit_with_two_records() {
-        assert_eq!(gate(7_839, 7_840, 2), Ok(()));
-        assert_eq!(gate(7_840, 7_840, 2), Err(Blocked::SmallQueue));
+        assert_eq!(gate(TsqMode::RateScaled, 7_839, 7_840, 2), Ok(Pass::Room));
+        assert_eq!(gate(TsqMode::RateScaled, 7_840, 7_840, 2), Err(Blocked::SmallQueue));
     }
 
     #[test]
     fn never_blocks_with_at_most_one_record() {
-        assert_eq!(gate(u32::MAX, 7_840, 0), Ok(()));
-        assert_eq!(gate(u32::MAX, 7_840, 1), Ok(()));
+        assert_eq!(gate(TsqMode::RateScaled, u32::MAX, 7_840, 0), Ok(Pass::Exempt));
+        assert_eq!(gate(TsqMode::RateScaled, u32::MAX, 7_840, 1), Ok(Pass::Exempt));
     }
 
     #[test]
@@ -111,7 +225,8 @@ mod tests {
         queue.charge(5_000);
         queue.charge(5_000);
         queue.charge(ACK_TRUESIZE);
-        queue.throttle();
+        assert!(queue.throttle());
+        assert!(!queue.throttle(), "only the first is news");
         assert!(!queue.release(ACK_TRUESIZE));
         assert!(queue.release(5_000));
         assert!(!queue.release(5_000));

@@ -23,15 +23,35 @@ pub(crate) struct WriteQueue {
     tail_start: u64,
     /// The bytes `start..end`.
     chunks: ChunkQueue,
-    /// Ends of records (`MSG_EOR`), ascending, all in `start + 1..=end`. `None` unless the application marks any.
-    #[expect(clippy::box_collection, reason = "one pointer instead of four words in every idle connection")]
-    records: Option<Box<VecDeque<u64>>>,
+    /// Boundaries inside the queue. `None` unless there are any: one pointer in every idle connection.
+    marks: Option<Box<Marks>>,
+}
+
+/// Positions that no packet extends over, ascending, all in `start + 1..=end`.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Ends of records (`MSG_EOR`).
+    records: VecDeque<u64>,
+    /// Beginnings of buffers, kept only where buffers have their final size when written
+    /// ([`AutosizeMode::AtWrite`](super::AutosizeMode)).
+    cuts: VecDeque<u64>,
+}
+
+impl Marks {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.cuts.is_empty()
+    }
+}
+
+/// The first of `marks` after `seq`.
+fn next_after(marks: &VecDeque<u64>, seq: u64) -> Option<u64> {
+    marks.get(marks.partition_point(|&mark| mark <= seq)).copied()
 }
 
 impl WriteQueue {
     /// An empty queue whose first byte will have position `first`.
     pub(crate) const fn new(first: u64) -> Self {
-        Self { start: first, end: first, tail_start: first, chunks: ChunkQueue::new(), records: None }
+        Self { start: first, end: first, tail_start: first, chunks: ChunkQueue::new(), marks: None }
     }
 
     /// Position of the first byte kept.
@@ -76,12 +96,14 @@ impl WriteQueue {
         self.start = seq;
         self.tail_start = self.tail_start.max(seq);
         self.chunks.release_until(seq, pool);
-        if let Some(records) = &mut self.records {
-            while records.front().is_some_and(|&mark| mark <= seq) {
-                records.pop_front();
+        if let Some(marks) = &mut self.marks {
+            for list in [&mut marks.records, &mut marks.cuts] {
+                while list.front().is_some_and(|&mark| mark <= seq) {
+                    list.pop_front();
+                }
             }
-            if records.is_empty() {
-                self.records = None;
+            if marks.is_empty() {
+                self.marks = None;
             }
         }
     }
@@ -113,18 +135,29 @@ impl WriteQueue {
         if self.is_empty() || self.tail_has_eor() {
             return;
         }
-        self.records.get_or_insert_default().push_back(self.end);
+        self.marks.get_or_insert_default().records.push_back(self.end);
+    }
+
+    /// Fixes the size of the buffer that ends here.
+    pub(crate) fn mark_cut(&mut self) {
+        if !self.is_empty() {
+            self.marks.get_or_insert_default().cuts.push_back(self.end);
+        }
     }
 
     /// Whether the end of what was written is the end of a record, so that nothing may be added to the last buffer.
     pub(crate) fn tail_has_eor(&self) -> bool {
-        self.records.as_ref().and_then(|records| records.back()) == Some(&self.end)
+        self.marks.as_ref().and_then(|marks| marks.records.back()) == Some(&self.end)
     }
 
     /// The first end of a record after `seq`.
     pub(crate) fn next_eor_after(&self, seq: u64) -> Option<u64> {
-        let records = self.records.as_ref()?;
-        records.get(records.partition_point(|&mark| mark <= seq)).copied()
+        next_after(&self.marks.as_ref()?.records, seq)
+    }
+
+    /// The first fixed beginning of a buffer after `seq`.
+    pub(crate) fn next_cut_after(&self, seq: u64) -> Option<u64> {
+        next_after(&self.marks.as_ref()?.cuts, seq)
     }
 
     /// Memory held for payload, used or not.
@@ -185,7 +218,7 @@ mod tests {
         queue.release_until(FIRST + 3, &mut pool);
         assert_eq!(queue.next_eor_after(FIRST), Some(FIRST + 6));
         queue.discard_all(&mut pool);
-        assert!(queue.records.is_none());
+        assert!(queue.marks.is_none());
         assert_eq!((queue.start(), queue.end()), (FIRST + 6, FIRST + 6));
     }
 

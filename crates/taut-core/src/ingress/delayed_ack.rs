@@ -81,6 +81,17 @@ impl DelayedAck {
         self.rcv_mss
     }
 
+    /// The delay at present.
+    pub(crate) const fn ato(&self) -> Duration {
+        Duration::from_millis(self.ato_ms as u64)
+    }
+
+    /// Since data came last, to the millisecond; zero if none ever did.
+    pub(crate) fn since_last_data(&self, now: Instant) -> Duration {
+        let started = self.flags & STARTED != 0;
+        Duration::from_millis(if started { self.since_last_data_ms(now).into() } else { 0 })
+    }
+
     /// Whether an ACK must leave with the next packet, or alone.
     pub(crate) const fn must_ack_now(&self) -> bool {
         self.flags & NOW != 0

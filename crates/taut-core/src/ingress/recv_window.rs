@@ -119,7 +119,6 @@ impl RecvWindow {
     }
 
     /// Receiver's round-trip time, if one was measured.
-    #[cfg(test)]
     pub(crate) const fn rtt(&self) -> Option<Duration> {
         if self.rtt_us == 0 { None } else { Some(Duration::from_micros(self.rtt_us as u64)) }
     }

@@ -325,10 +325,9 @@ impl Recovery {
     }
 
     /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
-    #[expect(dead_code, reason = "for a queue discipline below the device that drops; none is there yet")]
     pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
         let Some(mut flight) = self.flight.take() else { return };
-        if self.state < CaState::Cwr && !flight.log.is_empty() {
+        if self.state < CaState::Cwr {
             self.begin_reduction(&mut flight, now, cc, CaState::Cwr, 0, false);
         }
         self.flight = Some(flight);

@@ -55,6 +55,19 @@ pub(crate) enum CaState {
     Loss,
 }
 
+impl CaState {
+    /// One word for tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Disorder => "disorder",
+            Self::Cwr => "cwr",
+            Self::Recovery => "recovery",
+            Self::Loss => "loss",
+        }
+    }
+}
+
 /// Why a packet was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendKind {
@@ -266,6 +279,16 @@ impl Recovery {
 
     pub(crate) const fn state(&self) -> CaState {
         self.state
+    }
+
+    /// Segments delivered since the beginning.
+    pub(crate) const fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// After a retransmission timeout.
+    pub(crate) fn is_in_loss(&self) -> bool {
+        self.state == CaState::Loss
     }
 
     /// Segments sent again since the beginning.

@@ -9,6 +9,7 @@ use crate::conn::options::{SetOption, WriteFlags};
 use crate::conn::state::State;
 use crate::egress::Blocked;
 use crate::error::{ConnError, OptionError, ReadError, WriteError};
+use crate::report::Report;
 use crate::units::Instant;
 
 /// One connection, borrowed from its stack with [`Stack::conn_mut`].
@@ -147,6 +148,14 @@ impl<'a> ConnMut<'a> {
     #[must_use]
     pub fn info(&self, now: Instant) -> ConnInfo {
         self.conn().info(&self.stack.caps, &self.stack.config, now)
+    }
+
+    /// What held the connection back since its first write, and how long bytes waited in which queue.
+    #[must_use]
+    pub fn report(&self, now: Instant) -> Report {
+        let mut report = Report::new();
+        self.conn().report_to(&mut report, now, true);
+        report
     }
 
     /// Which gate was shut when the connection was last asked for a packet.
