@@ -89,7 +89,7 @@ counters! {
     delayed_acks = "TcpExtDelayedACKs",
     /// ACKs of out-of-order data that waited to be joined.
     tcp_ack_compressed = "TcpExtTCPAckCompressed",
-    /// Times that enough of a connection was below TCP already.
+    /// Times that a connection began to wait for a completion because enough of it was below TCP already.
     tsq_throttled = "TautTsqThrottled",
     /// Packets let through although enough was below TCP, since nothing would have announced room.
     tsq_exempt = "TautTsqExempt",

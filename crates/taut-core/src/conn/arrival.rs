@@ -378,9 +378,12 @@ impl Conn {
                 can_grow: self.rx.window.can_grow(unread, rcv_mss),
                 srtt: self.tx.recovery.srtt(),
                 rto: self.tx.recovery.rto(),
+                reordered: taken.reordered,
+                rcv_rtt: self.rx.window.rtt(),
+                compression: (around.config.tcp_comp_sack_delay, around.config.tcp_comp_sack_nr),
             },
         );
-        if taken.ack_now {
+        if taken.ack_now && !taken.reordered {
             self.rx.delayed_ack.ack_now();
         }
         self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();

@@ -91,7 +91,7 @@ pub struct ConnInfo {
     pub max_pacing_rate: u64,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
-    /// Whether the last delivery-rate sample was limited by the application.
+    /// Whether the sample that `delivery_rate` comes from was limited by the application.
     pub delivery_rate_app_limited: bool,
     /// Time with anything unsent or unacknowledged; the two below are parts of it.
     pub busy_time: Duration,
@@ -179,7 +179,7 @@ impl Conn {
             pacing_rate: self.tx.congestion.pacing_rate(),
             max_pacing_rate: self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
-            delivery_rate_app_limited: recovery.is_app_limited(),
+            delivery_rate_app_limited: ledger.is_some_and(|ledger| ledger.app_limited),
             busy_time: busy + rwnd_limited + sndbuf_limited,
             rwnd_limited,
             sndbuf_limited,

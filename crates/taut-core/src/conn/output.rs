@@ -79,7 +79,7 @@ impl Conn {
                 return None;
             }
         };
-        let (departure, truesize) = self.tx.commit(&cx, &plan, around.totals);
+        let (leaves, truesize) = self.tx.commit(&cx, &plan, around.totals);
         around.counters.tsq_exempt += u64::from(plan.exempt);
         if core::mem::take(&mut self.tx.probe_due) {
             self.tx.recovery.on_probe_sent(around.now);
@@ -112,32 +112,38 @@ impl Conn {
         if payload > 0 {
             self.rx.delayed_ack.on_data_sent(around.now);
         }
-        let header = self.header(around, flags, range.start);
+        let header = self.header(around, flags, range.start, leaves);
         let payload = range.start..range.start + u64::from(payload);
-        Some(Segment { header, payload, range, mss, segs, truesize, departure, output: Output::Data(kind) })
+        Some(Segment {
+            header,
+            payload,
+            range,
+            mss,
+            segs,
+            truesize,
+            departure: leaves,
+            output: Output::Data(kind),
+        })
     }
 
     /// Nothing may leave: remember why, and what will end it.
     fn on_blocked(&mut self, around: &mut Surroundings<'_>, why: Blocked) {
         let cx = self.context(around);
-        let news = match why {
-            Blocked::Pacing { .. } => !self.waits_for_pacing(),
-            _ => self.tx.blocked != why.gate(),
-        };
+        let news = self.tx.blocked != why.gate();
         if self.tx.probe_due {
-            // The probe cannot be sent: the timeout behind it takes over.
+            // The probe cannot be sent now: the timeout behind it takes over.
             self.tx.probe_due = false;
             self.tx.recovery.on_probe_impossible(around.now);
         }
-        self.tx.note_blocked(&cx, why, around.totals);
+        let throttled = self.tx.note_blocked(&cx, why, around.totals);
         match why {
             Blocked::Pacing { .. } => {
+                around.counters.pacing_blocked += u64::from(!self.waits_for_pacing());
                 self.wait_for_pacing();
-                around.counters.pacing_blocked += u64::from(news);
             }
             Blocked::SmallQueue => {
-                around.counters.tsq_throttled += u64::from(news);
-                if news && self.tx.waits_for_own_copy(&cx) {
+                around.counters.tsq_throttled += u64::from(throttled);
+                if throttled && self.tx.waits_for_own_copy(&cx) {
                     around.counters.tcp_spurious_rtx_host_queues += 1;
                 }
             }
@@ -176,7 +182,7 @@ impl Conn {
 
     /// A segment without payload.
     fn bare(&mut self, around: &mut Surroundings<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
-        let header = self.header(around, flags, seq);
+        let header = self.header(around, flags, seq, around.now);
         self.without_payload(around, header, output)
     }
 
@@ -196,13 +202,19 @@ impl Conn {
         }
     }
 
-    /// The header of everything but a SYN; what it acknowledges is acknowledged from now on.
-    fn header(&mut self, around: &Surroundings<'_>, flags: TcpFlags, start: u64) -> TcpHeader {
+    /// The header of everything but a SYN, of a packet that leaves the host at `leaves`; what it acknowledges is acknowledged from now on.
+    fn header(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        flags: TcpFlags,
+        start: u64,
+        leaves: Instant,
+    ) -> TcpHeader {
         let mut options = TcpOptions::default();
         let timestamps = &self.rx.timestamps;
         if timestamps.on {
             options.timestamps =
-                Some(WireTimestamps { value: timestamps.value(around.now), echo: timestamps.recent });
+                Some(WireTimestamps { value: timestamps.value(leaves), echo: timestamps.recent });
         }
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
@@ -210,6 +222,7 @@ impl Conn {
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
         let nxt = self.rx.nxt();
+        around.counters.tcp_ack_compressed += u64::from(self.rx.delayed_ack.compressed());
         self.rx.on_ack_sent();
         self.flags.ack_due = false;
         TcpHeader {

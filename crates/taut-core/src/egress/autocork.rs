@@ -1,6 +1,6 @@
 //! Autocorking: small writes coalesce while an earlier packet of the connection is still below TCP.
 //! Linux 3.14 (f54b311142a9), head rule and re-test a181ceb501b3, today's form 114f39feab36; called when a write ends,
-//! by [`Sender::push`](super::Sender::push), and ended by the completion of any data packet.
+//! by `Sender::push`, and ended by the completion of any data packet.
 //!
 //! **Problem.** An application that writes a hundred bytes at a time makes packets of a hundred bytes, although the
 //! device is busy anyway, and nothing that the packet could gain by leaving TCP now.

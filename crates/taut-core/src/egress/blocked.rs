@@ -1,6 +1,9 @@
 //! Why nothing was sent: the single truth from which counters, time shares, timers and explanations derive.
-//! Returned by every gate of [`plan`](super::plan()); a deadline taken from anything else would make the driver
-//! spin while another gate is shut.
+//! Returned by every gate of `plan`; a deadline taken from anything else would make the driver spin while another gate
+//! is shut.
+//!
+//! The order of the reasons is that of the gates: when two are shut, the earlier one is told. So "cwnd" does not say
+//! that the peer's window would have had room, only that nobody asked.
 
 use core::fmt;
 

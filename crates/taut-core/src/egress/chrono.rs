@@ -1,6 +1,6 @@
 //! Three clocks of a sender: busy, limited by the peer's window, limited by its own send buffer.
 //! Linux 4.10 (05b055e89121, `tcp_chrono_start`), shown by `ss -ti` as `busy`, `rwnd_limited` and `sndbuf_limited`; run
-//! by the send path through its [`Ledger`](super::ledger::Ledger).
+//! by the send path through its [`ledger`](super::ledger).
 //!
 //! **Problem.** "It is slow" has four causes that look alike from outside: the network, the receiver, a send buffer that is
 //! too small, an application that has nothing to say. **Rule.** One clock runs at a time, the most specific: while

@@ -104,6 +104,8 @@ pub(crate) struct Ledger {
     pub(crate) chrono: Chrono,
     /// Bytes per second, by the latest sample of the delivery rate.
     pub(crate) delivery_rate: u64,
+    /// That sample was limited by the application.
+    pub(crate) app_limited: bool,
     /// Payload bytes sent again.
     pub(crate) bytes_retrans: u64,
 }
@@ -121,6 +123,7 @@ impl Ledger {
             sojourn: [Compact([0; Histogram::BUCKETS]); 3],
             chrono: Chrono::new(now),
             delivery_rate: 0,
+            app_limited: false,
             bytes_retrans: 0,
         }
     }

@@ -2,21 +2,34 @@
 //!
 //! `plan` decides and changes nothing: it is one list of gates, in the order in which Linux asks them.
 //! `Sender::commit` acts and is the only writer. [`Blocked`] says which gate was shut. Each gate is a file of its
-//! own that takes values and returns a value; none knows the connection.
+//! own that takes values and returns a value; none knows the connection. The page of each file is a short course on its
+//! mechanism: the problem, the rule, its numbers, what went wrong before.
+//!
+//! | asked | gate | shut when |
+//! |---|---|---|
+//! | at a write | [`notsent_lowat`], [`sndbuf`] | enough is unsent, or the send buffer is full |
+//! | at a write's end | [`autocork`] | the tail is small and a completion will send it |
+//! | ① | [`pacing`] | it is not yet time |
+//! | ② | congestion window | the network holds as much as it can; half of the window goes at once at most |
+//! | ③ | [`tso_autosize`] | (sizes the packet) |
+//! | ④ | peer's window | the next segment does not fit |
+//! | ⑤ | [`nagle`], [`tso_defer`] | a partial segment should wait, or a super-packet will soon be bigger |
+//! | ⑥ | | (cuts the packet) |
+//! | ⑦ | [`tsq`] | enough is below TCP |
 
-pub(crate) mod autocork;
-mod blocked;
-mod chrono;
+pub mod autocork;
+pub mod blocked;
+pub mod chrono;
 pub(crate) mod emit;
-mod ledger;
-pub(crate) mod nagle;
-pub(crate) mod notsent_lowat;
-pub(crate) mod pacing;
-pub(crate) mod sndbuf;
-pub(crate) mod tso_autosize;
-pub(crate) mod tso_defer;
-pub(crate) mod tsq;
-pub(crate) mod write_queue;
+pub mod ledger;
+pub mod nagle;
+pub mod notsent_lowat;
+pub mod pacing;
+pub mod sndbuf;
+pub mod tso_autosize;
+pub mod tso_defer;
+pub mod tsq;
+pub mod write_queue;
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -376,14 +389,15 @@ impl Sender {
     }
 
     /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says
-    /// of the windows.
-    pub(crate) fn note_blocked(&mut self, cx: &Context<'_>, why: Blocked, totals: &mut Totals) {
+    /// of the windows. Returns whether the connection begins to wait for a completion.
+    pub(crate) fn note_blocked(&mut self, cx: &Context<'_>, why: Blocked, totals: &mut Totals) -> bool {
         // What was said with one write holds for one attempt.
         self.nagle.more = false;
-        if why == Blocked::SmallQueue {
-            self.small_queue.throttle();
-        }
-        let deferred_by = (why == Blocked::TsoDefer).then(|| self.deferral(cx).limited_by());
+        let throttled = why == Blocked::SmallQueue && self.small_queue.throttle();
+        let deferred_by = (why == Blocked::TsoDefer).then(|| {
+            let candidate = Candidate::of(self, cx);
+            self.deferral(cx, candidate, self.autosized_segs(cx)).limited_by()
+        });
         let cwnd_limited = why == Blocked::Cwnd
             || deferred_by == Some(Limited::Cwnd)
             || self.recovery.in_flight() >= self.congestion.cwnd();
@@ -396,7 +410,7 @@ impl Sender {
             }
         }
         self.blocked = why.gate();
-        let Some(ledger) = &mut self.ledger else { return };
+        let Some(ledger) = &mut self.ledger else { return throttled };
         ledger.on_gate(cx.now, why.gate(), totals);
         if why == Blocked::PeerWindow || deferred_by == Some(Limited::PeerWindow) {
             ledger.chrono.start(cx.now, Kind::PeerWindow);
@@ -406,6 +420,7 @@ impl Sender {
         if why == Blocked::NoData && sent && !cwnd_limited && self.buffer.nospace {
             ledger.chrono.start(cx.now, Kind::SendBuffer);
         }
+        throttled
     }
 
     /// The tail is held by `gate` although nobody asked for a packet, or the device would not take one.
@@ -423,6 +438,7 @@ impl Sender {
             && (!app_limited || rate > ledger.delivery_rate)
         {
             ledger.delivery_rate = rate;
+            ledger.app_limited = app_limited;
         }
     }
 
@@ -463,7 +479,7 @@ impl Sender {
         self.small_queue.release(truesize)
     }
 
-    /// Acts on a plan: the packet is below TCP from now on. Returns its departure time and its truesize.
+    /// Acts on a plan: the packet is below TCP from now on. Returns when it leaves the host and its truesize.
     pub(crate) fn commit(&mut self, cx: &Context<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
         let segs = plan.segs();
         if let Some(ledger) = &mut self.ledger {
@@ -486,17 +502,21 @@ impl Sender {
         self.small_queue.charge(truesize);
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
-        let departure = self.pacing.note_sent(status, cx.now, plan.payload, rate, self.data_segs_out)
-            + Duration::from_micros(u64::from(cx.tx_delay_us));
+        let departure = self.pacing.note_sent(status, cx.now, plan.payload, rate, self.data_segs_out);
+        // Where nothing below waits, a packet that no gate held leaves now, whatever the clock of departures says.
+        let leaves = match status {
+            Status::Delegated => departure + Duration::from_micros(u64::from(cx.tx_delay_us)),
+            Status::None | Status::Needed => cx.now,
+        };
         self.recovery.on_transmit(
-            departure,
+            leaves,
             plan.range.clone(),
             plan.mss,
             plan.kind,
             &self.congestion,
             cx.config,
         );
-        (departure, truesize)
+        (leaves, truesize)
     }
 
     /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened, but for the
@@ -546,6 +566,8 @@ pub(crate) enum Push {
 /// The first gate that is shut.
 pub(crate) fn plan(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     match plan_retransmit(s, cx) {
+        // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
+        Some(Err(Blocked::SmallQueue)) => plan_new(s, cx).map_err(|_| Blocked::SmallQueue),
         // Lost data goes before new data (RFC 6675 §5).
         Some(decided) => decided,
         None => plan_new(s, cx),
@@ -560,7 +582,8 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     // ① Not before its time.
     s.pacing.gate(s.pacing_status(cx), cx.now)?;
     // ② Not more than the network is thought to hold.
-    let quota = cwnd_quota(s)?.min(s.autosized_segs(cx));
+    let quota = cwnd_quota(s)?;
+    let segs = s.autosized_segs(cx);
     // ③ The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
     let Candidate { len, is_tail, fin, .. } = candidate;
@@ -576,10 +599,10 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
             s.nagle.gate(s.una(), s.nxt)?;
         }
     } else if !s.nagle.push && !s.probe_due {
-        tso_defer::gate(s.deferral(cx))?;
+        tso_defer::gate(s.deferral(cx, candidate, segs))?;
     }
     // ⑥ Cut.
-    let payload = split_point(s, cx, len, is_tail && !fin, window, quota);
+    let payload = split_point(s, cx, len, is_tail && !fin, window, quota.min(segs));
     // ⑦ Not more below TCP than keeps the device busy.
     let limit = s.small_queue_limit(cx, payload, false);
     let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
@@ -647,22 +670,21 @@ fn split_point(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32, 
 
 impl Sender {
     /// What decides whether a super-packet waits for the next ACK.
-    fn deferral(&self, cx: &Context<'_>) -> Defer {
+    fn deferral(&self, cx: &Context<'_>, candidate: Candidate, segs: u32) -> Defer {
         let cwnd_bytes = self.congestion.cwnd().saturating_mul(cx.mss);
         let in_flight_bytes = self.recovery.in_flight().saturating_mul(cx.mss);
-        let Candidate { len, is_tail, .. } = Candidate::of(self, cx);
         Defer {
             now: cx.now,
             last_departure: self.pacing.next_departure(),
             recovering: matches!(self.recovery.state(), CaState::Recovery | CaState::Loss),
-            len,
-            tail: is_tail,
+            len: candidate.len,
+            tail: candidate.is_tail,
             ends: self.fin_queued || self.queue.tail_has_eor(),
             send_window: self.window_room(),
             cong_window: cwnd_bytes.saturating_sub(in_flight_bytes),
             whole_window: self.window.bytes.min(cwnd_bytes),
             mss: cx.mss,
-            segs: self.autosized_segs(cx),
+            segs,
             divisor: cx.config.tcp_tso_win_divisor,
             head_departure: self.recovery.head_sent_at(),
             srtt: self.recovery.srtt().unwrap_or(Duration::ZERO),

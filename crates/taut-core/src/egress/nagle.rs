@@ -1,10 +1,26 @@
-//! Nagle with Minshall's refinement, TCP_NODELAY and TCP_CORK: when a partial segment waits.
-//! RFC 9293 §3.7.4, draft-minshall-nagle-01, Linux 6.12; called by [`plan`](super::plan()) for the last segment only.
+//! Nagle with Minshall's refinement, TCP_NODELAY, TCP_CORK and MSG_MORE: when a partial segment waits.
+//! RFC 9293 §3.7.4, draft-minshall-nagle-01, Linux 6.12 (`tcp_nagle_test`); called by `plan` for the last segment only.
 //!
-//! **Problem.** One-byte writes become forty-one-byte packets. **Rule.** A piece smaller than a segment waits while an
-//! earlier *small* packet is unacknowledged; full segments in flight do not hold it back, so a write of two and a half
-//! segments never waits for a delayed ACK. Cork withholds a partial segment always; a corked tail with nothing in
-//! flight leaves when the probe timer fires (at most 200 ms or the RTO, whichever is later).
+//! **Problem.** One-byte writes become packets of forty-one bytes, and a slow link is full of headers (1984).
+//!
+//! **Rule.** A piece smaller than a segment waits while an earlier *small* packet is unacknowledged. Nagle's own rule,
+//! "while anything is", made a write of two and a half segments wait for the delayed ACK of its first two: 40 to
+//! 200 ms for nothing. Full segments in flight therefore do not count (Minshall). FIN never waits, nor does anything
+//! but the very end of what was written.
+//!
+//! | option | effect on a partial segment |
+//! |---|---|
+//! | TCP_NODELAY | does not wait for an ACK. Setting it flushes what is queued, once, even if corked |
+//! | TCP_CORK | always waits, until cork is cleared, the segment is full, or the ceiling; it beats TCP_NODELAY for later data |
+//! | MSG_MORE | as cork, for this write's attempt only: the next ACK or completion may flush it by the ordinary rules |
+//!
+//! **Ceiling.** With something in flight, an ACK will ask again. With nothing in flight nobody would, so what is withheld
+//! leaves with PSH when the probe timer fires: after the retransmission timeout, at least 200 ms.
+//!
+//! **History.** Nagle and delayed ACKs were invented in the same years by people who did not know of each other; most
+//! programs that set TCP_NODELAY do so because of their meeting, which Minshall's rule already prevents for writes of
+//! more than a segment. Neither of them sees the device: a program with TCP_NODELAY and small writes is helped by
+//! [`autocork`](super::autocork), not here.
 
 use super::blocked::Blocked;
 
@@ -18,7 +34,7 @@ pub(crate) struct Nagle {
     /// Send what is queued, once: NODELAY was set, or the ceiling of cork was reached. Lasts until data starts a
     /// new buffer.
     pub(crate) push: bool,
-    /// MSG_MORE on the latest write: cork for this push only.
+    /// MSG_MORE on the latest write: cork, until the gates were asked once.
     pub(crate) more: bool,
     /// End of the last packet sent whose length was no multiple of the segment size.
     small_end: u64,

@@ -1,5 +1,16 @@
 //! Size of the send buffer: what a user asked for, or what the congestion window needs.
 //! Linux 6.12 (`tcp_sndbuf_expand`); called at establishment and after ACKs that left the application out of room.
+//!
+//! **Problem.** Written bytes are kept until they are acknowledged, so a buffer smaller than a window of the path (1 Gbit/s
+//! at 100 ms is 12.5 MB) caps the rate however much the network would carry; one of that size for every connection is
+//! memory that most never use.
+//!
+//! **Rule.** Room for two congestion windows, one in flight and one ready to go, counted in segments as they lie in
+//! memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. The question is asked only for a
+//! connection whose application was refused while cwnd had room: only then is the buffer what limits. `SO_SNDBUF` is
+//! doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all this off for the socket.
+//!
+//! What is *unsent* should be bounded apart from that, by [`notsent_lowat`](super::notsent_lowat).
 
 /// What Linux adds to every segment for buffer bookkeeping before rounding up to a power of two.
 const HEADER_RESERVE: u64 = 320;

@@ -1,6 +1,16 @@
 //! The bytes the application wrote and the peer has not acknowledged: one range of the stream.
 //! Origin: RFC 9293 §3.3.1 (SND.UNA on); where Linux keeps a list of buffers, this keeps only their boundaries.
 //! Called by the connection: `write` appends, segmentation gathers, acknowledgements release.
+//!
+//! **Why a range.** Data is cut into packets when it is sent, because only then are the rate, the windows and the room in
+//! the device known. A queue of ready-made packets has to be split and merged again whenever one of these changes; here
+//! a packet is just two positions. What *was* sent is remembered elsewhere, one record per packet.
+//!
+//! **Boundaries that are kept.** Where the tail buffer begins: a write always fills it up, whatever the limits say, and
+//! autocorking weighs it. Ends of records (MSG_EOR), which no packet extends over.
+//!
+//! **Memory.** Chunks that double from 512 bytes up to 64 KiB, so that a short request costs little and a super-packet
+//! lies in at most eight pieces, which a device gathers without a copy.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

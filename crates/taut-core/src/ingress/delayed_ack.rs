@@ -1,5 +1,5 @@
 //! When to acknowledge: at once, or with a delay that an answer or a second segment may use.
-//! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`.
+//! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`, compressed ACKs.
 //! Called by segment arrival, by every packet sent, and by the timer whose deadline it gives.
 
 use crate::units::{Duration, Instant};
@@ -7,16 +7,24 @@ use crate::units::{Duration, Instant};
 /// Quick ACKs at the start and after a pause: a sender in slow start needs every ACK. Linux: `TCP_MAX_QUICKACKS`.
 const QUICK_MAX: u8 = 16;
 /// Shortest delay. Linux: `TCP_ATO_MIN`, `TCP_DELACK_MIN`.
-const ATO_MIN_MS: u16 = 40;
+const ATO_MIN_MS: u8 = 40;
 /// Longest delay; RFC 9293 §3.8.6.3 asks for less than 500 ms. Linux: `TCP_DELACK_MAX`.
-const ATO_MAX_MS: u16 = 200;
+const ATO_MAX_MS: u8 = 200;
 /// Where the estimate of the peer's segment size starts, and its floor: RFC 9293 §3.7.1's default MSS.
 const RCV_MSS_MIN: u16 = 536;
+
+/// Duplicate ACKs that a sender without RACK counts to three of (RFC 5681 §3.2): these are never joined.
+const DUPS_MIN: u8 = 3;
+/// ACKs of out-of-order data wait for this part of a round trip at most. Linux 4.18: 5 %.
+const COMPRESSED_RTT_DIVISOR: u64 = 20;
 
 const QUICKACK: u8 = 1;
 const INTERACTIVE: u8 = 2;
 const NOW: u8 = 4;
 const STARTED: u8 = 8;
+/// Duplicate ACKs sent for the present hole, up to [`DUPS_MIN`]: two bits of the flags.
+const DUPS: u8 = 0b11 << DUPS_SHIFT;
+const DUPS_SHIFT: u8 = 4;
 
 /// When the acknowledgement that is owed must leave.
 #[derive(Debug)]
@@ -30,12 +38,14 @@ pub(crate) struct DelayedAck {
     /// Size of the segments the peer sends, at least [`RCV_MSS_MIN`].
     rcv_mss: u16,
     /// Delay, in ms: between [`ATO_MIN_MS`] and [`ATO_MAX_MS`], follows the gaps between arrivals.
-    ato_ms: u16,
+    ato_ms: u8,
     /// Length of the last segment that was shorter than `rcv_mss`.
     last_len: u16,
     /// ACKs yet to be sent at once.
     quick: u8,
     flags: u8,
+    /// ACKs of out-of-order data that wait to be sent as one.
+    compressed: u8,
 }
 
 /// A segment with data, as far as acknowledging depends on it.
@@ -57,6 +67,12 @@ pub(crate) struct Arrival {
     pub(crate) srtt: Option<Duration>,
     /// Retransmission timeout: what is longer is a pause, not a gap between arrivals.
     pub(crate) rto: Duration,
+    /// Nothing but new data beyond a hole, and the peer will be told by SACK.
+    pub(crate) reordered: bool,
+    /// Round-trip time as seen by this receiver, if known.
+    pub(crate) rcv_rtt: Option<Duration>,
+    /// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_nr`.
+    pub(crate) compression: (Duration, u8),
 }
 
 /// Never.
@@ -73,6 +89,7 @@ impl DelayedAck {
             last_len: 0,
             quick: 0,
             flags: 0,
+            compressed: 0,
         }
     }
 
@@ -132,9 +149,16 @@ impl DelayedAck {
         self.follow_gaps(now, arrival);
 
         // RFC 5681 §4.2: out-of-order data, and data that fills a hole, is acknowledged at once.
-        if !arrival.in_order {
-            self.enter_quick(arrival);
+        if !arrival.reordered {
+            self.flags &= !DUPS;
+            if !arrival.in_order {
+                self.enter_quick(arrival);
+                self.flags |= NOW;
+            }
+        } else if !self.compresses(now, arrival) {
             self.flags |= NOW;
+        } else {
+            return;
         }
         // RFC 9293 §3.8.6.3: at least every second full segment. Linux: when more than one is pending, unless
         // the ACK would not open the window; then the application's read will send it.
@@ -148,6 +172,27 @@ impl DelayedAck {
             // The first segment starts the delay; a later one can only shorten it.
             self.deadline = self.deadline.min(now + self.delay(arrival.srtt));
         }
+    }
+
+    /// Whether the ACK of out-of-order data is left to a timer that joins several: a burst of reordered packets would
+    /// otherwise be answered with as many ACKs, each of which tells all that the one before it told.
+    fn compresses(&mut self, now: Instant, arrival: &Arrival) -> bool {
+        let (longest, most) = arrival.compression;
+        let rtt = [arrival.rcv_rtt, arrival.srtt].into_iter().flatten().min();
+        let urgent = self.flags & (QUICKACK | NOW) != 0 || (self.quick > 0 && self.flags & INTERACTIVE == 0);
+        let Some(rtt) = rtt.filter(|_| !urgent && self.compressed < most) else { return false };
+        if (self.flags & DUPS) >> DUPS_SHIFT < DUPS_MIN {
+            self.flags += 1 << DUPS_SHIFT;
+            return false;
+        }
+        self.compressed += 1;
+        self.deadline = self.deadline.min(now + longest.min(rtt / COMPRESSED_RTT_DIVISOR));
+        true
+    }
+
+    /// ACKs that the next one will stand for, beside itself.
+    pub(crate) const fn compressed(&self) -> u8 {
+        self.compressed
     }
 
     /// The application has read. What waited for that, because the window was full, is acknowledged now.
@@ -167,6 +212,7 @@ impl DelayedAck {
             }
         }
         self.pending = 0;
+        self.compressed = 0;
         self.flags &= !NOW;
         self.deadline = NEVER;
     }
@@ -188,9 +234,13 @@ impl DelayedAck {
         if self.pending == 0 {
             return;
         }
+        if self.compressed > 0 {
+            self.flags |= NOW;
+            return;
+        }
         if self.flags & INTERACTIVE == 0 {
             // No second segment came within the delay: it comes more slowly than that.
-            self.ato_ms = (self.ato_ms * 2).min(ATO_MAX_MS);
+            self.ato_ms = self.ato_ms.saturating_mul(2).min(ATO_MAX_MS);
         } else {
             // No answer came: not interactive after all.
             self.flags &= !INTERACTIVE;
@@ -223,7 +273,7 @@ impl DelayedAck {
         } else if gap_ms <= u32::from(ATO_MIN_MS / 2) {
             self.ato_ms = self.ato_ms / 2 + ATO_MIN_MS / 2;
         } else if gap_ms < u32::from(self.ato_ms) {
-            self.ato_ms = (self.ato_ms / 2 + gap_ms as u16).min(ATO_MAX_MS);
+            self.ato_ms = (self.ato_ms / 2).saturating_add(gap_ms as u8).min(ATO_MAX_MS);
         } else if u64::from(gap_ms) > arrival.rto.as_millis() {
             // A pause: the sender has gone back to slow start.
             self.fill_quick(arrival);
@@ -274,6 +324,9 @@ mod tests {
             can_grow: true,
             srtt: None,
             rto: Duration::from_millis(1_000),
+            reordered: false,
+            rcv_rtt: None,
+            compression: (Duration::from_millis(1), 44),
         }
     }
 
@@ -286,6 +339,13 @@ mod tests {
             ack.on_ack_sent();
         }
         ack
+    }
+
+    fn settle_quick(ack: &mut DelayedAck) {
+        while ack.quick > 0 {
+            ack.ack_now();
+            ack.on_ack_sent();
+        }
     }
 
     #[test]
@@ -343,6 +403,56 @@ mod tests {
     fn out_of_order_is_acknowledged_at_once() {
         let mut ack = settled();
         ack.on_data(ms(1), &Arrival { in_order: false, ..arrival(100) });
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn after_three_duplicates_acks_of_out_of_order_data_are_joined() {
+        let mut ack = settled();
+        let rtt = Some(Duration::from_millis(10));
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
+        for _ in 0..3 {
+            ack.on_data(ms(1), &beyond);
+            assert!(ack.must_ack_now(), "a sender without RACK counts these");
+            ack.on_ack_sent();
+        }
+        ack.on_data(ms(1), &beyond);
+        ack.on_data(ms(1), &beyond);
+        assert!(!ack.must_ack_now());
+        assert_eq!(ack.compressed(), 2);
+        // 5 % of 10 ms.
+        assert_eq!(ack.deadline(), Some(ms(1) + Duration::from_micros(500)));
+        ack.on_timeout(ms(2));
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        assert_eq!(ack.compressed(), 0);
+        // The hole is filled: the next one begins with three again.
+        ack.on_data(ms(2), &Arrival { in_order: false, ..arrival(1_000) });
+        assert!(ack.must_ack_now());
+        ack.on_ack_sent();
+        settle_quick(&mut ack);
+        ack.on_data(ms(3), &beyond);
+        assert!(ack.must_ack_now());
+    }
+
+    #[test]
+    fn joining_ends_at_the_configured_number_and_delay() {
+        let mut ack = settled();
+        let rtt = Some(Duration::from_millis(100));
+        let beyond = Arrival { in_order: false, reordered: true, srtt: rtt, ..arrival(1_000) };
+        let few = Arrival { compression: (Duration::from_millis(1), 2), ..beyond };
+        for _ in 0..3 {
+            ack.on_data(ms(1), &few);
+            ack.on_ack_sent();
+        }
+        ack.on_data(ms(1), &few);
+        ack.on_data(ms(1), &few);
+        assert_eq!(ack.deadline(), Some(ms(2)), "1 ms is less than 5 % of 100 ms");
+        ack.on_data(ms(1), &few);
+        assert!(ack.must_ack_now(), "two are joined, the third is sent");
+        let none = Arrival { compression: (Duration::from_millis(1), 0), ..beyond };
+        ack.on_ack_sent();
+        ack.on_data(ms(2), &none);
         assert!(ack.must_ack_now());
     }
 

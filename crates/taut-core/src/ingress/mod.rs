@@ -80,6 +80,8 @@ pub(crate) struct Taken {
     pub(crate) fin: bool,
     /// Out of order, duplicate, or filling a hole: the peer should know at once (RFC 5681 §4.2).
     pub(crate) ack_now: bool,
+    /// New data beyond a hole, and nothing else.
+    pub(crate) reordered: bool,
 }
 
 impl Receiver {
@@ -150,10 +152,11 @@ impl Receiver {
             self.window.advance_to(nxt + taken.in_order);
         } else {
             taken.ack_now = true;
-            self.reassembly.insert(seq, payload, nxt, pool);
+            let inserted = self.reassembly.insert(seq, payload, nxt, pool);
             let reached = self.reassembly.take_in_order(nxt, &mut self.queue, pool);
             taken.in_order = reached - nxt;
             self.window.advance_to(reached);
+            taken.reordered = reached == nxt && inserted.duplicate.is_none() && self.sack;
         }
         if self.shut {
             self.queue.discard_all(pool);
@@ -163,6 +166,7 @@ impl Receiver {
             self.window.advance_to(self.fin_at + 1);
             taken.fin = true;
             taken.ack_now = true;
+            taken.reordered = false;
         }
         taken
     }

@@ -126,7 +126,7 @@ impl Recovery {
             self.begin_reduction(f, now, cc, CaState::Cwr, news.segs, false);
             out.reduced = true;
         }
-        self.detect(f, now, out.advanced);
+        self.detect(f, now, out.advanced, cfg);
         if f.log.pending() > 0 && self.state < CaState::Recovery {
             out.reduced |= self.state < CaState::Cwr;
             self.begin_reduction(f, now, cc, CaState::Recovery, news.segs, !ack.ece);
@@ -283,7 +283,7 @@ impl Recovery {
     }
 
     /// Marks what is lost.
-    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool) {
+    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &StackConfig) {
         if !self.sack_ok {
             // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
             let fast = self.state < CaState::Recovery && f.log.sacked_out() >= DUP_THRESH;
@@ -294,7 +294,8 @@ impl Recovery {
             return;
         }
         let recovering = self.state >= CaState::Recovery;
-        let found = f.rack.detect(now, &mut f.log, recovering, self.rtt.min_rtt(), self.rtt.srtt());
+        let (min_rtt, srtt) = (self.rtt.min_rtt(), self.rtt.srtt());
+        let found = f.rack.detect(now, &mut f.log, recovering, min_rtt, srtt, cfg.tcp_recovery);
         f.reorder_at = found.timer;
     }
 

@@ -96,10 +96,6 @@ impl Sampler {
         self.app_limited_until = (delivered + u64::from(in_flight)).max(1);
     }
 
-    pub(super) const fn is_app_limited(&self) -> bool {
-        self.app_limited_until != 0
-    }
-
     /// An ACK delivered `acked_sacked` segments, `newest` being the one sent last. Draft §4.1.2.3.
     #[expect(clippy::too_many_arguments, reason = "each is one term of the draft's rate sample")]
     pub(super) fn sample(

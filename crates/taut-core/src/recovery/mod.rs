@@ -343,11 +343,6 @@ impl Recovery {
         self.log().is_some_and(|log| log.in_device(range))
     }
 
-    /// Whether delivery-rate samples are marked app-limited at present.
-    pub(crate) fn is_app_limited(&self) -> bool {
-        self.flight.as_ref().is_some_and(|flight| flight.sampler.is_app_limited())
-    }
-
     /// Earliest timer, with its reason.
     pub(crate) fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
         self.flight.as_ref()?.deadline()
@@ -404,7 +399,12 @@ impl Recovery {
         }
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         let una = self.una;
-        let flight = self.flight.get_or_insert_with(|| Box::new(InFlight::new(now, una, mss)));
+        let flight = self.flight.get_or_insert_with(|| {
+            let mut flight = Box::new(InFlight::new(now, una, mss));
+            // With nothing known of the path, what limits at first is the application.
+            flight.sampler.set_app_limited(self.delivered, 0);
+            flight
+        });
         flight.mss = mss;
         self.last_sent_at = now;
         let in_flight = flight.log.in_flight() + segs_in(range.end - range.start, mss);

@@ -355,7 +355,11 @@ fn delivery_rate_is_the_slower_of_sending_and_acknowledging() {
     let rate = w.ack(10, &[]).rate.unwrap();
     assert_eq!((rate.delivered, rate.interval), (10, Duration::from_millis(100)));
     assert_eq!(rate.bytes_per_sec(MSS), 100_000);
-    assert!(!rate.is_app_limited);
+    // The first flight says what was written, not what the path can do.
+    assert!(rate.is_app_limited);
+    w.send(10, 10);
+    w.pass(100);
+    assert!(!w.ack(20, &[]).rate.unwrap().is_app_limited);
 }
 
 #[derive(Clone, Debug)]

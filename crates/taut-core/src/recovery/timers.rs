@@ -31,13 +31,13 @@ impl Recovery {
         &mut self,
         now: Instant,
         cc: &mut Congestion,
-        _cfg: &StackConfig,
+        cfg: &StackConfig,
     ) -> TimeoutAction {
         let Some(mut flight) = self.flight.take() else { return TimeoutAction::Nothing };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
         let action = match due.map(|(_, timer)| timer) {
             None => TimeoutAction::Nothing,
-            Some(RecoveryTimer::Reorder) => self.on_reorder_timeout(&mut flight, now, cc),
+            Some(RecoveryTimer::Reorder) => self.on_reorder_timeout(&mut flight, now, cc, cfg),
             Some(RecoveryTimer::Probe) => {
                 flight.tlp_at = None;
                 // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
@@ -51,9 +51,15 @@ impl Recovery {
     }
 
     /// RFC 8985 §6.3.
-    fn on_reorder_timeout(&mut self, f: &mut InFlight, now: Instant, cc: &mut Congestion) -> TimeoutAction {
+    fn on_reorder_timeout(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        cfg: &StackConfig,
+    ) -> TimeoutAction {
         f.reorder_at = None;
-        self.detect(f, now, false);
+        self.detect(f, now, false, cfg);
         if f.log.pending() == 0 {
             return TimeoutAction::Nothing;
         }
