@@ -1,0 +1,18 @@
+//! The send path's behaviour, statement by statement: every test bears the ID of what it proves.
+//!
+//! One stack, a peer and a device made by hand ([`rig`]), a clock that the test moves. Expected values are the formulas
+//! of the mechanisms, written out; `docs/deviations.md` lists where they differ from Linux's, and why.
+//!
+//! ```text
+//!   tsq    TCP Small Queues          tso    autosizing, deferral, splitting
+//!   pace   pacing                    ac     autocorking
+//!   comp   how they work together    nag    Nagle, cork, MSG_MORE
+//!                                    lowat  TCP_NOTSENT_LOWAT, writability
+//! ```
+
+mod comp;
+mod pace;
+mod rig;
+#[path = "../support/mod.rs"]
+mod support;
+mod tsq;
