@@ -1,1 +1,380 @@
-//! Statements to come.
+//! How the mechanisms work together: COMP-1 … COMP-10.
+
+use taut_core::{Algorithm, Blocked, ConnInfo, ConnOptions, Duration, LinkCaps};
+
+use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// A link of single segments, RTT 20 ms, Reno: slow start goes on until something is lost.
+fn plain() -> Setup {
+    let options = ConnOptions { congestion: Some(Algorithm::Reno), ..ConnOptions::default() };
+    Setup { caps: LinkCaps::plain(1_500), rtt: millis(20), options, ..Setup::default() }
+}
+
+/// A path of 20 ms that acknowledges every packet by itself; each leaves the host `in_device` after it was handed
+/// down. Runs for `span` with an application that always has data; returns the most segments that were in flight.
+fn run(rig: &mut Rig, in_device: Duration, span: Duration) -> u32 {
+    let (end, from) = (rig.now + span, rig.sent.len());
+    let (mut acked, mut completed, mut peak) = (from, from, 0);
+    loop {
+        if rig.info().notsent_bytes < 100 * MSS {
+            rig.write(200 * MSS);
+        }
+        peak = peak.max(rig.info().unacked);
+        let at = |name: usize, later: Duration| rig.sent.get(name).map(|sent| sent.at + later);
+        let (ack, completion) = (at(acked, in_device + millis(20)), at(completed, in_device));
+        let timer = rig.stack.poll_timeout().map(|(at, _)| at);
+        let next = [ack, completion, timer].into_iter().flatten().min().unwrap();
+        if next > end {
+            return peak;
+        }
+        if next > rig.now {
+            rig.advance(next.since(rig.now));
+        }
+        if completion.is_some_and(|at| at <= rig.now) {
+            rig.complete(completed);
+            completed += 1;
+        } else if ack.is_some_and(|at| at <= rig.now) {
+            rig.ack(rig.sent[acked].bytes.end);
+            acked += 1;
+        } else if timer == Some(next) {
+            rig.advance(Duration::ZERO);
+        }
+    }
+}
+
+/// Held back below cwnd, in slow start: with n segments in flight at most, cwnd stops at about 2 n.
+#[test]
+fn comp_01_what_is_not_used_does_not_grow() {
+    // Pacing: 1.448 MB/s are 1000 segments a second, 20 in 20 ms.
+    let mut rig = plain().open();
+    rig.limit_rate(1_448_000 * 99 / 100);
+    let peak = run(&mut rig, Duration::ZERO, Duration::from_secs(3));
+    let info = rig.info();
+    assert!((15..=25).contains(&peak), "{peak} in flight");
+    assert!(
+        (2 * peak - 4..=2 * peak + 1).contains(&info.snd_cwnd),
+        "{} with {peak} in flight",
+        info.snd_cwnd
+    );
+    assert_eq!(info.snd_ssthresh, u32::MAX);
+
+    // Small queues: two below TCP, 2 ms each pair. About one a millisecond again, 22 ms to the ACK.
+    let setup = plain().config(|config| config.tcp_limit_output_bytes = 4_000);
+    let mut rig = setup.open();
+    let peak = run(&mut rig, millis(2), Duration::from_secs(3));
+    let info = rig.info();
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    assert!((15..=26).contains(&peak), "{peak} in flight");
+    assert!(
+        (2 * peak - 4..=2 * peak + 1).contains(&info.snd_cwnd),
+        "{} with {peak} in flight",
+        info.snd_cwnd
+    );
+    assert_eq!(info.snd_ssthresh, u32::MAX);
+}
+
+/// Closed window with data queued: limited by the peer, and busy all the same.
+#[test]
+fn comp_02_closed_window_is_the_peers_limit_and_busy() {
+    let mut rig = plain().open();
+    rig.ack_with(&Ack::of(0).window(0));
+    rig.write(10_000);
+    assert_eq!(rig.blocked(), Blocked::PeerWindow);
+    let before = rig.info();
+    rig.advance(millis(150));
+    let after = rig.info();
+    assert_eq!(after.rwnd_limited - before.rwnd_limited, millis(150));
+    assert_eq!(after.busy_time - before.busy_time, millis(150));
+    assert_eq!(after.sndbuf_limited, Duration::ZERO);
+    // Open again: busy, and not by the window.
+    rig.ack_with(&Ack::of(0).window(1 << 20));
+    let before = rig.info();
+    rig.advance(millis(10));
+    let after = rig.info();
+    assert_eq!(after.rwnd_limited, before.rwnd_limited);
+    assert_eq!(after.busy_time - before.busy_time, millis(10));
+    // All acknowledged: idle.
+    rig.device = Device::Completes;
+    rig.complete_all();
+    rig.ack_all();
+    assert_eq!(rig.info().bytes_acked, 10_000);
+    let before = rig.info();
+    rig.advance(millis(50));
+    assert_eq!(rig.info().busy_time, before.busy_time);
+}
+
+/// All sent, an application that found no room, a congestion window that is not full: limited by the send buffer.
+#[test]
+fn comp_03_small_send_buffer() {
+    let mut setup = plain();
+    setup.options.sndbuf = Some(4_096);
+    let mut rig = setup.open();
+    rig.device = Device::Completes;
+    rig.fill();
+    let info = rig.info();
+    assert_eq!(info.notsent_bytes, 0);
+    assert!(info.unacked < info.snd_cwnd);
+    let before = info;
+    rig.advance(millis(15));
+    let after = rig.info();
+    assert_eq!(after.sndbuf_limited - before.sndbuf_limited, millis(15));
+    assert_eq!(after.busy_time - before.busy_time, millis(15));
+    assert_eq!(after.rwnd_limited, Duration::ZERO);
+    // Room again: no longer.
+    rig.advance(millis(5));
+    rig.ack_all();
+    assert!(rig.writable());
+    let before = rig.info();
+    rig.advance(millis(15));
+    assert_eq!(rig.info().sndbuf_limited, before.sndbuf_limited);
+}
+
+/// A write that finds less than a segment unsent, nothing below TCP and room in the window: the samples are marked
+/// until what was out then has been delivered.
+#[test]
+fn comp_04_application_limited_samples() {
+    fn limited(rig: &mut Rig) -> bool {
+        rig.info().delivery_rate_app_limited
+    }
+    let mut rig = plain().open();
+    rig.write(MSS);
+    rig.complete_all();
+    assert!(limited(&mut rig), "the first write found nothing");
+    rig.advance(millis(20));
+    rig.ack_all();
+    assert!(!limited(&mut rig), "its segment was delivered");
+
+    // Three segments out, nothing below, nothing unsent.
+    rig.write(3 * MSS);
+    rig.complete_all();
+    rig.write(MSS);
+    assert!(limited(&mut rig));
+    rig.complete_all();
+    rig.advance(millis(20));
+    rig.ack(2 * MSS);
+    assert!(limited(&mut rig), "three were out then");
+    rig.ack(4 * MSS);
+    assert!(limited(&mut rig), "reached, but not passed");
+    rig.ack(5 * MSS);
+    assert!(!limited(&mut rig));
+
+    // Something below TCP: the application is not what limits.
+    rig.write(20 * MSS);
+    assert!(rig.out() >= 577);
+    rig.complete_all();
+    rig.advance(millis(20));
+    rig.ack_all();
+    let delivered = rig.info().bytes_acked;
+    rig.complete_all();
+    rig.ack_all();
+    while rig.info().bytes_acked < rig.written {
+        rig.advance(millis(20));
+        rig.complete_all();
+        rig.ack_all();
+    }
+    assert!(rig.info().bytes_acked > delivered && !limited(&mut rig));
+    rig.write(MSS);
+    rig.advance(millis(20));
+    rig.ack_all();
+    // The ticket of that one is still out.
+    rig.write(MSS);
+    rig.write(MSS);
+    assert!(rig.out() >= 577);
+    assert!(!limited(&mut rig));
+}
+
+/// SO_SNDBUF is never autotuned; without it the buffer follows the window.
+#[test]
+fn comp_05_a_set_send_buffer_stays() {
+    for (sndbuf, expected) in [(Some(50_000), Some(100_000)), (None, None)] {
+        let mut setup = plain().config(|config| config.tcp_wmem.initial = 16_384);
+        setup.options.sndbuf = sndbuf;
+        let mut rig = setup.open();
+        rig.device = Device::Completes;
+        let before = rig.info().sndbuf;
+        for _ in 0..8 {
+            rig.fill();
+            rig.advance(millis(20));
+            rig.ack_all();
+        }
+        let after = rig.info();
+        match expected {
+            Some(set) => assert_eq!((before, after.sndbuf), (set, set)),
+            None => {
+                // 2 · cwnd · (pow2ceil(mss + 320) + 256), 10 segments at first.
+                assert_eq!(before, 2 * 10 * (2_048 + 256));
+                assert!(after.sndbuf > 2 * before, "{}", after.sndbuf);
+                assert!(after.sndbuf <= 2 * after.snd_cwnd * (2_048 + 256));
+            }
+        }
+    }
+}
+
+/// Pacing is asked before the peer's window: what it holds back is not counted as the peer's fault.
+#[test]
+fn comp_06_pacing_comes_before_the_window() {
+    // 14,480 B/s: 100 ms a segment.
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.limit_rate(14_480);
+    rig.write(10 * MSS);
+    rig.advance(millis(20));
+    // All arrived, and the window is closed.
+    rig.ack_with(&Ack::of(10 * MSS).window(0));
+    rig.write(10 * MSS);
+    assert!(matches!(rig.blocked(), Blocked::Pacing { .. }), "{}", rig.blocked());
+    rig.advance(millis(79));
+    assert_eq!(rig.info().rwnd_limited, Duration::ZERO);
+    // Its time has come: now it is the window.
+    rig.advance(millis(51));
+    assert_eq!(rig.blocked(), Blocked::PeerWindow);
+    assert_eq!(rig.info().rwnd_limited, millis(50));
+}
+
+/// What must not change when a packet was not sent.
+fn facts(info: &ConnInfo) -> (u64, u32, u64, u64, u64) {
+    (info.notsent_bytes, info.unacked, info.bytes_sent, info.bytes_retrans, info.data_segs_out)
+}
+
+/// A queue of this host drops a packet: it was not sent, the window is reduced, and the same bytes leave later, once.
+#[test]
+fn comp_07_dropped_below_is_not_sent() {
+    for probed in [false, true] {
+        let mut rig = plain().open();
+        rig.device = Device::Completes;
+        if !probed {
+            rig.write(4 * MSS);
+        }
+        let sent = rig.written;
+        rig.device = Device::Sleeps;
+        rig.write(3 * MSS);
+        let before = rig.info();
+        rig.device = Device::Drops;
+        rig.poll();
+        let after = rig.info();
+        assert_eq!(facts(&after), facts(&before), "as if it had not been sent");
+        assert_eq!(after.wmem_alloc, 0);
+        assert_eq!(rig.news().len(), usize::from(!probed) * 4);
+        rig.device = Device::Completes;
+        if probed {
+            // Nothing in flight: no ACK will come. RTO = srtt + 200 ms.
+            let waited = rig.advance_to_send(Duration::from_secs(1));
+            assert_eq!(waited, millis(220));
+        } else {
+            assert_eq!(after.ca_state, "cwr");
+            rig.poll();
+            assert!(rig.news().is_empty(), "the call is over");
+            rig.advance(millis(20));
+            rig.ack(sent);
+        }
+        let news = rig.news();
+        assert_eq!(news.first(), Some(&(sent..sent + MSS)));
+        rig.advance(millis(20));
+        rig.ack_all();
+        while rig.info().bytes_acked < rig.written {
+            rig.advance(millis(20));
+            rig.ack_all();
+        }
+        assert_eq!(rig.info().bytes_sent, rig.written, "each byte once");
+        assert_eq!(rig.info().bytes_retrans, 0);
+    }
+}
+
+/// A retransmission that a queue of this host drops was not sent either, and is sent later.
+#[test]
+fn comp_07_dropped_retransmission_is_sent_later() {
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.write(10 * MSS);
+    rig.advance(millis(20));
+    rig.device = Device::Drops;
+    for upto in [2, 3, 4] {
+        rig.ack_with(&Ack::of(0).sack(&[MSS..upto * MSS]));
+    }
+    let info = rig.info();
+    assert_eq!((info.lost, info.retrans, info.bytes_retrans), (1, 0, 0));
+    assert_eq!(rig.news().len(), 10);
+    rig.device = Device::Completes;
+    rig.ack_with(&Ack::of(0).sack(&[MSS..5 * MSS]));
+    assert_eq!(rig.news()[0], 0..MSS);
+    rig.advance(millis(20));
+    rig.ack_all();
+    assert_eq!(rig.info().bytes_acked, 10 * MSS);
+}
+
+/// A queue of this host took a packet and says that it is full: sent, and the window is reduced.
+#[test]
+fn comp_08_congested_below_is_sent() {
+    let mut rig = plain().open();
+    rig.write(4 * MSS);
+    assert_eq!(rig.news().len(), 2);
+    let before = rig.info();
+    assert_eq!(before.ca_state, "open");
+    rig.congested(1);
+    let after = rig.info();
+    assert_eq!(facts(&after), facts(&before));
+    assert_eq!(after.wmem_alloc, before.wmem_alloc, "its ticket is still out");
+    assert_eq!(after.ca_state, "cwr");
+    // RFC 5681 §3.1, and Reno: half of ten.
+    assert_eq!(after.snd_ssthresh, 5);
+    // Once for a window: it is over when what was out then is acknowledged.
+    rig.congested(1);
+    assert_eq!(rig.info().snd_ssthresh, 5);
+    rig.complete_all();
+    rig.complete_all();
+    rig.advance(millis(20));
+    rig.ack_all();
+    assert_eq!(rig.info().bytes_sent, 4 * MSS);
+    assert_eq!(rig.info().bytes_retrans, 0);
+}
+
+/// The tail loss probe is due, there is unsent data, and its time has not come: no probe, the timeout is armed instead.
+#[test]
+fn comp_09_probe_of_new_data_is_paced() {
+    // 2896 B/s: half a second a segment.
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.limit_rate(2_896);
+    rig.write(12 * MSS);
+    assert_eq!(rig.news().len(), 10);
+    let start = rig.now;
+    rig.advance(millis(10));
+    rig.ack(5 * MSS);
+    // Probe at 2 · srtt + 2 ms; then the timeout runs from there: srtt + 200 ms.
+    let srtt = rig.info().rtt.unwrap();
+    let probe_at = rig.now + srtt * 2 + millis(2);
+    let rto = rig.info().rto;
+    rig.advance(probe_at.since(rig.now) + millis(1));
+    assert!(rig.news().is_empty());
+    assert_eq!(rig.count("TcpExtTCPLossProbes"), 0);
+    let waited = rig.advance_to_send(Duration::from_secs(1));
+    assert_eq!(rig.news(), [5 * MSS..6 * MSS], "the head, by timeout");
+    // From the head's departure (Linux), or from the probe that was not (RFC 8985 §7.3).
+    assert!((start + rto..=probe_at + rto).contains(&rig.now), "after {waited:?}");
+    assert!(rig.now < start + millis(500), "before new data's time");
+    assert_eq!(rig.count("TcpExtTCPTimeouts"), 1);
+}
+
+/// The ACK for everything overtakes the completions, then comes a small write: sent at once, whatever is below TCP.
+#[test]
+fn comp_10_ack_before_completion_then_a_small_write() {
+    let mut rig = plain().open();
+    rig.write(10 * MSS);
+    while rig.info().notsent_bytes > 0 {
+        let name = rig.held()[0];
+        rig.complete(name);
+    }
+    rig.news();
+    assert_eq!(rig.held().len(), 2);
+    rig.advance(millis(20));
+    rig.ack_all();
+    assert_eq!(rig.info().unacked, 0);
+    assert_eq!(rig.out(), 2 * truesize(MSS), "the limit of small queues");
+    rig.write(100);
+    assert_eq!(rig.news(), [10 * MSS..10 * MSS + 100]);
+    assert_eq!(rig.count("TcpExtTCPAutoCorking"), 0);
+}

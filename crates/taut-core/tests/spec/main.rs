@@ -8,11 +8,15 @@
 //!   pace   pacing                    ac     autocorking
 //!   comp   how they work together    nag    Nagle, cork, MSG_MORE
 //!                                    lowat  TCP_NOTSENT_LOWAT, writability
+//!   tickets   random worlds: nothing stalls, nothing is lost, every ticket is accounted for
 //! ```
+
+#![allow(clippy::single_range_in_vec_init, reason = "a list of packets may have one")]
 
 mod comp;
 mod pace;
 mod rig;
 #[path = "../support/mod.rs"]
 mod support;
+mod tickets;
 mod tsq;

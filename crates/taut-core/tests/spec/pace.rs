@@ -1,1 +1,313 @@
-//! Statements to come.
+//! Pacing: PACE-1 … PACE-11.
+//!
+//! After a data packet of `payload` bytes the next one departs `payload / rate` later, less at most half of that for
+//! lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a connection has been sent,
+//! nothing is spaced.
+
+use taut_core::{Algorithm, Blocked, ConnOptions, Duration, Instant, LinkCaps, SetOption};
+
+use crate::rig::{Ack, Device, MSS, Rig, Setup};
+
+const RATE: u64 = 1_250_000;
+/// 1448 · 10⁹ / 1,250,000.
+const GAP: Duration = Duration::from_nanos(1_158_400);
+
+fn micros(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Single segments at 1.25 MB/s over a path of 10 ms; completions come at once.
+fn plain() -> Rig {
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
+    let mut rig = setup.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(RATE);
+    rig
+}
+
+/// As [`plain`], with the ten free segments sent and acknowledged: the next one departs one gap after the tenth.
+/// Returns when that is.
+fn past_the_free_ones() -> (Rig, Instant) {
+    let mut rig = plain();
+    rig.write(10 * MSS);
+    assert_eq!(rig.news().len(), 10);
+    let next = rig.now + GAP;
+    rig.advance(micros(500));
+    rig.ack_all();
+    (rig, next)
+}
+
+/// Until that moment; timers fire on the way.
+fn advance_to(rig: &mut Rig, at: Instant) {
+    assert!(at >= rig.now);
+    rig.advance(at.since(rig.now));
+}
+
+/// When the data packets from `first` on left.
+fn times(rig: &Rig, first: usize) -> Vec<Instant> {
+    rig.sent[first..].iter().filter(|sent| sent.len() > 0).map(|sent| sent.at).collect()
+}
+
+/// CUBIC alone does not pace; a maximum rate does.
+#[test]
+fn pace_01_only_a_maximum_rate_switches_pacing_on() {
+    let options = ConnOptions { congestion: Some(Algorithm::Cubic), ..ConnOptions::default() };
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), options, ..Setup::default() };
+    let mut rig = setup.open();
+    rig.device = Device::Completes;
+    rig.write(40 * MSS);
+    rig.advance(millis(10));
+    rig.ack_all();
+    // Twenty at one moment: the rate is known (see PACE-10), and nothing is spaced.
+    assert_eq!(rig.news().len(), 30);
+    assert!(rig.sent[10..].iter().all(|sent| sent.at == rig.now && sent.departure <= sent.at));
+    assert_eq!(rig.count("TautPacingBlocked"), 0);
+    rig.advance(millis(10));
+    rig.ack_all();
+    rig.news();
+
+    assert_eq!(rig.info().bytes_sent, 40 * MSS);
+    rig.limit_rate(RATE);
+    let (start, first) = (rig.now, rig.sent.len());
+    rig.write(2 * MSS);
+    rig.advance(millis(5));
+    assert_eq!(times(&rig, first), [start, start + GAP]);
+    assert_eq!(rig.count("TautPacingBlocked"), 1);
+}
+
+/// Once something below honours departure times, no timer is armed: everything is handed down at once, stamped.
+#[test]
+fn pace_02_a_pacing_link_takes_over() {
+    let (mut rig, next) = past_the_free_ones();
+    rig.write(3 * MSS);
+    assert!(rig.news().is_empty());
+    assert_eq!(rig.blocked(), Blocked::Pacing { until: next });
+    rig.stack.set_link_paces(true);
+    rig.write(MSS);
+    assert_eq!(rig.news().len(), 4);
+    let stamps: Vec<_> = rig.sent[10..].iter().map(|sent| sent.departure).collect();
+    assert_eq!(stamps, [next, next + GAP, next + GAP * 2, next + GAP * 3]);
+    assert_eq!(rig.blocked(), Blocked::NoData);
+
+    // A link that always did: what fires first is the tail loss probe, 2 · srtt + 2 ms later.
+    let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+    let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(RATE);
+    rig.write(10 * MSS);
+    assert_eq!(rig.news().len(), 10);
+    let (timer, _) = rig.stack.poll_timeout().unwrap();
+    assert!(timer >= rig.now + millis(22));
+    assert_eq!(rig.count("TautPacingBlocked"), 0);
+}
+
+/// The gap counts payload, no headers; of a super-packet the whole.
+#[test]
+fn pace_03_gap_counts_payload_only() {
+    let (mut rig, next) = past_the_free_ones();
+    rig.set(SetOption::Nodelay(true));
+    for len in [MSS, 100, 1] {
+        rig.write_eor(len);
+    }
+    rig.advance(millis(5));
+    // 100 B at 1.25 MB/s are 80 µs.
+    assert_eq!(times(&rig, 10), [next, next + GAP, next + GAP + micros(80)]);
+}
+
+/// Lateness is made up by at most half of one gap: 1,158,400 ns on time, 858,400 when 300 µs late, 579,200 from
+/// 579,200 on.
+#[test]
+fn pace_04_lateness_credit() {
+    for (late_ns, gap_ns) in
+        [(0, 1_158_400), (300_000, 858_400), (579_200, 579_200), (579_201, 579_200), (5_000_000, 579_200)]
+    {
+        let (mut rig, next) = past_the_free_ones();
+        let late = next + Duration::from_nanos(late_ns);
+        advance_to(&mut rig, late);
+        rig.write(3 * MSS);
+        assert_eq!(times(&rig, 10), [late], "late by {late_ns} ns");
+        rig.advance(millis(4));
+        let second = late + Duration::from_nanos(gap_ns);
+        // Credit never accumulates: the one after that has its whole gap.
+        assert_eq!(times(&rig, 10), [late, second, second + GAP], "late by {late_ns} ns");
+    }
+}
+
+/// Idle for 10 s, then three writes of a segment: the first leaves at once, after half a gap the other two as one packet.
+#[test]
+fn pace_05_after_idleness() {
+    let mut rig = Setup { rtt: millis(10), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(RATE);
+    rig.write(20 * MSS);
+    for _ in 0..10 {
+        rig.advance(millis(10));
+        rig.ack_all();
+    }
+    assert_eq!(rig.info().bytes_acked, 20 * MSS);
+    rig.advance(Duration::from_secs(10));
+    rig.news();
+    let (start, first) = (rig.now, rig.sent.len());
+    for _ in 0..3 {
+        rig.write(MSS);
+    }
+    assert_eq!(rig.news(), [20 * MSS..21 * MSS]);
+    rig.advance(millis(9));
+    assert_eq!(rig.news(), [21 * MSS..23 * MSS]);
+    assert_eq!(times(&rig, first), [start, start + GAP / 2]);
+}
+
+/// 40 segments at 100 kB/s, cwnd 10, on a path so short that packets are large: 5 + 5 segments at once, the next burst
+/// after the time of 5 segments (72.4 ms), the one after it 10 segments' time later.
+#[test]
+fn pace_06_initial_window_and_the_bursts_after_it() {
+    let mut rig = Setup { rtt: millis(1), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(100_000);
+    let start = rig.now;
+    rig.write(40 * MSS);
+    assert_eq!(rig.news(), [0..5 * MSS, 5 * MSS..10 * MSS]);
+    rig.advance(millis(1));
+    rig.ack_all();
+    assert_eq!(rig.info().snd_cwnd, 20, "the window is no limit");
+    rig.advance(millis(220));
+    assert_eq!(rig.news(), [10 * MSS..20 * MSS, 20 * MSS..30 * MSS], "half a window each");
+    let second = start + micros(72_400);
+    assert_eq!(times(&rig, 2), [second, second + micros(144_800)]);
+}
+
+/// A retransmission waits for its time and takes one; the head after a timeout does not wait.
+#[test]
+fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
+    let (mut rig, next) = past_the_free_ones();
+    rig.write(10 * MSS);
+    let ten = times(&rig, 10);
+    assert!(ten.is_empty());
+    advance_to(&mut rig, next + GAP * 9);
+    assert_eq!(times(&rig, 10).len(), 10);
+    let lost = 10 * MSS;
+    // The first of these ten is lost; the ACKs of three others find that out, within the gap after the last.
+    for upto in [12, 13, 14] {
+        rig.ack_with(&Ack::of(lost).sack(&[lost + MSS..upto * MSS]));
+    }
+    assert_eq!(rig.info().lost, 1);
+    assert_eq!(times(&rig, 20), [], "too early");
+    assert_eq!(rig.blocked(), Blocked::Pacing { until: next + GAP * 10 });
+    rig.write(MSS);
+    rig.ack_with(&Ack::of(lost).sack(&[lost + MSS..20 * MSS]));
+    rig.advance(millis(5));
+    assert_eq!(times(&rig, 20), [next + GAP * 10, next + GAP * 11]);
+    assert_eq!(rig.sent[20].bytes, lost..lost + MSS);
+    assert_eq!(rig.sent[21].bytes, 20 * MSS..21 * MSS);
+
+    // 14,480 B/s: a segment takes 100 ms. Without tail loss probes.
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
+    let mut rig = setup.config(|config| config.tcp_early_retrans = 0).open();
+    rig.device = Device::Completes;
+    rig.limit_rate(14_480);
+    let start = rig.now;
+    rig.write(15 * MSS);
+    assert_eq!(rig.news().len(), 10);
+    rig.advance(millis(10));
+    rig.ack_all();
+    // Segment 10 leaves at 100 ms, 11 at 200, 12 at 300; RTO = srtt + 200 ms.
+    rig.advance(millis(299));
+    assert_eq!(times(&rig, 10), [100, 200, 300].map(|ms| start + millis(ms)));
+    assert_eq!(rig.news().len(), 3);
+    assert!(rig.now < start + millis(310));
+    rig.advance(millis(1));
+    assert_eq!(rig.news(), [10 * MSS..11 * MSS], "the head, though it is not 400 ms yet");
+    // It took its time all the same: what else is lost waits for 500 ms.
+    rig.advance(millis(10));
+    rig.ack(11 * MSS);
+    assert!(rig.news().is_empty());
+    assert_eq!(rig.blocked(), Blocked::Pacing { until: start + millis(500) });
+    rig.advance(millis(180));
+    assert_eq!(rig.news(), [11 * MSS..12 * MSS]);
+    assert_eq!(rig.sent.last().unwrap().at, start + millis(500));
+}
+
+/// A pure ACK leaves now although the next data may not, and moves nobody's departure.
+#[test]
+fn pace_08_acks_are_not_paced() {
+    let (mut rig, next) = past_the_free_ones();
+    rig.write(2 * MSS);
+    assert_eq!(rig.blocked(), Blocked::Pacing { until: next });
+    rig.ack_with(&Ack::of(10 * MSS).payload(1_448));
+    rig.ack_with(&Ack::of(10 * MSS).payload(1_448));
+    let acks = &rig.sent[10..];
+    assert!(!acks.is_empty() && acks.iter().all(|ack| ack.len() == 0 && ack.departure <= rig.now));
+    rig.advance(millis(3));
+    assert_eq!(times(&rig, 10), [next, next + GAP]);
+}
+
+/// The timer fires while the user has the socket. Here the nearest is: firing sends nothing, and no command does; what
+/// is due leaves at the next question for packets, once.
+#[test]
+fn pace_09_firing_sends_nothing_by_itself() {
+    let (mut rig, next) = past_the_free_ones();
+    rig.write(2 * MSS);
+    rig.device = Device::Sleeps;
+    advance_to(&mut rig, next);
+    rig.write(100);
+    assert!(rig.news().is_empty());
+    rig.device = Device::Completes;
+    rig.poll();
+    assert_eq!(times(&rig, 10), [next]);
+}
+
+/// rate = mss · max(cwnd, packets out) · ratio / srtt; 200 % while cwnd < ssthresh / 2, else 120 %.
+#[test]
+fn pace_10_rate() {
+    fn expected(rig: &mut Rig, percent: u64) -> u64 {
+        let info = rig.info();
+        let segments = u64::from(info.snd_cwnd.max(info.unacked));
+        MSS * segments * percent * 10_000_000 / info.rtt.unwrap().as_nanos()
+    }
+    let options = ConnOptions { congestion: Some(Algorithm::Reno), ..ConnOptions::default() };
+    let setup = Setup { caps: LinkCaps::plain(1_500), options, ..Setup::default() };
+    let mut rig = setup.config(|config| config.tcp_slow_start_after_idle = false).open();
+    rig.device = Device::Completes;
+    // cwnd 10, ssthresh infinite, 40 ms.
+    assert_eq!(rig.info().pacing_rate, 724_000);
+    rig.grow_cwnd(40, millis(40));
+    assert_eq!(rig.info().pacing_rate, expected(&mut rig, 200));
+    // A timeout: ssthresh = cwnd / 2, and slow start from one segment.
+    let cwnd = u64::from(rig.info().snd_cwnd);
+    rig.write(cwnd * MSS);
+    rig.advance(Duration::from_secs(1));
+    let ssthresh = rig.info().snd_ssthresh;
+    assert_eq!(u64::from(ssthresh), cwnd / 2);
+    let mut at_half = 0;
+    while rig.info().snd_cwnd < ssthresh {
+        rig.advance(millis(40));
+        let next = rig.info().bytes_acked + MSS;
+        rig.ack(next);
+        let percent = if rig.info().snd_cwnd < ssthresh / 2 { 200 } else { 120 };
+        at_half += u32::from(rig.info().snd_cwnd == ssthresh / 2);
+        assert_eq!(rig.info().pacing_rate, expected(&mut rig, percent), "{:#?}", rig.info());
+    }
+    assert_eq!(at_half, 1, "the border was visited");
+    // 434,400: cwnd 10, no longer below half of the threshold, 40 ms.
+    assert_eq!(MSS * 10 * 120 * 10_000_000 / 40_000_000, 434_400);
+}
+
+/// A maximum below the rate applies at once, a higher one with the next ACK.
+#[test]
+fn pace_11_a_lower_maximum_applies_at_once() {
+    let mut rig = Setup::default().open();
+    rig.device = Device::Completes;
+    assert_eq!(rig.info().pacing_rate, 724_000);
+    rig.set(SetOption::MaxPacingRate(100_000));
+    assert_eq!(rig.info().pacing_rate, 100_000);
+    rig.set(SetOption::MaxPacingRate(200_000));
+    assert_eq!(rig.info().pacing_rate, 100_000);
+    rig.write(100);
+    rig.advance(millis(40));
+    rig.ack_all();
+    assert_eq!(rig.info().pacing_rate, 200_000);
+}

@@ -93,6 +93,8 @@ pub(crate) enum Device {
     Completes,
     /// Has no room for it, and asks for no more.
     Refuses,
+    /// A queue in front of it drops what it is offered, once a turn.
+    Drops,
     /// Is asleep: asks for nothing. What happens between two calls of one turn happens then.
     Sleeps,
 }
@@ -326,6 +328,13 @@ impl Rig {
         self.stack.counters()
     }
 
+    /// A counter by its name.
+    #[track_caller]
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        let found = self.counters().iter().find(|&(is, _)| is == name);
+        found.unwrap_or_else(|| panic!("no counter is called {name}")).1
+    }
+
     /// `Event::Writable` since it was last asked.
     pub(crate) fn writable_events(&mut self) -> usize {
         let before = self.events.len();
@@ -358,6 +367,10 @@ impl Rig {
         let (departure, ticket) = (transmit.departure, transmit.ticket);
         if self.device == Device::Refuses {
             self.stack.handle_tx_refused(self.now, ticket);
+            return false;
+        }
+        if self.device == Device::Drops {
+            self.stack.handle_tx_dropped(self.now, ticket);
             return false;
         }
         let mut sent = self.parse(&bytes, gso, departure, ticket.truesize());
@@ -425,6 +438,14 @@ impl Rig {
     #[track_caller]
     pub(crate) fn complete(&mut self, name: usize) {
         self.complete_quietly(name);
+        self.poll();
+    }
+
+    /// The queue in front of the device took that packet, and says that it is full.
+    #[track_caller]
+    pub(crate) fn congested(&mut self, name: usize) {
+        let ticket = self.sent[name].ticket.as_ref().expect("the packet is below TCP");
+        self.stack.handle_tx_congested(self.now, ticket);
         self.poll();
     }
 

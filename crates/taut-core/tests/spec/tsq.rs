@@ -1,21 +1,403 @@
 //! TCP Small Queues: TSQ-1 … TSQ-18.
+//!
+//! A packet is charged `T = 1024 + payload` from hand-over to completion. A candidate waits while
+//! `out >= min(max(2 T, rate >> 10), cap)`, doubled for a retransmission; with at most one packet unacknowledged it
+//! never waits.
 
-use crate::rig::{MSS, Setup, truesize};
-use taut_core::{Blocked, Duration, LinkCaps};
+use taut_core::{Blocked, Duration, LinkCaps, SetOption, TsqMode};
 
-/// A link that spaces packets by their stamps: pacing sets the rate, and its gate is out of the way.
+use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
+
+/// A super-packet of two segments, and what it is charged.
+const PAIR: u64 = 2 * MSS;
+const RTT: Duration = Duration::from_millis(20);
+
+/// A link that spaces packets by their stamps: a rate can be set and the gate of pacing stays open.
 fn pacing_link() -> LinkCaps {
     LinkCaps { paces: true, ..LinkCaps::offloading(1_500) }
 }
 
-/// rate 1.25 MB/s, buffers T equal, ≥ 2 unacknowledged, no completions: exactly 2 below TCP, the third blocked.
+/// At 1.25 MB/s and 20 ms a super-packet has two segments (1,250,000 >> 10 is less than one), and
+/// limit = max(2 T, 1220) = 7840.
+fn slow() -> Rig {
+    slow_with(true)
+}
+
+fn slow_with(autocorking: bool) -> Rig {
+    let setup = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() };
+    let mut rig = setup.config(|config| config.tcp_autocorking = autocorking).open();
+    rig.limit_rate(1_250_000);
+    rig
+}
+
+/// `count` packets are sent and acknowledged, and their completions never come.
+fn strand(rig: &mut Rig, count: u32) {
+    for _ in 0..count {
+        rig.write(PAIR);
+        rig.advance(RTT);
+        rig.ack_all();
+    }
+    assert_eq!(rig.news().len(), count as usize);
+    assert_eq!(rig.out(), count * truesize(PAIR));
+    assert_eq!(rig.info().unacked, 0);
+}
+
+/// Ten single segments in flight (and `unsent` behind them), of which the first, or `held`, and the last are still
+/// below TCP, under a cap of `cap` bytes.
+fn ten_segments(cap: u32, held: &[usize], unsent: u64) -> Rig {
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
+    let mut rig = setup.config(|config| config.tcp_limit_output_bytes = cap).open();
+    rig.write((10 + unsent) * MSS);
+    for name in (0..10).filter(|name| !held.contains(name)) {
+        rig.complete(name);
+    }
+    assert_eq!((rig.held(), rig.info().unacked), (held.to_vec(), 10));
+    rig.news();
+    rig.advance(RTT);
+    rig
+}
+
+/// Segments `from..to` arrive, one ACK each; everything before `from` is missing.
+fn sack_each(rig: &mut Rig, first: u64, segments: std::ops::Range<u64>) {
+    for segment in segments {
+        rig.ack_with(&Ack::of(0).sack(&[first * MSS..(segment + 1) * MSS]));
+    }
+}
+
+/// Fixed cap of 131,072, bulk sender, completions held: what is below TCP stops at about the cap.
 #[test]
-fn tsq_03_two_packets_below_tcp() {
-    let mut rig = Setup { caps: pacing_link(), rtt: Duration::from_millis(20), ..Setup::default() }.open();
+fn tsq_01_fixed_cap_bounds_what_is_below() {
+    let setup = Setup { rtt: Duration::from_millis(1), ..Setup::default() };
+    let mut rig = setup.config(|config| config.tsq = TsqMode::Fixed { cap_bytes: 131_072 }).open();
+    rig.grow_cwnd(200, Duration::from_millis(1));
+    rig.write(1_000_000);
+    let packets = rig.news();
+    let largest = packets.iter().map(|bytes| bytes.end - bytes.start).max().unwrap();
+    // The last one was let through below the cap.
+    assert!((131_072..131_072 + truesize(largest)).contains(&rig.out()), "{} below TCP", rig.out());
+    assert!(rig.info().unacked < 200, "the window was not the limit");
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    rig.advance(Duration::from_micros(100));
+    assert!(rig.news().is_empty());
+}
+
+/// Fixed cap of 40,000: no super-packet above 20,000 bytes, so that two fit.
+#[test]
+fn tsq_02_fixed_cap_halves_super_packets() {
+    let setup = Setup { rtt: Duration::from_millis(1), ..Setup::default() };
+    let mut rig = setup.config(|config| config.tsq = TsqMode::Fixed { cap_bytes: 40_000 }).open();
+    rig.grow_cwnd(100, Duration::from_millis(1));
+    rig.write(1_000_000);
+    for _ in 0..10 {
+        rig.complete_all();
+    }
+    let largest = rig.news().iter().map(|bytes| bytes.end - bytes.start).max().unwrap();
+    // As many whole segments as fit.
+    assert_eq!(largest, 20_000 / MSS * MSS);
+}
+
+/// Rate 1.25 MB/s, equal buffers, no completions: exactly 2 below TCP, the third waits.
+#[test]
+fn tsq_03_exactly_two_equal_packets_below() {
+    let mut rig = slow();
+    rig.write(100_000);
+    assert_eq!(rig.news(), [0..PAIR, PAIR..2 * PAIR]);
+    assert_eq!(rig.out(), 2 * truesize(PAIR));
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    assert_eq!(rig.count("TautTsqThrottled"), 1);
+    // Each completion lets one more out, in any order.
+    rig.complete(1);
+    assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
+    rig.complete(0);
+    assert_eq!(rig.news(), [3 * PAIR..4 * PAIR]);
+    assert_eq!(rig.out(), 2 * truesize(PAIR));
+}
+
+/// Two or more unacknowledged: out = limit blocks, out = limit − 1 does not.
+#[test]
+fn tsq_04_blocks_at_exactly_the_limit() {
+    for (short, sent) in [(0, 0), (1, 1), (2, 1)] {
+        let mut rig = slow();
+        rig.write_eor(PAIR);
+        rig.write_eor(PAIR - short);
+        assert_eq!(rig.news().len(), 2);
+        // The candidate has two segments: limit = 2 T = 7840.
+        assert_eq!(u64::from(rig.out()), 7_840 - short);
+        rig.write_eor(PAIR);
+        assert_eq!(rig.news().len(), sent, "out = limit - {short}");
+        assert_eq!(rig.blocked() == Blocked::SmallQueue, sent == 0);
+    }
+}
+
+/// Nothing unacknowledged, far above the limit: sent, and nobody waits for a completion.
+#[test]
+fn tsq_05_the_head_never_waits() {
+    let mut rig = slow();
+    strand(&mut rig, 5);
+    let throttled = rig.count("TautTsqThrottled");
+    rig.write(PAIR);
+    assert_eq!(rig.news().len(), 1);
+    assert_eq!(rig.count("TautTsqThrottled"), throttled);
+    assert!(rig.count("TautTsqExempt") > 0);
+    // The flag is clear: autocorking sets it, and counts only that.
+    rig.write(100);
+    assert_eq!((rig.news().len(), rig.count("TcpExtTCPAutoCorking")), (0, 1));
+}
+
+/// One unacknowledged, far above the limit: sent. Two: blocked.
+#[test]
+fn tsq_06_one_unacknowledged_is_exempt_too() {
+    let mut rig = slow_with(false);
+    strand(&mut rig, 5);
+    rig.write(PAIR);
+    assert_eq!(rig.news().len(), 1);
+    rig.write(PAIR);
+    assert_eq!(rig.news().len(), 1);
+    rig.write(PAIR);
+    assert_eq!(rig.news().len(), 0);
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+}
+
+/// A completion between the limit test and the flag. Nothing comes between these here; the nearest is one between the
+/// write and the question for packets: it is seen, and nobody is throttled.
+#[test]
+fn tsq_07_a_completion_before_the_test_is_seen() {
+    let mut rig = slow_with(false);
+    rig.write(2 * PAIR);
+    assert_eq!(rig.out(), 2 * truesize(PAIR));
+    rig.device = Device::Sleeps;
+    rig.write(PAIR);
+    rig.complete_quietly(0);
+    rig.device = Device::Keeps;
+    rig.poll();
+    assert_eq!(rig.news(), [0..PAIR, PAIR..2 * PAIR, 2 * PAIR..3 * PAIR]);
+    assert_eq!(rig.count("TautTsqThrottled"), 0);
+}
+
+/// Throttled, one completion: one resume, and not from within the completion.
+#[test]
+fn tsq_08_a_completion_resumes_once_and_from_outside() {
+    let mut rig = slow();
+    rig.write(100_000);
+    rig.news();
+    rig.complete_quietly(0);
+    assert!(rig.news().is_empty(), "completing sends nothing");
+    assert!(rig.poll_one());
+    assert!(!rig.poll_one());
+    assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
+}
+
+/// As 8, but the user holds the socket. Here a command holds it for its own duration (the borrow of `ConnMut`): nothing
+/// leaves inside a command, all at the next question for packets.
+#[test]
+fn tsq_09_nothing_leaves_inside_a_command() {
+    let mut rig = slow();
+    rig.write(50_000);
+    rig.news();
+    rig.device = Device::Sleeps;
+    rig.complete_quietly(0);
+    rig.write(1_000);
+    rig.set(SetOption::Nodelay(true));
+    assert!(rig.news().is_empty());
+    rig.device = Device::Keeps;
+    rig.poll();
+    assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
+}
+
+/// Two completions before the work runs: one resume, which finds room for two.
+#[test]
+fn tsq_10_two_completions_are_one_resume() {
+    let mut rig = slow();
+    rig.write(100_000);
+    rig.news();
+    let throttled = rig.count("TautTsqThrottled");
+    rig.complete_quietly(0);
+    rig.complete_quietly(1);
+    rig.poll();
+    assert_eq!(rig.news(), [2 * PAIR..3 * PAIR, 3 * PAIR..4 * PAIR]);
+    assert_eq!(rig.count("TautTsqThrottled"), throttled + 1, "found shut once more");
+}
+
+/// A pure ACK's completion resumes nobody and leaves the flag.
+#[test]
+fn tsq_11_completion_of_an_ack_does_not_count() {
+    let mut rig = ten_segments(4_000, &[8, 9], 6);
+    rig.ack_with(&Ack::of(0).payload(1_448));
+    rig.ack_with(&Ack::of(0).payload(1_448));
+    let ack = *rig.held().last().unwrap();
+    assert!(ack > 9 && rig.sent[ack].len() == 0, "an ACK is below TCP");
+    assert_eq!(rig.sent[ack].truesize, 2);
+    assert!(rig.news().is_empty());
+    // Room appears without telling anybody.
+    rig.ack(5 * MSS);
+    rig.stack.set_sysctl("net.ipv4.tcp_limit_output_bytes", "1000000").unwrap();
+    rig.poll();
+    let before = rig.news().len();
+    rig.complete(ack);
+    assert_eq!(rig.news().len(), 0, "after {before}");
+    rig.complete(8);
+    assert!(!rig.news().is_empty());
+}
+
+/// A retransmission has twice the limit of new data, doubled after the cap.
+#[test]
+fn tsq_12_retransmission_has_twice_the_limit_after_the_cap() {
+    for (cap, second) in [(3_708, 0), (3_709, 1)] {
+        let mut rig = ten_segments(cap, &[8, 9], 0);
+        // 2472 each, and new data was let out below 2472 only.
+        assert_eq!(rig.out(), 4_944);
+        sack_each(&mut rig, 4, 4..7);
+        // 4944 is above the cap and below twice the cap.
+        assert_eq!(rig.news(), [0..MSS]);
+        assert_eq!(rig.out(), 7_416);
+        // 2 · 3708 = 7416 blocks, 2 · 3709 does not. (Doubled before the cap it would be 3708.)
+        sack_each(&mut rig, 4, 7..8);
+        assert_eq!(rig.news().len(), second, "cap {cap}");
+        sack_each(&mut rig, 4, 8..9);
+        assert_eq!(rig.news().len(), 0);
+        assert_eq!(rig.blocked(), Blocked::SmallQueue);
+        // The completion of the last original lets the next one out.
+        rig.complete(9);
+        assert_eq!(rig.news().len(), 1);
+    }
+}
+
+/// The original is still in the host's queue: its retransmission is refused and counted, and leaves after the completion.
+#[test]
+fn tsq_13_no_retransmission_while_the_original_is_below() {
+    let mut rig = ten_segments(4_194_304, &[0, 9], 0);
+    sack_each(&mut rig, 4, 4..7);
+    assert_eq!(rig.info().lost, 4);
+    assert!(rig.news().is_empty());
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    assert_eq!(rig.count("TcpExtTCPSpuriousRtxHostQueues"), 1);
+    assert_eq!(rig.count("TcpRetransSegs"), 0);
+    // The completion of something else opens nothing for it.
+    rig.complete(9);
+    assert!(rig.news().is_empty());
+    rig.complete(0);
+    assert_eq!(rig.news(), [0..MSS]);
+    assert_eq!(rig.count("TcpRetransSegs"), 1);
+}
+
+/// Rate 1.25 GB/s: under a cap of 1 MiB the limit is 1,048,576, under one of 4 MiB it is rate >> 10 = 1,220,703.
+#[test]
+fn tsq_14_rate_share_under_the_cap() {
+    for (cap, limit) in [(1 << 20, 1_048_576_u64), (4 << 20, 1_220_703)] {
+        for (below, sent) in [(0, 0), (1, 1)] {
+            let millisecond = Duration::from_millis(1);
+            let setup = Setup { caps: pacing_link(), rtt: millisecond, ..Setup::default() };
+            let mut rig = setup.config(|config| config.tcp_limit_output_bytes = cap).open();
+            rig.set(SetOption::Nodelay(true));
+            rig.grow_cwnd(1_000, millisecond);
+            rig.limit_rate(1_250_000_000);
+            let largest = 45 * MSS;
+            let mut left = limit - below;
+            while left > 2 * u64::from(truesize(largest)) {
+                rig.write_eor(largest);
+                left -= u64::from(truesize(largest));
+            }
+            for half in [left / 2, left - left / 2] {
+                rig.write_eor(half - 1_024);
+            }
+            rig.news();
+            assert_eq!(u64::from(rig.out()), limit - below, "below TCP");
+            rig.write_eor(100);
+            assert_eq!(rig.news().len(), sent, "cap {cap}, out = limit - {below}");
+        }
+    }
+}
+
+/// A shift of 7 instead of 10, as Wi-Fi: eight times the rate's share below TCP, and larger super-packets.
+#[test]
+fn tsq_15_shift_of_the_link() {
+    let open = |caps: LinkCaps, pacing_shift| {
+        let caps = LinkCaps { paces: true, pacing_shift, ..caps };
+        let mut rig = Setup { caps, ..Setup::default() }.open();
+        rig.grow_cwnd(200, Duration::from_millis(40));
+        rig.limit_rate(12_500_000);
+        rig.write(1_000_000);
+        rig
+    };
+    // 12.5 MB/s >> 10 = 12,207; >> 7 = 97,656. Packets of 2472 leave until that is reached.
+    for (shift, packets) in [(10, 5), (7, 40)] {
+        assert_eq!(open(LinkCaps::plain(1_500), shift).news().len(), packets, "shift {shift}");
+    }
+    // 12,207 / 1448 = 8 segments; 97,656 is more than a device takes: 45.
+    for (shift, segs) in [(10, 8), (7, 45)] {
+        let first = open(LinkCaps::offloading(1_500), shift).news()[0].clone();
+        assert_eq!(first.end - first.start, segs * MSS, "shift {shift}");
+    }
+}
+
+/// A resume with lost data and room in the window: retransmissions precede new data.
+#[test]
+fn tsq_16_resume_retransmits_first() {
+    let millisecond = Duration::from_millis(1);
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millisecond, ..Setup::default() };
+    let mut rig = setup.open();
+    // 28.96 MB/s >> 10 = 28,281: all ten fit below TCP.
+    rig.write(10 * MSS);
+    assert_eq!(rig.news().len(), 10);
+    for name in 1..10 {
+        rig.complete(name);
+    }
+    rig.advance(millisecond);
+    sack_each(&mut rig, 2, 2..10);
+    let info = rig.info();
+    assert_eq!((info.lost, info.retrans), (2, 0));
+    assert!(info.snd_cwnd > 2, "room for more than what is lost");
+    rig.write(10 * MSS);
+    assert!(rig.news().is_empty(), "the original of the head is still below");
+    rig.complete(0);
+    let news = rig.news();
+    assert_eq!(news[..3], [0..MSS, MSS..2 * MSS, 10 * MSS..11 * MSS]);
+}
+
+/// A device that orphans at submission: nothing is ever below TCP, nobody is ever throttled.
+#[test]
+fn tsq_17_orphaning_device_defeats_it() {
+    let mut rig = slow();
+    rig.device = Device::Completes;
+    rig.write(1_000_000);
+    for _ in 0..20 {
+        assert_eq!(rig.out(), 0);
+        rig.advance(RTT);
+        rig.ack_all();
+    }
+    assert!(rig.news().len() > 20);
+    assert_eq!(rig.count("TautTsqThrottled"), 0);
+}
+
+/// Blocked after a split: what was split leaves as it was split, nothing is lost or reordered.
+#[test]
+fn tsq_18_blocked_after_a_split() {
+    let mut rig = slow();
+    rig.write(20 * MSS + 700);
+    rig.shutdown();
+    let mut packets = rig.news();
+    while rig.info().bytes_acked < rig.written {
+        // The device works from behind.
+        while let Some(&name) = rig.held().last() {
+            assert!(rig.held().len() <= 2);
+            rig.complete(name);
+            packets.extend(rig.news());
+        }
+        rig.advance(RTT);
+        rig.ack_all();
+        packets.extend(rig.news());
+    }
+    let whole = (0..10).map(|n| n * PAIR..(n + 1) * PAIR);
+    assert_eq!(packets, whole.chain([20 * MSS..20 * MSS + 700]).collect::<Vec<_>>());
+}
+
+/// Switched off, as before 3.6: the congestion window alone bounds what is below TCP.
+#[test]
+fn tsq_off_sends_the_whole_window() {
+    let setup = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() };
+    let mut rig = setup.config(|config| config.tsq = TsqMode::Off).open();
     rig.limit_rate(1_250_000);
     rig.write(100_000);
-    // 1,250,000 >> 10 = 1220 bytes of rate: two segments in a super-packet; limit = max(2 T, 1220).
-    assert_eq!(rig.news(), [0..2 * MSS, 2 * MSS..4 * MSS]);
-    assert_eq!(rig.out(), 2 * truesize(2 * MSS));
-    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    assert_eq!(rig.info().unacked, 10);
+    assert_eq!(rig.blocked(), Blocked::Cwnd);
 }
