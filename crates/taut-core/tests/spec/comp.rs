@@ -259,13 +259,13 @@ fn comp_07_dropped_below_is_not_sent() {
         assert_eq!(facts(&after), facts(&before), "as if it had not been sent");
         assert_eq!(after.wmem_alloc, 0);
         assert_eq!(rig.news().len(), usize::from(!probed) * 4);
+        assert_eq!(after.ca_state, "cwr");
         rig.device = Device::Completes;
         if probed {
             // Nothing in flight: no ACK will come. RTO = srtt + 200 ms.
             let waited = rig.advance_to_send(Duration::from_secs(1));
             assert_eq!(waited, millis(220));
         } else {
-            assert_eq!(after.ca_state, "cwr");
             rig.poll();
             assert!(rig.news().is_empty(), "the call is over");
             rig.advance(millis(20));

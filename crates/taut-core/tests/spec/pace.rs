@@ -4,7 +4,7 @@
 //! lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a connection has been sent,
 //! nothing is spaced.
 
-use taut_core::{Algorithm, Blocked, ConnOptions, Duration, Instant, LinkCaps, SetOption};
+use taut_core::{Algorithm, Blocked, ConnOptions, Duration, Instant, LinkCaps, PacingMode, SetOption};
 
 use crate::rig::{Ack, Device, MSS, Rig, Setup};
 
@@ -103,6 +103,36 @@ fn pace_02_a_pacing_link_takes_over() {
     let (timer, _) = rig.stack.poll_timeout().unwrap();
     assert!(timer >= rig.now + millis(22));
     assert_eq!(rig.count("TautPacingBlocked"), 0);
+}
+
+/// A retransmission that is stamped ahead of time is not mistaken for its original when its ACK comes: the loss was
+/// one, and the reduction of the window stays.
+#[test]
+fn pace_02_a_stamped_retransmission_is_no_original() {
+    let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+    let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(RATE);
+    rig.write(10 * MSS);
+    rig.advance(millis(10));
+    rig.ack_all();
+    rig.write(20 * MSS);
+    assert_eq!(rig.sent.len(), 30);
+    // Four of these have departed, and the first of them is lost.
+    let fourth = rig.sent[13].departure;
+    advance_to(&mut rig, fourth + millis(10));
+    for upto in [12, 13, 14] {
+        rig.ack_with(&Ack::of(10 * MSS).sack(&[11 * MSS..upto * MSS]));
+    }
+    let again = &rig.sent[30];
+    assert_eq!(again.bytes, 10 * MSS..11 * MSS);
+    let (departure, tsval) = (again.departure, again.tsval);
+    assert!(departure > rig.now + millis(2), "behind the others");
+    let reduced = rig.info().snd_ssthresh;
+    assert!(reduced < 20);
+    advance_to(&mut rig, departure + millis(10));
+    rig.ack_with(&Ack::of(30 * MSS).echo(tsval));
+    assert_eq!(rig.info().snd_ssthresh, reduced);
 }
 
 /// The gap counts payload, no headers; of a super-packet the whole.
@@ -310,4 +340,40 @@ fn pace_11_a_lower_maximum_applies_at_once() {
     rig.advance(millis(40));
     rig.ack_all();
     assert_eq!(rig.info().pacing_rate, 200_000);
+}
+
+/// Who spaces a flow of 1.25 MB/s, by mode, link and whether a maximum rate is set: how many of 15 segments leave at
+/// once, when the last of these departs, and whether a timer waits for more.
+#[test]
+fn pace_modes() {
+    const ALL: usize = 15;
+    // (mode, the link paces, a maximum is set) → (at once, stamped ahead, waits)
+    let cases = [
+        (PacingMode::Off, true, true, (ALL, false, false)),
+        (PacingMode::Internal, true, true, (1, false, true)),
+        (PacingMode::Internal, true, false, (ALL, false, false)),
+        (PacingMode::Delegated, false, false, (ALL, true, false)),
+        (PacingMode::Auto, false, false, (ALL, false, false)),
+        (PacingMode::Auto, false, true, (1, false, true)),
+        (PacingMode::Auto, true, false, (ALL, true, false)),
+        (PacingMode::Auto, true, true, (ALL, true, false)),
+    ];
+    for (mode, paces, limited, expected) in cases {
+        let caps = LinkCaps { paces, ..LinkCaps::plain(1_500) };
+        let setup = Setup { caps, rtt: millis(10), ..Setup::default() };
+        let mut rig = setup.config(|config| config.pacing = mode).open();
+        rig.device = Device::Completes;
+        if limited {
+            rig.limit_rate(RATE);
+        }
+        rig.write(10 * MSS);
+        rig.advance(millis(10));
+        rig.ack_all();
+        rig.news();
+        rig.write(ALL as u64 * MSS);
+        let count = rig.news().len();
+        let ahead = rig.sent.last().unwrap().departure > rig.now;
+        let waits = matches!(rig.blocked(), Blocked::Pacing { .. });
+        assert_eq!((count, ahead, waits), expected, "{mode:?}, link paces {paces}, maximum {limited}");
+    }
 }

@@ -265,15 +265,38 @@ fn tsq_12_retransmission_has_twice_the_limit_after_the_cap() {
 /// The original is still in the host's queue: its retransmission is refused and counted, and leaves after the completion.
 #[test]
 fn tsq_13_no_retransmission_while_the_original_is_below() {
-    let mut rig = ten_segments(4_194_304, &[0, 9], 0);
-    sack_each(&mut rig, 4, 4..7);
-    assert_eq!(rig.info().lost, 4);
-    assert!(rig.news().is_empty());
-    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    // The second is throttled by new data before.
+    for (cap, unsent) in [(4_194_304, 0), (4_000, 4)] {
+        let mut rig = ten_segments(cap, &[0, 9], unsent);
+        sack_each(&mut rig, 4, 4..7);
+        assert_eq!(rig.info().lost, 4);
+        assert!(rig.news().is_empty());
+        assert_eq!(rig.blocked(), Blocked::SmallQueue);
+        assert_eq!(rig.count("TcpExtTCPSpuriousRtxHostQueues"), 1, "{unsent} unsent");
+        assert_eq!(rig.count("TcpRetransSegs"), 0);
+        // The completion of something else opens nothing for it.
+        rig.complete(9);
+        assert!(rig.news().is_empty());
+        rig.complete(0);
+        assert_eq!(rig.news(), [0..MSS]);
+        assert_eq!(rig.count("TcpRetransSegs"), 1);
+    }
+}
+
+/// The head after a timeout, its original still below: refused and counted, the timeout backs off all the same, and it
+/// leaves with the completion.
+#[test]
+fn tsq_13_not_even_after_a_timeout() {
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
+    let mut rig = setup.config(|config| config.tcp_early_retrans = 0).open();
+    rig.write(MSS);
+    rig.news();
+    // RTO = srtt + 200 ms, then twice that.
+    rig.advance(Duration::from_millis(220));
+    assert_eq!((rig.count("TcpExtTCPTimeouts"), rig.info().backoff), (1, 1));
     assert_eq!(rig.count("TcpExtTCPSpuriousRtxHostQueues"), 1);
-    assert_eq!(rig.count("TcpRetransSegs"), 0);
-    // The completion of something else opens nothing for it.
-    rig.complete(9);
+    rig.advance(Duration::from_millis(440));
+    assert_eq!((rig.count("TcpExtTCPTimeouts"), rig.info().backoff), (2, 2));
     assert!(rig.news().is_empty());
     rig.complete(0);
     assert_eq!(rig.news(), [0..MSS]);
@@ -328,6 +351,21 @@ fn tsq_15_shift_of_the_link() {
         let first = open(LinkCaps::offloading(1_500), shift).news()[0].clone();
         assert_eq!(first.end - first.start, segs * MSS, "shift {shift}");
     }
+}
+
+/// TCP_TX_DELAY: bytes that wait on purpose are no queue; rate · delay in µs >> 19 may be below TCP beside the limit.
+#[test]
+fn tsq_15_delay_on_purpose() {
+    let mut rig = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() }.open();
+    rig.grow_cwnd(40, RTT);
+    rig.limit_rate(1_250_000);
+    rig.set(SetOption::TxDelay(Duration::from_millis(10)));
+    rig.write(100_000);
+    // 7840 + (1,250,000 · 10,000 >> 19) = 31,681: below that after eight packets of 3920.
+    assert_eq!(rig.news().len(), 9);
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    let first = rig.sent.len() - 9;
+    assert_eq!(rig.sent[first].departure, rig.now + Duration::from_millis(10));
 }
 
 /// A resume with lost data and room in the window: retransmissions precede new data.
