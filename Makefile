@@ -14,7 +14,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint fmt deny
+.PHONY: help setup demo test spec bench lint fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (
 test: ## every test, the live network tests included
 	@scripts/setup
 	@CARGO=$(CARGO) scripts/test $(ARGS)
+
+spec: ## the send path's specification, statement by statement, with the result of its tests
+	@CARGO=$(CARGO) scripts/spec $(ARGS)
 
 include benches/bench.mk
 
