@@ -13,10 +13,14 @@
 
 #![allow(clippy::single_range_in_vec_init, reason = "a list of packets may have one")]
 
+mod ac;
 mod comp;
+mod lowat;
+mod nag;
 mod pace;
 mod rig;
 #[path = "../support/mod.rs"]
 mod support;
 mod tickets;
+mod tso;
 mod tsq;

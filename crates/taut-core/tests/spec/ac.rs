@@ -1,0 +1,149 @@
+//! Autocorking: AC-1 … AC-9. A small write waits while an earlier packet is still below TCP.
+
+use crate::rig::{Ack, Device, Rig, Setup, truesize};
+use taut_core::{Blocked, ConnOptions, Duration, SetOption};
+
+fn nodelay() -> Setup {
+    Setup { options: ConnOptions { nodelay: true, ..ConnOptions::default() }, ..Setup::default() }
+}
+
+/// TCP_NODELAY, and a packet of 100 bytes that is below TCP and unacknowledged.
+#[track_caller]
+fn hundred_below() -> Rig {
+    let mut rig = nodelay().open();
+    rig.write(100);
+    assert_eq!((rig.news(), rig.out()), (vec![0..100], truesize(100)));
+    rig
+}
+
+#[track_caller]
+fn assert_held(rig: &mut Rig) {
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::Autocork));
+}
+
+/// With nothing unacknowledged a write never waits, however late the completions are.
+#[test]
+fn ac_01_the_head_is_never_held() {
+    let mut rig = hundred_below();
+    rig.advance(Duration::from_millis(40));
+    rig.ack(100);
+    assert_eq!(rig.out(), truesize(100), "the ACK overtook the completion");
+    rig.write(50);
+    assert_eq!(rig.news(), [100..150]);
+    assert_eq!(rig.counters().tcp_auto_corking, 0);
+}
+
+/// A completion that comes around the moment of the decision, just before it or just after, is not missed.
+#[test]
+fn ac_02_a_completion_around_the_decision_is_seen() {
+    let mut rig = hundred_below();
+    rig.complete_quietly(0);
+    rig.write(50);
+    assert_eq!(rig.news(), [100..150]);
+    assert_eq!(rig.counters().tcp_auto_corking, 0);
+
+    let mut rig = hundred_below();
+    rig.device = Device::Sleeps;
+    rig.write(50);
+    rig.complete_quietly(0);
+    rig.device = Device::Keeps;
+    rig.poll();
+    assert_eq!(rig.news(), [100..150]);
+}
+
+/// TCP_NODELAY does not help: 50 bytes behind 100 wait for the completion.
+#[test]
+fn ac_03_held_until_the_completion() {
+    let mut rig = hundred_below();
+    rig.write(50);
+    assert_held(&mut rig);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..150]);
+}
+
+/// The tail goes once it is larger than what is below TCP; of equal size it waits.
+#[test]
+fn ac_04_a_tail_that_outgrows_what_is_below_goes() {
+    let mut rig = hundred_below();
+    for _ in 0..4 {
+        rig.write(25);
+        assert_held(&mut rig);
+    }
+    rig.write(1);
+    assert_eq!(rig.news(), [100..201]);
+    assert_eq!(rig.held().len(), 2, "no completion came");
+}
+
+/// What waits for a completion is data; that of a pure ACK releases nobody, so it holds nobody.
+#[test]
+fn ac_05_a_pure_ack_below_holds_nothing() {
+    let mut rig = hundred_below();
+    rig.complete(0);
+    rig.ack_with(&Ack::of(0).payload(2_000));
+    assert_eq!(rig.out(), 2, "an ACK is below, nothing else");
+    assert_eq!(rig.info().unacked, 1);
+    rig.write(50);
+    assert_eq!(rig.news(), [100..150]);
+}
+
+/// Counted when the waiting begins, not for each write.
+#[test]
+fn ac_06_ten_held_writes_count_once() {
+    let mut rig = hundred_below();
+    for _ in 0..10 {
+        rig.write(5);
+        assert_held(&mut rig);
+    }
+    assert_eq!(rig.counters().tcp_auto_corking, 1);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..150]);
+    // Waiting anew counts anew.
+    rig.write(5);
+    assert_held(&mut rig);
+    assert_eq!(rig.counters().tcp_auto_corking, 2);
+}
+
+/// The end of a record is complete: nothing will join it.
+#[test]
+fn ac_07_the_end_of_a_record_is_not_held() {
+    let mut rig = hundred_below();
+    rig.write_eor(50);
+    assert_eq!(rig.news(), [100..150]);
+    assert_eq!(rig.counters().tcp_auto_corking, 0);
+}
+
+/// An ACK pushes, and it pushes as an ACK does: under Nagle's rule.
+#[test]
+fn ac_08_an_ack_pushes_under_nagle() {
+    let mut rig = hundred_below();
+    rig.write(50);
+    assert_held(&mut rig);
+    rig.advance(Duration::from_millis(40));
+    rig.ack(100);
+    assert_eq!(rig.news(), [100..150]);
+    assert_eq!(rig.held(), [0, 1], "no completion came");
+
+    // Two small packets, the first acknowledged: now it is Nagle that holds the third.
+    let mut rig = hundred_below();
+    rig.complete(0);
+    rig.write(100);
+    assert_eq!(rig.news(), [100..200]);
+    rig.set(SetOption::Nodelay(false));
+    rig.write(50);
+    assert_held(&mut rig);
+    rig.advance(Duration::from_millis(40));
+    rig.ack(100);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::Nagle));
+    rig.ack(200);
+    assert_eq!(rig.news(), [200..250]);
+}
+
+/// `tcp_autocorking` 0: never held.
+#[test]
+fn ac_09_switched_off_nothing_is_held() {
+    let mut rig = nodelay().config(|config| config.tcp_autocorking = false).open();
+    rig.write(100);
+    rig.write(50);
+    assert_eq!(rig.news(), [0..100, 100..150]);
+    assert_eq!(rig.counters().tcp_auto_corking, 0);
+}

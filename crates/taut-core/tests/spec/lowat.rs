@@ -1,0 +1,172 @@
+//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-9.
+
+use crate::rig::{Device, MSS, OVERHEAD, Rig, Setup};
+use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
+
+/// What a buffer is filled to: 45 segments.
+const SIZE_GOAL: u64 = 45 * MSS;
+
+/// TCP_NOTSENT_LOWAT is `lowat`, and the device is asleep: all that is written stays unsent.
+#[track_caller]
+fn asleep(lowat: u32) -> Rig {
+    let options = ConnOptions { notsent_lowat: lowat, ..ConnOptions::default() };
+    let mut rig = Setup { options, ..Setup::default() }.open();
+    rig.device = Device::Sleeps;
+    rig
+}
+
+/// Wakes the device, which completes at once.
+#[track_caller]
+fn wake(rig: &mut Rig) {
+    rig.device = Device::Completes;
+    rig.poll();
+}
+
+#[track_caller]
+fn try_write(rig: &mut Rig, len: u64) -> Result<u64, WriteError> {
+    rig.try_write(len, WriteFlags::default())
+}
+
+/// Acknowledges segment by segment; returns what was unsent after each ACK, and how many wake-ups came with it.
+#[track_caller]
+fn ack_by_segment(rig: &mut Rig, until_unsent: u64) -> Vec<(u64, usize)> {
+    let mut steps = Vec::new();
+    let mut acked = rig.info().bytes_acked;
+    while rig.info().notsent_bytes > until_unsent {
+        rig.advance(Duration::from_micros(500));
+        acked += MSS;
+        let sent = rig.written - rig.info().notsent_bytes;
+        rig.ack(acked.min(sent));
+        steps.push((rig.info().notsent_bytes, rig.writable_events()));
+    }
+    steps
+}
+
+/// Refused a write, the application is told once, when less than half of the mark is unsent.
+#[test]
+fn lowat_01_woken_once_below_half_of_the_mark() {
+    const X: u64 = 200_000;
+    let mut rig = asleep(X as u32);
+    rig.fill();
+    assert!(rig.info().notsent_bytes >= X);
+    wake(&mut rig);
+    assert_eq!(rig.writable_events(), 0);
+    let steps = ack_by_segment(&mut rig, 0);
+    let first_below = steps.iter().position(|&(unsent, _)| 2 * unsent < X).unwrap();
+    for (step, &(unsent, events)) in steps.iter().enumerate() {
+        assert_eq!(events, usize::from(step == first_below), "{unsent} unsent");
+    }
+}
+
+/// Between the mark and its half many ACKs come, and none of them wakes.
+#[test]
+fn lowat_02_acks_between_the_mark_and_its_half_wake_nobody() {
+    const X: u64 = 2 << 20;
+    let mut rig = asleep(X as u32);
+    rig.fill();
+    wake(&mut rig);
+    let steps = ack_by_segment(&mut rig, X / 2 - 1);
+    let between: Vec<_> = steps.iter().filter(|(unsent, _)| (X / 2..X).contains(unsent)).collect();
+    assert!(between.len() > 100, "{} ACKs", between.len());
+    assert!(between.iter().all(|&&(_, events)| events == 0), "{between:?}");
+    assert_eq!(steps.last().unwrap().1, 1, "and the one that goes below does");
+}
+
+/// The mark is looked at when a buffer begins: up to one buffer may stand above it.
+#[test]
+fn lowat_03_a_new_buffer_may_exceed_the_mark() {
+    // One buffer is full, one byte is missing to the mark.
+    let mut rig = asleep(SIZE_GOAL as u32 + 1);
+    rig.write(SIZE_GOAL);
+    assert_eq!(try_write(&mut rig, 1_000_000), Ok(SIZE_GOAL));
+    assert_eq!(rig.info().notsent_bytes, SIZE_GOAL + SIZE_GOAL, "mark - 1 + size goal");
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+
+    // At the mark exactly no buffer begins.
+    let mut rig = asleep(SIZE_GOAL as u32);
+    rig.write(SIZE_GOAL);
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+
+    let mut rig = asleep(4_096);
+    assert_eq!(try_write(&mut rig, 1_000_000), Ok(SIZE_GOAL));
+}
+
+/// Above the mark a write still fills the last buffer.
+#[test]
+fn lowat_04_an_open_buffer_takes_more_above_the_mark() {
+    let mut rig = asleep(4_096);
+    rig.write(10_000);
+    assert_eq!(try_write(&mut rig, 1_000), Ok(1_000));
+    assert_eq!(try_write(&mut rig, 1_000_000), Ok(SIZE_GOAL - 11_000));
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+}
+
+/// Transmission alone makes room, and it may be the last thing that happens for a round trip.
+#[test]
+fn lowat_05_transmission_without_an_ack_wakes() {
+    let mut rig = asleep(10_000);
+    rig.write(10 * MSS);
+    assert!(!rig.writable());
+    assert_eq!(rig.writable_events(), 0);
+    wake(&mut rig);
+    assert_eq!(rig.info().notsent_bytes, 0);
+    assert_eq!((rig.info().bytes_acked, rig.writable_events()), (0, 1));
+}
+
+/// Who neither was refused a write nor asked is not told.
+#[test]
+fn lowat_06_nobody_is_woken_who_does_not_wait() {
+    const X: u64 = 100_000;
+    let mut rig = asleep(X as u32);
+    rig.write(SIZE_GOAL);
+    rig.write(X - SIZE_GOAL);
+    wake(&mut rig);
+    let steps = ack_by_segment(&mut rig, 0);
+    assert!(
+        steps.iter().any(|&(unsent, _)| unsent >= X / 2) && steps.iter().any(|&(unsent, _)| unsent < X / 2)
+    );
+    assert!(steps.iter().all(|&(_, events)| events == 0), "{steps:?}");
+    assert!(rig.writable());
+}
+
+/// Between half of the mark and the mark, poll says no and a write succeeds.
+#[test]
+fn lowat_07_not_writable_yet_a_write_is_taken() {
+    // Records, so that each write needs a buffer of its own.
+    for (unsent, writable, taken) in
+        [(9_999, true, true), (10_000, false, true), (19_999, false, true), (20_000, false, false)]
+    {
+        let mut rig = asleep(20_000);
+        rig.write_eor(unsent);
+        assert_eq!(rig.writable(), writable, "{unsent} unsent");
+        let expected = if taken { Ok(1_000) } else { Err(WriteError::WouldBlock) };
+        assert_eq!(try_write(&mut rig, 1_000), expected, "{unsent} unsent");
+    }
+}
+
+/// A larger option wakes at once.
+#[test]
+fn lowat_08_a_larger_mark_wakes_at_once() {
+    let mut rig = asleep(10_000);
+    rig.write_eor(12_000);
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+    rig.set(SetOption::NotsentLowat(24_000));
+    assert_eq!(rig.writable_events(), 0, "12,000 are no less than half of 24,000");
+    rig.set(SetOption::NotsentLowat(24_001));
+    assert_eq!(rig.writable_events(), 1);
+    assert_eq!(try_write(&mut rig, 1), Ok(1));
+}
+
+/// Writable is: a third of the send buffer is free.
+#[test]
+fn lowat_09_a_third_of_the_buffer_must_be_free() {
+    let options = ConnOptions { sndbuf: Some(87_040 / 2), ..ConnOptions::default() };
+    let mut rig = Setup { options, ..Setup::default() }.open();
+    rig.device = Device::Sleeps;
+    assert_eq!(rig.info().sndbuf, 87_040);
+    // 87,040 - 58,027 = 29,013 = 58,027 / 2 rounded down; one more byte queued and one less free are too many.
+    rig.write(58_027 - u64::from(OVERHEAD));
+    assert_eq!((rig.info().wmem_queued, rig.writable()), (58_027, true));
+    rig.write(1);
+    assert_eq!((rig.info().wmem_queued, rig.writable()), (58_028, false));
+}

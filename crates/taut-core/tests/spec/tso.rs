@@ -1,0 +1,401 @@
+//! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
+
+use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
+use taut_core::{Algorithm, Blocked, Duration, LinkCaps, SetOption};
+
+/// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
+const SIZE_GOAL: u64 = 45 * MSS;
+
+const fn micros(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+const fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The rate shapes sizes, and nobody waits for departures.
+fn unpaced(rtt: Duration) -> Setup {
+    Setup { caps: LinkCaps { paces: true, ..LinkCaps::offloading(1_500) }, rtt, ..Setup::default() }
+}
+
+/// A path so short that neither rate nor RTT keeps a packet below what the device takes.
+fn fast() -> Setup {
+    Setup { rtt: micros(100), ..Setup::default() }
+}
+
+/// An idle connection whose pacing rate and least RTT are these, with a congestion window of at least `cwnd`.
+#[track_caller]
+fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
+    let mut rig = setup.open();
+    rig.grow_cwnd(cwnd, setup.rtt);
+    rig.limit_rate(rate);
+    let info = rig.info();
+    assert_eq!((info.pacing_rate, info.min_rtt, info.unacked), (rate, Some(setup.rtt), 0));
+    rig
+}
+
+/// Sends all of the congestion window but `left` segments in such a way that whatever is written next should rather
+/// wait: the ACK of the oldest packet is due in `ack_in`, and the last departure was `ago`. Two segments leave then,
+/// all others a while before.
+#[track_caller]
+fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
+    rig.device = Device::Completes;
+    let rtt = rig.info().min_rtt.expect("packets were acknowledged");
+    let first = u64::from(rig.info().snd_cwnd - left - 2) * MSS;
+    rig.write(first);
+    assert_eq!(rig.news().last().map(|last| last.end), Some(rig.written), "the first part left at once");
+    rig.advance(rtt - ack_in - ago);
+    rig.write(2 * MSS);
+    assert_eq!(rig.news().len(), 1, "the window leaves enough for these two");
+    rig.advance(ago);
+    assert_eq!(rig.info().unacked + left, rig.info().snd_cwnd);
+}
+
+/// 12.5 MB/s over 40 ms: the goal is 12,500,000 / 1024 / 1448 = 8 segments.
+fn goal_of_eight() -> Rig {
+    at_rate(&unpaced(millis(40)), 12_500_000, 180)
+}
+
+/// As [`goal_of_eight`], where the next packet waits, if `left` is less than 8 segments.
+#[track_caller]
+fn waiting(left: u32) -> Rig {
+    let mut rig = goal_of_eight();
+    leave_of_window(&mut rig, left, micros(400), micros(100));
+    rig
+}
+
+/// A low rate, 1 MB written: queued buffers have the size goal, packets are two segments.
+#[test]
+fn tso_01_buffers_have_the_size_goal_and_packets_two_segments() {
+    let mut rig = at_rate(&unpaced(millis(40)), 1_250_000, 40);
+    rig.device = Device::Sleeps;
+    rig.write(1_000_000);
+    let buffers = 1_000_000_u64.div_ceil(SIZE_GOAL);
+    assert_eq!(buffers, 16);
+    assert_eq!(u64::from(rig.info().wmem_queued), 1_000_000 + buffers * u64::from(OVERHEAD));
+    rig.device = Device::Completes;
+    rig.poll();
+    let packets = rig.news();
+    assert_eq!(packets.len() as u32, rig.info().snd_cwnd / 2, "as many as the window takes");
+    assert!(packets.iter().all(|packet| packet.end - packet.start == 2 * MSS), "{packets:?}");
+}
+
+/// The small queue's limit is twice the packet that was cut, not twice the buffer it was cut from.
+#[test]
+fn tso_02_small_queue_counts_the_cut_packet() {
+    let mut rig = at_rate(&unpaced(millis(40)), 1_250_000, 40);
+    let start = rig.written;
+    rig.write(500_000);
+    // max(2 · T(2 mss), 1,250,000 >> 10 = 1220): two packets of two segments are the limit.
+    assert_eq!(rig.news(), [start..start + 2 * MSS, start + 2 * MSS..start + 4 * MSS]);
+    assert_eq!(rig.out(), 2 * truesize(2 * MSS));
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+}
+
+/// What makes a packet worth sending is what it is cut to.
+#[test]
+fn tso_03_defer_and_cut_have_one_goal() {
+    let mut rig = waiting(8);
+    let start = rig.written;
+    rig.write(100_000);
+    assert_eq!(rig.news(), [start..start + 8 * MSS]);
+
+    let mut rig = waiting(7);
+    rig.write(100_000);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
+}
+
+/// `(rate >> 10) + (65,215 >> (min_rtt_us >> 9))` bytes, at most 65,215, in whole segments, at least two.
+#[test]
+fn tso_04_vectors_of_rate_and_rtt() {
+    let vectors = [
+        (1_250_000, 40_000, 2),
+        (1_250_000, 600, 23),
+        (12_500_000, 40_000, 8),
+        (12_500_000, 1_000, 30),
+        (12_500_000, 100, 45),
+        (125_000_000, 40_000, 45),
+    ];
+    for (rate, rtt, expected) in vectors {
+        let term = if rtt >> 9 < 32 { 65_215 >> (rtt >> 9) } else { 0 };
+        assert_eq!((((rate >> 10) + term).min(65_215) / MSS).max(2), expected, "the vector is the formula's");
+        // A window that allows the rate (200 % of cwnd / srtt), and twice the packet.
+        let cwnd = (rate * rtt / 2_000_000 / MSS + 2).max(2 * expected) as u32;
+        let mut rig = at_rate(&unpaced(micros(rtt)), rate, cwnd);
+        let start = rig.written;
+        rig.device = Device::Sleeps;
+        rig.write(200_000);
+        rig.device = Device::Keeps;
+        assert!(rig.poll_one());
+        assert_eq!(rig.news(), [start..start + expected * MSS], "{rate} B/s, {rtt} us");
+    }
+}
+
+/// An unknown RTT adds nothing, and `tcp_tso_rtt_log` 0 switches the term off.
+#[test]
+fn tso_04_without_the_rtt_term() {
+    let rtt = micros(600);
+    let setup = unpaced(rtt).config(|config| config.tcp_tso_rtt_log = 0);
+    let mut rig = at_rate(&setup, 12_500_000, 60);
+    let start = rig.written;
+    rig.write(200_000);
+    assert_eq!(rig.news()[0], start..start + 8 * MSS);
+
+    let setup = unpaced(rtt).config(|config| config.tcp_min_tso_segs = 11);
+    let mut rig = at_rate(&Setup { rtt: millis(40), ..setup }, 1_250_000, 60);
+    let start = rig.written;
+    rig.write(200_000);
+    assert_eq!(rig.news()[0], start..start + 11 * MSS, "the floor is tcp_min_tso_segs");
+}
+
+/// Half of the window at once: the initial ten leave as five and five.
+#[test]
+fn tso_05_initial_window_leaves_as_two_bursts() {
+    let mut rig = fast().open();
+    assert_eq!(rig.info().snd_cwnd, 10);
+    rig.write(100_000);
+    assert_eq!(rig.news(), [0..5 * MSS, 5 * MSS..10 * MSS]);
+    assert_eq!(rig.blocked(), Blocked::Cwnd);
+}
+
+/// Half of the largest window the peer ever offered bounds segments and buffers; all of it if it is at most 536.
+#[test]
+fn tso_06_half_of_the_peers_window_bounds_segments_and_buffers() {
+    for (window, bound) in [(4_096, 2_048), (500, 500)] {
+        let caps = LinkCaps::offloading(9_000);
+        let mut rig = Setup { caps, mss: 8_960, window, wscale: 0, ..Setup::default() }.open();
+        assert_eq!(rig.info().snd_mss, bound, "window {window}");
+        rig.device = Device::Sleeps;
+        rig.write(10 * u64::from(bound));
+        assert_eq!(rig.info().wmem_queued, 10 * (bound + OVERHEAD), "ten buffers for window {window}");
+    }
+}
+
+/// What was written as one segment and then four is five segments: a packet takes its four from the beginning.
+#[test]
+fn tso_07_a_short_head_is_filled_from_what_follows() {
+    // 6 MB/s >> 10 = 5859 bytes: four segments.
+    let mut rig = at_rate(&unpaced(millis(40)), 6_000_000, 90);
+    let start = rig.written;
+    rig.device = Device::Sleeps;
+    rig.write(MSS);
+    rig.write(4 * MSS);
+    rig.device = Device::Keeps;
+    assert!(rig.poll_one());
+    assert_eq!(rig.news(), [start..start + 4 * MSS]);
+    assert_eq!(rig.info().notsent_bytes, MSS);
+    rig.poll();
+    assert_eq!(rig.news(), [start + 4 * MSS..start + 5 * MSS]);
+}
+
+/// Deferral is for ACK clocks: it ends when the last departure is more than a millisecond ago.
+#[test]
+fn tso_08_an_old_departure_sends() {
+    for (ago, sent) in [(1_000, 0), (1_001, 7), (1_100, 7)] {
+        let mut rig = goal_of_eight();
+        leave_of_window(&mut rig, 7, micros(400), micros(ago));
+        let start = rig.written;
+        rig.write(100_000);
+        let packet = start..start + sent * MSS;
+        assert_eq!(rig.news(), if sent > 0 { vec![packet] } else { vec![] }, "last departure {ago} us ago");
+        assert_eq!(rig.blocked(), if sent > 0 { Blocked::Cwnd } else { Blocked::TsoDefer });
+    }
+}
+
+/// A third of the window is worth sending, less is not when an ACK is due in a quarter of a millisecond.
+#[test]
+fn tso_09_a_third_of_the_window_sends() {
+    // RTT 1 ms: 65,215 >> 1 bytes by that alone, and the rate of 30 segments a millisecond: 45 segments at least.
+    let grown = || {
+        let setup = Setup { rtt: millis(1), ..unpaced(millis(1)) };
+        let mut rig = setup.open();
+        rig.grow_cwnd(30, millis(1));
+        rig
+    };
+    let third = grown().info().snd_cwnd.div_ceil(3);
+    for (left, sends) in [(third, true), (third - 1, false)] {
+        let mut rig = grown();
+        leave_of_window(&mut rig, left, micros(250), micros(50));
+        let start = rig.written;
+        rig.write(200_000);
+        let packet = start..start + u64::from(left) * MSS;
+        assert_eq!(rig.news(), if sends { vec![packet] } else { vec![] }, "{left} segments of {}", 3 * third);
+        assert_eq!(rig.blocked(), if sends { Blocked::Cwnd } else { Blocked::TsoDefer });
+    }
+}
+
+/// A packet that waits because the congestion window leaves too little counts as limited by it: the window grows by
+/// the ACKs of that round, in congestion avoidance by one segment for each window acknowledged.
+#[test]
+fn tso_09_a_deferral_for_cwnd_is_noted_as_limited_by_it() {
+    let rtt = millis(1);
+    let mut setup = unpaced(rtt);
+    setup.config.tcp_congestion_control = Algorithm::Reno;
+    let mut rig = setup.open();
+    rig.grow_cwnd(40, rtt);
+    enter_recovery(&mut rig, rtt);
+    // The repair arrives: Reno goes on with half the window, in congestion avoidance.
+    rig.advance(rtt);
+    rig.ack_all();
+    let cwnd = rig.info().snd_cwnd;
+    assert_eq!((cwnd, rig.info().unacked), (rig.info().snd_ssthresh, 0));
+
+    let left = cwnd.div_ceil(3) - 1;
+    leave_of_window(&mut rig, left, micros(250), micros(50));
+    rig.write(300_000);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
+    rig.advance(micros(250));
+    let in_flight = cwnd - left;
+    rig.ack_all();
+    assert_eq!(rig.info().snd_cwnd, cwnd, "{in_flight} of {cwnd} acknowledged");
+    // The rest of the window's worth: with the round before, one window was acknowledged.
+    rig.advance(rtt);
+    let acked = rig.info().bytes_acked + u64::from(left) * MSS;
+    rig.ack(acked);
+    assert_eq!(rig.info().snd_cwnd, cwnd + 1);
+}
+
+/// Sends a window, and the peer reports that its first segment is missing. The repair has left, nothing else.
+#[track_caller]
+fn enter_recovery(rig: &mut Rig, rtt: Duration) {
+    rig.device = Device::Completes;
+    let start = rig.written;
+    let len = u64::from(rig.info().snd_cwnd) * MSS;
+    rig.write(len);
+    assert_eq!(rig.info().notsent_bytes, 0);
+    rig.advance(rtt);
+    rig.news();
+    rig.ack_with(&Ack::of(start).sack(&[start + MSS..start + len]));
+    assert_eq!(rig.news(), [start..start + MSS], "the first segment again");
+}
+
+/// The end of the stream, or of a record, waits for nothing: no more comes that could make the packet bigger.
+#[test]
+fn tso_10_fin_and_end_of_record_end_a_deferral_for_want_of_data() {
+    // The windows leave seven segments, three are written: limited by the application, not by a window.
+    let mut rig = waiting(7);
+    let start = rig.written;
+    rig.write(3 * MSS);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
+    rig.shutdown();
+    assert_eq!(rig.news(), [start..start + 3 * MSS]);
+    assert!(rig.sent.last().unwrap().has("F"));
+
+    let mut rig = waiting(7);
+    let start = rig.written;
+    rig.write_eor(3 * MSS);
+    assert_eq!(rig.news(), [start..start + 3 * MSS]);
+
+    // Where the window is what limits, its ACK will come, and FIN waits too.
+    let mut rig = waiting(7);
+    rig.write(7 * MSS);
+    rig.shutdown();
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
+}
+
+/// In Recovery what may leave leaves; a mere reduction of the window changes nothing.
+#[test]
+fn tso_11_recovery_never_defers_and_cwr_may() {
+    let rtt = millis(40);
+    let mut rig = goal_of_eight();
+    rig.device = Device::Completes;
+    let start = rig.written;
+    let segments = u64::from(rig.info().snd_cwnd);
+    rig.write(segments * MSS);
+    rig.write(300_000);
+    rig.advance(rtt);
+    rig.news();
+    // The first segment is missing. Its repair heads what is unacknowledged from now on.
+    let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
+    rig.ack_with(&sacked(100));
+    assert_eq!(rig.news()[0], start..start + MSS, "the repair goes first");
+    rig.advance(rtt - micros(450));
+    rig.ack_with(&sacked(110));
+    rig.news();
+    rig.advance(micros(50));
+    // The last departure is 50 us ago, the next ACK due in 400 us, and a few segments of window are no third of it.
+    rig.ack_with(&sacked(116));
+    let news = rig.news();
+    let sent: u64 = news.iter().map(|packet| packet.end - packet.start).sum();
+    assert!((1..8).contains(&(sent / MSS)), "less than the goal left: {news:?}");
+    assert!(news[0].start >= start + segments * MSS, "new data");
+    assert_eq!(rig.blocked(), Blocked::Cwnd);
+}
+
+/// Two and a half segments behind a small packet: Nagle holds the half.
+#[test]
+fn tso_12_nagle_holds_the_odd_end() {
+    let mut rig = Setup::default().open();
+    rig.device = Device::Completes;
+    rig.write(10);
+    assert_eq!(rig.news(), [0..10]);
+    rig.write(2 * MSS + MSS / 2);
+    assert_eq!(rig.news(), [10..10 + 2 * MSS]);
+    assert_eq!(rig.blocked(), Blocked::Nagle);
+    rig.advance(millis(40));
+    rig.ack(10);
+    assert_eq!(rig.news(), [10 + 2 * MSS..10 + 2 * MSS + MSS / 2]);
+}
+
+/// The same with nothing unacknowledged: all of it.
+#[test]
+fn tso_13_with_nothing_in_flight_all_leaves() {
+    let mut rig = fast().open();
+    rig.device = Device::Completes;
+    rig.write(10);
+    rig.advance(millis(40));
+    rig.ack(10);
+    rig.news();
+    rig.write(2 * MSS + MSS / 2);
+    assert_eq!(rig.news(), [10..10 + 2 * MSS + MSS / 2]);
+}
+
+/// PSH, FIN and the end of a record belong to the last byte: the part without it has none of them.
+#[test]
+fn tso_14_marks_stay_with_the_second_part() {
+    // Packets of one segment, so that a PSH can only be that of the data.
+    let setup = unpaced(millis(40)).config(|config| config.tcp_min_tso_segs = 1);
+    let open = || at_rate(&setup, 100_000, 20);
+
+    let mut rig = open();
+    let (start, named) = (rig.written, rig.sent.len());
+    rig.device = Device::Sleeps;
+    rig.write_eor(MSS + 700);
+    rig.shutdown();
+    rig.device = Device::Completes;
+    rig.poll();
+    assert_eq!(rig.news(), [start..start + MSS, start + MSS..start + MSS + 700]);
+    let marks: Vec<_> = rig.sent[named..].iter().map(|sent| (sent.has("P"), sent.has("F"))).collect();
+    assert_eq!(marks, [(false, false), (true, true)]);
+
+    // The record ends where the application said, and nowhere else.
+    let mut rig = open();
+    rig.set(SetOption::Nodelay(true));
+    let start = rig.written;
+    rig.device = Device::Sleeps;
+    rig.write_eor(2 * MSS + 700);
+    rig.write(500);
+    rig.device = Device::Completes;
+    rig.poll();
+    let ends: Vec<u64> = rig.news().iter().map(|packet| packet.end - start).collect();
+    assert_eq!(ends, [MSS, 2 * MSS, 2 * MSS + 700, 2 * MSS + 1_200]);
+    assert_eq!(rig.info().notsent_bytes, 0);
+}
+
+/// A packet of several segments always has PSH, a lone segment only at the end of a write.
+#[test]
+fn tso_15_several_segments_push_and_a_lone_one_does_not() {
+    let mut rig = fast().open();
+    rig.write(100_000);
+    let pushed: Vec<_> = rig.sent.iter().map(|sent| (sent.segs, sent.has("P"))).collect();
+    assert_eq!(pushed, [(5, true), (5, true)], "in the middle of the write");
+
+    let setup = unpaced(millis(40)).config(|config| config.tcp_min_tso_segs = 1);
+    let mut rig = at_rate(&setup, 100_000, 20);
+    let named = rig.sent.len();
+    rig.device = Device::Completes;
+    rig.write(4 * MSS);
+    let pushed: Vec<_> = rig.sent[named..].iter().map(|sent| (sent.segs, sent.has("P"))).collect();
+    assert_eq!(pushed, [(1, false), (1, false), (1, false), (1, true)]);
+}
