@@ -144,6 +144,24 @@ fn lowat_07_not_writable_yet_a_write_is_taken() {
     }
 }
 
+/// The option 0 is the stack's value, whatever that is at the moment.
+#[test]
+fn lowat_08_without_an_option_the_stacks_value_holds_live() {
+    let mut rig = asleep(0);
+    rig.write_eor(12_000);
+    assert!(rig.writable());
+    rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "12000").unwrap();
+    assert!(!rig.writable());
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+    rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "12001").unwrap();
+    assert!(!rig.writable());
+    assert_eq!(try_write(&mut rig, 1), Ok(1));
+    // An option of its own is the connection's, whatever the stack's value.
+    rig.set(SetOption::NotsentLowat(50_000));
+    rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "1").unwrap();
+    assert!(rig.writable());
+}
+
 /// A larger option wakes at once.
 #[test]
 fn lowat_08_a_larger_mark_wakes_at_once() {

@@ -9,12 +9,16 @@
 //!   comp   how they work together    nag    Nagle, cork, MSG_MORE
 //!                                    lowat  TCP_NOTSENT_LOWAT, writability
 //!   tickets   random worlds: nothing stalls, nothing is lost, every ticket is accounted for
+//!   gates  each gate, their order    lowat  TCP_NOTSENT_LOWAT, writability
+//!   history  the mechanisms as they once were
 //! ```
 
 #![allow(clippy::single_range_in_vec_init, reason = "a list of packets may have one")]
 
 mod ac;
 mod comp;
+mod gates;
+mod history;
 mod lowat;
 mod nag;
 mod pace;

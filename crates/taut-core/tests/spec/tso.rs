@@ -1,32 +1,32 @@
 //! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
-use taut_core::{Algorithm, Blocked, Duration, LinkCaps, SetOption};
+use taut_core::{Algorithm, Blocked, Duration, LinkCaps, PacingMode, SetOption};
 
 /// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
 const SIZE_GOAL: u64 = 45 * MSS;
 
-const fn micros(us: u64) -> Duration {
+pub(crate) const fn micros(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-const fn millis(ms: u64) -> Duration {
+pub(crate) const fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 /// The rate shapes sizes, and nobody waits for departures.
-fn unpaced(rtt: Duration) -> Setup {
-    Setup { caps: LinkCaps { paces: true, ..LinkCaps::offloading(1_500) }, rtt, ..Setup::default() }
+pub(crate) fn unpaced(rtt: Duration) -> Setup {
+    Setup { rtt, ..Setup::default() }.config(|config| config.pacing = PacingMode::Off)
 }
 
 /// A path so short that neither rate nor RTT keeps a packet below what the device takes.
-fn fast() -> Setup {
+pub(crate) fn fast() -> Setup {
     Setup { rtt: micros(100), ..Setup::default() }
 }
 
 /// An idle connection whose pacing rate and least RTT are these, with a congestion window of at least `cwnd`.
 #[track_caller]
-fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
+pub(crate) fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
     let mut rig = setup.open();
     rig.grow_cwnd(cwnd, setup.rtt);
     rig.limit_rate(rate);
@@ -39,7 +39,7 @@ fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
 /// wait: the ACK of the oldest packet is due in `ack_in`, and the last departure was `ago`. Two segments leave then,
 /// all others a while before.
 #[track_caller]
-fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
+pub(crate) fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
     rig.device = Device::Completes;
     let rtt = rig.info().min_rtt.expect("packets were acknowledged");
     let first = u64::from(rig.info().snd_cwnd - left - 2) * MSS;
@@ -53,7 +53,7 @@ fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
 }
 
 /// 12.5 MB/s over 40 ms: the goal is 12,500,000 / 1024 / 1448 = 8 segments.
-fn goal_of_eight() -> Rig {
+pub(crate) fn goal_of_eight() -> Rig {
     at_rate(&unpaced(millis(40)), 12_500_000, 180)
 }
 
@@ -208,8 +208,7 @@ fn tso_08_an_old_departure_sends() {
 fn tso_09_a_third_of_the_window_sends() {
     // RTT 1 ms: 65,215 >> 1 bytes by that alone, and the rate of 30 segments a millisecond: 45 segments at least.
     let grown = || {
-        let setup = Setup { rtt: millis(1), ..unpaced(millis(1)) };
-        let mut rig = setup.open();
+        let mut rig = unpaced(millis(1)).open();
         rig.grow_cwnd(30, millis(1));
         rig
     };
@@ -321,6 +320,19 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     assert!((1..8).contains(&(sent / MSS)), "less than the goal left: {news:?}");
     assert!(news[0].start >= start + segments * MSS, "new data");
     assert_eq!(rig.blocked(), Blocked::Cwnd);
+
+    // A queue of this host is full: CWR. Two of nine segments leave, for the other seven it is worth waiting.
+    let mut rig = goal_of_eight();
+    leave_of_window(&mut rig, 9, micros(400), micros(100));
+    rig.device = Device::Keeps;
+    rig.write(2 * MSS);
+    let named = rig.sent.len() - 1;
+    rig.congested(named);
+    rig.complete(named);
+    assert_eq!(rig.info().ca_state, "cwr");
+    rig.news();
+    rig.write(100_000);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
 }
 
 /// Two and a half segments behind a small packet: Nagle holds the half.
