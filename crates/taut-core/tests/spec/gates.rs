@@ -1,6 +1,8 @@
 //! The gates through the public interface: for each a table of states, and what the device gets when it asks next,
 //! the size of a packet or the gate that is shut; then their order, with every later gate shut as well.
 
+#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
+
 use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
 use crate::tso::{fast, goal_of_eight, leave_of_window, micros, millis};
 use taut_core::{Blocked, ConnOptions, Duration, Instant, LinkCaps, PacingMode, SetOption};
