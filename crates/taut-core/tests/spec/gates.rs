@@ -3,20 +3,78 @@
 
 #![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
 
-use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
+use Step::{Ack, Close, Cork, Done, Fin, Keep, More, Nodelay, Record, Send, Sysctl, Wait, Write};
+
+use crate::rig::{self, Device, MSS, Rig, Setup, truesize};
 use crate::tso::{fast, goal_of_eight, leave_of_window, micros, millis};
 use taut_core::{Blocked, ConnOptions, Duration, Instant, LinkCaps, PacingMode, SetOption};
+
+/// A step towards a state. The device sleeps, but where it is said to take something.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(u64),
+    /// With MSG_MORE.
+    More(u64),
+    /// With MSG_EOR.
+    Record(u64),
+    /// A write, and all of it leaves and is completed at once.
+    Send(u64),
+    /// A write, and all of it leaves and stays below TCP.
+    Keep(u64),
+    /// The packet of that number is completed.
+    Done(usize),
+    /// The peer acknowledges everything before a position.
+    Ack(u64),
+    /// The same, and takes no more.
+    Close(u64),
+    Wait(Duration),
+    Cork,
+    Nodelay(bool),
+    Fin,
+    Sysctl(&'static str, &'static str),
+}
 
 /// What the device gets: payload bytes, or the reason for nothing.
 type Outcome = Result<u64, Blocked>;
 
-/// A state, by its name and how it comes about, and what the device then gets.
-type Case<'a> = (&'a str, &'a dyn Fn(&mut Rig), Outcome);
-
 /// The pacing gate is shut; until when is another question.
 const PACED: Blocked = Blocked::Pacing { until: Instant::ZERO };
 
-/// A device that was asleep asks for one packet.
+/// Shuts the small queue's gate for every connection that has something below TCP and two packets unacknowledged.
+const SHUT_SMALL_QUEUE: Step = Sysctl("net.ipv4.tcp_limit_output_bytes", "1");
+const NO_AUTOCORK: Step = Sysctl("net.ipv4.tcp_autocorking", "0");
+
+#[track_caller]
+fn go(rig: &mut Rig, steps: &[Step]) {
+    rig.device = Device::Sleeps;
+    for &step in steps {
+        match step {
+            Write(len) => rig.write(len),
+            More(len) => rig.write_more(len),
+            Record(len) => rig.write_eor(len),
+            Send(len) => leave(rig, len, Device::Completes),
+            Keep(len) => leave(rig, len, Device::Keeps),
+            Done(name) => rig.complete_quietly(name),
+            Ack(upto) => rig.ack(upto),
+            Close(upto) => rig.ack_with(&rig::Ack::of(upto).window(0)),
+            Wait(span) => rig.advance(span),
+            Cork => rig.set(SetOption::Cork(true)),
+            Nodelay(on) => rig.set(SetOption::Nodelay(on)),
+            Fin => rig.shutdown(),
+            Sysctl(name, value) => rig.stack.set_sysctl(name, value).unwrap(),
+        }
+    }
+}
+
+#[track_caller]
+fn leave(rig: &mut Rig, len: u64, device: Device) {
+    rig.device = device;
+    rig.write(len);
+    assert_eq!(rig.info().notsent_bytes, 0, "all of it left");
+    rig.device = Device::Sleeps;
+}
+
+/// The device that was asleep asks for one packet.
 #[track_caller]
 fn next(rig: &mut Rig) -> Outcome {
     let before = rig.sent.len();
@@ -32,38 +90,14 @@ fn next(rig: &mut Rig) -> Outcome {
     }
 }
 
-/// Each case begins with a fresh connection whose device is asleep.
+/// Each case begins with a fresh connection.
 #[track_caller]
-fn check(open: impl Fn() -> Rig, cases: &[Case<'_>]) {
-    for (name, arrange, expected) in cases {
+fn check(open: impl Fn() -> Rig, cases: &[(&str, &[Step], Outcome)]) {
+    for (name, steps, expected) in cases {
         let mut rig = open();
-        rig.device = Device::Sleeps;
-        arrange(&mut rig);
+        go(&mut rig, steps);
         assert_eq!(next(&mut rig), *expected, "{name}");
     }
-}
-
-/// Writes and sends; the device completes at once.
-#[track_caller]
-fn send(rig: &mut Rig, len: u64) {
-    let device = std::mem::replace(&mut rig.device, Device::Completes);
-    rig.write(len);
-    assert_eq!(rig.info().notsent_bytes, 0, "all of it left");
-    rig.device = device;
-}
-
-/// As [`send`], in several writes.
-#[track_caller]
-fn send_each(rig: &mut Rig, lens: &[u64]) {
-    for &len in lens {
-        send(rig, len);
-    }
-}
-
-/// Shuts the small queue's gate for every connection that has something below TCP and two packets unacknowledged.
-#[track_caller]
-fn shut_small_queue(rig: &mut Rig) {
-    rig.stack.set_sysctl("net.ipv4.tcp_limit_output_bytes", "1").unwrap();
 }
 
 fn open_default() -> Rig {
@@ -75,282 +109,126 @@ fn nodelay() -> Rig {
     Setup { options, ..Setup::default() }.open()
 }
 
+/// 100 kB/s: packets of two segments; the tenth segment is the first that is followed by a gap.
+fn paced() -> Rig {
+    let mut rig = open_default();
+    rig.limit_rate(100_000);
+    rig
+}
+
+/// The same, but nobody waits.
+fn unpaced() -> Rig {
+    let mut rig = Setup::default().config(|config| config.pacing = PacingMode::Off).open();
+    rig.limit_rate(100_000);
+    rig
+}
+
 #[test]
 fn gate_no_data() {
     check(
         open_default,
         &[
-            ("nothing was ever written", &|_| {}, Err(Blocked::NoData)),
-            ("all was sent", &|rig| send(rig, 1_000), Err(Blocked::NoData)),
-            (
-                "all was acknowledged",
-                &|rig| {
-                    send(rig, 1_000);
-                    rig.ack(1_000);
-                },
-                Err(Blocked::NoData),
-            ),
-            ("a byte", &|rig| rig.write(1), Ok(1)),
-            (
-                "a FIN is something to send",
-                &|rig| {
-                    send(rig, 1_000);
-                    rig.shutdown();
-                },
-                Ok(0),
-            ),
+            ("nothing was ever written", &[], Err(Blocked::NoData)),
+            ("all was sent", &[Send(1_000)], Err(Blocked::NoData)),
+            ("all was acknowledged", &[Send(1_000), Ack(1_000)], Err(Blocked::NoData)),
+            ("a byte", &[Write(1)], Ok(1)),
+            ("a FIN is something to send", &[Send(1_000), Fin], Ok(0)),
         ],
     );
-    // Neither pacing nor a full window is a reason where there is nothing to send.
-    let paced = || {
-        let mut rig = open_default();
-        rig.limit_rate(100_000);
-        rig
-    };
-    check(paced, &[("paced, and the window is full", &|rig| send(rig, 10 * MSS), Err(Blocked::NoData))]);
+    check(
+        paced,
+        &[(
+            "neither pacing nor a full window matters where there is nothing",
+            &[Send(10 * MSS)],
+            Err(Blocked::NoData),
+        )],
+    );
 }
 
 #[test]
 fn gate_pacing() {
-    // 100 kB/s: packets of two segments, the tenth segment is the first that is followed by a gap.
-    let paced = || {
-        let mut rig = open_default();
-        rig.limit_rate(100_000);
-        rig
+    // Ten segments, acknowledged 20 ms later: 8.96 of the 2 mss / rate = 28.96 ms are left.
+    const TEN: &[Step] = &[Send(10 * MSS), Wait(millis(20)), Ack(10 * MSS), Write(4 * MSS)];
+    let then = |span: Duration| {
+        let mut rig = paced();
+        go(&mut rig, TEN);
+        go(&mut rig, &[Wait(span)]);
+        next(&mut rig)
     };
-    // Acknowledged 20 ms later; more is written, and 8.96 ms of the gap are left.
-    let ten_sent = |rig: &mut Rig| {
-        send(rig, 10 * MSS);
-        rig.advance(millis(20));
-        rig.ack(10 * MSS);
-        rig.write(4 * MSS);
-    };
+    assert_eq!(then(micros(8_960) - Duration::from_nanos(1)), Err(PACED));
+    assert_eq!(then(micros(8_960)), Ok(2 * MSS));
     check(
         paced,
         &[
-            (
-                "the first eight are free",
-                &|rig| {
-                    send(rig, 8 * MSS);
-                    rig.write(4 * MSS);
-                },
-                Ok(2 * MSS),
-            ),
-            ("after ten there is a gap", &ten_sent, Err(PACED)),
-            (
-                "of 2 mss / rate: not yet",
-                &|rig| {
-                    ten_sent(rig);
-                    rig.advance(micros(8_960) - Duration::from_nanos(1));
-                },
-                Err(PACED),
-            ),
-            (
-                "and now",
-                &|rig| {
-                    ten_sent(rig);
-                    rig.advance(micros(8_960));
-                },
-                Ok(2 * MSS),
-            ),
-            (
-                "before a full congestion window",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.write(MSS);
-                },
-                Err(PACED),
-            ),
-            (
-                "before a closed window",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.ack_with(&Ack::of(10 * MSS).window(0));
-                    rig.write(MSS);
-                },
-                Err(PACED),
-            ),
-            (
-                "before Nagle",
-                &|rig| {
-                    send_each(rig, &[8 * MSS, MSS + 10]);
-                    rig.ack(8 * MSS);
-                    rig.write(10);
-                },
-                Err(PACED),
-            ),
+            ("the first eight are free", &[Send(8 * MSS), Write(4 * MSS)], Ok(2 * MSS)),
+            ("after ten there is a gap", TEN, Err(PACED)),
+            ("before a full congestion window", &[Send(10 * MSS), Write(MSS)], Err(PACED)),
+            ("before a closed window", &[Send(10 * MSS), Close(10 * MSS), Write(MSS)], Err(PACED)),
+            ("before Nagle", &[Send(8 * MSS), Send(MSS + 10), Ack(8 * MSS), Write(10)], Err(PACED)),
+            ("before cork", &[Send(10 * MSS), Ack(8 * MSS), Cork, Write(10)], Err(PACED)),
         ],
     );
-    let nobody_waits = || {
-        let mut rig = Setup::default().config(|config| config.pacing = PacingMode::Off).open();
-        rig.limit_rate(100_000);
-        rig
-    };
+    // The same states where nobody waits: what is shut behind the first gate.
     check(
-        nobody_waits,
+        unpaced,
         &[
-            ("PacingMode::Off", &ten_sent, Ok(2 * MSS)),
-            (
-                "with the window full and nobody pacing it is the window",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.write(MSS);
-                },
-                Err(Blocked::Cwnd),
-            ),
-            (
-                "and with a closed one the peer's",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.ack_with(&Ack::of(10 * MSS).window(0));
-                    rig.write(MSS);
-                },
-                Err(Blocked::PeerWindow),
-            ),
-            (
-                "and behind a small packet Nagle",
-                &|rig| {
-                    send_each(rig, &[8 * MSS, MSS + 10]);
-                    rig.ack(8 * MSS);
-                    rig.write(10);
-                },
-                Err(Blocked::Nagle),
-            ),
+            ("after ten", TEN, Ok(2 * MSS)),
+            ("a full congestion window", &[Send(10 * MSS), Write(MSS)], Err(Blocked::Cwnd)),
+            ("a closed window", &[Send(10 * MSS), Close(10 * MSS), Write(MSS)], Err(Blocked::PeerWindow)),
+            ("Nagle", &[Send(8 * MSS), Send(MSS + 10), Ack(8 * MSS), Write(10)], Err(Blocked::Nagle)),
+            ("cork", &[Send(10 * MSS), Ack(8 * MSS), Cork, Write(10)], Err(Blocked::Cork)),
         ],
     );
     let mut rig = paced();
-    rig.device = Device::Sleeps;
-    ten_sent(&mut rig);
+    go(&mut rig, TEN);
     let until = rig.now + micros(8_960);
     let _ = next(&mut rig);
     assert_eq!(rig.blocked(), Blocked::Pacing { until });
     assert_eq!(rig.stack.poll_timeout().map(|(at, _)| at), Some(until), "the deadline is the gate's");
 }
 
+/// min(max(cwnd / 2, 1), cwnd - inflight): never more than half of the ten at once.
 #[test]
 fn gate_cwnd_and_its_quota() {
-    // min(max(cwnd / 2, 1), cwnd - inflight): never more than half of the ten at once.
-    let quota = |in_flight: u64| {
-        move |rig: &mut Rig| {
-            for _ in 0..in_flight {
-                send(rig, MSS);
-            }
-            rig.write(100_000);
-        }
+    let quota = |in_flight: usize| {
+        let mut rig = fast().open();
+        go(&mut rig, &vec![Send(MSS); in_flight]);
+        go(&mut rig, &[Write(100_000)]);
+        next(&mut rig)
     };
+    for (in_flight, expected) in [(0, 5), (3, 5), (5, 5), (6, 4), (7, 3), (9, 1)] {
+        assert_eq!(quota(in_flight), Ok(expected * MSS), "{in_flight} in flight");
+    }
+    assert_eq!(quota(10), Err(Blocked::Cwnd));
     check(
         || fast().open(),
         &[
-            ("none in flight", &quota(0), Ok(5 * MSS)),
-            ("three", &quota(3), Ok(5 * MSS)),
-            ("five", &quota(5), Ok(5 * MSS)),
-            ("six", &quota(6), Ok(4 * MSS)),
-            ("nine: a third of the window it is not, but the ACK is an RTT away", &quota(9), Ok(MSS)),
-            ("ten", &quota(10), Err(Blocked::Cwnd)),
-            (
-                "before a full peer window",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.ack_with(&Ack::of(0).window(0));
-                    rig.write(MSS);
-                },
-                Err(Blocked::Cwnd),
-            ),
-            (
-                "before cork",
-                &|rig| {
-                    send(rig, 10 * MSS);
-                    rig.set(SetOption::Cork(true));
-                    rig.write(10);
-                },
-                Err(Blocked::Cwnd),
-            ),
-            (
-                "before Nagle",
-                &|rig| {
-                    send_each(rig, &[9 * MSS, 10]);
-                    rig.write(10);
-                },
-                Err(Blocked::Cwnd),
-            ),
+            ("before a closed window", &[Send(10 * MSS), Close(0), Write(MSS)], Err(Blocked::Cwnd)),
+            ("before cork", &[Send(10 * MSS), Cork, Write(10)], Err(Blocked::Cwnd)),
+            ("before Nagle", &[Send(9 * MSS), Send(10), Write(10)], Err(Blocked::Cwnd)),
         ],
     );
 }
 
 #[test]
 fn gate_peer_window() {
-    // 10,000 bytes: more than the initial window of the congestion control allows at once.
-    let open = || Setup { window: 10_000, wscale: 0, ..fast() }.open();
+    // 10,000 bytes: less than the congestion window of ten segments.
     check(
-        open,
+        || Setup { window: 10_000, wscale: 0, ..fast() }.open(),
         &[
-            ("half of cwnd fits", &|rig| rig.write(100_000), Ok(5 * MSS)),
+            ("half of cwnd fits", &[Write(100_000)], Ok(5 * MSS)),
             (
-                "what is left of the window, in whole segments (RFC 9293 3.8.6.2.1)",
-                &|rig| {
-                    send(rig, 5 * MSS);
-                    rig.write(100_000);
-                },
+                "what is left, in whole segments (RFC 9293 3.8.6.2.1)",
+                &[Send(5 * MSS), Write(100_000)],
                 Ok(MSS),
             ),
-            (
-                "1312 bytes are left: no room for a segment",
-                &|rig| {
-                    send(rig, 6 * MSS);
-                    rig.write(100_000);
-                },
-                Err(Blocked::PeerWindow),
-            ),
-            (
-                "room for all that is left",
-                &|rig| {
-                    send(rig, 6 * MSS);
-                    rig.write(1_312);
-                },
-                Ok(1_312),
-            ),
-            (
-                "one byte too many",
-                &|rig| {
-                    send(rig, 6 * MSS);
-                    rig.write(1_313);
-                },
-                Err(Blocked::PeerWindow),
-            ),
-            (
-                "closed",
-                &|rig| {
-                    send(rig, MSS);
-                    rig.ack_with(&Ack::of(MSS).window(0));
-                    rig.write(1);
-                },
-                Err(Blocked::PeerWindow),
-            ),
-            (
-                "before Nagle",
-                &|rig| {
-                    send_each(rig, &[6 * MSS, 1_300]);
-                    rig.write(13);
-                },
-                Err(Blocked::PeerWindow),
-            ),
-            (
-                "of which one byte less would be Nagle's",
-                &|rig| {
-                    send_each(rig, &[6 * MSS, 1_300]);
-                    rig.write(12);
-                },
-                Err(Blocked::Nagle),
-            ),
-            (
-                "before cork",
-                &|rig| {
-                    send(rig, 6 * MSS);
-                    rig.set(SetOption::Cork(true));
-                    rig.write(1_313);
-                },
-                Err(Blocked::PeerWindow),
-            ),
+            ("1312 bytes are left: no segment", &[Send(6 * MSS), Write(100_000)], Err(Blocked::PeerWindow)),
+            ("room for all that is left", &[Send(6 * MSS), Write(1_312)], Ok(1_312)),
+            ("one byte too many", &[Send(6 * MSS), Write(1_313)], Err(Blocked::PeerWindow)),
+            ("closed", &[Send(MSS), Close(MSS), Write(1)], Err(Blocked::PeerWindow)),
+            ("before Nagle", &[Send(6 * MSS), Send(1_300), Write(13)], Err(Blocked::PeerWindow)),
+            ("one byte less is Nagle's", &[Send(6 * MSS), Send(1_300), Write(12)], Err(Blocked::Nagle)),
+            ("before cork", &[Send(6 * MSS), Cork, Write(1_313)], Err(Blocked::PeerWindow)),
         ],
     );
 }
@@ -359,113 +237,50 @@ fn gate_peer_window() {
 fn gate_nagle_and_cork() {
     const NAGLE: Outcome = Err(Blocked::Nagle);
     const CORK: Outcome = Err(Blocked::Cork);
-    // What is in flight, and what 10 bytes do under: nothing, NODELAY, CORK, both, MSG_MORE.
-    let table: [(&str, &[u64], [Outcome; 5]); 4] = [
-        ("nothing", &[], [Ok(10), Ok(10), CORK, CORK, CORK]),
-        ("a full segment", &[MSS], [Ok(10), Ok(10), CORK, CORK, CORK]),
-        ("a small packet", &[10], [NAGLE, Ok(10), CORK, CORK, CORK]),
-        ("a small one and a full one", &[10, MSS], [NAGLE, Ok(10), CORK, CORK, CORK]),
+    // What is in flight, and what 10 bytes then do: by themselves, under NODELAY, CORK, both, and with MSG_MORE.
+    let switches: [&[Step]; 5] = [
+        &[Write(10)],
+        &[Nodelay(true), Write(10)],
+        &[Cork, Write(10)],
+        &[Nodelay(true), Cork, Write(10)],
+        &[More(10)],
     ];
-    for (in_flight, lens, outcomes) in table {
-        for (switches, expected) in outcomes.into_iter().enumerate() {
+    let table: [(&str, &[Step], [Outcome; 5]); 4] = [
+        ("nothing", &[], [Ok(10), Ok(10), CORK, CORK, CORK]),
+        ("a full segment", &[Send(MSS)], [Ok(10), Ok(10), CORK, CORK, CORK]),
+        ("a small packet", &[Send(10)], [NAGLE, Ok(10), CORK, CORK, CORK]),
+        ("a small one and a full one", &[Send(10), Send(MSS)], [NAGLE, Ok(10), CORK, CORK, CORK]),
+    ];
+    for (in_flight, before, outcomes) in table {
+        for (steps, expected) in switches.iter().zip(outcomes) {
             let mut rig = open_default();
-            rig.device = Device::Sleeps;
-            send_each(&mut rig, lens);
-            rig.set(SetOption::Nodelay(matches!(switches, 1 | 3)));
-            rig.set(SetOption::Cork(matches!(switches, 2 | 3)));
-            if switches == 4 {
-                rig.write_more(10);
-            } else {
-                rig.write(10);
-            }
-            assert_eq!(next(&mut rig), expected, "behind {in_flight}, switches {switches}");
+            go(&mut rig, before);
+            go(&mut rig, steps);
+            assert_eq!(next(&mut rig), expected, "{steps:?} behind {in_flight}");
         }
     }
     check(
         open_default,
         &[
-            (
-                "a full segment is not withheld",
-                &|rig| {
-                    send(rig, 10);
-                    rig.write(MSS);
-                },
-                Ok(MSS),
-            ),
-            (
-                "nor is the end of the stream",
-                &|rig| {
-                    send(rig, 10);
-                    rig.write(10);
-                    rig.shutdown();
-                },
-                Ok(10),
-            ),
-            (
-                "nor what is not the tail",
-                &|rig| {
-                    send(rig, 10);
-                    rig.write_eor(10);
-                    rig.write(10);
-                },
-                Ok(10),
-            ),
-            (
-                "the small packet was acknowledged",
-                &|rig| {
-                    send(rig, 10);
-                    rig.ack(10);
-                    rig.write(10);
-                },
-                Ok(10),
-            ),
-            (
-                "and a large one sent meanwhile was not",
-                &|rig| {
-                    send_each(rig, &[10, MSS]);
-                    rig.ack(10);
-                    rig.write(10);
-                },
-                Ok(10),
-            ),
-            (
-                "odd end: only whole segments",
-                &|rig| {
-                    send(rig, 10);
-                    rig.write(MSS + 10);
-                },
-                Ok(MSS),
-            ),
-            ("MSG_MORE: only whole segments", &|rig| rig.write_more(MSS + 10), Ok(MSS)),
-            (
-                "the next write says otherwise",
-                &|rig| {
-                    rig.write_more(10);
-                    rig.write(10);
-                },
-                Ok(20),
-            ),
-            (
-                "NODELAY sets free what Nagle holds",
-                &|rig| {
-                    send(rig, 10);
-                    rig.write(10);
-                    rig.set(SetOption::Nodelay(true));
-                },
-                Ok(10),
-            ),
+            ("a full segment is not withheld", &[Send(10), Write(MSS)], Ok(MSS)),
+            ("nor is the end of the stream", &[Send(10), Write(10), Fin], Ok(10)),
+            ("nor what is not the tail", &[Send(10), Record(10), Write(10)], Ok(10)),
+            ("the small packet was acknowledged", &[Send(10), Ack(10), Write(10)], Ok(10)),
+            ("and a large one after it was not", &[Send(10), Send(MSS), Ack(10), Write(10)], Ok(10)),
+            ("odd end: only whole segments", &[Send(10), Write(MSS + 10)], Ok(MSS)),
+            ("corked: only whole segments", &[Cork, Write(MSS + 10)], Ok(MSS)),
+            ("MSG_MORE: only whole segments", &[More(MSS + 10)], Ok(MSS)),
+            ("the next write says otherwise", &[More(10), Write(10)], Ok(20)),
+            ("NODELAY sets free what Nagle holds", &[Send(10), Write(10), Nodelay(true)], Ok(10)),
             (
                 "before the small queue",
-                &|rig| {
-                    rig.device = Device::Keeps;
-                    rig.write(10);
-                    rig.device = Device::Sleeps;
-                    send(rig, MSS);
-                    shut_small_queue(rig);
-                    rig.stack.set_sysctl("net.ipv4.tcp_autocorking", "0").unwrap();
-                    rig.write(10);
-                },
+                &[Keep(10), Send(MSS), SHUT_SMALL_QUEUE, NO_AUTOCORK, Write(10)],
                 NAGLE,
+            ),
+            (
+                "which is shut",
+                &[Keep(10), Send(MSS), SHUT_SMALL_QUEUE, NO_AUTOCORK, Write(10), Nodelay(true)],
+                Err(Blocked::SmallQueue),
             ),
         ],
     );
@@ -474,91 +289,20 @@ fn gate_nagle_and_cork() {
 #[test]
 fn gate_autocork() {
     const HELD: Outcome = Err(Blocked::Autocork);
-    /// A hundred bytes below TCP and unacknowledged.
-    fn hundred_below(rig: &mut Rig) {
-        rig.device = Device::Keeps;
-        rig.write(100);
-        rig.device = Device::Sleeps;
-    }
     check(
         nodelay,
         &[
-            (
-                "50 behind 100",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.write(50);
-                },
-                HELD,
-            ),
-            (
-                "100 behind 100",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.write(100);
-                },
-                HELD,
-            ),
-            (
-                "101 behind 100",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.write(101);
-                },
-                Ok(101),
-            ),
-            (
-                "the end of a record",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.write_eor(50);
-                },
-                Ok(50),
-            ),
-            (
-                "nothing unacknowledged",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.ack(100);
-                    rig.write(50);
-                },
-                Ok(50),
-            ),
-            (
-                "nothing below",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.complete_quietly(0);
-                    rig.write(50);
-                },
-                Ok(50),
-            ),
-            (
-                "switched off",
-                &|rig| {
-                    rig.stack.set_sysctl("net.ipv4.tcp_autocorking", "0").unwrap();
-                    hundred_below(rig);
-                    rig.write(50);
-                },
-                Ok(50),
-            ),
-            (
-                "before cork: it is asked when a write ends",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.set(SetOption::Cork(true));
-                    rig.write(50);
-                },
-                HELD,
-            ),
+            ("50 behind 100", &[Keep(100), Write(50)], HELD),
+            ("100 behind 100", &[Keep(100), Write(100)], HELD),
+            ("101 behind 100", &[Keep(100), Write(101)], Ok(101)),
+            ("the end of a record", &[Keep(100), Record(50)], Ok(50)),
+            ("nothing unacknowledged", &[Keep(100), Ack(100), Write(50)], Ok(50)),
+            ("nothing below", &[Keep(100), Done(0), Write(50)], Ok(50)),
+            ("switched off", &[NO_AUTOCORK, Keep(100), Write(50)], Ok(50)),
+            ("before cork: it is asked when a write ends", &[Keep(100), Cork, Write(50)], HELD),
             (
                 "which is what holds after the completion",
-                &|rig| {
-                    hundred_below(rig);
-                    rig.set(SetOption::Cork(true));
-                    rig.write(50);
-                    rig.complete_quietly(0);
-                },
+                &[Keep(100), Cork, Write(50), Done(0)],
                 Err(Blocked::Cork),
             ),
         ],
@@ -642,8 +386,7 @@ fn gate_tso_defer() {
 
     // A link that cuts no segments has no super-packets, and nothing to wait for.
     let mut rig = Setup { caps: LinkCaps::plain(1_500), ..Setup::default() }.open();
-    send(&mut rig, 9 * MSS);
-    rig.device = Device::Sleeps;
+    go(&mut rig, &[Send(9 * MSS)]);
     rig.write(100_000);
     rig.advance(micros(500));
     assert_eq!(next(&mut rig), Ok(MSS));
@@ -653,35 +396,29 @@ fn gate_tso_defer() {
 fn gate_small_queue() {
     // 40 ms and ten segments, twice that in slow start: 724,000 bytes/s, less than two packets in a millisecond. Packets
     // have two segments; the limit is two of them.
-    let below = |packets: usize, completed: usize| {
-        move |rig: &mut Rig| {
-            rig.write(100_000);
-            rig.device = Device::Keeps;
-            for name in 0..packets {
-                assert!(rig.poll_one());
-                if name < completed {
-                    rig.complete_quietly(name);
-                }
-            }
-            rig.device = Device::Sleeps;
-        }
-    };
+    const PACKET: u64 = 2 * MSS;
     check(
         open_default,
         &[
-            ("none below", &below(0, 0), Ok(2 * MSS)),
-            ("one below", &below(1, 0), Ok(2 * MSS)),
-            ("two below", &below(2, 0), Err(Blocked::SmallQueue)),
-            ("two in flight, one below", &below(2, 1), Ok(2 * MSS)),
-            ("three in flight, one below", &below(3, 2), Ok(2 * MSS)),
+            ("none below", &[Write(PACKET)], Ok(PACKET)),
+            ("one below", &[Keep(PACKET), Write(PACKET)], Ok(PACKET)),
+            ("two below", &[Keep(PACKET), Keep(PACKET), Write(PACKET)], Err(Blocked::SmallQueue)),
+            ("less than two below", &[Keep(PACKET - 1), Keep(PACKET), Write(PACKET)], Ok(PACKET)),
+            (
+                "the limit is the candidate's",
+                &[Keep(PACKET), Keep(PACKET), Write(10)],
+                Err(Blocked::SmallQueue),
+            ),
+            ("two in flight, one below", &[Send(PACKET), Keep(PACKET), Write(PACKET)], Ok(PACKET)),
             (
                 "two below, one of them unacknowledged",
-                &|rig| {
-                    below(2, 0)(rig);
-                    rig.advance(millis(40));
-                    rig.ack(2 * MSS);
-                },
-                Ok(2 * MSS),
+                &[Keep(PACKET), Keep(PACKET), Wait(millis(40)), Ack(PACKET), Write(PACKET)],
+                Ok(PACKET),
+            ),
+            (
+                "two below, one of them unacknowledged, a third to join",
+                &[Keep(PACKET), Keep(PACKET), Wait(millis(40)), Ack(PACKET), Keep(PACKET), Write(PACKET)],
+                Err(Blocked::SmallQueue),
             ),
         ],
     );
@@ -704,7 +441,7 @@ fn gate_device() {
 fn gate_device_a_refusal_moves_no_departure() {
     let mut rig = open_default();
     rig.limit_rate(100_000);
-    send(&mut rig, 8 * MSS);
+    go(&mut rig, &[Send(8 * MSS)]);
     rig.device = Device::Refuses;
     // The ninth and tenth segment leave without a gap before them; the gap of 29 ms is behind them.
     rig.write(2 * MSS);
@@ -727,16 +464,16 @@ fn gates_open_in_order_for_a_small_tail() {
     rig.device = Device::Keeps;
     rig.write(2 * MSS);
     // Ten segments fill both windows, two of them are below TCP.
-    shut_small_queue(&mut rig);
+    rig.stack.set_sysctl("net.ipv4.tcp_limit_output_bytes", "1").unwrap();
     rig.news();
     rig.write(10);
     let until = rig.now + micros(28_960);
     assert_eq!(rig.blocked(), Blocked::Pacing { until });
     rig.advance(micros(28_960));
     assert_eq!(rig.blocked(), Blocked::Cwnd);
-    rig.ack_with(&Ack::of(2 * MSS).window(8 * MSS as u32));
+    rig.ack_with(&rig::Ack::of(2 * MSS).window(8 * MSS as u32));
     assert_eq!(rig.blocked(), Blocked::PeerWindow);
-    rig.ack_with(&Ack::of(4 * MSS).window(10 * MSS as u32));
+    rig.ack_with(&rig::Ack::of(4 * MSS).window(10 * MSS as u32));
     assert_eq!(rig.blocked(), Blocked::Cork);
     rig.set(SetOption::Cork(false));
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
@@ -764,14 +501,14 @@ fn gates_open_in_order_for_a_super_packet() {
     rig.write(MSS);
     assert_eq!(rig.held().len(), 2);
     rig.news();
-    shut_small_queue(&mut rig);
+    rig.stack.set_sysctl("net.ipv4.tcp_limit_output_bytes", "1").unwrap();
     rig.write(100_000);
     assert_eq!(rig.blocked(), Blocked::Cwnd);
     // One segment is acknowledged, two may follow, and the peer takes none.
     let in_flight = rig.info().unacked - 1;
-    rig.ack_with(&Ack::of(start + MSS).window(in_flight * MSS as u32));
+    rig.ack_with(&rig::Ack::of(start + MSS).window(in_flight * MSS as u32));
     assert_eq!(rig.blocked(), Blocked::PeerWindow);
-    rig.ack_with(&Ack::of(start + MSS).window((in_flight + 1_000) * MSS as u32));
+    rig.ack_with(&rig::Ack::of(start + MSS).window((in_flight + 1_000) * MSS as u32));
     assert_eq!(rig.blocked(), Blocked::TsoDefer);
     // The last departure gets old; the next ACK asks again.
     rig.advance(micros(1_001));
