@@ -397,8 +397,13 @@ fn gate_small_queue() {
     // 40 ms and ten segments, twice that in slow start: 724,000 bytes/s, less than two packets in a millisecond. Packets
     // have two segments; the limit is two of them.
     const PACKET: u64 = 2 * MSS;
+    let open = || {
+        let mut rig = nodelay();
+        go(&mut rig, &[NO_AUTOCORK]);
+        rig
+    };
     check(
-        open_default,
+        open,
         &[
             ("none below", &[Write(PACKET)], Ok(PACKET)),
             ("one below", &[Keep(PACKET), Write(PACKET)], Ok(PACKET)),
