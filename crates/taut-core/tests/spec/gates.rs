@@ -392,6 +392,15 @@ fn gate_tso_defer() {
     assert_eq!(next(&mut rig), Ok(MSS));
 }
 
+/// TCP_NODELAY flushes what Nagle withholds; a super-packet that waits to get bigger is none of Nagle's business.
+#[test]
+fn gate_tso_defer_is_not_ended_by_nodelay() {
+    let mut rig = goal_of_eight();
+    leave_of_window(&mut rig, 7, micros(400), micros(100));
+    go(&mut rig, &[Write(100_000), Nodelay(true)]);
+    assert_eq!(next(&mut rig), Err(Blocked::TsoDefer));
+}
+
 #[test]
 fn gate_small_queue() {
     // 40 ms and ten segments, twice that in slow start: 724,000 bytes/s, less than two packets in a millisecond. Packets

@@ -175,6 +175,21 @@ fn lowat_08_a_larger_mark_wakes_at_once() {
     assert_eq!(try_write(&mut rig, 1), Ok(1));
 }
 
+/// A larger send buffer wakes at once, too.
+#[test]
+fn lowat_08_a_larger_buffer_wakes_at_once() {
+    let options = ConnOptions { sndbuf: Some(10_000), ..ConnOptions::default() };
+    let mut rig = Setup { options, ..Setup::default() }.open();
+    rig.device = Device::Sleeps;
+    rig.write_eor(20_000);
+    assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
+    // 21,024 are queued. A third of 31,534 is not free, of 31,536 it is.
+    rig.set(SetOption::Sndbuf(31_534 / 2));
+    assert_eq!(rig.writable_events(), 0);
+    rig.set(SetOption::Sndbuf(31_536 / 2));
+    assert_eq!(rig.writable_events(), 1);
+}
+
 /// Writable is: a third of the send buffer is free.
 #[test]
 fn lowat_09_a_third_of_the_buffer_must_be_free() {
