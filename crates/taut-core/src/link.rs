@@ -231,6 +231,8 @@ pub struct TxTicket {
     pub(crate) end: u64,
     /// When it was handed out.
     pub(crate) handed: Instant,
+    /// Earliest departure of the connection before this packet, in case the device refuses it.
+    pub(crate) prior_departure: Instant,
     /// What it was, in case the device refuses it.
     pub(crate) output: Output,
 }

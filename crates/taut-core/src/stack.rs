@@ -663,7 +663,15 @@ impl Stack {
                 (0, true, Offload::None)
             }
         };
-        let ticket = TxTicket { conn: None, truesize: 0, start: 0, end: 0, handed: now, output: Output::Ack };
+        let ticket = TxTicket {
+            conn: None,
+            truesize: 0,
+            start: 0,
+            end: 0,
+            handed: now,
+            prior_departure: now,
+            output: Output::Ack,
+        };
         Some(Decided { conn: None, header_len, is_message, offload, departure: now, ticket })
     }
 
@@ -705,6 +713,7 @@ impl Stack {
                 start: segment.range.start,
                 end: segment.range.end,
                 handed: now,
+                prior_departure: segment.prior_departure,
                 output: segment.output,
             };
             return Some(Decided {

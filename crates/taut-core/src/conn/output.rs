@@ -36,6 +36,8 @@ pub(crate) struct Segment {
     pub(crate) segs: u32,
     pub(crate) truesize: u32,
     pub(crate) departure: Instant,
+    /// Earliest departure before this packet, in case it is taken back.
+    pub(crate) prior_departure: Instant,
     pub(crate) output: Output,
 }
 
@@ -54,6 +56,9 @@ impl Conn {
                 && let Some(segment) = self.data(around)
             {
                 return Some(segment);
+            }
+            if !self.state.may_transmit() {
+                self.tx.note_held(around.now, Gate::NoData, around.totals);
             }
             self.flags.send_due = false;
         }
@@ -79,6 +84,7 @@ impl Conn {
                 return None;
             }
         };
+        let prior_departure = self.tx.pacing.next_departure();
         let (leaves, truesize) = self.tx.commit(&cx, &plan, around.totals);
         around.counters.tsq_exempt += u64::from(plan.exempt);
         if core::mem::take(&mut self.tx.probe_due) {
@@ -122,6 +128,7 @@ impl Conn {
             segs,
             truesize,
             departure: leaves,
+            prior_departure,
             output: Output::Data(kind),
         })
     }
@@ -129,7 +136,7 @@ impl Conn {
     /// Nothing may leave: remember why, and what will end it.
     fn on_blocked(&mut self, around: &mut Surroundings<'_>, why: Blocked) {
         let cx = self.context(around);
-        let news = self.tx.blocked != why.gate();
+        let news = self.tx.has_sent() || self.tx.blocked != why.gate();
         if self.tx.probe_due {
             // The probe cannot be sent now: the timeout behind it takes over.
             self.tx.probe_due = false;
@@ -143,9 +150,8 @@ impl Conn {
             }
             Blocked::SmallQueue => {
                 around.counters.tsq_throttled += u64::from(throttled);
-                if throttled && self.tx.waits_for_own_copy(&cx) {
-                    around.counters.tcp_spurious_rtx_host_queues += 1;
-                }
+                let spurious = self.tx.waits_for_own_copy(&cx);
+                around.counters.tcp_spurious_rtx_host_queues += u64::from(spurious);
             }
             Blocked::TsoDefer => around.counters.tso_deferred += u64::from(news),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
@@ -198,6 +204,7 @@ impl Conn {
             segs: 1,
             truesize: tsq::ACK_TRUESIZE,
             departure: around.now,
+            prior_departure: self.tx.pacing.next_departure(),
             output,
         }
     }
@@ -240,7 +247,9 @@ impl Conn {
     /// The device would not take what was just handed out: as if it had not been.
     pub(crate) fn on_refused(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
         self.take_back(around, ticket);
-        self.tx.note_held(around.now, Gate::Device, around.totals);
+        if matches!(ticket.output, Output::Data(_)) {
+            self.tx.note_held(around.now, Gate::Device, around.totals);
+        }
         self.want_to_send();
     }
 
@@ -271,7 +280,9 @@ impl Conn {
             Output::Data(kind) => {
                 let mss = self.mss();
                 let range = ticket.start..ticket.end;
-                let segs = u64::from(self.tx.revoke(around.now, range, ticket.truesize, kind, mss));
+                let segs =
+                    self.tx.revoke(around.now, range, ticket.truesize, kind, mss, ticket.prior_departure);
+                let segs = u64::from(segs);
                 match kind {
                     SendKind::New => {
                         counters.out_segs -= segs;

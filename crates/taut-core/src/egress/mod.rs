@@ -431,6 +431,11 @@ impl Sender {
         }
     }
 
+    /// Whether anything was sent since a gate was last found shut.
+    pub(crate) const fn has_sent(&self) -> bool {
+        self.sent
+    }
+
     /// A sample of the delivery rate, in bytes per second. One that the application limited counts only if it is higher:
     /// the path can do at least that.
     pub(crate) fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
@@ -519,8 +524,8 @@ impl Sender {
         (leaves, truesize)
     }
 
-    /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened, but for the
-    /// departure time, which nobody can have seen. Returns how many segments that were.
+    /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened. Returns how many
+    /// segments that were.
     pub(crate) fn revoke(
         &mut self,
         now: Instant,
@@ -528,7 +533,9 @@ impl Sender {
         truesize: u32,
         kind: SendKind,
         mss: u32,
+        prior_departure: Instant,
     ) -> u32 {
+        self.pacing.restore(prior_departure);
         let _ = self.small_queue.release(truesize);
         let payload = truesize.saturating_sub(tsq::OVERHEAD);
         let segs = payload.div_ceil(mss.max(1)).max(1);
@@ -598,7 +605,7 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
         if len < cx.mss && is_tail && !fin {
             s.nagle.gate(s.una(), s.nxt)?;
         }
-    } else if !s.nagle.push && !s.probe_due {
+    } else if !s.probe_due {
         tso_defer::gate(s.deferral(cx, candidate, segs))?;
     }
     // ⑥ Cut.
@@ -713,7 +720,8 @@ fn plan_retransmit(s: &Sender, cx: &Context<'_>) -> Option<Result<Plan, Blocked>
     let fin = s.fin_queued && range.end == s.end();
     let payload = (range.end - range.start - u64::from(fin)) as u32;
     // A probe, and the head after a timeout, are late already: they wait for nothing but their own copy.
-    let urgent = s.probe_due || (s.recovery.state() == CaState::Loss && s.recovery.retrans_out() == 0);
+    let head_due = s.recovery.timeouts() > 0 && s.recovery.retrans_out() == 0;
+    let urgent = s.probe_due || (s.recovery.is_in_loss() && head_due);
     let mut exempt = false;
     if !urgent {
         let limit = s.small_queue_limit(cx, payload, true);

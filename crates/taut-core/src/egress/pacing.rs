@@ -96,6 +96,11 @@ impl Pacing {
         self.departure
     }
 
+    /// The packet sent last was not: its place in time is free.
+    pub(crate) fn restore(&mut self, departure: Instant) {
+        self.departure = departure;
+    }
+
     /// The gate.
     pub(crate) fn gate(&self, status: Status, now: Instant) -> Result<(), Blocked> {
         if status == Status::Needed && self.departure > now {

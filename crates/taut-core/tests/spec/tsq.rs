@@ -273,12 +273,17 @@ fn tsq_13_no_retransmission_while_the_original_is_below() {
         assert!(rig.news().is_empty());
         assert_eq!(rig.blocked(), Blocked::SmallQueue);
         assert_eq!(rig.count("TcpExtTCPSpuriousRtxHostQueues"), 1, "{unsent} unsent");
-        assert_eq!(rig.count("TcpRetransSegs"), 0);
-        // The completion of something else opens nothing for it.
+        // The completion of something else opens nothing for it; new data may pass.
         rig.complete(9);
-        assert!(rig.news().is_empty());
+        assert!(rig.news().iter().all(|bytes| bytes.start >= 10 * MSS));
+        assert_eq!(rig.count("TcpRetransSegs"), 0);
         rig.complete(0);
-        assert_eq!(rig.news(), [0..MSS]);
+        if unsent > 0 {
+            // New data has taken the place in the window that the last ACK made; the next one makes another.
+            assert!(rig.news().is_empty());
+            sack_each(&mut rig, 4, 7..8);
+        }
+        assert_eq!(rig.news()[0], 0..MSS);
         assert_eq!(rig.count("TcpRetransSegs"), 1);
     }
 }
@@ -385,9 +390,13 @@ fn tsq_16_resume_retransmits_first() {
     let info = rig.info();
     assert_eq!((info.lost, info.retrans), (2, 0));
     assert!(info.snd_cwnd > 2, "room for more than what is lost");
-    rig.write(10 * MSS);
     assert!(rig.news().is_empty(), "the original of the head is still below");
-    rig.complete(0);
+    // Both come in one turn.
+    rig.device = Device::Sleeps;
+    rig.write(10 * MSS);
+    rig.complete_quietly(0);
+    rig.device = Device::Keeps;
+    rig.poll();
     let news = rig.news();
     assert_eq!(news[..3], [0..MSS, MSS..2 * MSS, 10 * MSS..11 * MSS]);
 }
