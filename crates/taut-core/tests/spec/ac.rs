@@ -1,7 +1,5 @@
 //! Autocorking: AC-1 … AC-9. A small write waits while an earlier packet is still below TCP.
 
-#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
-
 use crate::rig::{Ack, Device, Rig, Setup, truesize};
 use taut_core::{Blocked, ConnOptions, Duration, SetOption};
 

@@ -1,8 +1,6 @@
 //! The gates through the public interface: for each a table of states, and what the device gets when it asks next,
 //! the size of a packet or the gate that is shut; then their order, with every later gate shut as well.
 
-#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
-
 use Step::{Ack, Close, Cork, Done, Fin, Keep, More, Nodelay, Record, Send, Sysctl, Wait, Write};
 
 use crate::rig::{self, Device, MSS, Rig, Setup, truesize};

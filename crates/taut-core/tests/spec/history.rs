@@ -1,7 +1,5 @@
 //! The mechanisms as they once were: every value of the modes does what its description says.
 
-#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
-
 use crate::rig::{Device, MSS, OVERHEAD, Rig, Setup, truesize};
 use crate::tso::{at_rate, fast, micros, millis, unpaced};
 use taut_core::{

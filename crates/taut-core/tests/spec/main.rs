@@ -8,9 +8,10 @@
 //!   pace   pacing                    ac     autocorking
 //!   comp   how they work together    nag    Nagle, cork, MSG_MORE
 //!                                    lowat  TCP_NOTSENT_LOWAT, writability
+//!
+//!   gates     every gate as a table of states, and their order
+//!   history   the mechanisms as they once were
 //!   tickets   random worlds: nothing stalls, nothing is lost, every ticket is accounted for
-//!   gates  each gate, their order    lowat  TCP_NOTSENT_LOWAT, writability
-//!   history  the mechanisms as they once were
 //! ```
 
 #![allow(clippy::single_range_in_vec_init, reason = "a list of packets may have one")]

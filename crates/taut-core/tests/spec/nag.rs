@@ -1,7 +1,5 @@
 //! Nagle, cork, MSG_MORE: NAG-1 … NAG-5. The device completes at once, so that autocorking has no part in it.
 
-#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
-
 use crate::rig::{Device, MSS, Rig, Setup};
 use taut_core::{Blocked, Duration, SetOption};
 

@@ -1,7 +1,5 @@
 //! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
 
-#![allow(clippy::single_range_in_vec_init, reason = "what leaves is a list of ranges, often of one")]
-
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
 use taut_core::{Algorithm, Blocked, Duration, LinkCaps, PacingMode, SetOption};
 
