@@ -1,0 +1,52 @@
+//! What lies below the stack, sans-IO: queue disciplines, a shaper and a delay line. `no_std`, no clock.
+//!
+//! ```text
+//!   stack ─▶ enqueue ─┬─▶ Fifo (fifo.rs: bfifo, pfifo) ─┬─▶ dequeue ─▶ Delay (delay.rs) ─▶ device
+//!                     └─▶ Tbf  (tbf.rs: rate) ──────────┘
+//! ```
+//!
+//! Everything is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
+//! [`Qdisc::next`] when to come back. [`LinkSpec`] (`spec.rs`) describes a link in the words of `tc`, [`Rate`] and its
+//! neighbours (`quantity.rs`) read `tc`'s units, [`Spread`] (`spread.rs`) remembers how full a queue was.
+//!
+//! ```
+//! use taut_core::Instant;
+//! use taut_link::{LinkSpec, Packet, Qdisc, Verdict};
+//!
+//! # fn main() -> Result<(), taut_link::SpecError> {
+//! let spec: LinkSpec = "rate 100mbit burst 1500b limit 64kb".parse()?;
+//! let mut line = spec.shaper::<&str>();
+//! let now = Instant::from_nanos(1_000);
+//! for name in ["first", "second"] {
+//!     let packet = Packet { len: 1500, segs: 1, departure: now, flow: 7, item: name };
+//!     assert!(matches!(line.enqueue(now, packet), Verdict::Taken));
+//! }
+//! assert_eq!(line.dequeue(now).map(|packet| packet.item), Some("first"));
+//! // The second leaves when the line has carried it: 1500 bytes at 12.5 MB/s take 120 µs.
+//! assert_eq!(line.next().map(|at| at.since(now).as_micros()), Some(120));
+//! # Ok(()) }
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod delay;
+mod fifo;
+mod qdisc;
+mod quantity;
+mod spec;
+mod spread;
+mod tbf;
+#[cfg(test)]
+mod tests;
+
+pub use delay::Delay;
+pub use fifo::Fifo;
+pub use qdisc::{Packet, Qdisc, QdiscStats, Verdict};
+pub use quantity::{Quantity, QuantityError, Rate, parse_size, parse_time};
+pub use spec::{Limit, LinkSpec, SpecError};
+pub use spread::Spread;
+pub use tbf::Tbf;

@@ -1,0 +1,122 @@
+//! The queue discipline as a trait: what Linux's `struct Qdisc_ops` asks, with time as an argument.
+//!
+//! Packets go in with [`enqueue`](Qdisc::enqueue) and come out of [`dequeue`](Qdisc::dequeue) in an order and at times
+//! that are the discipline's own business. Nothing is lost in silence: a packet that is not taken comes back in the
+//! [`Verdict`], and one that is thrown out later (`codel` drops at the head, `fq_codel` from the fattest flow) is to be
+//! had from [`poll_dropped`](Qdisc::poll_dropped). Called by whoever drives a link: the driver's front, a simulator.
+
+use alloc::boxed::Box;
+
+use taut_core::Instant;
+
+/// A packet on its way down, as far as a queue cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<T> {
+    /// Bytes on the wire. For a super-packet the headers of every segment count. Linux: `qdisc_pkt_len`.
+    pub len: u32,
+    /// Segments on the wire; 1 unless it is a super-packet.
+    pub segs: u16,
+    /// The earliest time at which the sender wants it to leave. Linux: the packet's `tstamp`.
+    pub departure: Instant,
+    /// The same for all packets of a connection. Linux: `skb_get_hash`.
+    pub flow: u64,
+    /// The packet itself.
+    pub item: T,
+}
+
+/// What became of a packet that was enqueued.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a packet that was dropped must be answered for"]
+pub enum Verdict<T> {
+    /// It waits its turn. Linux: `NET_XMIT_SUCCESS`.
+    Taken,
+    /// It waits its turn, but the queue is full and the sender should slow down. Linux: `NET_XMIT_CN`.
+    Congested,
+    /// It was not taken. Linux: `NET_XMIT_DROP`.
+    Dropped(Packet<T>),
+}
+
+/// Counts, by the names that `tc -s qdisc` prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QdiscStats {
+    /// Bytes that left, headers included.
+    pub sent_bytes: u64,
+    /// Packets that left, counting the segments of super-packets.
+    pub sent_packets: u64,
+    /// Packets not taken or thrown out, counting the segments of super-packets.
+    pub dropped: u64,
+    /// Times that a packet was asked for before its time had come.
+    pub overlimits: u64,
+    /// Times that the device had no room for a packet that had left.
+    pub requeues: u64,
+}
+
+impl QdiscStats {
+    /// A packet left.
+    pub fn count_sent<T>(&mut self, packet: &Packet<T>) {
+        self.sent_bytes += u64::from(packet.len);
+        self.sent_packets += u64::from(packet.segs);
+    }
+
+    /// A packet was not taken, or thrown out.
+    pub fn count_dropped<T>(&mut self, packet: &Packet<T>) {
+        self.dropped += u64::from(packet.segs);
+    }
+}
+
+/// A queue discipline. `now` never goes backwards.
+pub trait Qdisc<T> {
+    /// Offers a packet.
+    fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T>;
+
+    /// The next packet, if its time has come.
+    #[must_use = "a packet that left the queue must go somewhere"]
+    fn dequeue(&mut self, now: Instant) -> Option<Packet<T>>;
+
+    /// When [`dequeue`](Self::dequeue) has something, as far as is known now; an instant in the past means at once.
+    /// `None` when nothing waits.
+    fn next(&self) -> Option<Instant>;
+
+    /// A packet that was taken and thrown out since. To be asked after each [`enqueue`](Self::enqueue) and
+    /// [`dequeue`](Self::dequeue), until there is none.
+    #[must_use = "a packet that was dropped must be answered for"]
+    fn poll_dropped(&mut self) -> Option<Packet<T>> {
+        None
+    }
+
+    /// Bytes that wait.
+    fn backlog_bytes(&self) -> u64;
+
+    /// Packets that wait, a super-packet being one.
+    fn backlog_packets(&self) -> usize;
+
+    /// Counts since the beginning.
+    fn stats(&self) -> QdiscStats;
+}
+
+// Beside the copy that a packet costs on its way into a queue, a virtual call is nothing; and a tree of disciplines is
+// put together at run time.
+impl<T, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
+    fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T> {
+        (**self).enqueue(now, packet)
+    }
+    fn dequeue(&mut self, now: Instant) -> Option<Packet<T>> {
+        (**self).dequeue(now)
+    }
+    fn next(&self) -> Option<Instant> {
+        (**self).next()
+    }
+    fn poll_dropped(&mut self) -> Option<Packet<T>> {
+        (**self).poll_dropped()
+    }
+    fn backlog_bytes(&self) -> u64 {
+        (**self).backlog_bytes()
+    }
+    fn backlog_packets(&self) -> usize {
+        (**self).backlog_packets()
+    }
+    fn stats(&self) -> QdiscStats {
+        (**self).stats()
+    }
+}
