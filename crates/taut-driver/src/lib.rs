@@ -7,6 +7,7 @@
 //!   ┌───────────────────────────────────────────────────────────────────┐
 //!   │ Shard   device ──▶ handle_packet   timer ──▶ handle_timeout       │
 //!   │         poll_transmit ──▶ device   poll_event ──▶ wakers          │
+//!   │                  └▶ front ─┘ (optional: a queue, a rate, a delay) │
 //!   └───────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod front;
 mod shard;
 mod thread;
 #[cfg(feature = "tokio")]
@@ -27,6 +29,7 @@ pub mod tokio;
 mod waiters;
 
 pub use clock::Clock;
+pub use front::LinkReport;
 pub use shard::{Access, Shard};
 pub use thread::DriverThread;
 pub use waiters::{Interest, WaitKey};

@@ -10,8 +10,10 @@ use std::task::{Poll, Waker};
 use taut_core::{Duration, Frame, Instant, RxPacket, Stack};
 use taut_device::sys::{EventFd, TimerFd};
 use taut_device::{BUFFER_LEN, Device};
+use taut_link::LinkSpec;
 
 use crate::clock::Clock;
+use crate::front::{Front, LinkReport, is_congestion};
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -56,6 +58,8 @@ pub struct Shard<D: Device> {
 struct Inner<D> {
     stack: Stack,
     device: D,
+    /// A queue of our own in front of the device.
+    front: Option<Box<Front>>,
     waiters: Waiters,
     /// Lent to the device for each packet; [`BUFFER_LEN`] bytes between packets.
     buffer: Vec<u8>,
@@ -106,12 +110,21 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// No descriptors left.
     pub fn new(stack: Stack, device: D) -> io::Result<Self> {
+        Self::with_link(stack, device, None)
+    }
+
+    /// [`new`](Self::new), with a queue in front of the device.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn with_link(stack: Stack, device: D, link: Option<LinkSpec>) -> io::Result<Self> {
         let device_fd = device.as_fd().try_clone_to_owned()?;
         let polls_writable = device.polls_writable();
         Ok(Self {
             inner: Mutex::new(Inner {
                 stack,
                 device,
+                front: link.map(Front::new),
                 waiters: Waiters::default(),
                 buffer: vec![0; BUFFER_LEN],
                 armed: NEVER,
@@ -134,6 +147,12 @@ impl<D: Device> Shard<D> {
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// How the queue in front of the device is, if there is one.
+    #[must_use]
+    pub fn link_report(&self) -> Option<LinkReport> {
+        self.lock().front.as_ref().map(|front| front.report())
     }
 
     /// Ends it: whoever drives it returns, whoever waits is told, and every later [`poll`](Self::poll) fails.
@@ -311,6 +330,9 @@ impl<D: Device> Shard<D> {
 
     /// Hands the device whatever the stack has for it.
     fn transmit(&self, inner: &mut Inner<D>) {
+        if inner.front.is_some() {
+            return self.transmit_through_front(inner);
+        }
         if self.tx_blocked.load(Ordering::SeqCst) {
             return;
         }
@@ -323,12 +345,7 @@ impl<D: Device> Shard<D> {
             match sent {
                 Err(error) if is_congestion(&error) => {
                     stack.handle_tx_refused(now, ticket);
-                    self.tx_blocked.store(true, Ordering::SeqCst);
-                    if error.kind() == io::ErrorKind::WouldBlock {
-                        self.watch_writable(true);
-                    } else {
-                        inner.retry = Some(now + NOMEM_RETRY);
-                    }
+                    self.on_full(&mut inner.retry, now, &error);
                     return;
                 }
                 // A packet that the device will never take is lost like any other: retransmission answers for it.
@@ -338,11 +355,39 @@ impl<D: Device> Shard<D> {
         }
     }
 
+    /// Puts whatever the stack has into the queue in front of the device, and hands the device what that lets go.
+    fn transmit_through_front(&self, inner: &mut Inner<D>) {
+        let Inner { stack, device, front: Some(front), retry, .. } = inner else { return };
+        loop {
+            let now = self.clock.now();
+            front.tell(now, stack);
+            front.take(now, stack);
+            let has_room = !self.tx_blocked.load(Ordering::SeqCst);
+            match front.release(now, stack, device, has_room) {
+                // What left may have made room for more of its connection.
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => return self.on_full(retry, now, &error),
+            }
+        }
+    }
+
+    /// The device has no room: see to it that it is asked again when it has.
+    fn on_full(&self, retry: &mut Option<Instant>, now: Instant, error: &io::Error) {
+        self.tx_blocked.store(true, Ordering::SeqCst);
+        if error.kind() == io::ErrorKind::WouldBlock {
+            self.watch_writable(true);
+        } else {
+            *retry = Some(now + NOMEM_RETRY);
+        }
+    }
+
     /// Moves the timer, if the next deadline is earlier than what it is armed for or that has passed. A later
     /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
     fn arm(&self, inner: &mut Inner<D>, now: Instant) {
         let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
-        let next = [deadline, inner.retry].into_iter().flatten().min();
+        let front = inner.front.as_ref().and_then(|front| front.next());
+        let next = [deadline, inner.retry, front].into_iter().flatten().min();
         let expired = inner.armed <= now;
         match next {
             Some(next) if expired || next < inner.armed => {
@@ -412,14 +457,6 @@ impl<D: Device> Shard<D> {
             std::thread::yield_now();
         }
     }
-}
-
-/// The device is full, as opposed to: the packet is impossible.
-fn is_congestion(error: &io::Error) -> bool {
-    // ENOBUFS has no ErrorKind of its own.
-    const ENOBUFS: i32 = 105;
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
-        || error.raw_os_error() == Some(ENOBUFS)
 }
 
 pub(crate) fn closed_error() -> io::Error {

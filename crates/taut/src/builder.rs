@@ -7,6 +7,7 @@ use std::sync::Arc;
 use taut_core::StackConfig;
 use taut_device::{Cidr, Device, Tun, TunOptions};
 use taut_driver::{DriverThread, Shard};
+use taut_link::LinkSpec;
 
 use crate::socket::AnyShard;
 use crate::stack::Stack;
@@ -17,6 +18,7 @@ pub struct Builder {
     device: Option<Box<dyn Device>>,
     tun: Option<String>,
     tun_options: TunOptions,
+    link: Option<LinkSpec>,
     addresses: Vec<Cidr>,
     host_addresses: Vec<Cidr>,
     config: StackConfig,
@@ -50,6 +52,26 @@ impl Builder {
     #[must_use]
     pub fn device(mut self, device: impl Device + 'static) -> Self {
         self.device = Some(Box::new(device));
+        self
+    }
+
+    /// Puts a queue of this stack's own in front of the device: packets then wait here, at the rate and up to the limit
+    /// given, and not in a device or a network beyond it where nobody can count them.
+    #[must_use]
+    pub fn link(mut self, spec: LinkSpec) -> Self {
+        self.link = Some(spec);
+        self
+    }
+
+    /// [`link`](Self::link) in the words of `tc`, as in `rate 100mbit limit 64kb delay 20ms`.
+    #[must_use]
+    pub fn link_from(mut self, text: &str) -> Self {
+        match text.parse() {
+            Ok(spec) => self.link = Some(spec),
+            Err(error) => {
+                self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
+            }
+        }
         self
     }
 
@@ -107,7 +129,7 @@ impl Builder {
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an address that is none, those of [`Tun::open`], or no thread left.
+    /// [`io::ErrorKind::InvalidInput`] for an address or a link that is none, those of [`Tun::open`], or no thread left.
     pub fn build(mut self) -> io::Result<Stack> {
         let name = self.thread_name.take();
         let (shard, config, tun) = self.shard()?;
@@ -147,7 +169,7 @@ impl Builder {
         };
         let config = Arc::new(self.config);
         let stack = taut_core::Stack::new(Arc::clone(&config), device.caps(), seed);
-        Ok((Arc::new(Shard::new(stack, device)?), config, name))
+        Ok((Arc::new(Shard::with_link(stack, device, self.link)?), config, name))
     }
 
     fn open_tun(&self) -> io::Result<Tun> {
@@ -176,6 +198,7 @@ impl std::fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("tun", &self.tun)
             .field("tun_options", &self.tun_options)
+            .field("link", &self.link)
             .field("addresses", &self.addresses)
             .field("host_addresses", &self.host_addresses)
             .field("config", &self.config)

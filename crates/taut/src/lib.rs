@@ -55,6 +55,13 @@ pub use taut_core::{
 };
 pub use taut_device as device;
 
+/// Names that a queue in front of the device is described with.
+pub mod link {
+    pub use taut_driver::LinkReport;
+    pub use taut_link::{Limit, LinkSpec, QdiscStats, QuantityError, Rate, SpecError, Spread};
+    pub use taut_link::{parse_size, parse_time};
+}
+
 /// Names of the core that configuration is written with.
 pub mod config {
     pub use taut_core::config::BufferSizes;

@@ -77,6 +77,12 @@ impl Stack {
         self.0.shard.access(|access| *access.stack.counters())
     }
 
+    /// How the queue in front of the device is, if [`Builder::link`] put one there.
+    #[must_use]
+    pub fn link_report(&self) -> Option<crate::link::LinkReport> {
+        self.0.shard.link_report()
+    }
+
     /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says
     /// whether that came true within `timeout`. Blocks the thread.
     #[must_use]
