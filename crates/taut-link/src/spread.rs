@@ -1,17 +1,26 @@
 //! How numbers spread: counts in buckets of which each is at most an eighth wider than the last, so that a
 //! quantile is known to about 6 % in a fixed 4 KB. What a front remembers of its backlog at every packet.
 
+use core::fmt;
+
 /// Buckets for each power of two.
 const STEPS: usize = 8;
 const STEP_BITS: u32 = STEPS.trailing_zeros();
 const BUCKETS: usize = (64 - STEP_BITS as usize + 1) * STEPS;
 
 /// A distribution of numbers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Spread {
     buckets: [u64; BUCKETS],
     count: u64,
     sum: u128,
+}
+
+impl fmt::Debug for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, .. } = self;
+        write!(f, "{count} of mean {:.1}, median {}, max {}", self.mean(), self.quantile(0.5), self.max())
+    }
 }
 
 impl Default for Spread {
