@@ -24,6 +24,8 @@ pub struct Builder {
     config: StackConfig,
     seed: Option<[u8; 32]>,
     thread_name: Option<String>,
+    #[cfg(feature = "control")]
+    control: crate::control::Control,
     /// The first mistake, for `build` to report.
     mistake: Option<io::Error>,
 }
@@ -126,15 +128,47 @@ impl Builder {
         self
     }
 
+    /// Lets its owner, and root, read and steer the stack from other processes, through a Unix socket at this path:
+    /// with `taut ss --socket PATH` and its like, or [`taut_control::Client`]. Who else may reach the path is refused.
+    /// The file vanishes with the stack.
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn control(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.control.place = crate::control::Place::Path(path.into());
+        self
+    }
+
+    /// As [`control`](Self::control), where `taut ss` looks by itself: [`taut_control::place`].
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn control_default(mut self) -> Self {
+        self.control.place = crate::control::Place::Default;
+        self
+    }
+
+    /// What the control socket calls the device; the TUN interface's name where the builder opens one.
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn device_name(mut self, name: &str) -> Self {
+        self.control.device_name = Some(name.to_owned());
+        self
+    }
+
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an address or a link that is none, those of [`Tun::open`], or no thread left.
+    /// [`io::ErrorKind::InvalidInput`] for an address or a link that is none, those of [`Tun::open`] and of the control
+    /// socket, or no thread left.
     pub fn build(mut self) -> io::Result<Stack> {
         let name = self.thread_name.take();
+        #[cfg(feature = "control")]
+        let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let (shard, config, tun) = self.shard()?;
         let thread = DriverThread::spawn(Arc::clone(&shard), name.as_deref().unwrap_or("taut"))?;
-        Ok(Stack::running(shard, config, tun, Some(thread)))
+        let stack = Stack::running(shard, config, tun, Some(thread));
+        #[cfg(feature = "control")]
+        let stack = stack.controlled(control)?;
+        Ok(stack)
     }
 
     /// Starts the stack as a task of the tokio runtime that this is called in.
@@ -143,11 +177,16 @@ impl Builder {
     /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime.
     #[cfg(feature = "tokio")]
     pub fn build_tokio(self) -> io::Result<Stack> {
+        #[cfg(feature = "control")]
+        let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
         let (shard, config, tun) = self.shard()?;
         runtime.spawn(taut_driver::tokio::run(Arc::clone(&shard)));
-        Ok(Stack::running(shard, config, tun, None))
+        let stack = Stack::running(shard, config, tun, None);
+        #[cfg(feature = "control")]
+        let stack = stack.controlled(control)?;
+        Ok(stack)
     }
 
     fn shard(mut self) -> io::Result<(Arc<AnyShard>, Arc<StackConfig>, Option<String>)> {

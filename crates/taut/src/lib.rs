@@ -31,6 +31,8 @@
 
 pub mod blocking;
 mod builder;
+#[cfg(feature = "control")]
+mod control;
 mod error;
 #[cfg(feature = "tokio")]
 mod listener;
@@ -50,6 +52,8 @@ pub use stack::Stack;
 #[cfg(feature = "tokio")]
 pub use stream::TcpStream;
 
+#[cfg(feature = "control")]
+pub use taut_control;
 pub use taut_core::{
     Algorithm, ConnError, ConnInfo, ConnOptions, Counters, Keepalive, ListenOptions, StackConfig, State,
 };

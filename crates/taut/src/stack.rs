@@ -25,6 +25,9 @@ struct Running {
     tun: Option<String>,
     /// Stops the thread when dropped; `None` where a runtime drives.
     _thread: Option<DriverThread<Box<dyn Device>>>,
+    /// Answers `taut ss` and its like until dropped, if that was asked for.
+    #[cfg(feature = "control")]
+    control: std::sync::OnceLock<taut_control::Server>,
 }
 
 impl Drop for Running {
@@ -46,7 +49,31 @@ impl Stack {
         tun: Option<String>,
         thread: Option<DriverThread<Box<dyn Device>>>,
     ) -> Self {
-        Self(Arc::new(Running { shard, config, tun, _thread: thread }))
+        Self(Arc::new(Running {
+            shard,
+            config,
+            tun,
+            _thread: thread,
+            #[cfg(feature = "control")]
+            control: std::sync::OnceLock::new(),
+        }))
+    }
+
+    /// Opens the control socket that the builder was told of.
+    #[cfg(feature = "control")]
+    pub(crate) fn controlled(self, control: crate::control::Control) -> std::io::Result<Self> {
+        if let Some(server) = control.open(&self.0.shard, self.tun_name())? {
+            // Set once: by the builder.
+            _ = self.0.control.set(server);
+        }
+        Ok(self)
+    }
+
+    /// The control socket, if the builder opened one.
+    #[cfg(feature = "control")]
+    #[must_use]
+    pub fn control_path(&self) -> Option<&std::path::Path> {
+        self.0.control.get().map(taut_control::Server::path)
     }
 
     pub(crate) fn shard(&self) -> &Arc<AnyShard> {

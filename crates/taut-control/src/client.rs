@@ -1,0 +1,278 @@
+//! Asks a running stack. Called by `taut ss` and its like, and by programs that watch their own.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::place;
+use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
+use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
+
+/// How long a stack may take for a line. It answers within microseconds unless its process is stopped.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often, and how long each time, to wait for a place in the queue of those who connect.
+const QUEUE_WAITS: u32 = 100;
+const QUEUE_WAIT: Duration = Duration::from_millis(10);
+/// No line of a stack's is as long.
+const LINE_MAX_BYTES: u64 = 16 << 20;
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The socket cannot be used.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Who answers is another user than this one or root.
+    #[error("the socket belongs to another user's process")]
+    NotTrusted,
+    /// The stack refused.
+    #[error("{message}")]
+    Refused {
+        /// Whose fault it is.
+        fault: Fault,
+        /// In words.
+        message: String,
+    },
+    /// What came was not an answer to what was asked.
+    #[error("the stack's answer is not understood: {0}")]
+    Garbled(String),
+}
+
+/// A connection to a stack's control socket.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// Connects, waiting for others who connect at the same moment, not for a process that is stopped.
+fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let mut waits = 0;
+    loop {
+        match place::connect(path) {
+            Err(Errno::AGAIN) if waits < QUEUE_WAITS => waits += 1,
+            Err(Errno::AGAIN) => return Err(no_answer()),
+            connected => return connected.map_err(io::Error::from),
+        }
+        std::thread::sleep(QUEUE_WAIT);
+    }
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the stack does not answer: is its process stopped?")
+}
+
+impl Client {
+    /// Connects to a socket of [`place::running`], or to one at another place.
+    ///
+    /// # Errors
+    /// [`ClientError::NotTrusted`], or that nobody listens there.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::from(connect(path)?);
+        // Root sees all; anybody else only what is his own or root's. Nobody is made to read a stranger's text.
+        if !place::is_trusted(place::peer_uid(&stream)?) && !place::is_root() {
+            return Err(ClientError::NotTrusted);
+        }
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends a request and hands over each part of the reply.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn request(
+        &mut self,
+        request: &Request,
+        mut take: impl FnMut(Reply) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let mut line = request.to_line();
+        line.push('\n');
+        // A server that refuses this client has said so and closed: its reply tells more than this error would.
+        _ = self.stream.get_mut().write_all(line.as_bytes());
+        loop {
+            let line = self.read_line()?;
+            match line.reply {
+                Reply::Error { fault, message } => return Err(ClientError::Refused { fault, message }),
+                reply => take(reply)?,
+            }
+            if !line.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> Result<ReplyLine, ClientError> {
+        let mut line = Vec::new();
+        let read = self.stream.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line);
+        match read {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(no_answer().into());
+            }
+            read => read?,
+        };
+        if line.last() != Some(&b'\n') {
+            let message = "the stack's process closed the connection";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message).into());
+        }
+        let line: ReplyLine =
+            serde_json::from_slice(&line).map_err(|error| ClientError::Garbled(error.to_string()))?;
+        if line.v != VERSION {
+            return Err(ClientError::Garbled(format!("it is of version {}, this is {VERSION}", line.v)));
+        }
+        Ok(line)
+    }
+}
+
+/// The part of a reply that was asked for, or the reply that came instead.
+type Picked<T> = Result<T, Reply>;
+
+impl Client {
+    /// Asks for what comes in one line.
+    fn one<T>(&mut self, request: &Request, pick: impl Fn(Reply) -> Picked<T>) -> Result<T, ClientError> {
+        let mut all = None;
+        self.request(request, |reply| {
+            all = Some(pick(reply).map_err(|reply| unasked(&reply))?);
+            Ok(())
+        })?;
+        all.ok_or_else(|| ClientError::Garbled("it is empty".to_owned()))
+    }
+
+    /// Asks for a list, in however many lines it comes.
+    fn list<T>(
+        &mut self,
+        request: &Request,
+        pick: impl Fn(Reply) -> Picked<Vec<T>>,
+    ) -> Result<Vec<T>, ClientError> {
+        let mut all = Vec::new();
+        self.request(request, |reply| {
+            all.extend(pick(reply).map_err(|reply| unasked(&reply))?);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Whose stack this is.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn identity(&mut self) -> Result<Identity, ClientError> {
+        self.one(&Request::Identity, |reply| match reply {
+            Reply::Identity(found) => Ok(*found),
+            other => Err(other),
+        })
+    }
+
+    /// How many connections there are.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn summary(&mut self) -> Result<Summary, ClientError> {
+        self.one(&Request::Summary, |reply| match reply {
+            Reply::Summary(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Every connection.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn connections(&mut self) -> Result<Vec<ConnSnapshot>, ClientError> {
+        self.list(&Request::Connections, |reply| match reply {
+            Reply::Connections(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Every listener.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn listeners(&mut self) -> Result<Vec<ListenerSnapshot>, ClientError> {
+        self.list(&Request::Listeners, |reply| match reply {
+            Reply::Listeners(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Every counter, in the stack's order.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn counters(&mut self) -> Result<Vec<Counter>, ClientError> {
+        self.list(&Request::Counters, |reply| match reply {
+            Reply::Counters(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Every setting, in the stack's order.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn sysctls(&mut self) -> Result<Vec<Setting>, ClientError> {
+        self.list(&Request::Sysctls, |reply| match reply {
+            Reply::Sysctls(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// One setting.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn sysctl(&mut self, name: &str) -> Result<Setting, ClientError> {
+        self.one(&Request::Sysctl { name: name.to_owned() }, |reply| match reply {
+            Reply::Sysctl(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Changes a setting; returns what it is then.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<Setting, ClientError> {
+        self.one(
+            &Request::SetSysctl { name: name.to_owned(), value: value.to_owned() },
+            |reply| match reply {
+                Reply::Sysctl(found) => Ok(found),
+                other => Err(other),
+            },
+        )
+    }
+
+    /// Where time and bytes went, over all connections that ever were.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn report(&mut self) -> Result<ReportSnapshot, ClientError> {
+        self.one(&Request::Report, |reply| match reply {
+            Reply::Report(found) => Ok(*found),
+            other => Err(other),
+        })
+    }
+
+    /// The same for each connection that there is.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn reports(&mut self) -> Result<Vec<ConnReportSnapshot>, ClientError> {
+        self.list(&Request::Reports, |reply| match reply {
+            Reply::Reports(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+}
+
+fn unasked(reply: &Reply) -> ClientError {
+    ClientError::Garbled(format!("{reply:?}"))
+}

@@ -1,0 +1,35 @@
+//! Reads and steers a running stack from another process, over a Unix socket that only its owner may use.
+//!
+//! ```text
+//!   taut ss, nstat, sysctl, explain          the program that has the stack
+//!   ┌────────┐   {"v":1,"request":…}\n       ┌────────┐  a batch at a time   ┌───────┐
+//!   │ Client │──────────────────────────────▶│ Server │─────────────────────▶│ Stack │
+//!   │        │◀──────────────────────────────│ thread │◀─────────────────────│       │
+//!   └────────┘   {"v":1,"reply":…}\n         └────────┘     values, copied   └───────┘
+//!        $XDG_RUNTIME_DIR/taut/PID.sock: directory 0700, socket 0600, SO_PEERCRED
+//! ```
+//!
+//! [`Server`] runs on one thread of its own. It holds the stack's lock only to copy a few dozen connections' numbers,
+//! and turns them into text without it. [`Client`] asks; [`protocol`] says what may be asked, so that any program that
+//! can write a line of JSON to a Unix socket can ask too.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), taut_control::ClientError> {
+//! for stack in taut_control::place::running()? {
+//!     let mut client = taut_control::Client::connect(&stack.path)?;
+//!     println!("{}: {} connections", stack.path.display(), client.connections()?.len());
+//! }
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod place;
+pub mod protocol;
+pub mod server;
+mod session;
+pub mod snapshot;
+
+pub use client::{Client, ClientError};
+pub use protocol::{Fault, Reply, Request};
+pub use server::{About, Server, Source};

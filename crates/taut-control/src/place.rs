@@ -1,0 +1,363 @@
+//! Where control sockets are: made, found, and cleared away.
+//!
+//! The directory belongs to one user and nobody else may enter it, so a name in it can be trusted. Sockets of
+//! processes that died refuse connections; whoever looks removes them. Called by `server.rs` and by clients.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that may wait until the server accepts them.
+const BACKLOG: i32 = 8;
+/// Stacks of one process that can have a default socket each.
+const STACKS_PER_PROCESS: u32 = 1000;
+
+/// The directories in which sockets of this user's may be, the preferred one first: `$XDG_RUNTIME_DIR/taut`, for root
+/// `/run/taut`, and `/tmp/taut-UID`.
+#[must_use]
+pub fn directories() -> Vec<PathBuf> {
+    let uid = rustix::process::geteuid();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    // Root may still have the variable of the user it was: then it is not root's to write in.
+    let runtime = runtime.filter(|path| fs::metadata(path).is_ok_and(|dir| dir.uid() == uid.as_raw()));
+    let system = uid.is_root().then(|| PathBuf::from("/run"));
+    let mut all: Vec<_> = [runtime, system].into_iter().flatten().map(|base| base.join("taut")).collect();
+    all.push(PathBuf::from(format!("/tmp/taut-{}", uid.as_raw())));
+    all
+}
+
+/// The directory for this process's sockets; made if there is none.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`] when others may write to it, and why no other could be made.
+pub fn default_directory() -> io::Result<PathBuf> {
+    let mut first_error = None;
+    for dir in directories() {
+        match make_own(&dir) {
+            Ok(()) => return Ok(dir),
+            Err(error) => first_error.get_or_insert(error),
+        };
+    }
+    Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
+/// Makes a directory that only this user may use, unless there is one.
+fn make_own(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(io::Error::new(error.kind(), format!("cannot make {}: {error}", dir.display())))
+        }
+        _ => open_own(dir).map(drop),
+    }
+}
+
+/// Opens a directory if it is one, is this user's, and only this user may use it. The descriptor is looked at, so
+/// that it cannot be another one a moment later.
+fn open_own(dir: &Path) -> io::Result<OwnedFd> {
+    let denied = |what: &str| {
+        let message = format!("{} {what}: it is not used for control sockets", dir.display());
+        io::Error::new(io::ErrorKind::PermissionDenied, message)
+    };
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    let opened = match rustix::fs::open(dir, flags, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(denied("is not a directory")),
+        Err(Errno::ACCESS) => return Err(denied("belongs to another user")),
+        Err(error) => return Err(io::Error::new(io::Error::from(error).kind(), dir.display().to_string())),
+    };
+    let stat = rustix::fs::fstat(&opened)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(denied("belongs to another user"));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(denied("is open to other users (chmod 700 closes it)"));
+    }
+    Ok(opened)
+}
+
+/// Held while sockets are made and cleared away, so that nobody removes one that was just made in place of a dead one.
+struct DirectoryLock(#[expect(dead_code, reason = "closing it releases the lock")] OwnedFd);
+
+impl DirectoryLock {
+    fn take(dir: &Path) -> io::Result<Self> {
+        let opened = open_own(dir)?;
+        rustix::fs::flock(&opened, FlockOperation::LockExclusive)?;
+        Ok(Self(opened))
+    }
+}
+
+/// A socket that listens. The file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    pub(crate) listener: OwnedFd,
+    pub(crate) path: PathBuf,
+    /// Device and inode: what is at the path by then may be another's.
+    file: (u64, u64),
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if identity(&self.path).is_some_and(|file| file == self.file) {
+            _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+impl Bound {
+    /// Listens at `PID.sock` in the default directory, or `PID-2.sock` and so on for a process's further stacks.
+    pub(crate) fn at_default() -> io::Result<Self> {
+        Self::in_directory(&default_directory()?)
+    }
+
+    fn in_directory(dir: &Path) -> io::Result<Self> {
+        let _lock = DirectoryLock::take(dir)?;
+        let pid = std::process::id();
+        for nth in 1..=STACKS_PER_PROCESS {
+            let name = if nth == 1 { format!("{pid}.sock") } else { format!("{pid}-{nth}.sock") };
+            match Self::at(&dir.join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                bound => return bound,
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
+    }
+
+    /// Listens at a path. A dead socket there is replaced, anything else is not.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let explain = |error: io::Error| {
+            io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
+        };
+        match bind(path) {
+            Err(Errno::ADDRINUSE) if is_dead(path) => {
+                fs::remove_file(path).map_err(explain)?;
+                bind(path)
+            }
+            bound => bound,
+        }
+        .map_err(|error| explain(error.into()))
+        .and_then(|listener| {
+            let file = identity(path).ok_or_else(|| explain(io::ErrorKind::NotFound.into()))?;
+            Ok(Self { listener, path: path.to_owned(), file })
+        })
+    }
+}
+
+fn bind(path: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Linux gives the file the mode of the socket: so it is never open to others, not even for a moment.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &address)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// Connects without waiting.
+pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Errno> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(socket.as_fd(), &address)?;
+    Ok(socket)
+}
+
+/// Whether it is a socket of a process that is no more: nobody listens at it.
+fn is_dead(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path)
+        .is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()));
+    is_socket && connect(path).err() == Some(Errno::CONNREFUSED)
+}
+
+/// A socket at which a stack listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Running {
+    /// Of the process, as the socket's name says.
+    pub pid: u32,
+    /// The socket.
+    pub path: PathBuf,
+}
+
+/// This user's running stacks, by process. Removes what dead ones left behind.
+///
+/// # Errors
+/// When a directory is there and cannot be used.
+pub fn running() -> io::Result<Vec<Running>> {
+    let mut found = Vec::new();
+    for dir in directories() {
+        match running_in(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            listed => found.extend(listed?),
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn running_in(dir: &Path) -> io::Result<Vec<Running>> {
+    let _lock = DirectoryLock::take(dir)?;
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let Some(pid) = pid_of(&path) else { continue };
+        if is_dead(&path) {
+            _ = fs::remove_file(&path);
+        } else {
+            found.push(Running { pid, path });
+        }
+    }
+    Ok(found)
+}
+
+/// The process whose socket this is, if it is one of ours.
+fn pid_of(path: &Path) -> Option<u32> {
+    let stem = path.file_name()?.to_str()?.strip_suffix(".sock")?;
+    let (pid, nth) = stem.split_once('-').unwrap_or((stem, "2"));
+    nth.parse::<u32>().ok()?;
+    pid.parse().ok()
+}
+
+/// The user at the other end of a connected socket.
+pub(crate) fn peer_uid(socket: &impl std::os::fd::AsFd) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
+}
+
+/// Whether that user may see and steer this user's stacks.
+pub(crate) fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A file of notes beside the sockets, for what is to be remembered about a stack; readable by its owner only.
+///
+/// # Errors
+/// Those of [`default_directory`] and of opening the file.
+pub fn notes(name: &str) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let path = default_directory()?.join(name);
+    fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// A directory of this test's own, gone afterwards.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("taut-place-{test}-{}", std::process::id()));
+            DirBuilder::new().mode(0o700).create(&dir).unwrap();
+            Self(dir)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_name_says_whose_socket_it_is() {
+        let pid = |name: &str| pid_of(&Path::new("/run/taut").join(name));
+        assert_eq!(pid("123.sock"), Some(123));
+        assert_eq!(pid("123-2.sock"), Some(123));
+        for other in ["123", "x.sock", "123-x.sock", ".sock", "123.nstat", "-2.sock"] {
+            assert_eq!(pid(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_directory_and_the_socket_are_the_owners_only() {
+        let scratch = Scratch::new("modes");
+        let dir = scratch.0.join("taut");
+        make_own(&dir).unwrap();
+        make_own(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o700);
+        let bound = Bound::in_directory(&dir).unwrap();
+        assert_eq!(mode(&bound.path), 0o600);
+        let pid = std::process::id();
+        assert_eq!(bound.path, dir.join(format!("{pid}.sock")));
+        let second = Bound::in_directory(&dir).unwrap();
+        assert_eq!(second.path, dir.join(format!("{pid}-2.sock")));
+        let paths: Vec<_> = running_in(&dir).unwrap().into_iter().map(|running| running.path).collect();
+        assert_eq!(paths.len(), 2);
+        let (first, second_path) = (bound.path.clone(), second.path.clone());
+        drop((bound, second));
+        assert!(!first.exists() && !second_path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_use_is_refused() {
+        let scratch = Scratch::new("refused");
+        let refused = |path: &Path| {
+            let error = make_own(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+            error.to_string()
+        };
+        let open = scratch.0.join("open");
+        DirBuilder::new().create(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(refused(&open).contains("chmod 700"));
+        let link = scratch.0.join("link");
+        symlink(&scratch.0, &link).unwrap();
+        assert!(refused(&link).contains("not a directory"));
+        let file = scratch.0.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(refused(&file).contains("not a directory"));
+        // Root's own, or a stranger's: "/" is nobody's to keep sockets in.
+        assert!(make_own(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_removed_and_nothing_else() {
+        let scratch = Scratch::new("stale");
+        let dead = scratch.0.join("4000000.sock");
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        let file = scratch.0.join("4000001.sock");
+        fs::write(&file, "not a socket").unwrap();
+        let live = Bound::in_directory(&scratch.0).unwrap();
+        let found = running_in(&scratch.0).unwrap();
+        assert!(!dead.exists() && file.exists() && live.path.exists());
+        assert!(found.iter().any(|running| running.path == live.path));
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_live_one_or_a_file_is_not() {
+        let scratch = Scratch::new("replace");
+        let path = scratch.0.join("a.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let bound = Bound::at(&path).unwrap();
+        let error = Bound::at(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("a.sock"), "{error}");
+        // Who comes later at the same path keeps his file.
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "mine").unwrap();
+        drop(bound);
+        assert_eq!(fs::read(&path).unwrap(), b"mine");
+        assert_eq!(Bound::at(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert!(Bound::at(&scratch.0.join("x".repeat(200))).is_err());
+    }
+}

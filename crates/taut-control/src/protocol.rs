@@ -1,0 +1,284 @@
+//! What goes over the socket: one line of JSON for each request, and one or more for its reply.
+//!
+//! ```text
+//! → {"v":1,"request":"sysctl","name":"net.ipv4.tcp_sack"}
+//! ← {"v":1,"reply":"sysctl","data":{"name":"net.ipv4.tcp_sack","value":"1"}}
+//! → {"v":1,"request":"connections"}
+//! ← {"v":1,"reply":"connections","data":[…],"more":true}
+//! ← {"v":1,"reply":"connections","data":[…]}
+//! ```
+//!
+//! A list may come in several lines; every one but the last says `"more":true`. A field that is absent is not known;
+//! fields that a reader does not know are to be skipped: they are added without a new version. Durations are
+//! integers of nanoseconds and end in `_ns`; rates are bytes per second.
+//!
+//! Used by `session.rs` and `client.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
+
+/// Version of the protocol. It changes when a reader of the old one would misunderstand the new.
+pub const VERSION: u32 = 1;
+
+/// Longest line of a request, in bytes. The longest sensible one is a tenth of that.
+pub const REQUEST_MAX_BYTES: usize = 4096;
+
+/// A question or a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Request {
+    /// Whose stack this is: [`Reply::Identity`].
+    Identity,
+    /// How many connections there are: [`Reply::Summary`].
+    Summary,
+    /// Every connection: [`Reply::Connections`].
+    Connections,
+    /// Every listener: [`Reply::Listeners`].
+    Listeners,
+    /// Every counter: [`Reply::Counters`].
+    Counters,
+    /// Every setting: [`Reply::Sysctls`].
+    Sysctls,
+    /// One setting: [`Reply::Sysctl`].
+    Sysctl {
+        /// As in `net.ipv4.tcp_sack`.
+        name: String,
+    },
+    /// Changes a setting; answered with what it is then: [`Reply::Sysctl`].
+    SetSysctl {
+        /// As in `net.ipv4.tcp_sack`.
+        name: String,
+        /// As `sysctl` takes it.
+        value: String,
+    },
+    /// Where time and bytes went, over all connections that ever were: [`Reply::Report`].
+    Report,
+    /// The same for each connection: [`Reply::Reports`].
+    Reports,
+}
+
+impl Request {
+    /// The line to send, without its end.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            v: u32,
+            #[serde(flatten)]
+            request: &'a Request,
+        }
+        // Strings and numbers are always representable.
+        serde_json::to_string(&Line { v: VERSION, request: self }).unwrap_or_default()
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it, as the reply to send.
+    pub fn from_line(line: &[u8]) -> Result<Self, Reply> {
+        let refuse = |fault, message: String| Err(Reply::Error { fault, message });
+        let value: serde_json::Value = match serde_json::from_slice(line) {
+            Ok(value) => value,
+            Err(error) => return refuse(Fault::Request, format!("not a line of JSON: {error}")),
+        };
+        match value.get("v").map(serde_json::Value::as_u64) {
+            Some(Some(v)) if v == u64::from(VERSION) => {}
+            Some(Some(v)) => {
+                return refuse(Fault::Version, format!("version {v} is not known here, only {VERSION}"));
+            }
+            _ => return refuse(Fault::Request, format!("no version: \"v\":{VERSION} is missing")),
+        }
+        serde_json::from_value(value).or_else(|error| refuse(Fault::Request, error.to_string()))
+    }
+}
+
+/// Why there is an error instead of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request is malformed or unknown: the asking program's fault.
+    Request,
+    /// The request is of a version of the protocol that is not known here.
+    Version,
+    /// The socket belongs to another user.
+    Permission,
+    /// There are as many clients as there may be.
+    Busy,
+    /// No such setting, or not such a value: the asking user's fault.
+    Setting,
+    /// The stack has ended.
+    Stopped,
+}
+
+/// An answer, or a part of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", content = "data", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reply {
+    /// To [`Request::Identity`].
+    Identity(Box<Identity>),
+    /// To [`Request::Summary`].
+    Summary(Summary),
+    /// To [`Request::Connections`], in parts.
+    Connections(Vec<ConnSnapshot>),
+    /// To [`Request::Listeners`].
+    Listeners(Vec<ListenerSnapshot>),
+    /// To [`Request::Counters`], in the stack's order.
+    Counters(Vec<Counter>),
+    /// To [`Request::Sysctls`], in the stack's order.
+    Sysctls(Vec<Setting>),
+    /// To [`Request::Sysctl`] and [`Request::SetSysctl`].
+    Sysctl(Setting),
+    /// To [`Request::Report`].
+    Report(Box<ReportSnapshot>),
+    /// To [`Request::Reports`], in parts.
+    Reports(Vec<ConnReportSnapshot>),
+    /// To any.
+    Error {
+        /// Whose fault it is.
+        fault: Fault,
+        /// In words.
+        message: String,
+    },
+}
+
+/// A line of a reply.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReplyLine {
+    /// [`VERSION`].
+    pub v: u32,
+    /// Another line of the same reply follows.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
+    /// What it says.
+    #[serde(flatten)]
+    pub reply: Reply,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl ReplyLine {
+    /// The last or only line of a reply.
+    #[must_use]
+    pub const fn last(reply: Reply) -> Self {
+        Self { v: VERSION, more: false, reply }
+    }
+
+    /// The text, with its end of line.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Maps have string keys and numbers are integers: always representable.
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// A counter and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// As `nstat` prints it.
+    pub name: String,
+    /// Since the stack began.
+    pub value: u64,
+}
+
+/// A setting and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// As `sysctl` prints it.
+    pub name: String,
+    /// As `sysctl` prints it.
+    pub value: String,
+}
+
+/// Whose stack this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Identity {
+    /// Of the process that has the stack.
+    pub pid: u32,
+    /// Name of its program.
+    pub program: String,
+    /// What the stack sends over, as the name of a TUN interface.
+    pub device: String,
+    /// Its addresses, with the length of the prefix where it is known.
+    pub addresses: Vec<String>,
+    /// Monotonic time at which it began: with the pid, unique while the machine runs.
+    pub started_ns: u64,
+    /// How long it has run.
+    pub uptime_ns: u64,
+    /// Of taut.
+    pub version: String,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Summary {
+    /// Connections in any state but TIME-WAIT.
+    pub connections: u64,
+    /// Connections in TIME-WAIT.
+    pub time_waits: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_the_line_that_the_documentation_shows() {
+        let request = Request::Sysctl { name: "net.ipv4.tcp_sack".to_owned() };
+        assert_eq!(request.to_line(), r#"{"v":1,"request":"sysctl","name":"net.ipv4.tcp_sack"}"#);
+        assert_eq!(Request::Connections.to_line(), r#"{"v":1,"request":"connections"}"#);
+        for request in [request, Request::Identity, Request::Report] {
+            assert_eq!(Request::from_line(request.to_line().as_bytes()), Ok(request));
+        }
+    }
+
+    #[test]
+    fn a_reply_is_the_line_that_the_documentation_shows() {
+        let setting = Setting { name: "net.ipv4.tcp_sack".to_owned(), value: "1".to_owned() };
+        let line = ReplyLine::last(Reply::Sysctl(setting));
+        let text = String::from_utf8(line.to_bytes()).unwrap();
+        assert_eq!(
+            text,
+            "{\"v\":1,\"reply\":\"sysctl\",\"data\":{\"name\":\"net.ipv4.tcp_sack\",\"value\":\"1\"}}\n"
+        );
+        assert_eq!(serde_json::from_str::<ReplyLine>(&text).unwrap(), line);
+        let part = ReplyLine { more: true, ..ReplyLine::last(Reply::Connections(Vec::new())) };
+        assert!(String::from_utf8(part.to_bytes()).unwrap().contains("\"more\":true"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_request_is_said() {
+        let refused = |line: &str| match Request::from_line(line.as_bytes()) {
+            Err(Reply::Error { fault, message }) => (fault, message),
+            other => panic!("{line} gave {other:?}"),
+        };
+        for line in ["", "x", "\0\u{fffd}", "{", "[]", "1", r#"{"request":"identity"}"#, r#"{"v":"1"}"#] {
+            assert_eq!(refused(line).0, Fault::Request, "{line}");
+        }
+        assert!(refused(r#"{"request":"identity"}"#).1.contains("\"v\":1"));
+        assert_eq!(refused(r#"{"v":2,"request":"identity"}"#).0, Fault::Version);
+        let (fault, message) = refused(r#"{"v":1,"request":"reboot"}"#);
+        assert_eq!(fault, Fault::Request);
+        assert!(message.contains("reboot") && message.contains("connections"), "{message}");
+        assert!(refused(r#"{"v":1,"request":"sysctl"}"#).1.contains("name"));
+        let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+        assert_eq!(refused(&deep).0, Fault::Request);
+    }
+
+    #[test]
+    fn fields_of_a_later_time_are_skipped() {
+        let line = r#"{"v":1,"reply":"summary","data":{"connections":3,"half_open":1},"more":false,"x":1}"#;
+        let parsed: ReplyLine = serde_json::from_str(line).unwrap();
+        assert_eq!(parsed.reply, Reply::Summary(Summary { connections: 3, time_waits: 0 }));
+    }
+}

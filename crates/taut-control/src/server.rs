@@ -1,0 +1,200 @@
+//! The thread that answers: one `poll` over the socket and its clients.
+//!
+//! Nothing that a client does or leaves undone can hold up the stack: the thread takes the lock only to copy a batch
+//! of numbers, never while it waits for a client; clients, the length of a request and the time it may take are
+//! bounded; and a client that does not read gets no further answers made for it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use taut_core::{Duration, Instant, Stack};
+
+use crate::place::{self, Bound};
+use crate::protocol::{Fault, Identity, Reply, ReplyLine};
+use crate::session::Session;
+
+/// Clients at once; further ones are told so.
+pub const CLIENTS_MAX: usize = 16;
+
+/// How the server reaches the stack.
+pub trait Source: Send + 'static {
+    /// The time by the stack's clock.
+    fn now(&self) -> Instant;
+
+    /// Calls `use_stack` once with the stack and the time, under the stack's lock; not at all, and `false`, when the
+    /// stack has ended. What `use_stack` causes to be sent is sent.
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
+}
+
+/// What only the program that has the stack can say about it.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// What the stack sends over, as the name of a TUN interface.
+    pub device: String,
+    /// Its addresses, with the length of the prefix where it is known.
+    pub addresses: Vec<String>,
+}
+
+/// A running server. The socket vanishes when this is dropped.
+pub struct Server {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Answers at the default place, `PID.sock` in [`place::default_directory`].
+    ///
+    /// # Errors
+    /// Those of [`place::default_directory`], of making a socket, and no thread left.
+    pub fn at_default(about: About, source: impl Source) -> io::Result<Self> {
+        Self::start(Bound::at_default()?, about, source)
+    }
+
+    /// Answers at a path. A socket that is left there by a process that died is replaced.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] when there is another file, those of making a socket, and no thread left.
+    pub fn at(path: &Path, about: About, source: impl Source) -> io::Result<Self> {
+        Self::start(Bound::at(path)?, about, source)
+    }
+
+    fn start(bound: Bound, about: About, source: impl Source) -> io::Result<Self> {
+        let stop = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let path = bound.path.clone();
+        let identity = Identity {
+            pid: std::process::id(),
+            program: program_name(),
+            device: about.device,
+            addresses: about.addresses,
+            started_ns: source.now().as_nanos(),
+            uptime_ns: 0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let mut loop_ = Loop { bound, stop: Arc::clone(&stop), identity, source, sessions: Vec::new() };
+        let thread =
+            std::thread::Builder::new().name("taut-control".to_owned()).spawn(move || loop_.run())?;
+        Ok(Self { stop, thread: Some(thread), path })
+    }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Cannot fail: the counter is not near its end.
+        _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // What is dropped under the lock of a batch would wait for itself.
+            if thread.thread().id() != std::thread::current().id() {
+                _ = thread.join();
+            }
+        }
+    }
+}
+
+/// The name that `ps` shows, without what a terminal might take for a command.
+fn program_name() -> String {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.chars().filter(|c| !c.is_control()).take(64).collect()
+}
+
+struct Loop<S> {
+    /// Dropped with the thread, also when that panics: then the file goes.
+    bound: Bound,
+    stop: Arc<OwnedFd>,
+    identity: Identity,
+    source: S,
+    sessions: Vec<Session>,
+}
+
+impl<S: Source> Loop<S> {
+    fn run(&mut self) {
+        loop {
+            let now = self.source.now();
+            self.sessions.retain(|session| !session.is_over(now));
+            let Ok(ready) = self.wait(now) else { return };
+            if ready.stop {
+                return;
+            }
+            for (session, ready) in self.sessions.iter_mut().zip(&ready.sessions) {
+                if *ready {
+                    session.serve(&self.source, &self.identity);
+                }
+            }
+            if ready.listener {
+                self.accept();
+            }
+        }
+    }
+
+    fn wait(&self, now: Instant) -> Result<Ready, Errno> {
+        let deadline = self.sessions.iter().map(Session::deadline).min();
+        let timeout = deadline.map(|deadline| timespec(deadline.since(now)));
+        let mut fds =
+            vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.bound.listener, PollFlags::IN)];
+        for session in &self.sessions {
+            let wanted = if session.wants_to_write() { PollFlags::OUT } else { PollFlags::IN };
+            fds.push(PollFd::from_borrowed_fd(session.as_fd(), wanted));
+        }
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let mut next = || ready.next().unwrap_or(false);
+        Ok(Ready { stop: next(), listener: next(), sessions: ready.collect() })
+    }
+
+    /// Takes the clients that wait; those that are one too many, or not the owner, are told why and sent away.
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        while let Ok(socket) = rustix::net::accept_with(self.bound.listener.as_fd(), flags) {
+            let refusal = match place::peer_uid(&socket) {
+                Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
+                Ok(uid) if place::is_trusted(uid) => {
+                    Some((Fault::Busy, format!("there are {CLIENTS_MAX} clients already")))
+                }
+                _ => Some((Fault::Permission, "the stack belongs to another user".to_owned())),
+            };
+            match refusal {
+                None => self.sessions.push(Session::new(socket, self.source.now())),
+                Some((fault, message)) => {
+                    let line = ReplyLine::last(Reply::Error { fault, message }).to_bytes();
+                    // It fits into the empty buffer of a new connection.
+                    _ = rustix::net::send(&socket, &line, rustix::net::SendFlags::NOSIGNAL);
+                }
+            }
+        }
+    }
+}
+
+struct Ready {
+    stop: bool,
+    listener: bool,
+    sessions: Vec<bool>,
+}
+
+fn timespec(span: Duration) -> Timespec {
+    // Rounded up, so that the deadline has passed when the wait is over.
+    let ms = span.as_nanos().div_ceil(1_000_000);
+    Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: ((ms % 1000) * 1_000_000) as i64 }
+}

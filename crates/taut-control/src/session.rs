@@ -1,0 +1,256 @@
+//! One client of the server: a line in, a line out, and no further question before the answer is taken.
+//!
+//! A list of connections is made a batch at a time, each when the one before has been taken. So a slow client holds
+//! one batch and the list of names, and the stack's lock is held for a batch. Called by `server.rs`.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::vec;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use taut_core::{ConnId, Duration, Instant, Stack};
+
+use crate::protocol::{
+    Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Setting, Summary,
+};
+use crate::server::Source;
+use crate::snapshot;
+
+/// Connections copied in one go under the lock: some tens of microseconds.
+const BATCH: usize = 64;
+/// From the first byte of a request to its last, and from the making of a line to its being taken.
+const LINE_TIME: Duration = Duration::from_secs(5);
+/// Between requests.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// The rest of a list.
+enum Rest {
+    Connections(vec::IntoIter<ConnId>),
+    Reports(vec::IntoIter<ConnId>),
+}
+
+/// A connected client.
+pub(crate) struct Session {
+    socket: OwnedFd,
+    /// Read and not answered yet.
+    input: Vec<u8>,
+    /// To be written, from `written` on.
+    output: Vec<u8>,
+    written: usize,
+    rest: Option<Rest>,
+    deadline: Instant,
+    /// Nothing more is read; it ends when the output has been taken.
+    is_closing: bool,
+    is_over: bool,
+}
+
+impl AsFd for Session {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(socket: OwnedFd, now: Instant) -> Self {
+        Self {
+            socket,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            rest: None,
+            deadline: now + IDLE_TIME,
+            is_closing: false,
+            is_over: false,
+        }
+    }
+
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.is_over || now >= self.deadline
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Something is to be said: nothing is read meanwhile.
+    pub(crate) fn wants_to_write(&self) -> bool {
+        let has_request = || self.input.contains(&b'\n') || self.input.len() > REQUEST_MAX_BYTES;
+        self.is_sending() || self.is_closing || self.rest.is_some() || has_request()
+    }
+
+    fn is_sending(&self) -> bool {
+        self.written < self.output.len()
+    }
+
+    /// The socket is ready for what was wanted: does one step.
+    pub(crate) fn serve(&mut self, source: &impl Source, identity: &Identity) {
+        if !self.wants_to_write() {
+            self.receive(source);
+        }
+        if !self.is_sending() && self.wants_to_write() && !self.is_over {
+            self.make_line(source, identity);
+        }
+        self.send(source);
+    }
+
+    /// Reads what is there.
+    fn receive(&mut self, source: &impl Source) {
+        let mut chunk = [0; REQUEST_MAX_BYTES];
+        match rustix::net::recv(&self.socket, &mut chunk, RecvFlags::empty()) {
+            Ok((0, _)) => self.is_over = true,
+            Ok((count, _)) => {
+                if self.input.is_empty() {
+                    self.deadline = source.now() + LINE_TIME;
+                }
+                self.input.extend_from_slice(&chunk[..count]);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => self.is_over = true,
+        }
+    }
+
+    /// Makes the next line of output.
+    fn make_line(&mut self, source: &impl Source, identity: &Identity) {
+        if self.is_closing {
+            self.is_over = true;
+            return;
+        }
+        let line = match self.rest.take() {
+            Some(rest) => self.next_batch(rest, source),
+            None => match self.next_request() {
+                Some(Ok(request)) => self.answer(&request, source, identity),
+                Some(Err(refusal)) => ReplyLine::last(refusal),
+                None => return,
+            },
+        };
+        self.output = line.to_bytes();
+        self.written = 0;
+        self.deadline = source.now() + LINE_TIME;
+    }
+
+    /// The next whole line of input.
+    fn next_request(&mut self) -> Option<Result<Request, Reply>> {
+        let end = self.input.iter().position(|&byte| byte == b'\n');
+        if end.unwrap_or(self.input.len()) > REQUEST_MAX_BYTES {
+            // Where the next line begins is not known, and not waited for.
+            self.is_closing = true;
+            let message = format!("a request is longer than {REQUEST_MAX_BYTES} bytes");
+            return Some(Err(Reply::Error { fault: Fault::Request, message }));
+        }
+        let request = Request::from_line(&self.input[..end?]);
+        self.input.drain(..=end?);
+        Some(request)
+    }
+
+    fn send(&mut self, source: &impl Source) {
+        while self.is_sending() && !self.is_over {
+            match rustix::net::send(&self.socket, &self.output[self.written..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.written += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.is_over = true,
+            }
+            if !self.is_sending() {
+                let patience = if self.input.is_empty() { IDLE_TIME } else { LINE_TIME };
+                self.deadline = source.now() + patience;
+            }
+        }
+    }
+
+    /// The answer, or the first part of one.
+    fn answer(&mut self, request: &Request, source: &impl Source, identity: &Identity) -> ReplyLine {
+        let rest = match request {
+            Request::Connections => gather(source, snapshot::conn_ids).map(Rest::Connections),
+            Request::Reports => gather(source, snapshot::conn_ids).map(Rest::Reports),
+            _ => None,
+        };
+        if let Some(rest) = rest {
+            return self.next_batch(rest, source);
+        }
+        let now = source.now();
+        let mut reply = None;
+        source.with_stack(&mut |stack, now| {
+            reply = answer(request, stack, now);
+        });
+        if let (Request::Identity, Some(_)) = (request, &reply) {
+            let uptime_ns = now.as_nanos().saturating_sub(identity.started_ns);
+            reply = Some(Reply::Identity(Box::new(Identity { uptime_ns, ..identity.clone() })));
+        }
+        ReplyLine::last(reply.unwrap_or_else(|| {
+            self.is_closing = true;
+            stopped()
+        }))
+    }
+
+    /// The next part of a list; keeps the rest of it.
+    fn next_batch(&mut self, mut rest: Rest, source: &impl Source) -> ReplyLine {
+        let reply = match &mut rest {
+            Rest::Connections(ids) => batch(source, ids, snapshot::conn).map(Reply::Connections),
+            Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
+        };
+        let Some(reply) = reply else {
+            self.is_closing = true;
+            return ReplyLine::last(stopped());
+        };
+        let more = match &rest {
+            Rest::Connections(ids) | Rest::Reports(ids) => ids.len() > 0,
+        };
+        self.rest = more.then_some(rest);
+        ReplyLine { more, ..ReplyLine::last(reply) }
+    }
+}
+
+fn stopped() -> Reply {
+    Reply::Error { fault: Fault::Stopped, message: "the stack has ended".to_owned() }
+}
+
+fn gather(source: &impl Source, list: impl Fn(&Stack) -> Vec<ConnId>) -> Option<vec::IntoIter<ConnId>> {
+    let mut ids = None;
+    source.with_stack(&mut |stack, _| ids = Some(list(stack)));
+    ids.map(Vec::into_iter)
+}
+
+/// Copies the next few under one lock. Connections that have ended meanwhile are left out; `None` when the stack has.
+fn batch<I, T>(
+    source: &impl Source,
+    ids: &mut vec::IntoIter<ConnId>,
+    copy: impl Fn(&mut Stack, ConnId, Instant) -> Option<I>,
+) -> Option<Vec<T>>
+where
+    T: for<'a> From<&'a I>,
+{
+    let mut copied = Vec::with_capacity(BATCH);
+    let is_there = source.with_stack(&mut |stack, now| {
+        copied.extend(ids.by_ref().take(BATCH).filter_map(|id| copy(stack, id, now)));
+    });
+    // Made into text and heap without the lock.
+    is_there.then(|| copied.iter().map(T::from).collect())
+}
+
+/// What can be answered in one go. [`Request::Identity`] is answered by the caller.
+fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
+    let setting = |result: Result<String, String>, name: &str| match result {
+        Ok(value) => Reply::Sysctl(Setting { name: name.to_owned(), value }),
+        Err(message) => Reply::Error { fault: Fault::Setting, message },
+    };
+    let reply = match request {
+        Request::Identity => Reply::Identity(Box::default()),
+        Request::Summary => Reply::Summary(Summary {
+            connections: stack.connections() as u64,
+            time_waits: stack.time_waits() as u64,
+        }),
+        Request::Listeners => Reply::Listeners(snapshot::listeners(stack)),
+        Request::Counters => Reply::Counters(
+            stack.counters().iter().map(|(name, value)| Counter { name: name.to_owned(), value }).collect(),
+        ),
+        Request::Sysctls => Reply::Sysctls(snapshot::sysctls(stack)),
+        Request::Sysctl { name } => setting(snapshot::sysctl(stack, name), name),
+        Request::SetSysctl { name, value } => {
+            let set = snapshot::set_sysctl(stack, name, value);
+            setting(set.and_then(|()| snapshot::sysctl(stack, name)), name)
+        }
+        Request::Report => Reply::Report(Box::new(snapshot::report(stack, now))),
+        Request::Connections | Request::Reports => return None,
+    };
+    Some(reply)
+}

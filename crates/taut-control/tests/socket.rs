@@ -1,0 +1,281 @@
+//! The server on a real socket with a real stack: what it answers, and what clients cannot do to it.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use taut_control::server::CLIENTS_MAX;
+use taut_control::{About, Client, ClientError, Fault, Server, Source};
+use taut_core::{Instant, LinkCaps, Stack, StackConfig};
+
+#[path = "../../../tests/support/live.rs"]
+mod live;
+
+/// A stack behind a lock, with a clock that the test sets.
+#[derive(Clone)]
+struct Host {
+    stack: Arc<Mutex<Stack>>,
+    now_ms: Arc<AtomicU64>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Host {
+    fn new() -> Self {
+        let config = StackConfig { addresses: vec!["10.0.0.2".parse().unwrap()], ..StackConfig::default() };
+        let stack = Stack::new(Arc::new(config), LinkCaps::plain(1500), [7; 32]);
+        Self {
+            stack: Arc::new(Mutex::new(stack)),
+            now_ms: Arc::new(AtomicU64::new(1000)),
+            has_ended: Arc::default(),
+        }
+    }
+}
+
+impl Source for Host {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.now_ms.load(Ordering::SeqCst) * 1_000_000)
+    }
+
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+        if self.has_ended.load(Ordering::SeqCst) {
+            return false;
+        }
+        use_stack(&mut self.stack.lock().unwrap(), self.now());
+        true
+    }
+}
+
+/// A server in a directory of its own.
+struct Lab {
+    host: Host,
+    server: Option<Server>,
+    dir: PathBuf,
+}
+
+impl Lab {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("taut-control-{test}-{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        let host = Host::new();
+        let about = About { device: "taut7".to_owned(), addresses: vec!["10.0.0.2/24".to_owned()] };
+        let server = Server::at(&dir.join("s"), about, host.clone()).unwrap();
+        Self { host, server: Some(server), dir }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("s")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.path()).unwrap()
+    }
+
+    fn raw(&self) -> Raw {
+        Raw::connect(&self.path())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(self.server.take());
+        _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A client that says what it likes.
+struct Raw(BufReader<UnixStream>);
+
+impl Raw {
+    fn connect(path: &Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> serde_json::Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+    }
+
+    fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0; 1]), Ok(0) | Err(_))
+    }
+}
+
+#[test]
+fn it_says_who_it_is_and_counts() {
+    let lab = Lab::new("identity");
+    lab.host.now_ms.store(3500, Ordering::SeqCst);
+    let mut client = lab.client();
+    let who = client.identity().unwrap();
+    assert_eq!((who.pid, who.device.as_str()), (std::process::id(), "taut7"));
+    assert_eq!(who.addresses, ["10.0.0.2/24"]);
+    assert_eq!((who.started_ns, who.uptime_ns), (1_000_000_000, 2_500_000_000));
+    assert_eq!(client.summary().unwrap().connections, 0);
+    let counters = client.counters().unwrap();
+    assert!(counters.iter().any(|counter| counter.name == "TcpInSegs" && counter.value == 0));
+    let to = "10.0.0.9:80".parse().unwrap();
+    lab.host.stack.lock().unwrap().connect(lab.host.now(), to, &Default::default()).unwrap();
+    assert_eq!(client.summary().unwrap().connections, 1);
+    let opens = client.counters().unwrap().into_iter().find(|counter| counter.name == "TcpActiveOpens");
+    assert_eq!(opens.unwrap().value, 1);
+}
+
+#[test]
+fn garbage_gets_an_error_and_the_next_request_an_answer() {
+    let lab = Lab::new("garbage");
+    let mut raw = lab.raw();
+    raw.say(b"GET / HTTP/1.1\r\n");
+    assert_eq!(raw.line()["data"]["fault"], "request");
+    raw.say(b"\xff\xfe\0\n{\"v\":9,\"request\":\"identity\"}\n");
+    assert_eq!(raw.line()["data"]["fault"], "request");
+    assert_eq!(raw.line()["data"]["fault"], "version");
+    // Two at once, the second in two pieces.
+    raw.say(b"{\"v\":1,\"request\":\"summary\"}\n{\"v\":1,\"requ");
+    assert_eq!(raw.line()["data"]["connections"], 0);
+    raw.say(b"est\":\"identity\"}\n");
+    assert_eq!(raw.line()["data"]["device"], "taut7");
+}
+
+#[test]
+fn an_endless_request_is_cut_off() {
+    let lab = Lab::new("endless");
+    let mut raw = lab.raw();
+    raw.say(&[b'x'; 6000]);
+    let refusal = raw.line();
+    assert_eq!(refusal["reply"], "error");
+    assert!(refusal["data"]["message"].as_str().unwrap().contains("4096"));
+    assert!(raw.is_closed());
+    assert!(lab.client().identity().is_ok());
+}
+
+#[test]
+fn clients_beyond_the_limit_are_told_so_and_places_are_given_back() {
+    let lab = Lab::new("many");
+    let mut held: Vec<Client> = (0..CLIENTS_MAX).map(|_| lab.client()).collect();
+    // Each has been accepted, not only queued.
+    held.iter_mut().for_each(|client| assert!(client.summary().is_ok()));
+    match lab.client().summary() {
+        Err(ClientError::Refused { fault: Fault::Busy, message }) => {
+            assert!(message.contains(&CLIENTS_MAX.to_string()));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(held);
+    // Their ends are seen in the same wait in which the next one is accepted, or before.
+    assert!((0..100).any(|_| lab.client().summary().is_ok()));
+}
+
+#[test]
+fn who_is_slow_or_silent_loses_his_place_in_time() {
+    let lab = Lab::new("slow");
+    let mut slow = lab.raw();
+    slow.say(b"{\"v\":1,");
+    let mut silent = lab.raw();
+    // The server has seen both by the time it answers a third.
+    assert!(lab.client().summary().is_ok());
+    lab.host.now_ms.fetch_add(5_001, Ordering::SeqCst);
+    assert!(lab.client().summary().is_ok());
+    assert!(slow.is_closed());
+    silent.say(b"{\"v\":1,\"request\":\"summary\"}\n");
+    assert_eq!(silent.line()["reply"], "summary");
+    lab.host.now_ms.fetch_add(60_001, Ordering::SeqCst);
+    assert!(lab.client().summary().is_ok());
+    assert!(silent.is_closed());
+}
+
+#[test]
+fn who_does_not_read_holds_up_nobody() {
+    let lab = Lab::new("deaf");
+    let mut deaf = lab.raw();
+    deaf.0.get_ref().set_nonblocking(true).unwrap();
+    // As many requests as fit: their answers do not.
+    let requests = "{\"v\":1,\"request\":\"counters\"}\n".repeat(100);
+    while deaf.0.get_mut().write(requests.as_bytes()).is_ok() {}
+    for _ in 0..50 {
+        assert!(lab.client().counters().is_ok());
+    }
+    lab.host.now_ms.fetch_add(5_001, Ordering::SeqCst);
+    assert!(lab.client().counters().is_ok());
+    deaf.0.get_ref().set_nonblocking(false).unwrap();
+    let mut rest = Vec::new();
+    // It ends: the server has let go, with whatever had been sent before.
+    _ = deaf.0.read_to_end(&mut rest);
+}
+
+#[test]
+fn the_socket_goes_with_the_server() {
+    let mut lab = Lab::new("drop");
+    let mut client = lab.client();
+    assert!(client.summary().is_ok());
+    let mode = std::fs::metadata(lab.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    drop(lab.server.take());
+    assert!(!lab.path().exists());
+    assert!(matches!(client.summary(), Err(ClientError::Io(_))));
+}
+
+#[test]
+fn a_panic_under_the_lock_takes_the_socket_along() {
+    /// A stack that nobody should have touched.
+    struct Broken;
+    impl Source for Broken {
+        fn now(&self) -> Instant {
+            Instant::ZERO
+        }
+        fn with_stack(&self, _: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+            panic!("a panic of the test's, on purpose")
+        }
+    }
+    let lab = Lab::new("panic");
+    let path = lab.dir.join("broken");
+    let server = Server::at(&path, About::default(), Broken).unwrap();
+    assert!(Client::connect(&path).unwrap().summary().is_err());
+    drop(server);
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_stack_that_has_ended_says_so() {
+    let lab = Lab::new("ended");
+    let mut client = lab.client();
+    lab.host.has_ended.store(true, Ordering::SeqCst);
+    for result in [client.summary().map(drop), lab.client().connections().map(drop)] {
+        assert!(matches!(result, Err(ClientError::Refused { fault: Fault::Stopped, .. })), "{result:?}");
+    }
+}
+
+#[test]
+fn another_user_is_refused_even_when_he_reaches_the_socket() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        live::skip("only root can become another user");
+        return;
+    }
+    let lab = Lab::new("stranger");
+    // What the modes forbid is allowed here, to see what is behind them.
+    for path in [&lab.dir, &lab.path()] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let path = lab.path();
+    let stranger = std::thread::spawn(move || {
+        let nobody = rustix::thread::Uid::from_raw(NOBODY);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        let mut raw = Raw::connect(&path);
+        let refusal = raw.line();
+        (refusal, raw.is_closed())
+    });
+    let (refusal, is_closed) = stranger.join().unwrap();
+    assert_eq!(refusal["data"]["fault"], "permission");
+    assert!(is_closed);
+    assert!(lab.client().identity().is_ok());
+}

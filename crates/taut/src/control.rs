@@ -1,0 +1,71 @@
+//! The control socket of a stack: which place was asked for, and the way from the server to the shard.
+//!
+//! Called by `builder.rs` (describes, opens) and kept by `stack.rs`.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use taut_control::{About, Server, Source};
+use taut_core::Instant;
+use taut_device::Cidr;
+
+use crate::socket::AnyShard;
+
+/// What the builder was told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Control {
+    pub(crate) place: Place,
+    /// What the device is called.
+    pub(crate) device_name: Option<String>,
+    /// With their prefixes, where the builder knows them.
+    addresses: Vec<String>,
+}
+
+/// Where the socket is to be.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Place {
+    #[default]
+    Nowhere,
+    Default,
+    Path(PathBuf),
+}
+
+impl Control {
+    /// Completed with the stack's addresses: those with a prefix, and those that only the configuration has.
+    pub(crate) fn with_addresses(&self, prefixed: &[Cidr], bare: &[IpAddr]) -> Self {
+        let prefixed = prefixed.iter().map(ToString::to_string);
+        let addresses = prefixed.chain(bare.iter().map(ToString::to_string)).collect();
+        Self { addresses, ..self.clone() }
+    }
+
+    /// Opens the socket, if one was asked for.
+    pub(crate) fn open(self, shard: &Arc<AnyShard>, tun: Option<&str>) -> io::Result<Option<Server>> {
+        let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
+        let about = About { device, addresses: self.addresses };
+        let source = Reach(Arc::clone(shard));
+        match self.place {
+            Place::Nowhere => Ok(None),
+            Place::Default => Server::at_default(about, source).map(Some),
+            Place::Path(path) => Server::at(&path, about, source).map(Some),
+        }
+    }
+}
+
+/// The server's way to the stack.
+struct Reach(Arc<AnyShard>);
+
+impl Source for Reach {
+    fn now(&self) -> Instant {
+        self.0.clock().now()
+    }
+
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut taut_core::Stack, Instant)) -> bool {
+        let is_there = !self.0.is_closed();
+        if is_there {
+            self.0.access(|access| use_stack(access.stack, access.now));
+        }
+        is_there
+    }
+}

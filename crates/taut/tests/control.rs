@@ -1,0 +1,59 @@
+//! A stack's control socket: there when asked for, gone with the stack.
+#![cfg(feature = "control")]
+#![allow(missing_docs, reason = "tests")]
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+
+use taut::Stack;
+use taut::blocking::{TcpListener, TcpStream};
+use taut::taut_control::Client;
+use taut_core::LinkCaps;
+
+const BYTES: usize = 100_000;
+
+/// A path of this test's own.
+fn path(test: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("taut-{test}-{}.sock", std::process::id()))
+}
+
+#[test]
+fn no_socket_unless_asked_for() {
+    let (device, _other) = taut::device::pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
+    let stack = Stack::builder().device(device).address("10.0.0.1/24").build().unwrap();
+    assert_eq!(stack.control_path(), None);
+}
+
+#[test]
+fn a_socket_tells_of_its_stack_and_goes_with_it() {
+    let path = path("goes");
+    let (near, far) = taut::device::pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
+    let builder = Stack::builder().device(near).device_name("pipe").address("10.0.0.1/24");
+    let stack = builder.control(&path).build().unwrap();
+    let peer = Stack::builder().device(far).address("10.0.0.2/24").build().unwrap();
+    assert_eq!(stack.control_path(), Some(path.as_path()));
+    let listener = TcpListener::bind(&peer, "10.0.0.2:80").unwrap();
+    let mut stream = TcpStream::connect(&stack, "10.0.0.2:80").unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    stream.write_all(&[7; BYTES]).unwrap();
+    accepted.read_exact(&mut [0; BYTES]).unwrap();
+
+    let mut client = Client::connect(&path).unwrap();
+    let who = client.identity().unwrap();
+    assert_eq!((who.device.as_str(), who.addresses), ("pipe", vec!["10.0.0.1/24".to_owned()]));
+    assert_eq!(client.summary().unwrap().connections, 1);
+    let counters = client.counters().unwrap();
+    let out = counters.iter().find(|counter| counter.name == "TcpActiveOpens").unwrap();
+    assert_eq!(out.value, 1);
+
+    // A second stack cannot have the same place, and does not take it.
+    let (device, _other) = taut::device::pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
+    let second = Stack::builder().device(device).address("10.0.0.3/24").control(&path).build();
+    assert_eq!(second.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(client.identity().unwrap().device, "pipe");
+
+    drop((stream, accepted));
+    drop(stack);
+    assert!(!path.exists());
+    assert!(client.identity().is_err());
+}
