@@ -16,6 +16,7 @@ use anyhow::Context as _;
 use taut_core::LinkCaps;
 use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
 
+use crate::control_args::ControlArgs;
 use crate::net::{self, Kernel, Taut};
 use crate::transport::Host;
 
@@ -76,7 +77,7 @@ impl Arena {
     ///
     /// # Errors
     /// When not even the in-process link can be made.
-    pub fn new(in_process: bool) -> anyhow::Result<Self> {
+    pub fn new(in_process: bool, control: &ControlArgs) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
         let has_ipv6 = std::path::Path::new("/proc/net/if_inet6").exists();
@@ -88,7 +89,7 @@ impl Arena {
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(families).map_err(|error| Some(format!("no TUN: {error:#}"))),
+            Ok(()) => over_tun(families, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
             Ok(pair) => Measured::Tun(pair),
@@ -98,7 +99,7 @@ impl Arena {
                         "{why}; so taut runs against itself over an in-process link, not against the kernel"
                     )
                 }));
-                Measured::InProcess(over_pipe(families).context("cannot make an in-process link")?)
+                Measured::InProcess(over_pipe(families, control).context("cannot make an in-process link")?)
             }
         };
         let veth = namespaces.map_err(anyhow::Error::from).and_then(|()| over_veth(families));
@@ -147,7 +148,7 @@ fn bare(cidrs: &[Cidr]) -> Vec<IpAddr> {
     cidrs.iter().map(|cidr| cidr.address()).collect()
 }
 
-fn over_tun(families: usize) -> anyhow::Result<Pair<Taut, Kernel>> {
+fn over_tun(families: usize, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
     let peer = Namespace::new()?;
     let (near, far) = (cidrs(9, 2, families), cidrs(9, 1, families));
     let tun = peer.enter(|| -> io::Result<Tun> {
@@ -156,7 +157,7 @@ fn over_tun(families: usize) -> anyhow::Result<Pair<Taut, Kernel>> {
         far.iter().try_for_each(|&address| interface.add_address(address))?;
         Ok(tun)
     })??;
-    let stack = net::on_tun(tun, &near)?;
+    let stack = net::on_tun(tun, &near, control)?;
     Ok(Pair {
         near: Taut(stack),
         far: Kernel(peer),
@@ -167,12 +168,12 @@ fn over_tun(families: usize) -> anyhow::Result<Pair<Taut, Kernel>> {
     })
 }
 
-fn over_pipe(families: usize) -> io::Result<Pair<Taut, Taut>> {
+fn over_pipe(families: usize, control: &ControlArgs) -> io::Result<Pair<Taut, Taut>> {
     let (near, far) = (cidrs(9, 2, families), cidrs(9, 1, families));
     let (here, there) = taut_device::pipe(LinkCaps::offloading(MTU), PIPE_LIMIT_BYTES)?;
     Ok(Pair {
-        near: Taut(net::on_pipe(here, &near)?),
-        far: Taut(net::on_pipe(there, &far)?),
+        near: Taut(net::on_pipe(here, &near, control)?),
+        far: Taut(net::on_pipe(there, &far, &control.for_another())?),
         near_addresses: bare(&near),
         far_addresses: bare(&far),
         port: PORT,

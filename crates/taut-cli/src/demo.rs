@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::arena::{Arena, Baseline, Measured, Pair};
 use crate::clock::Stopwatch;
+use crate::control_args::ControlArgs;
 use crate::transport::{Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{progress, text};
@@ -38,6 +39,8 @@ pub struct DemoArgs {
     /// Use the in-process link between two taut stacks even where a TUN can be had
     #[arg(long)]
     in_process: bool,
+    #[command(flatten)]
+    control: ControlArgs,
     /// Print the results as JSON, on standard output
     #[arg(long)]
     json: bool,
@@ -123,7 +126,7 @@ struct Row {
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
-    let arena = Arena::new(args.in_process)?;
+    let arena = Arena::new(args.in_process, &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }

@@ -11,6 +11,7 @@
 
 pub mod arena;
 pub mod clock;
+pub mod control_args;
 pub mod demo;
 pub mod digest;
 pub mod get;

@@ -8,6 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use taut_device::{Cidr, Interface, Tun, TunOptions};
 
+use crate::control_args::ControlArgs;
+
 /// The link of a stack that runs on a TUN device of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
@@ -27,6 +29,9 @@ pub struct LinkArgs {
     /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
     #[arg(long)]
     pub no_offload: bool,
+    /// How to look into it.
+    #[command(flatten)]
+    pub control: ControlArgs,
 }
 
 /// A [`Cidr`] that says the length of its prefix.
@@ -160,6 +165,7 @@ mod tests {
             peer_addresses: peers.iter().map(|text| text.parse().unwrap()).collect(),
             mtu: None,
             no_offload: false,
+            control: ControlArgs::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use taut_device::{Cidr, Namespace, Pipe, Tun};
 
+use crate::control_args::ControlArgs;
 use crate::link_args::LinkArgs;
 use crate::serve::Accept;
 use crate::transport::{Listen, Stream, Transport};
@@ -17,23 +18,25 @@ use crate::transport::{Listen, Stream, Transport};
 /// # Errors
 /// What is missing, and what to do about it.
 pub fn stack(args: &LinkArgs) -> anyhow::Result<taut::Stack> {
-    Ok(on_tun(args.open()?, &args.addresses)?)
+    Ok(on_tun(args.open()?, &args.addresses, &args.control)?)
 }
 
 /// A stack on an open TUN.
 ///
 /// # Errors
 /// Those of the stack.
-pub fn on_tun(tun: Tun, addresses: &[Cidr]) -> io::Result<taut::Stack> {
-    with(taut::Stack::builder().device(tun), addresses).build()
+pub fn on_tun(tun: Tun, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
+    let builder = taut::Stack::builder().device_name(tun.name()).device(tun);
+    control.apply(with(builder, addresses)).build()
 }
 
 /// A stack at one end of an in-process link.
 ///
 /// # Errors
 /// Those of the stack.
-pub fn on_pipe(pipe: Pipe, addresses: &[Cidr]) -> io::Result<taut::Stack> {
-    with(taut::Stack::builder().device(pipe), addresses).build()
+pub fn on_pipe(pipe: Pipe, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
+    let builder = taut::Stack::builder().device_name("in-process").device(pipe);
+    control.apply(with(builder, addresses)).build()
 }
 
 fn with(builder: taut::Builder, addresses: &[Cidr]) -> taut::Builder {

@@ -1,0 +1,128 @@
+//! `--control`: the socket by which a command's stack can be looked into; `--socket`: the stack to look into.
+//!
+//! Called by every command that runs a stack, and by `ss`, `nstat`, `sysctl` and `explain`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use taut_control::place::{self, Running};
+use taut_control::{Client, ClientError};
+
+/// The control socket of a stack that a command runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Control")]
+pub struct ControlArgs {
+    /// Where `taut ss`, `nstat`, `sysctl` and `explain` reach the stack: a path for the socket, or none
+    /// [default: PID.sock in $XDG_RUNTIME_DIR/taut, for root in /run/taut, or in /tmp/taut-UID]
+    #[arg(long, value_name = "PATH|none")]
+    pub control: Option<PathBuf>,
+}
+
+impl ControlArgs {
+    /// Tells the builder. Where the default place cannot be used, says so and goes on: the work is not the socket's.
+    pub fn apply(&self, builder: taut::Builder) -> taut::Builder {
+        match &self.control {
+            Some(path) if path == Path::new("none") => builder,
+            Some(path) => builder.control(path),
+            None => match place::default_directory() {
+                Ok(_) => builder.control_default(),
+                Err(error) => {
+                    eprintln!("taut: no control socket: {error}");
+                    builder
+                }
+            },
+        }
+    }
+
+    /// For a second stack of the same process: a path can be given to one only.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        let control = self.control.as_ref().map(|_| PathBuf::from("none"));
+        Self { control }
+    }
+}
+
+/// The stack that a command looks into.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Stack")]
+pub struct SocketArgs {
+    /// The stack: its control socket, or the id of its process [default: the only one that runs]
+    #[arg(long, value_name = "PATH|PID")]
+    pub socket: Option<String>,
+}
+
+impl SocketArgs {
+    /// Connects to the stack that is meant.
+    ///
+    /// # Errors
+    /// That there is none, or which there are.
+    pub fn open(&self) -> anyhow::Result<Client> {
+        let path = match self.socket.as_deref().map(|text| (text, text.parse::<u32>())) {
+            Some((_, Ok(pid))) => {
+                let of_pid = place::running()?.into_iter().filter(|running| running.pid == pid).collect();
+                the_only(of_pid, || format!("no stack runs in process {pid}"))?
+            }
+            Some((path, Err(_))) => PathBuf::from(path),
+            None => the_only(place::running()?, none_runs)?,
+        };
+        Client::connect(&path).map_err(|error| explain(error, &path))
+    }
+}
+
+fn none_runs() -> String {
+    let places: Vec<_> = place::directories().iter().map(|dir| dir.display().to_string()).collect();
+    format!(
+        "no stack of this user's runs: there is no socket in {}\n  Start one, as with `taut serve .`, or name its \
+         socket with --socket PATH. A stack of another user's is his to look into, or root's.",
+        places.join(", ")
+    )
+}
+
+/// The one that was found.
+fn the_only(found: Vec<Running>, none: impl FnOnce() -> String) -> anyhow::Result<PathBuf> {
+    match <[Running; 1]>::try_from(found) {
+        Ok([running]) => Ok(running.path),
+        Err(none_found) if none_found.is_empty() => Err(anyhow!(none())),
+        Err(several) => {
+            let list: String = several.iter().map(|running| format!("\n  {}", described(running))).collect();
+            bail!("several stacks run; name one with --socket PID, or PATH:{list}")
+        }
+    }
+}
+
+/// A line about a stack, for choosing one.
+fn described(running: &Running) -> String {
+    let path = running.path.display();
+    match Client::connect(&running.path).and_then(|mut client| client.identity()) {
+        Ok(who) => {
+            format!("{:<8} {:<8} {:<8} {}  {path}", who.pid, who.program, who.device, who.addresses.join(" "))
+        }
+        Err(error) => format!("{:<8} {path} ({error})", running.pid),
+    }
+}
+
+fn explain(error: ClientError, path: &Path) -> anyhow::Error {
+    use std::io::ErrorKind;
+    let advice = match &error {
+        ClientError::Io(io) => match io.kind() {
+            ErrorKind::NotFound => "there is no such socket: the stack has ended, or was given another path",
+            ErrorKind::ConnectionRefused => "the stack has ended and left its socket behind",
+            ErrorKind::PermissionDenied => "the stack belongs to another user: try as that user, or as root",
+            _ => "cannot talk to the stack",
+        },
+        _ => "cannot talk to the stack",
+    };
+    anyhow::Error::new(error).context(format!("{}: {advice}", path.display()))
+}
+
+/// Adds to an error of a request what it was about.
+///
+/// # Errors
+/// The same, in words.
+pub fn asked<T>(result: Result<T, ClientError>) -> anyhow::Result<T> {
+    match result {
+        Err(error @ ClientError::Refused { .. }) => Err(error.into()),
+        other => other.context("the stack did not answer"),
+    }
+}
