@@ -55,7 +55,8 @@ pub use stream::TcpStream;
 #[cfg(feature = "control")]
 pub use taut_control;
 pub use taut_core::{
-    Algorithm, ConnError, ConnInfo, ConnOptions, Counters, Keepalive, ListenOptions, StackConfig, State,
+    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Histogram, Keepalive, ListenOptions,
+    OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
 pub use taut_device as device;
 
@@ -70,6 +71,7 @@ pub mod link {
 pub mod config {
     pub use taut_core::config::BufferSizes;
     pub use taut_core::units::Duration;
+    pub use taut_core::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 }
 
 #[cfg(all(doctest, feature = "tokio"))]

@@ -10,7 +10,8 @@ use std::task::Poll;
 
 use taut_core::stack::ConnMut;
 use taut_core::{
-    ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, SetOption, WriteError,
+    ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, Report, SetOption,
+    WriteError, WriteFlags,
 };
 use taut_device::Device;
 use taut_driver::{Access, Interest, Shard};
@@ -130,8 +131,17 @@ impl Socket {
     }
 
     pub(crate) fn write(&self, access: &mut Access<'_>, data: &[u8]) -> Attempt<usize> {
+        self.write_with(access, data, WriteFlags::default())
+    }
+
+    pub(crate) fn write_with(
+        &self,
+        access: &mut Access<'_>,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Attempt<usize> {
         let (mut conn, now) = self.conn(access)?;
-        write_result(conn.write(now, data))
+        write_result(conn.write_with(now, data, flags))
     }
 
     pub(crate) fn write_vectored(&self, access: &mut Access<'_>, data: &[IoSlice<'_>]) -> Attempt<usize> {
@@ -209,6 +219,13 @@ impl Socket {
         now_or_would_block(self.shard.attempt(|access| {
             let (conn, now) = self.conn(access)?;
             Poll::Ready(Ok(conn.info(now)))
+        }))
+    }
+
+    pub(crate) fn report(&self) -> io::Result<Report> {
+        now_or_would_block(self.shard.attempt(|access| {
+            let (conn, now) = self.conn(access)?;
+            Poll::Ready(Ok(conn.report(now)))
         }))
     }
 
@@ -325,6 +342,35 @@ macro_rules! socket_methods {
             self.socket.info()
         }
 
+        /// What held the connection back since its first write, and how long bytes waited in which queue.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn report(&self) -> std::io::Result<taut_core::Report> {
+            self.socket.report()
+        }
+
+        /// Writes what there is room for, without waiting, as `send(2)` with `MSG_MORE` or `MSG_EOR`.
+        ///
+        /// # Errors
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no room, or why the connection ended.
+        pub fn try_write_with(&self, data: &[u8], flags: taut_core::WriteFlags) -> std::io::Result<usize> {
+            if data.is_empty() {
+                return Ok(0);
+            }
+            crate::socket::now_or_would_block(
+                self.socket.shard.attempt(|access| self.socket.write_with(access, data, flags)),
+            )
+        }
+
+        /// Sets any option.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a value out of range.
+        pub fn set_option(&self, option: taut_core::SetOption) -> std::io::Result<()> {
+            self.socket.set(option)
+        }
+
         /// The error that ended the connection, if one did and it was not taken yet. Linux: `SO_ERROR`.
         ///
         /// # Errors
@@ -395,6 +441,14 @@ macro_rules! socket_methods {
         /// The stack was shut down.
         pub fn set_max_pacing_rate(&self, bytes_per_second: u64) -> std::io::Result<()> {
             self.socket.set(taut_core::SetOption::MaxPacingRate(bytes_per_second))
+        }
+
+        /// `TCP_TX_DELAY`: packets depart this much later, on a link that paces.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) above 2³¹ − 1 µs.
+        pub fn set_tx_delay(&self, delay: std::time::Duration) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::TxDelay(delay.into()))
         }
 
         /// `TCP_CONGESTION`.

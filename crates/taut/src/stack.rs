@@ -80,7 +80,7 @@ impl Stack {
         &self.0.shard
     }
 
-    /// How it was configured.
+    /// How it was configured when it was built; [`sysctl`](Self::sysctl) tells what holds now.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
         &self.0.config
@@ -108,6 +108,34 @@ impl Stack {
     #[must_use]
     pub fn link_report(&self) -> Option<crate::link::LinkReport> {
         self.0.shard.link_report()
+    }
+
+    /// What held connections back since the stack began, and what waits in its queues now.
+    #[must_use]
+    pub fn report(&self) -> taut_core::Report {
+        self.0.shard.access(|access| access.stack.report(access.now))
+    }
+
+    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
+    ///
+    /// # Errors
+    /// [`SysctlError::Unknown`](taut_core::SysctlError::Unknown).
+    pub fn sysctl(&self, name: &str) -> Result<String, taut_core::SysctlError> {
+        self.0.shard.access(|access| access.stack.sysctl(name))
+    }
+
+    /// Changes a setting while the stack runs. What a connection is born with holds for later ones.
+    ///
+    /// # Errors
+    /// As [`SysctlError`](taut_core::SysctlError) says; nothing changed then.
+    pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), taut_core::SysctlError> {
+        self.0.shard.access(|access| access.stack.set_sysctl(name, value))
+    }
+
+    /// Name and value of every setting, by name.
+    #[must_use]
+    pub fn sysctls(&self) -> Vec<(&'static str, String)> {
+        self.0.shard.access(|access| access.stack.sysctls().collect())
     }
 
     /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says

@@ -342,6 +342,61 @@ fn options_and_info() {
 }
 
 #[test]
+fn settings_change_under_a_running_stack() {
+    let net = Net::new();
+    assert_eq!(net.stack.sysctl("tcp_autocorking").unwrap(), "1");
+    net.stack.set_sysctl("net.ipv4.tcp_autocorking", "0").unwrap();
+    assert_eq!(net.stack.sysctl("net.ipv4.tcp_autocorking").unwrap(), "0");
+    let error = net.stack.set_sysctl("net.ipv4.tcp_min_tso_segs", "0").unwrap_err();
+    assert!(error.to_string().contains("1 to 255"), "{error}");
+    assert!(net.stack.sysctls().contains(&("net.ipv4.tcp_min_tso_segs", "2".to_owned())));
+}
+
+#[test]
+fn what_held_a_connection_back_is_known() {
+    let net = Net::new();
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, digest_of);
+    let stream = TcpStream::connect(&net.stack, address).unwrap();
+    // 2 MB at 10 MB/s: 0.2 s of pacing.
+    stream.set_option(taut::SetOption::MaxPacingRate(10_000_000)).unwrap();
+    let start = now();
+    send_noise(&stream, 2_000_000, 3);
+    let report = loop {
+        let report = stream.report().unwrap();
+        if report.queues.iter().all(|queue| queue.bytes == 0) || start.elapsed().as_secs() > 20 {
+            break report;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let paced = report.shares.iter().find(|(name, _)| *name == "pacing").map(|(_, share)| share.as_millis());
+    assert!(paced >= Some(100), "{report:?}");
+    assert!(paced <= Some(start.elapsed().as_millis() as u64 + 1));
+    assert!(report.queues.iter().all(|queue| queue.bytes == 0 && queue.sojourn.count() > 0), "{report:?}");
+    let whole = net.stack.report();
+    assert!(whole.queues[2].sojourn.count() >= report.queues[2].sojourn.count());
+    assert!(stream.info().unwrap().busy_time.as_millis() >= 100);
+    drop(stream);
+    server.join().unwrap();
+}
+
+#[test]
+fn more_to_come_is_held_back() {
+    let net = Net::new();
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, digest_of);
+    let mut stream = TcpStream::connect(&net.stack, address).unwrap();
+    let before = net.stack.counters().tcp_orig_data_sent;
+    for _ in 0..10 {
+        stream.try_write_with(b"0123456789", taut::WriteFlags { more: true, eor: false }).unwrap();
+    }
+    stream.write_all(b"end").unwrap();
+    assert_eq!(net.stack.counters().tcp_orig_data_sent - before, 1, "one packet");
+    drop(stream);
+    assert_eq!(server.join().unwrap().0, 103);
+}
+
+#[test]
 fn dropping_the_stack_ends_what_waits() {
     let net = Net::new();
     let (listener, address) = net.listener(0);
