@@ -3,7 +3,7 @@
 //! The directory belongs to one user and nobody else may enter it, so a name in it can be trusted. Sockets of
 //! processes that died refuse connections; whoever looks removes them. Called by `server.rs` and by clients.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -239,16 +239,6 @@ pub(crate) fn is_trusted(uid: u32) -> bool {
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-/// A file of notes beside the sockets, for what is to be remembered about a stack; readable by its owner only.
-///
-/// # Errors
-/// Those of [`default_directory`] and of opening the file.
-pub fn notes(name: &str) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let path = default_directory()?.join(name);
-    fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 #[cfg(test)]

@@ -8,11 +8,9 @@ use std::vec;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use taut_core::{ConnId, Duration, Instant, Stack};
+use taut_core::{ConnId, Duration, Instant, Stack, SysctlError};
 
-use crate::protocol::{
-    Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Setting, Summary,
-};
+use crate::protocol::{Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::server::Source;
 use crate::snapshot;
 
@@ -160,8 +158,8 @@ impl Session {
     /// The answer, or the first part of one.
     fn answer(&mut self, request: &Request, source: &impl Source, identity: &Identity) -> ReplyLine {
         let rest = match request {
-            Request::Connections => gather(source, snapshot::conn_ids).map(Rest::Connections),
-            Request::Reports => gather(source, snapshot::conn_ids).map(Rest::Reports),
+            Request::Connections => gather(source).map(Rest::Connections),
+            Request::Reports => gather(source).map(Rest::Reports),
             _ => None,
         };
         if let Some(rest) = rest {
@@ -185,7 +183,7 @@ impl Session {
     /// The next part of a list; keeps the rest of it.
     fn next_batch(&mut self, mut rest: Rest, source: &impl Source) -> ReplyLine {
         let reply = match &mut rest {
-            Rest::Connections(ids) => batch(source, ids, snapshot::conn).map(Reply::Connections),
+            Rest::Connections(ids) => batch(source, ids, Stack::conn_info).map(Reply::Connections),
             Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
         };
         let Some(reply) = reply else {
@@ -204,17 +202,17 @@ fn stopped() -> Reply {
     Reply::Error { fault: Fault::Stopped, message: "the stack has ended".to_owned() }
 }
 
-fn gather(source: &impl Source, list: impl Fn(&Stack) -> Vec<ConnId>) -> Option<vec::IntoIter<ConnId>> {
-    let mut ids = None;
-    source.with_stack(&mut |stack, _| ids = Some(list(stack)));
-    ids.map(Vec::into_iter)
+/// The names of all connections, under one lock.
+fn gather(source: &impl Source) -> Option<vec::IntoIter<ConnId>> {
+    let mut ids = Vec::new();
+    source.with_stack(&mut |stack, _| ids.extend(stack.conn_ids())).then(|| ids.into_iter())
 }
 
 /// Copies the next few under one lock. Connections that have ended meanwhile are left out; `None` when the stack has.
 fn batch<I, T>(
     source: &impl Source,
     ids: &mut vec::IntoIter<ConnId>,
-    copy: impl Fn(&mut Stack, ConnId, Instant) -> Option<I>,
+    copy: impl Fn(&Stack, ConnId, Instant) -> Option<I>,
 ) -> Option<Vec<T>>
 where
     T: for<'a> From<&'a I>,
@@ -229,10 +227,7 @@ where
 
 /// What can be answered in one go. [`Request::Identity`] is answered by the caller.
 fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
-    let setting = |result: Result<String, String>, name: &str| match result {
-        Ok(value) => Reply::Sysctl(Setting { name: name.to_owned(), value }),
-        Err(message) => Reply::Error { fault: Fault::Setting, message },
-    };
+    let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {
         Request::Identity => Reply::Identity(Box::default()),
         Request::Summary => Reply::Summary(Summary {
@@ -243,13 +238,15 @@ fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
         Request::Counters => Reply::Counters(
             stack.counters().iter().map(|(name, value)| Counter { name: name.to_owned(), value }).collect(),
         ),
-        Request::Sysctls => Reply::Sysctls(snapshot::sysctls(stack)),
-        Request::Sysctl { name } => setting(snapshot::sysctl(stack, name), name),
-        Request::SetSysctl { name, value } => {
-            let set = snapshot::set_sysctl(stack, name, value);
-            setting(set.and_then(|()| snapshot::sysctl(stack, name)), name)
+        Request::Sysctls => Reply::Sysctls(snapshot::settings(stack)),
+        Request::Sysctl { name } => {
+            snapshot::setting(stack, name).map_or_else(|error| refused(&error), Reply::Sysctl)
         }
-        Request::Report => Reply::Report(Box::new(snapshot::report(stack, now))),
+        Request::SetSysctl { name, value } => stack
+            .set_sysctl(name, value)
+            .and_then(|()| snapshot::setting(stack, name))
+            .map_or_else(|error| refused(&error), Reply::Sysctl),
+        Request::Report => Reply::Report(Box::new((&stack.report(now)).into())),
         Request::Connections | Request::Reports => return None,
     };
     Some(reply)

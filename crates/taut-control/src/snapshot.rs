@@ -6,7 +6,9 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use taut_core::{ConnId, ConnInfo, Duration, Instant, Stack, State};
+use taut_core::{
+    ConnId, ConnInfo, Duration, Histogram, Instant, QueueReport, Report, Stack, State, SysctlError,
+};
 
 use crate::protocol::Setting;
 
@@ -21,17 +23,15 @@ pub struct ConnSnapshot {
     pub peer: SocketAddr,
     /// Congestion control in use.
     pub congestion: String,
-    /// What congestion control is doing: `open`, `disorder`, `cwr`, `recovery`, `loss`.
-    pub ca_state: Option<String>,
-    /// Why nothing was sent when last something could have been.
-    pub blocked: Option<String>,
+    /// How far things are from well: `open`, `disorder`, `cwr`, `recovery` or `loss`.
+    pub ca_state: String,
+    /// Which gate was shut when the connection was last asked for a packet.
+    pub blocked: String,
     /// RFC 7323 timestamps are in use.
-    pub timestamps: Option<bool>,
+    pub timestamps: bool,
     /// RFC 2018 is in use.
-    pub sack: Option<bool>,
-    /// RFC 3168 is in use.
-    pub ecn: Option<bool>,
-    /// Shift of the peer's window.
+    pub sack: bool,
+    /// Shift of the peer's window; `None` without window scaling.
     pub snd_wscale: Option<u8>,
     /// Shift of our window.
     pub rcv_wscale: Option<u8>,
@@ -48,15 +48,15 @@ pub struct ConnSnapshot {
     /// Round-trip time as the receiver sees it.
     pub rcv_rtt_ns: Option<u64>,
     /// How long an ACK is delayed.
-    pub ato_ns: Option<u64>,
+    pub ato_ns: u64,
     /// Segment size for sending, in payload bytes.
     pub snd_mss: u32,
     /// Path MTU.
-    pub pmtu: Option<u32>,
+    pub pmtu: u32,
     /// Segment size seen on receiving.
     pub rcv_mss: u32,
     /// Segment size told to the peer.
-    pub advmss: Option<u32>,
+    pub advmss: u32,
     /// Congestion window in segments.
     pub snd_cwnd: u32,
     /// Slow-start threshold in segments.
@@ -73,20 +73,20 @@ pub struct ConnSnapshot {
     pub bytes_acked: u64,
     /// Payload bytes received in order.
     pub bytes_received: u64,
-    /// Segments sent.
-    pub segs_out: Option<u64>,
-    /// Segments received.
-    pub segs_in: Option<u64>,
+    /// Segments sent, wrapping.
+    pub segs_out: u32,
+    /// Segments received, wrapping.
+    pub segs_in: u32,
     /// Segments sent that carried data.
     pub data_segs_out: u64,
     /// Segments received that carried data.
     pub data_segs_in: u64,
-    /// Since data was last sent.
+    /// Since data was last sent; `None` is never.
     pub last_snd_ns: Option<u64>,
-    /// Since data was last received.
+    /// Since data was last received; `None` is never.
     pub last_rcv_ns: Option<u64>,
-    /// Since an ACK was last received.
-    pub last_ack_ns: Option<u64>,
+    /// Since anything was last received.
+    pub last_ack_ns: u64,
     /// Pacing rate in bytes per second; `None` is no limit.
     pub pacing_rate: Option<u64>,
     /// Most that the pacing rate may be, in bytes per second; `None` is no limit.
@@ -96,13 +96,13 @@ pub struct ConnSnapshot {
     /// Whether the last delivery-rate sample was limited by the application.
     pub delivery_rate_app_limited: bool,
     /// Segments delivered.
-    pub delivered: Option<u64>,
+    pub delivered: u64,
     /// Time in which something was to be sent.
-    pub busy_ns: Option<u64>,
+    pub busy_ns: u64,
     /// Part of it in which the peer's window was shut.
-    pub rwnd_limited_ns: Option<u64>,
+    pub rwnd_limited_ns: u64,
     /// Part of it in which the send buffer was too small.
-    pub sndbuf_limited_ns: Option<u64>,
+    pub sndbuf_limited_ns: u64,
     /// Segments sent and not acknowledged.
     pub unacked: u32,
     /// Segments retransmitted and not acknowledged.
@@ -113,12 +113,6 @@ pub struct ConnSnapshot {
     pub lost: u32,
     /// Segments selectively acknowledged.
     pub sacked: u32,
-    /// Segments that the peer says it had already.
-    pub dsack_dups: Option<u32>,
-    /// How far packets were seen to overtake each other, in segments.
-    pub reordering: Option<u32>,
-    /// What the receive buffer is tuned by, in bytes.
-    pub rcv_space: Option<u32>,
     /// Bytes written and not sent.
     pub notsent_bytes: u64,
     /// Unsent bytes at which it stops being writable; `None` is no mark.
@@ -167,24 +161,23 @@ impl From<&ConnInfo> for ConnSnapshot {
             local: info.local,
             peer: info.peer,
             congestion: info.congestion.name().to_owned(),
-            ca_state: None,
-            blocked: None,
-            timestamps: None,
-            sack: None,
-            ecn: None,
-            snd_wscale: None,
-            rcv_wscale: None,
+            ca_state: info.ca_state.to_owned(),
+            blocked: info.blocked.name().to_owned(),
+            timestamps: info.timestamps,
+            sack: info.sack,
+            snd_wscale: info.snd_wscale,
+            rcv_wscale: info.rcv_wscale,
             rto_ns: ns(info.rto),
             backoff: info.backoff,
             rtt_ns: info.rtt.map(ns),
             rttvar_ns: ns(info.rttvar),
             min_rtt_ns: info.min_rtt.map(ns),
-            rcv_rtt_ns: None,
-            ato_ns: None,
+            rcv_rtt_ns: info.rcv_rtt.map(ns),
+            ato_ns: ns(info.ato),
             snd_mss: info.snd_mss,
-            pmtu: None,
+            pmtu: info.pmtu,
             rcv_mss: info.rcv_mss,
-            advmss: None,
+            advmss: info.advmss,
             snd_cwnd: info.snd_cwnd,
             snd_ssthresh: info.snd_ssthresh,
             snd_wnd: info.snd_wnd,
@@ -193,31 +186,28 @@ impl From<&ConnInfo> for ConnSnapshot {
             bytes_retrans: info.bytes_retrans,
             bytes_acked: info.bytes_acked,
             bytes_received: info.bytes_received,
-            segs_out: None,
-            segs_in: None,
+            segs_out: info.segs_out,
+            segs_in: info.segs_in,
             data_segs_out: info.data_segs_out,
             data_segs_in: info.data_segs_in,
-            last_snd_ns: None,
-            last_rcv_ns: None,
-            last_ack_ns: None,
+            last_snd_ns: (info.data_segs_out > 0).then(|| ns(info.last_data_sent)),
+            last_rcv_ns: (info.data_segs_in > 0).then(|| ns(info.last_data_recv)),
+            last_ack_ns: ns(info.last_ack_recv),
             pacing_rate: limit(info.pacing_rate),
-            max_pacing_rate: None,
+            max_pacing_rate: limit(info.max_pacing_rate),
             delivery_rate: info.delivery_rate,
             delivery_rate_app_limited: info.delivery_rate_app_limited,
-            delivered: None,
-            busy_ns: None,
-            rwnd_limited_ns: None,
-            sndbuf_limited_ns: None,
+            delivered: info.delivered,
+            busy_ns: ns(info.busy_time),
+            rwnd_limited_ns: ns(info.rwnd_limited),
+            sndbuf_limited_ns: ns(info.sndbuf_limited),
             unacked: info.unacked,
             retrans: info.retrans,
             total_retrans: info.total_retrans,
             lost: info.lost,
             sacked: info.sacked,
-            dsack_dups: None,
-            reordering: None,
-            rcv_space: None,
             notsent_bytes: info.notsent_bytes,
-            notsent_lowat: None,
+            notsent_lowat: (info.notsent_lowat != u32::MAX).then_some(info.notsent_lowat),
             rcv_queue_bytes: info.rcv_queue_bytes,
             wmem_alloc: info.wmem_alloc,
             wmem_queued: info.wmem_queued,
@@ -236,7 +226,7 @@ pub struct ListenerSnapshot {
     pub ready: u32,
     /// Connections whose handshake is not complete.
     pub half_open: u32,
-    /// Most of either.
+    /// Most of each.
     pub backlog: u32,
 }
 
@@ -268,11 +258,21 @@ pub struct QueueSnapshot {
     pub name: String,
     /// In it now.
     pub bytes: u64,
-    /// How long the oldest byte has been there.
+    /// How long the oldest byte has been there, as far as is known: for `unsent` a lower bound, for `device` an
+    /// upper one.
     pub oldest_ns: Option<u64>,
-    /// How long bytes stayed that have left: how many in each interval. Interval 0 ends at 1 µs, each following one
-    /// at twice that.
-    pub sojourn_log2_us: Vec<u64>,
+    /// How long bytes stayed, by samples; ascending, without the empty intervals.
+    pub sojourn: Vec<Interval>,
+}
+
+/// Samples that lie in one interval of a histogram: below its bound, and not below that of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Interval {
+    /// The bound; `None` is none.
+    pub below_ns: Option<u64>,
+    /// How many.
+    pub count: u64,
 }
 
 /// The report of one connection.
@@ -286,37 +286,77 @@ pub struct ConnReportSnapshot {
     pub report: ReportSnapshot,
 }
 
-pub(crate) fn conn_ids(_stack: &Stack) -> Vec<ConnId> {
-    Vec::new()
-}
-pub(crate) fn conn(stack: &mut Stack, id: ConnId, now: Instant) -> Option<ConnInfo> {
-    Some(stack.conn_mut(id)?.info(now))
-}
-pub(crate) fn conn_report(
-    _stack: &mut Stack,
-    _id: ConnId,
-    _now: Instant,
-) -> Option<(SocketAddr, SocketAddr, ())> {
-    None
-}
-pub(crate) fn report(_stack: &Stack, _now: Instant) -> ReportSnapshot {
-    ReportSnapshot::default()
-}
-pub(crate) fn listeners(_stack: &Stack) -> Vec<ListenerSnapshot> {
-    Vec::new()
-}
-pub(crate) fn sysctls(_stack: &Stack) -> Vec<Setting> {
-    Vec::new()
-}
-pub(crate) fn sysctl(_stack: &Stack, name: &str) -> Result<String, String> {
-    Err(format!("no setting {name:?}"))
-}
-pub(crate) fn set_sysctl(_stack: &mut Stack, name: &str, _value: &str) -> Result<(), String> {
-    Err(format!("no setting {name:?}"))
+impl From<&Report> for ReportSnapshot {
+    fn from(report: &Report) -> Self {
+        let share =
+            |&(reason, time): &(&str, Duration)| Share { reason: reason.to_owned(), time_ns: ns(time) };
+        Self {
+            shares: report.shares.iter().map(share).collect(),
+            queues: report.queues.iter().map(QueueSnapshot::from).collect(),
+        }
+    }
 }
 
-impl From<&(SocketAddr, SocketAddr, ())> for ConnReportSnapshot {
-    fn from((local, peer, ()): &(SocketAddr, SocketAddr, ())) -> Self {
-        Self { local: *local, peer: *peer, report: ReportSnapshot::default() }
+impl From<&QueueReport> for QueueSnapshot {
+    fn from(queue: &QueueReport) -> Self {
+        let last = Histogram::BUCKETS - 1;
+        let interval = |(index, &count): (usize, &u64)| Interval {
+            below_ns: (index != last).then(|| ns(Histogram::bound(index))),
+            count,
+        };
+        let all = queue.sojourn.counts().iter().enumerate().map(interval);
+        Self {
+            name: queue.name.to_owned(),
+            bytes: queue.bytes,
+            oldest_ns: queue.oldest.map(ns),
+            sojourn: all.filter(|interval| interval.count > 0).collect(),
+        }
     }
+}
+
+/// A report, and whose it is.
+pub(crate) struct ConnReport {
+    local: SocketAddr,
+    peer: SocketAddr,
+    report: Report,
+}
+
+impl From<&ConnReport> for ConnReportSnapshot {
+    fn from(conn: &ConnReport) -> Self {
+        Self { local: conn.local, peer: conn.peer, report: (&conn.report).into() }
+    }
+}
+
+/// Copies a report.
+pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<ConnReport> {
+    let info = stack.conn_info(id, now)?;
+    Some(ConnReport { local: info.local, peer: info.peer, report: stack.conn_report(id, now)? })
+}
+
+/// Copies what is known of the listeners.
+pub(crate) fn listeners(stack: &Stack) -> Vec<ListenerSnapshot> {
+    let mut all: Vec<_> = stack
+        .listeners()
+        .map(|listener| ListenerSnapshot {
+            local: listener.addr,
+            ready: listener.ready,
+            half_open: listener.half_open,
+            backlog: listener.backlog,
+        })
+        .collect();
+    all.sort_by_key(|listener| (listener.local.port(), listener.local.ip()));
+    all
+}
+
+/// Every setting.
+pub(crate) fn settings(stack: &Stack) -> Vec<Setting> {
+    stack.sysctls().map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
+}
+
+/// A setting by its name, which may lack `net.ipv4.`, under its whole name.
+pub(crate) fn setting(stack: &Stack, name: &str) -> Result<Setting, SysctlError> {
+    let value = stack.sysctl(name)?;
+    let is_it = |whole: &&str| *whole == name || whole.strip_prefix("net.ipv4.") == Some(name);
+    let whole = stack.sysctls().map(|(whole, _)| whole).find(is_it);
+    Ok(Setting { name: whole.unwrap_or(name).to_owned(), value })
 }

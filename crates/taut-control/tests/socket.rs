@@ -131,6 +131,81 @@ fn it_says_who_it_is_and_counts() {
 }
 
 #[test]
+fn a_long_list_comes_in_parts_and_whole() {
+    const COUNT: u16 = 200;
+    let lab = Lab::new("list");
+    let to = |port| std::net::SocketAddr::from(([10, 0, 0, 9], port));
+    let ids: Vec<_> = {
+        let mut stack = lab.host.stack.lock().unwrap();
+        let now = lab.host.now();
+        (1..=COUNT).map(|port| stack.connect(now, to(port), &Default::default()).unwrap()).collect()
+    };
+    let mut client = lab.client();
+    let mut parts = 0;
+    let count = |reply| match reply {
+        taut_control::Reply::Connections(part) => {
+            parts += 1;
+            assert!(part.len() <= 64);
+            Ok(())
+        }
+        other => panic!("{other:?}"),
+    };
+    client.request(&taut_control::Request::Connections, count).unwrap();
+    assert_eq!(parts, 4);
+    let mut ports: Vec<_> = client.connections().unwrap().iter().map(|conn| conn.peer.port()).collect();
+    ports.sort_unstable();
+    assert_eq!(ports, (1..=COUNT).collect::<Vec<_>>());
+    let conn = client.connections().unwrap().remove(0);
+    assert_eq!((conn.state.as_str(), conn.local.ip().to_string()), ("SYN-SENT", "10.0.0.2".to_owned()));
+    assert_eq!((conn.congestion.as_str(), conn.rtt_ns, conn.pacing_rate), ("cubic", None, None));
+    assert_eq!(client.reports().unwrap().len(), usize::from(COUNT));
+
+    // What ends while the list is on its way is left out, and the list goes on.
+    let mut raw = lab.raw();
+    raw.say(b"{\"v\":1,\"request\":\"connections\"}\n");
+    assert_eq!(raw.line()["more"], true);
+    {
+        let mut stack = lab.host.stack.lock().unwrap();
+        let now = lab.host.now();
+        ids.into_iter().for_each(|id| stack.conn_mut(id).unwrap().abort(now));
+    }
+    let last = (0..4).map(|_| raw.line()).find(|line| line["more"] != true);
+    assert_eq!(last.unwrap()["reply"], "connections");
+}
+
+#[test]
+fn settings_are_read_and_changed_within_their_ranges() {
+    let lab = Lab::new("settings");
+    let mut client = lab.client();
+    let all = client.sysctls().unwrap();
+    assert!(all.iter().any(|setting| setting.name == "net.ipv4.tcp_sack" && setting.value == "1"));
+    assert_eq!(client.set_sysctl("tcp_autocorking", "0").unwrap().name, "net.ipv4.tcp_autocorking");
+    assert!(!lab.host.stack.lock().unwrap().config().tcp_autocorking);
+    assert_eq!(client.sysctl("net.ipv4.tcp_autocorking").unwrap().value, "0");
+    for (name, value) in [("net.ipv4.tcp_autocorking", "2"), ("net.ipv4.moon_phase", "1")] {
+        match client.set_sysctl(name, value) {
+            Err(ClientError::Refused { fault: Fault::Setting, message }) => assert!(message.contains(name)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(client.sysctl("net.ipv4.tcp_autocorking").unwrap().value, "0");
+}
+
+#[test]
+fn listeners_and_reports_are_the_stacks() {
+    let lab = Lab::new("reports");
+    let at = "10.0.0.2:80".parse().unwrap();
+    lab.host.stack.lock().unwrap().listen(at, Default::default()).unwrap();
+    let mut client = lab.client();
+    let listeners = client.listeners().unwrap();
+    assert_eq!((listeners.len(), listeners[0].local, listeners[0].ready), (1, at, 0));
+    let report = client.report().unwrap();
+    let names: Vec<_> = report.queues.iter().map(|queue| queue.name.as_str()).collect();
+    assert_eq!(names, ["unsent", "device", "in flight"]);
+    assert!(report.shares.iter().any(|share| share.reason == "pacing" && share.time_ns == 0));
+}
+
+#[test]
 fn garbage_gets_an_error_and_the_next_request_an_answer() {
     let lab = Lab::new("garbage");
     let mut raw = lab.raw();
