@@ -6,22 +6,34 @@
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
+//! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: which connections |
+//! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
+//! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //!
-//! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`.
+//! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`, those of its control socket, by
+//! which the last four commands reach it, in `control_args.rs`.
 
 pub mod arena;
 pub mod clock;
 pub mod control_args;
 pub mod demo;
 pub mod digest;
+pub mod explain;
 pub mod get;
 pub mod interrupt;
 pub mod link_args;
 pub mod net;
+pub mod nstat;
+pub mod output;
 pub mod progress;
+pub mod reasons;
 pub mod serve;
 pub mod serve_command;
+pub mod ss;
+pub mod ss_filter;
+pub mod ss_format;
 pub mod summary;
+pub mod sysctl;
 pub mod text;
 pub mod transfer;
 pub mod transport;
@@ -50,6 +62,10 @@ enum Command {
     Recv(transfer::RecvArgs),
     Serve(serve_command::ServeArgs),
     Get(get::GetArgs),
+    Ss(ss::SsArgs),
+    Nstat(nstat::NstatArgs),
+    Sysctl(sysctl::SysctlArgs),
+    Explain(explain::ExplainArgs),
 }
 
 /// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
@@ -63,6 +79,10 @@ pub fn main() -> ExitCode {
         Command::Recv(args) => transfer::recv(&args),
         Command::Serve(args) => serve_command::run(&args),
         Command::Get(args) => get::get(&args),
+        Command::Ss(args) => ss::run(&args),
+        Command::Nstat(args) => nstat::run(&args),
+        Command::Sysctl(args) => sysctl::run(&args),
+        Command::Explain(args) => explain::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,274 @@
+//! `taut explain`: what held each connection back, how long bytes wait in which queue, and what to do about it.
+//!
+//! The numbers are the stack's own ledger, the words are in `reasons.rs`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use taut_control::Client;
+use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot};
+
+use crate::control_args::{SocketArgs, asked};
+use crate::ss_filter::endpoint;
+use crate::{output, reasons, text};
+
+/// Says what holds the connections of a running stack back, and where their bytes wait.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
+    taut explain\n  taut explain 10.9.0.1:5201 --watch 1\n\n\
+    Shares are of the time since the connection's first write, or with --watch since the last look. How long bytes \
+    stayed is known from samples, as an upper bound.")]
+pub struct ExplainArgs {
+    /// Connections with an end there [default: all that have written anything, and the whole stack]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = end)]
+    ends: Vec<End>,
+    /// Look again and again, and tell what was added
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
+    watch: Option<f64>,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Print as JSON, one line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+/// An end of a connection, as far as it was named.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct End {
+    address: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+fn end(text: &str) -> Result<End, String> {
+    let (address, port) = endpoint(text).ok_or("not ADDRESS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT")?;
+    Ok(End { address, port })
+}
+
+impl End {
+    fn is(&self, end: SocketAddr) -> bool {
+        self.address.is_none_or(|address| address == end.ip().to_canonical())
+            && self.port.is_none_or(|port| port == end.port())
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.1..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("not a number of seconds from 0.1 to 86400".to_owned()),
+    }
+}
+
+/// One look at a stack.
+#[derive(Debug, Serialize)]
+struct Look {
+    connections: Vec<ConnReportSnapshot>,
+    /// All connections that there ever were.
+    stack: ReportSnapshot,
+}
+
+/// Runs `taut explain`.
+///
+/// # Errors
+/// When no stack runs or answers, or no connection is the one that was named.
+pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
+    let mut client = args.socket.open()?;
+    let mut look = take(&mut client, &args.ends)?;
+    let Some(pause) = args.watch else {
+        if look.connections.is_empty() && !args.ends.is_empty() {
+            anyhow::bail!("no connection has an end there; `taut ss` lists them");
+        }
+        return show(&look, args);
+    };
+    loop {
+        std::thread::sleep(Duration::from_secs_f64(pause));
+        let next = take(&mut client, &args.ends)?;
+        show(&added(&look, &next), args)?;
+        look = next;
+    }
+}
+
+fn take(client: &mut Client, ends: &[End]) -> anyhow::Result<Look> {
+    let mut connections = asked(client.reports())?;
+    connections
+        .retain(|conn| ends.is_empty() || ends.iter().any(|end| end.is(conn.local) || end.is(conn.peer)));
+    Ok(Look { connections, stack: asked(client.report())? })
+}
+
+/// What the later look has more than the earlier one. Queues are as they are now.
+fn added(before: &Look, after: &Look) -> Look {
+    let connections = after.connections.iter().map(|conn| {
+        let is_same = |other: &&ConnReportSnapshot| (other.local, other.peer) == (conn.local, conn.peer);
+        let report = before.connections.iter().find(is_same).map(|other| &other.report);
+        ConnReportSnapshot {
+            report: report.map_or_else(|| conn.report.clone(), |before| difference(before, &conn.report)),
+            ..conn.clone()
+        }
+    });
+    Look { connections: connections.collect(), stack: difference(&before.stack, &after.stack) }
+}
+
+fn difference(before: &ReportSnapshot, after: &ReportSnapshot) -> ReportSnapshot {
+    let mut report = after.clone();
+    for share in &mut report.shares {
+        let earlier = before.shares.iter().find(|earlier| earlier.reason == share.reason);
+        share.time_ns = share.time_ns.saturating_sub(earlier.map_or(0, |earlier| earlier.time_ns));
+    }
+    for queue in &mut report.queues {
+        let Some(earlier) = before.queues.iter().find(|earlier| earlier.name == queue.name) else { continue };
+        for interval in &mut queue.sojourn {
+            let same = earlier.sojourn.iter().find(|other| other.below_ns == interval.below_ns);
+            interval.count = interval.count.saturating_sub(same.map_or(0, |same| same.count));
+        }
+    }
+    report
+}
+
+fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
+    if args.json {
+        return output::print_json(look);
+    }
+    let mut out = String::new();
+    for conn in look.connections.iter().filter(|conn| !args.ends.is_empty() || total(&conn.report) > 0) {
+        out += &paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
+    }
+    if args.ends.is_empty() {
+        out += &paragraph("all connections since the stack began", &look.stack);
+    }
+    Ok(output::print(&out)?)
+}
+
+fn total(report: &ReportSnapshot) -> u64 {
+    report.shares.iter().map(|share| share.time_ns).sum()
+}
+
+/// What is said of one connection, or of all.
+fn paragraph(whose: &str, report: &ReportSnapshot) -> String {
+    let total = total(report);
+    if total == 0 {
+        return format!("{whose}  has written nothing\n\n");
+    }
+    let mut shares: Vec<_> = report.shares.iter().collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share.time_ns));
+    let per_cent = |time_ns: u64| (time_ns as f64 * 100.0 / total as f64).round();
+    let named = shares.iter().filter(|share| per_cent(share.time_ns) >= 1.0);
+    let named: Vec<_> = named
+        .map(|share| format!("{:.0} % {}", per_cent(share.time_ns), reasons::words(&share.reason)))
+        .collect();
+    let advice = shares.first().and_then(|share| reasons::advice(&share.reason)).unwrap_or_default();
+    format!("{whose}  {}\n{}  {advice}\n\n", named.join(", "), queues(&report.queues))
+}
+
+/// The queues as a table.
+fn queues(queues: &[QueueSnapshot]) -> String {
+    let head = ["", "queue", "bytes now", "oldest", "stayed p50", "p99"].map(str::to_owned).to_vec();
+    let row = |queue: &QueueSnapshot| {
+        vec![
+            String::new(),
+            queue.name.clone(),
+            text::grouped(queue.bytes),
+            queue.oldest_ns.map_or_else(|| "-".to_owned(), span),
+            stayed(&queue.sojourn, 0.5),
+            stayed(&queue.sojourn, 0.99),
+        ]
+    };
+    text::table(2, &std::iter::once(head).chain(queues.iter().map(row)).collect::<Vec<_>>())
+}
+
+/// The bound below which so many of the samples lie.
+fn stayed(sojourn: &[Interval], quantile: f64) -> String {
+    let total: u64 = sojourn.iter().map(|interval| interval.count).sum();
+    let rank = ((total as f64 * quantile).ceil() as u64).max(1);
+    let mut seen = 0;
+    let mut previous = None;
+    for interval in sojourn {
+        seen += interval.count;
+        if seen >= rank {
+            return match (interval.below_ns, previous) {
+                (Some(below), _) => format!("< {}", span(below)),
+                (None, Some(above)) => format!("> {}", span(above)),
+                (None, None) => "long".to_owned(),
+            };
+        }
+        previous = interval.below_ns;
+    }
+    "-".to_owned()
+}
+
+/// `8.19 ms`.
+fn span(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{} µs", text::significant(ns as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", text::significant(ns as f64 / 1e6)),
+        _ => format!("{} s", text::significant(ns as f64 / 1e9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taut_control::snapshot::Share;
+
+    use super::*;
+
+    fn report(shares: &[(&str, u64)], sojourn: &[(u64, u64)]) -> ReportSnapshot {
+        let interval = |&(us, count): &(u64, u64)| Interval { below_ns: Some(us * 1000), count };
+        let queue = |name: &str, bytes| QueueSnapshot {
+            name: name.to_owned(),
+            bytes,
+            oldest_ns: (bytes > 0).then_some(1_500_000),
+            sojourn: sojourn.iter().map(interval).collect(),
+        };
+        ReportSnapshot {
+            shares: shares
+                .iter()
+                .map(|&(reason, ms)| Share { reason: reason.to_owned(), time_ns: ms * 1_000_000 })
+                .collect(),
+            queues: vec![queue("unsent", 131_072), queue("device", 0)],
+        }
+    }
+
+    #[test]
+    fn a_connection_has_a_line_a_table_and_advice() {
+        let shares = [("no-data", 80), ("pacing", 619), ("peer-window", 300), ("nagle", 1)];
+        let said = paragraph("10.0.0.2:40000 -> 10.0.0.1:5201", &report(&shares, &[(128, 98), (8192, 2)]));
+        let mut lines = said.lines();
+        assert_eq!(
+            lines.next(),
+            Some("10.0.0.2:40000 -> 10.0.0.1:5201  62 % pacing, 30 % receiver's window, 8 % application")
+        );
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert_eq!(words(lines.next().unwrap()), "queue bytes now oldest stayed p50 p99");
+        assert_eq!(words(lines.next().unwrap()), "unsent 131,072 1.50 ms < 128 µs < 8.19 ms");
+        assert_eq!(words(lines.next().unwrap()), "device 0 - < 128 µs < 8.19 ms");
+        assert!(lines.next().unwrap().contains("pacing rate"));
+        assert!(paragraph("x", &report(&[("pacing", 0)], &[])).contains("nothing"));
+    }
+
+    #[test]
+    fn a_second_look_tells_what_was_added() {
+        let before = report(&[("pacing", 100), ("cwnd", 50)], &[(128, 10)]);
+        let after = report(&[("pacing", 130), ("cwnd", 50)], &[(128, 10), (256, 4)]);
+        let added = difference(&before, &after);
+        assert_eq!(total(&added), 30_000_000);
+        assert_eq!(stayed(&added.queues[0].sojourn, 0.5), "< 256 µs");
+        assert_eq!(added.queues[0].bytes, 131_072);
+    }
+
+    #[test]
+    fn ends_are_addresses_ports_or_both() {
+        let is = |text: &str, at: &str| end(text).unwrap().is(at.parse().unwrap());
+        assert!(is("10.0.0.1:80", "10.0.0.1:80") && !is("10.0.0.1:80", "10.0.0.1:81"));
+        assert!(
+            is("10.0.0.1", "10.0.0.1:81") && is(":81", "10.0.0.1:81") && is("[fd00::1]:8", "[fd00::1]:8")
+        );
+        assert!(end("here").is_err());
+    }
+
+    #[test]
+    fn the_last_interval_has_no_end() {
+        let open = [Interval { below_ns: Some(1_000_000), count: 1 }, Interval { below_ns: None, count: 9 }];
+        assert_eq!(stayed(&open, 0.5), "> 1.00 ms");
+        assert_eq!(stayed(&[], 0.5), "-");
+    }
+}

@@ -1,0 +1,25 @@
+//! Standard output of the commands that print a text and end: `ss`, `nstat`, `sysctl`, `explain`.
+
+use std::io::{self, Write as _};
+
+/// Prints a text. That nobody reads on, as in `taut ss | head`, is no error.
+///
+/// # Errors
+/// Those of standard output.
+pub fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        printed => printed,
+    }
+}
+
+/// Prints a value as JSON, on one line.
+///
+/// # Errors
+/// Those of standard output.
+pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string(value)?;
+    text.push('\n');
+    Ok(print(&text)?)
+}

@@ -1,0 +1,232 @@
+//! `taut ss`: the connections of a running stack, as iproute2's `ss` shows the kernel's.
+//!
+//! The tokens are made in `ss_format.rs`, the filter is read in `ss_filter.rs`.
+
+use std::net::SocketAddr;
+
+use anyhow::anyhow;
+use clap::Args;
+use taut_control::protocol::{Identity, Summary};
+use taut_control::snapshot::{ConnSnapshot, ListenerSnapshot};
+
+use crate::control_args::{SocketArgs, asked};
+use crate::output;
+use crate::ss_filter::Filter;
+use crate::ss_format::{self, Detail};
+
+/// Shows the connections of a running stack, in the format of iproute2's ss.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
+    taut ss -ti\n  taut ss -tinmo state established dport = :5201\n\n\
+    Ports are always numbers; with -n, rates are in whole bits per second too.\n\
+    A filter is made of: state STATE, exclude STATE, sport|dport OPERATOR :PORT, src|dst ADDRESS[:PORT], and.")]
+#[command(disable_help_flag = true)]
+pub struct SsArgs {
+    /// TCP sockets: there are no others
+    #[arg(short, long)]
+    tcp: bool,
+    /// Show what TCP knows of each connection, on a second line
+    #[arg(short, long)]
+    info: bool,
+    /// Show listening sockets too
+    #[arg(short, long)]
+    all: bool,
+    /// Show listening sockets only
+    #[arg(short, long)]
+    listening: bool,
+    /// Show rates as whole numbers
+    #[arg(short, long)]
+    numeric: bool,
+    /// Show the memory of each connection
+    #[arg(short, long)]
+    memory: bool,
+    /// With -i, show the options that both sides agreed on
+    #[arg(short, long)]
+    options: bool,
+    /// Show what ss has no word for: state of congestion control, shut gate, own window, low-water mark
+    #[arg(short, long)]
+    extended: bool,
+    /// Show the process
+    #[arg(short, long)]
+    processes: bool,
+    /// Leave out the line of titles
+    #[arg(short = 'H', long)]
+    no_header: bool,
+    /// Show how many connections there are
+    #[arg(short, long)]
+    summary: bool,
+    /// Which connections to show
+    #[arg(value_name = "FILTER", allow_hyphen_values = false)]
+    filter: Vec<String>,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Print everything that is known as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print help
+    #[arg(long, short, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Runs `taut ss`.
+///
+/// # Errors
+/// When no stack runs or answers, or the filter is not understood.
+pub fn run(args: &SsArgs) -> anyhow::Result<()> {
+    let default = match (args.all, args.listening) {
+        (true, _) => "all",
+        (false, true) => "listening",
+        (false, false) => "default",
+    };
+    let filter = Filter::parse(&args.filter, default).map_err(|error| anyhow!(error))?;
+    let mut client = args.socket.open()?;
+    if args.summary {
+        let (who, summary) = (asked(client.identity())?, asked(client.summary())?);
+        return if args.json {
+            output::print_json(&summary)
+        } else {
+            Ok(output::print(&totals(&who, summary))?)
+        };
+    }
+    let mut listeners = asked(client.listeners())?;
+    listeners.retain(|listener| filter.passes("LISTEN", listener.local, None));
+    let mut connections = asked(client.connections())?;
+    connections.retain(|conn| filter.passes(&conn.state, conn.local, Some(conn.peer)));
+    if args.json {
+        return output::print_json(
+            &serde_json::json!({ "listeners": listeners, "connections": connections }),
+        );
+    }
+    let process = if args.processes {
+        let who = asked(client.identity())?;
+        format!("users:((\"{}\",pid={}))", who.program, who.pid)
+    } else {
+        String::new()
+    };
+    let detail = Detail {
+        info: args.info,
+        memory: args.memory,
+        options: args.options,
+        extended: args.extended,
+        numeric: args.numeric,
+    };
+    let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail };
+    Ok(output::print(&layout.text(&listeners, &connections))?)
+}
+
+fn totals(who: &Identity, summary: Summary) -> String {
+    format!(
+        "{} (pid {}) on {}: {}\nTCP:   {} (timewait {})\n",
+        who.program,
+        who.pid,
+        if who.device.is_empty() { "a device" } else { &who.device },
+        who.addresses.join(" "),
+        summary.connections + summary.time_waits,
+        summary.time_waits
+    )
+}
+
+/// What is printed of each socket.
+#[derive(Debug, Default)]
+struct Layout {
+    header: bool,
+    state: bool,
+    process: String,
+    detail: Detail,
+}
+
+impl Layout {
+    fn text(&self, listeners: &[ListenerSnapshot], connections: &[ConnSnapshot]) -> String {
+        let mut rows = Vec::with_capacity(listeners.len() + connections.len() + 1);
+        if self.header {
+            rows.push(Row::header());
+        }
+        rows.extend(listeners.iter().map(|listener| Row::listener(listener, self)));
+        rows.extend(connections.iter().map(|conn| Row::connection(conn, self)));
+        let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0);
+        let widths = [
+            width(|row| &row.state),
+            width(|row| &row.queues[0]),
+            width(|row| &row.queues[1]),
+            width(|row| &row.local.0),
+            width(|row| &row.local.1),
+            width(|row| &row.peer.0),
+            width(|row| &row.peer.1),
+        ];
+        rows.iter().map(|row| row.text(&widths, self.state)).collect()
+    }
+}
+
+/// A line, in columns. Addresses are aligned at the colon before the port.
+#[derive(Debug)]
+struct Row {
+    state: String,
+    queues: [String; 2],
+    local: (String, String),
+    peer: (String, String),
+    process: String,
+    detail: String,
+}
+
+impl Row {
+    fn header() -> Self {
+        let split = |host: &str| (host.to_owned(), "Port".to_owned());
+        Self {
+            state: "State".to_owned(),
+            queues: ["Recv-Q".to_owned(), "Send-Q".to_owned()],
+            local: split("Local Address"),
+            peer: split("Peer Address"),
+            process: "Process".to_owned(),
+            detail: String::new(),
+        }
+    }
+
+    fn listener(listener: &ListenerSnapshot, layout: &Layout) -> Self {
+        let anywhere = if listener.local.is_ipv4() { "0.0.0.0" } else { "[::]" };
+        Self {
+            state: "LISTEN".to_owned(),
+            queues: [listener.ready.to_string(), listener.backlog.to_string()],
+            local: parts(listener.local),
+            peer: (anywhere.to_owned(), "*".to_owned()),
+            process: layout.process.clone(),
+            detail: String::new(),
+        }
+    }
+
+    fn connection(conn: &ConnSnapshot, layout: &Layout) -> Self {
+        let in_flight = conn.bytes_sent.saturating_sub(conn.bytes_retrans).saturating_sub(conn.bytes_acked);
+        let send_queue = in_flight + conn.notsent_bytes;
+        Self {
+            state: conn.state.clone(),
+            queues: [conn.rcv_queue_bytes.to_string(), send_queue.to_string()],
+            local: parts(conn.local),
+            peer: parts(conn.peer),
+            process: layout.process.clone(),
+            detail: if layout.detail.is_any() {
+                ss_format::detail_line(conn, &layout.detail)
+            } else {
+                String::new()
+            },
+        }
+    }
+
+    fn text(&self, widths: &[usize; 7], with_state: bool) -> String {
+        let &[state, receive, send, local, local_port, peer, peer_port] = widths;
+        let mut line = if with_state { format!("{:<state$} ", self.state) } else { String::new() };
+        line += &format!("{:<receive$} {:<send$} ", self.queues[0], self.queues[1]);
+        line += &format!("{:>local$}:{:<local_port$} ", self.local.0, self.local.1);
+        line += &format!("{:>peer$}:{:<peer_port$} {}", self.peer.0, self.peer.1, self.process);
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        if !self.detail.is_empty() {
+            line += &self.detail;
+            line.push('\n');
+        }
+        line
+    }
+}
+
+fn parts(end: SocketAddr) -> (String, String) {
+    let host = if end.is_ipv6() { format!("[{}]", end.ip()) } else { end.ip().to_string() };
+    (host, end.port().to_string())
+}
