@@ -14,7 +14,7 @@ use taut_control::{Client, ClientError};
 #[command(next_help_heading = "Control")]
 pub struct ControlArgs {
     /// Where `taut ss`, `nstat`, `sysctl` and `explain` reach the stack: a path for the socket, or none
-    /// [default: PID.sock in $XDG_RUNTIME_DIR/taut, for root in /run/taut, or in /tmp/taut-UID]
+    /// [default: PID.sock in $TAUT_CONTROL_DIR, $XDG_RUNTIME_DIR/taut, for root /run/taut, or /tmp/taut-UID]
     #[arg(long, value_name = "PATH|none")]
     pub control: Option<PathBuf>,
 }

@@ -19,9 +19,12 @@ const BACKLOG: i32 = 8;
 const STACKS_PER_PROCESS: u32 = 1000;
 
 /// The directories in which sockets of this user's may be, the preferred one first: `$XDG_RUNTIME_DIR/taut`, for root
-/// `/run/taut`, and `/tmp/taut-UID`.
+/// `/run/taut`, and `/tmp/taut-UID`; or `$TAUT_CONTROL_DIR` alone, if that is set.
 #[must_use]
 pub fn directories() -> Vec<PathBuf> {
+    if let Some(dir) = std::env::var_os("TAUT_CONTROL_DIR") {
+        return vec![PathBuf::from(dir)];
+    }
     let uid = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
     // Root may still have the variable of the user it was: then it is not root's to write in.

@@ -9,6 +9,7 @@ mod live;
 mod capture;
 mod demo;
 mod http;
+mod observe;
 mod pipe;
 mod support;
 mod usage;

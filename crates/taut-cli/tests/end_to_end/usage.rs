@@ -48,7 +48,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
 
 #[test]
 fn help_has_an_example() {
-    for command in ["demo", "send", "recv", "serve", "get"] {
+    for command in ["demo", "send", "recv", "serve", "get", "ss", "nstat", "sysctl", "explain"] {
         let output = taut(&[command, "--help"]).output().unwrap();
         assert!(output.status.success());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{command}");
