@@ -229,6 +229,8 @@ pub struct TxTicket {
     /// Sequence space carried; empty for pure ACKs.
     pub(crate) start: u64,
     pub(crate) end: u64,
+    /// Segments on the wire.
+    pub(crate) segs: u16,
     /// When it was handed out.
     pub(crate) handed: Instant,
     /// Earliest departure of the connection before this packet, in case the device refuses it.

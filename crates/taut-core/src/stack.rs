@@ -6,10 +6,11 @@
 
 mod conn_mut;
 mod input;
+mod observe;
+mod output;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -20,21 +21,18 @@ use crate::addr::Endpoint;
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::conn::handshake::Birth;
-use crate::conn::info::ConnInfo;
 use crate::conn::options::{ConnOptions, ListenOptions};
 use crate::conn::state::State;
 use crate::conn::{Conn, ConnId, Output, Surroundings};
 use crate::demux::{Demux, Owner, Tuple};
-use crate::egress::emit::{self, HEADER_MAX};
+use crate::egress::emit::HEADER_MAX;
 use crate::error::{ConnectError, ListenError};
-use crate::event::Event;
-use crate::link::{Gather, LinkCaps, Offload, Transmit, TxTicket};
-use crate::listener::{ListenerId, ListenerInfo, Listeners};
-use crate::replies::{Replies, Reply};
-use crate::report::{Report, Totals};
+use crate::link::{LinkCaps, Offload, TxTicket};
+use crate::listener::{ListenerId, Listeners};
+use crate::replies::Replies;
+use crate::report::Totals;
 use crate::secrets::Secrets;
 use crate::stats::Counters;
-use crate::sysctl::{self, SysctlError};
 use crate::table::Table;
 use crate::time_wait::{TimeWait, TimeWaitTable};
 use crate::timer_queue::TimerQueue;
@@ -104,6 +102,8 @@ macro_rules! surroundings {
     };
 }
 
+use surroundings;
+
 /// The tuple of an owner, wherever that is kept.
 fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tuple> {
     match owner {
@@ -172,81 +172,9 @@ impl Stack {
         self.time_wait.len() as usize
     }
 
-    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
-    ///
-    /// # Errors
-    ///
-    /// [`SysctlError::Unknown`].
-    pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
-        sysctl::get(&self.config, name)
-    }
-
-    /// Changes a setting, from now on and for this stack alone. What a connection is born with holds for later ones.
-    ///
-    /// # Errors
-    ///
-    /// As [`SysctlError`] says; nothing changed then.
-    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
-        sysctl::set(Arc::make_mut(&mut self.config), name, value)?;
-        self.time_wait.limit(self.config.tcp_max_tw_buckets, self.config.time_wait);
-        Ok(())
-    }
-
-    /// Name and value of every setting, by name.
-    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        sysctl::all(&self.config)
-    }
-
-    /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`].
-    pub fn set_link_paces(&mut self, paces: bool) {
-        self.caps.paces = paces;
-    }
-
-    /// Every connection, in any state, those still closing included.
-    pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.table.ids()
-    }
-
-    /// A snapshot of a connection in `TCP_INFO`'s terms, also of one that the application has let go of.
-    #[must_use]
-    pub fn conn_info(&self, id: ConnId, now: Instant) -> Option<ConnInfo> {
-        Some(self.table.get(id)?.info(&self.caps, &self.config, now))
-    }
-
-    /// What held a connection back, as [`ConnMut::report`], also of one that the application has let go of.
-    #[must_use]
-    pub fn conn_report(&self, id: ConnId, now: Instant) -> Option<Report> {
-        let mut report = Report::new();
-        self.table.get(id)?.report_to(&mut report, now, true);
-        Some(report)
-    }
-
-    /// What held all connections back that there ever were, and what is in the queues now. Looks at every connection.
-    #[must_use]
-    pub fn report(&self, now: Instant) -> Report {
-        let mut report = Report::new();
-        for ((_, share), total) in report.shares.iter_mut().zip(self.totals.shares) {
-            *share = total;
-        }
-        for (queue, total) in report.queues.iter_mut().zip(self.totals.sojourn) {
-            queue.sojourn = total;
-        }
-        for id in self.table.ids() {
-            if let Some(conn) = self.table.get(id) {
-                conn.report_to(&mut report, now, false);
-            }
-        }
-        report
-    }
-
-    /// What listens, in no particular order.
-    pub fn listeners(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
-        self.listeners.iter()
-    }
-
     // ---- commands ----
 
-    /// Begins a connection. [`Event::Connected`] or [`Event::Failed`] follows.
+    /// Begins a connection. [`Event::Connected`](crate::Event::Connected) or [`Event::Failed`](crate::Event::Failed) follows.
     ///
     /// # Errors
     ///
@@ -537,7 +465,8 @@ impl Stack {
     }
 
     /// The device had no room for a packet that was just handed out: it counts as not sent, and is handed out again
-    /// by a later [`poll_transmit`](Self::poll_transmit). Ask only when the device has room again.
+    /// by a later [`poll_transmit`](Self::poll_transmit). Ask only when the device has room again. An answer to a stranger
+    /// (RST, echo) is not kept: it is lost as in the network.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
     pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
@@ -587,143 +516,6 @@ impl Stack {
         match (conn, time_wait) {
             (Some(conn), Some(time_wait)) => Some(if conn.0 <= time_wait.0 { conn } else { time_wait }),
             (conn, time_wait) => conn.or(time_wait),
-        }
-    }
-
-    // ---- output ----
-
-    /// News for the application, oldest first.
-    #[must_use]
-    pub fn poll_event(&mut self) -> Option<Event> {
-        if let Some(listener) = self.incoming.pop_front() {
-            return Some(Event::Incoming(listener));
-        }
-        while let Some(&slot) = self.news.front() {
-            let event = self.table.at_mut(slot).and_then(|conn| {
-                let id = ConnId { slot, generation: conn.generation };
-                let news = &mut conn.news;
-                if core::mem::take(&mut news.connected) {
-                    Some(Event::Connected(id))
-                } else if core::mem::take(&mut news.readable) {
-                    Some(Event::Readable(id))
-                } else if core::mem::take(&mut news.writable) {
-                    Some(Event::Writable(id))
-                } else if core::mem::take(&mut news.ended) {
-                    Some(conn.error.map_or(Event::Closed(id), |error| Event::Failed(id, error)))
-                } else {
-                    conn.flags.queued_for_news = false;
-                    None
-                }
-            });
-            if event.is_some() {
-                return event;
-            }
-            self.news.pop_front();
-        }
-        None
-    }
-
-    /// The next packet to put on the link. Ask until there is none, or the link is full.
-    #[must_use]
-    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
-        let decided = self.decide_reply(now).or_else(|| self.decide(now))?;
-        self.counters.out_requests += 1;
-        let payload = match &decided.conn {
-            Some((slot, range)) => {
-                self.table.at(*slot).map_or(Gather::EMPTY, |conn| conn.tx.queue.gather(range.clone()))
-            }
-            None => Gather::EMPTY,
-        };
-        let header = if decided.is_message {
-            self.message.as_slice()
-        } else {
-            self.header.get(..decided.header_len).unwrap_or_default()
-        };
-        Some(Transmit {
-            header,
-            payload,
-            offload: decided.offload,
-            departure: decided.departure,
-            ticket: decided.ticket,
-        })
-    }
-
-    /// Answers to strangers go first: they are small, few, and nobody paces them.
-    fn decide_reply(&mut self, now: Instant) -> Option<Decided> {
-        let (header_len, is_message, offload) = match self.replies.pop()? {
-            Reply::Tcp { src, dst, header } => {
-                self.counters.out_segs += 1;
-                let (len, offload) =
-                    emit::tcp_packet(&mut self.header, (src, dst), &header, 0, &Gather::EMPTY, 0, &self.caps);
-                (len, false, offload)
-            }
-            Reply::Icmp(message) => {
-                self.counters.icmp_out_msgs += 1;
-                self.message = message;
-                (0, true, Offload::None)
-            }
-        };
-        let ticket = TxTicket {
-            conn: None,
-            truesize: 0,
-            start: 0,
-            end: 0,
-            handed: now,
-            prior_departure: now,
-            output: Output::Ack,
-        };
-        Some(Decided { conn: None, header_len, is_message, offload, departure: now, ticket })
-    }
-
-    /// The next packet of the connections, in turn.
-    fn decide(&mut self, now: Instant) -> Option<Decided> {
-        loop {
-            let slot = self.ready.pop_front()?;
-            let Some(conn) = self.table.at_mut(slot) else { continue };
-            let mut around = surroundings!(self, now);
-            let Some(segment) = conn.poll_output(&mut around) else {
-                conn.flags.queued_for_output = false;
-                self.settle(now, slot);
-                continue;
-            };
-            self.ready.push_back(slot);
-            let len = (segment.payload.end - segment.payload.start) as usize;
-            let payload = if self.caps.tx_checksum {
-                Gather::EMPTY
-            } else {
-                conn.tx.queue.gather(segment.payload.clone())
-            };
-            let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip());
-            let (header_len, offload) = emit::tcp_packet(
-                &mut self.header,
-                ends,
-                &segment.header,
-                len,
-                &payload,
-                segment.mss,
-                &self.caps,
-            );
-            if matches!(segment.output, Output::Data(crate::recovery::SendKind::New)) || segment.mss == 0 {
-                self.counters.out_segs += u64::from(segment.segs);
-            }
-            let id = ConnId { slot, generation: conn.generation };
-            let ticket = TxTicket {
-                conn: Some(id),
-                truesize: segment.truesize,
-                start: segment.range.start,
-                end: segment.range.end,
-                handed: now,
-                prior_departure: segment.prior_departure,
-                output: segment.output,
-            };
-            return Some(Decided {
-                conn: Some((slot, segment.payload)),
-                header_len,
-                is_message: false,
-                offload,
-                departure: segment.departure,
-                ticket,
-            });
         }
     }
 }

@@ -262,8 +262,7 @@ impl Conn {
         }
         self.take_back(around, ticket);
         if ticket.output != Output::Data(SendKind::New) {
-            let segs = (ticket.end - ticket.start).div_ceil(u64::from(self.mss()));
-            around.counters.tcp_retrans_fail += segs;
+            around.counters.tcp_retrans_fail += u64::from(ticket.segs);
         }
         self.on_local_congestion(around);
         self.tx.note_held(around.now, Gate::Device, around.totals);
@@ -278,11 +277,8 @@ impl Conn {
         counters.out_requests -= 1;
         match ticket.output {
             Output::Data(kind) => {
-                let mss = self.mss();
-                let range = ticket.start..ticket.end;
-                let segs =
-                    self.tx.revoke(around.now, range, ticket.truesize, kind, mss, ticket.prior_departure);
-                let segs = u64::from(segs);
+                self.tx.revoke(around.now, ticket, kind);
+                let segs = u64::from(ticket.segs);
                 match kind {
                     SendKind::New => {
                         counters.out_segs -= segs;

@@ -1,0 +1,88 @@
+//! A stack seen from outside while it runs: settings, snapshots of connections, what held them back.
+//! Linux's `sysctl`, `ss` and `nstat` in calls; made for [`taut explain`](crate::Report) and its like, so the few that
+//! look at every connection say so.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+
+use super::Stack;
+use crate::conn::ConnId;
+use crate::conn::info::ConnInfo;
+use crate::listener::ListenerInfo;
+use crate::report::Report;
+use crate::sysctl::{self, SysctlError};
+use crate::units::Instant;
+
+impl Stack {
+    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
+    ///
+    /// # Errors
+    ///
+    /// [`SysctlError::Unknown`].
+    pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
+        sysctl::get(&self.config, name)
+    }
+
+    /// Changes a setting, from now on and for this stack alone. What a connection is born with holds for later ones.
+    ///
+    /// # Errors
+    ///
+    /// As [`SysctlError`] says; nothing changed then.
+    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
+        sysctl::set(Arc::make_mut(&mut self.config), name, value)?;
+        self.time_wait.limit(self.config.tcp_max_tw_buckets, self.config.time_wait);
+        Ok(())
+    }
+
+    /// Name and value of every setting, by name.
+    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        sysctl::all(&self.config)
+    }
+
+    /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`](crate::LinkCaps::paces).
+    pub fn set_link_paces(&mut self, paces: bool) {
+        self.caps.paces = paces;
+    }
+
+    /// Every connection, in any state, those still closing included.
+    pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.table.ids()
+    }
+
+    /// A snapshot of a connection in `TCP_INFO`'s terms, also of one that the application has let go of.
+    #[must_use]
+    pub fn conn_info(&self, id: ConnId, now: Instant) -> Option<ConnInfo> {
+        Some(self.table.get(id)?.info(&self.caps, &self.config, now))
+    }
+
+    /// What held a connection back, as [`ConnMut::report`](crate::ConnMut::report), also of one that the application has let go of.
+    #[must_use]
+    pub fn conn_report(&self, id: ConnId, now: Instant) -> Option<Report> {
+        let mut report = Report::new();
+        self.table.get(id)?.report_to(&mut report, now, true);
+        Some(report)
+    }
+
+    /// What held all connections back that there ever were, and what is in the queues now. Looks at every connection.
+    #[must_use]
+    pub fn report(&self, now: Instant) -> Report {
+        let mut report = Report::new();
+        for ((_, share), total) in report.shares.iter_mut().zip(self.totals.shares) {
+            *share = total;
+        }
+        for (queue, total) in report.queues.iter_mut().zip(self.totals.sojourn) {
+            queue.sojourn = total;
+        }
+        for id in self.table.ids() {
+            if let Some(conn) = self.table.get(id) {
+                conn.report_to(&mut report, now, false);
+            }
+        }
+        report
+    }
+
+    /// What listens, in no particular order.
+    pub fn listeners(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
+        self.listeners.iter()
+    }
+}
