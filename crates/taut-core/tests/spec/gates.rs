@@ -1,7 +1,7 @@
 //! The gates through the public interface: for each a table of states, and what the device gets when it asks next,
 //! the size of a packet or the gate that is shut; then their order, with every later gate shut as well.
 
-use Step::{Ack, Close, Cork, Done, Fin, Keep, More, Nodelay, Record, Send, Sysctl, Wait, Write};
+use Step::{Ack, Close, Cork, Done, Fin, Keep, More, Nodelay, Record, Send, Sysctl, Uncork, Wait, Write};
 
 use crate::rig::{self, Device, MSS, Rig, Setup, truesize};
 use crate::tso::{fast, goal_of_eight, leave_of_window, micros, millis};
@@ -27,6 +27,7 @@ enum Step {
     Close(u64),
     Wait(Duration),
     Cork,
+    Uncork,
     Nodelay(bool),
     Fin,
     Sysctl(&'static str, &'static str),
@@ -57,6 +58,7 @@ fn go(rig: &mut Rig, steps: &[Step]) {
             Close(upto) => rig.ack_with(&rig::Ack::of(upto).window(0)),
             Wait(span) => rig.advance(span),
             Cork => rig.set(SetOption::Cork(true)),
+            Uncork => rig.set(SetOption::Cork(false)),
             Nodelay(on) => rig.set(SetOption::Nodelay(on)),
             Fin => rig.shutdown(),
             Sysctl(name, value) => rig.stack.set_sysctl(name, value).unwrap(),
@@ -263,12 +265,24 @@ fn gate_nagle_and_cork() {
             ("a full segment is not withheld", &[Send(10), Write(MSS)], Ok(MSS)),
             ("nor is the end of the stream", &[Send(10), Write(10), Fin], Ok(10)),
             ("nor what is not the tail", &[Send(10), Record(10), Write(10)], Ok(10)),
+            (
+                "nor the odd end of what is not the tail",
+                &[Send(10), Record(MSS + 10), Write(10)],
+                Ok(MSS + 10),
+            ),
+            ("nor the odd end of the stream", &[Send(10), Write(MSS + 10), Fin], Ok(MSS + 10)),
             ("the small packet was acknowledged", &[Send(10), Ack(10), Write(10)], Ok(10)),
             ("and a large one after it was not", &[Send(10), Send(MSS), Ack(10), Write(10)], Ok(10)),
             ("odd end: only whole segments", &[Send(10), Write(MSS + 10)], Ok(MSS)),
             ("corked: only whole segments", &[Cork, Write(MSS + 10)], Ok(MSS)),
             ("MSG_MORE: only whole segments", &[More(MSS + 10)], Ok(MSS)),
             ("the next write says otherwise", &[More(10), Write(10)], Ok(20)),
+            ("without cork it is Nagle's", &[Send(10), Cork, Write(10), Uncork], NAGLE),
+            (
+                "but flushed under NODELAY, whatever comes",
+                &[Send(10), Nodelay(true), Cork, Write(10), Uncork, Nodelay(false)],
+                Ok(10),
+            ),
             ("NODELAY sets free what Nagle holds", &[Send(10), Write(10), Nodelay(true)], Ok(10)),
             (
                 "before the small queue",
@@ -381,6 +395,12 @@ fn gate_tso_defer() {
         rig.write(100_000);
         assert_eq!(next(&mut rig), expected, "{left} segments left");
     }
+
+    // Nothing is in flight: no ACK will ask again. Three segments are all that the peer takes, and not more than three.
+    let mut rig = Setup { window: 3 * MSS as u32, wscale: 0, ..fast() }.open();
+    let divisor = Sysctl("net.ipv4.tcp_tso_win_divisor", "0");
+    go(&mut rig, &[divisor, Send(MSS), Wait(micros(100)), Ack(MSS), Write(100_000)]);
+    assert_eq!(next(&mut rig), Ok(3 * MSS), "nothing in flight");
 
     // A link that cuts no segments has no super-packets, and nothing to wait for.
     let mut rig = Setup { caps: LinkCaps::plain(1_500), ..Setup::default() }.open();

@@ -10,7 +10,11 @@ use taut_core::{
 /// A connection with `cwnd` segments of window, sending in bulk while the device keeps everything.
 #[track_caller]
 fn bulk(mode: TsqMode, cwnd: u32) -> Rig {
-    let setup = fast().config(|config| config.tsq = mode);
+    let setup = fast().config(|config| {
+        config.tsq = mode;
+        // Today's cap, which has no part in the older rules.
+        config.tcp_limit_output_bytes = 10_000;
+    });
     let mut rig = setup.open();
     rig.grow_cwnd(cwnd, micros(100));
     rig.write(1_000_000);

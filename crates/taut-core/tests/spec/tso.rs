@@ -35,21 +35,22 @@ pub(crate) fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
     rig
 }
 
-/// Sends all of the congestion window but `left` segments in such a way that whatever is written next should rather
+/// Sends all of the smaller window but `left` segments in such a way that whatever is written next should rather
 /// wait: the ACK of the oldest packet is due in `ack_in`, and the last departure was `ago`. Two segments leave then,
 /// all others a while before.
 #[track_caller]
 pub(crate) fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
     rig.device = Device::Completes;
-    let rtt = rig.info().min_rtt.expect("packets were acknowledged");
-    let first = u64::from(rig.info().snd_cwnd - left - 2) * MSS;
-    rig.write(first);
+    let info = rig.info();
+    let rtt = info.min_rtt.expect("packets were acknowledged");
+    let segments = info.snd_cwnd.min(info.snd_wnd / info.snd_mss) - left;
+    rig.write(u64::from(segments - 2) * MSS);
     assert_eq!(rig.news().last().map(|last| last.end), Some(rig.written), "the first part left at once");
     rig.advance(rtt - ack_in - ago);
     rig.write(2 * MSS);
     assert_eq!(rig.news().len(), 1, "the window leaves enough for these two");
     rig.advance(ago);
-    assert_eq!(rig.info().unacked + left, rig.info().snd_cwnd);
+    assert_eq!(rig.info().unacked, segments);
 }
 
 /// 12.5 MB/s over 40 ms: the goal is 12,500,000 / 1024 / 1448 = 8 segments.
@@ -224,6 +225,26 @@ fn tso_09_a_third_of_the_window_sends() {
     }
 }
 
+/// The whole window is the smaller of the two. The peer's has thirty segments here: ten are a third exactly, for fewer
+/// the sender waits, and it waits for the peer.
+#[test]
+fn tso_09_a_third_of_the_peers_window_sends() {
+    for (left, sends) in [(10, true), (9, false)] {
+        let setup = Setup { window: 30 * MSS as u32, wscale: 0, ..unpaced(millis(1)) };
+        let mut rig = setup.open();
+        rig.grow_cwnd(40, millis(1));
+        leave_of_window(&mut rig, left, micros(250), micros(50));
+        let start = rig.written;
+        let limited = rig.info().rwnd_limited;
+        rig.write(200_000);
+        let packet = start..start + u64::from(left) * MSS;
+        assert_eq!(rig.news(), if sends { vec![packet] } else { vec![] }, "{left} segments of 30");
+        assert_eq!(rig.blocked(), if sends { Blocked::PeerWindow } else { Blocked::TsoDefer });
+        rig.advance(micros(200));
+        assert_eq!(rig.info().rwnd_limited, limited + micros(200), "limited by the peer either way");
+    }
+}
+
 /// A packet that waits because the congestion window leaves too little counts as limited by it: the window grows by
 /// the ACKs of that round, in congestion avoidance by one segment for each window acknowledged.
 #[test]
@@ -300,25 +321,27 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     let mut rig = goal_of_eight();
     rig.device = Device::Completes;
     let start = rig.written;
-    let segments = u64::from(rig.info().snd_cwnd);
-    rig.write(segments * MSS);
-    rig.write(300_000);
+    let first = u64::from(rig.info().snd_cwnd);
+    rig.write(first * MSS);
+    rig.write(1_000_000);
     rig.advance(rtt);
     rig.news();
-    // The first segment is missing. Its repair heads what is unacknowledged from now on.
+    // The first segment is missing, all others of the window have arrived. Its repair heads what is unacknowledged from
+    // now on, and new data follows it.
     let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
-    rig.ack_with(&sacked(100));
-    assert_eq!(rig.news()[0], start..start + MSS, "the repair goes first");
+    rig.ack_with(&sacked(first));
+    let news = rig.news();
+    assert_eq!((&news[0], rig.info().ca_state), (&(start..start + MSS), "recovery"));
+    assert!(news.last().unwrap().end > start + (first + 16) * MSS, "new data: {news:?}");
     rig.advance(rtt - micros(450));
-    rig.ack_with(&sacked(110));
-    rig.news();
+    rig.ack_with(&sacked(first + 10));
+    assert!(!rig.news().is_empty());
     rig.advance(micros(50));
-    // The last departure is 50 us ago, the next ACK due in 400 us, and a few segments of window are no third of it.
-    rig.ack_with(&sacked(116));
+    // The last departure is 50 us ago, the next ACK due in 400 us, and a few segments are no third of the window.
+    rig.ack_with(&sacked(first + 16));
     let news = rig.news();
     let sent: u64 = news.iter().map(|packet| packet.end - packet.start).sum();
     assert!((1..8).contains(&(sent / MSS)), "less than the goal left: {news:?}");
-    assert!(news[0].start >= start + segments * MSS, "new data");
     assert_eq!(rig.blocked(), Blocked::Cwnd);
 
     // A queue of this host is full: CWR. Two of nine segments leave, for the other seven it is worth waiting.
@@ -410,4 +433,33 @@ fn tso_15_several_segments_push_and_a_lone_one_does_not() {
     rig.write(4 * MSS);
     let pushed: Vec<_> = rig.sent[named..].iter().map(|sent| (sent.segs, sent.has("P"))).collect();
     assert_eq!(pushed, [(1, false), (1, false), (1, false), (1, true)]);
+    rig.write_more(MSS);
+    assert_eq!(rig.sent.last().map(|sent| (sent.len(), sent.has("P"))), Some((MSS, false)), "more will come");
+}
+
+/// A write that is larger than half of the largest window is pushed in between: the buffer that makes it so.
+#[test]
+fn tso_15_half_of_the_largest_window_is_pushed() {
+    // Half of the window are twenty segments, and so is a buffer: the second one exceeds it.
+    for more in [true, false] {
+        let setup = Setup { window: 40 * MSS as u32, wscale: 0, ..unpaced(millis(40)) };
+        let mut rig = at_rate(&setup.config(|config| config.tcp_min_tso_segs = 1), 100_000, 60);
+        let (start, named) = (rig.written, rig.sent.len());
+        rig.device = Device::Sleeps;
+        if more {
+            rig.write_more(60 * MSS);
+        } else {
+            rig.write(60 * MSS);
+        }
+        rig.device = Device::Completes;
+        rig.poll();
+        rig.advance(millis(40));
+        rig.ack_all();
+        let pushed: Vec<u64> = rig.sent[named..]
+            .iter()
+            .filter(|sent| sent.has("P"))
+            .map(|sent| (sent.bytes.end - start) / MSS)
+            .collect();
+        assert_eq!(pushed, if more { vec![40] } else { vec![40, 60] }, "MSG_MORE {more}");
+    }
 }
