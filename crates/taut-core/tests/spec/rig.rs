@@ -142,6 +142,7 @@ pub(crate) struct Ack {
     flags: Flags,
     echo: Option<u32>,
     payload: usize,
+    again: bool,
 }
 
 impl Ack {
@@ -177,6 +178,11 @@ impl Ack {
     pub(crate) fn payload(self, len: usize) -> Self {
         Self { payload: len, ..self }
     }
+
+    /// That data is a copy of what the peer sent last.
+    pub(crate) fn again(self) -> Self {
+        Self { again: true, ..self }
+    }
 }
 
 pub(crate) struct Rig {
@@ -189,6 +195,8 @@ pub(crate) struct Rig {
     /// How much of `sent` was reported by [`news`](Self::news).
     told: usize,
     events: Vec<Event>,
+    /// Timers that fired since time last passed.
+    spins: u32,
     /// Bytes written so far.
     pub(crate) written: u64,
     local: SocketAddr,
@@ -220,6 +228,7 @@ impl Rig {
             sent: Vec::new(),
             told: 0,
             events: Vec::new(),
+            spins: 0,
             written: 0,
             local: SocketAddr::new(own, 0),
             peer,
@@ -490,8 +499,12 @@ impl Rig {
             ..TcpOptions::default()
         };
         let window = u16::try_from(self.window >> self.wscale).expect("the window fits its scale");
+        let len = ack.payload as u32 + u32::from(ack.flags.contains(Flags::FIN));
+        if ack.again {
+            self.peer_sent -= len;
+        }
         let seq = self.irs.wrapping_add(1).wrapping_add(self.peer_sent);
-        self.peer_sent += ack.payload as u32 + u32::from(ack.flags.contains(Flags::FIN));
+        self.peer_sent += len;
         self.inject(seq, at(ack.upto), ack.flags, window, options, &vec![0; ack.payload], ack.echo);
     }
 
@@ -533,11 +546,7 @@ impl Rig {
     #[track_caller]
     pub(crate) fn advance(&mut self, span: Duration) {
         let end = self.now + span;
-        while let Some((at, _)) = self.stack.poll_timeout().filter(|&(at, _)| at <= end) {
-            self.now = self.now.max(at);
-            self.stack.handle_timeout(self.now);
-            self.poll();
-        }
+        while self.fire(end) {}
         self.now = end;
     }
 
@@ -545,15 +554,24 @@ impl Rig {
     #[track_caller]
     pub(crate) fn advance_to_send(&mut self, limit: Duration) -> Duration {
         let (start, count) = (self.now, self.sent.len());
-        while let Some((at, _)) = self.stack.poll_timeout().filter(|&(at, _)| at <= start + limit) {
-            self.now = self.now.max(at);
-            self.stack.handle_timeout(self.now);
-            self.poll();
+        while self.fire(start + limit) {
             if self.sent.len() > count {
                 return self.now.since(start);
             }
         }
         panic!("nothing was sent for {limit:?}")
+    }
+
+    /// Goes to the next timer, not beyond `end`. False when there is none.
+    #[track_caller]
+    fn fire(&mut self, end: Instant) -> bool {
+        let Some((at, _)) = self.stack.poll_timeout().filter(|&(at, _)| at <= end) else { return false };
+        self.spins = if at > self.now { 0 } else { self.spins + 1 };
+        assert!(self.spins < 1_000, "a timer is due again and again: {}", self.blocked());
+        self.now = self.now.max(at);
+        self.stack.handle_timeout(self.now);
+        self.poll();
+        true
     }
 
     // ---- into a known state ----
@@ -581,12 +599,22 @@ impl Rig {
             self.ack_all();
         }
         assert!(self.info().snd_cwnd >= segments, "{:#?}", self.info());
-        while self.info().bytes_acked < self.written {
-            self.advance(rtt);
-            self.ack_all();
-        }
+        self.finish(rtt);
         self.device = device;
         self.news();
         self.writable_events();
+    }
+
+    /// Round trips of `rtt` until everything written is acknowledged.
+    #[track_caller]
+    pub(crate) fn finish(&mut self, rtt: Duration) {
+        for _ in 0..1_000 {
+            if self.info().bytes_acked == self.written {
+                return;
+            }
+            self.advance(rtt);
+            self.ack_all();
+        }
+        panic!("does not come to an end: {:#?}", self.info());
     }
 }

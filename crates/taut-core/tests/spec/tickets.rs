@@ -19,6 +19,7 @@ use taut_core::{
 };
 use taut_wire::{IpHeader, TcpHeader};
 
+use crate::rig::{Ack, Device, MSS, Setup};
 use crate::support::{A, B, Rng, World, config, pattern, pump};
 
 const PORT: u16 = 80;
@@ -61,6 +62,8 @@ struct Worlds {
     held: [Vec<Held>; 2],
     /// To stack 0 and to stack 1.
     wires: [VecDeque<Packet>; 2],
+    /// Packets and segments that each device took.
+    took: [(u64, u64); 2],
     /// Per mille.
     refuse: u64,
     drop: u64,
@@ -143,6 +146,7 @@ impl Worlds {
             ports: Vec::new(),
             held: [Vec::new(), Vec::new()],
             wires: [VecDeque::new(), VecDeque::new()],
+            took: [(0, 0); 2],
             refuse: nasty(&mut rng, 400),
             drop: nasty(&mut rng, 200),
             congest: nasty(&mut rng, 200),
@@ -207,9 +211,16 @@ impl Worlds {
             };
             let ticket = transmit.ticket;
             let ip = IpHeader::parse(&bytes).unwrap();
-            let (tcp, _) = TcpHeader::parse(&bytes[ip.header_len..]).unwrap();
+            let (tcp, header_len) = TcpHeader::parse(&bytes[ip.header_len..]).unwrap();
+            let payload = (bytes.len() - ip.header_len - header_len) as u64;
+            let segs = if gso_size == 0 { 1 } else { payload.div_ceil(gso_size.into()) };
             let port = if side == 0 { tcp.src_port } else { tcp.dst_port };
+            let (packets, segments) = self.took[side];
             if faulty && self.rng.chance(self.refuse) {
+                // An answer to a stranger is not offered twice.
+                if ticket.truesize() == 0 {
+                    self.took[side] = (packets + 1, segments + 1);
+                }
                 // The device is full: nothing is asked for until there is room.
                 self.stacks[side].handle_tx_refused(now, ticket);
                 self.tally.refused += 1;
@@ -217,6 +228,10 @@ impl Worlds {
                 break;
             }
             if faulty && self.rng.chance(self.drop) {
+                // A pure ACK is gone; data was not sent.
+                if ticket.truesize() <= 2 {
+                    self.took[side] = (packets + 1, segments + 1);
+                }
                 self.stacks[side].handle_tx_dropped(now, ticket);
                 self.tally.dropped += 1;
                 self.check(side);
@@ -226,6 +241,7 @@ impl Worlds {
                 self.stacks[side].handle_tx_congested(now, &ticket);
                 self.tally.congested += 1;
             }
+            self.took[side] = (packets + 1, segments + segs);
             self.held[side].push(Held { ticket, port });
             self.wires[1 - side].push_back(Packet { bytes, gso_size });
             self.check(side);
@@ -502,6 +518,7 @@ impl Worlds {
                 let story = format!("seed {}, side {side}: {blocked}: {info:#?}", self.seed);
                 assert_eq!(to.read, from.written, "{story}");
                 assert_eq!((info.wmem_alloc, info.unacked, info.notsent_bytes), (0, 0, 0), "{story}");
+                assert_eq!(info.bytes_sent - info.bytes_retrans, from.written, "{story}");
                 if info.state == State::Established {
                     assert_eq!(blocked, Blocked::NoData, "{story}");
                 }
@@ -528,6 +545,14 @@ impl Worlds {
             let stack = &self.stacks[side];
             assert_eq!((stack.connections(), stack.time_waits()), (0, 0), "seed {}, side {side}", self.seed);
             let counters = *stack.counters();
+            let (packets, segments) = self.took[side];
+            assert_eq!(counters.out_requests, packets, "seed {}, side {side}", self.seed);
+            assert_eq!(
+                counters.out_segs + counters.retrans_segs,
+                segments,
+                "seed {}, side {side}",
+                self.seed
+            );
             let count =
                 |name: &str| counters.iter().find(|&(is, _)| is == name).map_or(0, |(_, count)| count);
             self.tally.throttled += count("TautTsqThrottled");
@@ -629,4 +654,23 @@ fn tickets_refused_are_as_if_never_handed_out() {
             assert_eq!(after, before);
         }
     }
+}
+
+/// What a refused packet counted is taken back, also where the next one will have segments of another size: this one
+/// carried the report of a duplicate, so a segment had 12 bytes less.
+#[test]
+fn tickets_refused_count_their_own_segments() {
+    let mut rig = Setup::default().open();
+    rig.device = Device::Completes;
+    rig.ack_with(&Ack::of(0).payload(100));
+    rig.device = Device::Sleeps;
+    rig.ack_with(&Ack::of(0).payload(100).again());
+    rig.write(MSS);
+    let (before, counters) = (rig.info(), *rig.counters());
+    rig.device = Device::Refuses;
+    rig.poll();
+    let (after, refused) = (rig.info(), *rig.counters());
+    assert_eq!((after.data_segs_out, after.segs_out), (before.data_segs_out, before.segs_out));
+    assert_eq!(refused.out_segs, counters.out_segs);
+    assert_eq!(refused.tcp_orig_data_sent, counters.tcp_orig_data_sent);
 }

@@ -423,7 +423,7 @@ fn tsq_18_blocked_after_a_split() {
     rig.write(20 * MSS + 700);
     rig.shutdown();
     let mut packets = rig.news();
-    while rig.info().bytes_acked < rig.written {
+    for _ in 0..6 {
         // The device works from behind.
         while let Some(&name) = rig.held().last() {
             assert!(rig.held().len() <= 2);
@@ -434,6 +434,7 @@ fn tsq_18_blocked_after_a_split() {
         rig.ack_all();
         packets.extend(rig.news());
     }
+    assert_eq!(rig.info().bytes_acked, rig.written);
     let whole = (0..10).map(|n| n * PAIR..(n + 1) * PAIR);
     assert_eq!(packets, whole.chain([20 * MSS..20 * MSS + 700]).collect::<Vec<_>>());
 }
