@@ -129,6 +129,18 @@ fn random_caps(rng: &mut Rng) -> LinkCaps {
     LinkCaps { paces: rng.chance(300), pacing_shift: pick(rng, &[10, 10, 7]), ..caps }
 }
 
+fn random_options(rng: &mut Rng) -> ConnOptions {
+    ConnOptions {
+        nodelay: rng.chance(300),
+        notsent_lowat: pick(rng, &[0, 0, 5_000]),
+        sndbuf: pick(rng, &[None, None, Some(8_000), Some(100_000)]),
+        rcvbuf: pick(rng, &[None, None, Some(3_000), Some(30_000)]),
+        max_pacing_rate: pick(rng, &[None, None, Some(50_000), Some(5_000_000)]),
+        maxseg: pick(rng, &[None, None, None, Some(600)]),
+        ..ConnOptions::default()
+    }
+}
+
 impl Worlds {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -161,15 +173,10 @@ impl Worlds {
     /// One to three connections, established over a link without faults.
     fn open(&mut self) {
         let to: SocketAddr = format!("{B}:{PORT}").parse().unwrap();
-        let listener = self.stacks[1].listen(to, ListenOptions::default()).unwrap();
+        let accepted = ListenOptions { conn: random_options(&mut self.rng), ..ListenOptions::default() };
+        let listener = self.stacks[1].listen(to, accepted).unwrap();
         for _ in 0..1 + self.rng.below(3) {
-            let options = ConnOptions {
-                nodelay: self.rng.chance(300),
-                notsent_lowat: pick(&mut self.rng, &[0, 0, 5_000]),
-                sndbuf: pick(&mut self.rng, &[None, None, Some(8_000), Some(100_000)]),
-                max_pacing_rate: pick(&mut self.rng, &[None, None, Some(50_000), Some(5_000_000)]),
-                ..ConnOptions::default()
-            };
+            let options = random_options(&mut self.rng);
             let client = self.stacks[0].connect(self.now, to, &options).unwrap();
             self.ports.push(self.stacks[0].conn_mut(client).unwrap().local_addr().port());
             let mut server = None;
@@ -535,13 +542,16 @@ impl Worlds {
                 self.release(side, which, false);
             }
         }
-        // What is out now comes back only after the end.
+        // What is out now comes back only after the end: the small queue of 2012 waits for it, today's does not.
         let kept: [Vec<Held>; 2] = std::mem::take(&mut self.held);
         self.settle();
         for (side, kept) in kept.into_iter().enumerate() {
             for held in kept {
                 self.stacks[side].handle_tx_completion(self.now, held.ticket);
             }
+        }
+        self.settle();
+        for side in [0, 1] {
             let stack = &self.stacks[side];
             assert_eq!((stack.connections(), stack.time_waits()), (0, 0), "seed {}, side {side}", self.seed);
             let counters = *stack.counters();

@@ -158,6 +158,20 @@ fn tsq_06_one_unacknowledged_is_exempt_too() {
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
 }
 
+/// Both together: without a single completion, two packets leave in every round trip.
+#[test]
+fn tsq_06_flows_without_completions() {
+    let mut rig = slow();
+    rig.write(20 * PAIR);
+    for round in 1..=10 {
+        assert_eq!(rig.news().len(), 2, "round trip {round}");
+        assert_eq!(rig.out(), 2 * round * truesize(PAIR));
+        rig.advance(RTT);
+        rig.ack_all();
+    }
+    assert_eq!(rig.info().bytes_acked, rig.written);
+}
+
 /// A completion between the limit test and the flag. Nothing comes between these here; the nearest is one between the
 /// write and the question for packets: it is seen, and nobody is throttled.
 #[test]
