@@ -14,7 +14,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test spec bench lint fmt deny
+.PHONY: help setup demo mechanisms test spec bench lint fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ setup: ## install the missing system packages (as root), or name them
 demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (about 30 s)
 	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
+
+mechanisms: ## what TSQ, autosizing, autocorking, lowat and pacing change, measured here (about 3 min)
+	@scripts/setup gcc
+	$(CARGO) run --release --locked --quiet -p taut-cli -- mechanisms $(ARGS)
 
 test: ## every test, the live network tests included
 	@scripts/setup

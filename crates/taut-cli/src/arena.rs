@@ -115,7 +115,7 @@ impl Arena {
 }
 
 /// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one.
-fn allow_namespaces() -> io::Result<()> {
+pub(crate) fn allow_namespaces() -> io::Result<()> {
     match Namespace::new() {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {

@@ -3,6 +3,7 @@
 //! | command | file |
 //! |---|---|
 //! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: what is measured |
+//! | `taut mechanisms` | `mechanisms.rs`, and a file for each in `mechanisms/` |
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
@@ -22,6 +23,7 @@ pub mod explain;
 pub mod get;
 pub mod interrupt;
 pub mod link_args;
+pub mod mechanisms;
 pub mod net;
 pub mod nstat;
 pub mod output;
@@ -58,6 +60,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::DemoArgs),
+    Mechanisms(mechanisms::MechanismsArgs),
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
     Serve(serve_command::ServeArgs),
@@ -75,6 +78,7 @@ const INTERRUPTED: u8 = 130;
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
+        Command::Mechanisms(args) => mechanisms::run(&args),
         Command::Send(args) => transfer::send(&args),
         Command::Recv(args) => transfer::recv(&args),
         Command::Serve(args) => serve_command::run(&args),
