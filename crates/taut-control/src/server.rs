@@ -23,6 +23,9 @@ use crate::session::Session;
 /// Clients at once; further ones are told so.
 pub const CLIENTS_MAX: usize = 16;
 
+/// How long nobody is accepted after that failed for want of a descriptor or of memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// How the server reaches the stack.
 pub trait Source: Send + 'static {
     /// The time by the stack's clock.
@@ -84,7 +87,8 @@ impl Server {
             uptime_ns: 0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let mut loop_ = Loop { bound, stop: Arc::clone(&stop), identity, source, sessions: Vec::new() };
+        let mut loop_ =
+            Loop { bound, stop: Arc::clone(&stop), identity, source, sessions: Vec::new(), accept_at: None };
         let thread =
             std::thread::Builder::new().name("taut-control".to_owned()).spawn(move || loop_.run())?;
         Ok(Self { stop, thread: Some(thread), path })
@@ -124,6 +128,8 @@ struct Loop<S> {
     identity: Identity,
     source: S,
     sessions: Vec<Session>,
+    /// When to accept again, after a failure.
+    accept_at: Option<Instant>,
 }
 
 impl<S: Source> Loop<S> {
@@ -141,16 +147,21 @@ impl<S: Source> Loop<S> {
                 }
             }
             if ready.listener {
-                self.accept();
+                // Those who have just left have given back their places.
+                self.sessions.retain(|session| !session.is_over(now));
+                self.accept(now);
             }
         }
     }
 
     fn wait(&self, now: Instant) -> Result<Ready, Errno> {
-        let deadline = self.sessions.iter().map(Session::deadline).min();
+        let accept_at = self.accept_at.filter(|&at| at > now);
+        let deadline = self.sessions.iter().map(Session::deadline).chain(accept_at).min();
         let timeout = deadline.map(|deadline| timespec(deadline.since(now)));
+        // One that cannot be accepted would end every wait at once.
+        let incoming = if accept_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
-            vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.bound.listener, PollFlags::IN)];
+            vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.bound.listener, incoming)];
         for session in &self.sessions {
             let wanted = if session.wants_to_write() { PollFlags::OUT } else { PollFlags::IN };
             fds.push(PollFd::from_borrowed_fd(session.as_fd(), wanted));
@@ -164,24 +175,32 @@ impl<S: Source> Loop<S> {
         Ok(Ready { stop: next(), listener: next(), sessions: ready.collect() })
     }
 
-    /// Takes the clients that wait; those that are one too many, or not the owner, are told why and sent away.
-    fn accept(&mut self) {
+    /// Takes one client that waits: the next only after all others had their turn, and those who left have given back
+    /// their places. One that is one too many, or not the owner, is told why and sent away.
+    fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        while let Ok(socket) = rustix::net::accept_with(self.bound.listener.as_fd(), flags) {
-            let refusal = match place::peer_uid(&socket) {
-                Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
-                Ok(uid) if place::is_trusted(uid) => {
-                    Some((Fault::Busy, format!("there are {CLIENTS_MAX} clients already")))
-                }
-                _ => Some((Fault::Permission, "the stack belongs to another user".to_owned())),
-            };
-            match refusal {
-                None => self.sessions.push(Session::new(socket, self.source.now())),
-                Some((fault, message)) => {
-                    let line = ReplyLine::last(Reply::Error { fault, message }).to_bytes();
-                    // It fits into the empty buffer of a new connection.
-                    _ = rustix::net::send(&socket, &line, rustix::net::SendFlags::NOSIGNAL);
-                }
+        self.accept_at = None;
+        let socket = match rustix::net::accept_with(self.bound.listener.as_fd(), flags) {
+            Ok(socket) => socket,
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+            Err(_) => {
+                self.accept_at = Some(now + ACCEPT_PAUSE);
+                return;
+            }
+        };
+        let refusal = match place::peer_uid(&socket) {
+            Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
+            Ok(uid) if place::is_trusted(uid) => {
+                Some((Fault::Busy, format!("there are {CLIENTS_MAX} clients already")))
+            }
+            _ => Some((Fault::Permission, "the stack belongs to another user".to_owned())),
+        };
+        match refusal {
+            None => self.sessions.push(Session::new(socket, self.source.now())),
+            Some((fault, message)) => {
+                let line = ReplyLine::last(Reply::Error { fault, message }).to_bytes();
+                // It fits into the empty buffer of a new connection.
+                _ = rustix::net::send(&socket, &line, rustix::net::SendFlags::NOSIGNAL);
             }
         }
     }
