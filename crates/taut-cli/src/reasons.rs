@@ -8,12 +8,18 @@ struct Reason {
     advice: &'static str,
 }
 
-const REASONS: [Reason; 10] = [
+const REASONS: [Reason; 11] = [
     Reason {
         gate: "no-data",
         words: "application",
         advice: "The application had written nothing more: the stack waited for it, not the other way round. Write \
                  earlier, or in larger pieces.",
+    },
+    Reason {
+        gate: "send-buffer",
+        words: "send buffer",
+        advice: "All was sent, and the application was refused room for more: the send buffer (tcp_wmem, SO_SNDBUF) or \
+                 the low-water mark is too small for the path, or the application comes back late.",
     },
     Reason {
         gate: "pacing",

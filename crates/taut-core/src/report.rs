@@ -4,7 +4,7 @@
 use crate::egress::{Blocked, Gate, Queue};
 use crate::units::Duration;
 
-/// Durations counted by their binary logarithm: bucket 0 is below 16 µs, bucket n from 2ⁿ⁺³ to 2ⁿ⁺⁴ µs, the last
+/// Durations counted by their binary logarithm: bucket 0 is below 32 µs, bucket n from 2ⁿ⁺⁴ to 2ⁿ⁺⁵ µs, the last
 /// everything from half a second on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
@@ -13,7 +13,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Buckets there are.
-    pub const BUCKETS: usize = 17;
+    pub const BUCKETS: usize = 16;
 
     pub(crate) const fn from_counts(counts: [u64; Self::BUCKETS]) -> Self {
         Self { counts }
@@ -23,8 +23,8 @@ impl Histogram {
     #[must_use]
     pub const fn bucket_of(span: Duration) -> usize {
         let bucket = match span.as_micros() {
-            0..16 => 0,
-            us => us.ilog2() as usize - 3,
+            0..32 => 0,
+            us => us.ilog2() as usize - 4,
         };
         if bucket < Self::BUCKETS { bucket } else { Self::BUCKETS - 1 }
     }
@@ -32,7 +32,7 @@ impl Histogram {
     /// Durations in bucket `index` are below this; the last bucket has no bound, and tells the one it would have.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
-        Duration::from_micros(16 << index)
+        Duration::from_micros(32 << index)
     }
 
     pub(crate) fn record(&mut self, span: Duration) {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn buckets_are_octaves() {
         let us = Duration::from_micros;
-        for (span, bucket) in [(us(0), 0), (us(15), 0), (us(16), 1), (us(31), 1), (us(32), 2), (us(1_023), 6)]
+        for (span, bucket) in [(us(0), 0), (us(31), 0), (us(32), 1), (us(63), 1), (us(64), 2), (us(1_023), 5)]
         {
             assert_eq!(Histogram::bucket_of(span), bucket, "{span:?}");
             assert!(span < Histogram::bound(bucket));

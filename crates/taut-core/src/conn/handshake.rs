@@ -226,6 +226,12 @@ impl Conn {
             && header.seq == seq::wire(self.rx.nxt().wrapping_sub(1))
     }
 
+    /// Payload bytes that the segments of a peer can hold.
+    pub(super) fn advmss(&self) -> u32 {
+        let timestamps = if self.rx.timestamps.on { TIMESTAMPS_LEN } else { 0 };
+        u32::from(self.offer.mss.saturating_sub(timestamps))
+    }
+
     /// Bytes of every header: IP, TCP and timestamps.
     pub(super) fn headers_len(&self) -> u32 {
         let timestamps = if self.rx.timestamps.on { TIMESTAMPS_LEN } else { 0 };

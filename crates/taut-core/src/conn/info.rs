@@ -51,7 +51,7 @@ pub struct ConnInfo {
     pub snd_mss: u32,
     /// Segment size seen on receiving.
     pub rcv_mss: u32,
-    /// Segment size we announced.
+    /// Segment size we announced, less what timestamps take.
     pub advmss: u32,
     /// Largest packet the path is thought to carry, headers included.
     pub pmtu: u32,
@@ -159,7 +159,7 @@ impl Conn {
             backoff: recovery.backoff(),
             snd_mss: self.mss(),
             rcv_mss: self.rx.delayed_ack.rcv_mss().into(),
-            advmss: self.offer.mss().into(),
+            advmss: self.advmss(),
             pmtu: u32::from(self.offer.snd_mss) + self.headers_len(),
             ato: self.rx.delayed_ack.ato(),
             last_data_sent: now.since(recovery.last_sent_at()),

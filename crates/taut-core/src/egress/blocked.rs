@@ -15,6 +15,9 @@ use crate::units::Instant;
 pub enum Blocked {
     /// Everything written has been sent.
     NoData,
+    /// Everything written has been sent, and the application would write more: its send buffer is too small, or it has not
+    /// come back yet since there is room.
+    SendBuffer,
     /// The next packet departs at `until`.
     Pacing {
         /// When the gate opens by itself.
@@ -43,6 +46,7 @@ pub enum Blocked {
 #[repr(u8)]
 pub(crate) enum Gate {
     NoData,
+    SendBuffer,
     Pacing,
     Cwnd,
     PeerWindow,
@@ -58,6 +62,7 @@ impl Gate {
     /// All there are, by their numbers.
     pub(crate) const ALL: [Self; Self::COUNT] = [
         Self::NoData,
+        Self::SendBuffer,
         Self::Pacing,
         Self::Cwnd,
         Self::PeerWindow,
@@ -74,6 +79,7 @@ impl Gate {
     pub(crate) const fn reason(self, departure: Instant) -> Blocked {
         match self {
             Self::NoData => Blocked::NoData,
+            Self::SendBuffer => Blocked::SendBuffer,
             Self::Pacing => Blocked::Pacing { until: departure },
             Self::Cwnd => Blocked::Cwnd,
             Self::PeerWindow => Blocked::PeerWindow,
@@ -90,6 +96,7 @@ impl Gate {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NoData => "no-data",
+            Self::SendBuffer => "send-buffer",
             Self::Pacing => "pacing",
             Self::Cwnd => "cwnd",
             Self::PeerWindow => "peer-window",
@@ -105,11 +112,12 @@ impl Gate {
 
 impl Blocked {
     /// How many reasons there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
 
     pub(crate) const fn gate(self) -> Gate {
         match self {
             Self::NoData => Gate::NoData,
+            Self::SendBuffer => Gate::SendBuffer,
             Self::Pacing { .. } => Gate::Pacing,
             Self::Cwnd => Gate::Cwnd,
             Self::PeerWindow => Gate::PeerWindow,

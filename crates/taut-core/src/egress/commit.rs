@@ -41,7 +41,7 @@ impl Sender {
         } else {
             ledger.chrono.stop(cx.now, Kind::PeerWindow, false);
         }
-        if why == Blocked::NoData && sent && !cwnd_limited && self.buffer.nospace {
+        if why == Blocked::SendBuffer && sent && !cwnd_limited {
             ledger.chrono.start(cx.now, Kind::SendBuffer);
         }
         throttled

@@ -117,7 +117,7 @@ pub(crate) fn plan(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
 /// The gates for new data, in Linux's order (6.12, `tcp_write_xmit`).
 fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     if !s.has_unsent() {
-        return Err(Blocked::NoData);
+        return Err(if s.buffer.nospace { Blocked::SendBuffer } else { Blocked::NoData });
     }
     // ① Not before its time.
     s.pacing.gate(s.pacing_status(cx), cx.now)?;
