@@ -295,3 +295,29 @@ fn pacing_modes_say_who_spaces() {
         assert_eq!(got, expected, "{mode:?}: plain link, with maximum rate; pacing link, with maximum rate");
     }
 }
+
+/// A setting changed by its name holds for connections that exist.
+#[test]
+fn settings_by_name_hold_at_once() {
+    let options = ConnOptions { nodelay: true, notsent_lowat: 20_000, ..ConnOptions::default() };
+    let mut rig = Setup { options, ..Setup::default() }.open();
+    let set = |rig: &mut Rig, name, value| rig.stack.set_sysctl(name, value).unwrap();
+    rig.write(100);
+    rig.advance(millis(40));
+    rig.ack(100);
+    rig.news();
+    set(&mut rig, "taut.autocork", "may-hold-head");
+    rig.write(50);
+    assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::Autocork));
+    rig.complete_all();
+    assert_eq!(rig.news(), [100..150]);
+    set(&mut rig, "taut.autocork", "off");
+    rig.write(10);
+    assert_eq!(rig.news(), [150..160]);
+
+    rig.device = Device::Sleeps;
+    rig.write_eor(15_000);
+    assert!(!rig.writable());
+    set(&mut rig, "taut.lowat", "wake-at-mark");
+    assert!(rig.writable());
+}
