@@ -321,28 +321,31 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     let mut rig = goal_of_eight();
     rig.device = Device::Completes;
     let start = rig.written;
-    let first = u64::from(rig.info().snd_cwnd);
-    rig.write(first * MSS);
+    // Half of the window now, the other half 39 ms later.
+    let half = u64::from(rig.info().snd_cwnd) / 2;
+    rig.write(half * MSS);
+    rig.advance(rtt - millis(1));
+    rig.write(half * MSS);
     rig.write(1_000_000);
-    rig.advance(rtt);
+    rig.advance(millis(1));
     rig.news();
-    // The first segment is missing, all others of the window have arrived. Its repair heads what is unacknowledged from
-    // now on, and new data follows it.
+    // Of the first half the first segment is missing. Its repair, and new data, leave a millisecond after the second half.
     let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
-    rig.ack_with(&sacked(first));
-    let news = rig.news();
-    assert_eq!((&news[0], rig.info().ca_state), (&(start..start + MSS), "recovery"));
-    assert!(news.last().unwrap().end > start + (first + 16) * MSS, "new data: {news:?}");
+    rig.ack_with(&sacked(half));
+    assert_eq!((&rig.news()[0], rig.info().ca_state), (&(start..start + MSS), "recovery"));
+    // What arrives next is of the second half, while the ACK of the repair is about to come.
     rig.advance(rtt - micros(450));
-    rig.ack_with(&sacked(first + 10));
+    rig.ack_with(&sacked(half + 10));
     assert!(!rig.news().is_empty());
     rig.advance(micros(50));
-    // The last departure is 50 us ago, the next ACK due in 400 us, and a few segments are no third of the window.
-    rig.ack_with(&sacked(first + 16));
+    // The last departure is 50 us ago, that ACK due in 400 us, and six segments are neither the goal nor a third of the
+    // window.
+    rig.ack_with(&sacked(half + 16));
     let news = rig.news();
     let sent: u64 = news.iter().map(|packet| packet.end - packet.start).sum();
     assert!((1..8).contains(&(sent / MSS)), "less than the goal left: {news:?}");
-    assert_eq!(rig.blocked(), Blocked::Cwnd);
+    assert!(news[0].start >= start + 2 * half * MSS, "and new data: {news:?}");
+    assert_eq!((rig.blocked(), rig.info().ca_state), (Blocked::Cwnd, "recovery"));
 
     // A queue of this host is full: CWR. Two of nine segments leave, for the other seven it is worth waiting.
     let mut rig = goal_of_eight();
@@ -437,30 +440,32 @@ fn tso_15_several_segments_push_and_a_lone_one_does_not() {
     assert_eq!(rig.sent.last().map(|sent| (sent.len(), sent.has("P"))), Some((MSS, false)), "more will come");
 }
 
-/// A write that is larger than half of the largest window is pushed in between, by the buffer that makes it so; of several
-/// marks in a write the last is kept, which is its end unless more follows (`docs/deviations.md`).
+/// Packets of one segment that have PSH, by the segment that they end with, when 60 segments are written at once and the
+/// peer's window was never larger than 40. A buffer has twenty then, half of that, and the second one exceeds it.
+#[track_caller]
+fn pushed_segments(write: impl FnOnce(&mut Rig, u64)) -> Vec<u64> {
+    let setup = Setup { window: 40 * MSS as u32, wscale: 0, ..unpaced(millis(40)) };
+    let mut rig = at_rate(&setup.config(|config| config.tcp_min_tso_segs = 1), 100_000, 60);
+    let (start, named) = (rig.written, rig.sent.len());
+    rig.device = Device::Sleeps;
+    write(&mut rig, 60 * MSS);
+    rig.device = Device::Completes;
+    rig.poll();
+    rig.advance(millis(40));
+    rig.ack_all();
+    assert_eq!(rig.info().notsent_bytes, 0);
+    let pushed = rig.sent[named..].iter().filter(|sent| sent.has("P"));
+    pushed.map(|sent| (sent.bytes.end - start) / MSS).collect()
+}
+
+/// More than half of the largest window without PSH, and more is to come: the peer should hand over what it has.
 #[test]
 fn tso_15_half_of_the_largest_window_is_pushed() {
-    // Half of the window are twenty segments, and so is a buffer: the second one exceeds it.
-    for more in [true, false] {
-        let setup = Setup { window: 40 * MSS as u32, wscale: 0, ..unpaced(millis(40)) };
-        let mut rig = at_rate(&setup.config(|config| config.tcp_min_tso_segs = 1), 100_000, 60);
-        let (start, named) = (rig.written, rig.sent.len());
-        rig.device = Device::Sleeps;
-        if more {
-            rig.write_more(60 * MSS);
-        } else {
-            rig.write(60 * MSS);
-        }
-        rig.device = Device::Completes;
-        rig.poll();
-        rig.advance(millis(40));
-        rig.ack_all();
-        let pushed: Vec<u64> = rig.sent[named..]
-            .iter()
-            .filter(|sent| sent.has("P"))
-            .map(|sent| (sent.bytes.end - start) / MSS)
-            .collect();
-        assert_eq!(pushed, if more { vec![40] } else { vec![60] }, "MSG_MORE {more}");
-    }
+    assert_eq!(pushed_segments(|rig, len| rig.write_more(len)), [40]);
+}
+
+/// The end of the write does not replace that mark.
+#[test]
+fn tso_15_half_of_the_largest_window_is_pushed_and_the_end_of_a_write() {
+    assert_eq!(pushed_segments(|rig, len| rig.write(len)), [40, 60]);
 }
