@@ -284,30 +284,37 @@ fn comp_07_dropped_retransmission_is_sent_later() {
     assert_eq!(rig.info().bytes_acked, 10 * MSS);
 }
 
-/// A queue of this host took a packet and says that it is full: sent, and the window is reduced.
+/// A queue of this host took a packet and says that it is full: sent, and the window is reduced, once a round trip.
 #[test]
 fn comp_08_congested_below_is_sent() {
     let mut rig = plain().open();
-    rig.write(4 * MSS);
-    assert_eq!(rig.news().len(), 2);
+    rig.device = Device::Completes;
+    rig.write(9 * MSS);
+    rig.device = Device::Keeps;
+    rig.write(MSS);
     let before = rig.info();
-    assert_eq!(before.ca_state, "open");
-    rig.congested(1);
+    assert_eq!((before.ca_state, before.unacked), ("open", 10));
+    rig.congested(9);
     let after = rig.info();
     assert_eq!(facts(&after), facts(&before));
     assert_eq!(after.wmem_alloc, before.wmem_alloc, "its ticket is still out");
     assert_eq!(after.ca_state, "cwr");
     // RFC 5681 §3.1, and Reno: half of ten.
     assert_eq!(after.snd_ssthresh, 5);
-    // Once for a window: it is over when what was out then is acknowledged.
-    rig.congested(1);
-    assert_eq!(rig.info().snd_ssthresh, 5);
-    rig.complete_all();
-    rig.complete_all();
+    // The window shrinks with the ACKs. What was out then is not yet acknowledged: it is the same reduction.
     rig.advance(millis(20));
-    rig.ack_all();
-    assert_eq!(rig.info().bytes_sent, 4 * MSS);
-    assert_eq!(rig.info().bytes_retrans, 0);
+    rig.ack(6 * MSS);
+    assert!(rig.info().snd_cwnd <= 5);
+    rig.congested(9);
+    assert_eq!((rig.info().ca_state, rig.info().snd_ssthresh), ("cwr", 5));
+    rig.complete_all();
+    rig.device = Device::Completes;
+    rig.finish(millis(20));
+    assert_eq!((rig.info().bytes_sent, rig.info().bytes_retrans), (10 * MSS, 0));
+    // The round trip is over, and with the next ACK the reduction.
+    rig.write(MSS);
+    rig.finish(millis(20));
+    assert_eq!((rig.info().ca_state, rig.info().snd_ssthresh), ("open", 5));
 }
 
 /// The tail loss probe is due, there is unsent data, and its time has not come: no probe, the timeout is armed instead.
