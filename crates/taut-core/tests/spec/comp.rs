@@ -133,6 +133,28 @@ fn comp_03_small_send_buffer() {
     assert_eq!(rig.info().sndbuf_limited, before.sndbuf_limited);
 }
 
+/// Not limited by the send buffer: an application that was never refused, and one whose buffer holds exactly what the
+/// congestion window allows.
+#[test]
+fn comp_03_not_the_buffer() {
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.write(3 * MSS);
+    rig.advance(millis(15));
+    assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
+
+    let mut setup = plain();
+    // Ten packets of 2472: 9 · 2472 < 24,000 <= 10 · 2472.
+    setup.options.sndbuf = Some(12_000);
+    let mut rig = setup.open();
+    rig.device = Device::Completes;
+    rig.fill();
+    let info = rig.info();
+    assert_eq!((info.unacked, info.snd_cwnd, info.notsent_bytes), (10, 10, 0));
+    rig.advance(millis(15));
+    assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
+}
+
 /// A write that finds less than a segment unsent, nothing below TCP and room in the window: what is sent until all that
 /// was out then has been delivered gives samples that are marked.
 #[test]
@@ -167,6 +189,53 @@ fn comp_04_application_limited_samples() {
     rig.ack_all();
     // 2472 bytes of each packet are still below TCP, which is more than 576: the application is not what limits.
     assert!(rig.out() >= 577);
+    assert!(!limited(&mut rig));
+}
+
+/// What keeps a write from marking: a packet below TCP, a segment unsent, a full window.
+#[test]
+fn comp_04_not_the_application() {
+    fn limited(rig: &mut Rig) -> bool {
+        rig.info().delivery_rate_app_limited
+    }
+    // One segment a round trip. The first two are marked (the mark is 1 delivered, and is not passed by the first).
+    for (device, expected) in [(Device::Completes, true), (Device::Keeps, false)] {
+        let mut rig = plain().open();
+        rig.device = device;
+        for _ in 0..3 {
+            assert_eq!(rig.out() >= 577, !rig.sent.is_empty() && device == Device::Keeps);
+            rig.write(MSS);
+            rig.advance(millis(20));
+            rig.ack_all();
+        }
+        assert_eq!(limited(&mut rig), expected, "{device:?}");
+    }
+
+    // Three segments wait for the window when the write comes.
+    let mut rig = Setup { window: 3_072, ..plain() }.open();
+    rig.device = Device::Completes;
+    rig.write(5 * MSS);
+    assert_eq!(rig.info().unacked, 2);
+    rig.advance(millis(20));
+    rig.ack_with(&Ack::of(2 * MSS).window(0));
+    assert!(limited(&mut rig));
+    rig.write(MSS);
+    rig.ack_with(&Ack::of(2 * MSS).window(1 << 20));
+    assert_eq!(rig.info().unacked, 4);
+    rig.advance(millis(20));
+    rig.ack_all();
+    assert!(!limited(&mut rig));
+
+    // Ten segments fill the window; the eleventh write finds it full.
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.write(10 * MSS);
+    rig.write(MSS);
+    rig.advance(millis(20));
+    rig.ack(10 * MSS);
+    assert!(limited(&mut rig));
+    rig.advance(millis(20));
+    rig.ack_all();
     assert!(!limited(&mut rig));
 }
 
