@@ -61,6 +61,16 @@ fn ac_03_held_until_the_completion() {
     assert_eq!(rig.news(), [100..150]);
 }
 
+/// What MSG_MORE said was for that one push: the completion asks by the socket's own rules.
+#[test]
+fn ac_03_a_held_msg_more_leaves_with_the_completion() {
+    let mut rig = hundred_below();
+    rig.write_more(50);
+    assert_held(&mut rig);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..150]);
+}
+
 /// The tail goes once it is larger than what is below TCP; of equal size it waits.
 #[test]
 fn ac_04_a_tail_that_outgrows_what_is_below_goes() {

@@ -1,7 +1,7 @@
 //! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
-use taut_core::{Algorithm, Blocked, Duration, LinkCaps, PacingMode, SetOption};
+use taut_core::{Algorithm, Blocked, Duration, LinkCaps, PacingMode, SetOption, WriteFlags};
 
 /// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
 const SIZE_GOAL: u64 = 45 * MSS;
@@ -419,6 +419,24 @@ fn tso_14_marks_stay_with_the_second_part() {
     let ends: Vec<u64> = rig.news().iter().map(|packet| packet.end - start).collect();
     assert_eq!(ends, [MSS, 2 * MSS, 2 * MSS + 700, 2 * MSS + 1_200]);
     assert_eq!(rig.info().notsent_bytes, 0);
+}
+
+/// A record of which only a part was taken has no end yet: what follows continues it.
+#[test]
+fn tso_14_a_record_taken_in_part_has_no_end() {
+    let mut rig = at_rate(&unpaced(millis(40)), 1_250_000, 120);
+    rig.set(SetOption::NotsentLowat(1));
+    let start = rig.written;
+    rig.device = Device::Sleeps;
+    let record = WriteFlags { eor: true, ..WriteFlags::default() };
+    assert_eq!(rig.try_write(SIZE_GOAL + MSS, record), Ok(SIZE_GOAL), "a buffer of 45 segments");
+    rig.set(SetOption::NotsentLowat(0));
+    assert_eq!(rig.try_write(MSS, record), Ok(MSS));
+    rig.device = Device::Completes;
+    rig.poll();
+    // Packets of two segments: one of them lies across the end of the first buffer.
+    let news = rig.news();
+    assert!(news.contains(&(start + 44 * MSS..start + 46 * MSS)), "{news:?}");
 }
 
 /// A packet of several segments always has PSH, a lone segment only at the end of a write.
