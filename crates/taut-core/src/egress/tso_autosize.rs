@@ -75,7 +75,7 @@ pub(crate) struct Autosize {
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
     pub(crate) min_tso_segs: u8,
-    /// 0 switches the RTT term off.
+    /// 0 leaves of the RTT term what matters below 32 µs.
     pub(crate) tso_rtt_log: u8,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn segs(input: Autosize) -> u32 {
     }
     let gso_max = u64::from(gso_payload_max(input.gso_max_bytes));
     let mut bytes = input.pacing_rate >> u32::from(input.shift).min(63);
-    if let (Some(rtt), 1..) = (input.min_rtt, input.tso_rtt_log) {
+    if let Some(rtt) = input.min_rtt {
         let halvings = rtt.as_micros() >> input.tso_rtt_log;
         if halvings < 32 {
             bytes = bytes.saturating_add(gso_max >> halvings);
