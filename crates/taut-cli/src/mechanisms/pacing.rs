@@ -53,7 +53,7 @@ pub(super) fn runs(quick: bool) -> (Section, Vec<Run>) {
     let cases: &[(usize, u64)] = if quick {
         &[(1, 10), (1, 48), (50, 10)]
     } else {
-        &[(1, 10), (1, 48), (1, 500), (800, 10), (800, 48)]
+        &[(1, 10), (1, 48), (1, 500), (160, 48), (800, 10), (800, 48)]
     };
     let modes = [("off", PacingMode::Off), ("internal", PacingMode::Internal)];
     let runs = cases.iter().flat_map(|&(flows, mbit)| {

@@ -30,14 +30,19 @@ impl Rows {
     }
 }
 
-/// The 1 Gbit/s line and the busy-waiting writers need more than a busy machine may have; what is compared here is what
-/// holds without.
+/// The rows of one mechanism, measured now.
+fn measured(lab: &Lab, which: &[&str]) -> Value {
+    let mut command = taut(&["mechanisms", "--quick", "--json"]);
+    let output = lab.output(command.args(which).stdin(Stdio::null()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The 1 Gbit/s line needs more than a busy machine may have; what is compared here is what holds without.
 #[test]
 fn every_mechanism_shows_its_direction() {
     let Some(lab) = Lab::new("mechanisms", &[]) else { return };
-    let output = lab.output(taut(&["mechanisms", "--quick", "--json"]).stdin(Stdio::null()));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = measured(&lab, &[]);
     assert!(result["failures"].as_array().unwrap().is_empty());
     let order: Vec<_> = result["mechanisms"].as_array().unwrap().iter().map(|m| &m["mechanism"]).collect();
     assert_eq!(order, ["tsq", "autosizing", "autocork", "lowat", "pacing"]);
@@ -65,9 +70,9 @@ fn every_mechanism_shows_its_direction() {
     }
 
     let autocork = Rows::of(&result, "autocork");
-    let ratio =
-        |mode| autocork.number(&[("work", "write each 10 µs"), ("rate", "1gbit"), ("mode", mode)], "ratio");
-    assert!(ratio("fixed") > 1.3 * ratio("off"), "{} and {} writes a packet", ratio("fixed"), ratio("off"));
+    let held =
+        |mode| autocork.number(&[("work", "write after write"), ("rate", "1gbit"), ("mode", mode)], "held");
+    assert!(held("off") == 0.0 && held("fixed") > 0.0, "{} and {} held", held("off"), held("fixed"));
 
     let lowat = Rows::of(&result, "lowat");
     let at = |mode, key| lowat.number(&[("mode", mode)], key);
@@ -82,9 +87,29 @@ fn every_mechanism_shows_its_direction() {
         let (gap, wanted) = (at("internal", "gap_p50_us"), at("internal", "gap_asked_us"));
         assert!((0.7..1.5).contains(&(gap / wanted)), "{gap} µs between packets, asked {wanted} µs");
         assert!(at("off", "gap_p50_us") < at("off", "gap_asked_us") / 3.0);
-        assert!(at("internal", "achieved_percent_max") < 106.0);
+        // A run has few packets of 65 kB at 10 Mbit/s: one more or less is 7 %.
+        assert!(at("internal", "achieved_percent_max") < 115.0);
         assert!(at("off", "achieved_percent_max") > 200.0);
     }
+}
+
+/// A sender that does not get to run finds all its writes in one buffer, corked or not: on a busy machine the packets of
+/// one run say little.
+#[test]
+fn corked_writes_are_fewer_packets() {
+    let Some(lab) = Lab::new("mechanisms-autocork", &[]) else { return };
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let rows = Rows::of(&measured(&lab, &["autocork"]), "autocork");
+        let packets = |mode| {
+            rows.number(&[("work", "write after write"), ("rate", "1gbit"), ("mode", mode)], "packets")
+        };
+        seen.push((packets("off"), packets("fixed")));
+        if packets("fixed") < packets("off") * 0.7 {
+            return;
+        }
+    }
+    panic!("packets with autocorking off and on: {seen:?}");
 }
 
 #[test]
