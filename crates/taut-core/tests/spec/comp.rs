@@ -97,7 +97,7 @@ fn comp_02_closed_window_is_the_peers_limit_and_busy() {
     let after = rig.info();
     assert_eq!(after.rwnd_limited, before.rwnd_limited);
     assert_eq!(after.busy_time - before.busy_time, millis(10));
-    // All acknowledged: idle.
+    // All acknowledged: idle. Something in flight: busy.
     rig.device = Device::Completes;
     rig.complete_all();
     rig.ack_all();
@@ -105,6 +105,11 @@ fn comp_02_closed_window_is_the_peers_limit_and_busy() {
     let before = rig.info();
     rig.advance(millis(50));
     assert_eq!(rig.info().busy_time, before.busy_time);
+
+    let mut rig = plain().open();
+    rig.write(MSS);
+    rig.advance(millis(15));
+    assert_eq!((rig.info().busy_time, rig.info().rwnd_limited), (millis(15), Duration::ZERO));
 }
 
 /// All sent, an application that found no room, a congestion window that is not full: limited by the send buffer.
@@ -124,13 +129,15 @@ fn comp_03_small_send_buffer() {
     assert_eq!(after.sndbuf_limited - before.sndbuf_limited, millis(15));
     assert_eq!(after.busy_time - before.busy_time, millis(15));
     assert_eq!(after.rwnd_limited, Duration::ZERO);
-    // Room again: no longer.
+    // Room again, and something still in flight: busy, and not by the buffer.
     rig.advance(millis(5));
-    rig.ack_all();
-    assert!(rig.writable());
+    rig.ack(3 * MSS);
+    assert_eq!((rig.writable_events(), rig.info().unacked), (1, 1));
     let before = rig.info();
     rig.advance(millis(15));
-    assert_eq!(rig.info().sndbuf_limited, before.sndbuf_limited);
+    let after = rig.info();
+    assert_eq!(after.sndbuf_limited, before.sndbuf_limited);
+    assert_eq!(after.busy_time - before.busy_time, millis(15));
 }
 
 /// Not limited by the send buffer: an application that was never refused, and one whose buffer holds exactly what the
