@@ -11,6 +11,7 @@
 //!
 //!   gates     every gate as a table of states, and their order
 //!   history   the mechanisms as they once were
+//!   refused   the device would not take it
 //!   tickets   random worlds: nothing stalls, nothing is lost, every ticket is accounted for
 //! ```
 
@@ -23,6 +24,7 @@ mod history;
 mod lowat;
 mod nag;
 mod pace;
+mod refused;
 mod rig;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,55 @@
+//! What the device refuses: as if it had never been handed out.
+
+use taut_core::{LinkCaps, Stack};
+
+use crate::rig::{Ack, Device, MSS, Setup};
+use crate::support::{A, B, World, config, pump};
+
+#[test]
+fn refused_are_as_if_never_handed_out() {
+    for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
+        let mut world = World::with(1, config(A), config(B), caps);
+        let (client, _) = world.pair();
+        let (mut written, now) = (0, world.now);
+        pump(&mut world, 0, client, &mut written, 20_000);
+        let stack = &mut world.stacks[0];
+        let facts = |stack: &mut Stack| {
+            let info = stack.conn_mut(client).unwrap().info(now);
+            let counts = [info.bytes_sent, info.bytes_retrans, info.data_segs_out, info.notsent_bytes];
+            (counts, info.unacked, info.wmem_alloc, info.retrans, info.lost, *stack.counters())
+        };
+        let before = facts(stack);
+        let mut first = None;
+        for _ in 0..5 {
+            let transmit = stack.poll_transmit(now).unwrap();
+            let packet = (transmit.header.to_vec(), transmit.payload.slices().concat());
+            assert_eq!(*first.get_or_insert(packet.clone()), packet, "the same packet again");
+            let ticket = transmit.ticket;
+            assert_ne!(facts(stack), before);
+            stack.handle_tx_refused(now, ticket);
+            let mut after = facts(stack);
+            // Gates are asked each time, and may count that.
+            (after.5.tso_deferred, after.5.tsq_throttled) = (before.5.tso_deferred, before.5.tsq_throttled);
+            assert_eq!(after, before);
+        }
+    }
+}
+
+/// What a refused packet counted is taken back, also where the next one will have segments of another size: this one
+/// carried the report of a duplicate, so a segment had 12 bytes less.
+#[test]
+fn refused_count_their_own_segments() {
+    let mut rig = Setup::default().open();
+    rig.device = Device::Completes;
+    rig.ack_with(&Ack::of(0).payload(100));
+    rig.device = Device::Sleeps;
+    rig.ack_with(&Ack::of(0).payload(100).again());
+    rig.write(MSS);
+    let (before, counters) = (rig.info(), *rig.counters());
+    rig.device = Device::Refuses;
+    rig.poll();
+    let (after, refused) = (rig.info(), *rig.counters());
+    assert_eq!((after.data_segs_out, after.segs_out), (before.data_segs_out, before.segs_out));
+    assert_eq!(refused.out_segs, counters.out_segs);
+    assert_eq!(refused.tcp_orig_data_sent, counters.tcp_orig_data_sent);
+}
