@@ -26,7 +26,7 @@ demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (
 	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
 
-mechanisms: ## what TSQ, autosizing, autocorking, lowat and pacing change, measured here (about 3 min)
+mechanisms: ## what TSQ, autosizing, autocorking, lowat and pacing change, measured here (about 4 min)
 	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- mechanisms $(ARGS)
 
