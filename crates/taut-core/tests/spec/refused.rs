@@ -53,3 +53,15 @@ fn refused_count_their_own_segments() {
     assert_eq!(refused.out_segs, counters.out_segs);
     assert_eq!(refused.tcp_orig_data_sent, counters.tcp_orig_data_sent);
 }
+
+/// Also when the stack was found to have nothing more before the refusal came.
+#[test]
+fn refused_late_is_offered_again() {
+    let mut rig = Setup::default().open();
+    rig.write(MSS);
+    assert_eq!(rig.news(), [0..MSS]);
+    assert!(!rig.poll_one());
+    rig.refuse(0);
+    assert_eq!(rig.news(), [0..MSS]);
+    assert_eq!((rig.info().unacked, rig.info().bytes_sent), (1, MSS));
+}

@@ -450,6 +450,14 @@ impl Rig {
         self.poll();
     }
 
+    /// The device finds that it had no room for that packet, the one handed out last.
+    #[track_caller]
+    pub(crate) fn refuse(&mut self, name: usize) {
+        let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
+        self.stack.handle_tx_refused(self.now, ticket);
+        self.poll();
+    }
+
     /// The queue in front of the device took that packet, and says that it is full.
     #[track_caller]
     pub(crate) fn congested(&mut self, name: usize) {
