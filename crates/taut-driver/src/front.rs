@@ -319,7 +319,7 @@ impl Frames {
         };
         let len = u32::try_from(payload.len() + segs * header.len()).unwrap_or(u32::MAX);
         let segs = u16::try_from(segs).unwrap_or(u16::MAX);
-        Packet { len, segs, departure, flow: flow(header), item: slot }
+        Packet { segs, departure, flow: flow(header), ..Packet::new(len, slot) }
     }
 
     fn get(&self, slot: Slot, ticket: TxTicket) -> Transmit<'_> {
@@ -398,6 +398,9 @@ mod tests {
         }
         fn next(&self) -> Option<Instant> {
             self.0.next()
+        }
+        fn evict(&mut self) -> Option<Packet<Slot>> {
+            self.0.evict()
         }
         fn backlog_bytes(&self) -> u64 {
             self.0.backlog_bytes()

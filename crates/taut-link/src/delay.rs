@@ -47,14 +47,17 @@ impl<T> Qdisc<T> for Delay<T> {
 
     fn dequeue(&mut self, now: Instant) -> Option<Packet<T>> {
         self.packets.front().filter(|(at, _)| *at <= now)?;
-        let (_, packet) = self.packets.pop_front()?;
-        self.bytes -= u64::from(packet.len);
-        self.stats.count_sent(&packet);
-        Some(packet)
+        self.evict().inspect(|packet| self.stats.count_sent(packet))
     }
 
     fn next(&self) -> Option<Instant> {
         self.packets.front().map(|(at, _)| *at)
+    }
+
+    fn evict(&mut self) -> Option<Packet<T>> {
+        let (_, packet) = self.packets.pop_front()?;
+        self.bytes -= u64::from(packet.len);
+        Some(packet)
     }
 
     fn backlog_bytes(&self) -> u64 {

@@ -57,14 +57,17 @@ impl<T> Qdisc<T> for Fifo<T> {
     }
 
     fn dequeue(&mut self, _now: Instant) -> Option<Packet<T>> {
-        let packet = self.packets.pop_front()?;
-        self.bytes -= u64::from(packet.len);
-        self.stats.count_sent(&packet);
-        Some(packet)
+        self.evict().inspect(|packet| self.stats.count_sent(packet))
     }
 
     fn next(&self) -> Option<Instant> {
         (!self.packets.is_empty()).then_some(Instant::ZERO)
+    }
+
+    fn evict(&mut self) -> Option<Packet<T>> {
+        let packet = self.packets.pop_front()?;
+        self.bytes -= u64::from(packet.len);
+        Some(packet)
     }
 
     fn backlog_bytes(&self) -> u64 {

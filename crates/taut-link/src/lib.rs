@@ -18,7 +18,7 @@
 //! let mut line = spec.shaper::<&str>();
 //! let now = Instant::from_nanos(1_000);
 //! for name in ["first", "second"] {
-//!     let packet = Packet { len: 1500, segs: 1, departure: now, flow: 7, item: name };
+//!     let packet = Packet { departure: now, flow: 7, ..Packet::new(1500, name) };
 //!     assert!(matches!(line.enqueue(now, packet), Verdict::Taken));
 //! }
 //! assert_eq!(line.dequeue(now).map(|packet| packet.item), Some("first"));
@@ -33,8 +33,12 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod bql;
 mod delay;
 mod fifo;
+mod gro;
+mod nic;
+mod pfifo_fast;
 mod qdisc;
 mod quantity;
 mod spec;
@@ -42,11 +46,17 @@ mod spread;
 mod tbf;
 #[cfg(test)]
 mod tests;
+mod tso;
 
+pub use bql::{Bql, BqlSpec};
 pub use delay::Delay;
 pub use fifo::Fifo;
-pub use qdisc::{Packet, Qdisc, QdiscStats, Verdict};
+pub use gro::{Gro, Merge};
+pub use nic::{Nic, NicSpec, NicStats};
+pub use pfifo_fast::PfifoFast;
+pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
 pub use quantity::{Quantity, QuantityError, Rate, parse_size, parse_time};
 pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;
+pub use tso::{Cut, even_cut};

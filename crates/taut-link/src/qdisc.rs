@@ -12,7 +12,8 @@ use taut_core::Instant;
 /// A packet on its way down, as far as a queue cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<T> {
-    /// Bytes on the wire. For a super-packet the headers of every segment count. Linux: `qdisc_pkt_len`.
+    /// Bytes of IP packets on the wire. For a super-packet the headers of every segment count. Linux:
+    /// `qdisc_pkt_len`, which has the Ethernet header beside.
     pub len: u32,
     /// Segments on the wire; 1 unless it is a super-packet.
     pub segs: u16,
@@ -20,8 +21,59 @@ pub struct Packet<T> {
     pub departure: Instant,
     /// The same for all packets of a connection. Linux: `skb_get_hash`.
     pub flow: u64,
+    /// How urgent it is, in the numbers of Linux's `skb->priority` (`SO_PRIORITY`): 0 is best effort, see [`band`].
+    pub priority: u8,
+    /// Whether a queue may mark it, or has. Who takes it out writes a mark into the header.
+    pub ecn: Ecn,
+    /// Damaged on the way: who takes it out flips the bit of this number, modulo the bits that it has.
+    pub corrupt: Option<u32>,
     /// The packet itself.
     pub item: T,
+}
+
+impl<T> Packet<T> {
+    /// A packet of one segment that may leave at once, of flow 0 and no priority, unmarked and not to be marked.
+    #[must_use]
+    pub const fn new(len: u32, item: T) -> Self {
+        let (departure, ecn) = (Instant::ZERO, Ecn::NotCapable);
+        Self { len, segs: 1, departure, flow: 0, priority: 0, ecn, corrupt: None, item }
+    }
+
+    /// Marks it as having met congestion, if its sender can be told so. Says whether it is marked.
+    pub fn mark(&mut self) -> bool {
+        match self.ecn {
+            Ecn::NotCapable => false,
+            Ecn::Capable | Ecn::Marked => {
+                self.ecn = Ecn::Marked;
+                true
+            }
+        }
+    }
+}
+
+/// What a queue may do instead of dropping (RFC 3168 §5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// Nothing: its sender does not understand marks. Not-ECT in the header.
+    #[default]
+    NotCapable,
+    /// Mark it: ECT(0) or ECT(1) in the header.
+    Capable,
+    /// It is marked: CE in the header, or to be written there.
+    Marked,
+}
+
+/// Bands that Linux's disciplines sort packets into; the first goes first.
+pub const BANDS: usize = 3;
+
+/// Linux's `priomap`: the band of each priority. Interactive (6) and control (7) go first, bulk (2), filler (1) and
+/// the odd 3 and 5 last, best effort (0) and the rest between them.
+pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// The band of a packet of this priority. Priorities above 15 are taken modulo 16, as in Linux.
+#[must_use]
+pub const fn band(priority: u8) -> usize {
+    PRIOMAP[(priority & 15) as usize] as usize
 }
 
 /// What became of a packet that was enqueued.
@@ -59,6 +111,18 @@ impl QdiscStats {
         self.sent_packets += u64::from(packet.segs);
     }
 
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            sent_packets: self.sent_packets + other.sent_packets,
+            dropped: self.dropped + other.dropped,
+            overlimits: self.overlimits + other.overlimits,
+            requeues: self.requeues + other.requeues,
+        }
+    }
+
     /// A packet was not taken, or thrown out.
     pub fn count_dropped<T>(&mut self, packet: &Packet<T>) {
         self.dropped += u64::from(packet.segs);
@@ -85,6 +149,11 @@ pub trait Qdisc<T> {
         None
     }
 
+    /// Takes out a packet that waits, whether or not its time has come: for a discipline that takes this one's place.
+    /// Packets of a flow come in the order in which they would have left; none is dropped or counted.
+    #[must_use = "a packet that was taken out must go somewhere"]
+    fn evict(&mut self) -> Option<Packet<T>>;
+
     /// Bytes that wait.
     fn backlog_bytes(&self) -> u64;
 
@@ -109,6 +178,9 @@ impl<T, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
     }
     fn poll_dropped(&mut self) -> Option<Packet<T>> {
         (**self).poll_dropped()
+    }
+    fn evict(&mut self) -> Option<Packet<T>> {
+        (**self).evict()
     }
     fn backlog_bytes(&self) -> u64 {
         (**self).backlog_bytes()

@@ -140,6 +140,10 @@ impl<T, Q: Qdisc<T>> Qdisc<T> for Tbf<T, Q> {
         self.child.poll_dropped().inspect(|packet| self.stats.count_dropped(packet))
     }
 
+    fn evict(&mut self) -> Option<Packet<T>> {
+        self.head.take().or_else(|| self.child.evict())
+    }
+
     fn backlog_bytes(&self) -> u64 {
         self.child.backlog_bytes() + self.head.as_ref().map_or(0, |head| u64::from(head.len))
     }

@@ -8,7 +8,7 @@ use taut_core::{Duration, Instant};
 use crate::*;
 
 pub(crate) fn packet(item: u32, len: u32) -> Packet<u32> {
-    Packet { len, segs: 1, departure: Instant::ZERO, flow: 0, item }
+    Packet::new(len, item)
 }
 
 /// One step of a driver that is sometimes late.
