@@ -1,13 +1,22 @@
-//! What lies below the stack, sans-IO: queue disciplines, a shaper and a delay line. `no_std`, no clock.
+//! What lies below the stack, sans-IO: queue disciplines, shapers, paths and a network card. `no_std`, no clock, and no
+//! chance but from a seed.
 //!
 //! ```text
-//!   stack ─▶ enqueue ─┬─▶ Fifo (fifo.rs: bfifo, pfifo) ─┬─▶ dequeue ─▶ Delay (delay.rs) ─▶ device
-//!                     └─▶ Tbf  (tbf.rs: rate) ──────────┘
+//!                  ┌ fifo.rs        pfifo, bfifo: one queue with an end
+//!                  │ pfifo_fast.rs  three, by priority
+//!   stack ─▶ queue ┼ fq.rs          one for each connection, in turn, each packet at its departure time
+//!                  │ fq_codel.rs    many, in turn, kept short (codel.rs)
+//!                  │ tbf.rs         a rate, over one of the others
+//!                  └ netem.rs       a path: delay, loss, disorder (random.rs), before one of the others
+//!                      │
+//!                      ▼
+//!                  device, or nic.rs: a ring (bql.rs), a line (tso.rs), interrupts, and back up (gro.rs)
 //! ```
 //!
-//! Everything is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
-//! [`Qdisc::next`] when to come back. [`LinkSpec`] (`spec.rs`) describes a link in the words of `tc`, [`Rate`] and its
-//! neighbours (`quantity.rs`) read `tc`'s units, [`Spread`] (`spread.rs`) remembers how full a queue was.
+//! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
+//! [`Qdisc::next`] when to come back. [`LinkSpec`] (`spec.rs`) describes a simple link in the words of `tc`; its wire is a
+//! [`Delay`] (`delay.rs`). [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units, [`Spread`] (`spread.rs`)
+//! remembers how full a queue was.
 //!
 //! ```
 //! use taut_core::Instant;
@@ -34,13 +43,18 @@ extern crate alloc;
 extern crate std;
 
 mod bql;
+mod codel;
 mod delay;
 mod fifo;
+mod fq;
+mod fq_codel;
 mod gro;
+mod netem;
 mod nic;
 mod pfifo_fast;
 mod qdisc;
 mod quantity;
+mod random;
 mod spec;
 mod spread;
 mod tbf;
@@ -51,11 +65,15 @@ mod tso;
 pub use bql::{Bql, BqlSpec};
 pub use delay::Delay;
 pub use fifo::Fifo;
+pub use fq::{Fq, FqSpec, FqStats};
+pub use fq_codel::{FqCodel, FqCodelSpec, FqCodelStats};
 pub use gro::{Gro, Merge};
+pub use netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Share};
 pub use nic::{Nic, NicSpec, NicStats};
 pub use pfifo_fast::PfifoFast;
 pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
 pub use quantity::{Quantity, QuantityError, Rate, parse_size, parse_time};
+pub use random::Chance;
 pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;

@@ -154,6 +154,13 @@ pub trait Qdisc<T> {
     #[must_use = "a packet that was taken out must go somewhere"]
     fn evict(&mut self) -> Option<Packet<T>>;
 
+    /// Whether a packet is gone, as far as its sender should know, once it was taken: what holds it stands for the way
+    /// rather than a queue of this host, and must not count against what a sender may have in those. Linux's `netem`
+    /// with a delay or a rate takes packets from their sockets (`skb_orphan_partial`).
+    fn orphans(&self) -> bool {
+        false
+    }
+
     /// Bytes that wait.
     fn backlog_bytes(&self) -> u64;
 
@@ -181,6 +188,9 @@ impl<T, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
     }
     fn evict(&mut self) -> Option<Packet<T>> {
         (**self).evict()
+    }
+    fn orphans(&self) -> bool {
+        (**self).orphans()
     }
     fn backlog_bytes(&self) -> u64 {
         (**self).backlog_bytes()

@@ -144,6 +144,10 @@ impl<T, Q: Qdisc<T>> Qdisc<T> for Tbf<T, Q> {
         self.head.take().or_else(|| self.child.evict())
     }
 
+    fn orphans(&self) -> bool {
+        self.child.orphans()
+    }
+
     fn backlog_bytes(&self) -> u64 {
         self.child.backlog_bytes() + self.head.as_ref().map_or(0, |head| u64::from(head.len))
     }

@@ -120,3 +120,222 @@ proptest! {
         }
     }
 }
+
+/// A step with flows, bands and departure times.
+#[derive(Clone, Debug)]
+enum FlowStep {
+    /// Of this flow and length, to leave so many nanoseconds after the last of its flow or now.
+    Enqueue(u64, u32, u64),
+    After(u64),
+    AtNext(u64),
+    /// Dequeue once, so that something stays.
+    Once,
+}
+
+fn flow_step() -> impl Strategy<Value = FlowStep> {
+    prop_oneof![
+        4 => (0..5u64, 1..3_000u32, prop_oneof![Just(0), 0..2_000_000u64])
+            .prop_map(|(flow, len, gap)| FlowStep::Enqueue(flow, len, gap)),
+        1 => (0..3_000_000u64).prop_map(FlowStep::After),
+        1 => (0..100_000u64).prop_map(FlowStep::AtNext),
+        2 => Just(FlowStep::Once),
+    ]
+}
+
+/// Whatever a discipline may do to order, this it may not: lose or invent packets, turn those of a flow around, say that
+/// something is due when nothing is, or let go what is not due if it `honours_stamps`.
+struct Ledger<Q> {
+    queue: Q,
+    honours_stamps: bool,
+    now: Instant,
+    /// By flow: numbers that wait, in order, with departure times and lengths.
+    waiting: [Vec<(u32, Instant, u32)>; 5],
+    left: u64,
+    dropped: u64,
+}
+
+impl<Q: Qdisc<u32>> Ledger<Q> {
+    fn new(queue: Q, honours_stamps: bool) -> Self {
+        let now = Instant::from_nanos(1_000_000_000);
+        Self { queue, honours_stamps, now, waiting: Default::default(), left: 0, dropped: 0 }
+    }
+
+    fn run(mut self, steps: &[FlowStep]) {
+        let mut last = [self.now; 5];
+        for (number, step) in (0..).zip(steps) {
+            match *step {
+                FlowStep::Enqueue(flow, len, gap) => {
+                    let index = flow as usize;
+                    let departure = last[index].max(self.now) + Duration::from_nanos(gap);
+                    last[index] = departure;
+                    // A flow keeps its priority, and so its band.
+                    let packet = Packet { flow, departure, priority: flow as u8, ..packet(number, len) };
+                    match self.queue.enqueue(self.now, packet) {
+                        Verdict::Taken | Verdict::Congested => {
+                            self.waiting[index].push((number, departure, len));
+                        }
+                        Verdict::Dropped(back) => {
+                            assert_eq!((back.item, back.len), (number, len), "the very packet comes back");
+                            self.dropped += 1;
+                        }
+                    }
+                }
+                FlowStep::Once => _ = self.dequeue(),
+                FlowStep::After(ns) => self.drain(self.now + Duration::from_nanos(ns)),
+                FlowStep::AtNext(ns) => {
+                    let at = self.queue.next().map_or(self.now, |at| at.max(self.now));
+                    self.drain(at + Duration::from_nanos(ns));
+                }
+            }
+            self.check();
+        }
+        // Half comes out by itself, and the rest is taken out.
+        for _ in 0..self.queue.backlog_packets() / 2 {
+            if let Some(at) = self.queue.next() {
+                self.now = self.now.max(at);
+                assert!(self.dequeue());
+                self.check();
+            }
+        }
+        while let Some(packet) = self.queue.evict() {
+            self.leaves(packet);
+            self.left -= 1;
+            self.check();
+        }
+        assert_eq!((self.queue.backlog_packets(), self.queue.next()), (0, None));
+        assert!(self.waiting.iter().all(Vec::is_empty));
+    }
+
+    fn drain(&mut self, now: Instant) {
+        self.now = now;
+        let due = self.queue.next().is_some_and(|at| at <= now);
+        let mut any = false;
+        while self.dequeue() {
+            any = true;
+        }
+        assert_eq!(due, any, "next() tells when dequeue() has something");
+    }
+
+    fn dequeue(&mut self) -> bool {
+        let Some(packet) = self.queue.dequeue(self.now) else { return false };
+        self.poll_dropped();
+        assert!(!self.honours_stamps || packet.departure <= self.now, "early");
+        self.leaves(packet);
+        true
+    }
+
+    fn poll_dropped(&mut self) {
+        while let Some(packet) = self.queue.poll_dropped() {
+            let waiting = &mut self.waiting[packet.flow as usize];
+            let place = waiting.iter().position(|(number, ..)| *number == packet.item).expect("it was taken");
+            waiting.remove(place);
+            self.dropped += 1;
+        }
+    }
+
+    fn leaves(&mut self, packet: Packet<u32>) {
+        let waiting = &mut self.waiting[packet.flow as usize];
+        assert_eq!(
+            waiting.first().map(|(number, ..)| *number),
+            Some(packet.item),
+            "in the order of its flow, once"
+        );
+        waiting.remove(0);
+        self.left += 1;
+    }
+
+    fn check(&mut self) {
+        self.poll_dropped();
+        let count: usize = self.waiting.iter().map(Vec::len).sum();
+        let bytes: u64 = self.waiting.iter().flatten().map(|(.., len)| u64::from(*len)).sum();
+        assert_eq!((self.queue.backlog_packets(), self.queue.backlog_bytes()), (count, bytes));
+        assert_eq!(self.queue.next().is_some(), count > 0);
+        let stats = self.queue.stats();
+        assert_eq!((stats.sent_packets, stats.dropped), (self.left, self.dropped));
+    }
+}
+
+/// The bytes of each of `flows` among `packets` after the first `direct`, all having had something all the time.
+fn shares(queue: &mut impl Qdisc<u32>, lens: &[u32], flows: u64, direct: usize, packets: usize) -> Vec<u64> {
+    let now = Instant::from_nanos(1);
+    let mut lens = lens.iter().cycle();
+    let mut refill = |queue: &mut dyn Qdisc<u32>, flow| {
+        let packet = Packet { flow, departure: now, ..packet(0, *lens.next().unwrap()) };
+        assert_eq!(queue.enqueue(now, packet), Verdict::Taken);
+    };
+    for _ in 0..40 {
+        (0..flows).for_each(|flow| refill(queue, flow));
+    }
+    let mut sent = alloc::vec![0; flows as usize];
+    for number in 0..direct + packets {
+        let packet = queue.dequeue(now).expect("everybody has something");
+        sent[packet.flow as usize] += if number < direct { 0 } else { u64::from(packet.len) };
+        refill(queue, packet.flow);
+    }
+    sent
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+    #[test]
+    fn every_discipline_keeps_its_books(steps in proptest::collection::vec(flow_step(), 1..300), limit in 1..60u32) {
+        let rate: Rate = "50mbit".parse().unwrap();
+        Ledger::new(Fifo::packets(limit as usize), false).run(&steps);
+        Ledger::new(PfifoFast::with_limit(limit as usize), false).run(&steps);
+        Ledger::new(FqCodel::new(FqCodelSpec { limit, flows: 4, ..FqCodelSpec::default() }), false).run(&steps);
+        let hasty = FqCodelSpec { target: Duration::from_micros(50), interval: Duration::from_micros(500), ..FqCodelSpec::default() };
+        Ledger::new(FqCodel::new(hasty), false).run(&steps);
+        Ledger::new(Fq::new(FqSpec::default()), true).run(&steps);
+        Ledger::new(Fq::new(FqSpec { limit, flow_limit: limit / 3, buckets: 1, ..FqSpec::default() }), true).run(&steps);
+        Ledger::new(Fq::new(FqSpec { maxrate: Some(rate), ..FqSpec::default() }), true).run(&steps);
+        Ledger::new(Tbf::over(rate, 3_000, u64::MAX, PfifoFast::new()), false).run(&steps);
+        let netem = NetemSpec { limit, delay: Duration::from_micros(700), loss: Loss::Random(Share { chance: Chance::from_share(0.1), ..Share::default() }), ..NetemSpec::default() };
+        Ledger::new(Netem::new(netem, u64::from(limit)), false).run(&steps);
+        let slow = NetemRate { rate, packet_overhead: 20, cell_bytes: 0, cell_overhead: 0 };
+        let netem = NetemSpec { rate: Some(slow), jitter: Duration::from_micros(300), ..NetemSpec::default() };
+        Ledger::new(Netem::new(netem, 1), false).run(&steps);
+    }
+
+    #[test]
+    fn flows_share_within_a_quantum_and_a_packet(lens in proptest::collection::vec(40..=1_514u32, 1..50), turns in 50..800usize) {
+        let apart = |sent: Vec<u64>| sent.iter().max().unwrap() - sent.iter().min().unwrap();
+        let sent = shares(&mut FqCodel::new(FqCodelSpec::default()), &lens, 4, 0, turns);
+        prop_assert!(apart(sent.clone()) <= 1_514 + 1_514, "fq_codel: {sent:?}");
+        // When all have used what new ones have: at 40 bytes a packet, 379 packets each. Eight go
+        // the fast way.
+        let sent = shares(&mut Fq::new(FqSpec::default()), &lens, 4, 8, 4 * 379 + turns);
+        prop_assert!(apart(sent.clone()) <= 3_028 + 1_514, "fq: {sent:?}");
+    }
+
+    #[test]
+    fn a_path_never_exceeds_its_rate(steps in proptest::collection::vec(flow_step(), 1..300), bytes_per_second in 1_000_000..100_000_000u64) {
+        let rate = Rate::from_bytes_per_second(bytes_per_second).unwrap();
+        let path = NetemRate { rate, packet_overhead: 0, cell_bytes: 0, cell_overhead: 0 };
+        let mut queue = Netem::new(NetemSpec { rate: Some(path), delay: Duration::from_micros(500), ..NetemSpec::default() }, 1);
+        let mut now = Instant::from_nanos(1_000_000_000);
+        let mut left: Vec<(Instant, u32)> = Vec::new();
+        for step in steps {
+            match step {
+                FlowStep::Enqueue(_, len, _) => _ = queue.enqueue(now, packet(0, len)),
+                FlowStep::After(ns) | FlowStep::AtNext(ns) => {
+                    // A driver that is never late.
+                    let until = now + Duration::from_nanos(ns);
+                    while let Some(at) = queue.next().filter(|at| *at <= until) {
+                        left.extend(queue.dequeue(at).map(|packet| (at, packet.len)));
+                    }
+                    now = until;
+                }
+                FlowStep::Once => {}
+            }
+        }
+        for (first, &(from, _)) in left.iter().enumerate() {
+            let mut bytes = 0;
+            for &(to, len) in &left[first + 1..] {
+                bytes += u64::from(len);
+                let allowed = rate.bytes_in(to.since(from)) + 1;
+                prop_assert!(bytes <= allowed, "{bytes} bytes in {:?}, allowed {allowed}", to.since(from));
+            }
+        }
+    }
+}
