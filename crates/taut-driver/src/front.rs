@@ -72,7 +72,7 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(spec: LinkSpec) -> Box<Self> {
-        Self::over(spec, spec.shaper())
+        Self::over(spec, Box::new(spec.shaper()))
     }
 
     fn over(spec: LinkSpec, queue: Box<dyn Qdisc<Slot> + Send>) -> Box<Self> {

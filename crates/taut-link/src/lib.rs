@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
-//! [`Qdisc::next`] when to come back. [`LinkSpec`] (`spec.rs`) describes a simple link in the words of `tc`; its wire is a
+//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) says in the words of `tc`
+//! which, and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose wire is a
 //! [`Delay`] (`delay.rs`). [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units, [`Spread`] (`spread.rs`)
 //! remembers how full a queue was.
 //!
@@ -35,6 +36,22 @@
 //! assert_eq!(line.next().map(|at| at.since(now).as_micros()), Some(120));
 //! # Ok(()) }
 //! ```
+//!
+//! ```
+//! use taut_core::Instant;
+//! use taut_link::{Packet, Qdisc, QdiscSpec};
+//!
+//! # fn main() -> Result<(), taut_link::QdiscSpecError> {
+//! let spec: QdiscSpec = "netem delay 50ms loss pattern 1 | fq".parse()?;
+//! let mut path = spec.build::<&str>(7);
+//! let now = Instant::from_nanos(1_000);
+//! let _ = path.enqueue(now, Packet::new(1500, "lost"));
+//! let _ = path.enqueue(now, Packet::new(1500, "found"));
+//! let at = path.next();
+//! assert_eq!(at.map(|at| at.since(now).as_millis()), Some(50));
+//! assert_eq!(at.and_then(|at| path.dequeue(at)).map(|packet| packet.item), Some("found"));
+//! # Ok(()) }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -53,6 +70,7 @@ mod netem;
 mod nic;
 mod pfifo_fast;
 mod qdisc;
+mod qdisc_spec;
 mod quantity;
 mod random;
 mod spec;
@@ -60,6 +78,7 @@ mod spread;
 mod tbf;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod tso;
 
 pub use bql::{Bql, BqlSpec};
@@ -72,9 +91,11 @@ pub use netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Shar
 pub use nic::{Nic, NicSpec, NicStats};
 pub use pfifo_fast::PfifoFast;
 pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
-pub use quantity::{Quantity, QuantityError, Rate, parse_size, parse_time};
+pub use qdisc_spec::{QdiscSpec, QdiscSpecError, TbfLimit, TbfSpec};
+pub use quantity::{Quantity, QuantityError, Rate, TimeText, parse_size, parse_time};
 pub use random::Chance;
 pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;
+pub use tree::{QdiscDetails, QdiscReport, Tree};
 pub use tso::{Cut, even_cut};

@@ -192,6 +192,21 @@ impl fmt::Display for Rate {
     }
 }
 
+/// A length of time as `tc` reads it, without rounding: `50ms`, `1500us`, `7ns`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeText(pub Duration);
+
+impl fmt::Display for TimeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        let (unit, name) = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")]
+            .into_iter()
+            .find(|(unit, _)| ns != 0 && ns.is_multiple_of(*unit))
+            .unwrap_or((1, "ns"));
+        write!(f, "{}{name}", ns / unit)
+    }
+}
+
 /// Reads a size in bytes.
 ///
 /// # Errors

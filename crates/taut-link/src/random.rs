@@ -3,6 +3,9 @@
 //! xoshiro256++ (Blackman and Vigna, 2018): 32 bytes of state, a nanosecond a number, and no correlation that a queue
 //! could find. Nothing here is fit for secrets.
 
+use alloc::format;
+use core::fmt;
+
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -38,6 +41,18 @@ impl Chance {
     #[must_use]
     pub const fn is_never(self) -> bool {
         self.0 == 0
+    }
+}
+
+impl fmt::Display for Chance {
+    /// As a percentage, with as many digits as tell it from others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.share() * 100.0;
+        let text = (0..9)
+            .map(|digits| format!("{percent:.digits$}"))
+            .find(|text| text.parse().is_ok_and(|percent: f64| Self::from_share(percent / 100.0) == *self))
+            .unwrap_or_else(|| format!("{percent}"));
+        write!(f, "{text}%")
     }
 }
 

@@ -9,17 +9,14 @@ use core::str::FromStr;
 use taut_core::Duration;
 
 use crate::delay::Delay;
-use crate::fifo::Fifo;
-use crate::qdisc::Qdisc;
+use crate::qdisc_spec::{QdiscSpec, TX_QUEUE_LEN, TbfLimit, TbfSpec};
 use crate::quantity::{QuantityError, Rate, parse_size, parse_time};
-use crate::tbf::Tbf;
+use crate::tree::Tree;
 
 /// Least burst of a line when none is given: one packet of Ethernet's length.
 const BURST_MIN_BYTES: u32 = 1_514;
 /// Burst of a line when none is given, as time: what a driver's timer may be late without loss of rate.
 const BURST_TIME: Duration = Duration::from_millis(1);
-/// Packets that a queue holds when nothing is said. Linux: `txqueuelen`, 1000.
-const LIMIT_PACKETS: usize = 1_000;
 
 /// How much may wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,26 +92,32 @@ impl LinkSpec {
 
     /// The queue that the rate and the limit describe.
     #[must_use]
-    pub fn shaper<T: Send + 'static>(&self) -> Box<dyn Qdisc<T> + Send> {
-        let limit = self.limit.unwrap_or(Limit::Packets(LIMIT_PACKETS as u32));
+    pub fn qdisc(&self) -> QdiscSpec {
+        let limit = self.limit.unwrap_or(Limit::Packets(TX_QUEUE_LEN));
         let Some(rate) = self.rate else {
-            return Box::new(match limit {
-                Limit::Bytes(bytes) => Fifo::bytes(u64::from(bytes)),
-                Limit::Packets(packets) => Fifo::packets(packets as usize),
+            return match limit {
+                Limit::Bytes(bytes) => QdiscSpec::Bfifo { limit: bytes },
+                Limit::Packets(packets) => QdiscSpec::Pfifo { limit: packets },
                 // Without a rate everything passes at once.
-                Limit::Latency(_) => Fifo::unlimited(),
-            });
+                Limit::Latency(_) => QdiscSpec::Pfifo { limit: u32::MAX },
+            };
         };
-        let burst = self.effective_burst_bytes();
+        let tbf = |limit| TbfSpec { rate, burst_bytes: self.effective_burst_bytes(), limit };
         match limit {
-            Limit::Bytes(bytes) => Box::new(Tbf::new(rate, burst, u64::from(bytes))),
+            Limit::Bytes(bytes) => QdiscSpec::Tbf(tbf(Some(TbfLimit::Bytes(bytes))), None),
             // The packet at the head waits outside the child.
             Limit::Packets(packets) => {
-                let child = Fifo::packets(packets.saturating_sub(1).max(1) as usize);
-                Box::new(Tbf::over(rate, burst, u64::MAX, child))
+                let child = QdiscSpec::Pfifo { limit: packets.saturating_sub(1).max(1) };
+                QdiscSpec::Tbf(tbf(None), Some(Box::new(child)))
             }
-            Limit::Latency(latency) => Box::new(Tbf::with_latency(rate, burst, latency)),
+            Limit::Latency(latency) => QdiscSpec::Tbf(tbf(Some(TbfLimit::Latency(latency))), None),
         }
+    }
+
+    /// That queue, empty.
+    #[must_use]
+    pub fn shaper<T: Clone>(&self) -> Tree<T> {
+        self.qdisc().build(0)
     }
 
     /// The wire, if it takes any time.
@@ -236,7 +239,7 @@ mod tests {
     use taut_core::Instant;
 
     use super::*;
-    use crate::qdisc::Verdict;
+    use crate::qdisc::{Qdisc as _, Verdict};
     use crate::tests::packet;
 
     #[test]

@@ -77,6 +77,12 @@ impl<T, Q: Qdisc<T>> Tbf<T, Q> {
         self.rate
     }
 
+    /// The discipline that says who is next.
+    #[must_use]
+    pub const fn child(&self) -> &Q {
+        &self.child
+    }
+
     fn refill(&mut self, now: Instant) {
         let came = self.rate.bytes_per_second().saturating_mul(now.since(self.refilled).as_nanos());
         self.tokens = self.tokens.saturating_add(came).min(self.depth());

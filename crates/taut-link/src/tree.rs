@@ -1,0 +1,170 @@
+//! A queue discipline put together as a [`QdiscSpec`] says, with those behind it. Called by whoever runs one.
+//!
+//! An enum rather than boxed traits: what it holds need not be `Send` in a simulator and must be in front of a device,
+//! and it can say of each of its parts how it is.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use taut_core::Instant;
+
+use crate::fifo::Fifo;
+use crate::fq::{Fq, FqStats};
+use crate::fq_codel::{FqCodel, FqCodelStats};
+use crate::netem::Netem;
+use crate::pfifo_fast::PfifoFast;
+use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
+use crate::qdisc_spec::QdiscSpec;
+use crate::tbf::Tbf;
+
+/// A queue discipline with what stands behind it.
+#[derive(Debug)]
+pub struct Tree<T> {
+    spec: QdiscSpec,
+    root: Node<T>,
+}
+
+#[derive(Debug)]
+enum Node<T> {
+    Fifo(Fifo<T>),
+    PfifoFast(PfifoFast<T>),
+    Fq(Box<Fq<T>>),
+    FqCodel(Box<FqCodel<T>>),
+    Tbf(Box<Tbf<T, Tree<T>>>),
+    Netem(Box<Netem<T, Tree<T>>>),
+}
+
+/// How a discipline is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QdiscReport {
+    /// As it was set up, with what stands behind it.
+    pub spec: QdiscSpec,
+    /// Bytes that wait, in what stands behind it too.
+    pub backlog_bytes: u64,
+    /// Packets that wait, a super-packet being one.
+    pub backlog_packets: usize,
+    /// What every discipline counts.
+    pub stats: QdiscStats,
+    /// What only this one counts.
+    pub details: QdiscDetails,
+}
+
+/// What only some disciplines count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QdiscDetails {
+    /// Nothing.
+    #[default]
+    None,
+    /// Of an `fq`.
+    Fq(FqStats),
+    /// Of an `fq_codel`.
+    FqCodel(FqCodelStats),
+}
+
+impl<T: Clone> Tree<T> {
+    pub(crate) fn new(spec: &QdiscSpec, seed: u64) -> Self {
+        // Each has chance of its own.
+        let child = |child: &QdiscSpec| Self::new(child, seed.wrapping_add(1));
+        let root = match spec {
+            QdiscSpec::Pfifo { limit } => Node::Fifo(Fifo::packets(*limit as usize)),
+            QdiscSpec::Bfifo { limit } => Node::Fifo(Fifo::bytes(u64::from(*limit))),
+            QdiscSpec::PfifoFast => Node::PfifoFast(PfifoFast::new()),
+            QdiscSpec::Fq(spec) => Node::Fq(Box::new(Fq::new(*spec))),
+            QdiscSpec::FqCodel(spec) => Node::FqCodel(Box::new(FqCodel::new(*spec))),
+            QdiscSpec::Tbf(spec, behind) => {
+                // The limit is the shaper's, so the plain queue needs none.
+                let plain = || Self {
+                    spec: QdiscSpec::Bfifo { limit: u32::MAX },
+                    root: Node::Fifo(Fifo::unlimited()),
+                };
+                let behind = behind.as_deref().map_or_else(plain, child);
+                Node::Tbf(Box::new(Tbf::over(spec.rate, spec.burst_bytes, spec.limit_bytes(), behind)))
+            }
+            QdiscSpec::Netem(spec, behind) => {
+                let behind = behind.as_deref().map(child);
+                Node::Netem(Box::new(Netem::over((**spec).clone(), seed, behind)))
+            }
+        };
+        Self { spec: spec.clone(), root }
+    }
+
+    /// As it was set up.
+    #[must_use]
+    pub const fn spec(&self) -> &QdiscSpec {
+        &self.spec
+    }
+
+    /// How it is, and those behind it, the root first.
+    #[must_use]
+    pub fn reports(&self) -> Vec<QdiscReport> {
+        let mut reports = Vec::new();
+        let mut next = Some(self);
+        while let Some(tree) = next {
+            let details = match &tree.root {
+                Node::Fq(queue) => QdiscDetails::Fq(queue.fq_stats()),
+                Node::FqCodel(queue) => QdiscDetails::FqCodel(queue.fq_codel_stats()),
+                _ => QdiscDetails::None,
+            };
+            reports.push(QdiscReport {
+                spec: tree.spec.clone(),
+                backlog_bytes: tree.backlog_bytes(),
+                backlog_packets: tree.backlog_packets(),
+                stats: tree.stats(),
+                details,
+            });
+            next = match &tree.root {
+                // The plain queue of a shaper is its own affair.
+                Node::Tbf(queue) => tree.spec.child().map(|_| queue.child()),
+                Node::Netem(queue) => queue.child(),
+                _ => None,
+            };
+        }
+        reports
+    }
+}
+
+/// The same call, whatever it is.
+macro_rules! each {
+    ($node:expr, $queue:ident => $call:expr) => {
+        match $node {
+            Node::Fifo($queue) => $call,
+            Node::PfifoFast($queue) => $call,
+            Node::Fq($queue) => $call,
+            Node::FqCodel($queue) => $call,
+            Node::Tbf($queue) => $call,
+            Node::Netem($queue) => $call,
+        }
+    };
+}
+
+impl<T: Clone> Qdisc<T> for Tree<T> {
+    fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T> {
+        each!(&mut self.root, queue => queue.enqueue(now, packet))
+    }
+    fn dequeue(&mut self, now: Instant) -> Option<Packet<T>> {
+        each!(&mut self.root, queue => queue.dequeue(now))
+    }
+    fn next(&self) -> Option<Instant> {
+        each!(&self.root, queue => queue.next())
+    }
+    fn poll_dropped(&mut self) -> Option<Packet<T>> {
+        each!(&mut self.root, queue => queue.poll_dropped())
+    }
+    fn evict(&mut self) -> Option<Packet<T>> {
+        each!(&mut self.root, queue => queue.evict())
+    }
+    fn orphans(&self) -> bool {
+        each!(&self.root, queue => queue.orphans())
+    }
+    fn backlog_bytes(&self) -> u64 {
+        each!(&self.root, queue => queue.backlog_bytes())
+    }
+    fn backlog_packets(&self) -> usize {
+        each!(&self.root, queue => queue.backlog_packets())
+    }
+    fn stats(&self) -> QdiscStats {
+        each!(&self.root, queue => queue.stats())
+    }
+}
