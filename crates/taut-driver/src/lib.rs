@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod frames;
 mod front;
 mod shard;
 mod thread;
@@ -29,7 +30,7 @@ pub mod tokio;
 mod waiters;
 
 pub use clock::Clock;
-pub use front::LinkReport;
+pub use front::{Handle, LinkReport, QdiscEntry};
 pub use shard::{Access, Shard};
 pub use thread::DriverThread;
 pub use waiters::{Interest, WaitKey};

@@ -10,10 +10,10 @@ use std::task::{Poll, Waker};
 use taut_core::{Duration, Frame, Instant, RxPacket, Stack};
 use taut_device::sys::{EventFd, TimerFd};
 use taut_device::{BUFFER_LEN, Device};
-use taut_link::LinkSpec;
+use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::clock::Clock;
-use crate::front::{Front, LinkReport, is_congestion};
+use crate::front::{Front, LinkReport, QdiscEntry, is_congestion};
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -153,6 +153,36 @@ impl<D: Device> Shard<D> {
     #[must_use]
     pub fn link_report(&self) -> Option<LinkReport> {
         self.lock().front.as_ref().map(|front| front.report())
+    }
+
+    /// The queue disciplines in front of the device, the root first; none when packets go there at once.
+    #[must_use]
+    pub fn qdiscs(&self) -> Vec<QdiscEntry> {
+        self.lock().front.as_ref().map(|front| front.qdiscs()).unwrap_or_default()
+    }
+
+    /// Puts a queue discipline in front of the device, in place of the one that is there; with `None`, that of the link
+    /// it was made with, if any. What waits stays in order, and nothing is lost. While the root is `fq`, which holds
+    /// packets until their departure time, the stack does not pace by itself.
+    pub fn set_qdisc(&self, spec: Option<&QdiscSpec>) {
+        let mut wakers = Vec::new();
+        let mut inner = self.lock();
+        let now = self.clock.now();
+        let Inner { stack, device, front, .. } = &mut *inner;
+        let paces = spec.is_some_and(QdiscSpec::paces) || device.caps().paces;
+        // Any number will do that is another each time.
+        let seed = now.as_nanos();
+        match (front.as_mut(), spec) {
+            (Some(front), Some(spec)) => front.replace(now, stack, spec, seed),
+            (Some(front), None) => front.restore(now, stack),
+            (None, Some(spec)) => *front = Some(Front::with_qdisc(spec, seed)),
+            (None, None) => {}
+        }
+        stack.set_link_paces(paces);
+        self.settle(&mut inner, now, &mut wakers);
+        drop(inner);
+        self.end_grace();
+        wake(&mut wakers);
     }
 
     /// Ends it: whoever drives it returns, whoever waits is told, and every later [`poll`](Self::poll) fails.
@@ -366,9 +396,13 @@ impl<D: Device> Shard<D> {
             match front.release(now, stack, device, has_room) {
                 // What left may have made room for more of its connection.
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => break,
                 Err(error) => return self.on_full(retry, now, &error),
             }
+        }
+        if front.is_over() {
+            inner.front = None;
+            self.transmit(inner);
         }
     }
 
