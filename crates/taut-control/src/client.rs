@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
+use crate::qdisc::QdiscSnapshot;
 use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
 
 /// How long a stack may take for a line. It answers within microseconds unless its process is stopped.
@@ -268,6 +269,31 @@ impl Client {
     pub fn reports(&mut self) -> Result<Vec<ConnReportSnapshot>, ClientError> {
         self.list(&Request::Reports, |reply| match reply {
             Reply::Reports(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// The queue disciplines in front of the stack's device, the root first.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, ClientError> {
+        self.queue(&Request::QdiscShow)
+    }
+
+    /// Puts others in their place, in the words of `tc`; with `None`, those that were there in the beginning. Returns what
+    /// they are then.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn set_qdisc(&mut self, spec: Option<&str>) -> Result<Vec<QdiscSnapshot>, ClientError> {
+        let replace = |spec: &str| Request::QdiscReplace { spec: spec.to_owned() };
+        self.queue(&spec.map_or(Request::QdiscDelete, replace))
+    }
+
+    fn queue(&mut self, request: &Request) -> Result<Vec<QdiscSnapshot>, ClientError> {
+        self.list(request, |reply| match reply {
+            Reply::Qdiscs(found) => Ok(found),
             other => Err(other),
         })
     }

@@ -26,6 +26,7 @@
 pub mod client;
 pub mod place;
 pub mod protocol;
+pub mod qdisc;
 pub mod server;
 mod session;
 pub mod snapshot;

@@ -16,6 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::qdisc::QdiscSnapshot;
 use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
 
 /// Version of the protocol. It changes when a reader of the old one would misunderstand the new.
@@ -57,6 +58,15 @@ pub enum Request {
     Report,
     /// The same for each connection: [`Reply::Reports`].
     Reports,
+    /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
+    QdiscShow,
+    /// Puts others in their place; answered with what they are then: [`Reply::Qdiscs`].
+    QdiscReplace {
+        /// In the words of `tc`, as in `netem delay 50ms | fq`.
+        spec: String,
+    },
+    /// Takes away those that were put there; answered with what they are then: [`Reply::Qdiscs`].
+    QdiscDelete,
 }
 
 impl Request {
@@ -107,7 +117,7 @@ pub enum Fault {
     Permission,
     /// There are as many clients as there may be.
     Busy,
-    /// No such setting, or not such a value: the asking user's fault.
+    /// No such setting, or not such a value, or no such queue discipline: the asking user's fault.
     Setting,
     /// The stack has ended.
     Stopped,
@@ -136,6 +146,9 @@ pub enum Reply {
     Report(Box<ReportSnapshot>),
     /// To [`Request::Reports`], in parts.
     Reports(Vec<ConnReportSnapshot>),
+    /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first; nothing where
+    /// packets go to the device at once.
+    Qdiscs(Vec<QdiscSnapshot>),
     /// To any.
     Error {
         /// Whose fault it is.
@@ -237,7 +250,9 @@ mod tests {
         let request = Request::Sysctl { name: "net.ipv4.tcp_sack".to_owned() };
         assert_eq!(request.to_line(), r#"{"v":1,"request":"sysctl","name":"net.ipv4.tcp_sack"}"#);
         assert_eq!(Request::Connections.to_line(), r#"{"v":1,"request":"connections"}"#);
-        for request in [request, Request::Identity, Request::Report] {
+        let replace = Request::QdiscReplace { spec: "fq".to_owned() };
+        assert_eq!(replace.to_line(), r#"{"v":1,"request":"qdisc_replace","spec":"fq"}"#);
+        for request in [request, replace, Request::Identity, Request::Report, Request::QdiscShow] {
             assert_eq!(Request::from_line(request.to_line().as_bytes()), Ok(request));
         }
     }

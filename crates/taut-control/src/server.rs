@@ -18,6 +18,7 @@ use taut_core::{Duration, Instant, Stack};
 
 use crate::place::{self, Bound};
 use crate::protocol::{Fault, Identity, Reply, ReplyLine};
+use crate::qdisc::QdiscSnapshot;
 use crate::session::Session;
 
 /// Clients at once; further ones are told so.
@@ -34,6 +35,20 @@ pub trait Source: Send + 'static {
     /// Calls `use_stack` once with the stack and the time, under the stack's lock; not at all, and `false`, when the
     /// stack has ended. What `use_stack` causes to be sent is sent.
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
+
+    /// The queue disciplines in front of the stack's device, the root first. None, unless the program has any.
+    fn qdiscs(&self) -> Vec<QdiscSnapshot> {
+        Vec::new()
+    }
+
+    /// Puts those that the text describes in their place; with `None`, those that were there in the beginning.
+    ///
+    /// # Errors
+    /// What is wrong with the text, or that this program has no place for any.
+    fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
+        _ = spec;
+        Err("this program puts no queue in front of its device".to_owned())
+    }
 }
 
 /// What only the program that has the stack can say about it.

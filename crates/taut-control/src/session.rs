@@ -165,6 +165,9 @@ impl Session {
         if let Some(rest) = rest {
             return self.next_batch(rest, source);
         }
+        if let Some(reply) = answer_of_queue(request, source) {
+            return ReplyLine::last(reply);
+        }
         let now = source.now();
         let mut reply = None;
         source.with_stack(&mut |stack, now| {
@@ -225,6 +228,20 @@ where
     is_there.then(|| copied.iter().map(T::from).collect())
 }
 
+/// What is answered by the program rather than by the stack.
+fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
+    let changed = match request {
+        Request::QdiscShow => Ok(()),
+        Request::QdiscReplace { spec } => source.set_qdisc(Some(spec)),
+        Request::QdiscDelete => source.set_qdisc(None),
+        _ => return None,
+    };
+    Some(match changed {
+        Ok(()) => Reply::Qdiscs(source.qdiscs()),
+        Err(message) => Reply::Error { fault: Fault::Setting, message },
+    })
+}
+
 /// What can be answered in one go. [`Request::Identity`] is answered by the caller.
 fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
@@ -247,7 +264,11 @@ fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
             .and_then(|()| snapshot::setting(stack, name))
             .map_or_else(|error| refused(&error), Reply::Sysctl),
         Request::Report => Reply::Report(Box::new((&stack.report(now)).into())),
-        Request::Connections | Request::Reports => return None,
+        Request::Connections
+        | Request::Reports
+        | Request::QdiscShow
+        | Request::QdiscReplace { .. }
+        | Request::QdiscDelete => return None,
     };
     Some(reply)
 }

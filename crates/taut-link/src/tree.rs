@@ -63,6 +63,46 @@ pub enum QdiscDetails {
     FqCodel(FqCodelStats),
 }
 
+impl QdiscDetails {
+    /// By the names and in the order of `tc -s`.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Fq(stats) => Vec::from([
+                ("flows", stats.flows),
+                ("inactive", stats.inactive_flows),
+                ("throttled", stats.throttled_flows),
+                ("band0_pkts", stats.band_packets[0]),
+                ("band1_pkts", stats.band_packets[1]),
+                ("band2_pkts", stats.band_packets[2]),
+                ("gc", stats.gc),
+                ("fastpath", stats.fastpath),
+                ("throttled_total", stats.throttled),
+                ("ce_mark", stats.ce_mark),
+                ("flows_plimit", stats.flows_plimit),
+                ("pkts_too_long", stats.pkts_too_long),
+                ("band0_drops", stats.band_drops[0]),
+                ("band1_drops", stats.band_drops[1]),
+                ("band2_drops", stats.band_drops[2]),
+                ("horizon_drops", stats.horizon_drops),
+                ("horizon_caps", stats.horizon_caps),
+            ]),
+            Self::FqCodel(stats) => Vec::from([
+                ("maxpacket", stats.maxpacket),
+                ("drop_overlimit", stats.drop_overlimit),
+                ("new_flow_count", stats.new_flow_count),
+                ("ecn_mark", stats.ecn_mark),
+                ("ce_mark", stats.ce_mark),
+                ("memory_used", stats.memory_used),
+                ("drop_overmemory", stats.drop_overmemory),
+                ("new_flows_len", stats.new_flows_len),
+                ("old_flows_len", stats.old_flows_len),
+            ]),
+        }
+    }
+}
+
 impl<T: Clone> Tree<T> {
     pub(crate) fn new(spec: &QdiscSpec, seed: u64) -> Self {
         // Each has chance of its own.

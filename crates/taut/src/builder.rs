@@ -7,7 +7,7 @@ use std::sync::Arc;
 use taut_core::StackConfig;
 use taut_device::{Cidr, Device, Tun, TunOptions};
 use taut_driver::{DriverThread, Shard};
-use taut_link::LinkSpec;
+use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::socket::AnyShard;
 use crate::stack::Stack;
@@ -19,6 +19,7 @@ pub struct Builder {
     tun: Option<String>,
     tun_options: TunOptions,
     link: Option<LinkSpec>,
+    qdisc: Option<QdiscSpec>,
     addresses: Vec<Cidr>,
     host_addresses: Vec<Cidr>,
     config: StackConfig,
@@ -70,6 +71,19 @@ impl Builder {
     pub fn link_from(mut self, text: &str) -> Self {
         match text.parse() {
             Ok(spec) => self.link = Some(spec),
+            Err(error) => {
+                self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
+            }
+        }
+        self
+    }
+
+    /// Puts a queue discipline in front of the device, in the words of `tc`, as [`Stack::set_qdisc`] does later. With a
+    /// [`link`](Self::link) it takes the place of that one's queue; its wire stays.
+    #[must_use]
+    pub fn qdisc(mut self, text: &str) -> Self {
+        match text.parse() {
+            Ok(spec) => self.qdisc = Some(spec),
             Err(error) => {
                 self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
             }
@@ -208,7 +222,11 @@ impl Builder {
         };
         let config = Arc::new(self.config);
         let stack = taut_core::Stack::new(Arc::clone(&config), device.caps(), seed);
-        Ok((Arc::new(Shard::with_link(stack, device, self.link)?), config, name))
+        let shard = Shard::with_link(stack, device, self.link)?;
+        if let Some(spec) = &self.qdisc {
+            shard.set_qdisc(Some(spec));
+        }
+        Ok((Arc::new(shard), config, name))
     }
 
     fn open_tun(&self) -> io::Result<Tun> {
@@ -238,6 +256,7 @@ impl std::fmt::Debug for Builder {
             .field("tun", &self.tun)
             .field("tun_options", &self.tun_options)
             .field("link", &self.link)
+            .field("qdisc", &self.qdisc)
             .field("addresses", &self.addresses)
             .field("host_addresses", &self.host_addresses)
             .field("config", &self.config)

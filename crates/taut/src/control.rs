@@ -7,9 +7,13 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use taut_control::protocol::Counter;
+use taut_control::qdisc::QdiscSnapshot;
 use taut_control::{About, Server, Source};
 use taut_core::Instant;
 use taut_device::Cidr;
+use taut_driver::QdiscEntry;
+use taut_link::{QdiscReport, QdiscSpecError};
 
 use crate::socket::AnyShard;
 
@@ -67,5 +71,37 @@ impl Source for Reach {
             self.0.access(|access| use_stack(access.stack, access.now));
         }
         is_there
+    }
+
+    fn qdiscs(&self) -> Vec<QdiscSnapshot> {
+        self.0.qdiscs().iter().map(snapshot).collect()
+    }
+
+    fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
+        let spec = spec.map(str::parse).transpose().map_err(|error: QdiscSpecError| error.to_string())?;
+        self.0.set_qdisc(spec.as_ref());
+        Ok(())
+    }
+}
+
+fn snapshot(entry: &QdiscEntry) -> QdiscSnapshot {
+    let QdiscReport { spec, backlog_bytes, backlog_packets, stats, details, .. } = &entry.report;
+    QdiscSnapshot {
+        kind: spec.kind().to_owned(),
+        handle: entry.handle.0,
+        parent: entry.parent.map(|parent| parent.0),
+        spec: spec.to_string(),
+        bytes: stats.sent_bytes,
+        packets: stats.sent_packets,
+        drops: stats.dropped,
+        overlimits: stats.overlimits,
+        requeues: stats.requeues,
+        backlog: *backlog_bytes,
+        qlen: *backlog_packets as u64,
+        details: details
+            .counters()
+            .into_iter()
+            .map(|(name, value)| Counter { name: name.to_owned(), value })
+            .collect(),
     }
 }

@@ -62,9 +62,13 @@ pub use taut_device as device;
 
 /// Names that a queue in front of the device is described with.
 pub mod link {
-    pub use taut_driver::LinkReport;
+    pub use taut_driver::{Handle, LinkReport, QdiscEntry};
+    pub use taut_link::{
+        Chance, Distribution, FqCodelSpec, FqCodelStats, FqSpec, FqStats, Loss, NetemRate, NetemSlot,
+        NetemSpec, QdiscDetails, QdiscReport, QdiscSpec, QdiscSpecError, Share, TbfLimit, TbfSpec,
+    };
     pub use taut_link::{Limit, LinkSpec, QdiscStats, QuantityError, Rate, SpecError, Spread};
-    pub use taut_link::{parse_size, parse_time};
+    pub use taut_link::{TimeText, parse_size, parse_time};
 }
 
 /// Names of the core that configuration is written with.

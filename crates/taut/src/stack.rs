@@ -110,6 +110,29 @@ impl Stack {
         self.0.shard.link_report()
     }
 
+    /// The queue disciplines in front of the device, the root first; none when packets go there at once.
+    #[must_use]
+    pub fn qdiscs(&self) -> Vec<crate::link::QdiscEntry> {
+        self.0.shard.qdiscs()
+    }
+
+    /// Puts a queue discipline in front of the device while the stack runs, in the words of `tc`: `fq`, `netem delay 50ms
+    /// loss 1%`, `tbf rate 100mbit burst 32kb | fq_codel`. It takes the place of the one that is there, and takes over
+    /// what waits in it, in order and without loss. While the root is `fq`, that paces, and the stack needs no timers for it.
+    ///
+    /// # Errors
+    /// Which word is wrong; nothing changed then.
+    pub fn set_qdisc(&self, text: &str) -> Result<(), crate::link::QdiscSpecError> {
+        self.0.shard.set_qdisc(Some(&text.parse()?));
+        Ok(())
+    }
+
+    /// Takes away what [`set_qdisc`](Self::set_qdisc) put there. The queue of [`Builder::link`] is back then, if there was
+    /// one.
+    pub fn reset_qdisc(&self) {
+        self.0.shard.set_qdisc(None);
+    }
+
     /// What held connections back since the stack began, and what waits in its queues now.
     #[must_use]
     pub fn report(&self) -> taut_core::Report {
