@@ -1,0 +1,685 @@
+//! A host: the real stack, its root queue discipline, a NIC, a core and applications. Called by the world's loop.
+//!
+//! ```text
+//!   apps ─▶ Stack ─▶ pool ─▶ root queue ─▶ NIC ─▶ line ─▶ wire
+//!    ▲        ▲                              │
+//!    └ events ┴─ GRO ◀─ received ◀─ wire     └─▶ completions: tickets go back, nothing is sent from in there
+//! ```
+//!
+//! The root queue gives packets away only while the NIC has room, and the NIC has room again when the host has been told
+//! what was sent. What the host does at one time is one turn: completions, received packets, timers, then whatever the
+//! stack has to send, then the applications.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use taut_core::{ConnId, Event, Instant, LinkCaps, Offload, Stack, StackConfig, TxTicket};
+use taut_link::{Packet, Qdisc, QdiscStats, Verdict};
+
+use crate::app::{AppCx, AppEvent, AppId, Apps};
+use crate::cpu::{Counts, Cpu, CpuModel, Phase};
+use crate::event::AlarmId;
+use crate::gro;
+use crate::nic::{Nic, NicSpec};
+use crate::packet::{NO_TICKET, PacketId};
+use crate::probe::{PacketView, Place, ProbeEvent};
+use crate::qdisc::{QdiscSpec, QueueLimit};
+use crate::rng::Rng;
+use crate::world::{Fabric, HostId, WireId};
+
+/// What a host is made of.
+#[derive(Clone, Debug)]
+pub struct HostSpec {
+    /// Its stack's settings. Without addresses it is given one.
+    pub config: StackConfig,
+    /// Its NIC.
+    pub nic: NicSpec,
+    /// What stands between stack and NIC.
+    pub qdisc: QdiscSpec,
+    /// How long its work takes.
+    pub cpu: CpuModel,
+    /// Largest IP packet on its link.
+    pub mtu: u16,
+    /// Whether its stack is told that the discipline honours departure times, if it does.
+    pub delegate_pacing: bool,
+    /// `LinkCaps::pacing_shift`.
+    pub pacing_shift: u8,
+}
+
+impl Default for HostSpec {
+    fn default() -> Self {
+        Self {
+            config: StackConfig::default(),
+            nic: NicSpec::default(),
+            qdisc: QdiscSpec::Pfifo { packets: 1_000 },
+            cpu: CpuModel::default(),
+            mtu: 1_500,
+            delegate_pacing: true,
+            pacing_shift: 10,
+        }
+    }
+}
+
+impl HostSpec {
+    pub(crate) fn caps(&self) -> LinkCaps {
+        let caps = if self.nic.tso { LinkCaps::offloading(self.mtu) } else { LinkCaps::plain(self.mtu) };
+        LinkCaps {
+            tx_checksum: true,
+            paces: self.qdisc.paces() && self.delegate_pacing,
+            pacing_shift: self.pacing_shift,
+            ..caps
+        }
+    }
+}
+
+/// What a host waits for.
+#[derive(Debug)]
+pub(crate) struct Alarms {
+    pub(crate) stack: AlarmId,
+    pub(crate) root: AlarmId,
+    pub(crate) sent: AlarmId,
+    pub(crate) received: AlarmId,
+    pub(crate) core: AlarmId,
+}
+
+/// Work of the kernel that is due.
+#[derive(Clone, Copy, Debug, Default)]
+struct Due {
+    timer: bool,
+    root: bool,
+    sent: bool,
+    received: bool,
+}
+
+impl Due {
+    fn any(self) -> bool {
+        self.timer || self.root || self.sent || self.received
+    }
+}
+
+/// A ticket that is out.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) ticket: TxTicket,
+    /// Of its packet.
+    pub(crate) flow: u64,
+}
+
+/// All tickets of a host that are out.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    slots: Vec<Option<Held>>,
+    free: Vec<u32>,
+}
+
+impl Tickets {
+    fn put(&mut self, ticket: TxTicket, flow: u64) -> u32 {
+        let held = Some(Held { ticket, flow });
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = held;
+            return slot;
+        }
+        self.slots.push(held);
+        self.slots.len() as u32 - 1
+    }
+
+    fn take(&mut self, slot: u32) -> Option<TxTicket> {
+        let held = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(held.ticket)
+    }
+
+    fn get(&self, slot: u32) -> Option<&TxTicket> {
+        self.slots.get(slot as usize)?.as_ref().map(|held| &held.ticket)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> + '_ {
+        self.slots.iter().flatten()
+    }
+}
+
+/// Most packets that the root queue may refuse in one turn before the stack is left alone until something happens.
+const REFUSALS_MAX: u32 = 64;
+
+/// A machine with one link.
+pub struct Host {
+    pub(crate) id: HostId,
+    pub(crate) stack: Stack,
+    pub(crate) root: Box<dyn Qdisc<PacketId>>,
+    pub(crate) root_limit: Option<QueueLimit>,
+    pub(crate) nic: Nic,
+    pub(crate) wire: Option<WireId>,
+    pub(crate) tickets: Tickets,
+    /// At the NIC, the host not told or not there yet.
+    pub(crate) received: VecDeque<PacketId>,
+    pub(crate) cpu: Cpu,
+    pub(crate) counts: Counts,
+    pub(crate) apps: Apps,
+    alarms: Alarms,
+    due: Due,
+    /// Where the last packet went: they come in trains.
+    latest_to: Option<(IpAddr, HostId)>,
+    batch: Vec<PacketId>,
+    scratch: Vec<u8>,
+    /// Connections by the number that their incoming packets bear; kept only for probes.
+    by_flow: BTreeMap<u64, ConnId>,
+    /// Gate of each connection when probes were last told.
+    gates: BTreeMap<ConnId, &'static str>,
+    /// Most bytes that the root queue and the NIC held together.
+    peak_below: u64,
+}
+
+impl Host {
+    pub(crate) fn new(id: HostId, spec: &HostSpec, stack: Stack, alarms: Alarms, mut rng: Rng) -> Self {
+        Self {
+            id,
+            stack,
+            root: spec.qdisc.build(rng.next()),
+            root_limit: spec.qdisc.limit(),
+            nic: Nic::new(spec.nic),
+            wire: None,
+            tickets: Tickets::default(),
+            received: VecDeque::new(),
+            cpu: Cpu::new(spec.cpu, rng.fork()),
+            counts: Counts::default(),
+            apps: Apps::default(),
+            alarms,
+            due: Due::default(),
+            latest_to: None,
+            batch: Vec::new(),
+            scratch: Vec::new(),
+            by_flow: BTreeMap::new(),
+            gates: BTreeMap::new(),
+            peak_below: 0,
+        }
+    }
+
+    /// Its stack.
+    #[must_use]
+    pub fn stack(&self) -> &Stack {
+        &self.stack
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.stack.config().addresses.first().copied()
+    }
+
+    /// Bytes of IP packets in its root queue, and bytes in its NIC's ring that the host has not been told of.
+    #[must_use]
+    pub fn below(&self) -> (u64, u64) {
+        (self.root.backlog_bytes(), u64::from(self.nic.bytes()))
+    }
+
+    /// Most bytes that both held together.
+    #[must_use]
+    pub const fn peak_below(&self) -> u64 {
+        self.peak_below
+    }
+
+    /// Counts of its root queue.
+    #[must_use]
+    pub fn root_stats(&self) -> QdiscStats {
+        self.root.stats()
+    }
+
+    // ---- what the world tells ----
+
+    /// A packet arrived at the NIC.
+    pub(crate) fn receive(&mut self, fabric: &mut Fabric, packet: PacketId) {
+        let now = fabric.now;
+        fabric.note(fabric.pool.get(&packet).fingerprint());
+        self.counts.segments_in += 1;
+        self.counts.bytes_in += u64::from(fabric.pool.len(&packet));
+        if fabric.probes.want.packets {
+            let what =
+                ProbeEvent::Delivered { host: self.id, packet: PacketView::new(&fabric.pool, &packet) };
+            fabric.probes.tell(now, &what);
+        }
+        self.received.push_back(packet);
+        if self.due.received {
+            return;
+        }
+        let spec = &self.nic.spec;
+        let frames = self.received.len() as u32;
+        if spec.rx_usecs.is_zero() || (spec.rx_frames > 0 && frames >= spec.rx_frames) {
+            self.interrupt_received(fabric);
+        } else if frames == 1 {
+            fabric.agenda.set(self.alarms.received, Some(now + spec.rx_usecs));
+        }
+    }
+
+    fn interrupt_received(&mut self, fabric: &mut Fabric) {
+        if !self.nic.spec.rx_usecs.is_zero() {
+            fabric.agenda.set(self.alarms.received, None);
+        }
+        self.due.received = true;
+        self.counts.rx_interrupts += 1;
+        if fabric.probes.want.interrupts {
+            let frames = self.received.len() as u32;
+            fabric.probes.tell(fabric.now, &ProbeEvent::Interrupt { host: self.id, transmit: false, frames });
+        }
+        self.poke(fabric);
+    }
+
+    pub(crate) fn on_received_alarm(&mut self, fabric: &mut Fabric) {
+        if !self.received.is_empty() && !self.due.received {
+            self.interrupt_received(fabric);
+        }
+    }
+
+    pub(crate) fn on_sent_alarm(&mut self, fabric: &mut Fabric) {
+        self.due.sent = true;
+        self.counts.tx_interrupts += 1;
+        self.poke(fabric);
+    }
+
+    pub(crate) fn on_stack_alarm(&mut self, fabric: &mut Fabric) {
+        self.due.timer = true;
+        self.poke(fabric);
+    }
+
+    pub(crate) fn on_root_alarm(&mut self, fabric: &mut Fabric) {
+        self.due.root = true;
+        self.counts.qdisc_timers += 1;
+        self.poke(fabric);
+    }
+
+    pub(crate) fn on_app_alarm(&mut self, fabric: &mut Fabric, app: u32) {
+        self.apps.on_alarm(fabric, app);
+        self.poke(fabric);
+    }
+
+    pub(crate) fn on_core_alarm(&mut self, fabric: &mut Fabric) {
+        let phase = std::mem::replace(&mut self.cpu.phase, Phase::Idle);
+        match phase {
+            Phase::Kernel => self.kernel(fabric),
+            Phase::Apps => self.run_apps(fabric),
+            Phase::Idle | Phase::Cooling => {}
+        }
+        self.begin(fabric, phase);
+        self.rearm(fabric);
+    }
+
+    pub(crate) fn add_app(
+        &mut self,
+        fabric: &mut Fabric,
+        at: Instant,
+        app: Box<dyn crate::app::App>,
+    ) -> AppId {
+        self.apps.add(fabric, self.id, at, app)
+    }
+
+    // ---- the core ----
+
+    /// There is work.
+    fn poke(&mut self, fabric: &mut Fabric) {
+        if self.cpu.free {
+            loop {
+                if self.due.any() {
+                    self.kernel(fabric);
+                } else if self.apps.has_work() {
+                    self.run_apps(fabric);
+                } else {
+                    break;
+                }
+            }
+            self.rearm(fabric);
+        } else if self.cpu.phase == Phase::Idle {
+            self.begin(fabric, Phase::Idle);
+        }
+    }
+
+    /// Takes up the next piece of work after a phase, if there is any.
+    fn begin(&mut self, fabric: &mut Fabric, after: Phase) {
+        let model = self.cpu.model;
+        let apps_first = after == Phase::Kernel && self.apps.has_work();
+        let (phase, cost) = if self.due.any() && !apps_first {
+            let mut cost = model.timer * (u64::from(self.due.timer) + u64::from(self.due.root));
+            if self.due.sent {
+                cost += model.interrupt + model.completion * self.nic.done(fabric.now) as u64;
+            }
+            if self.due.received {
+                cost += model.interrupt + model.rx_packet + model.rx_segment * self.received.len() as u64;
+            }
+            (Phase::Kernel, cost)
+        } else if self.apps.has_work() {
+            (Phase::Apps, model.context_switch)
+        } else if !self.cpu.owed.is_zero() {
+            (Phase::Cooling, taut_core::Duration::ZERO)
+        } else {
+            return;
+        };
+        self.cpu.phase = phase;
+        let done = self.cpu.pay(fabric.now, cost, &mut self.counts);
+        fabric.agenda.set(self.alarms.core, Some(done));
+    }
+
+    /// Everything that is due.
+    fn kernel(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let due = std::mem::take(&mut self.due);
+        if due.sent {
+            self.complete(fabric);
+        }
+        if due.received {
+            self.take_received(fabric);
+        }
+        if due.timer {
+            self.counts.timer_events += 1;
+            self.stack.handle_timeout(now);
+            if fabric.probes.want.interrupts {
+                fabric.probes.tell(now, &ProbeEvent::Timer { host: self.id });
+            }
+        }
+        self.feed(fabric);
+        self.pump(fabric);
+        self.collect(fabric);
+    }
+
+    /// Lets the applications that were told something run.
+    fn run_apps(&mut self, fabric: &mut Fabric) {
+        let mut running = AppId::NONE;
+        while let Some((id, event)) = self.apps.next_event() {
+            if id != running {
+                running = id;
+                self.counts.wakeups += 1;
+                self.counts.context_switches += 1;
+                self.cpu.owe(self.cpu.model.context_switch, 1);
+                if fabric.probes.want.apps {
+                    fabric.probes.tell(fabric.now, &ProbeEvent::Woken { host: self.id, app: id });
+                }
+            }
+            let Some(mut app) = self.apps.take(id) else { continue };
+            let mut cx = AppCx::new(self, fabric, id);
+            match event {
+                AppEvent::Start => app.start(&mut cx),
+                AppEvent::Timer(token) => app.on_timer(&mut cx, token),
+                AppEvent::Net(event) => app.on_event(&mut cx, event),
+            }
+            self.apps.put_back(id, app);
+            self.apps.arm(fabric, id);
+        }
+        // Back to the idle thread.
+        self.counts.context_switches += 1;
+        self.pump(fabric);
+        self.collect(fabric);
+    }
+
+    /// Alarms follow what is waited for.
+    fn rearm(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let stack = self.stack.poll_timeout().map(|(at, _)| at.max(now));
+        fabric.agenda.set(self.alarms.stack, stack.filter(|_| !self.due.timer));
+        let root = self.root.next().filter(|_| self.nic.room() && !self.due.root).map(|at| at.max(now));
+        fabric.agenda.set(self.alarms.root, root);
+        let sent = self.nic.next_interrupt().filter(|_| !self.due.sent).map(|at| at.max(now));
+        fabric.agenda.set(self.alarms.sent, sent);
+    }
+
+    // ---- up ----
+
+    /// The NIC tells what it has sent.
+    fn complete(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let mut frames = 0;
+        while let Some(slot) = self.nic.poll_completed(now) {
+            frames += 1;
+            if let Some(ticket) = self.tickets.take(slot) {
+                self.stack.handle_tx_completion(now, ticket);
+            }
+        }
+        self.counts.completions += u64::from(frames);
+        if fabric.probes.want.interrupts {
+            fabric.probes.tell(now, &ProbeEvent::Interrupt { host: self.id, transmit: true, frames });
+        }
+    }
+
+    fn take_received(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(self.received.drain(..));
+        let mut rest = batch.as_slice();
+        while !rest.is_empty() {
+            let count = if self.nic.spec.gro { gro::run(&fabric.pool, rest) } else { 1 };
+            let (run, after) = rest.split_at(count.max(1));
+            rest = after;
+            self.counts.packets_in += 1;
+            if let Some(first) = run.first() {
+                self.counts.acks_in += u64::from(is_pure_ack(fabric, first));
+            }
+            let stack = &mut self.stack;
+            gro::with_packet(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
+            if fabric.probes.want.acks {
+                self.tell_ack(fabric, run);
+            }
+        }
+        // The first was paid for when the work began.
+        for packet in batch.drain(..) {
+            fabric.pool.free(packet);
+        }
+        self.batch = batch;
+    }
+
+    fn tell_ack(&mut self, fabric: &mut Fabric, run: &[PacketId]) {
+        let Some(packet) = run.first().map(|first| fabric.pool.get(first)) else { return };
+        let Some(&conn) = self.by_flow.get(&packet.flow) else { return };
+        if let Some(info) = self.stack.conn_info(conn, fabric.now) {
+            fabric.probes.tell(fabric.now, &ProbeEvent::Ack { host: self.id, conn, info: &info });
+        }
+    }
+
+    /// Takes the stack's news and passes them to the applications.
+    fn collect(&mut self, fabric: &mut Fabric) {
+        while let Some(event) = self.stack.poll_event() {
+            self.apps.tell(event);
+            if let Event::Failed(conn, _) | Event::Closed(conn) = event {
+                self.gates.remove(&conn);
+            }
+        }
+        if fabric.probes.want.blocked {
+            self.tell_gates(fabric);
+        }
+    }
+
+    fn tell_gates(&mut self, fabric: &mut Fabric) {
+        let ids: Vec<ConnId> = self.apps.conns().collect();
+        for conn in ids {
+            let Some(gate) = self.stack.conn_mut(conn).map(|conn| conn.blocked()) else { continue };
+            if self.gates.insert(conn, gate.name()) != Some(gate.name()) {
+                fabric.probes.tell(fabric.now, &ProbeEvent::Blocked { host: self.id, conn, gate });
+            }
+        }
+    }
+
+    /// A connection belongs to an application from now on.
+    pub(crate) fn on_conn(&mut self, id: ConnId) {
+        if let Some(conn) = self.stack.conn_mut(id) {
+            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            self.by_flow.insert(flow, id);
+        }
+    }
+
+    /// A connection is let go of.
+    pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
+        if let Some(conn) = self.stack.conn_mut(id) {
+            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            self.by_flow.remove(&flow);
+        }
+        self.gates.remove(&id);
+    }
+
+    // ---- down ----
+
+    /// Takes everything that the stack wants to send.
+    pub(crate) fn pump(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let mut refusals = 0;
+        while refusals < REFUSALS_MAX {
+            let Some(transmit) = self.stack.poll_transmit(now) else { break };
+            let id = fabric.pool.put(now, &transmit, self.id);
+            let to = destination(transmit.header);
+            let is_ack = transmit.payload.is_empty() && !matches!(transmit.offload, Offload::None);
+            let (departure, ticket) = (transmit.departure, transmit.ticket);
+            self.counts.packets_out += 1;
+            self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));
+            self.cpu.owe(self.cpu.model.tx_packet, 1);
+            let Some(to) = to.and_then(|to| self.find(fabric, to)) else {
+                // Nobody has this address: as if a router far away had no way there.
+                self.stack.handle_tx_completion(now, ticket);
+                fabric.lose(Place::Root(self.id), id);
+                continue;
+            };
+            let flow = fabric.pool.get(&id).flow;
+            let slot = self.tickets.put(ticket, flow);
+            let packet = fabric.pool.get_mut(&id);
+            (packet.to, packet.ticket) = (to, slot);
+            let packet = fabric.dress(departure, id);
+            refusals += u32::from(!self.enqueue(fabric, packet, slot));
+            self.feed(fabric);
+        }
+    }
+
+    /// Who has this address.
+    fn find(&mut self, fabric: &Fabric, to: IpAddr) -> Option<HostId> {
+        if let Some((address, host)) = self.latest_to
+            && address == to
+        {
+            return Some(host);
+        }
+        let host = fabric.addresses.get(&to).copied()?;
+        self.latest_to = Some((to, host));
+        Some(host)
+    }
+
+    /// Puts a packet into the root queue. False if it would not take it.
+    fn enqueue(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>, slot: u32) -> bool {
+        let now = fabric.now;
+        let len = u64::from(packet.len);
+        if fabric.probes.want.packets {
+            let backlog_bytes = self.root.backlog_bytes() + len;
+            let packet = PacketView::new(&fabric.pool, &packet.item);
+            fabric.probes.tell(now, &ProbeEvent::Handed { host: self.id, packet, backlog_bytes });
+        }
+        let mut taken = true;
+        match self.root.enqueue(now, packet) {
+            Verdict::Taken => {}
+            Verdict::Congested => {
+                if let Some(ticket) = self.tickets.get(slot) {
+                    self.stack.handle_tx_congested(now, ticket);
+                }
+            }
+            Verdict::Dropped(packet) => {
+                taken = false;
+                self.lose(fabric, packet.item, |stack, ticket| stack.handle_tx_dropped(now, ticket));
+            }
+        }
+        self.throw_out(fabric);
+        self.peak_below = self.peak_below.max(self.root.backlog_bytes() + u64::from(self.nic.bytes()));
+        taken
+    }
+
+    /// The root queue threw out what it had taken: lost, like any other packet on its way.
+    fn throw_out(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        while let Some(packet) = self.root.poll_dropped() {
+            self.lose(fabric, packet.item, |stack, ticket| stack.handle_tx_completion(now, ticket));
+        }
+    }
+
+    fn lose(&mut self, fabric: &mut Fabric, packet: PacketId, tell: impl FnOnce(&mut Stack, TxTicket)) {
+        self.counts.dropped += 1;
+        let slot = std::mem::replace(&mut fabric.pool.get_mut(&packet).ticket, NO_TICKET);
+        if let Some(ticket) = self.tickets.take(slot) {
+            tell(&mut self.stack, ticket);
+        }
+        fabric.lose(Place::Root(self.id), packet);
+    }
+
+    /// From the root queue to the NIC, while that has room.
+    fn feed(&mut self, fabric: &mut Fabric) {
+        while self.nic.room() {
+            let Some(packet) = self.root.dequeue(fabric.now) else { break };
+            self.post(fabric, packet);
+        }
+        self.throw_out(fabric);
+    }
+
+    /// The NIC takes a packet, cuts it, and sends the segments one after another.
+    fn post(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>) {
+        let now = fabric.now;
+        let bytes = packet.len;
+        let whole = fabric.undress(packet);
+        let slot = std::mem::replace(&mut fabric.pool.get_mut(&whole).ticket, NO_TICKET);
+        let segs = fabric.pool.segs(&whole);
+        self.counts.segments_out += u64::from(segs);
+        self.counts.bytes_out += u64::from(bytes);
+        let place = Place::Nic(self.id);
+        let mut sent = now;
+        let mut send = |fabric: &mut Fabric, segment: PacketId, len: u32| {
+            sent = self.nic.line.send(now, len);
+            fabric.tell_sent(place, sent, &segment);
+            match self.wire {
+                Some(wire) => fabric.launch(wire, sent, segment),
+                None => fabric.lose(place, segment),
+            }
+        };
+        if segs == 1 {
+            send(fabric, whole, bytes);
+        } else {
+            for index in 0..segs {
+                let segment = fabric.pool.cut(&whole, index);
+                let len = fabric.pool.len(&segment);
+                send(fabric, segment, len);
+            }
+            fabric.pool.free(whole);
+        }
+        self.nic.post(sent, slot, bytes);
+    }
+
+    /// Whether all that is due has been done, so that what the stack waits for must be on its way.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.due.any() && !self.apps.has_work() && self.cpu.phase == Phase::Idle
+    }
+}
+
+/// The destination in an IP header.
+fn destination(header: &[u8]) -> Option<IpAddr> {
+    match header.first()? >> 4 {
+        4 => Some(IpAddr::from(*header.get(16..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*header.get(24..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+/// An ACK and nothing else.
+fn is_pure_ack(fabric: &Fabric, id: &PacketId) -> bool {
+    const SYN_FIN_RST: u8 = 0x07;
+    let packet = fabric.pool.get(id);
+    let flags = packet.header().get(packet.tcp_at() + 13);
+    fabric.pool.payload_len(id) == 0 && flags.is_some_and(|flags| flags & SYN_FIN_RST == 0)
+}
+
+/// What [`crate::packet::flow`] makes of packets from one end to the other.
+pub(crate) fn flow_between(from: SocketAddr, to: SocketAddr) -> u64 {
+    let mut header = [0; 44];
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            header[0] = 0x45;
+            header[12..16].copy_from_slice(&a.octets());
+            header[16..20].copy_from_slice(&b.octets());
+            header[20..22].copy_from_slice(&from.port().to_be_bytes());
+            header[22..24].copy_from_slice(&to.port().to_be_bytes());
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            header[0] = 0x60;
+            header[8..24].copy_from_slice(&a.octets());
+            header[24..40].copy_from_slice(&b.octets());
+            header[40..42].copy_from_slice(&from.port().to_be_bytes());
+            header[42..44].copy_from_slice(&to.port().to_be_bytes());
+        }
+        _ => {}
+    }
+    crate::packet::flow(&header)
+}

@@ -1,0 +1,68 @@
+//! A deterministic network simulator that runs the real stack.
+//!
+//! ```text
+//!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue (taut_link) ─▶ nic.rs ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
+//!   world.rs: everything, one clock that jumps (event.rs), one seed (rng.rs)
+//!   packet.rs: packets by name, payloads shared      probe.rs: observers      check.rs: what must always hold
+//! ```
+//!
+//! There is no second TCP in here: hosts are [`taut_core::Stack`]s, driven by the same calls as on a device. Time is
+//! virtual, chance is seeded, and nothing reads a clock, a file or an address: the same calls with the same seed give the
+//! same run, bit for bit, whose [digest](World::digest) is equal.
+//!
+//! ```
+//! use taut_core::Duration;
+//! use taut_sim::app::{Bulk, Sink};
+//! use taut_sim::{HostSpec, NicSpec, Pair, World};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut world = World::new(7);
+//! let nic = NicSpec { rate: Some("100mbit".parse()?), ..NicSpec::default() };
+//! let host = HostSpec { nic, ..HostSpec::default() };
+//! let pair = Pair::new(&mut world, host.clone(), host, Duration::from_millis(10));
+//!
+//! let sink = Sink::new(5001);
+//! let read = sink.stats();
+//! world.app(pair.b, sink);
+//! let to = (world.host_ref(pair.b).address().ok_or("no address")?, 5001).into();
+//! world.app(pair.a, Bulk::new(to).total(1_000_000));
+//!
+//! world.run_for(Duration::from_secs(2))?;
+//! assert_eq!(read.borrow().bytes, 1_000_000);
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod app;
+mod check;
+mod cpu;
+mod event;
+mod fault;
+mod gro;
+mod host;
+mod nic;
+mod packet;
+mod pattern;
+pub mod probe;
+mod qdisc;
+mod rng;
+mod router;
+pub mod topology;
+mod wire;
+mod world;
+
+pub use app::{App, AppCx, AppId};
+pub use check::{Checks, Failure, Kind};
+pub use cpu::{Counts, CpuModel, LostWakeup};
+pub use fault::Faults;
+pub use host::{Host, HostSpec};
+pub use nic::NicSpec;
+pub use packet::{ETHERNET_OVERHEAD, PacketId, line_bytes};
+pub use pattern::Pattern;
+pub use probe::{Interest, PacketView, Place, Probe, ProbeEvent};
+pub use qdisc::QdiscSpec;
+pub use rng::Rng;
+pub use router::RouterId;
+pub use topology::{Chain, Dumbbell, DumbbellSpec, Pair};
+pub use wire::WireCounts;
+pub use world::{BEGIN, HostId, NodeId, PortSpec, PortState, Progress, WireId, World};

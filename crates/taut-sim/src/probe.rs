@@ -1,0 +1,277 @@
+//! Observers: they are told what happens, and can change nothing. Ours; called by every part of the world.
+//!
+//! A probe says what it is interested in, and what nobody asked for is not even put together: a world without probes
+//! pays a test of a flag.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use taut_core::{Blocked, ConnId, ConnInfo, Instant};
+use taut_wire::TcpHeader;
+
+use crate::app::AppId;
+use crate::packet::{PacketId, Pool};
+use crate::router::RouterId;
+use crate::world::HostId;
+
+/// Where a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The root queue discipline of a host.
+    Root(HostId),
+    /// The NIC of a host.
+    Nic(HostId),
+    /// A port of a router, by its number; `usize::MAX` when there was no way to the host.
+    Port(RouterId, usize),
+    /// A wire, by its number.
+    Wire(u32),
+}
+
+/// What a probe wants to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Packets: [`ProbeEvent::Handed`], [`Sent`](ProbeEvent::Sent), [`Delivered`](ProbeEvent::Delivered) and
+    /// [`Dropped`](ProbeEvent::Dropped).
+    pub packets: bool,
+    /// [`ProbeEvent::Ack`].
+    pub acks: bool,
+    /// [`ProbeEvent::Wrote`], [`Read`](ProbeEvent::Read) and [`Woken`](ProbeEvent::Woken).
+    pub apps: bool,
+    /// [`ProbeEvent::Interrupt`] and [`Timer`](ProbeEvent::Timer).
+    pub interrupts: bool,
+    /// [`ProbeEvent::Blocked`].
+    pub blocked: bool,
+}
+
+impl Interest {
+    /// Everything.
+    pub const ALL: Self = Self { packets: true, acks: true, apps: true, interrupts: true, blocked: true };
+}
+
+/// A packet, for a probe to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketView<'a> {
+    pool: &'a Pool,
+    id: &'a PacketId,
+}
+
+impl<'a> PacketView<'a> {
+    pub(crate) fn new(pool: &'a Pool, id: &'a PacketId) -> Self {
+        Self { pool, id }
+    }
+
+    /// The host whose stack made it.
+    #[must_use]
+    pub fn from(&self) -> HostId {
+        self.pool.get(self.id).from
+    }
+
+    /// The host that it is for.
+    #[must_use]
+    pub fn to(&self) -> HostId {
+        self.pool.get(self.id).to
+    }
+
+    /// The same number for all packets of a connection in one direction.
+    #[must_use]
+    pub fn flow(&self) -> u64 {
+        self.pool.get(self.id).flow
+    }
+
+    /// Segments that it makes on the wire.
+    #[must_use]
+    pub fn segs(&self) -> u32 {
+        self.pool.segs(self.id)
+    }
+
+    /// Bytes of those as IP packets.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.pool.len(self.id)
+    }
+
+    /// Never true: a packet has headers. Here because [`len`](Self::len) is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes behind the headers.
+    #[must_use]
+    pub fn payload_len(&self) -> u32 {
+        self.pool.payload_len(self.id)
+    }
+
+    /// When its stack handed it out.
+    #[must_use]
+    pub fn handed(&self) -> Instant {
+        self.pool.get(self.id).handed
+    }
+
+    /// Its TCP header, if it is a whole one.
+    #[must_use]
+    pub fn tcp(&self) -> Option<TcpHeader> {
+        self.pool.get(self.id).tcp()
+    }
+}
+
+/// What happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProbeEvent<'a> {
+    /// A stack handed a packet down; its root queue holds `backlog_bytes` with it.
+    Handed {
+        /// Whose stack.
+        host: HostId,
+        /// The packet, or super-packet.
+        packet: PacketView<'a>,
+        /// Bytes in the root queue, this packet's included.
+        backlog_bytes: u64,
+    },
+    /// A line began to send a packet.
+    Sent {
+        /// Whose line.
+        place: Place,
+        /// The packet: from a NIC each segment by itself.
+        packet: PacketView<'a>,
+        /// When its last bit goes out.
+        at: Instant,
+    },
+    /// A packet arrived at a host's NIC.
+    Delivered {
+        /// Which host.
+        host: HostId,
+        /// The packet.
+        packet: PacketView<'a>,
+    },
+    /// A packet was dropped.
+    Dropped {
+        /// Where.
+        place: Place,
+        /// The packet.
+        packet: PacketView<'a>,
+    },
+    /// A stack has processed packets that brought ACKs for a connection.
+    Ack {
+        /// Whose stack.
+        host: HostId,
+        /// The connection.
+        conn: ConnId,
+        /// How it is now.
+        info: &'a ConnInfo,
+    },
+    /// An application wrote.
+    Wrote {
+        /// Where.
+        host: HostId,
+        /// Who.
+        app: AppId,
+        /// To which connection.
+        conn: ConnId,
+        /// How much was taken.
+        bytes: u64,
+    },
+    /// An application read.
+    Read {
+        /// Where.
+        host: HostId,
+        /// Who.
+        app: AppId,
+        /// From which connection.
+        conn: ConnId,
+        /// How much.
+        bytes: u64,
+    },
+    /// An application was woken.
+    Woken {
+        /// Where.
+        host: HostId,
+        /// Who.
+        app: AppId,
+    },
+    /// A NIC raised an interrupt.
+    Interrupt {
+        /// Whose NIC.
+        host: HostId,
+        /// For packets sent, not received.
+        transmit: bool,
+        /// How many packets it is about.
+        frames: u32,
+    },
+    /// A stack's timer fired.
+    Timer {
+        /// Whose stack.
+        host: HostId,
+    },
+    /// Another gate holds a connection back than before.
+    Blocked {
+        /// Whose stack.
+        host: HostId,
+        /// The connection.
+        conn: ConnId,
+        /// The gate.
+        gate: Blocked,
+    },
+}
+
+/// An observer.
+pub trait Probe {
+    /// What it wants to be told; asked once.
+    fn interest(&self) -> Interest {
+        Interest::ALL
+    }
+
+    /// Something happened at `now`.
+    fn on(&mut self, now: Instant, what: &ProbeEvent<'_>);
+}
+
+impl<P: Probe + ?Sized> Probe for Rc<RefCell<P>> {
+    fn interest(&self) -> Interest {
+        self.borrow().interest()
+    }
+
+    fn on(&mut self, now: Instant, what: &ProbeEvent<'_>) {
+        self.borrow_mut().on(now, what);
+    }
+}
+
+/// All observers of a world.
+#[derive(Default)]
+pub(crate) struct Probes {
+    all: Vec<(Interest, Box<dyn Probe>)>,
+    /// What any of them wants.
+    pub(crate) want: Interest,
+}
+
+impl Probes {
+    pub(crate) fn add(&mut self, probe: Box<dyn Probe>) {
+        let interest = probe.interest();
+        let want = &mut self.want;
+        want.packets |= interest.packets;
+        want.acks |= interest.acks;
+        want.apps |= interest.apps;
+        want.interrupts |= interest.interrupts;
+        want.blocked |= interest.blocked;
+        self.all.push((interest, probe));
+    }
+
+    pub(crate) fn tell(&mut self, now: Instant, what: &ProbeEvent<'_>) {
+        for (interest, probe) in &mut self.all {
+            let wanted = match what {
+                ProbeEvent::Handed { .. }
+                | ProbeEvent::Sent { .. }
+                | ProbeEvent::Delivered { .. }
+                | ProbeEvent::Dropped { .. } => interest.packets,
+                ProbeEvent::Ack { .. } => interest.acks,
+                ProbeEvent::Wrote { .. } | ProbeEvent::Read { .. } | ProbeEvent::Woken { .. } => {
+                    interest.apps
+                }
+                ProbeEvent::Interrupt { .. } | ProbeEvent::Timer { .. } => interest.interrupts,
+                ProbeEvent::Blocked { .. } => interest.blocked,
+            };
+            if wanted {
+                probe.on(now, what);
+            }
+        }
+    }
+}

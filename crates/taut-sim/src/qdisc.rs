@@ -1,0 +1,52 @@
+//! Queue disciplines by name, as a plan of a network has them.
+
+use taut_link::{Fifo, Qdisc};
+
+use crate::packet::PacketId;
+
+/// A queue discipline and its parameters.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum QdiscSpec {
+    /// `pfifo`: so many packets, a super-packet being one.
+    Pfifo {
+        /// Packets that may wait.
+        packets: usize,
+    },
+    /// `bfifo`: so many bytes.
+    Bfifo {
+        /// Bytes that may wait.
+        bytes: u64,
+    },
+}
+
+/// How much may wait at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueLimit {
+    Packets(usize),
+    Bytes(u64),
+}
+
+impl QdiscSpec {
+    pub(crate) fn build(&self, _seed: u64) -> Box<dyn Qdisc<PacketId>> {
+        match *self {
+            Self::Pfifo { packets } => Box::new(Fifo::packets(packets)),
+            Self::Bfifo { bytes } => Box::new(Fifo::bytes(bytes)),
+        }
+    }
+
+    /// What never waits more than.
+    pub(crate) fn limit(&self) -> Option<QueueLimit> {
+        match *self {
+            Self::Pfifo { packets } => Some(QueueLimit::Packets(packets)),
+            Self::Bfifo { bytes } => Some(QueueLimit::Bytes(bytes)),
+        }
+    }
+
+    /// Whether it honours departure times.
+    pub(crate) fn paces(&self) -> bool {
+        match self {
+            Self::Pfifo { .. } | Self::Bfifo { .. } => false,
+        }
+    }
+}

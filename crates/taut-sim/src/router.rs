@@ -1,0 +1,94 @@
+//! A router: packets come in, and leave by the port that leads to their host, through any queue discipline and at the
+//! port's rate. Ours; called by the world's loop. It stores and forwards and takes no time of its own.
+
+use taut_core::Instant;
+use taut_link::{Qdisc, Verdict};
+
+use crate::event::AlarmId;
+use crate::packet::PacketId;
+use crate::probe::Place;
+use crate::qdisc::QueueLimit;
+use crate::wire::Line;
+use crate::world::{Fabric, WireId};
+
+/// One way out of a router.
+pub(crate) struct Port {
+    pub(crate) queue: Box<dyn Qdisc<PacketId>>,
+    pub(crate) limit: Option<QueueLimit>,
+    pub(crate) line: Line,
+    pub(crate) wire: WireId,
+    pub(crate) alarm: AlarmId,
+    pub(crate) drops: u64,
+    /// Most bytes that waited at once.
+    pub(crate) peak_bytes: u64,
+}
+
+/// Names a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouterId(pub(crate) u32);
+
+/// A router and the way to every host.
+pub(crate) struct Router {
+    pub(crate) id: RouterId,
+    pub(crate) ports: Vec<Port>,
+    /// Port to each host, by the host's number; [`NO_ROUTE`] when there is none.
+    pub(crate) routes: Vec<u32>,
+}
+
+pub(crate) const NO_ROUTE: u32 = u32::MAX;
+
+impl Router {
+    /// A packet came in.
+    pub(crate) fn receive(&mut self, fabric: &mut Fabric, packet: PacketId) {
+        let to = fabric.pool.get(&packet).to.0 as usize;
+        let index = self.routes.get(to).copied().unwrap_or(NO_ROUTE) as usize;
+        let place = Place::Port(self.id, index);
+        let Some(port) = self.ports.get_mut(index) else {
+            return fabric.lose(Place::Port(self.id, usize::MAX), packet);
+        };
+        let now = fabric.now;
+        let item = fabric.dress(now, packet);
+        match port.queue.enqueue(now, item) {
+            Verdict::Taken | Verdict::Congested => {}
+            Verdict::Dropped(back) => {
+                port.drops += 1;
+                fabric.lose(place, back.item);
+            }
+        }
+        port.peak_bytes = port.peak_bytes.max(port.queue.backlog_bytes());
+        port.run(fabric, place);
+    }
+
+    /// A port's alarm rang.
+    pub(crate) fn run_port(&mut self, fabric: &mut Fabric, index: usize) {
+        let place = Place::Port(self.id, index);
+        if let Some(port) = self.ports.get_mut(index) {
+            port.run(fabric, place);
+        }
+    }
+}
+
+impl Port {
+    /// Sends what may be sent.
+    fn run(&mut self, fabric: &mut Fabric, place: Place) {
+        let now = fabric.now;
+        while self.line.free_at <= now {
+            let Some(packet) = self.queue.dequeue(now) else { break };
+            let sent = self.line.send(now, packet.len);
+            let item = fabric.undress(packet);
+            fabric.tell_sent(place, sent, &item);
+            fabric.launch(self.wire, sent, item);
+        }
+        while let Some(dropped) = self.queue.poll_dropped() {
+            self.drops += 1;
+            fabric.lose(place, dropped.item);
+        }
+        let next = self.queue.next().map(|at| wake_at(now, at, self.line.free_at));
+        fabric.agenda.set(self.alarm, next);
+    }
+}
+
+/// When to ask a queue again that has something at `at`, for a line that is free at `free_at`.
+fn wake_at(now: Instant, at: Instant, free_at: Instant) -> Instant {
+    at.max(free_at).max(now)
+}

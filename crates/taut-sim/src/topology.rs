@@ -1,0 +1,122 @@
+//! Networks that are often wanted. Called by tests and by whoever runs experiments.
+
+use taut_core::Duration;
+use taut_link::Rate;
+
+use crate::host::HostSpec;
+use crate::qdisc::QdiscSpec;
+use crate::router::RouterId;
+use crate::world::{HostId, PortSpec, WireId, World};
+
+/// Two hosts and a cable.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// One end.
+    pub a: HostId,
+    /// The other.
+    pub b: HostId,
+    /// From `a` to `b`.
+    pub ab: WireId,
+    /// From `b` to `a`.
+    pub ba: WireId,
+}
+
+impl Pair {
+    /// `delay` is one way.
+    pub fn new(world: &mut World, a: HostSpec, b: HostSpec, delay: Duration) -> Self {
+        let (a, b) = (world.host(a), world.host(b));
+        let (ab, ba) = world.cable(a, b, delay);
+        Self { a, b, ab, ba }
+    }
+}
+
+/// Senders on the left, receivers on the right, and one line for all between two routers.
+///
+/// ```text
+///   left 0 ──┐                          ┌── right 0
+///   left 1 ──┼─ router ═bottleneck═ router ─┼── right 1
+///   left n ──┘                          └── right n
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dumbbell {
+    /// Hosts on the left.
+    pub left: Vec<HostId>,
+    /// Hosts on the right.
+    pub right: Vec<HostId>,
+    /// The routers, left and right.
+    pub routers: (RouterId, RouterId),
+    /// The bottleneck's port at the left router.
+    pub bottleneck: usize,
+    /// The bottleneck's wires, to the right and to the left.
+    pub wires: (WireId, WireId),
+}
+
+/// How a [`Dumbbell`] is built.
+#[derive(Clone, Debug)]
+pub struct DumbbellSpec {
+    /// One-way delay of each flow's own link on the left; as many pairs of hosts.
+    pub delays: Vec<Duration>,
+    /// The line in the middle, both ways.
+    pub bottleneck: PortSpec,
+    /// Its one-way delay.
+    pub delay: Duration,
+    /// Rate of the routers' ports towards the hosts.
+    pub access: Rate,
+    /// Every host.
+    pub host: HostSpec,
+}
+
+impl Dumbbell {
+    /// Builds it.
+    pub fn new(world: &mut World, spec: &DumbbellSpec) -> Self {
+        let (l, r) = (world.router(), world.router());
+        let access = PortSpec { rate: Some(spec.access), qdisc: QdiscSpec::Pfifo { packets: 1_000 } };
+        let wires = world.join(l, r, &spec.bottleneck, &spec.bottleneck, spec.delay);
+        let (mut left, mut right) = (Vec::new(), Vec::new());
+        for &delay in &spec.delays {
+            let (a, b) = (world.host(spec.host.clone()), world.host(spec.host.clone()));
+            world.attach(a, l, &access, delay);
+            world.attach(b, r, &access, Duration::ZERO);
+            left.push(a);
+            right.push(b);
+        }
+        Self { left, right, routers: (l, r), bottleneck: 0, wires }
+    }
+}
+
+/// Routers in a row with a host at each end, or a host at each router.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// The routers.
+    pub routers: Vec<RouterId>,
+    /// A host at each router.
+    pub hosts: Vec<HostId>,
+    /// Between each router and the next, there and back.
+    pub wires: Vec<(WireId, WireId)>,
+}
+
+impl Chain {
+    /// `hops` lines between `hops + 1` routers, each with a host: a parking lot, in which a flow from end to end
+    /// competes on each line with one that goes only there; with only the first and last host used, a chain.
+    pub fn new(
+        world: &mut World,
+        hops: usize,
+        line: &PortSpec,
+        delay: Duration,
+        access: Rate,
+        host: &HostSpec,
+    ) -> Self {
+        let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
+        let wires = routers.windows(2).map(|pair| world.join(pair[0], pair[1], line, line, delay)).collect();
+        let access = PortSpec::fifo(access, 1_000);
+        let hosts = routers
+            .iter()
+            .map(|&router| {
+                let id = world.host(host.clone());
+                world.attach(id, router, &access, Duration::ZERO);
+                id
+            })
+            .collect();
+        Self { routers, hosts, wires }
+    }
+}
