@@ -7,7 +7,7 @@ use std::error::Error;
 
 use taut_core::Duration;
 use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Checks, Dumbbell, DumbbellSpec, HostSpec, NicSpec, PortSpec, World};
+use taut_sim::{Checks, Dumbbell, DumbbellSpec, HostSpec, PortSpec, World};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
@@ -18,13 +18,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let checked = args.next().is_some();
 
     let mut world = World::new(1);
-    let nic = NicSpec { rate: Some("10gbit".parse()?), gro, ..NicSpec::default() };
+    let mut host = HostSpec::new("10gbit".parse()?);
+    host.nic.gro = gro;
     let spec = DumbbellSpec {
         delays: (0..flows).map(|i| Duration::from_millis(5 + i)).collect(),
         bottleneck: PortSpec::fifo(rate, 1_000),
         delay: Duration::from_millis(5),
         access: "10gbit".parse()?,
-        host: HostSpec { nic, ..HostSpec::default() },
+        host,
     };
     let net = Dumbbell::new(&mut world, &spec);
     if checked {

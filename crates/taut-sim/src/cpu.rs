@@ -86,6 +86,8 @@ pub struct Counts {
     pub acks_in: u64,
     /// Packets that the root queue would not take, or threw out.
     pub dropped: u64,
+    /// Packets that came in and found the receive ring full.
+    pub rx_dropped: u64,
     /// Times that an application was woken.
     pub wakeups: u64,
     /// Times that a core went from one thread to another, or to nobody.

@@ -14,13 +14,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use taut_core::{ConnId, Event, Instant, LinkCaps, Offload, Stack, StackConfig, TxTicket};
-use taut_link::{Packet, Qdisc, QdiscStats, Verdict};
+use taut_link::{NicSpec, Packet, Qdisc, QdiscStats, Rate, Verdict};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
 use crate::event::AlarmId;
 use crate::gro;
-use crate::nic::{Nic, NicSpec};
+use crate::nic::Nic;
 use crate::packet::{NO_TICKET, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::qdisc::{QdiscSpec, QueueLimit};
@@ -46,21 +46,21 @@ pub struct HostSpec {
     pub pacing_shift: u8,
 }
 
-impl Default for HostSpec {
-    fn default() -> Self {
+impl HostSpec {
+    /// A host of today with a NIC of this rate: `pfifo_fast`, and a core that takes no time.
+    #[must_use]
+    pub fn new(rate: Rate) -> Self {
         Self {
             config: StackConfig::default(),
-            nic: NicSpec::default(),
-            qdisc: QdiscSpec::Pfifo { packets: 1_000 },
+            nic: NicSpec::new(rate),
+            qdisc: QdiscSpec::PfifoFast { packets: 1_000 },
             cpu: CpuModel::default(),
             mtu: 1_500,
             delegate_pacing: true,
             pacing_shift: 10,
         }
     }
-}
 
-impl HostSpec {
     pub(crate) fn caps(&self) -> LinkCaps {
         let caps = if self.nic.tso { LinkCaps::offloading(self.mtu) } else { LinkCaps::plain(self.mtu) };
         LinkCaps {
@@ -209,7 +209,7 @@ impl Host {
     /// Bytes of IP packets in its root queue, and bytes in its NIC's ring that the host has not been told of.
     #[must_use]
     pub fn below(&self) -> (u64, u64) {
-        (self.root.backlog_bytes(), u64::from(self.nic.bytes()))
+        (self.root.backlog_bytes(), self.nic.bytes())
     }
 
     /// Most bytes that both held together.
@@ -236,6 +236,10 @@ impl Host {
             let what =
                 ProbeEvent::Delivered { host: self.id, packet: PacketView::new(&fabric.pool, &packet) };
             fabric.probes.tell(now, &what);
+        }
+        if self.received.len() >= self.nic.spec.rx_ring {
+            self.counts.rx_dropped += 1;
+            return fabric.lose(Place::Nic(self.id), packet);
         }
         self.received.push_back(packet);
         if self.due.received {
@@ -423,13 +427,12 @@ impl Host {
     /// The NIC tells what it has sent.
     fn complete(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
-        let mut frames = 0;
-        while let Some(slot) = self.nic.poll_completed(now) {
-            frames += 1;
-            if let Some(ticket) = self.tickets.take(slot) {
-                self.stack.handle_tx_completion(now, ticket);
+        let Self { nic, tickets, stack, .. } = self;
+        let frames = nic.complete(now, |slot| {
+            if let Some(ticket) = tickets.take(slot) {
+                stack.handle_tx_completion(now, ticket);
             }
-        }
+        });
         self.counts.completions += u64::from(frames);
         if fabric.probes.want.interrupts {
             fabric.probes.tell(now, &ProbeEvent::Interrupt { host: self.id, transmit: true, frames });
@@ -576,7 +579,7 @@ impl Host {
             }
         }
         self.throw_out(fabric);
-        self.peak_below = self.peak_below.max(self.root.backlog_bytes() + u64::from(self.nic.bytes()));
+        self.peak_below = self.peak_below.max(self.root.backlog_bytes() + self.nic.bytes());
         taken
     }
 

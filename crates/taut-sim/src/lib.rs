@@ -13,12 +13,11 @@
 //! ```
 //! use taut_core::Duration;
 //! use taut_sim::app::{Bulk, Sink};
-//! use taut_sim::{HostSpec, NicSpec, Pair, World};
+//! use taut_sim::{HostSpec, Pair, World};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut world = World::new(7);
-//! let nic = NicSpec { rate: Some("100mbit".parse()?), ..NicSpec::default() };
-//! let host = HostSpec { nic, ..HostSpec::default() };
+//! let host = HostSpec::new("100mbit".parse()?);
 //! let pair = Pair::new(&mut world, host.clone(), host, Duration::from_millis(10));
 //!
 //! let sink = Sink::new(5001);
@@ -56,8 +55,7 @@ pub use check::{Checks, Failure, Kind};
 pub use cpu::{Counts, CpuModel, LostWakeup};
 pub use fault::Faults;
 pub use host::{Host, HostSpec};
-pub use nic::NicSpec;
-pub use packet::{ETHERNET_OVERHEAD, PacketId, line_bytes};
+pub use packet::PacketId;
 pub use pattern::Pattern;
 pub use probe::{Interest, PacketView, Place, Probe, ProbeEvent};
 pub use qdisc::QdiscSpec;

@@ -1,108 +1,100 @@
-//! A NIC, as far as the host's queues notice: a ring of descriptors in front of a line, segmentation, interrupts that
-//! are collected, and the queue of received packets. Called by the host.
+//! The transmit side of a [`taut_link::Nic`], computed ahead. Called by the host.
+//!
+//! The card in `taut-link` is stepped from segment to segment. A simulator knows when a packet is posted when each of its
+//! segments will be on the wire, since the line sends them one after another: it puts them on the wire at once, with
+//! their times, and needs no event until the interrupt. What a host can tell is the same (a test drives both), with one
+//! event a packet rather than one a segment.
 
 use std::collections::VecDeque;
 
-use taut_core::{Duration, Instant};
-use taut_link::Rate;
+use taut_core::Instant;
+use taut_link::{Bql, NicSpec};
 
 use crate::wire::Line;
 
-/// A NIC. The default sends at 1 Gbit/s, cuts segments, merges received ones and reports everything at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NicSpec {
-    /// Line rate; `None` for as fast as packets come.
-    pub rate: Option<Rate>,
-    /// Descriptors of the transmit ring: a packet takes one, and one more for each 4 KiB.
-    pub ring: u32,
-    /// Cuts super-packets into segments, and so the stack may make them.
-    pub tso: bool,
-    /// How long after a packet was sent its completion may be kept back to be told together with others.
-    /// `ethtool -C`: `tx-usecs`.
-    pub tx_usecs: Duration,
-    /// How many completions are told of at once without waiting; 0 for no such number. `tx-frames`.
-    pub tx_frames: u32,
-    /// As `tx_usecs`, for received packets. `rx-usecs`.
-    pub rx_usecs: Duration,
-    /// As `tx_frames`, for received packets. `rx-frames`.
-    pub rx_frames: u32,
-    /// Received segments that follow each other go up as one packet.
-    pub gro: bool,
-    /// Most bytes in the ring, whatever its descriptors allow: a fixed byte queue limit. `None` for none.
-    pub byte_limit: Option<u32>,
-}
-
-impl Default for NicSpec {
-    fn default() -> Self {
-        Self {
-            rate: Rate::from_bits_per_second(1_000_000_000),
-            ring: 512,
-            tso: true,
-            tx_usecs: Duration::ZERO,
-            tx_frames: 0,
-            rx_usecs: Duration::ZERO,
-            rx_frames: 0,
-            gro: true,
-            byte_limit: None,
-        }
-    }
-}
+/// Bytes that a descriptor points to, and descriptors that the largest packet takes: as [`taut_link::Nic`] has them.
+const DESCRIPTOR_BYTES: u32 = 16_384;
+const DESCRIPTORS_MAX: usize = 5;
 
 /// A packet that the NIC has been given.
 #[derive(Debug)]
 struct Posted {
-    /// When its last bit goes out.
+    /// When its last bit is on the wire.
     sent: Instant,
     ticket: u32,
-    descriptors: u32,
     bytes: u32,
 }
 
-/// The transmit side of a NIC.
+impl Posted {
+    fn descriptors(&self) -> usize {
+        self.bytes.div_ceil(DESCRIPTOR_BYTES).max(1) as usize
+    }
+}
+
+/// A ring, a line and interrupts.
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub(crate) spec: NicSpec,
     pub(crate) line: Line,
+    bql: Option<Bql>,
     posted: VecDeque<Posted>,
-    descriptors: u32,
-    bytes: u32,
+    used_descriptors: usize,
+    bytes: u64,
 }
 
 impl Nic {
     pub(crate) fn new(spec: NicSpec) -> Self {
-        Self { line: Line::new(spec.rate), spec, posted: VecDeque::new(), descriptors: 0, bytes: 0 }
+        Self {
+            line: Line::new(Some(spec.rate), spec.overhead_bytes),
+            bql: spec.bql.map(Bql::new),
+            spec,
+            posted: VecDeque::new(),
+            used_descriptors: 0,
+            bytes: 0,
+        }
     }
 
     /// Whether another packet may be posted.
     pub(crate) fn room(&self) -> bool {
-        // As drivers do, it stops while a packet of 64 KiB would still fit.
-        self.descriptors + 18 <= self.spec.ring.max(18)
-            && self.spec.byte_limit.is_none_or(|limit| self.bytes < limit)
+        self.spec.ring.max(DESCRIPTORS_MAX).saturating_sub(self.used_descriptors) >= DESCRIPTORS_MAX
+            && self.bql.as_ref().is_none_or(Bql::has_room)
     }
 
-    /// A packet was posted whose last bit goes out at `sent`.
+    /// A packet was posted whose last bit will be on the wire at `sent`.
     pub(crate) fn post(&mut self, sent: Instant, ticket: u32, bytes: u32) {
-        let descriptors = 1 + bytes / 4_096;
-        self.descriptors += descriptors;
-        self.bytes += bytes;
-        self.posted.push_back(Posted { sent, ticket, descriptors, bytes });
+        let posted = Posted { sent, ticket, bytes };
+        self.used_descriptors += posted.descriptors();
+        self.bytes += u64::from(bytes);
+        if let Some(bql) = &mut self.bql {
+            bql.on_queued(u64::from(bytes));
+        }
+        self.posted.push_back(posted);
     }
 
     /// When the next interrupt for sent packets comes.
     pub(crate) fn next_interrupt(&self) -> Option<Instant> {
         let first = self.posted.front()?.sent + self.spec.tx_usecs;
-        let frames = self.spec.tx_frames as usize;
-        let enough = frames.checked_sub(1).and_then(|last| self.posted.get(last)).map(|posted| posted.sent);
-        Some(enough.map_or(first, |enough| enough.min(first)))
+        let enough = (self.spec.tx_frames as usize).checked_sub(1).and_then(|last| self.posted.get(last));
+        Some(enough.map_or(first, |enough| enough.sent.min(first)))
     }
 
-    /// The ticket of a packet that was sent.
-    pub(crate) fn poll_completed(&mut self, now: Instant) -> Option<u32> {
-        self.posted.front().filter(|posted| posted.sent <= now)?;
-        let posted = self.posted.pop_front()?;
-        self.descriptors -= posted.descriptors;
-        self.bytes -= posted.bytes;
-        Some(posted.ticket)
+    /// Takes everything that was sent, and hands `f` the tickets. Says how many packets that were.
+    pub(crate) fn complete(&mut self, now: Instant, mut f: impl FnMut(u32)) -> u32 {
+        let (mut packets, mut bytes) = (0, 0);
+        while let Some(posted) = self.posted.front().filter(|posted| posted.sent <= now) {
+            packets += 1;
+            bytes += u64::from(posted.bytes);
+            self.used_descriptors -= posted.descriptors();
+            f(posted.ticket);
+            self.posted.pop_front();
+        }
+        self.bytes -= bytes;
+        if let Some(bql) = &mut self.bql
+            && packets > 0
+        {
+            bql.on_completed(now, bytes);
+        }
+        packets
     }
 
     /// Packets that were sent and not completed.
@@ -111,7 +103,94 @@ impl Nic {
     }
 
     /// Bytes in the ring: posted and not completed.
-    pub(crate) fn bytes(&self) -> u32 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use taut_core::Duration;
+    use taut_link::{BqlSpec, Packet};
+
+    use super::*;
+
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    /// What happened, with its time in nanoseconds: segments on the wire with their lengths, tokens back.
+    type Trace = Vec<(u64, &'static str, u32)>;
+
+    /// A host that posts packets of `sizes` segments of 1500 bytes, `gap` after each other at the earliest, when there is
+    /// room; driven over taut-link's card.
+    fn stepped(spec: NicSpec, sizes: &[u16], gap: Duration) -> Trace {
+        let mut nic = taut_link::Nic::<u32, u32>::new(spec);
+        let (mut trace, mut now, mut due) = (Vec::new(), START, START);
+        let mut waiting = sizes.iter().zip(0_u32..).peekable();
+        loop {
+            while let Some(packet) = nic.poll_sent(now) {
+                trace.push((now.as_nanos(), "sent", packet.len));
+            }
+            while let Some(token) = nic.poll_completed(now) {
+                trace.push((now.as_nanos(), "done", token));
+            }
+            while now >= due && nic.room() {
+                let Some((&segs, token)) = waiting.next() else { break };
+                nic.transmit(now, Packet { segs, ..Packet::new(1_500 * u32::from(segs), token) }, token);
+                due = now + gap;
+            }
+            let post = waiting.peek().filter(|_| nic.room()).map(|_| due);
+            let Some(next) = [nic.next(), post].into_iter().flatten().min() else { return trace };
+            now = now.max(next);
+        }
+    }
+
+    /// The same over this one.
+    fn ahead(spec: NicSpec, sizes: &[u16], gap: Duration) -> Trace {
+        let mut nic = Nic::new(spec);
+        let (mut trace, mut now, mut due) = (Vec::new(), START, START);
+        let mut waiting = sizes.iter().zip(0_u32..).peekable();
+        loop {
+            if nic.next_interrupt().is_some_and(|at| at <= now) {
+                nic.complete(now, |token| trace.push((now.as_nanos(), "done", token)));
+            }
+            while now >= due && nic.room() {
+                let Some((&segs, token)) = waiting.next() else { break };
+                let mut sent = now;
+                for _ in 0..segs {
+                    sent = nic.line.send(now, 1_500);
+                    trace.push((sent.as_nanos(), "sent", 1_500));
+                }
+                nic.post(sent, token, 1_500 * u32::from(segs));
+                due = now + gap;
+            }
+            let post = waiting.peek().filter(|_| nic.room()).map(|_| due);
+            let Some(next) = [nic.next_interrupt(), post].into_iter().flatten().min() else { return trace };
+            now = now.max(next);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        #[test]
+        fn a_host_cannot_tell_it_from_the_card_that_is_stepped(
+            sizes in proptest::collection::vec(1..44_u16, 1..60),
+            bits in 1_000_000..40_000_000_000_u64,
+            gap_us in 0..300_u64,
+            usecs in prop_oneof![Just(0), 1..200_u64],
+            frames in 0..5_u32,
+            ring in 5..40_usize,
+            bql in any::<bool>(),
+        ) {
+            let mut spec = NicSpec::new(taut_link::Rate::from_bits_per_second(bits).unwrap());
+            (spec.tx_usecs, spec.tx_frames, spec.ring) = (Duration::from_micros(usecs), frames, ring);
+            spec.bql = bql.then(BqlSpec::default);
+            let gap = Duration::from_micros(gap_us);
+            let (mut one, mut other) = (stepped(spec, &sizes, gap), ahead(spec, &sizes, gap));
+            one.sort();
+            other.sort();
+            prop_assert_eq!(one, other);
+        }
     }
 }

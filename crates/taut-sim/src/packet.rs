@@ -9,27 +9,16 @@
 //! found by the invariant checker, which counts what the queues hold against what the pool thinks is out.
 
 use taut_core::{Gather, Instant, Offload, Transmit};
+use taut_link::Ecn;
 use taut_wire::{IpHeader, TcpHeader, checksum, tcp};
 
-use crate::rng::Rng;
 use crate::world::HostId;
-
-/// What an IP packet takes on an Ethernet beside itself: preamble (8), header (14), checksum (4) and gap (12).
-pub const ETHERNET_OVERHEAD: u32 = 38;
-/// The shortest IP packet that an Ethernet frame is not padded for.
-const ETHERNET_MIN: u32 = 46;
 
 /// Longest headers kept inline: IPv6 and TCP with all options.
 const HEADER_MAX: usize = 100;
 
 /// No ticket: the packet has left its host.
 pub(crate) const NO_TICKET: u32 = u32::MAX;
-
-/// Bytes that an IP packet of `len` takes on an Ethernet line.
-#[must_use]
-pub const fn line_bytes(len: u32) -> u32 {
-    (if len < ETHERNET_MIN { ETHERNET_MIN } else { len }) + ETHERNET_OVERHEAD
-}
 
 /// Names a packet in its [`Pool`]. Whoever holds it must pass it on or give it back.
 #[derive(Debug, PartialEq, Eq)]
@@ -253,11 +242,11 @@ impl Pool {
         self.insert(packet)
     }
 
-    /// Flips one bit anywhere in a packet, whose checksums are then to be looked at.
-    pub(crate) fn corrupt(&mut self, id: &PacketId, rng: &mut Rng) {
+    /// Flips the bit of this number, modulo the bits of the packet; the checksums are to be looked at then.
+    pub(crate) fn corrupt(&mut self, id: &PacketId, bit: u64) {
         let whole = [self.header(id), self.payload(id)].concat();
-        let mut whole = complete(whole);
-        let bit = rng.below(whole.len() as u64 * 8);
+        let mut whole = if self.get(id).verify { whole } else { complete(whole) };
+        let bit = bit % (whole.len() as u64 * 8);
         if let Some(byte) = whole.get_mut((bit / 8) as usize) {
             *byte ^= 1 << (bit % 8);
         }
@@ -343,6 +332,30 @@ impl WirePacket {
         set_ip_len(&mut self.header, old, new);
     }
 
+    /// What the IP header says about marks.
+    pub(crate) fn ecn(&self) -> Ecn {
+        match self.traffic_class() & 3 {
+            0 => Ecn::NotCapable,
+            3 => Ecn::Marked,
+            _ => Ecn::Capable,
+        }
+    }
+
+    fn traffic_class(&self) -> u8 {
+        if self.header[0] >> 4 == 4 { self.header[1] } else { self.header[0] << 4 | self.header[1] >> 4 }
+    }
+
+    /// Writes that the packet has met congestion.
+    pub(crate) fn mark(&mut self) {
+        if self.header[0] >> 4 == 4 {
+            let before = u16::from_be_bytes([self.header[0], self.header[1]]);
+            self.header[1] |= 3;
+            update_sum(&mut self.header, before, before | 3);
+        } else {
+            self.header[1] |= 0x30;
+        }
+    }
+
     /// The TCP header, if it is one.
     pub(crate) fn tcp(&self) -> Option<TcpHeader> {
         let header = self.header();
@@ -371,14 +384,19 @@ pub(crate) fn set_ip_len(header: &mut [u8], old: u32, new: u32) {
     };
     if header[0] >> 4 == 4 {
         let (before, after) = change(&mut header[2..4]);
-        let sum = u16::from_be_bytes([header[10], header[11]]);
-        let sum = u32::from(!sum) + u32::from(!before) + u32::from(after);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        update_sum(header, before, after);
     } else {
         change(&mut header[4..6]);
     }
+}
+
+/// The sum over an IPv4 header in which one word changed: RFC 1624 §3, equation 3.
+fn update_sum(header: &mut [u8], before: u16, after: u16) {
+    let sum = u16::from_be_bytes([header[10], header[11]]);
+    let sum = u32::from(!sum) + u32::from(!before) + u32::from(after);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn is_tcp(header: &[u8]) -> bool {

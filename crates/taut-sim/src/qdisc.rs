@@ -1,6 +1,6 @@
 //! Queue disciplines by name, as a plan of a network has them.
 
-use taut_link::{Fifo, Qdisc};
+use taut_link::{BANDS, Fifo, PfifoFast, Qdisc};
 
 use crate::packet::PacketId;
 
@@ -8,6 +8,11 @@ use crate::packet::PacketId;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum QdiscSpec {
+    /// `pfifo_fast`: three bands by priority, each of so many packets.
+    PfifoFast {
+        /// Packets that may wait in a band.
+        packets: usize,
+    },
     /// `pfifo`: so many packets, a super-packet being one.
     Pfifo {
         /// Packets that may wait.
@@ -30,6 +35,7 @@ pub(crate) enum QueueLimit {
 impl QdiscSpec {
     pub(crate) fn build(&self, _seed: u64) -> Box<dyn Qdisc<PacketId>> {
         match *self {
+            Self::PfifoFast { packets } => Box::new(PfifoFast::with_limit(packets)),
             Self::Pfifo { packets } => Box::new(Fifo::packets(packets)),
             Self::Bfifo { bytes } => Box::new(Fifo::bytes(bytes)),
         }
@@ -38,6 +44,7 @@ impl QdiscSpec {
     /// What never waits more than.
     pub(crate) fn limit(&self) -> Option<QueueLimit> {
         match *self {
+            Self::PfifoFast { packets } => Some(QueueLimit::Packets(BANDS * packets)),
             Self::Pfifo { packets } => Some(QueueLimit::Packets(packets)),
             Self::Bfifo { bytes } => Some(QueueLimit::Bytes(bytes)),
         }
@@ -46,7 +53,7 @@ impl QdiscSpec {
     /// Whether it honours departure times.
     pub(crate) fn paces(&self) -> bool {
         match self {
-            Self::Pfifo { .. } | Self::Bfifo { .. } => false,
+            Self::PfifoFast { .. } | Self::Pfifo { .. } | Self::Bfifo { .. } => false,
         }
     }
 }

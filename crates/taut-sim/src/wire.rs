@@ -11,7 +11,7 @@ use taut_link::Rate;
 
 use crate::event::AlarmId;
 use crate::fault::{Fate, FaultState, Faults};
-use crate::packet::{PacketId, Pool, line_bytes};
+use crate::packet::{PacketId, Pool};
 use crate::rng::Rng;
 
 /// Who is at the end of a wire.
@@ -24,32 +24,37 @@ pub(crate) enum End {
 /// A rate at which packets go out one after another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
-    /// When the last packet will have gone out.
+    /// Bytes per second; 0 sends at once.
+    rate: u64,
+    /// Bytes that a packet takes beside itself.
+    overhead: u32,
+    /// When the last packet will have gone out, rounded up.
     pub(crate) free_at: Instant,
-    /// Fraction of a nanosecond, in 2⁻³² of one, that `free_at` leaves out: the rate holds over any length of time.
-    fraction: u64,
-    /// Nanoseconds a byte, in 2⁻³² of one; 0 sends at once.
-    per_byte: u64,
+    /// The same rounded down, and what is missing, in 1/`rate` of a nanosecond: nothing is rounded twice.
+    floor: Instant,
+    missing: u64,
 }
 
+const NS: u64 = 1_000_000_000;
+
 impl Line {
-    pub(crate) fn new(rate: Option<Rate>) -> Self {
-        let per_byte = rate.map_or(0, |rate| {
-            let per_byte = (1_000_000_000_u128 << 32) / u128::from(rate.bytes_per_second());
-            u64::try_from(per_byte).unwrap_or(u64::MAX)
-        });
-        Self { free_at: Instant::ZERO, fraction: 0, per_byte }
+    pub(crate) fn new(rate: Option<Rate>, overhead: u32) -> Self {
+        let rate = rate.map_or(0, Rate::bytes_per_second);
+        Self { rate, overhead, free_at: Instant::ZERO, floor: Instant::ZERO, missing: 0 }
     }
 
     /// Begins to send an IP packet of `len` bytes, now or after the one before. Says when its last bit is out.
     pub(crate) fn send(&mut self, now: Instant, len: u32) -> Instant {
         if self.free_at < now {
-            self.free_at = now;
-            self.fraction = 0;
+            (self.floor, self.missing) = (now, 0);
         }
-        let time = u128::from(self.per_byte) * u128::from(line_bytes(len)) + u128::from(self.fraction);
-        self.fraction = time as u64 & 0xffff_ffff;
-        self.free_at += Duration::from_nanos((time >> 32) as u64);
+        // 64 KiB at a nanosecond each are 2⁴⁶; a rate is less than 2⁶¹.
+        let work = u64::from(len + self.overhead) * NS + self.missing;
+        if let Some(ns) = work.checked_div(self.rate) {
+            self.floor += Duration::from_nanos(ns);
+            self.missing = work % self.rate;
+        }
+        self.free_at = self.floor + Duration::from_nanos(u64::from(self.missing > 0));
         self.free_at
     }
 }
@@ -110,7 +115,7 @@ impl Wire {
             Fate::Arrives { late, again, corrupt } => {
                 if corrupt {
                     self.counts.corrupted += 1;
-                    pool.corrupt(&packet, &mut faults.rng);
+                    pool.corrupt(&packet, faults.rng.next());
                 }
                 if again {
                     self.counts.duplicated += 1;
@@ -158,23 +163,15 @@ mod tests {
     #[test]
     fn a_line_keeps_its_rate_to_the_nanosecond() {
         // 7 Gbit/s: 1.142857 ns a byte, and 1538 bytes on the line for 1500.
-        let rate = Rate::from_bits_per_second(7_000_000_000);
-        let mut line = Line::new(rate);
+        let mut line = Line::new(Rate::from_bits_per_second(7_000_000_000), 38);
         let start = Instant::from_nanos(5);
         let mut end = start;
         for _ in 0..1_000_000 {
             end = line.send(start, 1_500);
         }
-        let exact = 1_538_000_000_000_u64 / 875;
-        let span = end.since(start).as_nanos() as i64 - exact as i64;
-        // 32 bits of fraction lose at most 1538 of 2⁻³² ns a packet.
-        assert!((-1..=0).contains(&span), "{span}");
-    }
-
-    #[test]
-    fn a_short_packet_is_padded() {
-        let mut line = Line::new(Rate::from_bits_per_second(8_000_000_000));
-        assert_eq!(line.send(Instant::ZERO, 40), Instant::from_nanos(84));
-        assert_eq!(line.send(Instant::from_nanos(1_000), 46), Instant::from_nanos(1_084));
+        let exact = 1_538_000_000_000_u64.div_ceil(875);
+        assert_eq!(end.since(start).as_nanos(), exact);
+        // After a pause it starts anew.
+        assert_eq!(line.send(end + Duration::from_nanos(10), 837), end + Duration::from_nanos(1_010));
     }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use taut_core::{Duration, Instant, Stack, StackConfig};
-use taut_link::{Packet, Qdisc, Rate};
+use taut_link::{Ecn, NicSpec, Packet, Qdisc, Rate};
 
 use crate::app::{App, AppId};
 use crate::check::{self, Checks, Failure};
@@ -128,13 +128,19 @@ impl Fabric {
     /// A packet dressed for a queue.
     pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<PacketId> {
         let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
-        let flow = self.pool.get(&id).flow;
-        Packet { len: self.pool.len(&id), segs, departure, flow, item: id }
+        let packet = self.pool.get(&id);
+        let (flow, ecn) = (packet.flow, packet.ecn());
+        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id) }
     }
 
     /// A packet that came out of a queue, with what the queue wrote on it.
-    #[expect(clippy::unused_self, reason = "disciplines that mark need the pool")]
     pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
+        if packet.ecn == Ecn::Marked {
+            self.pool.get_mut(&packet.item).mark();
+        }
+        if let Some(bit) = packet.corrupt {
+            self.pool.corrupt(&packet.item, u64::from(bit));
+        }
         packet.item
     }
 
@@ -337,7 +343,15 @@ impl World {
         let alarm = self.fabric.alarm(Owner::Port(router.0, number));
         let queue = spec.qdisc.build(self.fabric.rng.next());
         let limit = spec.qdisc.limit();
-        ports.push(Port { queue, limit, line: Line::new(spec.rate), wire, alarm, drops: 0, peak_bytes: 0 });
+        ports.push(Port {
+            queue,
+            limit,
+            line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
+            wire,
+            alarm,
+            drops: 0,
+            peak_bytes: 0,
+        });
         self.links.push(Link { from: router.into(), to, port: number });
     }
 

@@ -4,15 +4,12 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use taut_core::{Duration, StackConfig};
+use taut_core::Duration;
 use taut_sim::app::{Bulk, BulkStats, Request, Responder, Sink, SinkStats};
-use taut_sim::{Checks, HostSpec, NicSpec, Pair, World};
+use taut_sim::{Checks, HostSpec, Pair, World};
 
 fn host(rate: &str) -> HostSpec {
-    HostSpec {
-        nic: NicSpec { rate: Some(rate.parse().unwrap()), ..NicSpec::default() },
-        ..HostSpec::default()
-    }
+    HostSpec::new(rate.parse().unwrap())
 }
 
 fn address(world: &World, pair: &Pair, port: u16) -> SocketAddr {
@@ -48,9 +45,7 @@ fn one_flow_fills_the_link() {
 #[test]
 fn a_round_trip_is_propagation_and_serialisation() {
     let mut world = World::new(1);
-    let config = StackConfig { tcp_timestamps: true, ..StackConfig::default() };
-    let spec = HostSpec { config, ..host("100mbit") };
-    let pair = Pair::new(&mut world, spec.clone(), spec, Duration::from_millis(10));
+    let pair = Pair::new(&mut world, host("100mbit"), host("100mbit"), Duration::from_millis(10));
     world.check(Checks::ALWAYS);
     world.app(pair.b, Responder::new(7).sizes(1_000, 100));
     let app =
