@@ -216,3 +216,140 @@ fn stall(info: &ConnInfo, has_timer: bool, now: Instant, nic_has_room: bool) -> 
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Every check is broken on purpose once: one that cannot fail shows nothing.
+
+    use taut_core::{ConnOptions, Duration, Event, Instant};
+
+    use super::*;
+    use crate::app::{App, AppCx, Bulk, Sink};
+    use crate::{HostSpec, Pair, World};
+
+    /// In the middle of a transfer.
+    fn busy() -> (World, Pair) {
+        let mut world = World::new(1);
+        let mut host = HostSpec::new("100mbit".parse().unwrap());
+        // One packet at a time, so that a second waits above.
+        host.nic.ring = 1;
+        let pair = Pair::new(&mut world, host.clone(), host, Duration::from_millis(5));
+        world.app(pair.b, Sink::new(1));
+        let to = (world.host_ref(pair.b).address().unwrap(), 1).into();
+        world.app(pair.a, Bulk::new(to));
+        world.check(Checks::ALWAYS);
+        world.run_for(Duration::from_millis(100)).unwrap();
+        (world, pair)
+    }
+
+    fn kind(result: Result<(), Failure>) -> Option<Kind> {
+        result.err().map(|failure| failure.kind)
+    }
+
+    #[test]
+    fn nothing_is_wrong_when_nothing_is_broken() {
+        let (mut world, _) = busy();
+        assert_eq!(world.check_now(), Ok(()));
+        assert_eq!(world.run_for(Duration::from_millis(50)), Ok(()));
+    }
+
+    #[test]
+    fn a_packet_that_is_forgotten_is_missed() {
+        let (mut world, pair) = busy();
+        let wire = &mut world.fabric.wires[pair.ab.0 as usize];
+        let forgotten = wire.poll(Instant::from_nanos(u64::MAX));
+        assert!(forgotten.is_some());
+        assert_eq!(kind(world.check_now()), Some(Kind::Packets));
+    }
+
+    #[test]
+    fn a_ticket_that_is_forgotten_is_missed() {
+        let (mut world, pair) = busy();
+        let host = &mut world.hosts[pair.a.index()];
+        let slot = (0..host.tickets.slots()).find(|&slot| host.tickets.get(slot).is_some()).unwrap();
+        assert!(host.tickets.take(slot).is_some());
+        assert_eq!(kind(world.check_now()), Some(Kind::Tickets));
+    }
+
+    #[test]
+    fn a_queue_beyond_its_limit_is_seen() {
+        let (mut world, pair) = busy();
+        let host = &mut world.hosts[pair.a.index()];
+        assert!(host.root.backlog_packets() > 0, "small queues keep two packets here");
+        host.root_limit = Some(QueueLimit::Packets(0));
+        assert_eq!(kind(world.check_now()), Some(Kind::QueueLimit));
+    }
+
+    #[test]
+    fn a_connection_that_waits_for_nothing_is_a_stall() {
+        let (world, pair) = busy();
+        let host = &world.hosts[pair.a.index()];
+        let id = host.stack.conn_ids().next().unwrap();
+        let mut info = host.stack.conn_info(id, world.now()).unwrap();
+        info.notsent_bytes = 1;
+        info.wmem_alloc = 0;
+        info.blocked = Blocked::SmallQueue;
+        assert!(stall(&info, true, world.now(), true).is_some());
+        info.wmem_alloc = 1;
+        assert_eq!(stall(&info, true, world.now(), true), None);
+        // No timer for data in flight.
+        info.unacked = 1;
+        assert!(stall(&info, false, world.now(), true).is_some());
+        (info.unacked, info.blocked) = (0, Blocked::Cwnd);
+        assert!(stall(&info, true, world.now(), true).is_some());
+        info.blocked = Blocked::Pacing { until: world.now() };
+        assert!(stall(&info, false, world.now(), true).is_some());
+        let late = world.now() + Duration::from_millis(1);
+        assert!(stall(&info, true, late, true).is_some());
+        info.blocked = Blocked::NoData;
+        assert!(stall(&info, true, world.now(), true).is_some());
+    }
+
+    struct Liar;
+
+    impl App for Liar {
+        fn start(&mut self, cx: &mut AppCx<'_>) {
+            let _ = cx.connect("10.0.0.2:1".parse().unwrap(), &ConnOptions::default());
+        }
+
+        fn on_event(&mut self, cx: &mut AppCx<'_>, event: Event) {
+            if let Event::Connected(id) = event {
+                cx.write(id, b"not what the pattern says").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_were_not_written_so_end_the_run() {
+        let mut world = World::new(1);
+        let host = HostSpec::new("100mbit".parse().unwrap());
+        let pair = Pair::new(&mut world, host.clone(), host, Duration::from_millis(5));
+        world.app(pair.b, Sink::new(1));
+        world.app(pair.a, Liar);
+        assert_eq!(kind(world.run_for(Duration::from_secs(1))), Some(Kind::WrongBytes));
+    }
+
+    #[test]
+    fn time_neither_goes_back_nor_stands_still() {
+        let (mut world, pair) = busy();
+        let wire = world.fabric.wires[pair.ab.0 as usize].alarm;
+        world.fabric.agenda.set(wire, Some(Instant::from_nanos(5)));
+        assert_eq!(kind(world.run_for(Duration::from_millis(1))), Some(Kind::TimeWentBack));
+
+        /// Sets a timer for now, each time.
+        struct Spinner;
+        impl App for Spinner {
+            fn start(&mut self, cx: &mut AppCx<'_>) {
+                cx.timer(cx.now(), 0);
+            }
+            fn on_event(&mut self, _: &mut AppCx<'_>, _: Event) {}
+            fn on_timer(&mut self, cx: &mut AppCx<'_>, _: u64) {
+                cx.timer(cx.now(), 0);
+            }
+        }
+        let mut world = World::new(1);
+        let host = world.host(HostSpec::new("100mbit".parse().unwrap()));
+        world.app(host, Spinner);
+        assert_eq!(kind(world.run_for(Duration::from_millis(1))), Some(Kind::NoProgress));
+    }
+}

@@ -123,14 +123,19 @@ impl Tickets {
         self.slots.len() as u32 - 1
     }
 
-    fn take(&mut self, slot: u32) -> Option<TxTicket> {
+    pub(crate) fn take(&mut self, slot: u32) -> Option<TxTicket> {
         let held = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
         Some(held.ticket)
     }
 
-    fn get(&self, slot: u32) -> Option<&TxTicket> {
+    pub(crate) fn get(&self, slot: u32) -> Option<&TxTicket> {
         self.slots.get(slot as usize)?.as_ref().map(|held| &held.ticket)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots.len() as u32
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> + '_ {

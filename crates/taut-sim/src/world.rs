@@ -213,7 +213,7 @@ pub struct World {
 }
 
 /// Most events in one nanosecond: more than any world has parts, many times over.
-const AT_ONCE_MAX: u64 = 50_000_000;
+const AT_ONCE_MAX: u64 = 1_000_000;
 
 /// Events between two calls of a progress callback.
 const PROGRESS_EVERY: u64 = 1 << 16;
