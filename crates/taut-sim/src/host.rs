@@ -570,6 +570,11 @@ impl Host {
             let packet = PacketView::new(&fabric.pool, &packet.item);
             fabric.probes.tell(now, &ProbeEvent::Handed { host: self.id, packet, backlog_bytes });
         }
+        let orphans = self.root.orphans();
+        if orphans {
+            // What is in there stands for the way: the stack is told that it has left.
+            fabric.pool.get_mut(&packet.item).ticket = NO_TICKET;
+        }
         let mut taken = true;
         match self.root.enqueue(now, packet) {
             Verdict::Taken => {}
@@ -580,8 +585,13 @@ impl Host {
             }
             Verdict::Dropped(packet) => {
                 taken = false;
-                self.lose(fabric, packet.item, |stack, ticket| stack.handle_tx_dropped(now, ticket));
+                let id = fabric.pool.settle(packet.item);
+                fabric.pool.get_mut(&id).ticket = slot;
+                self.lose(fabric, id, |stack, ticket| stack.handle_tx_dropped(now, ticket));
             }
+        }
+        if orphans && let Some(ticket) = self.tickets.take(slot).filter(|_| taken) {
+            self.stack.handle_tx_completion(now, ticket);
         }
         self.throw_out(fabric);
         self.peak_below = self.peak_below.max(self.root.backlog_bytes() + self.nic.bytes());
@@ -592,7 +602,8 @@ impl Host {
     fn throw_out(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         while let Some(packet) = self.root.poll_dropped() {
-            self.lose(fabric, packet.item, |stack, ticket| stack.handle_tx_completion(now, ticket));
+            let id = fabric.pool.settle(packet.item);
+            self.lose(fabric, id, |stack, ticket| stack.handle_tx_completion(now, ticket));
         }
     }
 
@@ -615,9 +626,11 @@ impl Host {
     }
 
     /// The NIC takes a packet, cuts it, and sends the segments one after another.
-    fn post(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>) {
+    fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<PacketId>) {
         let now = fabric.now;
         let bytes = packet.len;
+        // A super-packet has one damaged bit, in one of its segments.
+        let damage = if packet.segs > 1 { packet.corrupt.take() } else { None };
         let whole = fabric.undress(packet);
         let slot = std::mem::replace(&mut fabric.pool.get_mut(&whole).ticket, NO_TICKET);
         let segs = fabric.pool.segs(&whole);
@@ -638,6 +651,9 @@ impl Host {
         } else {
             for index in 0..segs {
                 let segment = fabric.pool.cut(&whole, index);
+                if let Some(bit) = damage.filter(|_| index == 0) {
+                    fabric.pool.corrupt(&segment, u64::from(bit));
+                }
                 let len = fabric.pool.len(&segment);
                 send(fabric, segment, len);
             }

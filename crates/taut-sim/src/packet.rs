@@ -25,6 +25,16 @@ pub(crate) const NO_TICKET: u32 = u32::MAX;
 #[must_use = "a packet that goes nowhere must be given back to the pool"]
 pub struct PacketId(u32);
 
+/// Set in a name that stands for a copy that is still to be made.
+const TWIN: u32 = 1 << 31;
+
+impl PacketId {
+    /// A name for a copy of this packet, to be [made](Pool::settle) before anything else is done with it.
+    pub(crate) fn twin(&self) -> Self {
+        Self(self.0 | TWIN)
+    }
+}
+
 /// A part of a shared buffer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slice {
@@ -193,9 +203,17 @@ impl Pool {
         }
     }
 
+    /// A name that came out of a queue: makes the copy that it may stand for.
+    pub(crate) fn settle(&mut self, PacketId(id): PacketId) -> PacketId {
+        if id & TWIN == 0 {
+            return PacketId(id);
+        }
+        self.duplicate(&PacketId(id & !TWIN))
+    }
+
     /// The same packet once more, as a network that duplicates makes it.
     pub(crate) fn duplicate(&mut self, id: &PacketId) -> PacketId {
-        let packet = self.get(id).clone();
+        let packet = WirePacket { ticket: NO_TICKET, ..self.get(id).clone() };
         if packet.payload.len > 0 {
             self.buffers[packet.payload.buffer as usize].refs += 1;
         }

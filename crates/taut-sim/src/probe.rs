@@ -4,6 +4,7 @@
 //! pays a test of a flag.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 use taut_core::{Blocked, ConnId, ConnInfo, Instant};
@@ -49,10 +50,24 @@ impl Interest {
 }
 
 /// A packet, for a probe to look at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct PacketView<'a> {
     pool: &'a Pool,
     id: &'a PacketId,
+}
+
+impl fmt::Debug for PacketView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} to {:?}, {} bytes in {}: {:?}",
+            self.from(),
+            self.to(),
+            self.len(),
+            self.segs(),
+            self.tcp()
+        )
+    }
 }
 
 impl<'a> PacketView<'a> {

@@ -20,7 +20,6 @@ impl Rng {
     }
 
     /// Any number.
-    #[expect(clippy::should_implement_trait, reason = "an endless generator is no iterator worth having")]
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -31,7 +30,7 @@ impl Rng {
 
     /// A number below `bound`, 0 for a bound of 0. The bias, below 2⁻³² for bounds below 2³², is nobody's business.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True with this probability, 0 to 1.

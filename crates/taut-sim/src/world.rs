@@ -135,13 +135,14 @@ impl Fabric {
 
     /// A packet that came out of a queue, with what the queue wrote on it.
     pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
+        let id = self.pool.settle(packet.item);
         if packet.ecn == Ecn::Marked {
-            self.pool.get_mut(&packet.item).mark();
+            self.pool.get_mut(&id).mark();
         }
         if let Some(bit) = packet.corrupt {
-            self.pool.corrupt(&packet.item, u64::from(bit));
+            self.pool.corrupt(&id, u64::from(bit));
         }
-        packet.item
+        id
     }
 
     /// Puts a packet on a wire whose last bit goes out at `sent`.
@@ -160,6 +161,7 @@ impl Fabric {
 
     /// A packet was dropped.
     pub(crate) fn lose(&mut self, place: Place, packet: PacketId) {
+        let packet = self.pool.settle(packet);
         self.lost += 1;
         self.note(self.pool.get(&packet).fingerprint() ^ 1);
         if self.probes.want.packets {

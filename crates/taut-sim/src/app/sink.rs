@@ -150,7 +150,7 @@ impl App for Sink {
                 }
             }
             Event::Readable(id) | Event::Failed(id, _) | Event::Closed(id) if self.every.is_none() => {
-                self.read(cx, id)
+                self.read(cx, id);
             }
             _ => {}
         }
