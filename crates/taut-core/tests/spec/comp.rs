@@ -140,8 +140,8 @@ fn comp_03_small_send_buffer() {
     assert_eq!(after.busy_time - before.busy_time, millis(15));
 }
 
-/// Not limited by the send buffer: an application that was never refused, and one whose buffer holds exactly what the
-/// congestion window allows.
+/// Not limited by the send buffer: an application that was never refused, one whose buffer holds exactly what the
+/// congestion window allows, and one that asked for room in vain after all was sent.
 #[test]
 fn comp_03_not_the_buffer() {
     let mut rig = plain().open();
@@ -158,6 +158,16 @@ fn comp_03_not_the_buffer() {
     rig.fill();
     let info = rig.info();
     assert_eq!((info.unacked, info.snd_cwnd, info.notsent_bytes), (10, 10, 0));
+    rig.advance(millis(15));
+    assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
+
+    // Refused only after all was sent: counted from the next packet on.
+    setup.options.sndbuf = Some(4_096);
+    let mut rig = setup.open();
+    rig.device = Device::Completes;
+    rig.write(3 * MSS);
+    assert!(!rig.writable());
+    rig.ack(0);
     rig.advance(millis(15));
     assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
 }
