@@ -91,7 +91,9 @@ fn a_delay_is_seen_in_the_round_trip_and_goes_when_it_is_taken_away() {
 #[test]
 fn a_rate_is_seen_in_the_goodput() {
     let data = noise(4_000_000);
-    for spec in ["netem rate 100mbit", "tbf rate 100mbit burst 16kb | fq", "tbf rate 100mbit burst 16kb limit 256kb"] {
+    for spec in
+        ["netem rate 100mbit", "tbf rate 100mbit burst 16kb | fq", "tbf rate 100mbit burst 16kb limit 256kb"]
+    {
         let (near, far) = pair(|builder| builder.qdisc(spec));
         let (mut here, mut there) = connect(&near, &far);
         let took = bulk(&mut here, &mut there, &data).as_secs_f64();

@@ -209,6 +209,27 @@ fn comp_04_application_limited_samples() {
     assert!(!limited(&mut rig));
 }
 
+/// The mark of the first write is one segment: what leaves when that is delivered is still marked, what leaves after the
+/// next is not.
+#[test]
+fn comp_04_marked_until_the_mark_is_passed() {
+    let mut rig = plain().open();
+    rig.device = Device::Completes;
+    rig.write(20 * MSS);
+    rig.advance(millis(20));
+    rig.ack(MSS);
+    assert_eq!(rig.info().data_segs_out, 12);
+    rig.ack(10 * MSS);
+    assert_eq!(rig.info().data_segs_out, 20);
+    rig.advance(millis(20));
+    // Eleven segments in 20 ms: more than ever before, and so the sample counts although it is marked.
+    rig.ack(12 * MSS);
+    assert_eq!(rig.info().delivery_rate, 11 * MSS * 50);
+    assert!(rig.info().delivery_rate_app_limited);
+    rig.ack(20 * MSS);
+    assert!(!rig.info().delivery_rate_app_limited);
+}
+
 /// What keeps a write from marking: a packet below TCP, a segment unsent, a full window.
 #[test]
 fn comp_04_not_the_application() {
