@@ -293,6 +293,7 @@ impl<'a> AppCx<'a> {
             self.fabric.probes.tell(now, &what);
         }
         self.flush();
+        self.host.note_held(now, conn);
         Ok(bytes)
     }
 

@@ -30,7 +30,9 @@ pub struct CpuModel {
     pub syscall: Duration,
     /// Every piece of work takes up to this share longer, evenly spread: 0.1 is up to 10 %.
     pub jitter: f64,
-    /// Lost wake-ups of a lock-free completion; see [`LostWakeup`].
+    /// Interrupts for sent packets are taken by another core, which has nothing else to do.
+    pub completions_apart: bool,
+    /// Lost wake-ups of a lock-free completion; see [`LostWakeup`]. Only with `completions_apart`.
     pub lost_wakeup: Option<LostWakeup>,
 }
 
@@ -86,6 +88,10 @@ pub struct Counts {
     pub acks_in: u64,
     /// Packets that the root queue would not take, or threw out.
     pub dropped: u64,
+    /// Bytes of those, a super-packet's headers being counted once. Linux: `IpExtOutOctets`.
+    pub bytes_handed: u64,
+    /// Completions that should have resumed a connection, and did not: [`LostWakeup`].
+    pub lost_wakeups: u64,
     /// Packets that came in and found the receive ring full.
     pub rx_dropped: u64,
     /// Times that an application was woken.
@@ -148,11 +154,15 @@ impl Cpu {
         }
     }
 
+    /// A time that is a little longer by chance.
+    pub(crate) fn with_jitter(&mut self, time: Duration) -> Duration {
+        time + Duration::from_nanos((time.as_nanos() as f64 * self.model.jitter * self.rng.unit()) as u64)
+    }
+
     /// When work that begins now, and what is owed before it, will be done.
     pub(crate) fn pay(&mut self, now: Instant, cost: Duration, counts: &mut Counts) -> Instant {
         let cost = cost + std::mem::take(&mut self.owed);
-        let extra = cost.as_nanos() as f64 * self.model.jitter * self.rng.unit();
-        let cost = cost + Duration::from_nanos(extra as u64);
+        let cost = self.with_jitter(cost);
         counts.busy += cost;
         now + cost
     }

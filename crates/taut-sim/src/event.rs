@@ -64,6 +64,11 @@ impl Agenda {
         }
     }
 
+    /// Whether it will ring.
+    pub(crate) fn is_set(&self, AlarmId(id): AlarmId) -> bool {
+        self.alarms.get(id as usize).is_some_and(|alarm| alarm.wanted != NEVER)
+    }
+
     fn push(&mut self, id: u32, generation: u32) {
         let at = self.alarms.get(id as usize).map_or(NEVER, |alarm| alarm.queued);
         let key = u128::from(at) << 64 | u128::from(self.sequence);

@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use taut_core::{ConnId, Event, Instant, LinkCaps, Offload, Stack, StackConfig, TxTicket};
+use taut_core::{Blocked, ConnId, Event, Instant, LinkCaps, Offload, Stack, StackConfig, TxTicket};
 use taut_link::{NicSpec, Packet, Qdisc, QdiscStats, Rate, Verdict};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
@@ -44,6 +44,9 @@ pub struct HostSpec {
     pub delegate_pacing: bool,
     /// `LinkCaps::pacing_shift`.
     pub pacing_shift: u8,
+    /// What the stack has to send is taken after all packets of an interrupt, as taut's driver does it, so that their
+    /// ACKs become one. Otherwise after each packet, as in Linux.
+    pub batched: bool,
 }
 
 impl HostSpec {
@@ -58,6 +61,7 @@ impl HostSpec {
             mtu: 1_500,
             delegate_pacing: true,
             pacing_shift: 10,
+            batched: true,
         }
     }
 
@@ -80,6 +84,8 @@ pub(crate) struct Alarms {
     pub(crate) sent: AlarmId,
     pub(crate) received: AlarmId,
     pub(crate) core: AlarmId,
+    /// The core that takes back what was sent, if that is another.
+    pub(crate) apart: AlarmId,
 }
 
 /// Work of the kernel that is due.
@@ -172,6 +178,10 @@ pub struct Host {
     gates: BTreeMap<ConnId, &'static str>,
     /// Most bytes that the root queue and the NIC held together.
     peak_below: u64,
+    /// When the last write was held for a completion.
+    held_since: Option<Instant>,
+    /// See [`HostSpec::batched`].
+    batched: bool,
 }
 
 impl Host {
@@ -196,6 +206,8 @@ impl Host {
             by_flow: BTreeMap::new(),
             gates: BTreeMap::new(),
             peak_below: 0,
+            held_since: None,
+            batched: spec.batched,
         }
     }
 
@@ -279,9 +291,41 @@ impl Host {
     }
 
     pub(crate) fn on_sent_alarm(&mut self, fabric: &mut Fabric) {
-        self.due.sent = true;
         self.counts.tx_interrupts += 1;
+        if self.cpu.model.completions_apart {
+            let model = self.cpu.model;
+            let cost = model.interrupt + model.completion * self.nic.done(fabric.now) as u64;
+            let done = fabric.now + self.cpu.with_jitter(cost);
+            return fabric.agenda.set(self.alarms.apart, Some(done));
+        }
+        self.due.sent = true;
         self.poke(fabric);
+    }
+
+    /// Another core has taken the interrupt, whatever this one is about.
+    pub(crate) fn on_apart_alarm(&mut self, fabric: &mut Fabric) {
+        let held = self.held_since.take();
+        self.complete(fabric);
+        let window = self.cpu.model.lost_wakeup.map(|race| race.window);
+        let is_lost = held.zip(window).is_some_and(|(since, window)| fabric.now.since(since) < window);
+        if is_lost {
+            // The sender had looked, and not asked yet. What resumed is found when something else happens.
+            self.counts.lost_wakeups += 1;
+        } else {
+            self.feed(fabric);
+            self.pump(fabric);
+            self.collect(fabric);
+        }
+        self.rearm(fabric);
+        self.poke(fabric);
+    }
+
+    /// After a write: whether it was held for a completion, which may now come too soon.
+    pub(crate) fn note_held(&mut self, now: Instant, conn: ConnId) {
+        if self.cpu.model.lost_wakeup.is_some() {
+            let gate = self.stack.conn_mut(conn).map(|conn| conn.blocked());
+            self.held_since = (gate == Some(Blocked::Autocork)).then_some(now);
+        }
     }
 
     pub(crate) fn on_stack_alarm(&mut self, fabric: &mut Fabric) {
@@ -423,7 +467,8 @@ impl Host {
         fabric.agenda.set(self.alarms.stack, stack.filter(|_| !self.due.timer));
         let root = self.root.next().filter(|_| self.nic.room() && !self.due.root).map(|at| at.max(now));
         fabric.agenda.set(self.alarms.root, root);
-        let sent = self.nic.next_interrupt().filter(|_| !self.due.sent).map(|at| at.max(now));
+        let apart = fabric.agenda.is_set(self.alarms.apart);
+        let sent = self.nic.next_interrupt().filter(|_| !self.due.sent && !apart).map(|at| at.max(now));
         fabric.agenda.set(self.alarms.sent, sent);
     }
 
@@ -461,6 +506,9 @@ impl Host {
             gro::with_packet(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
             if fabric.probes.want.acks {
                 self.tell_ack(fabric, run);
+            }
+            if !self.batched {
+                self.pump(fabric);
             }
         }
         // The first was paid for when the work began.
@@ -529,6 +577,7 @@ impl Host {
             let id = fabric.pool.put(now, &transmit, self.id);
             let to = destination(transmit.header);
             let is_ack = transmit.payload.is_empty() && !matches!(transmit.offload, Offload::None);
+            self.counts.bytes_handed += transmit.len() as u64;
             let (departure, ticket) = (transmit.departure, transmit.ticket);
             self.counts.packets_out += 1;
             self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));

@@ -43,6 +43,7 @@ mod nic;
 mod packet;
 mod pattern;
 pub mod probe;
+pub mod published;
 mod qdisc;
 mod rng;
 mod router;

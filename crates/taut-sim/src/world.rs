@@ -89,6 +89,7 @@ enum Owner {
     NicSent(u32),
     NicReceived(u32),
     Core(u32),
+    Apart(u32),
     App(u32, u32),
     Wire(u32),
     Port(u32, u32),
@@ -270,6 +271,7 @@ impl World {
             sent: self.fabric.alarm(Owner::NicSent(number)),
             received: self.fabric.alarm(Owner::NicReceived(number)),
             core: self.fabric.alarm(Owner::Core(number)),
+            apart: self.fabric.alarm(Owner::Apart(number)),
         };
         self.hosts.push(Host::new(id, &spec, stack, alarms, rng));
         id
@@ -513,6 +515,7 @@ impl World {
             Owner::Root(host) => hosts[host as usize].on_root_alarm(fabric),
             Owner::NicSent(host) => hosts[host as usize].on_sent_alarm(fabric),
             Owner::NicReceived(host) => hosts[host as usize].on_received_alarm(fabric),
+            Owner::Apart(host) => hosts[host as usize].on_apart_alarm(fabric),
             Owner::Core(host) => hosts[host as usize].on_core_alarm(fabric),
             Owner::App(host, app) => hosts[host as usize].on_app_alarm(fabric, app),
         }
