@@ -9,10 +9,11 @@
 //! | `taut get` | `get.rs` |
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: which connections |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
+//! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: as `tc` prints |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //!
 //! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`, those of its control socket, by
-//! which the last four commands reach it, in `control_args.rs`.
+//! which the last five commands reach it, in `control_args.rs`.
 
 pub mod arena;
 pub mod clock;
@@ -28,6 +29,8 @@ pub mod net;
 pub mod nstat;
 pub mod output;
 pub mod progress;
+pub mod qdisc;
+pub mod qdisc_format;
 pub mod reasons;
 pub mod serve;
 pub mod serve_command;
@@ -68,6 +71,7 @@ enum Command {
     Ss(ss::SsArgs),
     Nstat(nstat::NstatArgs),
     Sysctl(sysctl::SysctlArgs),
+    Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
 }
 
@@ -86,6 +90,7 @@ pub fn main() -> ExitCode {
         Command::Ss(args) => ss::run(&args),
         Command::Nstat(args) => nstat::run(&args),
         Command::Sysctl(args) => sysctl::run(&args),
+        Command::Qdisc(args) => qdisc::run(&args),
         Command::Explain(args) => explain::run(&args),
     };
     match result {

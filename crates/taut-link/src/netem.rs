@@ -485,9 +485,6 @@ impl<T: Clone, Q: Qdisc<T>> Qdisc<T> for Netem<T, Q> {
             Some(child) => child.dequeue(now),
             None => self.come_through(now),
         };
-        if packet.is_none() && self.backlog_packets() > 0 {
-            self.stats.overlimits += 1;
-        }
         packet.inspect(|packet| self.stats.count_sent(packet))
     }
 

@@ -12,5 +12,6 @@ mod http;
 mod mechanisms;
 mod observe;
 mod pipe;
+mod qdisc;
 mod support;
 mod usage;

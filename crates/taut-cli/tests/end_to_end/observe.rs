@@ -11,12 +11,12 @@ use crate::live;
 use crate::support::{KERNEL, Lab, Running, TAUT, eventually, taut};
 
 /// A directory for control sockets of the test's own, so that other stacks of this machine are not seen.
-struct Observer {
-    dir: PathBuf,
+pub(crate) struct Observer {
+    pub(crate) dir: PathBuf,
 }
 
 impl Observer {
-    fn new(test: &str) -> Self {
+    pub(crate) fn new(test: &str) -> Self {
         // Short: the path of a socket has 107 bytes at most.
         let dir = std::env::temp_dir().join(format!("taut-{test}-{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
@@ -34,26 +34,26 @@ impl Observer {
     }
 
     /// What it prints.
-    fn says(&self, args: &[&str]) -> String {
+    pub(crate) fn says(&self, args: &[&str]) -> String {
         let output = self.look(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {stderr}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn json(&self, args: &[&str]) -> serde_json::Value {
+    pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         serde_json::from_str(&self.says(args)).unwrap()
     }
 
     /// What it says when it fails.
-    fn fails(&self, args: &[&str]) -> String {
+    pub(crate) fn fails(&self, args: &[&str]) -> String {
         let output = self.look(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
     /// Starts `taut` in the lab's namespace, and waits until it says `ready`.
-    fn start(&self, lab: &Lab, args: &[&str], ready: &str) -> Running {
+    pub(crate) fn start(&self, lab: &Lab, args: &[&str], ready: &str) -> Running {
         let mut command = self.command(args);
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut running = lab.spawn(piped);

@@ -1,0 +1,231 @@
+//! `taut qdisc`: the queue disciplines in front of a running stack's device, shown and changed as `tc qdisc` does an
+//! interface's. `qdisc_format.rs` prints them.
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, Subcommand};
+use taut::link::QdiscSpec;
+use taut_control::qdisc::QdiscSnapshot;
+use taut_control::{Client, place};
+
+use crate::control_args::{SocketArgs, asked};
+use crate::output;
+use crate::qdisc_format::{json, text};
+
+/// Shows or changes the queue disciplines in front of a running stack's device, as tc does an interface's.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, after_help = EXAMPLE)]
+pub struct QdiscArgs {
+    #[command(subcommand)]
+    command: Option<QdiscCommand>,
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+const EXAMPLE: &str = "Example, with a stack that runs, as `taut serve .`:
+  taut qdisc show -s
+  taut qdisc replace dev taut0 root fq maxrate 100mbit
+  taut qdisc replace dev taut0 root netem delay 50ms 5ms loss 1% rate 100mbit
+  taut qdisc replace dev taut0 root tbf rate 100mbit burst 32kb '|' fq_codel
+  taut qdisc del dev taut0 root
+
+Kinds are pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf and netem; options, units and defaults are tc's. A discipline behind \
+tbf or netem follows a bar, which the shell wants quoted. What waits is taken over, in order and without loss.";
+
+#[derive(Subcommand, Debug)]
+enum QdiscCommand {
+    /// Show the queue disciplines, of every running stack or of one
+    #[command(visible_alias = "list", after_help = EXAMPLE)]
+    Show(ShowArgs),
+    /// Put a queue discipline in the place of the one that is there: dev DEV root KIND [OPTION VALUE]...
+    #[command(after_help = EXAMPLE)]
+    Replace(ChangeArgs),
+    /// Take it away: dev DEV root
+    #[command(visible_alias = "delete", after_help = EXAMPLE)]
+    Del(ChangeArgs),
+}
+
+#[derive(Args, Debug, Default)]
+struct ShowArgs {
+    /// Show what was sent, dropped and waits
+    #[arg(short, long)]
+    statistics: bool,
+    /// dev DEV, the interface that a stack sends over
+    #[arg(value_name = "dev DEV", num_args = 0..=2)]
+    words: Vec<String>,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Print as JSON, in tc's shape
+    #[arg(short, long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct ChangeArgs {
+    /// dev DEV root, and what to put there
+    #[arg(value_name = "dev DEV root [KIND]...", required = true, allow_negative_numbers = true)]
+    words: Vec<String>,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// Print what is there then as JSON, in tc's shape
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `taut qdisc`.
+///
+/// # Errors
+/// When no stack runs or answers, none sends over the device, or a word is wrong.
+pub fn run(args: &QdiscArgs) -> anyhow::Result<()> {
+    match &args.command {
+        None => show(&args.show),
+        Some(QdiscCommand::Show(args)) => show(args),
+        Some(QdiscCommand::Replace(args)) => {
+            let (device, spec) = device_and_rest(&args.words)?;
+            if spec.is_empty() {
+                bail!("replace wants a queue discipline after root, as in: dev {device} root fq");
+            }
+            let spec = spec.join(" ");
+            // Said here in any case, rather than by the stack.
+            spec.parse::<QdiscSpec>()?;
+            change(args, device, Some(&spec))
+        }
+        Some(QdiscCommand::Del(args)) => match device_and_rest(&args.words)? {
+            (device, []) => change(args, device, None),
+            (_, [word, ..]) => bail!("del wants nothing after root, not {word:?}"),
+        },
+    }
+}
+
+fn change(args: &ChangeArgs, device: &str, spec: Option<&str>) -> anyhow::Result<()> {
+    let mut client = open(&args.socket, device)?;
+    let found = asked(client.set_qdisc(spec))?;
+    if args.json {
+        output::print_json(&list(&[(None, found)], true))?;
+    }
+    Ok(())
+}
+
+/// What `dev DEV root …` means.
+fn device_and_rest(words: &[String]) -> anyhow::Result<(&str, &[String])> {
+    match words {
+        [dev, device, root, rest @ ..] if dev == "dev" && root == "root" => Ok((device, rest)),
+        [dev, _, parent, ..] if dev == "dev" && parent == "parent" => {
+            bail!("a discipline behind another is written after a bar: root tbf … '|' fq_codel")
+        }
+        _ => Err(anyhow!("write dev, the interface, and root, as in: dev taut0 root fq")),
+    }
+}
+
+/// Disciplines of a stack, by its device; `None` where that is the one that was asked for.
+type Of = (Option<String>, Vec<QdiscSnapshot>);
+
+fn show(args: &ShowArgs) -> anyhow::Result<()> {
+    let shown: Vec<Of> = match &args.words[..] {
+        [] if args.socket.socket.is_none() => all()?,
+        [] => {
+            let mut client = args.socket.open()?;
+            vec![(Some(device(&mut client)?), asked(client.qdiscs())?)]
+        }
+        [dev, device] if dev == "dev" => {
+            vec![(None, asked(open(&args.socket, device)?.qdiscs())?)]
+        }
+        words => bail!("write dev and the interface, as in: dev taut0, not {}", words.join(" ")),
+    };
+    if args.json {
+        return output::print_json(&list(&shown, args.statistics));
+    }
+    let lines = flat(&shown).map(|(device, qdisc)| text(qdisc, device, args.statistics));
+    Ok(output::print(&lines.collect::<Result<String, _>>()?)?)
+}
+
+/// Those of every stack, each with its device.
+fn all() -> anyhow::Result<Vec<Of>> {
+    let mut shown = Vec::new();
+    for running in place::running()? {
+        // One may have ended just now.
+        let Ok(mut client) = Client::connect(&running.path) else { continue };
+        shown.push((Some(device(&mut client)?), asked(client.qdiscs())?));
+    }
+    // Says what is missing.
+    if shown.is_empty() {
+        SocketArgs::default().open()?;
+    }
+    Ok(shown)
+}
+
+fn device(client: &mut Client) -> anyhow::Result<String> {
+    Ok(asked(client.identity())?.device)
+}
+
+/// The stack that sends over a device.
+fn open(socket: &SocketArgs, name: &str) -> anyhow::Result<Client> {
+    if socket.socket.is_some() {
+        let mut client = socket.open()?;
+        let device = device(&mut client)?;
+        if device != name {
+            bail!("that stack sends over {device}, not {name}");
+        }
+        return Ok(client);
+    }
+    let mut found = Vec::new();
+    let mut others = Vec::new();
+    for running in place::running()? {
+        let Ok(mut client) = Client::connect(&running.path) else { continue };
+        match device(&mut client)? {
+            device if device == name => found.push((running, client)),
+            device => others.push(device),
+        }
+    }
+    if found.len() > 1 {
+        let list: String =
+            found.iter().map(|(running, _)| format!("\n  {}", running.path.display())).collect();
+        bail!("several stacks send over {name}; name one with --socket PATH:{list}");
+    }
+    match found.pop() {
+        Some((_, client)) => Ok(client),
+        None if others.is_empty() => SocketArgs::default().open(),
+        None => Err(anyhow!("there are stacks on {}", others.join(", ")))
+            .with_context(|| format!("no stack of this user's sends over {name}")),
+    }
+}
+
+/// Every discipline with its device. A stack without any has none, which has a name too.
+fn flat(shown: &[Of]) -> impl Iterator<Item = (Option<&str>, Option<&QdiscSnapshot>)> {
+    shown.iter().flat_map(|(device, qdiscs)| {
+        let none = qdiscs.is_empty().then_some(None);
+        none.into_iter().chain(qdiscs.iter().map(Some)).map(|qdisc| (device.as_deref(), qdisc))
+    })
+}
+
+fn list(shown: &[Of], statistics: bool) -> Vec<impl serde::Serialize> {
+    flat(shown).filter_map(|(device, qdisc)| json(qdisc, device, statistics).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_device_and_root_come_first() {
+        let given = words("dev taut0 root netem delay 5ms");
+        let (device, rest) = device_and_rest(&given).unwrap();
+        assert_eq!((device, rest.join(" ").as_str()), ("taut0", "netem delay 5ms"));
+        for wrong in ["dev", "dev taut0", "root fq", "dev taut0 handle 1: root fq", "taut0 root fq"] {
+            let error = device_and_rest(&words(wrong)).unwrap_err().to_string();
+            assert!(error.contains("dev taut0 root fq"), "{wrong}: {error}");
+        }
+        let error = device_and_rest(&words("dev taut0 parent 1: fq")).unwrap_err().to_string();
+        assert!(error.contains("after a bar"), "{error}");
+    }
+
+    #[test]
+    fn a_stack_without_a_queue_is_shown_too() {
+        let shown = [(Some("taut0".to_owned()), Vec::new()), (None, vec![QdiscSnapshot::default(); 2])];
+        let flat: Vec<_> = flat(&shown).map(|(device, qdisc)| (device, qdisc.is_some())).collect();
+        assert_eq!(flat, [(Some("taut0"), false), (None, true), (None, true)]);
+    }
+}
