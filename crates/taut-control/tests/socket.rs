@@ -361,3 +361,14 @@ fn another_user_is_refused_even_when_he_reaches_the_socket() {
     assert!(is_closed);
     assert!(lab.client().identity().is_ok());
 }
+
+#[test]
+fn a_program_without_queues_says_so() {
+    let lab = Lab::new("queues");
+    let mut client = lab.client();
+    assert_eq!(client.qdiscs().unwrap(), []);
+    match client.set_qdisc(Some("fq")) {
+        Err(ClientError::Refused { fault: Fault::Setting, message }) => assert!(message.contains("no queue")),
+        other => panic!("{other:?}"),
+    }
+}

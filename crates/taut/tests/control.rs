@@ -57,3 +57,24 @@ fn a_socket_tells_of_its_stack_and_goes_with_it() {
     assert!(!path.exists());
     assert!(client.identity().is_err());
 }
+
+#[test]
+fn a_queue_is_put_before_the_device_and_asked_for_through_the_socket() {
+    let path = path("queue");
+    let (near, _far) = taut::device::pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
+    let stack = Stack::builder().device(near).address("10.0.0.1/24").control(&path).build().unwrap();
+    let mut client = Client::connect(&path).unwrap();
+    assert_eq!(client.qdiscs().unwrap(), []);
+    let found = client.set_qdisc(Some("netem delay 5ms | fq")).unwrap();
+    let told: Vec<_> = found
+        .iter()
+        .map(|qdisc| (qdisc.kind.as_str(), qdisc.handle, qdisc.parent, qdisc.spec.as_str()))
+        .collect();
+    assert_eq!(told, [("netem", 0x8001, None, "netem delay 5ms | fq"), ("fq", 0x8002, Some(0x8001), "fq")]);
+    assert!(found[1].details.iter().any(|counter| counter.name == "flows"));
+    let error = client.set_qdisc(Some("red")).unwrap_err();
+    assert!(error.to_string().contains("known are pfifo"), "{error}");
+    assert_eq!(client.qdiscs().unwrap(), found, "it stays as it was");
+    assert_eq!(stack.qdiscs().len(), 2);
+    assert_eq!(client.set_qdisc(None).unwrap(), []);
+}
