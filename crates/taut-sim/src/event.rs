@@ -3,11 +3,11 @@
 //!
 //! A part does not queue events, it has an *alarm* and sets it: one entry a part, however many packets it holds, so the
 //! queue stays as short as the world has parts. Two alarms for the same nanosecond ring in the order in which they were
-//! set, which makes a run repeatable. Moving an alarm to an earlier time leaves the older entry behind, recognised by
-//! its generation; moving it to a later time leaves the entry where it is, and it is set again when it comes up.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+//! set, which makes a run repeatable.
+//!
+//! The queue is a heap of four children a node that knows where each alarm's entry is: an alarm that moves, moves in
+//! place. One that rings is most often set again at once, as a wire's is for the next packet: its entry stays where it is
+//! until then, and is moved down rather than taken out and put in.
 
 use taut_core::Instant;
 
@@ -15,95 +15,170 @@ use taut_core::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlarmId(pub(crate) u32);
 
-const NEVER: u64 = u64::MAX;
+/// Children of a node.
+const ARITY: usize = 4;
 
-/// An entry of the heap, ordered by time and then by when it was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
-    /// Nanoseconds in the high half, a sequence number in the low one: one comparison for both.
-    key: u128,
-    alarm: u32,
-    generation: u32,
-}
+/// Of an alarm that is not set.
+const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Alarm {
-    /// When it is to ring, or [`NEVER`].
-    wanted: u64,
-    /// When its live entry comes up; never after `wanted` unless there is none.
-    queued: u64,
-    /// Of its live entry; others are void.
-    generation: u32,
+struct Entry {
+    at: u64,
+    /// Tells the order of setting.
+    sequence: u64,
+    alarm: u32,
+}
+
+impl Entry {
+    fn before(&self, other: &Self) -> bool {
+        (u128::from(self.at) << 64 | u128::from(self.sequence))
+            < (u128::from(other.at) << 64 | u128::from(other.sequence))
+    }
 }
 
 /// All alarms.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    heap: BinaryHeap<Reverse<Entry>>,
-    alarms: Vec<Alarm>,
+    heap: Vec<Entry>,
+    /// Index in `heap` of each alarm.
+    place: Vec<u32>,
     sequence: u64,
+    /// The first entry has rung, and nobody has taken its place.
+    hole: bool,
 }
 
 impl Agenda {
     /// A new alarm, not set.
     pub(crate) fn add(&mut self) -> AlarmId {
-        let id = AlarmId(u32::try_from(self.alarms.len()).unwrap_or(u32::MAX));
-        self.alarms.push(Alarm { wanted: NEVER, queued: NEVER, generation: 0 });
+        let id = AlarmId(u32::try_from(self.place.len()).unwrap_or(NOWHERE));
+        self.place.push(NOWHERE);
         id
     }
 
     /// Lets an alarm ring at `at` and at no other time; never with `None`.
-    pub(crate) fn set(&mut self, AlarmId(id): AlarmId, at: Option<Instant>) {
-        let Some(alarm) = self.alarms.get_mut(id as usize) else { return };
-        alarm.wanted = at.map_or(NEVER, Instant::as_nanos);
-        if alarm.wanted < alarm.queued {
-            alarm.queued = alarm.wanted;
-            alarm.generation = alarm.generation.wrapping_add(1);
-            let generation = alarm.generation;
-            self.push(id, generation);
+    pub(crate) fn set(&mut self, AlarmId(alarm): AlarmId, at: Option<Instant>) {
+        let place = self.place[alarm as usize];
+        let Some(at) = at.map(Instant::as_nanos) else {
+            if place != NOWHERE {
+                self.remove(place as usize);
+            }
+            return;
+        };
+        if place != NOWHERE && self.heap[place as usize].at == at {
+            return;
+        }
+        self.sequence += 1;
+        let entry = Entry { at, sequence: self.sequence, alarm };
+        if place != NOWHERE {
+            // A time before that of the hole, which the world will not accept, must not get above it.
+            if self.hole && at < self.heap[0].at {
+                self.fill();
+                return self.set(AlarmId(alarm), Some(Instant::from_nanos(at)));
+            }
+            let place = place as usize;
+            let is_earlier = entry.before(&self.heap[place]);
+            self.heap[place] = entry;
+            if is_earlier {
+                self.rise(place);
+            } else {
+                self.sink(place);
+            }
+        } else if self.hole {
+            self.hole = false;
+            self.heap[0] = entry;
+            self.sink(0);
+        } else {
+            self.heap.push(entry);
+            self.rise(self.heap.len() - 1);
         }
     }
 
     /// Whether it will ring.
-    pub(crate) fn is_set(&self, AlarmId(id): AlarmId) -> bool {
-        self.alarms.get(id as usize).is_some_and(|alarm| alarm.wanted != NEVER)
-    }
-
-    fn push(&mut self, id: u32, generation: u32) {
-        let at = self.alarms.get(id as usize).map_or(NEVER, |alarm| alarm.queued);
-        let key = u128::from(at) << 64 | u128::from(self.sequence);
-        self.sequence += 1;
-        self.heap.push(Reverse(Entry { key, alarm: id, generation }));
+    pub(crate) fn is_set(&self, AlarmId(alarm): AlarmId) -> bool {
+        self.place[alarm as usize] != NOWHERE
     }
 
     /// The next alarm that rings at `limit` or before, which is not set any more then.
     pub(crate) fn pop(&mut self, limit: Instant) -> Option<(Instant, AlarmId)> {
-        loop {
-            let Reverse(entry) = *self.heap.peek()?;
-            let at = (entry.key >> 64) as u64;
-            if at > limit.as_nanos() {
-                return None;
-            }
-            self.heap.pop();
-            let alarm = self.alarms.get_mut(entry.alarm as usize)?;
-            if alarm.generation != entry.generation {
-                continue;
-            }
-            alarm.queued = NEVER;
-            if alarm.wanted == at {
-                alarm.wanted = NEVER;
-                return Some((Instant::from_nanos(at), AlarmId(entry.alarm)));
-            }
-            if alarm.wanted != NEVER {
-                alarm.queued = alarm.wanted;
-                self.push(entry.alarm, entry.generation);
+        self.fill();
+        let first = *self.heap.first()?;
+        if first.at > limit.as_nanos() {
+            return None;
+        }
+        self.place[first.alarm as usize] = NOWHERE;
+        self.hole = true;
+        Some((Instant::from_nanos(first.at), AlarmId(first.alarm)))
+    }
+
+    /// Takes the entry out that has rung.
+    fn fill(&mut self) {
+        if std::mem::take(&mut self.hole) {
+            self.heap.swap_remove(0);
+            if !self.heap.is_empty() {
+                self.sink(0);
             }
         }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let gone = self.heap.swap_remove(place);
+        self.place[gone.alarm as usize] = NOWHERE;
+        if place < self.heap.len() {
+            if self.heap[place].before(&gone) {
+                self.rise(place);
+            } else {
+                self.sink(place);
+            }
+        }
+    }
+
+    /// Moves an entry up to where it belongs.
+    fn rise(&mut self, mut place: usize) {
+        let entry = self.heap[place];
+        while place > 0 {
+            let parent = (place - 1) / ARITY;
+            let above = self.heap[parent];
+            if !entry.before(&above) {
+                break;
+            }
+            self.heap[place] = above;
+            self.place[above.alarm as usize] = place as u32;
+            place = parent;
+        }
+        self.heap[place] = entry;
+        self.place[entry.alarm as usize] = place as u32;
+    }
+
+    /// Moves an entry down to where it belongs.
+    fn sink(&mut self, mut place: usize) {
+        let heap = self.heap.as_mut_slice();
+        let entry = heap[place];
+        loop {
+            let first = place * ARITY + 1;
+            let Some(children) = heap.get(first..).map(|rest| &rest[..rest.len().min(ARITY)]) else { break };
+            let Some((&first_child, others)) = children.split_first() else { break };
+            let (mut best, mut child) = (first, first_child);
+            for (other, index) in others.iter().zip(first + 1..) {
+                if other.before(&child) {
+                    (best, child) = (index, *other);
+                }
+            }
+            if !child.before(&entry) {
+                break;
+            }
+            heap[place] = child;
+            self.place[child.alarm as usize] = place as u32;
+            place = best;
+        }
+        heap[place] = entry;
+        self.place[entry.alarm as usize] = place as u32;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(ns: u64) -> Instant {
@@ -150,5 +225,43 @@ mod tests {
         assert_eq!(agenda.pop(at(6)), None);
         assert_eq!(agenda.pop(at(7)), Some((at(7), a)));
         assert_eq!(agenda.pop(at(7)), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
+
+        #[test]
+        fn is_a_sorted_list(steps in proptest::collection::vec((0..12_u32, 0..40_u64, 0..4_u8), 1..400)) {
+            let mut agenda = Agenda::default();
+            (0..12).for_each(|_| { agenda.add(); });
+            // By time and then by when it was set.
+            let mut model: Vec<(u64, usize, u32)> = Vec::new();
+            for (number, (alarm, ahead, what)) in steps.into_iter().enumerate() {
+                let set = model.iter().position(|entry| entry.2 == alarm);
+                match what {
+                    0 => {
+                        agenda.set(AlarmId(alarm), None);
+                        set.map(|place| model.remove(place));
+                    }
+                    1 => {
+                        model.sort_unstable();
+                        let first = (!model.is_empty()).then(|| model.remove(0));
+                        let popped = agenda.pop(at(u64::MAX)).map(|(at, id)| (at.as_nanos(), id.0));
+                        prop_assert_eq!(popped, first.map(|(at, _, id)| (at, id)));
+                    }
+                    _ => {
+                        agenda.set(AlarmId(alarm), Some(at(ahead)));
+                        if set.is_none_or(|place| model[place].0 != ahead) {
+                            set.map(|place| model.remove(place));
+                            model.push((ahead, number, alarm));
+                        }
+                    }
+                }
+                prop_assert!((0..12).all(|id| agenda.is_set(AlarmId(id)) == model.iter().any(|entry| entry.2 == id)));
+            }
+            model.sort_unstable();
+            let rest: Vec<(u64, u32)> = model.into_iter().map(|(at, _, id)| (at, id)).collect();
+            prop_assert_eq!(order(&mut agenda), rest);
+        }
     }
 }
