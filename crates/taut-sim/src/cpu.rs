@@ -137,6 +137,8 @@ pub(crate) struct Cpu {
     pub(crate) model: CpuModel,
     pub(crate) free: bool,
     pub(crate) phase: Phase,
+    /// Received segments that the work at hand was reckoned with.
+    pub(crate) reckoned: u64,
     /// Cost of what was done and not paid for yet.
     pub(crate) owed: Duration,
     rng: Rng,
@@ -144,7 +146,7 @@ pub(crate) struct Cpu {
 
 impl Cpu {
     pub(crate) fn new(model: CpuModel, rng: Rng) -> Self {
-        Self { free: model.is_free(), model, phase: Phase::Idle, owed: Duration::ZERO, rng }
+        Self { free: model.is_free(), model, phase: Phase::Idle, reckoned: 0, owed: Duration::ZERO, rng }
     }
 
     /// Something was done that takes `time`.

@@ -168,6 +168,8 @@ pub struct Host {
     pub(crate) apps: Apps,
     alarms: Alarms,
     due: Due,
+    /// What the core is at.
+    doing: Due,
     /// Where the last packet went: they come in trains.
     latest_to: Option<(IpAddr, HostId)>,
     batch: Vec<PacketId>,
@@ -200,6 +202,7 @@ impl Host {
             apps: Apps::default(),
             alarms,
             due: Due::default(),
+            doing: Due::default(),
             latest_to: None,
             batch: Vec::new(),
             scratch: Vec::new(),
@@ -259,7 +262,7 @@ impl Host {
             return fabric.lose(Place::Nic(self.id), packet);
         }
         self.received.push_back(packet);
-        if self.due.received {
+        if self.due.received || self.doing.received {
             return;
         }
         let spec = &self.nic.spec;
@@ -285,7 +288,7 @@ impl Host {
     }
 
     pub(crate) fn on_received_alarm(&mut self, fabric: &mut Fabric) {
-        if !self.received.is_empty() && !self.due.received {
+        if !self.received.is_empty() && !self.due.received && !self.doing.received {
             self.interrupt_received(fabric);
         }
     }
@@ -347,7 +350,10 @@ impl Host {
     pub(crate) fn on_core_alarm(&mut self, fabric: &mut Fabric) {
         let phase = std::mem::replace(&mut self.cpu.phase, Phase::Idle);
         match phase {
-            Phase::Kernel => self.kernel(fabric),
+            Phase::Kernel => {
+                let doing = std::mem::take(&mut self.doing);
+                self.kernel(fabric, doing);
+            }
             Phase::Apps => self.run_apps(fabric),
             Phase::Idle | Phase::Cooling => {}
         }
@@ -371,7 +377,8 @@ impl Host {
         if self.cpu.free {
             loop {
                 if self.due.any() {
-                    self.kernel(fabric);
+                    let due = std::mem::take(&mut self.due);
+                    self.kernel(fabric, due);
                 } else if self.apps.has_work() {
                     self.run_apps(fabric);
                 } else {
@@ -389,12 +396,14 @@ impl Host {
         let model = self.cpu.model;
         let apps_first = after == Phase::Kernel && self.apps.has_work();
         let (phase, cost) = if self.due.any() && !apps_first {
-            let mut cost = model.timer * (u64::from(self.due.timer) + u64::from(self.due.root));
-            if self.due.sent {
+            self.doing = std::mem::take(&mut self.due);
+            let mut cost = model.timer * (u64::from(self.doing.timer) + u64::from(self.doing.root));
+            if self.doing.sent {
                 cost += model.interrupt + model.completion * self.nic.done(fabric.now) as u64;
             }
-            if self.due.received {
-                cost += model.interrupt + model.rx_packet + model.rx_segment * self.received.len() as u64;
+            if self.doing.received {
+                self.cpu.reckoned = self.received.len() as u64;
+                cost += model.interrupt + model.rx_packet + model.rx_segment * self.cpu.reckoned;
             }
             (Phase::Kernel, cost)
         } else if self.apps.has_work() {
@@ -409,10 +418,9 @@ impl Host {
         fabric.agenda.set(self.alarms.core, Some(done));
     }
 
-    /// Everything that is due.
-    fn kernel(&mut self, fabric: &mut Fabric) {
+    /// Everything that was due.
+    fn kernel(&mut self, fabric: &mut Fabric, due: Due) {
         let now = fabric.now;
-        let due = std::mem::take(&mut self.due);
         if due.sent {
             self.complete(fabric);
         }
@@ -464,11 +472,19 @@ impl Host {
     fn rearm(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let stack = self.stack.poll_timeout().map(|(at, _)| at.max(now));
-        fabric.agenda.set(self.alarms.stack, stack.filter(|_| !self.due.timer));
-        let root = self.root.next().filter(|_| self.nic.room() && !self.due.root).map(|at| at.max(now));
+        fabric.agenda.set(self.alarms.stack, stack.filter(|_| !self.due.timer && !self.doing.timer));
+        let root = self
+            .root
+            .next()
+            .filter(|_| self.nic.room() && !self.due.root && !self.doing.root)
+            .map(|at| at.max(now));
         fabric.agenda.set(self.alarms.root, root);
         let apart = fabric.agenda.is_set(self.alarms.apart);
-        let sent = self.nic.next_interrupt().filter(|_| !self.due.sent && !apart).map(|at| at.max(now));
+        let sent = self
+            .nic
+            .next_interrupt()
+            .filter(|_| !self.due.sent && !self.doing.sent && !apart)
+            .map(|at| at.max(now));
         fabric.agenda.set(self.alarms.sent, sent);
     }
 
@@ -493,12 +509,17 @@ impl Host {
         let now = fabric.now;
         let mut batch = std::mem::take(&mut self.batch);
         batch.extend(self.received.drain(..));
+        // More may have come while the core was at it; and of what goes up the first is reckoned with.
+        let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
+        self.cpu.owe(self.cpu.model.rx_segment, more);
+        let mut runs = 0_u64;
         let mut rest = batch.as_slice();
         while !rest.is_empty() {
             let count = if self.nic.spec.gro { gro::run(&fabric.pool, rest) } else { 1 };
             let (run, after) = rest.split_at(count.max(1));
             rest = after;
             self.counts.packets_in += 1;
+            runs += 1;
             if let Some(first) = run.first() {
                 self.counts.acks_in += u64::from(is_pure_ack(fabric, first));
             }
@@ -511,7 +532,7 @@ impl Host {
                 self.pump(fabric);
             }
         }
-        // The first was paid for when the work began.
+        self.cpu.owe(self.cpu.model.rx_packet, runs.saturating_sub(1));
         for packet in batch.drain(..) {
             fabric.pool.free(packet);
         }

@@ -1,7 +1,7 @@
 //! Request and response, one after the other on one connection, as netperf's `TCP_RR` does; both sides.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use taut_core::{ConnId, ConnOptions, Duration, Event, Instant, ListenOptions};
@@ -200,7 +200,7 @@ impl Responder {
 
 impl App for Responder {
     fn start(&mut self, cx: &mut AppCx<'_>) {
-        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port);
+        let at = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
         if let Err(error) = cx.listen(at, self.options.clone()) {
             cx.fail(format!("responder at port {}: {error}", self.port));
         }

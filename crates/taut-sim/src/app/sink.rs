@@ -1,7 +1,7 @@
 //! A server that reads everything and holds it against the pattern that was written.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use taut_core::{ConnId, Duration, Event, Instant, ListenOptions};
@@ -43,7 +43,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Listens at a port of every address.
+    /// Listens at a port of every address, of either family.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self {
@@ -121,7 +121,7 @@ fn drain(cx: &mut AppCx<'_>, id: ConnId) -> (u64, bool) {
 
 impl App for Sink {
     fn start(&mut self, cx: &mut AppCx<'_>) {
-        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port);
+        let at = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
         if let Err(error) = cx.listen(at, self.options.clone()) {
             cx.fail(format!("sink at port {}: {error}", self.port));
         }

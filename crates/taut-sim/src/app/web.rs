@@ -2,7 +2,7 @@
 //! in slow start, which a queue of bulk data in front of them hurts most.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use taut_core::{ConnId, ConnOptions, Duration, Event, Instant, ListenOptions, WriteError};
@@ -189,7 +189,7 @@ impl WebServer {
 
 impl App for WebServer {
     fn start(&mut self, cx: &mut AppCx<'_>) {
-        let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.port);
+        let at = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), self.port);
         if let Err(error) = cx.listen(at, ListenOptions::default()) {
             cx.fail(format!("web server at port {}: {error}", self.port));
         }
