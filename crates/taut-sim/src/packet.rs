@@ -1,6 +1,6 @@
 //! Packets in flight, and the memory they lie in. Ours; called wherever a packet is made, moved, read or lost.
 //!
-//! A queue or a wire holds [`PacketId`]s: names of slots in the one [`Pool`] of the world, so that moving a packet moves
+//! A queue or a wire holds [`PacketId`]s: names of slots in the one pool of the world, so that moving a packet moves
 //! a few bytes, whatever it weighs. A slot has the headers inline and the payload as a part of a shared buffer: the
 //! segments that a NIC cuts from a super-packet point into the same buffer, and cutting copies headers only. Slots and
 //! buffers are used again; how many there are is how many were ever in flight at once.
@@ -20,7 +20,7 @@ const HEADER_MAX: usize = 100;
 /// No ticket: the packet has left its host.
 pub(crate) const NO_TICKET: u32 = u32::MAX;
 
-/// Names a packet in its [`Pool`]. Whoever holds it must pass it on or give it back.
+/// Names a packet in its pool. Whoever holds it must pass it on or give it back.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a packet that goes nowhere must be given back to the pool"]
 pub struct PacketId(u32);
