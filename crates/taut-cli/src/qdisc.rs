@@ -62,7 +62,7 @@ struct ShowArgs {
 #[derive(Args, Debug)]
 struct ChangeArgs {
     /// dev DEV root, and what to put there
-    #[arg(value_name = "dev DEV root [KIND]...", required = true, allow_negative_numbers = true)]
+    #[arg(value_name = "dev DEV root KIND", required = true, allow_negative_numbers = true)]
     words: Vec<String>,
     #[command(flatten)]
     socket: SocketArgs,

@@ -299,5 +299,10 @@ mod tests {
         assert_eq!(left + world.out.dropped.len(), 300);
         assert_eq!(world.queue.bytes, 0);
         assert_eq!(world.out.backlog_bytes, 0);
+        // Alone, a packet may wait for as long as it likes.
+        for i in 0..50 {
+            world.enqueue(ms(10_000 + i * 1_000), packet(0, 1_514));
+            assert!(world.dequeue(ms(10_500 + i * 1_000)).is_some());
+        }
     }
 }

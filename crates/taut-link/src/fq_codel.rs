@@ -337,6 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_of_one_packet_at_a_time_is_new_only_once() {
+        let mut queue = queue(|_| ());
+        let small = |flow, item| Packet { len: 500, ..of(flow, item) };
+        (0..10).for_each(|i| assert_eq!(queue.enqueue(START, small(1, i)), Verdict::Taken));
+        assert_eq!(flows(&mut queue, START, 4), [1; 4], "its turn of 1514 bytes is over");
+        assert_eq!(queue.enqueue(START, small(2, 0)), Verdict::Taken);
+        // Found empty, flow 2 goes to the old ones, and its next packet waits for the end of flow 1's turn.
+        assert_eq!(flows(&mut queue, START, 2), [2, 1]);
+        assert_eq!(queue.enqueue(START, small(2, 1)), Verdict::Taken);
+        assert_eq!(flows(&mut queue, START, 4), [1, 1, 2, 1]);
+    }
+
+    #[test]
     fn turns_are_by_bytes() {
         let mut queue = queue(|_| ());
         for i in 0..1_000 {

@@ -244,20 +244,52 @@ fn each_band_has_its_limit() {
 }
 
 #[test]
-fn a_flow_of_one_packet_at_a_time_does_not_starve_the_rest() {
+fn a_flow_of_one_packet_at_a_time_is_new_only_once() {
     let mut queue = busy(|_| ());
     (0..100).for_each(|i| assert_eq!(queue.enqueue(START, of(1, i)), Verdict::Taken));
     assert_eq!(flows(&mut queue, START, 10), [1; 10], "flow 1 is old now");
-    // Flow 2 always has one packet, and leaves nothing behind. Beyond its ten, it has two for two of flow 1.
-    let mut counts = [0; 3];
-    for i in 0..80 {
-        if queue.fq_stats().inactive_flows > 0 || i == 0 {
-            assert_eq!(queue.enqueue(START, of(2, i)), Verdict::Taken);
-        }
-        counts[flows(&mut queue, START, 1)[0] as usize] += 1;
+    assert_eq!(queue.enqueue(START, of(2, 0)), Verdict::Taken);
+    // Found empty, flow 2 goes to the old ones, and its next packet waits for flow 1's turn of two.
+    assert_eq!(flows(&mut queue, START, 2), [2, 1]);
+    assert_eq!(queue.enqueue(START, of(2, 1)), Verdict::Taken);
+    assert_eq!(flows(&mut queue, START, 3), [1, 2, 1]);
+}
+
+#[test]
+fn a_throttled_flow_is_not_looked_at_before_its_time() {
+    let mut queue = fq(|_| ());
+    assert_eq!(queue.enqueue(START, stamped(1, 0, at_ms(10))), Verdict::Taken);
+    assert_eq!((queue.dequeue(START), queue.fq_stats().throttled), (None, 1));
+    // What may leave sooner goes first, but at the time that was set.
+    assert_eq!(queue.enqueue(START, stamped(1, 1, at_ms(5))), Verdict::Taken);
+    assert_eq!(departures(&mut queue), [(10_000, 1), (10_000, 0)]);
+}
+
+#[test]
+fn with_stamps_maxrate_makes_up_for_lateness_too() {
+    let mut queue = fq(|spec| spec.maxrate = Some("8mbit".parse().unwrap()));
+    for i in 0..2 {
+        assert_eq!(queue.enqueue(START, Packet { len: 1_000, ..stamped(1, i, at_ms(10)) }), Verdict::Taken);
     }
-    assert!(counts[2] <= 10 + 35 + 2, "{counts:?}");
-    assert!(counts[1] >= 35 - 2, "{counts:?}");
+    assert_eq!(queue.dequeue(START), None);
+    // 300 µs after its time: the next follows 700 µs later.
+    assert!(queue.dequeue(at_us(10_300)).is_some());
+    assert_eq!(queue.next(), Some(at_us(11_000)));
+}
+
+#[test]
+fn a_flow_that_was_idle_for_long_has_a_quantum_again() {
+    for (idle_ms, expected) in [(40, [1, 2, 1, 1]), (41, [1, 1, 2, 1])] {
+        let mut queue = busy(|_| ());
+        (0..9).for_each(|i| assert_eq!(queue.enqueue(START, of(1, i)), Verdict::Taken));
+        (0..60).for_each(|i| assert_eq!(queue.enqueue(START, of(2, i)), Verdict::Taken));
+        // Flow 1 keeps one packet's worth and leaves the lists; flow 2 is in the midst of a turn.
+        assert_eq!(flows(&mut queue, START, 9), [1; 9]);
+        assert_eq!(flows(&mut queue, START, 13), [2; 13]);
+        let now = at_ms(idle_ms);
+        (0..3).for_each(|i| assert_eq!(queue.enqueue(now, of(1, i)), Verdict::Taken));
+        assert_eq!(flows(&mut queue, now, 4), expected, "after {idle_ms} ms");
+    }
 }
 
 #[test]
