@@ -434,7 +434,10 @@ impl Host {
                 fabric.probes.tell(now, &ProbeEvent::Timer { host: self.id });
             }
         }
-        self.feed(fabric);
+        if due.sent || due.root {
+            // There is room in the NIC, or a packet whose time has come.
+            self.feed(fabric);
+        }
         self.pump(fabric);
         self.collect(fabric);
     }

@@ -43,24 +43,25 @@ struct Slice {
     len: u32,
 }
 
-/// One packet, or super-packet.
+/// One packet, or super-packet. What a router looks at, up to the first words of the header, lies in one line of cache.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub(crate) struct WirePacket {
-    header: [u8; HEADER_MAX],
-    header_len: u8,
-    /// The checksums are complete and must be looked at: somebody may have changed the packet.
-    pub(crate) verify: bool,
-    /// Payload bytes a segment; 0 for an ordinary packet.
-    pub(crate) mss: u16,
+    /// The same for all packets of a connection in one direction.
+    pub(crate) flow: u64,
+    /// When its stack handed it out.
+    pub(crate) handed: Instant,
     payload: Slice,
     pub(crate) from: HostId,
     pub(crate) to: HostId,
     /// Index of its ticket at the host that it has not left yet, or [`NO_TICKET`].
     pub(crate) ticket: u32,
-    /// The same for all packets of a connection in one direction.
-    pub(crate) flow: u64,
-    /// When its stack handed it out.
-    pub(crate) handed: Instant,
+    /// Payload bytes a segment; 0 for an ordinary packet.
+    pub(crate) mss: u16,
+    /// The checksums are complete and must be looked at: somebody may have changed the packet.
+    pub(crate) verify: bool,
+    header_len: u8,
+    header: [u8; HEADER_MAX],
 }
 
 #[derive(Debug, Default)]
