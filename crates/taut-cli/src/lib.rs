@@ -11,6 +11,8 @@
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: as `tc` prints |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
+//! | `taut lab` | `lab.rs`; all of it in `taut-lab` |
+//! | `taut plot` | `plot.rs`; the pictures are `taut-lab`'s |
 //!
 //! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`, those of its control socket, by
 //! which the last five commands reach it, in `control_args.rs`.
@@ -23,6 +25,8 @@ pub mod digest;
 pub mod explain;
 pub mod get;
 pub mod interrupt;
+pub mod lab;
+pub mod plot;
 pub mod link_args;
 pub mod mechanisms;
 pub mod net;
@@ -73,6 +77,8 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
+    Lab(lab::LabArgs),
+    Plot(plot::PlotArgs),
 }
 
 /// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
@@ -92,6 +98,8 @@ pub fn main() -> ExitCode {
         Command::Sysctl(args) => sysctl::run(&args),
         Command::Qdisc(args) => qdisc::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Lab(args) => lab::run(&args),
+        Command::Plot(args) => plot::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

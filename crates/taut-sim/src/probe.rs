@@ -123,6 +123,13 @@ impl<'a> PacketView<'a> {
         self.pool.get(self.id).handed
     }
 
+    /// Its IP and TCP headers. What a NIC was to complete, the checksums of a packet that no fault has touched, may not
+    /// be there.
+    #[must_use]
+    pub fn header(&self) -> &'a [u8] {
+        self.pool.header(self.id)
+    }
+
     /// Its TCP header, if it is a whole one.
     #[must_use]
     pub fn tcp(&self) -> Option<TcpHeader> {

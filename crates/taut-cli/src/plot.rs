@@ -1,0 +1,396 @@
+//! `taut plot`: the pictures of a run that `taut lab` left, as SVG, PNG or one page of HTML.
+//!
+//! What is drawn stands in `taut_lab::report`; here are files, names and errors. PNG needs the feature `png`.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use taut_lab::data::{RunSet, SCHEMA};
+use taut_lab::report::{Figure, Theme, figures, page};
+
+use crate::output;
+
+/// Draws the pictures of a run.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  \
+    taut plot runs/tsq\n  taut plot runs/tsq --figure queues -o queues.svg\n  taut plot runs/tsq -o report.html\n\n\
+    Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and latency \
+    (shares below a time), bursts (bursts, and gaps between packets), blocked (what held the sender back). A run has \
+    those that it has values for.")]
+pub struct PlotArgs {
+    /// Directory that a run of the lab left
+    #[arg(value_name = "RUN_DIR")]
+    run: PathBuf,
+    /// File to write: .svg or .png of one figure, or .html of all [default: RUN_DIR/figures/NAME.svg of each]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Draw this figure only; may be given again
+    #[arg(long, value_name = "NAME")]
+    figure: Vec<String>,
+    /// Draw this variant only; may be given again
+    #[arg(long, value_name = "NAME")]
+    variant: Vec<String>,
+    /// Ground of SVG and PNG; auto is dark for viewers that prefer it, and light in PNG
+    #[arg(long, value_enum, default_value_t = Ground::Auto)]
+    theme: Ground,
+    /// Print the files that were written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// [`Theme`], as an argument.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Ground {
+    Auto,
+    Light,
+    Dark,
+}
+
+impl From<Ground> for Theme {
+    fn from(ground: Ground) -> Self {
+        match ground {
+            Ground::Auto => Self::Auto,
+            Ground::Light => Self::Light,
+            Ground::Dark => Self::Dark,
+        }
+    }
+}
+
+/// The file of a run's directory that has its values.
+const VALUES: &str = "run.json";
+
+/// Formats of a file, by its ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Svg,
+    Png,
+    Html,
+}
+
+/// A file that was written.
+#[derive(Debug, Serialize)]
+struct Written {
+    /// The figure in it; `None` for a page with all.
+    figure: Option<&'static str>,
+    path: PathBuf,
+    bytes: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Plotted<'a> {
+    run: &'a Path,
+    files: Vec<Written>,
+}
+
+/// Runs `taut plot`.
+///
+/// # Errors
+/// When the directory is no run, a name is none of it, or a file cannot be written.
+pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
+    // What is wrong with the arguments alone need not wait for a big file.
+    let output = match &args.output {
+        Some(path) => Some((path, format(path)?)),
+        None => None,
+    };
+    let set = chosen_variants(read(&args.run)?, &args.variant)?;
+    let files = match output {
+        Some((path, Format::Html)) => {
+            if !args.figure.is_empty() {
+                anyhow::bail!("a page shows all figures: give --figure with a .svg or .png, or leave it out");
+            }
+            vec![write(path, page(&set).as_bytes(), None)?]
+        }
+        Some((path, format)) => {
+            let figures = chosen_figures(&set, &args.figure)?;
+            let [figure] = figures.as_slice() else {
+                anyhow::bail!("one file has one figure; say which with --figure: {}", names(&figures));
+            };
+            vec![write(path, &drawn(figure, &set, format, args.theme.into())?, Some(figure.name()))?]
+        }
+        None => {
+            let directory = args.run.join("figures");
+            fs::create_dir_all(&directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+            let write_one = |figure: &Figure| {
+                let path = directory.join(figure.name()).with_extension("svg");
+                write(&path, &drawn(figure, &set, Format::Svg, args.theme.into())?, Some(figure.name()))
+            };
+            chosen_figures(&set, &args.figure)?.iter().map(write_one).collect::<anyhow::Result<_>>()?
+        }
+    };
+    if args.json {
+        return output::print_json(&Plotted { run: &args.run, files });
+    }
+    let line = |file: &Written| format!("wrote {}\n", file.path.display());
+    Ok(output::print(&files.iter().map(line).collect::<String>())?)
+}
+
+/// What the ending of a file's name says.
+fn format(path: &Path) -> anyhow::Result<Format> {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref() {
+        Some("svg") => Ok(Format::Svg),
+        Some("html" | "htm") => Ok(Format::Html),
+        Some("png") if cfg!(feature = "png") => Ok(Format::Png),
+        Some("png") => anyhow::bail!(
+            "this taut was built without PNG: write .svg, or build it with `cargo build -p taut-cli --features png`"
+        ),
+        _ => anyhow::bail!("{}: the name does not end in .svg, .png or .html", path.display()),
+    }
+}
+
+/// The values that a run left.
+fn read(directory: &Path) -> anyhow::Result<RunSet> {
+    let path = directory.join(VALUES);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            anyhow::bail!(
+                "{} is no run: it has no {VALUES}; `taut lab run` leaves a directory that does",
+                directory.display()
+            )
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    // The version first: values of another one may not fit at all.
+    #[derive(serde::Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let context = || format!("{} is damaged", path.display());
+    let Version { schema } = serde_json::from_slice(&text).with_context(context)?;
+    if schema != SCHEMA {
+        anyhow::bail!(
+            "{} is of version {schema}, and this taut reads version {SCHEMA}: run the scenario again, or use the taut that \
+             wrote it",
+            path.display()
+        );
+    }
+    serde_json::from_slice(&text).with_context(context)
+}
+
+/// The run set with those variants only; all when none is named.
+fn chosen_variants(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
+    for name in wanted {
+        if !set.runs.iter().any(|run| run.meta.variant == *name) {
+            let mut known: Vec<&str> = set.runs.iter().map(|run| run.meta.variant.as_str()).collect();
+            known.dedup();
+            anyhow::bail!("the run has no variant {name}; it has: {}", known.join(", "));
+        }
+    }
+    if !wanted.is_empty() {
+        set.runs.retain(|run| wanted.contains(&run.meta.variant));
+        let stays: Vec<bool> =
+            set.table.columns.iter().map(|column| wanted.contains(&column.variant)).collect();
+        let mut column = stays.iter();
+        set.table.columns.retain(|_| column.next().copied().unwrap_or(true));
+        for row in &mut set.table.rows {
+            let mut column = stays.iter();
+            row.cells.retain(|_| column.next().copied().unwrap_or(true));
+        }
+    }
+    Ok(set)
+}
+
+/// The figures of those names; all when none is named.
+fn chosen_figures(set: &RunSet, wanted: &[String]) -> anyhow::Result<Vec<Figure>> {
+    let figures = figures(set);
+    if figures.is_empty() {
+        anyhow::bail!("the run left nothing to draw");
+    }
+    for name in wanted {
+        if !figures.iter().any(|figure| figure.name() == name) {
+            anyhow::bail!("the run has no figure {name}; it has: {}", names(&figures));
+        }
+    }
+    let is_wanted = |figure: &Figure| wanted.is_empty() || wanted.iter().any(|name| name == figure.name());
+    Ok(figures.into_iter().filter(is_wanted).collect())
+}
+
+fn names(figures: &[Figure]) -> String {
+    figures.iter().map(Figure::name).collect::<Vec<_>>().join(", ")
+}
+
+fn drawn(figure: &Figure, set: &RunSet, format: Format, theme: Theme) -> anyhow::Result<Vec<u8>> {
+    if format == Format::Png {
+        // A renderer has no preference.
+        let theme = if theme == Theme::Auto { Theme::Light } else { theme };
+        return png(&figure.svg(set, theme));
+    }
+    Ok(figure.svg(set, theme).into_bytes())
+}
+
+/// A picture as PNG, two pixels for each of SVG's.
+#[cfg(feature = "png")]
+fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
+    use resvg::{tiny_skia, usvg};
+
+    const SCALE: f32 = 2.0;
+    let mut options = usvg::Options::default();
+    let fonts = options.fontdb_mut();
+    fonts.load_system_fonts();
+    let family = ["Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans"].into_iter().find(|family| {
+        fonts
+            .query(&usvg::fontdb::Query {
+                families: &[usvg::fontdb::Family::Name(family)],
+                ..Default::default()
+            })
+            .is_some()
+    });
+    let first = fonts.faces().next().and_then(|face| Some(face.families.first()?.0.clone()));
+    let Some(family) = family.map(str::to_owned).or(first) else {
+        anyhow::bail!("a PNG needs a font for its words, and this machine has none: write .svg instead");
+    };
+    fonts.set_sans_serif_family(family);
+    let tree = usvg::Tree::from_str(svg, &options).context("the picture cannot be rendered")?;
+    let size = tree.size().to_int_size().scale_by(SCALE).context("the picture has no size")?;
+    let mut pixels =
+        tiny_skia::Pixmap::new(size.width(), size.height()).context("the picture is too large")?;
+    resvg::render(&tree, tiny_skia::Transform::from_scale(SCALE, SCALE), &mut pixels.as_mut());
+    pixels.encode_png().context("the picture cannot be written as PNG")
+}
+
+#[cfg(not(feature = "png"))]
+fn png(_svg: &str) -> anyhow::Result<Vec<u8>> {
+    anyhow::bail!("this taut was built without PNG")
+}
+
+fn write(path: &Path, content: &[u8], figure: Option<&'static str>) -> anyhow::Result<Written> {
+    fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Written { figure, path: path.to_owned(), bytes: content.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that is removed again.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("taut-plot-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        /// One that has the example of a run in it.
+        fn with_run(name: &str) -> Self {
+            let scratch = Self::new(name);
+            let example = include_str!("../../taut-lab/tests/example.json");
+            fs::write(scratch.0.join(VALUES), example).unwrap();
+            scratch
+        }
+
+        fn args(&self) -> PlotArgs {
+            PlotArgs {
+                run: self.0.clone(),
+                output: None,
+                figure: Vec::new(),
+                variant: Vec::new(),
+                theme: Ground::Auto,
+                json: false,
+            }
+        }
+
+        fn output(&self, name: &str) -> PlotArgs {
+            PlotArgs { output: Some(self.0.join(name)), ..self.args() }
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn error(args: &PlotArgs) -> String {
+        format!("{:#}", run(args).unwrap_err())
+    }
+
+    #[test]
+    fn all_figures_are_written_beside_the_run() {
+        let scratch = Scratch::with_run("all");
+        run(&scratch.args()).unwrap();
+        let mut names: Vec<_> = fs::read_dir(scratch.0.join("figures"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        // The example has no requests, so there is no latency.
+        assert_eq!(
+            names,
+            ["blocked.svg", "bursts.svg", "queues.svg", "rtt.svg", "sequence.svg", "window.svg"]
+        );
+        let text = fs::read_to_string(scratch.0.join("figures/queues.svg")).unwrap();
+        assert!(text.starts_with("<svg") && text.contains("before") && text.contains("after"));
+    }
+
+    #[test]
+    fn one_figure_of_one_variant_goes_to_a_file() {
+        let scratch = Scratch::with_run("one");
+        let figure = vec!["queues".to_owned()];
+        run(&PlotArgs { figure, variant: vec!["after".into()], ..scratch.output("x.svg") }).unwrap();
+        let text = fs::read_to_string(scratch.0.join("x.svg")).unwrap();
+        assert!(text.contains(">after<") && !text.contains(">before<"));
+    }
+
+    #[test]
+    fn a_page_has_the_table_of_the_variants_that_are_drawn() {
+        let scratch = Scratch::with_run("page");
+        run(&PlotArgs { variant: vec!["after".into()], ..scratch.output("x.html") }).unwrap();
+        let text = fs::read_to_string(scratch.0.join("x.html")).unwrap();
+        assert!(text.starts_with("<!DOCTYPE html>"));
+        assert!(
+            text.contains("<td class=\"first\">&lt; 1</td>") && !text.contains(">50</td>"),
+            "what was published"
+        );
+        assert!(text.contains(">0.900<") && !text.contains("48.3"), "what was measured");
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        let scratch = Scratch::with_run("errors");
+        let none = Scratch::new("none");
+        assert!(error(&none.args()).contains("is no run: it has no run.json"));
+        let missing = PlotArgs { run: none.0.join("missing"), ..none.args() };
+        assert!(error(&missing).contains("is no run"));
+        let file = PlotArgs { run: scratch.0.join(VALUES), ..scratch.args() };
+        assert!(error(&file).contains("is no run"));
+        assert!(error(&scratch.output("x.svg")).contains("--figure: queues, sequence"));
+        assert!(error(&scratch.output("x.gif")).contains(".svg, .png or .html"));
+        let nothing = PlotArgs { figure: vec!["latency".into()], ..scratch.args() };
+        assert!(error(&nothing).contains("no figure latency; it has: queues, "));
+        let variant = PlotArgs { variant: vec!["x".into()], ..scratch.args() };
+        assert_eq!(error(&variant), "the run has no variant x; it has: before, after");
+        let page = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.html") };
+        assert!(error(&page).contains("shows all figures"));
+        fs::write(none.0.join(VALUES), r#"{"schema":999}"#).unwrap();
+        assert!(error(&none.args()).contains("of version 999"));
+        fs::write(none.0.join(VALUES), "{").unwrap();
+        assert!(error(&none.args()).contains("is damaged"));
+    }
+
+    #[cfg(not(feature = "png"))]
+    #[test]
+    fn without_png_it_says_how_to_have_it() {
+        let scratch = Scratch::with_run("nopng");
+        let args = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.png") };
+        assert!(error(&args).contains("--features png"));
+    }
+
+    #[cfg(feature = "png")]
+    #[test]
+    fn png_is_twice_as_large() {
+        let scratch = Scratch::with_run("png");
+        run(&PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.png") }).unwrap();
+        let bytes = fs::read(scratch.0.join("x.png")).unwrap();
+        assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
+        // The width in the first chunk.
+        assert_eq!(bytes[16..20], 1_600_u32.to_be_bytes());
+    }
+}

@@ -1,0 +1,277 @@
+//! What runs leave in a directory (docs/lab.md describes it). All is written under another name and gets its own when it
+//! is complete, so that nothing half-written ever has it. Called by the command.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::data::{GATES, RunData, RunSet};
+use crate::job::Outcome;
+use crate::{report, table};
+
+/// The file by which a directory of ours is known.
+const SUMMARY: &str = "summary.json";
+
+/// A directory that is being written. Dropped before it is [finished](Self::finish), it is gone.
+#[derive(Debug)]
+pub struct Directory {
+    partial: PathBuf,
+    goal: PathBuf,
+    is_done: bool,
+}
+
+impl Directory {
+    /// Begins one for a scenario in `out`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// Those of the file system, and when something that this did not write has the name.
+    pub fn new(out: &Path, scenario: &str) -> io::Result<Self> {
+        fs::create_dir_all(out)?;
+        let goal = out.join(slug(scenario));
+        if goal.exists() && !goal.join(SUMMARY).exists() {
+            let why = format!("{} is there already and is no result of a run", goal.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        let partial = out.join(format!(".{}.partial-{}", slug(scenario), std::process::id()));
+        fs::create_dir(&partial)?;
+        Ok(Self { partial, goal, is_done: false })
+    }
+
+    /// Writes what a run left, and gives back what is needed later.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn run(&self, outcome: Outcome) -> io::Result<RunData> {
+        let Outcome { data, events, capture } = outcome;
+        let at = self.partial.join(run_name(&data));
+        fs::create_dir_all(&at)?;
+        let rest = RunData {
+            meta: data.meta.clone(),
+            metrics: data.metrics.clone(),
+            flows: data.flows.clone(),
+            histograms: data.histograms.clone(),
+            counters: data.counters.clone(),
+            hosts: data.hosts.clone(),
+            left_out: data.left_out.clone(),
+            ..RunData::default()
+        };
+        write_json(&at.join("meta.json"), &rest)?;
+        fs::write(at.join("intervals.csv"), intervals(&data))?;
+        if !events.is_empty() {
+            fs::write(at.join("events.jsonl"), events)?;
+        }
+        if !capture.is_empty() {
+            fs::write(at.join("capture.pcapng"), capture)?;
+        }
+        if !data.acks.is_empty() {
+            fs::write(at.join("acks.csv"), acks(&data))?;
+        }
+        if !data.packets.is_empty() {
+            fs::write(at.join("packets.csv"), packets(&data))?;
+        }
+        Ok(data)
+    }
+
+    /// Writes what is about all runs, and gives the directory its name.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn finish(mut self, set: &RunSet) -> io::Result<PathBuf> {
+        fs::write(self.partial.join("table.txt"), table::text(set))?;
+        fs::write(self.partial.join("table.csv"), table::csv(set))?;
+        fs::write(self.partial.join("report.html"), report::page(set))?;
+        for run in &set.runs {
+            if !run.acks.is_empty() {
+                let one = RunSet { runs: vec![run.clone()], ..without_runs(set) };
+                fs::write(self.partial.join(run_name(run)).join("report.html"), report::page(&one))?;
+            }
+        }
+        write_json(&self.partial.join(SUMMARY), &summary(set))?;
+        if self.goal.exists() {
+            // Out of the way first: a rename onto a directory that has something in it fails.
+            let old = self.partial.with_extension("old");
+            fs::rename(&self.goal, &old)?;
+            fs::rename(&self.partial, &self.goal)?;
+            fs::remove_dir_all(&old)?;
+        } else {
+            fs::rename(&self.partial, &self.goal)?;
+        }
+        self.is_done = true;
+        Ok(self.goal.clone())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // Nobody can be told that it stays.
+            let _ = fs::remove_dir_all(&self.partial);
+        }
+    }
+}
+
+fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    fs::write(path, text)
+}
+
+fn without_runs(set: &RunSet) -> RunSet {
+    RunSet { runs: Vec::new(), table: set.table.clone(), ..clone_head(set) }
+}
+
+fn clone_head(set: &RunSet) -> RunSet {
+    RunSet {
+        schema: set.schema,
+        scenario: set.scenario.clone(),
+        title: set.title.clone(),
+        about: set.about.clone(),
+        source: set.source.clone(),
+        ..RunSet::default()
+    }
+}
+
+/// A set without what is long: series, rows, points.
+#[must_use]
+pub fn summary(set: &RunSet) -> RunSet {
+    let short = |run: &RunData| RunData {
+        meta: run.meta.clone(),
+        metrics: run.metrics.clone(),
+        counters: run.counters.clone(),
+        hosts: run.hosts.clone(),
+        left_out: run.left_out.clone(),
+        ..RunData::default()
+    };
+    RunSet { runs: set.runs.iter().map(short).collect(), ..without_runs(set) }
+}
+
+/// Lower-case words joined by hyphens.
+#[must_use]
+pub fn slug(name: &str) -> String {
+    let mut slug = String::new();
+    for c in name.chars() {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c.to_ascii_lowercase());
+        } else if !slug.ends_with('-') && !slug.is_empty() {
+            slug.push('-');
+        }
+    }
+    slug.trim_end_matches('-').to_owned()
+}
+
+/// Directory of a run within that of its scenario.
+#[must_use]
+pub fn run_name(run: &RunData) -> PathBuf {
+    let meta = &run.meta;
+    let engine = match meta.engine {
+        crate::data::Engine::Sim => "sim",
+        crate::data::Engine::Live => "live",
+        crate::data::Engine::Linux => "linux",
+    };
+    let name = format!("{}-{engine}-seed{}", slug(&meta.variant), meta.seed);
+    if meta.case.is_empty() { PathBuf::from(name) } else { Path::new(&slug(&meta.case)).join(name) }
+}
+
+fn maybe<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+fn intervals(data: &RunData) -> String {
+    let mut out = String::from(
+        "t_s,flow,unsent_bytes,below_tcp_bytes,qdisc_bytes,ring_bytes,device_bytes,bottleneck_bytes,in_flight_bytes,\
+         cwnd_bytes,ssthresh_bytes,peer_window_bytes,pacing_bps,delivery_bps,goodput_bps,srtt_s",
+    );
+    for gate in GATES {
+        // Writing to a text does not fail.
+        let _ = write!(out, ",blocked_{}_s", gate.replace('-', "_"));
+    }
+    out.push('\n');
+    for series in &data.series {
+        for point in &series.points {
+            let _ = write!(
+                out,
+                "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+                point.t_s,
+                series.flow,
+                point.unsent_bytes,
+                maybe(point.below_tcp_bytes),
+                point.qdisc_bytes,
+                point.ring_bytes,
+                point.device_bytes,
+                maybe(point.bottleneck_bytes),
+                point.in_flight_bytes,
+                point.cwnd_bytes,
+                maybe(point.ssthresh_bytes),
+                point.peer_window_bytes,
+                maybe(point.pacing_bps),
+                point.delivery_bps,
+                point.goodput_bps,
+                maybe(point.srtt_s),
+            );
+            for index in 0..GATES.len() {
+                let _ = write!(out, ",{}", maybe(point.blocked_s.get(index)));
+            }
+            out.push('\n');
+        }
+    }
+    out
+}
+
+fn acks(data: &RunData) -> String {
+    let mut out = String::from(
+        "t_s,flow,acked_bytes,in_flight_bytes,unsent_bytes,below_tcp_bytes,cwnd_bytes,ssthresh_bytes,\
+         peer_window_bytes,srtt_s,min_rtt_s,pacing_bps,delivery_bps,ca_state,blocked\n",
+    );
+    for row in &data.acks {
+        let _ = writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            row.t_s,
+            row.flow,
+            row.acked_bytes,
+            row.in_flight_bytes,
+            row.unsent_bytes,
+            row.below_tcp_bytes,
+            row.cwnd_bytes,
+            maybe(row.ssthresh_bytes),
+            row.peer_window_bytes,
+            maybe(row.srtt_s),
+            maybe(row.min_rtt_s),
+            maybe(row.pacing_bps),
+            row.delivery_bps,
+            row.ca_state,
+            row.blocked
+        );
+    }
+    out
+}
+
+fn packets(data: &RunData) -> String {
+    use crate::data::PointKind;
+    let mut out = String::from("t_s,flow,seq,len,kind\n");
+    for point in &data.packets {
+        let kind = match point.kind {
+            PointKind::Data => "data",
+            PointKind::Retransmit => "retransmit",
+            PointKind::Ack => "ack",
+            PointKind::Sack => "sack",
+            PointKind::Window => "window",
+            PointKind::Drop => "drop",
+        };
+        let _ = writeln!(out, "{},{},{},{},{kind}", point.t_s, point.flow, point.seq, point.len);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slugs_are_names_of_files() {
+        assert_eq!(slug("1 Gbit/s, TSO"), "1-gbit-s-tso");
+        assert_eq!(slug("tso-autosizing"), "tso-autosizing");
+        assert_eq!(slug("../.."), "");
+    }
+}

@@ -1,0 +1,83 @@
+//! One run that is to be made, and what comes of it. Called by the runners.
+
+use std::collections::BTreeMap;
+
+use crate::data::{Engine, Meta, RunData, SCHEMA};
+use crate::scenario::Variation;
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Its case and variant.
+    pub variation: Variation,
+    /// Seed of all chance.
+    pub seed: u64,
+    /// Who runs it.
+    pub engine: Engine,
+    /// Whether rows, points, events and packets are kept, too.
+    pub keep: bool,
+    /// The command line.
+    pub command: String,
+}
+
+impl Job {
+    /// Its metadata.
+    pub(crate) fn meta(&self, engine: Engine) -> Meta {
+        let scenario = &self.variation.scenario;
+        let s = |span: taut_core::Duration| span.as_nanos() as f64 / 1e9;
+        Meta {
+            schema: SCHEMA,
+            scenario: self.scenario.clone(),
+            case: self.variation.case.clone(),
+            variant: self.variation.variant.clone(),
+            engine,
+            seed: self.seed,
+            versions: BTreeMap::from([("taut".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
+            command: self.command.clone(),
+            parameters: self.variation.parameters.clone(),
+            duration_s: s(scenario.duration.value),
+            warm_up_s: s(scenario.warm_up()),
+            interval_s: s(scenario.interval()),
+            digest: None,
+            events: None,
+            began: None,
+            took_s: None,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn label(&self) -> String {
+        let Self { scenario, variation: Variation { case, variant, .. }, seed, .. } = self;
+        let case = if case.is_empty() { String::new() } else { format!("{case}, ") };
+        format!("{scenario}: {case}{variant}, seed {seed}")
+    }
+}
+
+/// What comes of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What it leaves.
+    pub data: RunData,
+    /// `events.jsonl`; empty if nothing was kept.
+    pub events: String,
+    /// `capture.pcapng`; empty if nothing was kept.
+    pub capture: Vec<u8>,
+}
+
+/// Why there was no run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// An invariant of the simulator does not hold, or an application read what nobody wrote: a bug.
+    #[error("{0}")]
+    Failure(#[from] taut_sim::Failure),
+    /// The scenario asks for what the runner does not have.
+    #[error("{0}")]
+    Impossible(String),
+    /// The caller ended it.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,280 @@
+//! What can be measured: names, words, units, and how each comes from what a run counted. Called by runners, for every
+//! metric that means something, and by scenarios, for the names.
+
+use std::collections::BTreeMap;
+
+use crate::data::GATES;
+use crate::stats::Tally;
+
+/// A metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Name in scenarios and files.
+    pub name: &'static str,
+    /// In words.
+    pub label: &'static str,
+    /// Unit; empty for counts.
+    pub unit: &'static str,
+    value: fn(&Measured) -> Option<f64>,
+}
+
+/// What a run counted in its measured part. A runner leaves at its default what it cannot know.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Length of the measured part.
+    pub seconds: f64,
+    /// Flows.
+    pub flows: u64,
+    /// Payload acknowledged.
+    pub acked_bytes: u64,
+    /// Acknowledged by flow.
+    pub acked_by_flow: Vec<u64>,
+    /// From each connection's beginning to its end, the longest; of flows that end.
+    pub elapsed_s: Option<f64>,
+    /// Payload of those, per second of their time.
+    pub elapsed_bps: Option<f64>,
+    /// Nanoseconds from the stack to the wire.
+    pub device_ns: Tally,
+    /// Bytes handed down and not on the wire, by time.
+    pub device_bytes: Tally,
+    /// Nanoseconds of data from the stack to its ACK.
+    pub rtt_ns: Tally,
+    /// Segments back to back on the wire.
+    pub burst: Tally,
+    /// Nanoseconds between segments on the wire.
+    pub gap_ns: Tally,
+    /// Segments that a packet became.
+    pub super_packet: Tally,
+    /// Nanoseconds of requests.
+    pub latency_ns: Tally,
+    /// Nanoseconds of pages.
+    pub page_ns: Tally,
+    /// Memory of senders' sockets, all flows, by time.
+    pub socket_memory: Tally,
+    /// Unsent bytes of senders, all flows, by time.
+    pub unsent_bytes: Tally,
+    /// Largest send and receive buffer.
+    pub sndbuf: Option<u64>,
+    /// Largest receive buffer.
+    pub rcvbuf: Option<u64>,
+    /// Of all senders' hosts: counts by the names of `HostCounts`.
+    pub sender: BTreeMap<String, u64>,
+    /// Of all receivers' hosts.
+    pub receiver: BTreeMap<String, u64>,
+    /// Counters of all senders' stacks.
+    pub counters: BTreeMap<String, u64>,
+    /// Packets dropped in the network.
+    pub network_drops: Option<u64>,
+    /// Seconds for which each gate was shut, all flows, in the order of [`GATES`]; empty where the sender does not tell.
+    pub blocked_s: Vec<f64>,
+}
+
+impl Measured {
+    fn counter(&self, name: &str) -> Option<f64> {
+        // Counters of a stack that tells any are zero when they are not told.
+        (!self.counters.is_empty()).then(|| self.counters.get(name).copied().unwrap_or(0) as f64)
+    }
+
+    fn sender(&self, name: &str) -> Option<f64> {
+        self.sender.get(name).map(|count| *count as f64)
+    }
+
+    fn rate(&self, name: &str) -> Option<f64> {
+        self.sender(name).map(|count| count / self.seconds)
+    }
+
+    fn gate(&self, name: &str) -> Option<f64> {
+        let index = GATES.iter().position(|gate| *gate == name)?;
+        let all: f64 = self.blocked_s.iter().sum();
+        let share = self.blocked_s.get(index)? / all;
+        (all > 0.0).then_some(100.0 * share)
+    }
+
+    /// Jain's index: 1 when all have the same, 1/n when one has all.
+    fn fairness(&self) -> Option<f64> {
+        let sum: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64).sum();
+        let squares: f64 = self.acked_by_flow.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
+        (squares > 0.0).then(|| sum * sum / (squares * self.acked_by_flow.len() as f64))
+    }
+}
+
+fn ms(tally: &Tally, of: impl Fn(&Tally) -> Option<f64>) -> Option<f64> {
+    of(tally).map(|ns| ns / 1e6)
+}
+
+fn us(tally: &Tally, of: impl Fn(&Tally) -> Option<f64>) -> Option<f64> {
+    of(tally).map(|ns| ns / 1e3)
+}
+
+fn max(tally: &Tally) -> Option<f64> {
+    (tally.count() > 0).then(|| tally.max() as f64)
+}
+
+fn min(tally: &Tally) -> Option<f64> {
+    (tally.count() > 0).then(|| tally.min() as f64)
+}
+
+const fn metric(
+    name: &'static str,
+    label: &'static str,
+    unit: &'static str,
+    value: fn(&Measured) -> Option<f64>,
+) -> Metric {
+    Metric { name, label, unit, value }
+}
+
+const ALL: &[Metric] = &[
+    metric("goodput", "goodput", "Mbit/s", |m| Some(m.acked_bytes as f64 * 8e-6 / m.seconds)),
+    metric("flow_goodput", "goodput of a flow", "Mbit/s", |m| {
+        Some(m.acked_bytes as f64 * 8e-6 / m.seconds / m.flows as f64)
+    }),
+    metric("fairness", "fairness (Jain)", "", Measured::fairness),
+    metric("elapsed", "elapsed", "s", |m| m.elapsed_s),
+    metric("elapsed_rate", "throughput over elapsed", "Mbit/s", |m| m.elapsed_bps.map(|bps| bps / 1e6)),
+    metric("device_time_mean", "time in the device queue, mean", "ms", |m| ms(&m.device_ns, Tally::mean)),
+    metric("device_time_p99", "time in the device queue, p99", "ms", |m| {
+        ms(&m.device_ns, |t| t.quantile(0.99))
+    }),
+    metric("device_time_max", "time in the device queue, max", "ms", |m| ms(&m.device_ns, max)),
+    metric("device_bytes_mean", "device queue, mean", "kB", |m| {
+        m.device_bytes.mean().map(|bytes| bytes / 1e3)
+    }),
+    metric("device_bytes_max", "device queue, max", "kB", |m| max(&m.device_bytes).map(|bytes| bytes / 1e3)),
+    metric("rtt_mean", "round-trip time, mean", "ms", |m| ms(&m.rtt_ns, Tally::mean)),
+    metric("rtt_p99", "round-trip time, p99", "ms", |m| ms(&m.rtt_ns, |t| t.quantile(0.99))),
+    metric("burst_mean", "burst on the wire, mean", "segments", |m| m.burst.mean()),
+    metric("burst_max", "burst on the wire, max", "segments", |m| max(&m.burst)),
+    metric("gap_stddev", "gap between segments, stddev", "us", |m| {
+        (m.gap_ns.count() > 0).then(|| m.gap_ns.stddev() / 1e3)
+    }),
+    metric("super_packet_mean", "super-packet, mean", "segments", |m| m.super_packet.mean()),
+    metric("latency_min", "latency, min", "us", |m| us(&m.latency_ns, min)),
+    metric("latency_mean", "latency, mean", "us", |m| us(&m.latency_ns, Tally::mean)),
+    metric("latency_p50", "latency, median", "us", |m| us(&m.latency_ns, |t| t.quantile(0.5))),
+    metric("latency_p99", "latency, p99", "us", |m| us(&m.latency_ns, |t| t.quantile(0.99))),
+    metric("latency_max", "latency, max", "us", |m| us(&m.latency_ns, max)),
+    metric("latency_stddev", "latency, stddev", "us", |m| {
+        us(&m.latency_ns, |t| (t.count() > 0).then(|| t.stddev()))
+    }),
+    metric("transactions", "transactions a second", "", |m| {
+        (m.latency_ns.count() > 0).then(|| m.latency_ns.count() as f64 / m.seconds)
+    }),
+    metric("page_time_mean", "time of a page, mean", "ms", |m| ms(&m.page_ns, Tally::mean)),
+    metric("page_time_p99", "time of a page, p99", "ms", |m| ms(&m.page_ns, |t| t.quantile(0.99))),
+    metric("socket_memory", "socket memory, mean", "MB", |m| m.socket_memory.mean().map(|bytes| bytes / 1e6)),
+    metric("flow_memory", "socket memory of a flow, mean", "MB", |m| {
+        m.socket_memory.mean().map(|bytes| bytes / 1e6 / m.flows as f64)
+    }),
+    metric("flow_unsent", "unsent bytes of a flow, mean", "kB", |m| {
+        m.unsent_bytes.mean().map(|bytes| bytes / 1e3 / m.flows as f64)
+    }),
+    metric("sndbuf", "send buffer", "kB", |m| m.sndbuf.map(|bytes| bytes as f64 / 1e3)),
+    metric("rcvbuf", "receive buffer", "kB", |m| m.rcvbuf.map(|bytes| bytes as f64 / 1e3)),
+    metric("ip_in_receives", "IpInReceives", "", |m| m.counter("IpInReceives")),
+    metric("ip_out_requests", "IpOutRequests", "", |m| m.counter("IpOutRequests")),
+    metric("tcp_out_segs", "TcpOutSegs", "", |m| m.counter("TcpOutSegs")),
+    metric("ip_out_octets", "IpExtOutOctets", "", |m| {
+        m.counter("IpExtOutOctets").or_else(|| m.sender("bytes_out"))
+    }),
+    metric("retransmits", "segments sent again", "", |m| m.counter("TcpRetransSegs")),
+    metric("timeouts", "retransmission timeouts", "", |m| m.counter("TcpExtTCPTimeouts")),
+    metric("autocork_held", "writes held by autocorking", "", |m| m.counter("TautAutocorkHeld")),
+    metric("tsq_throttled", "held by the small queue", "", |m| m.counter("TautTsqThrottled")),
+    metric("pacing_blocked", "held by pacing", "", |m| m.counter("TautPacingBlocked")),
+    metric("network_drops", "packets dropped in the network", "", |m| {
+        m.network_drops.map(|count| count as f64)
+    }),
+    metric("host_drops", "packets dropped by the sender's host", "", |m| m.sender("dropped")),
+    metric("lost_wakeups", "completions that woke nobody", "", |m| m.sender("lost_wakeups")),
+    metric("flow_wakeups", "wake-ups of a flow's application a second", "", |m| {
+        m.rate("wakeups").map(|count| count / m.flows as f64)
+    }),
+    metric("flow_context_switches", "context switches of a flow a second", "", |m| {
+        m.rate("context_switches").map(|count| count / m.flows as f64)
+    }),
+    metric("slowest_flow", "goodput of the slowest flow", "Mbit/s", |m| {
+        m.acked_by_flow.iter().min().map(|bytes| *bytes as f64 * 8e-6 / m.seconds)
+    }),
+    metric("wakeups", "wake-ups of applications a second", "", |m| m.rate("wakeups")),
+    metric("context_switches", "context switches a second", "", |m| m.rate("context_switches")),
+    metric("syscalls", "system calls a second", "", |m| m.rate("syscalls")),
+    metric("interrupts", "interrupts a second", "", |m| {
+        Some(m.rate("tx_interrupts")? + m.rate("rx_interrupts")?)
+    }),
+    metric("tx_interrupts", "TX interrupts a second", "", |m| m.rate("tx_interrupts")),
+    metric("rx_interrupts", "RX interrupts a second", "", |m| m.rate("rx_interrupts")),
+    metric("timer_events", "timer events a second, stack and queue discipline", "", |m| {
+        Some(m.rate("timer_events")? + m.rate("qdisc_timers").unwrap_or(0.0))
+    }),
+    metric("stack_timers", "timer events of the stack a second", "", |m| m.rate("timer_events")),
+    metric("qdisc_timers", "timer events of the queue discipline a second", "", |m| m.rate("qdisc_timers")),
+    metric("tx_packets", "segments sent a second", "", |m| m.rate("segments_out")),
+    metric("rx_packets", "segments received a second", "", |m| m.rate("segments_in")),
+    metric("tx_kbytes", "sent", "kB/s", |m| m.rate("bytes_out").map(|bytes| bytes / 1e3)),
+    metric("rx_kbytes", "received", "kB/s", |m| m.rate("bytes_in").map(|bytes| bytes / 1e3)),
+    metric("acks_in", "ACKs received", "", |m| m.sender("acks_in")),
+    metric("acks_up", "packets up to the sender's stack", "", |m| m.sender("packets_in")),
+    metric("cpu", "processor busy", "%", |m| m.sender("busy_ns").map(|ns| ns / 1e7 / m.seconds)),
+    metric("blocked_no_data", "time with nothing to send", "%", |m| m.gate("no-data")),
+    metric("blocked_send_buffer", "time held by the send buffer", "%", |m| m.gate("send-buffer")),
+    metric("blocked_pacing", "time held by pacing", "%", |m| m.gate("pacing")),
+    metric("blocked_cwnd", "time held by the congestion window", "%", |m| m.gate("cwnd")),
+    metric("blocked_peer_window", "time held by the peer's window", "%", |m| m.gate("peer-window")),
+    metric("blocked_autocork", "time held by autocorking", "%", |m| m.gate("autocork")),
+    metric("blocked_tso_defer", "time held for a bigger super-packet", "%", |m| m.gate("tso-defer")),
+    metric("blocked_small_queue", "time held by the small queue", "%", |m| m.gate("small-queue")),
+];
+
+/// The metric of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Metric> {
+    ALL.iter().find(|metric| metric.name == name)
+}
+
+/// Every name.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|metric| metric.name).collect()
+}
+
+/// Every metric that means something in this run.
+#[must_use]
+pub fn of(measured: &Measured) -> BTreeMap<String, f64> {
+    let values = ALL.iter().filter_map(|metric| {
+        let value = (metric.value)(measured).filter(|value| value.is_finite())?;
+        Some((metric.name.to_owned(), value))
+    });
+    values.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names = names();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn values_have_their_units() {
+        let mut measured =
+            Measured { seconds: 2.0, flows: 2, acked_bytes: 250_000_000, ..Measured::default() };
+        measured.acked_by_flow = vec![250_000_000, 0];
+        measured.device_ns.add(3_000_000);
+        measured.sender.insert("wakeups".into(), 500);
+        measured.blocked_s = vec![0.0; GATES.len()];
+        measured.blocked_s[3] = 3.0;
+        measured.blocked_s[9] = 1.0;
+        let values = of(&measured);
+        assert_eq!(values["goodput"], 1_000.0);
+        assert_eq!(values["flow_goodput"], 500.0);
+        assert_eq!(values["fairness"], 0.5);
+        assert_eq!(values["device_time_max"], 3.0);
+        assert_eq!(values["wakeups"], 250.0);
+        assert_eq!((values["blocked_cwnd"], values["blocked_small_queue"]), (75.0, 25.0));
+        assert!(!values.contains_key("latency_mean") && !values.contains_key("retransmits"));
+    }
+}

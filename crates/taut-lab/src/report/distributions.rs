@@ -1,0 +1,195 @@
+//! Distributions: round-trip times and latencies as shares below a value, bursts and gaps between packets as bars.
+//!
+//! Ours. Called by `figures.rs`.
+
+use super::figures::{Figure, Shown, arranged};
+use super::scale::{Axis, Kind, Quantity, range};
+use super::svg::{Key, Layer, Panel, Shape, Swatch};
+use super::theme::Ink;
+use crate::data::{Histogram, RunData};
+
+/// A histogram of a run that counted something.
+fn named<'a>(run: &'a RunData, name: &str) -> Option<&'a Histogram> {
+    run.histograms.iter().find(|histogram| histogram.name == name && total(histogram) > 0.0)
+}
+
+fn total(histogram: &Histogram) -> f64 {
+    histogram.buckets.iter().map(|bucket| bucket.count as f64).sum()
+}
+
+/// What the bounds of a histogram are, and by how much they are to be multiplied.
+fn unit(histogram: &Histogram) -> (Quantity, f64) {
+    match histogram.unit.as_str() {
+        "us" => (Quantity::Time, 1e-6),
+        "bytes" => (Quantity::Bytes, 1.0),
+        _ => (Quantity::Count, 1.0),
+    }
+}
+
+pub(super) fn rtt(shown: &[Shown<'_>]) -> Option<Figure> {
+    cdf(
+        shown,
+        "rtt",
+        "round-trip time",
+        "Round-trip time under load",
+        "The share of the sender's round-trip samples below a time, while it sends as much as it can. Further left is \
+         better: the distance between a curve and the delay of the empty path is time spent in queues. Between the bounds \
+         of the buckets that were counted the curve is straight.",
+    )
+}
+
+pub(super) fn latency(shown: &[Shown<'_>]) -> Option<Figure> {
+    cdf(
+        shown,
+        "latency",
+        "latency",
+        "Latency of requests",
+        "The share of requests that were answered within a time. Look at the upper end: a few that wait for a delayed ACK \
+         show as a step far to the right, and make the mean many times the median. Between the bounds of the buckets that \
+         were counted the curve is straight.",
+    )
+}
+
+/// The share of values below a value: points of the curve.
+fn curve(histogram: &Histogram) -> Vec<(f64, f64)> {
+    let (_, factor) = unit(histogram);
+    let total = total(histogram);
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    let mut below = 0.0;
+    for bucket in histogram.buckets.iter().filter(|bucket| bucket.count > 0) {
+        // The least and the largest are known better than by their bucket.
+        let from = if points.is_empty() { bucket.from.max(histogram.min) } else { bucket.from };
+        let from = if from > 0.0 { from } else { bucket.to / 2.0 };
+        // Across empty buckets it stays as it is.
+        if points.last().is_none_or(|last| last.0 < from * factor) {
+            points.push((from * factor, below / total));
+        }
+        below += bucket.count as f64;
+        let to =
+            if below >= total && histogram.max > from { bucket.to.min(histogram.max) } else { bucket.to };
+        points.push((to.max(from) * factor, below / total));
+    }
+    points
+}
+
+fn cdf(
+    shown: &[Shown<'_>],
+    name: &'static str,
+    label: &str,
+    title: &'static str,
+    caption: &str,
+) -> Option<Figure> {
+    let found = shown.iter().filter_map(|shown| Some((shown, named(shown.run, name)?)));
+    let found: Vec<_> = found.map(|(shown, histogram)| (shown, histogram, curve(histogram))).collect();
+    let (quantity, _) = unit(found.first()?.1);
+    let values = found.iter().flat_map(|(.., curve)| curve.iter().map(|point| point.0));
+    let ink = |index: usize| Ink::SERIES[index % Ink::SERIES.len()];
+    let layer = |(shown, histogram, curve): &(&Shown<'_>, &Histogram, Vec<(f64, f64)>)| Layer {
+        name: format!("{}: {}", shown.label, summary(histogram)),
+        shape: Shape::Line { points: curve.clone(), step: false, dashed: false },
+        ink: ink(shown.index),
+        variant: Some(shown.index),
+    };
+    let keys = found.iter().map(|(shown, histogram, _)| Key {
+        name: format!("{}: {}", shown.label, summary(histogram)),
+        ink: ink(shown.index),
+        swatch: Swatch::Line,
+    });
+    let panel = Panel {
+        title: String::new(),
+        note: String::new(),
+        variant: None,
+        x: Axis::log(quantity, label, values),
+        y: Axis {
+            quantity: Quantity::Share,
+            label: "share below".to_owned(),
+            kind: Kind::Linear,
+            low: 0.0,
+            high: 1.02,
+        },
+        rows: Vec::new(),
+        layers: found.iter().map(layer).collect(),
+        tips: Vec::new(),
+        shape: 0.62,
+        zooms: None,
+    };
+    Some(Figure { name, title, caption: caption.to_owned(), keys: keys.collect(), panels: vec![panel] })
+}
+
+/// The numbers that people ask for.
+fn summary(histogram: &Histogram) -> String {
+    let (quantity, factor) = unit(histogram);
+    let say = |value: f64| quantity.say(value * factor);
+    format!(
+        "median {}, 99 % below {}, longest {}",
+        say(histogram.p50),
+        say(histogram.p99),
+        say(histogram.max)
+    )
+}
+
+pub(super) fn bursts(shown: &[Shown<'_>]) -> Option<Figure> {
+    let kinds = [
+        ("burst", "segments back to back", "share of bursts", Ink::BLUE),
+        ("gap", "time between packets leaving the NIC", "share of gaps", Ink::GREEN),
+    ];
+    let kinds: Vec<Vec<Panel>> =
+        kinds.iter().map(|(name, label, what, ink)| bars(shown, name, label, what, *ink)).collect();
+    let kinds: Vec<_> = kinds.into_iter().filter(|panels| !panels.is_empty()).collect();
+    if kinds.is_empty() {
+        return None;
+    }
+    Some(Figure {
+        name: "bursts",
+        title: "Bursts, and gaps between packets",
+        caption: "How many segments leave the sender back to back, and how much time lies between the departures of one \
+            packet and the next. A paced sender has short bursts and gaps of similar length; one that sends a window at a \
+            time has long bursts, and few but long gaps. Widths grow by a factor from bar to bar; heights are shares of \
+            all."
+            .to_owned(),
+        keys: Vec::new(),
+        panels: arranged(kinds),
+    })
+}
+
+fn bars(shown: &[Shown<'_>], name: &str, label: &str, what: &str, ink: Ink) -> Vec<Panel> {
+    let found: Vec<_> = shown.iter().filter_map(|shown| Some((shown, named(shown.run, name)?))).collect();
+    let Some((quantity, _)) = found.first().map(|(_, histogram)| unit(histogram)) else { return Vec::new() };
+    let all: Vec<Vec<(f64, f64, f64, String)>> =
+        found.iter().map(|(_, histogram)| heights(histogram)).collect();
+    let x = Axis::log(quantity, label, all.iter().flatten().flat_map(|bar| [bar.0, bar.1]));
+    let (_, most) = range(all.iter().flatten().map(|bar| bar.2)).unwrap_or((0.0, 1.0));
+    let y = Axis::from_zero(Quantity::Share, what, [most]);
+    let panel = |((shown, histogram), bars): (&(&Shown<'_>, &Histogram), Vec<_>)| Panel {
+        title: shown.label.clone(),
+        note: format!("median {}", quantity.say(histogram.p50 * unit(histogram).1)),
+        variant: Some(shown.index),
+        x: x.clone(),
+        y: y.clone(),
+        rows: Vec::new(),
+        layers: vec![Layer { name: what.to_owned(), shape: Shape::Bars(bars), ink, variant: None }],
+        tips: Vec::new(),
+        shape: 0.62,
+        zooms: None,
+    };
+    found.iter().zip(all).map(panel).collect()
+}
+
+/// A bar for each bucket that is not empty.
+fn heights(histogram: &Histogram) -> Vec<(f64, f64, f64, String)> {
+    let ((quantity, factor), total) = (unit(histogram), total(histogram));
+    let bar = |bucket: &crate::data::Bucket| {
+        let share = bucket.count as f64 / total;
+        let said = format!(
+            "{} to {}: {} ({})",
+            quantity.say(bucket.from * factor),
+            quantity.say(bucket.to * factor),
+            Quantity::Share.say(share),
+            Quantity::Count.say(bucket.count as f64)
+        );
+        // From zero on has no place on a logarithmic axis.
+        let from = if bucket.from > 0.0 { bucket.from } else { bucket.to / 2.0 };
+        (from * factor, bucket.to * factor, share, said)
+    };
+    histogram.buckets.iter().filter(|bucket| bucket.count > 0).map(bar).collect()
+}

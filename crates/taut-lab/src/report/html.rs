@@ -1,0 +1,277 @@
+//! The report of a run set: one page that needs no network, no fonts and no script to be read.
+//!
+//! Ours. Called by `taut lab` and by `taut plot -o x.html`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::figures::{Figure, MOST_VARIANTS, figures, shown};
+use super::scale::{Quantity, grouped};
+use super::svg::{Key, escape};
+use super::theme::page_sheet;
+use crate::data::{Cell, Column, Meta, Row, RunSet, Table};
+
+const CSS: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// Width of panels in a page: two beside each other.
+const HALF: f64 = 510.0;
+/// Width of a panel by itself.
+const WHOLE: f64 = 760.0;
+
+/// The report of a run set as a page of HTML, which is well-formed XML too.
+#[must_use]
+pub fn page(set: &RunSet) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html xmlns=\"http://www.w3.org/1999/xhtml\" lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{}: {}</title>\n\
+         <style>\n{}\n{CSS}</style>\n</head>\n<body>\n",
+        escape(&set.scenario),
+        escape(&set.title),
+        page_sheet()
+    );
+    head(&mut out, set);
+    table(&mut out, &set.table, set.source.as_deref());
+    tools(&mut out, set);
+    for figure in figures(set) {
+        draw(&mut out, &figure);
+    }
+    details(&mut out, set);
+    // A page that is XML too: the script has no place for `<` otherwise.
+    _ = write!(out, "<script>//<![CDATA[\n{SCRIPT}//]]></script>\n</body>\n</html>\n");
+    out
+}
+
+fn head(out: &mut String, set: &RunSet) {
+    let title = if set.title.is_empty() { &set.scenario } else { &set.title };
+    _ = writeln!(out, "<header>\n<h1>{}</h1>", escape(title));
+    for paragraph in set.about.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty()) {
+        _ = writeln!(out, "<p>{}</p>", escape(paragraph));
+    }
+    let Some(meta) = set.runs.first().map(|run| &run.meta) else {
+        out.push_str("<p>Nothing was run.</p>\n</header>\n");
+        return;
+    };
+    if !meta.command.is_empty() {
+        _ = writeln!(out, "<pre><code>{}</code></pre>", escape(&meta.command));
+    }
+    out.push_str("<dl>\n");
+    let mut entry = |name: &str, text: &str| {
+        if !text.is_empty() {
+            _ = writeln!(out, "<dt>{name}</dt><dd>{}</dd>", escape(text));
+        }
+    };
+    entry("scenario", &set.scenario);
+    let seeds: std::collections::BTreeSet<u64> = set.runs.iter().map(|run| run.meta.seed).collect();
+    let said: Vec<_> = seeds.iter().map(u64::to_string).collect();
+    entry(if seeds.len() == 1 { "seed" } else { "seeds" }, &said.join(", "));
+    let versions: BTreeMap<&String, &String> = set.runs.iter().flat_map(|run| &run.meta.versions).collect();
+    let versions: Vec<_> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    entry("versions", &versions.join(", "));
+    entry("length", &length(meta));
+    entry("published", set.source.as_deref().unwrap_or_default());
+    entry("begun", meta.began.as_deref().unwrap_or_default());
+    out.push_str("</dl>\n</header>\n");
+}
+
+fn length(meta: &Meta) -> String {
+    let say = |seconds: f64| Quantity::Time.say(seconds);
+    let mut text = say(meta.duration_s);
+    if meta.warm_up_s > 0.0 {
+        text += &format!(", of which the first {} are not measured", say(meta.warm_up_s));
+    }
+    text
+}
+
+/// Published values, and beside them what was measured.
+fn table(out: &mut String, table: &Table, source: Option<&str>) {
+    if table.rows.is_empty() {
+        return;
+    }
+    let mut variants: Vec<&str> = Vec::new();
+    for column in &table.columns {
+        let has_published =
+            |row: &Row| row.published.get(&column.variant).is_some_and(|text| !text.is_empty());
+        if !variants.contains(&column.variant.as_str()) && table.rows.iter().any(has_published) {
+            variants.push(&column.variant);
+        }
+    }
+    // Columns of the same engine have one heading, if they are beside each other.
+    let mut groups: Vec<Vec<&Column>> = Vec::new();
+    for column in &table.columns {
+        match groups.last_mut() {
+            Some(group) if group.last().is_some_and(|last| last.engine == column.engine) => {
+                group.push(column);
+            }
+            _ => groups.push(vec![column]),
+        }
+    }
+    out.push_str("<h2>Published and measured</h2>\n<div class=\"wide\"><table>\n<thead>\n<tr><th></th>");
+    if !variants.is_empty() {
+        _ = write!(out, "<th class=\"of first\" colspan=\"{}\">published</th>", variants.len());
+    }
+    for group in &groups {
+        let runs = group.first().map_or(0, |column| column.runs);
+        let runs = match runs {
+            _ if group.iter().any(|column| column.runs != runs) => String::new(),
+            1 => ", 1 run".to_owned(),
+            runs => format!(", {runs} runs"),
+        };
+        let engine = group.first().map_or("", |column| column.engine.label());
+        _ = write!(out, "<th class=\"of first\" colspan=\"{}\">{engine}{runs}</th>", group.len());
+    }
+    out.push_str("</tr>\n<tr><th></th>");
+    let first = |index: usize| if index == 0 { " class=\"first\"" } else { "" };
+    for (index, variant) in variants.iter().enumerate() {
+        _ = write!(out, "<th{}>{}</th>", first(index), escape(variant));
+    }
+    for group in &groups {
+        for (index, column) in group.iter().enumerate() {
+            _ = write!(out, "<th{}>{}</th>", first(index), escape(&column.variant));
+        }
+    }
+    out.push_str("</tr>\n</thead>\n<tbody>\n");
+    let none = "<span class=\"none\">–</span>";
+    for row in &table.rows {
+        let unit = if row.unit.is_empty() {
+            String::new()
+        } else {
+            format!(" <small>{}</small>", escape(&row.unit))
+        };
+        _ = write!(out, "<tr><td>{}{unit}</td>", escape(&row.label));
+        for (index, variant) in variants.iter().enumerate() {
+            let text = row.published.get(*variant).filter(|text| !text.is_empty());
+            let text = text.map_or_else(|| none.to_owned(), |text| escape(text));
+            _ = write!(out, "<td{}>{text}</td>", first(index));
+        }
+        let mut cells = row.cells.iter();
+        for group in &groups {
+            for index in 0..group.len() {
+                let text = cells.next().and_then(Option::as_ref).map_or_else(|| none.to_owned(), measured);
+                _ = write!(out, "<td{}>{text}</td>", first(index));
+            }
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody>\n</table></div>\n");
+    let mut notes = Vec::new();
+    if let Some(source) = source {
+        notes.push(format!("Published: {}.", escape(source)));
+    }
+    if table.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| cell.ci95.is_some()) {
+        notes.push("Measured: mean over seeds, ± half the 95 % confidence interval.".to_owned());
+    }
+    if !notes.is_empty() {
+        _ = writeln!(out, "<p class=\"mu\">{}</p>", notes.join(" "));
+    }
+}
+
+/// A measured value with its interval; the single values for whoever points at it.
+fn measured(cell: &Cell) -> String {
+    let interval = cell.ci95.filter(|ci| ci.is_finite() && *ci > 0.0);
+    let decimals = decimals(interval.map_or(cell.mean, |ci| ci * 10.0).abs().max(cell.mean.abs() / 1_000.0));
+    let say = |value: f64| if value.is_finite() { grouped(value, decimals) } else { "–".to_owned() };
+    let interval = interval.map_or_else(String::new, |ci| format!(" <small>± {}</small>", say(ci)));
+    let values: Vec<_> = cell.values.iter().map(|value| say(*value)).collect();
+    let title = if values.len() > 1 { format!(" title=\"{}\"", values.join(", ")) } else { String::new() };
+    format!("<span{title}>{}</span>{interval}", say(cell.mean))
+}
+
+/// Decimals that show three digits of a value.
+fn decimals(value: f64) -> usize {
+    if value.is_finite() && value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
+}
+
+/// Hides variants and chooses the ground; only shown by the script that does it.
+fn tools(out: &mut String, set: &RunSet) {
+    out.push_str("<div id=\"tools\" hidden=\"hidden\"><span>show</span>");
+    for shown in shown(set) {
+        _ = write!(
+            out,
+            "<label><input type=\"checkbox\" checked=\"checked\" value=\"{}\"/> {}</label>",
+            shown.index,
+            escape(&shown.label)
+        );
+    }
+    out.push_str(
+        "<span class=\"mu\">drag over a time to zoom, double click for all</span>\
+         <button id=\"ground\" type=\"button\">light or dark</button></div>\n",
+    );
+}
+
+fn draw(out: &mut String, figure: &Figure) {
+    _ = writeln!(out, "<figure id=\"{}\">\n<h2>{}</h2>", figure.name, figure.title);
+    if !figure.keys.is_empty() {
+        let keys: String = figure.keys.iter().map(Key::html).collect();
+        _ = writeln!(out, "<ul class=\"keys\">{keys}</ul>");
+    }
+    let (class, width) = if figure.panels.len() == 1 { (" one", WHOLE) } else { ("", HALF) };
+    _ = writeln!(out, "<div class=\"panels{class}\">");
+    for panel in &figure.panels {
+        out.push_str(&panel.svg(width));
+        out.push('\n');
+    }
+    _ = writeln!(out, "</div>\n<figcaption>{}</figcaption>\n</figure>", escape(&figure.caption));
+}
+
+/// Parameters, digests and counters, for whoever wants to know.
+fn details(out: &mut String, set: &RunSet) {
+    let runs = shown(set);
+    if runs.is_empty() {
+        return;
+    }
+    out.push_str("<h2>In detail</h2>\n");
+    let variants = set.table.columns.len();
+    if variants > MOST_VARIANTS {
+        _ = writeln!(out, "<p>The pictures show the first {MOST_VARIANTS} of {variants} variants.</p>");
+    }
+    let section = |out: &mut String, title: &str, of: &dyn Fn(usize) -> BTreeMap<String, String>| {
+        let all: Vec<_> = (0..runs.len()).map(of).collect();
+        let names: std::collections::BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+        if names.is_empty() {
+            return;
+        }
+        _ = write!(out, "<details><summary>{title}</summary><div class=\"wide\"><table><thead><tr><th></th>");
+        for shown in &runs {
+            _ = write!(out, "<th>{}</th>", escape(&shown.label));
+        }
+        out.push_str("</tr></thead><tbody>\n");
+        for name in names {
+            _ = write!(out, "<tr><td><code>{}</code></td>", escape(name));
+            for values in &all {
+                _ = write!(
+                    out,
+                    "<td>{}</td>",
+                    values.get(name).map_or("–".to_owned(), |value| escape(value))
+                );
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody></table></div></details>\n");
+    };
+    let numbers = |values: &BTreeMap<String, u64>| {
+        values.iter().map(|(name, value)| (name.clone(), value.to_string())).collect::<BTreeMap<_, _>>()
+    };
+    section(out, "Parameters", &|index| runs[index].run.meta.parameters.clone());
+    section(out, "Counters of the first sender", &|index| numbers(&runs[index].run.counters));
+    section(out, "What the hosts did", &|index| {
+        let hosts = runs[index].run.hosts.iter();
+        let counts = hosts.flat_map(|host| {
+            host.counts.iter().map(move |(name, count)| (format!("{} {name}", host.name), count.to_string()))
+        });
+        counts.collect()
+    });
+    section(out, "The runs", &|index| {
+        let meta = &runs[index].run.meta;
+        let values = [
+            ("digest", meta.digest.clone()),
+            ("seed", Some(meta.seed.to_string())),
+            ("events", meta.events.map(|events| events.to_string())),
+            ("interval of the series", Some(Quantity::Time.say(meta.interval_s))),
+        ];
+        let left_out = runs[index].run.left_out.iter();
+        let left_out = left_out.map(|(list, count)| (format!("left out: {list}"), count.to_string()));
+        let values = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        values.chain(left_out).collect()
+    });
+}

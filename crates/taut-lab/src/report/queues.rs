@@ -1,0 +1,168 @@
+//! Where the bytes wait, from the application's write to the acknowledgement, stacked over time.
+//!
+//! Ours; the picture that tells a full device queue from a full network. Called by `figures.rs`.
+
+use std::collections::BTreeMap;
+
+use super::figures::{Figure, Shown, THINNED, time_axis};
+use super::scale::{Axis, Quantity};
+use super::svg::{Key, Layer, Panel, Shape, Swatch, Tip};
+use super::theme::Ink;
+use super::thin::keep;
+use crate::data::RunData;
+
+/// The queues from below to above: what the colours are.
+const PARTS: [(&str, Ink); 4] = [
+    ("on the way: wires, receiver, ACKs", Ink::BLUE),
+    ("at the bottleneck", Ink::ORANGE),
+    ("in the sender's device queue", Ink::VERMILLION),
+    ("unsent in the socket", Ink::SKY),
+];
+
+/// Slices of time that are drawn; each keeps several samples, since there are four queues and their sum.
+const SLICES: usize = 110;
+
+/// Words are given for so many parts of a panel.
+const TIPS: usize = 40;
+
+/// The queues of a run over time, the flows together.
+#[derive(Debug, Default)]
+pub(super) struct Stack {
+    pub(super) times: Vec<f64>,
+    /// By [`PARTS`].
+    pub(super) parts: [Vec<f64>; 4],
+    pub(super) total: Vec<f64>,
+}
+
+/// The flows at one time.
+#[derive(Default)]
+struct Sample<'a> {
+    time: f64,
+    unsent: u64,
+    in_flight: u64,
+    /// Each host's queue, which its flows share.
+    device: BTreeMap<&'a str, u64>,
+    bottleneck: u64,
+}
+
+impl Stack {
+    pub(super) fn of(run: &RunData) -> Self {
+        let mut samples: BTreeMap<i64, Sample<'_>> = BTreeMap::new();
+        for series in &run.series {
+            let host = run.flows.iter().find(|flow| flow.id == series.flow);
+            let host = host.map_or("", |flow| flow.from.as_str());
+            for point in series.points.iter().filter(|point| point.t_s.is_finite()) {
+                let sample = samples.entry((point.t_s * 1e6).round() as i64).or_default();
+                sample.time = point.t_s;
+                sample.unsent += point.unsent_bytes;
+                sample.in_flight += point.in_flight_bytes;
+                let device = sample.device.entry(host).or_default();
+                *device = point.device_bytes.max(*device);
+                sample.bottleneck = point.bottleneck_bytes.unwrap_or(0).max(sample.bottleneck);
+            }
+        }
+        let mut stack = Self::default();
+        for sample in samples.values() {
+            let device: u64 = sample.device.values().sum();
+            // What is in flight is in the device and at the bottleneck too, until it is acknowledged.
+            let elsewhere = sample.in_flight.saturating_sub(device.saturating_add(sample.bottleneck));
+            let parts = [elsewhere, sample.bottleneck, device, sample.unsent].map(|bytes| bytes as f64);
+            stack.times.push(sample.time);
+            stack.total.push(parts.iter().sum());
+            for (part, bytes) in stack.parts.iter_mut().zip(parts) {
+                part.push(bytes);
+            }
+        }
+        stack
+    }
+}
+
+pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
+    let stacks: Vec<_> = shown.iter().map(|shown| (shown, Stack::of(shown.run))).collect();
+    if stacks.iter().all(|(_, stack)| stack.times.is_empty()) {
+        return None;
+    }
+    let x = time_axis(stacks.iter().map(|(_, stack)| stack.times.as_slice()));
+    let y = Axis::from_zero(
+        Quantity::Bytes,
+        "bytes waiting",
+        stacks.iter().flat_map(|(_, stack)| stack.total.iter().copied()),
+    );
+    let mut thinned = false;
+    let panels = stacks.iter().map(|(shown, stack)| {
+        let columns: Vec<&[f64]> = stack.parts.iter().chain([&stack.total]).map(Vec::as_slice).collect();
+        let kept = keep(&stack.times, &columns, SLICES);
+        thinned |= kept.len() < stack.times.len();
+        panel(shown, stack, &kept, (&x, &y))
+    });
+    let panels = panels.collect();
+    let used =
+        |part: usize| stacks.iter().any(|(_, stack)| stack.parts[part].iter().any(|bytes| *bytes > 0.0));
+    let keys = PARTS.iter().enumerate().rev().filter(|(part, _)| used(*part));
+    let keys = keys.map(|(_, (name, ink))| Key { name: (*name).to_owned(), ink: *ink, swatch: Swatch::Box });
+    let mut caption = "Where bytes wait between the application's write and the acknowledgement. Look at the queue of the \
+        sender's own device: what stands there delays everything that this host sends, and loss-based congestion control \
+        keeps it full. A good sender leaves what it cannot send yet in the socket, where it costs nobody anything. The \
+        scale is the same for all variants."
+        .to_owned();
+    if let Some((series, flows)) = some_flows_only(shown) {
+        caption += &format!(" What is unsent and on the way is known of {series} of {flows} flows only.");
+    }
+    if thinned {
+        caption += THINNED;
+    }
+    Some(Figure { name: "queues", title: "Where the bytes wait", caption, keys: keys.collect(), panels })
+}
+
+/// How many flows have series, when not all have.
+fn some_flows_only(shown: &[Shown<'_>]) -> Option<(usize, usize)> {
+    let counts = shown.iter().map(|shown| (shown.run.series.len(), shown.run.flows.len()));
+    counts.into_iter().find(|(series, flows)| series < flows)
+}
+
+fn panel(shown: &Shown<'_>, stack: &Stack, kept: &[usize], (x, y): (&Axis, &Axis)) -> Panel {
+    let mut sums = vec![0.0; stack.times.len()];
+    let mut layers: Vec<Layer> = Vec::new();
+    for ((name, ink), part) in PARTS.iter().zip(&stack.parts) {
+        for (sum, bytes) in sums.iter_mut().zip(part) {
+            *sum += bytes;
+        }
+        if part.iter().all(|bytes| *bytes == 0.0) {
+            continue;
+        }
+        let points = kept.iter().map(|at| (stack.times[*at], sums[*at])).collect();
+        layers.push(Layer { name: (*name).to_owned(), shape: Shape::Area(points), ink: *ink, variant: None });
+    }
+    // The topmost is drawn first.
+    layers.reverse();
+    let device = stack.parts[2].iter().copied().fold(0.0, f64::max);
+    Panel {
+        title: shown.label.clone(),
+        note: format!("device queue up to {}", Quantity::Bytes.say(device)),
+        variant: Some(shown.index),
+        x: x.clone(),
+        y: y.clone(),
+        rows: Vec::new(),
+        layers,
+        tips: tips(stack, x),
+        shape: 0.62,
+        zooms: Some("time"),
+    }
+}
+
+/// For each part of the time what stood in the queues when most did.
+fn tips(stack: &Stack, x: &Axis) -> Vec<Tip> {
+    let width = (x.high - x.low) / TIPS as f64;
+    let part = |index: usize| {
+        let (from, to) = (x.low + index as f64 * width, x.low + (index + 1) as f64 * width);
+        let inside = (0..stack.times.len()).filter(|at| (from..to).contains(&stack.times[*at]));
+        let at = inside.max_by(|a, b| stack.total[*a].total_cmp(&stack.total[*b]))?;
+        let mut text =
+            format!("at {}: {}", Quantity::Time.say(stack.times[at]), Quantity::Bytes.say(stack.total[at]));
+        for ((name, _), part) in PARTS.iter().zip(&stack.parts).rev() {
+            text += &format!("\n{} {name}", Quantity::Bytes.say(part[at]));
+        }
+        Some(Tip { from, to, text })
+    };
+    (0..TIPS).filter_map(part).collect()
+}

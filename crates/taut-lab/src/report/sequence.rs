@@ -1,0 +1,190 @@
+//! Time and sequence numbers: what was sent, sent again, acknowledged, and allowed, as a packet trace would show it.
+//!
+//! After the graphs of Shepard's xplot and tcptrace: data as upright strokes, ACKs and the window as steps below and above
+//! them. One flow: the whole run, and an excerpt where it is worth a look. Called by `figures.rs`.
+
+use super::figures::{Figure, Shown, arranged, time_axis};
+use super::scale::{Axis, Quantity, range};
+use super::svg::{Key, Layer, Panel, Shape, Swatch};
+use super::theme::Ink;
+use super::thin::{SLICES, keep};
+use crate::data::{PacketPoint, PointKind, RunData};
+
+/// Strokes closer together than this part of a panel are drawn as one: less than a pixel.
+const GRAIN: f64 = 1.0 / 1_200.0;
+
+/// Excerpts show about so many round trips.
+const ROUND_TRIPS: f64 = 4.0;
+
+pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
+    let traces: Vec<_> = shown.iter().map(|shown| (shown, trace(shown.run))).collect();
+    let times: Vec<Vec<f64>> =
+        traces.iter().map(|(_, points)| points.iter().map(|point| point.t_s).collect()).collect();
+    if times.iter().all(Vec::is_empty) {
+        return None;
+    }
+    let x = time_axis(times.iter().map(Vec::as_slice));
+    let whole = |(shown, points): &(&Shown<'_>, Vec<PacketPoint>)| {
+        let y = y_axis(traces.iter().flat_map(|(_, points)| points), &x);
+        panel(shown, points, x.clone(), y, String::new(), Some("time"))
+    };
+    let mut kinds = vec![traces.iter().map(whole).collect::<Vec<_>>()];
+    if let Some(width) = excerpt_width(shown, &x) {
+        kinds.push(traces.iter().map(|(shown, points)| excerpt(shown, points, &x, width)).collect());
+    }
+    let present =
+        |kind: PointKind| traces.iter().any(|(_, points)| points.iter().any(|point| point.kind == kind));
+    let keys = [
+        (PointKind::Window, "end of the receiver's window", Ink::GREY, Swatch::Line),
+        (PointKind::Data, "sent", Ink::BLUE, Swatch::Box),
+        (PointKind::Retransmit, "sent again", Ink::VERMILLION, Swatch::Box),
+        (PointKind::Drop, "dropped on the way", Ink::WINE, Swatch::Dot),
+        (PointKind::Sack, "SACK: received out of order", Ink::PINK, Swatch::Box),
+        (PointKind::Ack, "acknowledged", Ink::GREEN, Swatch::Line),
+    ];
+    let keys = keys.into_iter().filter(|(kind, ..)| present(*kind));
+    let keys = keys.map(|(_, name, ink, swatch)| Key { name: name.to_owned(), ink, swatch }).collect();
+    let mut caption = "Each stroke is payload at the sender's NIC: when it was sent, and where in the stream it is. The slope \
+        is the rate; the distance to the right, to the line of ACKs, is the round-trip time; the distance up from there is \
+        what is in flight. Upright columns are bursts. Data that runs along the receiver's window is limited by it. Strokes \
+        less than a pixel apart are drawn as one, so that none is lost."
+        .to_owned();
+    let left_out: u64 = shown.iter().filter_map(|shown| shown.run.left_out.get("packets")).sum();
+    if left_out > 0 {
+        caption += &format!(
+            " The runs kept the first packets only; {} later ones are not shown.",
+            Quantity::Count.say(left_out as f64)
+        );
+    }
+    Some(Figure { name: "sequence", title: "Time and sequence", caption, keys, panels: arranged(kinds) })
+}
+
+/// The points of the first flow that has any, by time.
+fn trace(run: &RunData) -> Vec<PacketPoint> {
+    let flow = run.packets.iter().map(|point| point.flow).min();
+    let points = run.packets.iter().filter(|point| Some(point.flow) == flow && point.t_s.is_finite());
+    let mut points: Vec<_> = points.copied().collect();
+    points.sort_by(|a, b| a.t_s.total_cmp(&b.t_s));
+    points
+}
+
+/// An axis over the payload that was sent and acknowledged between the ends of `x`. The window's end is above it when it
+/// is far away.
+fn y_axis<'a>(points: impl Iterator<Item = &'a PacketPoint>, x: &Axis) -> Axis {
+    let points = points.filter(|point| (x.low..=x.high).contains(&point.t_s));
+    let (mut values, mut windows) = (Vec::new(), Vec::new());
+    for point in points {
+        match point.kind {
+            PointKind::Window => windows.push(point.seq as f64),
+            _ => values.extend([point.seq as f64, point.seq as f64 + f64::from(point.len)]),
+        }
+    }
+    let (low, high) = range(values).unwrap_or((0.0, 0.0));
+    let window = range(windows).map(|(_, highest)| highest);
+    let high =
+        window.filter(|window| *window <= low + (high - low) * 1.4).map_or(high, |window| window.max(high));
+    let air = (high - low) * 0.03;
+    Axis::spanning(Quantity::Bytes, "place in the stream", [(low - air).max(0.0), high + air])
+}
+
+/// How long excerpts are, the same for all variants so that slopes can be compared: some round trips, by the geometric mean
+/// of theirs. `None` when that is not much shorter than all.
+fn excerpt_width(shown: &[Shown<'_>], whole: &Axis) -> Option<f64> {
+    let round_trip =
+        |shown: &Shown<'_>| shown.run.flows.iter().find_map(|flow| flow.srtt_s.or(flow.min_rtt_s));
+    let logs: Vec<f64> =
+        shown.iter().filter_map(round_trip).filter(|time| *time > 0.0).map(f64::ln).collect();
+    if logs.is_empty() {
+        return None;
+    }
+    let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+    let long = whole.high - whole.low;
+    let width = (ROUND_TRIPS * mean).max(long / 100.0);
+    (width < long / 1.8).then_some(width)
+}
+
+/// The part of a run that is worth a look: from shortly before the first payload that was lost, or else the beginning.
+fn excerpt(shown: &Shown<'_>, points: &[PacketPoint], whole: &Axis, width: f64) -> Panel {
+    let is_loss = |point: &&PacketPoint| {
+        matches!(point.kind, PointKind::Retransmit | PointKind::Sack | PointKind::Drop)
+    };
+    let loss = points.iter().find(is_loss).map(|point| point.t_s);
+    let (from, note) = match loss {
+        Some(loss) => (loss - width / 4.0, "around the first loss"),
+        None => (points.first().map_or(0.0, |point| point.t_s), "the beginning"),
+    };
+    let low = from.max(whole.low);
+    let x = Axis { low, high: low + width, ..whole.clone() };
+    let y = y_axis(points.iter(), &x);
+    panel(shown, points, x, y, note.to_owned(), None)
+}
+
+fn panel(
+    shown: &Shown<'_>,
+    points: &[PacketPoint],
+    x: Axis,
+    y: Axis,
+    note: String,
+    zooms: Option<&'static str>,
+) -> Panel {
+    let width = x.high - x.low;
+    // Lines come in from the left and go on to the right.
+    let near = |point: &&PacketPoint| (x.low - width / 4.0..=x.high + width / 4.0).contains(&point.t_s);
+    let near: Vec<_> = points.iter().filter(near).collect();
+    let of = |kind: PointKind| near.iter().filter(move |point| point.kind == kind).map(|point| **point);
+    let strokes = |kind: PointKind, bold: bool| Shape::Strokes {
+        strokes: joined(of(kind), width * GRAIN, (y.high - y.low) * GRAIN),
+        bold,
+    };
+    let steps = |kind: PointKind| {
+        let (times, values): (Vec<_>, Vec<_>) = of(kind).map(|point| (point.t_s, point.seq as f64)).unzip();
+        let kept = keep(&times, &[&values], SLICES);
+        let points = kept.into_iter().map(|at| (times[at], values[at])).collect();
+        Shape::Line { points, step: true, dashed: false }
+    };
+    let drops = of(PointKind::Drop).map(|point| (point.t_s, point.seq as f64 + f64::from(point.len) / 2.0));
+    let layers = [
+        ("end of the receiver's window", steps(PointKind::Window), Ink::GREY),
+        ("acknowledged", steps(PointKind::Ack), Ink::GREEN),
+        ("sent", strokes(PointKind::Data, false), Ink::BLUE),
+        ("SACK: received out of order", strokes(PointKind::Sack, false), Ink::PINK),
+        ("dropped on the way", Shape::Dots(drops.collect()), Ink::WINE),
+        ("sent again", strokes(PointKind::Retransmit, true), Ink::VERMILLION),
+    ];
+    let layers = layers.map(|(name, shape, ink)| Layer { name: name.to_owned(), shape, ink, variant: None });
+    Panel {
+        title: shown.label.clone(),
+        note,
+        variant: Some(shown.index),
+        x,
+        y,
+        rows: Vec::new(),
+        layers: layers.into(),
+        tips: Vec::new(),
+        shape: 0.78,
+        zooms,
+    }
+}
+
+/// Strokes for points, of which those that nobody could tell apart are one: in the same grain of time, and touching but
+/// for a grain of the stream.
+fn joined(
+    points: impl Iterator<Item = PacketPoint>,
+    time_grain: f64,
+    seq_grain: f64,
+) -> Vec<(f64, f64, f64)> {
+    let grain_of = |time: f64| if time_grain > 0.0 { (time / time_grain).floor() as i64 } else { 0 };
+    let mut strokes: Vec<(f64, f64, f64)> =
+        points.map(|point| (point.t_s, point.seq as f64, point.seq as f64 + f64::from(point.len))).collect();
+    strokes.sort_by(|a, b| grain_of(a.0).cmp(&grain_of(b.0)).then(a.1.total_cmp(&b.1)));
+    let mut joined: Vec<(f64, f64, f64)> = Vec::new();
+    for stroke in strokes {
+        match joined.last_mut() {
+            Some(last) if grain_of(last.0) == grain_of(stroke.0) && stroke.1 <= last.2 + seq_grain => {
+                last.2 = last.2.max(stroke.2);
+            }
+            _ => joined.push(stroke),
+        }
+    }
+    joined
+}

@@ -1,0 +1,621 @@
+//! Charts as SVG: panels with axes, marks in them, a legend, and pictures that several panels make.
+//!
+//! Ours. A panel is drawn by itself, for a page that arranges them, or with others in one picture. Marks lie in an inner
+//! `<svg>`, one unit a pixel, which a page can zoom by its `viewBox`. What is no number is not drawn. Called by
+//! `figures.rs`, which fills panels, by `html.rs` and by `taut plot`.
+
+use std::fmt::{Display, Write as _};
+
+use super::scale::{Axis, Tick};
+use super::theme::{Ink, Theme};
+
+/// What is drawn of some values.
+#[derive(Clone, Debug)]
+pub(crate) enum Shape {
+    /// Points joined by a line; an interruption where one is no number.
+    Line {
+        /// Time or another `x`, and `y`.
+        points: Vec<(f64, f64)>,
+        /// A value holds until the next one, instead of changing evenly.
+        step: bool,
+        /// Not through.
+        dashed: bool,
+    },
+    /// What is below points, down to the axis. Of a stack the topmost comes first: the next ones cover it.
+    Area(Vec<(f64, f64)>),
+    /// Upright strokes: `x`, from `y`, to `y`.
+    Strokes {
+        /// Where.
+        strokes: Vec<(f64, f64, f64)>,
+        /// To be seen from afar.
+        bold: bool,
+    },
+    /// Dots.
+    Dots(Vec<(f64, f64)>),
+    /// Upright bars, from `x` to `x`, of height `y`, with words for whoever points at it.
+    Bars(Vec<(f64, f64, f64, String)>),
+    /// Lying bars: row, from `x`, to `x`, and words for whoever points at it.
+    Spans(Vec<(usize, f64, f64, String)>),
+}
+
+/// Something in a panel.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    /// What it is, for whoever points at it.
+    pub(crate) name: String,
+    /// How it is drawn.
+    pub(crate) shape: Shape,
+    /// In which colour.
+    pub(crate) ink: Ink,
+    /// The variant that it belongs to, when the panel shows several.
+    pub(crate) variant: Option<usize>,
+}
+
+/// A part of a panel, with words for whoever points at it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tip {
+    /// From this `x`.
+    pub(crate) from: f64,
+    /// To this one.
+    pub(crate) to: f64,
+    /// The words.
+    pub(crate) text: String,
+}
+
+/// A coordinate system with what is in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Panel {
+    /// Its name; may be empty.
+    pub(crate) title: String,
+    /// A few words at the right of the title.
+    pub(crate) note: String,
+    /// The variant that it shows, when it shows one.
+    pub(crate) variant: Option<usize>,
+    /// To the right.
+    pub(crate) x: Axis,
+    /// Up; without use when there are `rows`.
+    pub(crate) y: Axis,
+    /// Names of rows, for [`Shape::Spans`]; then there is no `y`.
+    pub(crate) rows: Vec<String>,
+    /// What is in it, the last on top.
+    pub(crate) layers: Vec<Layer>,
+    /// Words for its parts.
+    pub(crate) tips: Vec<Tip>,
+    /// Height by width.
+    pub(crate) shape: f64,
+    /// Panels of the same group show the same time, and are zoomed together.
+    pub(crate) zooms: Option<&'static str>,
+}
+
+/// How a legend shows a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swatch {
+    /// A filled box.
+    Box,
+    /// A line.
+    Line,
+    /// A line that is not through.
+    Dash,
+    /// A dot.
+    Dot,
+}
+
+/// An entry of a legend.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    /// What it is.
+    pub(crate) name: String,
+    /// Its colour.
+    pub(crate) ink: Ink,
+    /// How it is drawn.
+    pub(crate) swatch: Swatch,
+}
+
+const TICK_LENGTH: f64 = 4.0;
+const ROW_HEIGHT: f64 = 34.0;
+
+/// Text in markup.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // XML has no place for control characters.
+            letter if letter.is_control() && letter != '\n' && letter != '\t' => out.push('\u{fffd}'),
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+/// About how wide a text is at 12 px, rather too wide than too narrow: the reader's font is not known.
+pub(crate) fn text_width(text: &str) -> f64 {
+    let letter = |letter: char| match letter {
+        'i' | 'j' | 'l' | 't' | 'f' | 'r' | 'I' | '.' | ',' | ':' | '\'' | '|' | '!' | '(' | ')' | ' ' => 4.3,
+        'm' | 'w' | 'M' | 'W' | '%' | '—' => 10.8,
+        'A'..='Z' | '0'..='9' => 7.8,
+        _ => 7.2,
+    };
+    text.chars().map(letter).sum()
+}
+
+/// A text that is not wider than `width` at 12 px, with an ellipsis if it had to be cut.
+fn fitted(text: &str, width: f64) -> String {
+    if text_width(text) <= width {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    for letter in text.chars() {
+        if text_width(&out) + 18.0 > width {
+            break;
+        }
+        out.push(letter);
+    }
+    out.push('…');
+    out
+}
+
+/// A coordinate, to a tenth of a pixel, as short as it goes.
+fn number(value: f64) -> impl Display {
+    // Far outside lies what nobody sees, and what some programs cannot draw.
+    let tenths = (value.clamp(-9_999.0, 99_999.0) * 10.0).round() as i64;
+    let (sign, tenths) = (if tenths < 0 { "-" } else { "" }, tenths.unsigned_abs());
+    match tenths % 10 {
+        0 => format!("{sign}{}", tenths / 10),
+        tenth => format!("{sign}{}.{tenth}", tenths / 10),
+    }
+}
+
+/// Where a panel's parts are.
+struct Frame {
+    left: f64,
+    top: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Panel {
+    /// Height that suits a width.
+    pub(crate) fn height_for(&self, width: f64) -> f64 {
+        if self.rows.is_empty() {
+            (width * self.shape).clamp(200.0, 420.0)
+        } else {
+            self.rows.len() as f64 * ROW_HEIGHT + 48.0 + self.head()
+        }
+    }
+
+    /// Height of what is above the frame.
+    fn head(&self) -> f64 {
+        let title = if self.title.is_empty() && self.note.is_empty() { 0.0 } else { 20.0 };
+        title + if self.rows.is_empty() { 22.0 } else { 6.0 }
+    }
+
+    /// The panel alone, as an element of a page.
+    pub(crate) fn svg(&self, width: f64) -> String {
+        let height = self.height_for(width);
+        let variant = class_of(self.variant);
+        format!(
+            "<svg class=\"chart{variant}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" \
+             width=\"{0}\" height=\"{1}\" role=\"img\" aria-label=\"{2}\">{3}</svg>",
+            number(width),
+            number(height),
+            escape(&self.title),
+            self.draw(width, height)
+        )
+    }
+
+    fn draw(&self, width: f64, height: f64) -> String {
+        let y_ticks = if self.rows.is_empty() { self.y.ticks(6) } else { Vec::new() };
+        let words =
+            y_ticks.iter().map(|tick| tick.label.as_str()).chain(self.rows.iter().map(String::as_str));
+        let widest = words.map(text_width).fold(24.0, f64::max).min(width * 0.3);
+        let left = widest + TICK_LENGTH + 6.0;
+        let top = self.head();
+        let frame = Frame { left, top, width: width - left - 16.0, height: height - top - 40.0 };
+        let mut out = String::new();
+        self.draw_head(&mut out, width, &frame);
+        self.draw_y(&mut out, &y_ticks, &frame);
+        self.draw_x(&mut out, &frame);
+        self.draw_marks(&mut out, &frame);
+        let bottom = number(frame.top + frame.height);
+        _ = write!(
+            out,
+            "<path class=\"axis\" d=\"M{} {}V{bottom}H{}\"/>",
+            number(frame.left),
+            number(frame.top),
+            number(frame.left + frame.width)
+        );
+        out
+    }
+
+    fn draw_head(&self, out: &mut String, width: f64, frame: &Frame) {
+        let note_width = text_width(&self.note);
+        if !self.title.is_empty() {
+            // Bold letters are wider.
+            let title = fitted(&self.title, (width - note_width - 32.0) / 1.28);
+            _ = write!(out, "<text class=\"ti\" x=\"0\" y=\"14\">{}", escape(&title));
+            if title != self.title {
+                _ = write!(out, "<title>{}</title>", escape(&self.title));
+            }
+            out.push_str("</text>");
+        }
+        if !self.note.is_empty() {
+            let x = number(width - 16.0);
+            _ = write!(
+                out,
+                "<text class=\"mu\" x=\"{x}\" y=\"14\" text-anchor=\"end\">{}</text>",
+                escape(&self.note)
+            );
+        }
+        if self.rows.is_empty() {
+            let y = number(frame.top - 9.0);
+            _ = write!(out, "<text class=\"mu\" x=\"0\" y=\"{y}\">{}</text>", escape(&self.y.title()));
+        }
+    }
+
+    fn draw_y(&self, out: &mut String, ticks: &[Tick], frame: &Frame) {
+        let (left, right) = (number(frame.left), number(frame.left + frame.width));
+        let label_x = number(frame.left - TICK_LENGTH - 2.0);
+        let mut last = f64::INFINITY;
+        for tick in ticks {
+            let Some(place) = self.y.place(tick.value) else { continue };
+            let y = frame.top + frame.height * (1.0 - place);
+            if tick.label.is_empty() || last - y < 14.0 {
+                continue;
+            }
+            last = y;
+            _ = write!(
+                out,
+                "<path class=\"grid\" d=\"M{left} {0}H{right}\"/>\
+                 <text class=\"mu\" x=\"{label_x}\" y=\"{1}\" text-anchor=\"end\">{2}</text>",
+                number(y),
+                number(y + 4.0),
+                escape(&tick.label)
+            );
+        }
+        for (row, name) in self.rows.iter().enumerate() {
+            let y = number(frame.top + row_middle(row) + 4.0);
+            let shown = fitted(name, frame.left - TICK_LENGTH);
+            _ = write!(
+                out,
+                "<text x=\"{label_x}\" y=\"{y}\" text-anchor=\"end\">{}<title>{}</title></text>",
+                escape(&shown),
+                escape(name)
+            );
+        }
+    }
+
+    fn draw_x(&self, out: &mut String, frame: &Frame) {
+        let wanted = (frame.width / 56.0) as usize;
+        let bottom = frame.top + frame.height;
+        // A page that zooms draws these anew.
+        out.push_str("<g class=\"x\">");
+        let mut free_from = f64::NEG_INFINITY;
+        for tick in self.x.ticks(wanted) {
+            let Some(place) = self.x.place(tick.value) else { continue };
+            let x = frame.left + frame.width * place;
+            let half = text_width(&tick.label) / 2.0;
+            let has_words = !tick.label.is_empty() && x - half > free_from;
+            let length = if has_words { TICK_LENGTH } else { TICK_LENGTH / 2.0 };
+            _ = write!(
+                out,
+                "<path class=\"axis\" d=\"M{} {}v{}\"/>",
+                number(x),
+                number(bottom),
+                number(length)
+            );
+            if has_words {
+                free_from = x + half + 6.0;
+                _ = write!(
+                    out,
+                    "<text class=\"mu\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                    number(x),
+                    number(bottom + 17.0),
+                    escape(&tick.label)
+                );
+            }
+        }
+        _ = write!(
+            out,
+            "</g><text class=\"mu\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            number(frame.left + frame.width / 2.0),
+            number(bottom + 34.0),
+            escape(&self.x.title())
+        );
+    }
+
+    fn draw_marks(&self, out: &mut String, frame: &Frame) {
+        let (width, height) = (number(frame.width), number(frame.height));
+        _ = write!(
+            out,
+            "<svg class=\"plot\" x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+             preserveAspectRatio=\"none\"",
+            number(frame.left),
+            number(frame.top)
+        );
+        if let Some(group) = self.zooms {
+            let (unit, _) = self.x.tick_unit();
+            _ = write!(
+                out,
+                " data-zoom=\"{group}\" data-low=\"{}\" data-high=\"{}\" data-unit=\"{unit}\"",
+                self.x.low, self.x.high
+            );
+        }
+        out.push('>');
+        for layer in &self.layers {
+            self.draw_layer(out, layer, frame);
+        }
+        for tip in &self.tips {
+            let place = |x: f64| self.x.place(x).map(|place| place.clamp(0.0, 1.0) * frame.width);
+            let (Some(from), Some(to)) = (place(tip.from), place(tip.to)) else { continue };
+            _ = write!(
+                out,
+                "<rect class=\"tip\" x=\"{}\" y=\"0\" width=\"{}\" height=\"{height}\"><title>{}</title></rect>",
+                number(from),
+                number((to - from).max(0.0)),
+                escape(&tip.text)
+            );
+        }
+        out.push_str("</svg>");
+    }
+
+    fn draw_layer(&self, out: &mut String, layer: &Layer, frame: &Frame) {
+        let ink = layer.ink.0;
+        let at_x = |x: f64| self.x.place(x).map(|place| place * frame.width);
+        let at_y = |y: f64| self.y.place(y).map(|place| (1.0 - place) * frame.height);
+        let at = |&(x, y): &(f64, f64)| Some((at_x(x)?, at_y(y)?));
+        let variant = class_of(layer.variant);
+        let mut path = |class: String, d: String| {
+            if !d.is_empty() {
+                let name = escape(&layer.name);
+                _ = write!(out, "<path class=\"{class}{variant}\" d=\"{d}\"><title>{name}</title></path>");
+            }
+        };
+        match &layer.shape {
+            Shape::Line { points, step, dashed } => {
+                let dash = if *dashed { " dash" } else { "" };
+                path(format!("line k{ink}{dash}"), line(points.iter().map(at), *step));
+            }
+            Shape::Area(points) => {
+                let d = area(points.iter().map(at), frame.height);
+                path(format!("edge thin i{ink}"), d);
+            }
+            Shape::Strokes { strokes, bold } => {
+                let bold = if *bold { " bold" } else { "" };
+                let mut d = String::new();
+                for (x, from, to) in strokes {
+                    let (Some(x), Some(from), Some(to)) = (at_x(*x), at_y(*from), at_y(*to)) else {
+                        continue;
+                    };
+                    // Less than a pixel would not be seen.
+                    let (from, to) =
+                        if (from - to).abs() < 1.4 { (from + 0.7, from - 0.7) } else { (from, to) };
+                    _ = write!(d, "M{} {}V{}", number(x), number(from), number(to));
+                }
+                path(format!("bars k{ink}{bold}"), d);
+            }
+            Shape::Dots(points) => {
+                let mut d = String::new();
+                for (x, y) in points.iter().filter_map(at) {
+                    // No line at all would have no round ends in some programs.
+                    _ = write!(d, "M{} {}h.01", number(x), number(y));
+                }
+                path(format!("dots k{ink}"), d);
+            }
+            Shape::Bars(bars) => {
+                for (from, to, value, tip) in bars {
+                    let (Some(from), Some(to), Some(y)) = (at_x(*from), at_x(*to), at_y(*value)) else {
+                        continue;
+                    };
+                    _ = write!(
+                        out,
+                        "<rect class=\"edge i{ink}{variant}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\">\
+                         <title>{}</title></rect>",
+                        number(from),
+                        number(y),
+                        number((to - from).max(0.5)),
+                        number((frame.height - y).max(0.0)),
+                        escape(tip)
+                    );
+                }
+            }
+            Shape::Spans(spans) => {
+                for (row, from, to, tip) in spans {
+                    let (Some(from), Some(to)) = (at_x(*from), at_x(*to)) else { continue };
+                    let middle = row_middle(*row);
+                    _ = write!(
+                        out,
+                        "<rect class=\"edge i{ink}{variant}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"24\">\
+                         <title>{}</title></rect>",
+                        number(from),
+                        number(middle - 12.0),
+                        number((to - from).max(0.0)),
+                        escape(tip)
+                    );
+                    let said = self
+                        .x
+                        .quantity
+                        .say(self.x.low + (to - from) / frame.width * (self.x.high - self.x.low));
+                    if text_width(&said) + 8.0 < to - from {
+                        _ = write!(
+                            out,
+                            "<text class=\"o{ink}{variant}\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{said}</text>",
+                            number((from + to) / 2.0),
+                            number(middle + 4.0)
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Middle of a row below the top of its frame.
+fn row_middle(row: usize) -> f64 {
+    row as f64 * ROW_HEIGHT + ROW_HEIGHT / 2.0
+}
+
+fn class_of(variant: Option<usize>) -> String {
+    variant.map_or_else(String::new, |variant| format!(" v{variant}"))
+}
+
+/// The path of a line through points, begun anew after each that has no place.
+fn line(points: impl Iterator<Item = Option<(f64, f64)>>, step: bool) -> String {
+    let mut d = String::new();
+    let mut last = None;
+    let mut points = points.peekable();
+    while let Some(point) = points.next() {
+        let Some((x, y)) = point else {
+            last = None;
+            continue;
+        };
+        match last {
+            // A point alone is a dot of a line.
+            None if !matches!(points.peek(), Some(Some(_))) => {
+                _ = write!(d, "M{} {}h1", number(x), number(y));
+            }
+            None => {
+                _ = write!(d, "M{} {}", number(x), number(y));
+            }
+            Some(last_y) if step && last_y == y => {
+                _ = write!(d, "H{}", number(x));
+            }
+            Some(_) if step => {
+                _ = write!(d, "H{}V{}", number(x), number(y));
+            }
+            Some(_) => {
+                _ = write!(d, "L{} {}", number(x), number(y));
+            }
+        }
+        last = Some(y);
+    }
+    d
+}
+
+/// The path around what is below points. Those without a place are left out.
+fn area(points: impl Iterator<Item = Option<(f64, f64)>>, bottom: f64) -> String {
+    let bottom = number(bottom).to_string();
+    let mut d = String::new();
+    let mut last_x = None;
+    for (x, y) in points.flatten() {
+        if last_x.is_none() {
+            _ = write!(d, "M{} {bottom}", number(x));
+        }
+        _ = write!(d, "L{} {}", number(x), number(y));
+        last_x = Some(x);
+    }
+    if let Some(x) = last_x {
+        _ = write!(d, "L{} {bottom}Z", number(x));
+    }
+    d
+}
+
+impl Key {
+    /// The sign of the entry, 18 by 12.
+    fn sign(&self, x: f64, y: f64) -> String {
+        let (ink, x, middle) = (self.ink.0, number(x), number(y + 6.0));
+        match self.swatch {
+            Swatch::Box => {
+                format!(
+                    "<rect class=\"i{ink}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"11\"/>",
+                    number(y + 0.5)
+                )
+            }
+            Swatch::Line => format!("<path class=\"line k{ink}\" d=\"M{x} {middle}h16\"/>"),
+            Swatch::Dash => format!("<path class=\"line dash k{ink}\" d=\"M{x} {middle}h16\"/>"),
+            Swatch::Dot => format!("<path class=\"dots k{ink}\" d=\"M{x} {middle}m7 0h.01\"/>"),
+        }
+    }
+
+    /// As an item of a list in a page.
+    pub(crate) fn html(&self) -> String {
+        format!(
+            "<li><svg class=\"chart\" width=\"18\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
+            self.sign(1.0, 0.0),
+            escape(&self.name)
+        )
+    }
+}
+
+/// Panels that together are a picture.
+pub(crate) struct Picture<'a> {
+    /// Its heading.
+    pub(crate) title: &'a str,
+    /// Where it comes from, below it.
+    pub(crate) source: &'a str,
+    /// What the colours are.
+    pub(crate) keys: &'a [Key],
+    /// Row by row.
+    pub(crate) panels: Vec<&'a Panel>,
+    /// Panels in a row.
+    pub(crate) columns: usize,
+}
+
+impl Picture<'_> {
+    /// The picture as a file of its own, `width` pixels wide.
+    pub(crate) fn svg(&self, width: f64, theme: Theme) -> String {
+        const MARGIN: f64 = 16.0;
+        const GAP: f64 = 14.0;
+        let inner = width - 2.0 * MARGIN;
+        let mut body = String::new();
+        let mut y = MARGIN + 14.0;
+        let title = fitted(self.title, inner / 1.4);
+        _ = write!(body, "<text class=\"he\" x=\"{MARGIN}\" y=\"{}\">{}</text>", number(y), escape(&title));
+        y += 14.0;
+        let mut x = MARGIN;
+        for key in self.keys {
+            let name = fitted(&key.name, inner - 22.0);
+            let entry = 22.0 + text_width(&name);
+            if x > MARGIN && x + entry > MARGIN + inner {
+                (x, y) = (MARGIN, y + 18.0);
+            }
+            _ = write!(
+                body,
+                "{}<text x=\"{}\" y=\"{}\">{}</text>",
+                key.sign(x, y),
+                number(x + 20.0),
+                number(y + 10.5),
+                escape(&name)
+            );
+            x += entry + 14.0;
+        }
+        y += if self.keys.is_empty() { 0.0 } else { 26.0 };
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        let panel_width = (inner - GAP * (columns - 1) as f64) / columns as f64;
+        for row in self.panels.chunks(columns) {
+            let height = row.iter().map(|panel| panel.height_for(panel_width)).fold(0.0, f64::max);
+            for (column, panel) in row.iter().enumerate() {
+                let x = MARGIN + column as f64 * (panel_width + GAP);
+                _ = write!(
+                    body,
+                    "<g transform=\"translate({} {})\">{}</g>",
+                    number(x),
+                    number(y),
+                    panel.draw(panel_width, height)
+                );
+            }
+            y += height + GAP;
+        }
+        if !self.source.is_empty() {
+            let source = fitted(self.source, inner);
+            y += 4.0;
+            _ = write!(
+                body,
+                "<text class=\"mu\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
+                number(y),
+                escape(&source)
+            );
+        }
+        let (width, height) = (number(width), number(y + 12.0));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\"><style>{}</style>\
+             <rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>{body}</svg>\n",
+            theme.sheet()
+        )
+    }
+}

@@ -1,0 +1,558 @@
+//! Structure of pictures and pages: how many marks they have and where, not which bytes they are made of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::{Figure, NAMES, Theme, figures, page};
+use crate::data::*;
+
+const THOUSAND_BYTES: u64 = 1_000;
+
+/// Sample `at` of a series with interval `step`: every queue has something, and all values are known.
+fn sample(at: u32, step: f64) -> Interval {
+    let wave = u64::from(at % 7) * THOUSAND_BYTES;
+    Interval {
+        t_s: f64::from(at) * step,
+        unsent_bytes: 4_000 + wave,
+        below_tcp_bytes: Some(3_000),
+        qdisc_bytes: 2_000,
+        ring_bytes: 1_000,
+        device_bytes: 3_000 + wave,
+        bottleneck_bytes: Some(2_000),
+        in_flight_bytes: 20_000 + 2 * wave,
+        cwnd_bytes: 30_000 + wave,
+        ssthresh_bytes: Some(25_000),
+        peer_window_bytes: 28_000,
+        pacing_bps: Some(2e6),
+        delivery_bps: 1e6 + f64::from(at % 5) * 1e4,
+        goodput_bps: 1e6,
+        srtt_s: Some(0.02),
+        blocked_s: vec![0.0; GATES.len()],
+    }
+}
+
+fn packet(t_s: f64, seq: u64, len: u32, kind: PointKind) -> PacketPoint {
+    PacketPoint { t_s, flow: 0, seq, len, kind }
+}
+
+fn histogram(name: &str, unit: &str, counts: &[u64]) -> Histogram {
+    let bucket = |(at, count): (usize, &u64)| Bucket {
+        from: 2f64.powi(at as i32),
+        to: 2f64.powi(at as i32 + 1),
+        count: *count,
+    };
+    Histogram {
+        name: name.into(),
+        unit: unit.into(),
+        buckets: counts.iter().enumerate().map(bucket).collect(),
+        count: counts.iter().sum(),
+        mean: 3.0,
+        stddev: 1.0,
+        min: 1.0,
+        max: 2f64.powi(counts.len() as i32),
+        p50: 3.0,
+        p99: 7.0,
+    }
+}
+
+/// A run of 20 samples, 12 segments of which one is lost, and a distribution of each kind.
+fn run(variant: &str) -> RunData {
+    let mut packets = Vec::new();
+    for at in 0..12_u32 {
+        let (t_s, seq) = (0.1 + f64::from(at) * 0.15, u64::from(at) * 1_448);
+        packets.push(packet(t_s, seq, 1_448, PointKind::Data));
+        packets.push(packet(t_s + 0.02, seq, 0, PointKind::Ack));
+        packets.push(packet(t_s + 0.02, seq + 18_000, 0, PointKind::Window));
+    }
+    packets.push(packet(0.6, 4_344, 1_448, PointKind::Drop));
+    packets.push(packet(0.8, 5_792, 1_448, PointKind::Sack));
+    packets.push(packet(0.95, 5_792, 2_896, PointKind::Sack));
+    packets.push(packet(1.0, 4_344, 1_448, PointKind::Retransmit));
+    RunData {
+        meta: Meta {
+            schema: SCHEMA,
+            scenario: "test".into(),
+            variant: variant.into(),
+            command: "taut lab run test".into(),
+            versions: BTreeMap::from([("taut".into(), "0.1.0".into())]),
+            parameters: BTreeMap::from([("link.rate".into(), "1mbit".into())]),
+            duration_s: 2.0,
+            interval_s: 0.1,
+            ..Meta::default()
+        },
+        flows: vec![Flow {
+            name: "bulk".into(),
+            from: "client".into(),
+            srtt_s: Some(0.02),
+            blocked: vec![
+                Share { name: "cwnd".into(), seconds: 1.5 },
+                Share { name: "small-queue".into(), seconds: 0.5 },
+            ],
+            ..Flow::default()
+        }],
+        series: vec![Series { flow: 0, points: (1..=20).map(|at| sample(at, 0.1)).collect() }],
+        packets,
+        histograms: vec![
+            histogram("rtt", "us", &[1, 5, 4]),
+            histogram("latency", "us", &[2, 0, 0, 2]),
+            histogram("burst", "segments", &[3, 0, 7]),
+            histogram("gap", "us", &[1, 2, 3, 4]),
+        ],
+        ..RunData::default()
+    }
+}
+
+fn set(variants: &[&str]) -> RunSet {
+    let cell = |mean: f64| Some(Cell { mean, ci95: Some(mean / 10.0), values: vec![mean - 1.0, mean + 1.0] });
+    RunSet {
+        schema: SCHEMA,
+        scenario: "test".into(),
+        title: "A test".into(),
+        about: "One paragraph.\n\nAnother.".into(),
+        source: Some("Linux 3.6".into()),
+        table: Table {
+            columns: variants
+                .iter()
+                .map(|variant| Column { variant: (*variant).into(), engine: Engine::Sim, runs: 2 })
+                .collect(),
+            rows: vec![
+                Row {
+            case: String::new(),
+                    metric: "device_time".into(),
+                    label: "time in the device".into(),
+                    unit: "ms".into(),
+                    published: BTreeMap::from([
+                        ("before".into(), "50".into()),
+                        ("after".into(), "< 1".into()),
+                    ]),
+                    cells: variants.iter().map(|_| cell(48.25)).collect(),
+                },
+                Row {
+                    label: "nowhere".into(),
+                    cells: variants.iter().map(|_| None).collect(),
+                    ..Row::default()
+                },
+            ],
+        },
+        runs: variants.iter().map(|variant| run(variant)).collect(),
+    }
+}
+
+fn named(set: &RunSet, name: &str) -> Figure {
+    figures(set).into_iter().find(|figure| figure.name() == name).expect(name)
+}
+
+fn classes<'a>(node: Node<'a, '_>) -> Vec<&'a str> {
+    node.attribute("class").unwrap_or_default().split(' ').collect()
+}
+
+/// Elements of a class within the plots of a document.
+fn marks<'a>(document: &'a Document<'a>, class: &str) -> Vec<Node<'a, 'a>> {
+    let is_plot = |node: &Node<'_, '_>| classes(*node).contains(&"plot");
+    let is_mark = |node: &Node<'_, '_>| {
+        classes(*node).contains(&class) && node.ancestors().any(|above| is_plot(&above))
+    };
+    document.descendants().filter(is_mark).collect()
+}
+
+fn text_of(node: Node<'_, '_>) -> String {
+    node.descendants().filter(Node::is_text).filter_map(|node| node.text()).collect()
+}
+
+fn title_of(node: Node<'_, '_>) -> String {
+    node.children().find(|child| child.has_tag_name("title")).map(text_of).unwrap_or_default()
+}
+
+/// The points that a path goes through, its commands being `M`, `L`, `H`, `V`, `h` and `Z`.
+fn points(path: Node<'_, '_>) -> Vec<(f64, f64)> {
+    let d = path.attribute("d").expect("a path has a way");
+    let mut points = Vec::new();
+    let (mut x, mut y) = (0.0, 0.0);
+    let mut rest = d;
+    while let Some(command) = rest.chars().next() {
+        let end = rest[1..].find(|letter: char| letter.is_ascii_alphabetic()).map_or(rest.len(), |at| at + 1);
+        let numbers: Vec<f64> =
+            rest[1..end].split_whitespace().map(|text| text.parse().expect("a number")).collect();
+        match (command, numbers.as_slice()) {
+            ('M' | 'L', [to_x, to_y]) => (x, y) = (*to_x, *to_y),
+            ('H', [to_x]) => x = *to_x,
+            ('V', [to_y]) => y = *to_y,
+            ('h', [by]) => x += by,
+            ('Z', []) => {}
+            other => panic!("{other:?} in {d}"),
+        }
+        if command != 'Z' {
+            points.push((x, y));
+        }
+        rest = &rest[end..];
+    }
+    points
+}
+
+/// How often the pen is set down.
+fn strokes(path: Node<'_, '_>) -> usize {
+    path.attribute("d").unwrap_or_default().matches('M').count()
+}
+
+fn number(node: Node<'_, '_>, name: &str) -> f64 {
+    node.attribute(name).expect(name).parse().expect("a number")
+}
+
+#[test]
+fn a_full_run_has_every_picture() {
+    let figures = figures(&set(&["before", "after"]));
+    assert_eq!(figures.iter().map(Figure::name).collect::<Vec<_>>(), NAMES);
+    for figure in &figures {
+        assert!(figure.caption().len() > 100 && figure.caption().ends_with('.'), "{}", figure.name());
+        assert!(!figure.caption().contains("  "), "{}", figure.caption());
+    }
+}
+
+#[test]
+fn queues_are_stacked_and_none_is_lost() {
+    let set = set(&["before", "after"]);
+    let svg = named(&set, "queues").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let areas = marks(&document, "edge");
+    assert_eq!(areas.len(), 8, "four queues of two variants");
+    for areas in areas.chunks(4) {
+        let tops: Vec<_> = areas.iter().map(|area| points(*area)).collect();
+        for points in &tops {
+            assert_eq!(points.len(), 20 + 2, "each sample, and the ends of the axis");
+        }
+        // The first is the whole stack: nothing is above it, and less than zero is nothing.
+        for pair in tops.windows(2) {
+            for (above, below) in pair[0].iter().zip(&pair[1]) {
+                assert!(above.0 == below.0 && above.1 <= below.1, "{above:?} {below:?}");
+            }
+        }
+    }
+    // Sample 6: unsent 10,000, device 9,000, bottleneck 2,000, and of 32,000 in flight the rest.
+    let tips: Vec<_> = marks(&document, "tip").into_iter().map(title_of).collect();
+    let expected = "at 600 ms: 42 kB\n10 kB unsent in the socket\n9 kB in the sender's device queue\n\
+                    2 kB at the bottleneck\n21 kB on the way: wires, receiver, ACKs";
+    assert!(tips.iter().any(|tip| tip == expected), "{tips:?}");
+    assert!(svg.contains("device queue up to 9 kB"));
+}
+
+#[test]
+fn flows_add_up_and_the_queue_of_their_host_counts_once() {
+    let mut run = run("one");
+    run.flows = (0..3)
+        .map(|id| Flow { id, from: if id == 2 { "other" } else { "client" }.into(), ..Flow::default() })
+        .collect();
+    run.series = (0..3).map(|flow| Series { flow, points: vec![sample(1, 0.1)] }).collect();
+    let stack = super::queues::Stack::of(&run);
+    // On the way, bottleneck, device, unsent: two hosts, three flows, one bottleneck.
+    let parts = stack.parts.map(|part| part[0] as u64);
+    assert_eq!(parts, [3 * 22_000 - 2 * 4_000 - 2_000, 2_000, 2 * 4_000, 3 * 5_000]);
+}
+
+#[test]
+fn a_sequence_graph_has_a_mark_for_each_packet() {
+    let set = set(&["only"]);
+    let svg = named(&set, "sequence").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let plots = document.descendants().filter(|node| classes(*node).contains(&"plot"));
+    let whole = plots.clone().next().unwrap();
+    let count = |name: &str| {
+        let of = whole.children().filter(|node| title_of(*node) == name).map(strokes);
+        of.sum::<usize>()
+    };
+    assert_eq!(count("sent"), 12);
+    assert_eq!(count("sent again"), 1);
+    assert_eq!(count("SACK: received out of order"), 2);
+    assert_eq!(count("dropped on the way"), 1);
+    assert_eq!(count("acknowledged"), 1, "one line");
+    assert_eq!(plots.count(), 2, "all of it, and an excerpt");
+    assert!(svg.contains("around the first loss"));
+}
+
+#[test]
+fn window_and_rate_have_a_line_each() {
+    let set = set(&["before", "after"]);
+    let svg = named(&set, "window").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let lines = marks(&document, "line");
+    assert_eq!(lines.len(), 2 * (4 + 2));
+    assert!(lines.iter().all(|line| points(*line).len() == 20));
+    // What is not known interrupts a line, and a value alone shows too.
+    let mut run = run("gaps");
+    for (at, point) in run.series[0].points.iter_mut().enumerate() {
+        point.ssthresh_bytes = (at == 3 || at > 9).then_some(20_000);
+    }
+    let set = RunSet { runs: vec![run], ..RunSet::default() };
+    let svg = named(&set, "window").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let threshold =
+        marks(&document, "line").into_iter().find(|line| title_of(*line) == "slow-start threshold");
+    assert_eq!(strokes(threshold.unwrap()), 2);
+}
+
+#[test]
+fn a_curve_climbs_from_none_to_all() {
+    let set = set(&["before", "after"]);
+    for (name, corners) in [("rtt", 4), ("latency", 4)] {
+        let svg = named(&set, name).svg(&set, Theme::Light);
+        let document = Document::parse(&svg).unwrap();
+        let lines = marks(&document, "line");
+        assert_eq!(lines.len(), 2);
+        for line in lines {
+            let points = points(line);
+            assert_eq!(points.len(), corners);
+            assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 >= pair[1].1));
+            let plot = line.parent().unwrap();
+            assert!((points[0].1 - number(plot, "height")).abs() < 0.11);
+            // The axis goes to 102 %.
+            assert!((points[corners - 1].1 - number(plot, "height") * (1.0 - 1.0 / 1.02)).abs() < 0.11);
+        }
+    }
+}
+
+#[test]
+fn bars_are_the_buckets_that_counted_something() {
+    let set = set(&["before", "after", "third"]);
+    let svg = named(&set, "bursts").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    assert_eq!(marks(&document, "edge").len(), 3 * (2 + 4));
+    let titles: Vec<_> = marks(&document, "edge").into_iter().map(title_of).collect();
+    assert!(titles.contains(&"4 to 8: 70 % (7)".to_owned()), "{titles:?}");
+    assert!(titles.contains(&"8 µs to 16 µs: 40 % (4)".to_owned()), "{titles:?}");
+}
+
+#[test]
+fn shares_fill_their_row() {
+    let set = set(&["before", "after"]);
+    let svg = named(&set, "blocked").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let spans = marks(&document, "edge");
+    assert_eq!(spans.len(), 4);
+    for row in spans.chunks(2) {
+        let all = number(row[0].parent().unwrap(), "width");
+        let widths: Vec<_> = row.iter().map(|span| number(*span, "width")).collect();
+        assert!((widths[0] - all * 0.75).abs() < 0.11 && (widths[1] - all * 0.25).abs() < 0.11);
+        assert_eq!(title_of(row[1]).split_once(": ").unwrap().1, "small queue limit 25 %");
+    }
+}
+
+/// Whatever is drawn lies within its plot, except for lines that are cut off on purpose.
+#[test]
+fn axes_cover_what_is_drawn() {
+    let set = set(&["before", "after"]);
+    for figure in figures(&set).iter().filter(|figure| !["sequence"].contains(&figure.name())) {
+        let svg = figure.svg(&set, Theme::Light);
+        let document = Document::parse(&svg).unwrap();
+        let mut seen = 0;
+        for node in document
+            .descendants()
+            .filter(|node| node.parent().is_some_and(|plot| classes(plot).contains(&"plot")))
+        {
+            let plot = node.parent().unwrap();
+            let (width, height) = (number(plot, "width") + 0.11, number(plot, "height") + 0.11);
+            let corners = match node.tag_name().name() {
+                "path" => points(node),
+                "rect" => {
+                    let (x, y) = (number(node, "x"), number(node, "y"));
+                    vec![(x, y), (x + number(node, "width"), y + number(node, "height"))]
+                }
+                _ => continue,
+            };
+            for (x, y) in corners {
+                assert!(
+                    (-0.11..=width).contains(&x) && (-0.11..=height).contains(&y),
+                    "{}: {x} {y}",
+                    figure.name()
+                );
+                seen += 1;
+            }
+        }
+        assert!(seen > 4, "{}", figure.name());
+    }
+}
+
+/// Runs that have nothing, one point, or what is no number.
+fn odd_runs() -> Vec<RunData> {
+    let single = |mut run: RunData| {
+        run.series[0].points.truncate(1);
+        run.packets.truncate(1);
+        run.histograms.iter_mut().for_each(|histogram| histogram.buckets.truncate(1));
+        run.flows[0].blocked.truncate(1);
+        run
+    };
+    let mut zeros = single(run("zeros"));
+    zeros.series[0].points = vec![Interval::default(); 3];
+    zeros.packets = vec![packet(0.0, 0, 0, PointKind::Data), packet(0.0, 0, 0, PointKind::Ack)];
+    zeros.flows[0].blocked = vec![Share { name: "cwnd".into(), seconds: 0.0 }];
+    for histogram in &mut zeros.histograms {
+        histogram.buckets = vec![Bucket { from: 0.0, to: 1.0, count: 4 }];
+        (histogram.min, histogram.max, histogram.p50, histogram.p99) = (0.0, 0.0, 0.0, 0.0);
+    }
+    let mut nothing = zeros.clone();
+    nothing.meta.variant = "nothing counted".into();
+    nothing.histograms.iter_mut().for_each(|histogram| histogram.buckets = vec![Bucket::default()]);
+    let mut wild = run("wild");
+    wild.series[0].points[3].t_s = f64::NAN;
+    wild.series[0].points[4].delivery_bps = f64::INFINITY;
+    wild.series[0].points[5].pacing_bps = Some(f64::NAN);
+    wild.series[0].points[6].cwnd_bytes = u64::MAX;
+    wild.packets[3].t_s = f64::NAN;
+    wild.packets[6].seq = u64::MAX;
+    wild.flows[0].blocked[0].seconds = f64::NAN;
+    wild.histograms[0].max = f64::INFINITY;
+    wild.histograms[2].p50 = f64::NAN;
+    wild.meta.duration_s = f64::NAN;
+    vec![RunData::default(), single(run("single")), zeros, nothing, wild]
+}
+
+#[test]
+fn nothing_or_little_is_drawn_without_what_is_no_number() {
+    let mut sets: Vec<RunSet> =
+        odd_runs().into_iter().map(|run| RunSet { runs: vec![run], ..RunSet::default() }).collect();
+    sets.push(RunSet { runs: odd_runs(), ..RunSet::default() });
+    sets.push(RunSet::default());
+    for set in &sets {
+        let mut texts: Vec<String> = figures(set).iter().map(|figure| figure.svg(set, Theme::Auto)).collect();
+        texts.push(page(set));
+        for text in &texts {
+            assert!(!text.contains("NaN"), "{text}");
+            let document = parse(text);
+            for attribute in document.descendants().flat_map(|node| node.attributes()) {
+                let name = attribute.name();
+                if ["d", "x", "y", "width", "height", "viewBox", "transform", "data-low", "data-high"]
+                    .contains(&name)
+                {
+                    assert!(!attribute.value().contains("inf"), "{name}: {}", attribute.value());
+                }
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Document<'_> {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    Document::parse_with_options(text, options).expect("well-formed")
+}
+
+#[test]
+fn names_are_text() {
+    let odd = "a<b>&amp;\"c'\u{7}";
+    let shown = odd.replace('\u{7}', "\u{fffd}");
+    let mut set = set(&[odd, "after"]);
+    (set.scenario, set.title, set.about) = (odd.into(), odd.into(), odd.into());
+    set.table.rows[0].label = odd.into();
+    set.table.rows[0].published.insert(odd.into(), odd.into());
+    set.runs[0].meta.command = odd.into();
+    set.runs[0].meta.parameters.insert(odd.into(), odd.into());
+    set.runs[0].flows[0].name = odd.into();
+    set.runs[0].flows[0].blocked[0].name = odd.into();
+    for figure in figures(&set) {
+        let svg = figure.svg(&set, Theme::Auto);
+        let document = parse(&svg);
+        assert!(document.descendants().any(|node| text_of(node).contains(&shown)), "{}", figure.name());
+    }
+    let page = page(&set);
+    let document = parse(&page);
+    for tag in ["h1", "code", "th", "td", "p", "dd", "label"] {
+        let mut all =
+            document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", tag)));
+        assert!(all.any(|node| text_of(node).contains(&shown)), "{tag}");
+    }
+}
+
+#[test]
+fn a_page_is_whole_and_needs_nothing_else() {
+    let set = set(&["before", "after"]);
+    let page = page(&set);
+    let document = parse(&page);
+    for node in document.descendants() {
+        for attribute in node.attributes() {
+            assert!(!["src", "href", "data", "action"].contains(&attribute.name()), "{attribute:?}");
+        }
+    }
+    for outside in ["url(", "@import", "fetch("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/").count());
+    let ids: Vec<_> = document.descendants().filter_map(|node| node.attribute("id")).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
+    for name in NAMES {
+        assert!(ids.contains(&name), "{name}");
+    }
+    for said in ["taut lab run test", "taut 0.1.0", "Linux 3.6", "published", "taut sim, 2 runs", "link.rate"]
+    {
+        assert!(page.contains(said), "{said}");
+    }
+}
+
+#[test]
+fn the_table_has_published_beside_measured() {
+    let page = page(&set(&["before", "after"]));
+    let document = parse(&page);
+    let row = document.descendants().find(|node| {
+        node.has_tag_name(("http://www.w3.org/1999/xhtml", "tr"))
+            && text_of(*node).contains("time in the device")
+    });
+    let cells: Vec<_> = row.unwrap().children().filter(Node::is_element).map(text_of).collect();
+    assert_eq!(cells, ["time in the device ms", "50", "< 1", "48.2 ± 4.8", "48.2 ± 4.8"]);
+}
+
+#[test]
+fn a_picture_by_itself_has_plain_colours() {
+    let set = set(&["before"]);
+    for figure in figures(&set) {
+        let [auto, light, dark] =
+            [Theme::Auto, Theme::Light, Theme::Dark].map(|theme| figure.svg(&set, theme));
+        for svg in [&auto, &light, &dark] {
+            assert!(!svg.contains("var("), "{}", figure.name());
+        }
+        assert!(
+            auto.contains("prefers-color-scheme:dark")
+                && !light.contains("prefers")
+                && !dark.contains("prefers")
+        );
+        let body = |svg: &str| svg.split_once("</style>").unwrap().1.to_owned();
+        assert!(body(&auto) == body(&light) && body(&auto) == body(&dark) && light != dark);
+    }
+}
+
+/// The first run of a variant is drawn, and that of another engine beside it.
+#[test]
+fn engines_are_told_apart() {
+    let mut set = set(&["before", "before", "before"]);
+    set.runs[1].meta.seed = 2;
+    set.runs[2].meta.engine = Engine::Linux;
+    let shown: Vec<_> = super::figures::shown(&set).into_iter().map(|shown| shown.label).collect();
+    assert_eq!(shown, ["before, taut sim", "before, Linux live"]);
+}
+
+/// A minute at one sample a millisecond, with its ACKs and packets, twice.
+#[test]
+fn a_long_run_stays_small() {
+    let mut set = set(&["before", "after"]);
+    for run in &mut set.runs {
+        run.series[0].points = (1..=60_000).map(|at| sample(at * 7 + at / 3, 0.001 / 7.34)).collect();
+        let ack = |at: u32| AckRow {
+            t_s: f64::from(at) * 0.001,
+            cwnd_bytes: 30_000 + u64::from(at * 37 % 1_000),
+            in_flight_bytes: 20_000 + u64::from(at * 53 % 1_000),
+            pacing_bps: Some(1e6 + f64::from(at * 71 % 1_000)),
+            delivery_bps: 1e6 + f64::from(at * 91 % 1_000),
+            ..AckRow::default()
+        };
+        run.acks = (0..60_000).map(ack).collect();
+        run.packets.clear();
+        for at in 0..100_000_u32 {
+            let (t_s, seq) = (f64::from(at) * 0.0006, u64::from(at) * 1_448);
+            run.packets.push(packet(t_s, seq, 1_448, PointKind::Data));
+            run.packets.push(packet(t_s + 0.02, seq, 0, PointKind::Ack));
+            run.packets.push(packet(t_s + 0.02, seq + 65_535, 0, PointKind::Window));
+            if at % 3 == 0 {
+                run.packets.push(packet(t_s + 0.03, seq, 1_448, PointKind::Retransmit));
+            }
+        }
+    }
+    let page = page(&set);
+    assert!(page.len() < 2_000_000, "{}", page.len());
+    assert!(page.contains("Long series are thinned"));
+}

@@ -1,0 +1,151 @@
+//! Runs all variants of a scenario with all seeds, on several threads. Called by the command.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::data::{Engine, RunData, RunSet};
+use crate::files::Directory;
+use crate::job::{Job, Outcome, RunError};
+use crate::scenario::{Document, LoadError};
+use crate::{sim, table};
+
+/// What is to be run, and how.
+pub struct Plan<'a> {
+    /// The scenario.
+    pub document: &'a Document,
+    /// Seeds from 1; the scenario's own number if not given.
+    pub seeds: Option<u32>,
+    /// Threads.
+    pub threads: usize,
+    /// Where files go, if anywhere.
+    pub out: Option<&'a Path>,
+    /// The command line.
+    pub command: String,
+    /// Only these variants; all if empty.
+    pub variants: Vec<String>,
+    /// Wall-clock time, RFC 3339, and seconds since any fixed point: for metadata.
+    pub clock: &'a (dyn Fn() -> (String, f64) + Sync),
+    /// Told of the jobs' progress: their number from 0, their share done. Says whether to go on.
+    pub progress: &'a (dyn Fn(usize, &Job, f64) -> bool + Sync),
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The scenario is none.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// A run failed.
+    #[error("{job}: {error}")]
+    Run {
+        /// Which.
+        job: String,
+        /// Why.
+        #[source]
+        error: RunError,
+    },
+    /// Files cannot be written.
+    #[error("cannot write results: {0}")]
+    Files(#[from] std::io::Error),
+}
+
+impl PlanError {
+    /// Whether the caller ended it.
+    #[must_use]
+    pub const fn is_interrupted(&self) -> bool {
+        matches!(self, Self::Run { error: RunError::Interrupted, .. })
+    }
+}
+
+impl Plan<'_> {
+    /// The runs that it is.
+    ///
+    /// # Errors
+    /// As [`Document::variations`].
+    pub fn jobs(&self) -> Result<Vec<Job>, LoadError> {
+        let mut jobs = Vec::new();
+        for variation in self.document.variations()? {
+            if !self.variants.is_empty() && !self.variants.contains(&variation.variant) {
+                continue;
+            }
+            let seeds = self.seeds.unwrap_or(variation.scenario.seeds);
+            for seed in 1..=u64::from(seeds) {
+                jobs.push(Job {
+                    scenario: self.document.name.clone(),
+                    variation: variation.clone(),
+                    seed,
+                    engine: Engine::Sim,
+                    // Of the first seed everything is kept; of the others the figures.
+                    keep: seed == 1 && self.out.is_some(),
+                    command: self.command.clone(),
+                });
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Runs them, and says where the files are.
+    ///
+    /// # Errors
+    /// As [`PlanError`]; nothing is left behind then.
+    pub fn run(&self) -> Result<(RunSet, Option<std::path::PathBuf>), PlanError> {
+        let jobs = self.jobs()?;
+        let directory = self.out.map(|out| Directory::new(out, &self.document.name)).transpose()?;
+        let next = AtomicUsize::new(0);
+        let done: Mutex<Vec<(usize, RunData)>> = Mutex::default();
+        let failed: Mutex<Option<PlanError>> = Mutex::default();
+        let work = || {
+            while failed.lock().map_or(true, |failed| failed.is_none()) {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some(job) = jobs.get(number) else { return };
+                let result = self.one(number, job, directory.as_ref());
+                match result {
+                    Ok(data) => {
+                        if let Ok(mut done) = done.lock() {
+                            done.push((number, data));
+                        }
+                    }
+                    Err(error) => {
+                        if let Ok(mut failed) = failed.lock() {
+                            failed.get_or_insert(error);
+                        }
+                        return;
+                    }
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            // This thread is one of them.
+            for _ in 1..self.threads.clamp(1, jobs.len().max(1)) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        done.sort_by_key(|(number, _)| *number);
+        let runs = done.into_iter().map(|(_, data)| data).collect();
+        let set = table::set(self.document, runs)?;
+        let place = directory.map(|directory| directory.finish(&set)).transpose()?;
+        Ok((set, place))
+    }
+
+    fn one(&self, number: usize, job: &Job, directory: Option<&Directory>) -> Result<RunData, PlanError> {
+        let (began, start) = (self.clock)();
+        let progress = |share: f64| (self.progress)(number, job, share);
+        let mut outcome: Outcome =
+            sim::run(job, &progress).map_err(|error| PlanError::Run { job: job.label(), error })?;
+        let meta = &mut outcome.data.meta;
+        meta.began = Some(began);
+        meta.took_s = Some((self.clock)().1 - start);
+        match directory {
+            Some(directory) => Ok(directory.run(outcome)?),
+            None => Ok(outcome.data),
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! An experiment as a file: a link, hosts, flows, what differs between its variants, what is measured, and what was
+//! published. `load.rs` reads it with the changes that variants and command lines make, `value.rs` knows the units,
+//! `builtin.rs` has those that come with the program. Called by the runners.
+
+pub mod builtin;
+mod load;
+pub mod value;
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use taut_core::{Algorithm, ConnOptions, Duration};
+use taut_link::{QdiscSpec, Rate};
+
+pub use load::{Change, Document, LoadError, Variation};
+use value::{BqlText, Bytes, Sysctls, Text};
+
+/// An experiment, with all changes made.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Scenario {
+    /// One line.
+    pub title: String,
+    /// What it shows, and how.
+    #[serde(default)]
+    pub about: String,
+    /// Where the published figures come from.
+    pub source: Option<String>,
+    /// How long a run takes, in virtual time.
+    pub duration: Text<Duration>,
+    /// What metrics leave out of its beginning.
+    pub warm_up: Option<Text<Duration>>,
+    /// Between two points of a series; a hundredth of the duration if not given.
+    pub interval: Option<Text<Duration>>,
+    /// Runs of each variant, unless the command line says.
+    #[serde(default = "one")]
+    pub seeds: u32,
+    /// What `taut lab list` says about the time that it takes.
+    pub takes: Option<String>,
+    /// Whether it also means something on a TUN.
+    #[serde(default)]
+    pub live: bool,
+    /// What is between the hosts.
+    #[serde(default)]
+    pub topology: Topology,
+    /// The line that matters.
+    pub link: Link,
+    /// The machines.
+    #[serde(default)]
+    pub hosts: Hosts,
+    /// What they talk about.
+    pub flows: Vec<FlowSpec>,
+    /// What is compared.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// Under which circumstances it is compared.
+    #[serde(default)]
+    pub cases: Vec<Case>,
+    /// Metrics of the table, in its order.
+    pub measure: Vec<String>,
+    /// Published figures: metric, variant, text.
+    #[serde(default)]
+    pub published: Published,
+}
+
+/// Published figures by metric and variant.
+pub type Published = BTreeMap<String, BTreeMap<String, String>>;
+
+const fn one() -> u32 {
+    1
+}
+
+/// What is between the hosts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Topology {
+    /// Which kind.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Pairs of hosts of a dumbbell.
+    pub pairs: Option<u32>,
+    /// Rate of NICs and of routers' ports towards the hosts of a dumbbell; ten times the link's if not given.
+    pub access: Option<Text<Rate>>,
+    /// One-way delay of each sender's own link, by turns.
+    #[serde(default)]
+    pub delays: Vec<Text<Duration>>,
+    /// What waits for the line in the middle: a queue discipline in `tc`'s words.
+    pub queue: Option<Text<QdiscSpec>>,
+}
+
+/// Kinds of topology.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Two hosts and a cable: the link is that of their NICs.
+    #[default]
+    Pair,
+    /// Pairs of hosts around a link between two routers.
+    Dumbbell,
+}
+
+/// A line.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Link {
+    /// Its rate.
+    pub rate: Text<Rate>,
+    /// One way.
+    pub delay: Option<Text<Duration>>,
+    /// What it does to packets on the way there.
+    #[serde(default)]
+    pub faults: FaultSpec,
+    /// And on the way back.
+    #[serde(default)]
+    pub back_faults: FaultSpec,
+}
+
+impl Link {
+    /// One way.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        self.delay.as_ref().map_or(Duration::ZERO, |delay| delay.value)
+    }
+}
+
+/// What a line does to packets beside carrying them. Shares of 1.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FaultSpec {
+    /// Lost.
+    #[serde(default)]
+    pub loss: f64,
+    /// Arrives twice.
+    #[serde(default)]
+    pub duplicate: f64,
+    /// One bit flipped.
+    #[serde(default)]
+    pub corrupt: f64,
+    /// Late by `reorder-delay`.
+    #[serde(default)]
+    pub reorder: f64,
+    /// How late.
+    pub reorder_delay: Option<Text<Duration>>,
+    /// Late by up to this.
+    pub jitter: Option<Text<Duration>>,
+}
+
+/// The machines at both ends; in a dumbbell, all of a side are equal.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Hosts {
+    /// Where flows begin.
+    #[serde(default)]
+    pub sender: HostText,
+    /// Where they lead.
+    #[serde(default)]
+    pub receiver: HostText,
+}
+
+/// A machine.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HostText {
+    /// Settings of its stack.
+    #[serde(default)]
+    pub sysctls: Sysctls,
+    /// Its NIC.
+    #[serde(default)]
+    pub nic: NicText,
+    /// Its root queue discipline, in `tc`'s words; `pfifo_fast` if not given.
+    pub qdisc: Option<Text<QdiscSpec>>,
+    /// Whether the stack leaves pacing to a discipline that can.
+    pub delegate_pacing: Option<bool>,
+    /// `sk_pacing_shift`.
+    pub pacing_shift: Option<u8>,
+    /// Largest IP packet.
+    pub mtu: Option<u16>,
+    /// Whether what comes in together is answered together, as taut's driver does it, rather than packet by packet.
+    pub batched: Option<bool>,
+    /// How long its work takes; no time if not given.
+    #[serde(default)]
+    pub cpu: CpuText,
+}
+
+/// A NIC, in `ethtool`'s names.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct NicText {
+    /// `-K tso`.
+    pub tso: Option<bool>,
+    /// `-K gro`.
+    pub gro: Option<bool>,
+    /// `-G tx`: descriptors.
+    pub tx: Option<u32>,
+    /// `-G rx`.
+    pub rx: Option<u32>,
+    /// `-C tx-usecs`.
+    pub tx_usecs: Option<u32>,
+    /// `-C tx-frames`.
+    pub tx_frames: Option<u32>,
+    /// `-C rx-usecs`.
+    pub rx_usecs: Option<u32>,
+    /// `-C rx-frames`.
+    pub rx_frames: Option<u32>,
+    /// `on`, `off`, or a fixed limit.
+    pub bql: Option<Text<BqlText>>,
+}
+
+/// How long work takes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CpuText {
+    /// Taking an interrupt.
+    pub interrupt: Option<Text<Duration>>,
+    /// A packet's way up, a merged one being one.
+    pub rx_packet: Option<Text<Duration>>,
+    /// Each segment of it.
+    pub rx_segment: Option<Text<Duration>>,
+    /// A packet's way down.
+    pub tx_packet: Option<Text<Duration>>,
+    /// Taking back a packet that was sent.
+    pub completion: Option<Text<Duration>>,
+    /// A timer.
+    pub timer: Option<Text<Duration>>,
+    /// From one thread to another.
+    pub context_switch: Option<Text<Duration>>,
+    /// A call from an application.
+    pub syscall: Option<Text<Duration>>,
+    /// Everything takes up to this share longer.
+    pub jitter: Option<f64>,
+    /// Another core takes interrupts for sent packets.
+    pub completions_apart: Option<bool>,
+    /// Time between a sender's look at what is below it and its wish to be told, in which a completion tells nobody.
+    pub lost_wakeup: Option<Text<Duration>>,
+}
+
+/// Applications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AppKind {
+    /// Writes as much as it can; with `every`, so much each so often; with `on` and `off`, by turns.
+    Bulk,
+    /// Writes while writable, as an event loop.
+    Stream,
+    /// Requests and responses, one after the other.
+    Rr,
+    /// Pages, a connection each.
+    Web,
+}
+
+impl AppKind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bulk => "bulk",
+            Self::Stream => "stream",
+            Self::Rr => "rr",
+            Self::Web => "web",
+        }
+    }
+}
+
+/// One kind of traffic.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FlowSpec {
+    /// Which application.
+    pub app: AppKind,
+    /// How many of them.
+    #[serde(default = "one")]
+    pub count: u32,
+    /// Which pair of a dumbbell, from 0; all by turns if not given.
+    pub pair: Option<u32>,
+    /// When the first starts.
+    pub start: Option<Text<Duration>>,
+    /// How much later each other one does.
+    pub stagger: Option<Text<Duration>>,
+    /// Bytes in all (`bulk`).
+    pub total: Option<Text<Bytes>>,
+    /// Bytes a write (`bulk`, `stream`).
+    pub write: Option<Text<Bytes>>,
+    /// One write each so often (`bulk`).
+    pub every: Option<Text<Duration>>,
+    /// Mean time of writing (`bulk`).
+    pub on: Option<Text<Duration>>,
+    /// Mean time of silence (`bulk`).
+    pub off: Option<Text<Duration>>,
+    /// Bytes of a request (`rr`).
+    pub request: Option<Text<Bytes>>,
+    /// Bytes of a response (`rr`).
+    pub response: Option<Text<Bytes>>,
+    /// Requests in all (`rr`).
+    pub transactions: Option<u64>,
+    /// Time between (`rr`: exactly, `web`: on average).
+    pub think: Option<Text<Duration>>,
+    /// Smallest page (`web`).
+    pub least: Option<Text<Bytes>>,
+    /// Largest page (`web`).
+    pub most: Option<Text<Bytes>>,
+    /// Socket options of the sender.
+    #[serde(default)]
+    pub options: OptionText,
+}
+
+impl FlowSpec {
+    /// Keys that were written and mean nothing to the application.
+    fn odd_key(&self) -> Option<&'static str> {
+        use AppKind::{Bulk, Rr, Stream, Web};
+        let keys: [(&str, bool, &[AppKind]); 10] = [
+            ("total", self.total.is_some(), &[Bulk]),
+            ("write", self.write.is_some(), &[Bulk, Stream]),
+            ("every", self.every.is_some(), &[Bulk]),
+            ("on", self.on.is_some(), &[Bulk]),
+            ("off", self.off.is_some(), &[Bulk]),
+            ("request", self.request.is_some(), &[Rr]),
+            ("response", self.response.is_some(), &[Rr]),
+            ("transactions", self.transactions.is_some(), &[Rr]),
+            ("least", self.least.is_some(), &[Web]),
+            ("most", self.most.is_some(), &[Web]),
+        ];
+        let odd = keys.into_iter().find(|(_, given, apps)| *given && !apps.contains(&self.app));
+        let think = self.think.is_some() && !matches!(self.app, Rr | Web);
+        odd.map(|(key, ..)| key).or(think.then_some("think"))
+    }
+}
+
+/// Socket options.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OptionText {
+    /// `TCP_NODELAY`.
+    #[serde(default)]
+    pub nodelay: bool,
+    /// `TCP_NOTSENT_LOWAT`.
+    pub notsent_lowat: Option<Text<Bytes>>,
+    /// `SO_SNDBUF`; doubled, as in Linux.
+    pub sndbuf: Option<Text<Bytes>>,
+    /// `SO_RCVBUF`; doubled.
+    pub rcvbuf: Option<Text<Bytes>>,
+    /// `SO_MAX_PACING_RATE`.
+    pub max_pacing_rate: Option<Text<Rate>>,
+    /// `TCP_CONGESTION`.
+    pub congestion: Option<Text<Algorithm>>,
+    /// `TCP_MAXSEG`.
+    pub maxseg: Option<u16>,
+}
+
+impl OptionText {
+    /// As the stack takes them.
+    #[must_use]
+    pub fn options(&self) -> ConnOptions {
+        let size = |bytes: &Option<Text<Bytes>>| {
+            bytes.as_ref().map(|text| u32::try_from(text.value.0).unwrap_or(u32::MAX))
+        };
+        ConnOptions {
+            nodelay: self.nodelay,
+            notsent_lowat: size(&self.notsent_lowat).unwrap_or(0),
+            sndbuf: size(&self.sndbuf),
+            rcvbuf: size(&self.rcvbuf),
+            max_pacing_rate: self.max_pacing_rate.as_ref().map(|rate| rate.value.bytes_per_second()),
+            congestion: self.congestion.as_ref().map(|text| text.value),
+            maxseg: self.maxseg,
+            ..ConnOptions::default()
+        }
+    }
+}
+
+/// One of the things that are compared.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Variant {
+    /// Heading of its column.
+    pub name: String,
+    /// What it changes: values by path.
+    #[serde(default)]
+    pub set: toml::Table,
+    /// Whether the kernel of today behaves so, so that its column belongs here.
+    #[serde(default)]
+    pub linux: bool,
+}
+
+/// A circumstance.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Case {
+    /// Heading of its part of the table.
+    pub name: String,
+    /// What it changes.
+    #[serde(default)]
+    pub set: toml::Table,
+    /// Figures published for it.
+    #[serde(default)]
+    pub published: Published,
+}
+
+impl Scenario {
+    /// What metrics leave out of the beginning.
+    #[must_use]
+    pub fn warm_up(&self) -> Duration {
+        self.warm_up.as_ref().map_or(Duration::ZERO, |text| text.value)
+    }
+
+    /// Between two points of a series.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        let hundredth = Duration::from_nanos((self.duration.value.as_nanos() / 100).max(1));
+        self.interval.as_ref().map_or(hundredth, |text| text.value)
+    }
+
+    /// What cannot be seen from a single value: the path of the culprit, and what is wrong.
+    fn mistake(&self) -> Option<(String, String)> {
+        let wrong = |path: &str, why: String| Some((path.to_owned(), why));
+        if self.duration.value.is_zero() {
+            return wrong("duration", "a run must take some time".into());
+        }
+        if self.warm_up() >= self.duration.value {
+            return wrong("warm-up", "leaves nothing of the duration".into());
+        }
+        if self.interval().is_zero() || self.duration.value.as_nanos() / self.interval().as_nanos() > 100_000
+        {
+            return wrong("interval", "a run has at most 100,000 intervals".into());
+        }
+        if self.seeds == 0 {
+            return wrong("seeds", "a scenario is run at least once".into());
+        }
+        if self.flows.is_empty() {
+            return wrong("flows", "nobody talks".into());
+        }
+        for (index, flow) in self.flows.iter().enumerate() {
+            if let Some(key) = flow.odd_key() {
+                return wrong(
+                    &format!("flows.{index}.{key}"),
+                    format!("means nothing to app = \"{}\"", flow.app.name()),
+                );
+            }
+            if flow.count == 0 || flow.count > 20_000 {
+                return wrong(&format!("flows.{index}.count"), "must be from 1 to 20000".into());
+            }
+            if flow.on.is_some() != flow.off.is_some() {
+                return wrong(&format!("flows.{index}"), "on and off go together".into());
+            }
+            if flow.pair.is_some_and(|pair| pair >= self.pairs()) {
+                return wrong(
+                    &format!("flows.{index}.pair"),
+                    format!("there are {} pairs, from 0", self.pairs()),
+                );
+            }
+        }
+        if self.topology.kind == Kind::Pair {
+            let t = &self.topology;
+            let keys = [
+                ("pairs", t.pairs.is_some()),
+                ("access", t.access.is_some()),
+                ("delays", !t.delays.is_empty()),
+                ("queue", t.queue.is_some()),
+            ];
+            if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
+                return wrong(&format!("topology.{key}"), "belongs to kind = \"dumbbell\"".into());
+            }
+        } else if self.pairs() == 0 || self.pairs() > 10_000 {
+            return wrong("topology.pairs", "must be from 1 to 10000".into());
+        }
+        for (name, faults) in [("faults", &self.link.faults), ("back-faults", &self.link.back_faults)] {
+            for (key, share) in [
+                ("loss", faults.loss),
+                ("duplicate", faults.duplicate),
+                ("corrupt", faults.corrupt),
+                ("reorder", faults.reorder),
+            ] {
+                if !(0.0..=1.0).contains(&share) {
+                    return wrong(&format!("link.{name}.{key}"), "is a share, from 0 to 1".into());
+                }
+            }
+        }
+        for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
+            if host.cpu.jitter.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
+                return wrong(&format!("hosts.{side}.cpu.jitter"), "is a share, from 0 to 100".into());
+            }
+            if host.mtu.is_some_and(|mtu| mtu < 576) {
+                return wrong(&format!("hosts.{side}.mtu"), "is at least 576".into());
+            }
+        }
+        None
+    }
+
+    /// Pairs of hosts.
+    #[must_use]
+    pub fn pairs(&self) -> u32 {
+        match self.topology.kind {
+            Kind::Pair => 1,
+            Kind::Dumbbell => self.topology.pairs.unwrap_or(1),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The scenarios that come with the program, of `scenarios/`. Called when a name is no file.
+
+/// Name and text of each; those that reproduce published results first.
+pub const ALL: [(&str, &str); 8] = [
+    ("tsq", include_str!("../../../../scenarios/tsq.toml")),
+    ("tso-autosizing", include_str!("../../../../scenarios/tso-autosizing.toml")),
+    ("autocork", include_str!("../../../../scenarios/autocork.toml")),
+    ("notsent-lowat", include_str!("../../../../scenarios/notsent-lowat.toml")),
+    ("pacing", include_str!("../../../../scenarios/pacing.toml")),
+    ("single-flow", include_str!("../../../../scenarios/single-flow.toml")),
+    ("dumbbell", include_str!("../../../../scenarios/dumbbell.toml")),
+    ("lossy", include_str!("../../../../scenarios/lossy.toml")),
+];
+
+/// How many of the first reproduce published results.
+pub const PUBLISHED: usize = 5;
+
+/// The text of the scenario of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static str> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}

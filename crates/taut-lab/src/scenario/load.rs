@@ -1,0 +1,371 @@
+//! Reads a scenario's file: changes of cases, variants and the command line first, then the schema. A mistake is told
+//! with its file, its line and its key, or with the change that made it. Called by whoever runs a scenario.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::{Case, Scenario, Variant};
+use crate::metrics;
+
+/// Why a file or a change of it is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    /// File and line, or the change.
+    pub place: String,
+    /// The key, if it is about one.
+    pub key: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, key, why } = self;
+        if key.is_empty() { write!(f, "{place}: {why}") } else { write!(f, "{place}: {key}: {why}") }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// A value in the place of another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Which, as `link.rate` or `flows.0.count`.
+    pub path: String,
+    /// By what.
+    pub value: Value,
+    /// Who wants it, as `--set link.rate=1gbit`.
+    pub by: String,
+}
+
+impl Change {
+    /// As on the command line: `link.rate=1gbit`.
+    ///
+    /// # Errors
+    /// Without a path or an equals sign.
+    pub fn parse(text: &str) -> Result<Self, LoadError> {
+        let wrong =
+            |why: &str| LoadError { place: format!("--set {text}"), key: String::new(), why: why.into() };
+        let (path, value) =
+            text.split_once('=').ok_or_else(|| wrong("must be PATH=VALUE, as link.rate=1gbit"))?;
+        let path = path.trim();
+        if path.is_empty() || path.split('.').any(str::is_empty) {
+            return Err(wrong("must be PATH=VALUE, as link.rate=1gbit"));
+        }
+        Ok(Self { path: path.into(), value: read_value(value.trim()), by: format!("--set {text}") })
+    }
+}
+
+impl Change {
+    /// A list of texts.
+    #[must_use]
+    pub fn list(path: &str, values: &[String], by: &str) -> Self {
+        let values = values.iter().map(|value| Value::String(value.clone())).collect();
+        Self { path: path.into(), value: Value::Array(values), by: by.into() }
+    }
+}
+
+/// A TOML value; what is none is a text.
+fn read_value(text: &str) -> Value {
+    let document: Option<Table> = toml::from_str(&format!("value = {text}\n")).ok();
+    let value = document.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+    match value {
+        Some(Value::Datetime(_)) | None => Value::String(text.into()),
+        Some(value) => value,
+    }
+}
+
+/// A scenario's file.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Name of the scenario: that of the file, without `.toml`.
+    pub name: String,
+    /// Where it was read.
+    pub file: String,
+    text: String,
+    table: Table,
+    changes: Vec<Change>,
+}
+
+/// A scenario for a case and a variant of it.
+#[derive(Clone, Debug)]
+pub struct Variation {
+    /// Its case; empty when it has none.
+    pub case: String,
+    /// Its variant.
+    pub variant: String,
+    /// Whether the kernel of today is to be compared with it.
+    pub linux: bool,
+    /// With all changes.
+    pub scenario: Scenario,
+    /// Every value by its path.
+    pub parameters: BTreeMap<String, String>,
+}
+
+impl Document {
+    /// Reads a file's text, and makes the changes of the command line.
+    ///
+    /// # Errors
+    /// When it is no TOML, or no scenario, in any of its variations.
+    pub fn parse(name: &str, file: &str, text: &str, changes: &[Change]) -> Result<Self, LoadError> {
+        let table = toml::from_str(text).map_err(|error| LoadError {
+            place: place(file, text, error.span()),
+            key: String::new(),
+            why: error.message().to_owned(),
+        })?;
+        let document = Self {
+            name: name.into(),
+            file: file.into(),
+            text: text.into(),
+            table,
+            changes: changes.to_vec(),
+        };
+        document.variations()?;
+        Ok(document)
+    }
+
+    /// The scenario before any variant.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), which has made sure that there are none.
+    pub fn base(&self) -> Result<Scenario, LoadError> {
+        self.read(&[]).map(|(scenario, _)| scenario)
+    }
+
+    /// Each case with each variant, in the file's order.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), which has made sure that there are none.
+    pub fn variations(&self) -> Result<Vec<Variation>, LoadError> {
+        let base = self.base()?;
+        let plain_case = Case { name: String::new(), set: Table::new(), published: Default::default() };
+        let plain = Variant { name: "run".into(), set: Table::new(), linux: true };
+        let cases = if base.cases.is_empty() { vec![plain_case] } else { base.cases };
+        let variants = if base.variants.is_empty() { vec![plain] } else { base.variants };
+        let mut variations = Vec::new();
+        for case in &cases {
+            for variant in &variants {
+                let of = |by: &str, set: &Table| {
+                    let change = |(path, value): (&String, &Value)| Change {
+                        path: path.clone(),
+                        value: value.clone(),
+                        by: format!("{}: {by} sets {path}", self.file),
+                    };
+                    set.iter().map(change).collect::<Vec<_>>()
+                };
+                let mut changes = of(&format!("case \"{}\"", case.name), &case.set);
+                changes.extend(of(&format!("variant \"{}\"", variant.name), &variant.set));
+                let (scenario, parameters) = self.read(&changes)?;
+                variations.push(Variation {
+                    case: case.name.clone(),
+                    variant: variant.name.clone(),
+                    linux: variant.linux,
+                    scenario,
+                    parameters,
+                });
+            }
+        }
+        Ok(variations)
+    }
+
+    /// With these changes, and then those of the command line.
+    fn read(&self, changes: &[Change]) -> Result<(Scenario, BTreeMap<String, String>), LoadError> {
+        let mut table = self.table.clone();
+        let all: Vec<&Change> = changes.iter().chain(&self.changes).collect();
+        for change in &all {
+            apply(&mut table, change)?;
+        }
+        // The latest change that has to do with the path is to blame, or else the file.
+        let blame = |path: &str, why: String| {
+            let about = |change: &&&Change| {
+                let of = |one: &str, other: &str| {
+                    one.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                };
+                !path.is_empty() && (of(path, &change.path) || of(&change.path, path))
+            };
+            let place = match all.iter().rev().find(about) {
+                Some(change) => change.by.clone(),
+                None => place(&self.file, &self.text, self.span_of(path)),
+            };
+            LoadError { place, key: path.to_owned(), why }
+        };
+        let scenario: Scenario =
+            serde_path_to_error::deserialize(Value::Table(table.clone())).map_err(|error| {
+                let path = error.path().to_string().replace('[', ".").replace(']', "");
+                let path = if path == "." { String::new() } else { path };
+                let message = error.into_inner().message().trim_end().to_owned();
+                // An unknown key is told of its table; the reader looks for the key.
+                let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
+                let path = match unknown {
+                    Some(key) if path.rsplit('.').next() != Some(key) && path.is_empty() => key.to_owned(),
+                    Some(key) if path.rsplit('.').next() != Some(key) => format!("{path}.{key}"),
+                    _ => path,
+                };
+                blame(&path, message)
+            })?;
+        if let Some((path, why)) = scenario.mistake() {
+            return Err(blame(&path, why));
+        }
+        for (index, metric) in scenario.measure.iter().enumerate() {
+            if metrics::find(metric).is_none() {
+                let why = format!("no metric is called {metric}; there are {}", metrics::names().join(", "));
+                return Err(blame(&format!("measure.{index}"), why));
+            }
+        }
+        let in_cases = scenario.cases.iter().enumerate();
+        let published = in_cases
+            .map(|(index, case)| (format!("cases.{index}.published"), &case.published))
+            .chain([("published".to_owned(), &scenario.published)]);
+        for (path, published) in published {
+            for (metric, by_variant) in published {
+                if !scenario.measure.contains(metric) {
+                    return Err(blame(&format!("{path}.{metric}"), "is not measured".into()));
+                }
+                let known = |name: &String| scenario.variants.iter().any(|variant| variant.name == *name);
+                if let Some(name) = by_variant.keys().find(|name| !known(name)) {
+                    return Err(blame(&format!("{path}.{metric}.{name}"), "there is no such variant".into()));
+                }
+            }
+        }
+        let mut parameters = BTreeMap::new();
+        for key in ["variants", "cases", "published", "about", "title", "source", "takes", "measure"] {
+            table.remove(key);
+        }
+        flatten("", &Value::Table(table), &mut parameters);
+        Ok((scenario, parameters))
+    }
+
+    /// Where a path is written, or what is written of it.
+    fn span_of(&self, path: &str) -> Option<Range<usize>> {
+        let root = DeTable::parse(&self.text).ok()?;
+        let mut span = None;
+        let mut table = Some(root.get_ref());
+        let mut rest = path;
+        let mut array = None;
+        while !rest.is_empty() {
+            let word = rest.split('.').next().unwrap_or(rest);
+            let after =
+                |len: usize| rest.get(len..).map_or("", |rest| rest.strip_prefix('.').unwrap_or(rest));
+            let (value, next) = if let Some(table) = table.take() {
+                // Names of settings have dots in them.
+                let entry = table.iter().filter(|(key, _)| starts_with_path(rest, key.get_ref().as_ref()));
+                let Some((key, value)) = entry.max_by_key(|(key, _)| key.get_ref().len()) else { break };
+                span = Some(key.span());
+                (value, after(key.get_ref().len()))
+            } else if let Some(array) = Option::<&toml::de::DeArray<'_>>::take(&mut array) {
+                let Some(value) = word.parse().ok().and_then(|index: usize| array.get(index)) else { break };
+                span = Some(value.span());
+                (value, after(word.len()))
+            } else {
+                break;
+            };
+            match value.get_ref() {
+                DeValue::Table(inner) => table = Some(inner),
+                DeValue::Array(inner) => array = Some(inner),
+                _ => {}
+            }
+            rest = next;
+        }
+        span
+    }
+}
+
+fn starts_with_path(path: &str, key: &str) -> bool {
+    path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// File and line.
+fn place(file: &str, text: &str, span: Option<Range<usize>>) -> String {
+    match span {
+        Some(span) => {
+            let before = text.get(..span.start).unwrap_or(text);
+            format!("{file}:{}", before.matches('\n').count() + 1)
+        }
+        None => file.to_owned(),
+    }
+}
+
+/// Puts a value in its place. Tables on the way there are made; whether they may be, the schema says.
+fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
+    let wrong = |why: String| LoadError { place: change.by.clone(), key: change.path.clone(), why };
+    let mut words: Vec<&str> = change.path.split('.').collect();
+    // The name of a setting is one key, whatever dots are in it.
+    let setting;
+    if let Some(at) = words.iter().position(|&word| word == "sysctls")
+        && words.len() > at + 1
+    {
+        setting = words.split_off(at + 1).join(".");
+        words.push(&setting);
+    }
+    let Some((last, way)) = words.split_last() else { return Err(wrong("names nothing".into())) };
+    let mut place = Place::Table(table);
+    for word in way {
+        place = place.enter(word).map_err(&wrong)?;
+    }
+    let slot = place.slot(last).map_err(&wrong)?;
+    // What is a text stays one: a size of 100 bytes, a setting's 1.
+    *slot = match (&*slot, change.value.clone()) {
+        (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
+        (Value::Float(_), Value::Integer(number)) => Value::Float(number as f64),
+        (_, value) => value,
+    };
+    Ok(())
+}
+
+enum Place<'a> {
+    Table(&'a mut Table),
+    Array(&'a mut Vec<Value>),
+}
+
+impl<'a> Place<'a> {
+    fn slot(self, word: &str) -> Result<&'a mut Value, String> {
+        match self {
+            // A value that was not there yet has any type.
+            Self::Table(table) => Ok(table.entry(word).or_insert_with(|| Value::Array(Vec::new()))),
+            Self::Array(array) => {
+                let len = array.len();
+                let index = word.parse::<usize>().ok();
+                index
+                    .and_then(|index| array.get_mut(index))
+                    .ok_or_else(|| format!("{word} is not one of the {len} there are, from 0"))
+            }
+        }
+    }
+
+    fn enter(self, word: &str) -> Result<Self, String> {
+        let slot = match self {
+            Self::Table(table) => table.entry(word).or_insert_with(|| Value::Table(Table::new())),
+            array @ Self::Array(_) => array.slot(word)?,
+        };
+        match slot {
+            Value::Table(table) => Ok(Self::Table(table)),
+            Value::Array(array) => Ok(Self::Array(array)),
+            _ => Err(format!("{word} is a value and has no parts")),
+        }
+    }
+}
+
+fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    match value {
+        Value::Table(table) => table.iter().for_each(|(key, value)| flatten(&below(key), value, into)),
+        Value::Array(array) => {
+            array
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| flatten(&below(&index.to_string()), value, into));
+        }
+        Value::String(text) => {
+            into.insert(path.to_owned(), text.clone());
+        }
+        Value::Integer(number) => drop(into.insert(path.to_owned(), number.to_string())),
+        Value::Float(number) => drop(into.insert(path.to_owned(), number.to_string())),
+        Value::Boolean(on) => drop(into.insert(path.to_owned(), on.to_string())),
+        // No scenario has one.
+        Value::Datetime(_) => {}
+    }
+}

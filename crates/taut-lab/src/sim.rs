@@ -1,0 +1,483 @@
+//! Runs a scenario in the simulator: makes its world, lets it run interval by interval, and fills a
+//! [`RunData`]. `plan.rs` makes the world, `collect.rs` watches. Called by the runner.
+
+mod collect;
+mod plan;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use taut_core::{ConnId, ConnInfo, Duration, Instant, Report};
+use taut_sim::{BEGIN, Counts, HostId, World};
+
+use crate::capture::Capture;
+use crate::data::{
+    Engine, Flow, GATES, Histogram, HostCounts, Interval, Meta, PacketPoint, RunData, SCHEMA, Series, Share,
+};
+use crate::events::EventLog;
+use crate::job::{Job, Outcome, RunError};
+use crate::metrics::{self, Measured};
+use crate::stats::Tally;
+use collect::{Collector, FLOWS_MAX, Key, seconds};
+use plan::{Net, Source, Traffic};
+
+/// Flows that a run tells of one by one.
+const FLOWS_TOLD: usize = 1_000;
+
+/// Runs it. `progress` is told the share that is done, and says whether to go on.
+///
+/// # Errors
+/// When an invariant of the simulator fails, when bytes arrive that were not sent, or when the caller ends it.
+pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunError> {
+    let scenario = &job.variation.scenario;
+    let mut world = World::new(job.seed);
+    let net = Net::new(&mut world, scenario).map_err(RunError::Impossible)?;
+    let (begin, end) = (BEGIN, BEGIN + scenario.duration.value);
+    let from = BEGIN + scenario.warm_up();
+    let collector = Rc::new(RefCell::new(Collector::new(from, net.lines(), net.names(), job.keep)));
+    world.probe(Rc::clone(&collector));
+
+    let mut run = Run {
+        net: &net,
+        collector: &collector,
+        flows: net.traffic.iter().map(|_| Watched::new()).collect(),
+        socket_memory: Tally::default(),
+        unsent_bytes: Tally::default(),
+        at: begin,
+        from,
+    };
+    let mut start = None;
+    let mut next = begin;
+    while next < end {
+        // The end of the warm-up is a stop, too.
+        let interval = next + scenario.interval();
+        let stop = if next < from { interval.min(from) } else { interval }.min(end);
+        let mut goes_on = true;
+        world.run_with(stop, |now| {
+            let done = now.now.since(begin).as_nanos() as f64 / end.since(begin).as_nanos() as f64;
+            goes_on = progress(done);
+            goes_on
+        })?;
+        if !goes_on || !progress(stop.since(begin).as_nanos() as f64 / end.since(begin).as_nanos() as f64) {
+            return Err(RunError::Interrupted);
+        }
+        run.look(&world, stop);
+        if stop >= from && start.is_none() {
+            start = Some(run.mark(&world));
+        }
+        next = stop;
+    }
+    collector.borrow_mut().finish(end);
+    let start = start.unwrap_or_default();
+    let Run { flows, socket_memory, unsent_bytes, .. } = run;
+    let sums = Sums { start, socket_memory, unsent_bytes };
+    // The world has the other owner of the collector.
+    let told = Told::new(&world, &net);
+    drop(world);
+    let collector =
+        Rc::try_unwrap(collector).map_err(|_| RunError::Impossible("somebody still watches".into()))?;
+    Ok(finish(job, &net, flows, sums, &told, collector.into_inner()))
+}
+
+/// A flow while it runs.
+struct Watched {
+    conn: Option<ConnId>,
+    /// As it was last seen.
+    info: Option<ConnInfo>,
+    report: Option<Report>,
+    acked_at_mark: u64,
+    shares_at_mark: Vec<Duration>,
+    points: Vec<Interval>,
+}
+
+impl Watched {
+    fn new() -> Self {
+        Self {
+            conn: None,
+            info: None,
+            report: None,
+            acked_at_mark: 0,
+            shares_at_mark: vec![Duration::ZERO; GATES.len()],
+            points: Vec::new(),
+        }
+    }
+
+    fn shares(&self) -> Vec<Duration> {
+        let known = self.report.as_ref().map(|report| report.shares.iter().map(|(_, time)| *time).collect());
+        known.unwrap_or_else(|| vec![Duration::ZERO; GATES.len()])
+    }
+
+    fn acked(&self) -> u64 {
+        self.info.as_ref().map_or(0, |info| info.bytes_acked)
+    }
+}
+
+struct Run<'a> {
+    net: &'a Net,
+    collector: &'a Rc<RefCell<Collector>>,
+    flows: Vec<Watched>,
+    socket_memory: Tally,
+    unsent_bytes: Tally,
+    at: Instant,
+    from: Instant,
+}
+
+/// Counts when measuring began.
+#[derive(Default)]
+struct Mark {
+    counts: BTreeMap<HostId, Counts>,
+    counters: BTreeMap<HostId, Vec<(&'static str, u64)>>,
+    latencies: Vec<usize>,
+}
+
+/// What was summed up on the way.
+struct Sums {
+    start: Mark,
+    socket_memory: Tally,
+    unsent_bytes: Tally,
+}
+
+impl Run<'_> {
+    fn mark(&mut self, world: &World) -> Mark {
+        let mut mark = Mark::default();
+        for id in self.net.all_hosts() {
+            mark.counts.insert(id, world.counts(id));
+            mark.counters.insert(id, world.host_ref(id).stack().counters().iter().collect());
+        }
+        mark.latencies = self.net.traffic.iter().map(|traffic| traffic.source.latencies().0.len()).collect();
+        for flow in &mut self.flows {
+            flow.acked_at_mark = flow.acked();
+            flow.shares_at_mark = flow.shares();
+        }
+        mark
+    }
+
+    /// The end of an interval.
+    fn look(&mut self, world: &World, now: Instant) {
+        let span = now.since(self.at);
+        let seconds_passed = span.as_nanos() as f64 / 1e9;
+        let peaks: BTreeMap<HostId, u64> =
+            self.net.senders.iter().map(|&id| (id, self.collector.borrow_mut().take_max(id, now))).collect();
+        let bottleneck = self.net.bottleneck_bytes(world);
+        let (mut memory, mut unsent) = (0, 0);
+        for (number, (flow, traffic)) in self.flows.iter_mut().zip(&self.net.traffic).enumerate() {
+            flow.conn = flow.conn.or_else(|| traffic.source.conn());
+            let Some(conn) = flow.conn else { continue };
+            let host = world.host_ref(traffic.from);
+            let (before, shares_before) = (flow.acked(), flow.shares());
+            if let Some(info) = host.stack().conn_info(conn, now) {
+                memory += u64::from(info.wmem_queued);
+                unsent += info.notsent_bytes;
+                flow.info = Some(info);
+                flow.report = host.stack().conn_report(conn, now);
+            } else if let Some(info) = &mut flow.info {
+                // Gone: everything arrived, if it ended well.
+                info.bytes_acked = info.bytes_acked.max(traffic.source.finished_bytes().unwrap_or(0));
+                (info.notsent_bytes, info.unacked, info.wmem_alloc) = (0, 0, 0);
+                flow.report = None;
+            }
+            let Some(info) = flow.info.as_ref().filter(|_| number < FLOWS_MAX) else { continue };
+            let shares = flow.shares();
+            let in_flight = flow.report.as_ref().map_or(0, |report| report.queues[2].bytes);
+            let (qdisc_bytes, ring_bytes) = host.below();
+            let mss = u64::from(info.snd_mss);
+            let blocked = |(after, before): (&Duration, &Duration)| {
+                after.saturating_sub(*before).as_nanos() as f64 / 1e9
+            };
+            flow.points.push(Interval {
+                t_s: seconds(now),
+                unsent_bytes: info.notsent_bytes,
+                below_tcp_bytes: Some(info.wmem_alloc.into()),
+                qdisc_bytes,
+                ring_bytes,
+                device_bytes: peaks.get(&traffic.from).copied().unwrap_or(0),
+                bottleneck_bytes: bottleneck,
+                in_flight_bytes: in_flight,
+                cwnd_bytes: u64::from(info.snd_cwnd) * mss,
+                ssthresh_bytes: collect::ssthresh(info),
+                peer_window_bytes: info.snd_wnd.into(),
+                pacing_bps: (info.pacing_rate != u64::MAX).then_some(info.pacing_rate as f64 * 8.0),
+                delivery_bps: info.delivery_rate as f64 * 8.0,
+                goodput_bps: (info.bytes_acked - before) as f64 * 8.0 / seconds_passed,
+                srtt_s: info.rtt.map(|rtt| rtt.as_nanos() as f64 / 1e9),
+                blocked_s: shares.iter().zip(&shares_before).map(blocked).collect(),
+            });
+        }
+        if now > self.from {
+            self.socket_memory.add_times(memory, span.as_nanos());
+            self.unsent_bytes.add_times(unsent, span.as_nanos());
+        }
+        self.at = now;
+    }
+}
+
+/// What the world tells when it is over.
+struct Told {
+    counts: BTreeMap<HostId, Counts>,
+    counters: BTreeMap<HostId, Vec<(&'static str, u64)>>,
+    rcvbuf: Option<u64>,
+    digest: u64,
+    events: u64,
+    now: Instant,
+}
+
+impl Told {
+    fn new(world: &World, net: &Net) -> Self {
+        let all = || net.all_hosts();
+        let rcvbufs = net.receivers.iter().flat_map(|&id| {
+            let stack = world.host_ref(id).stack();
+            stack
+                .conn_ids()
+                .filter_map(move |conn| stack.conn_info(conn, world.now()))
+                .map(|info| info.rcvbuf)
+        });
+        Self {
+            counts: all().map(|id| (id, world.counts(id))).collect(),
+            counters: all().map(|id| (id, world.host_ref(id).stack().counters().iter().collect())).collect(),
+            rcvbuf: rcvbufs.max().map(u64::from),
+            digest: world.digest(),
+            events: world.events(),
+            now: world.now(),
+        }
+    }
+}
+
+/// Names and values of what a host did.
+fn counts(now: &Counts, then: &Counts) -> BTreeMap<String, u64> {
+    macro_rules! differences {
+        ($($name:ident),*) => { [$((stringify!($name), now.$name - then.$name)),*] };
+    }
+    let all = differences![
+        packets_out,
+        segments_out,
+        bytes_out,
+        segments_in,
+        bytes_in,
+        packets_in,
+        acks_out,
+        acks_in,
+        bytes_handed,
+        dropped,
+        lost_wakeups,
+        rx_dropped,
+        wakeups,
+        context_switches,
+        syscalls,
+        timer_events,
+        qdisc_timers,
+        tx_interrupts,
+        completions,
+        rx_interrupts,
+        bytes_written,
+        bytes_read
+    ];
+    let busy = now.busy.saturating_sub(then.busy).as_nanos();
+    all.into_iter().chain([("busy_ns", busy)]).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn add(sum: &mut BTreeMap<String, u64>, more: impl IntoIterator<Item = (String, u64)>) {
+    for (name, value) in more {
+        *sum.entry(name).or_default() += value;
+    }
+}
+
+fn finish(
+    job: &Job,
+    net: &Net,
+    watched: Vec<Watched>,
+    sums: Sums,
+    told: &Told,
+    collector: Collector,
+) -> Outcome {
+    let scenario = &job.variation.scenario;
+    let measured_s = told.now.since(BEGIN + scenario.warm_up()).as_nanos() as f64 / 1e9;
+    let none = Counts::default();
+    let did = |id: &HostId| counts(&told.counts[id], sums.start.counts.get(id).unwrap_or(&none));
+    let (mut sender, mut receiver, mut counters) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    net.senders.iter().for_each(|id| add(&mut sender, did(id)));
+    net.receivers.iter().for_each(|id| add(&mut receiver, did(id)));
+    for id in &net.senders {
+        let before: BTreeMap<_, _> = sums.start.counters.get(id).into_iter().flatten().copied().collect();
+        let since = told.counters[id].iter().map(|(name, value)| {
+            ((*name).to_owned(), value.saturating_sub(before.get(name).copied().unwrap_or(0)))
+        });
+        add(&mut counters, since);
+    }
+    if let Some(bytes) = sender.get("bytes_handed") {
+        counters.entry("IpExtOutOctets".into()).or_insert(*bytes);
+    }
+
+    let mut measured = Measured {
+        seconds: measured_s,
+        flows: watched.len() as u64,
+        device_ns: collector.device_ns,
+        device_bytes: collector.device_bytes,
+        rtt_ns: collector.rtt_ns,
+        burst: collector.burst,
+        gap_ns: collector.gap_ns,
+        super_packet: collector.super_packet,
+        socket_memory: sums.socket_memory,
+        unsent_bytes: sums.unsent_bytes,
+        sndbuf: watched.iter().filter_map(|flow| flow.info.as_ref()).map(|info| info.sndbuf.into()).max(),
+        rcvbuf: told.rcvbuf,
+        sender,
+        receiver,
+        counters,
+        network_drops: Some(collector.network_drops),
+        blocked_s: vec![0.0; GATES.len()],
+        ..Measured::default()
+    };
+    let mut keys: BTreeMap<Key, u32> = BTreeMap::new();
+    let (mut flows, mut series) = (Vec::new(), Vec::new());
+    for (number, (flow, traffic)) in watched.into_iter().zip(&net.traffic).enumerate() {
+        let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
+        let (latencies, is_pages) = traffic.source.latencies();
+        let tally = if is_pages { &mut measured.page_ns } else { &mut measured.latency_ns };
+        latencies.iter().skip(skip).for_each(|latency| tally.add(latency.as_nanos()));
+        if let Some((span, bytes)) = traffic.source.elapsed() {
+            let span_s = span.as_nanos() as f64 / 1e9;
+            measured.elapsed_s = Some(measured.elapsed_s.unwrap_or(0.0).max(span_s));
+            *measured.elapsed_bps.get_or_insert(0.0) += bytes as f64 * 8.0 / span_s;
+        }
+        let Some(info) = &flow.info else { continue };
+        let acked = flow.acked() - flow.acked_at_mark;
+        measured.acked_bytes += acked;
+        measured.acked_by_flow.push(acked);
+        let shares: Vec<f64> = flow
+            .shares()
+            .iter()
+            .zip(&flow.shares_at_mark)
+            .map(|(after, before)| after.saturating_sub(*before).as_nanos() as f64 / 1e9)
+            .collect();
+        measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
+        let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
+        keys.insert(key, number as u32);
+        if number < FLOWS_TOLD {
+            flows.push(told_flow(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares));
+        }
+        if !flow.points.is_empty() {
+            series.push(Series { flow: number as u32, points: flow.points });
+        }
+    }
+
+    let metrics = metrics::of(&measured);
+    let mut left_out = BTreeMap::new();
+    let (mut acks, mut packets) = (Vec::new(), Vec::new());
+    if let Some(rows) = collector.acks {
+        let (rows, left) = rows.finish();
+        left_out.insert("acks".to_owned(), left);
+        let known = rows.into_iter().filter_map(|(key, row)| Some((*keys.get(&key)?, row)));
+        acks.extend(known.map(|(flow, mut row)| {
+            row.flow = flow;
+            row
+        }));
+    }
+    left_out.insert("packets".to_owned(), collector.points_left_out);
+    let known = collector.points.into_iter().filter_map(|(key, point)| Some((*keys.get(&key)?, point)));
+    packets.extend(known.map(|(flow, point)| PacketPoint { flow, ..point }));
+    packets.sort_by(|a: &PacketPoint, b| a.t_s.total_cmp(&b.t_s));
+    let (events, left) = collector.events.map_or_else(|| (String::new(), 0), EventLog::finish);
+    left_out.insert("events".to_owned(), left);
+    let (capture, left) = collector.capture.map_or_else(|| (Vec::new(), 0), Capture::finish);
+    left_out.insert("capture".to_owned(), left);
+    left_out.retain(|_, count| *count > 0);
+
+    let data = RunData {
+        meta: Meta {
+            digest: Some(format!("{:016x}", told.digest)),
+            events: Some(told.events),
+            ..job.meta(Engine::Sim)
+        },
+        metrics,
+        flows,
+        series,
+        acks,
+        packets,
+        histograms: histograms(&measured),
+        counters: measured.counters.into_iter().filter(|(_, value)| *value > 0).collect(),
+        hosts: net
+            .named_hosts()
+            .map(|(id, name)| HostCounts {
+                name,
+                counts: did(&id).into_iter().filter(|(_, n)| *n > 0).collect(),
+            })
+            .collect(),
+        left_out,
+    };
+    debug_assert_eq!(data.meta.schema, SCHEMA);
+    Outcome { data, events, capture }
+}
+
+fn told_flow(
+    number: usize,
+    traffic: &Traffic,
+    flow: &Watched,
+    net: &Net,
+    goodput_bps: f64,
+    shares: &[f64],
+) -> Flow {
+    let s = |span: Duration| span.as_nanos() as f64 / 1e9;
+    let info = flow.info.as_ref();
+    let blocked = GATES.iter().zip(shares).filter(|(_, share)| **share > 0.0);
+    let sojourn = flow.report.as_ref().map_or_else(Vec::new, |report| {
+        report.queues.iter().map(|queue| octaves(queue.name, &queue.sojourn)).collect()
+    });
+    Flow {
+        id: number as u32,
+        name: traffic.name.clone(),
+        from: net.name(traffic.from),
+        to: net.name(traffic.to),
+        local: info.map(|info| info.local.to_string()).unwrap_or_default(),
+        peer: info.map(|info| info.peer.to_string()).unwrap_or_default(),
+        connected_s: traffic.source.connected().map(seconds),
+        ended_s: traffic.source.ended().map(seconds),
+        acked_bytes: flow.acked(),
+        retransmitted_bytes: info.map_or(0, |info| info.bytes_retrans),
+        goodput_bps,
+        srtt_s: info.and_then(|info| info.rtt).map(s),
+        min_rtt_s: info.and_then(|info| info.min_rtt).map(s),
+        blocked: blocked.map(|(name, share)| Share { name: (*name).into(), seconds: *share }).collect(),
+        sojourn,
+    }
+}
+
+/// A histogram of the stack's own, which knows its values to a power of two.
+fn octaves(name: &str, from: &taut_core::Histogram) -> Histogram {
+    use taut_core::Histogram as Octaves;
+    let us = |span: Duration| span.as_micros() as f64;
+    let bound = |index: usize| us(Octaves::bound(index));
+    let mut tally = Tally::default();
+    let mut buckets = Vec::new();
+    for (index, &count) in from.counts().iter().enumerate().filter(|(_, count)| **count > 0) {
+        let low = if index == 0 { 0.0 } else { bound(index - 1) };
+        buckets.push(crate::data::Bucket { from: low, to: bound(index), count });
+        tally.add_times(((low + bound(index)) / 2.0) as u64, count);
+    }
+    Histogram { buckets, ..tally.histogram(name, "us", 1.0) }
+}
+
+fn histograms(measured: &Measured) -> Vec<Histogram> {
+    let all = [
+        (&measured.device_ns, "device_time", "us", 1e3),
+        (&measured.rtt_ns, "rtt", "us", 1e3),
+        (&measured.burst, "burst", "segments", 1.0),
+        (&measured.gap_ns, "gap", "us", 1e3),
+        (&measured.super_packet, "super_packet", "segments", 1.0),
+        (&measured.latency_ns, "latency", "us", 1e3),
+        (&measured.page_ns, "page", "us", 1e3),
+    ];
+    let some = all.into_iter().filter(|(tally, ..)| tally.count() > 0);
+    some.map(|(tally, name, unit, divisor)| tally.histogram(name, unit, divisor)).collect()
+}
+
+impl Source {
+    /// What its user waited for, each; and whether those are pages.
+    fn latencies(&self) -> (Vec<Duration>, bool) {
+        match self {
+            Self::Rr(stats) => (stats.borrow().latencies.clone(), false),
+            Self::Web(stats) => (stats.borrow().pages.iter().map(|(_, time)| *time).collect(), true),
+            Self::Bulk(_) | Self::Stream(_) => (Vec::new(), false),
+        }
+    }
+}

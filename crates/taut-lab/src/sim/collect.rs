@@ -1,0 +1,404 @@
+//! What a simulated run shows while it runs: distributions, points of a time-sequence graph, rows for each ACK, and,
+//! for runs that are kept, events and packets. A probe of the world; read by `sim.rs` when the run is over.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use taut_core::{ConnInfo, Instant};
+use taut_sim::{BEGIN, HostId, Interest, PacketView, Place, Probe, ProbeEvent};
+use taut_wire::tcp::Flags;
+
+use crate::capture::Capture;
+use crate::data::{AckRow, PacketPoint, PointKind};
+use crate::events::EventLog;
+use crate::stats::{Tally, Thinned};
+
+/// Flows that have points and rows.
+pub(super) const FLOWS_MAX: usize = 8;
+/// Rows for ACKs of all of them.
+const ACKS_MAX: usize = 20_000;
+/// Points of a time-sequence graph.
+const POINTS_MAX: usize = 20_000;
+
+/// Names a connection: its sender's host and both ports.
+pub(super) type Key = (u32, u16, u16);
+
+/// What is known of a connection from its packets.
+#[derive(Debug, Default)]
+struct Track {
+    /// First byte of payload, on the wire.
+    first: Option<u32>,
+    /// What the other end's windows are shifted by.
+    shift: u8,
+    /// Where what was never sent begins.
+    next: u64,
+    acked: u64,
+    window: u64,
+    /// Ends of what was sent and not acknowledged, and when its stack handed it out; not for what was sent twice.
+    sent: VecDeque<(u64, Option<Instant>)>,
+}
+
+impl Track {
+    /// Place in the stream of a number on the wire.
+    fn place(&self, wire: u32) -> u64 {
+        let first = self.first.unwrap_or(wire);
+        let ahead = wire.wrapping_sub(first).wrapping_sub(self.next as u32) as i32;
+        self.next.saturating_add_signed(ahead.into())
+    }
+}
+
+/// What a sender's host has below its stack.
+#[derive(Debug)]
+struct Below {
+    bytes: u64,
+    since: Instant,
+    max: u64,
+    leaving: VecDeque<(Instant, u32)>,
+    last_sent: Instant,
+    run: u64,
+}
+
+/// The probe.
+#[derive(Debug)]
+pub(super) struct Collector {
+    /// When measuring begins.
+    from: Instant,
+    /// Nanoseconds for a byte on each sender's NIC, by host; `None` for hosts that are none.
+    senders: Vec<Option<(f64, u32)>>,
+    names: Vec<String>,
+    below: BTreeMap<u32, Below>,
+    tracks: BTreeMap<Key, Track>,
+    pub(super) device_ns: Tally,
+    pub(super) device_bytes: Tally,
+    pub(super) rtt_ns: Tally,
+    pub(super) burst: Tally,
+    pub(super) gap_ns: Tally,
+    pub(super) super_packet: Tally,
+    pub(super) network_drops: u64,
+    /// Connections in the order of their first packets.
+    pub(super) keys: Vec<Key>,
+    pub(super) acks: Option<Thinned<(Key, AckRow)>>,
+    pub(super) points: Vec<(Key, PacketPoint)>,
+    pub(super) points_left_out: u64,
+    pub(super) events: Option<EventLog>,
+    pub(super) capture: Option<Capture>,
+    is_kept: bool,
+}
+
+/// Seconds since the world began.
+pub(super) fn seconds(at: Instant) -> f64 {
+    at.since(BEGIN).as_nanos() as f64 / 1e9
+}
+
+impl Collector {
+    /// `senders`: nanoseconds a byte and bytes beside a packet on the line of each host that sends.
+    pub(super) fn new(
+        from: Instant,
+        senders: Vec<Option<(f64, u32)>>,
+        names: Vec<String>,
+        is_kept: bool,
+    ) -> Self {
+        Self {
+            from,
+            senders,
+            below: BTreeMap::new(),
+            tracks: BTreeMap::new(),
+            device_ns: Tally::default(),
+            device_bytes: Tally::default(),
+            rtt_ns: Tally::default(),
+            burst: Tally::default(),
+            gap_ns: Tally::default(),
+            super_packet: Tally::default(),
+            network_drops: 0,
+            keys: Vec::new(),
+            acks: is_kept.then(|| Thinned::new(ACKS_MAX)),
+            points: Vec::new(),
+            points_left_out: 0,
+            events: is_kept.then(EventLog::new),
+            capture: is_kept.then(|| Capture::new(&names)),
+            names,
+            is_kept,
+        }
+    }
+
+    fn is_sender(&self, host: HostId) -> bool {
+        self.senders.get(host.index()).is_some_and(Option::is_some)
+    }
+
+    /// Most bytes that a host had below since this was last asked.
+    pub(super) fn take_max(&mut self, host: HostId, now: Instant) -> u64 {
+        let from = self.from;
+        let Some(below) = self.below.get_mut(&(host.index() as u32)) else { return 0 };
+        below.pass(now, from, &mut self.device_bytes);
+        std::mem::replace(&mut below.max, below.bytes)
+    }
+
+    fn handed(&mut self, now: Instant, host: HostId, packet: &PacketView<'_>) {
+        if !self.is_sender(host) {
+            return;
+        }
+        let from = self.from;
+        let below = self.below.entry(host.index() as u32).or_insert_with(|| Below::new(now));
+        below.pass(now, from, &mut self.device_bytes);
+        below.bytes += u64::from(packet.len());
+        below.max = below.max.max(below.bytes);
+        if now >= from && packet.payload_len() > 0 {
+            self.super_packet.add(packet.segs().into());
+        }
+    }
+
+    fn sent(&mut self, now: Instant, host: HostId, packet: &PacketView<'_>, at: Instant) {
+        let Some(Some((byte_ns, overhead))) = self.senders.get(host.index()).copied() else { return };
+        let from = self.from;
+        let below = self.below.entry(host.index() as u32).or_insert_with(|| Below::new(now));
+        below.pass(now, from, &mut self.device_bytes);
+        below.leaving.push_back((at, packet.len()));
+        let is_measured = at >= from;
+        let has_data = packet.payload_len() > 0;
+        if is_measured && has_data {
+            self.device_ns.add(at.since(packet.handed()).as_nanos());
+            let line_ns = f64::from(packet.len() + overhead) * byte_ns;
+            let gap = at.since(below.last_sent).as_nanos();
+            if below.run > 0 {
+                self.gap_ns.add(gap);
+                // A nanosecond for rounding.
+                if gap as f64 > line_ns + 1.0 {
+                    self.burst.add(std::mem::take(&mut below.run));
+                }
+            }
+            below.run += 1;
+            below.last_sent = at;
+        }
+        let (Some(tcp), true) = (packet.tcp(), packet.to() != host) else { return };
+        let key = (host.index() as u32, tcp.src_port, tcp.dst_port);
+        let track = match self.tracks.get_mut(&key) {
+            Some(track) => track,
+            None => {
+                self.keys.push(key);
+                self.tracks.entry(key).or_default()
+            }
+        };
+        if tcp.flags.contains(Flags::SYN) {
+            track.first = Some(tcp.seq.wrapping_add(1));
+        }
+        if !has_data {
+            return;
+        }
+        let (seq, len) = (track.place(tcp.seq), packet.payload_len());
+        let end = seq + u64::from(len);
+        let kind = if seq < track.next { PointKind::Retransmit } else { PointKind::Data };
+        if kind == PointKind::Data {
+            track.next = end;
+            track.sent.push_back((end, Some(packet.handed())));
+        } else {
+            // Whose ACK it will be nobody knows (Karn).
+            for (other, handed) in &mut track.sent {
+                if *other > seq {
+                    *handed = None;
+                }
+                if *other >= end {
+                    break;
+                }
+            }
+        }
+        self.point(key, PacketPoint { t_s: seconds(at), flow: 0, seq, len, kind });
+    }
+
+    fn point(&mut self, key: Key, point: PacketPoint) {
+        if !self.is_kept || !self.keys.iter().take(FLOWS_MAX).any(|known| *known == key) {
+            return;
+        }
+        if self.points.len() == POINTS_MAX {
+            self.points_left_out += 1;
+        } else {
+            self.points.push((key, point));
+        }
+    }
+
+    fn delivered(&mut self, now: Instant, host: HostId, packet: &PacketView<'_>) {
+        if !self.is_sender(host) {
+            return;
+        }
+        let Some(tcp) = packet.tcp() else { return };
+        let key = (host.index() as u32, tcp.dst_port, tcp.src_port);
+        let Some(track) = self.tracks.get_mut(&key) else { return };
+        if tcp.flags.contains(Flags::SYN) {
+            track.shift = tcp.options.window_scale.unwrap_or(0).min(14);
+            return;
+        }
+        if !tcp.flags.contains(Flags::ACK) {
+            return;
+        }
+        let acked = track.place(tcp.ack);
+        let mut newest = None;
+        while let Some(&(_, handed)) = track.sent.front().filter(|(end, _)| *end <= acked) {
+            newest = handed.or(newest);
+            track.sent.pop_front();
+        }
+        if let Some(handed) = newest
+            && now >= self.from
+        {
+            self.rtt_ns.add(now.since(handed).as_nanos());
+        }
+        let window = acked + (u64::from(tcp.window) << track.shift);
+        let is_news = acked > track.acked || newest.is_some();
+        let grew = window != track.window;
+        (track.acked, track.window) = (track.acked.max(acked), window);
+        if !self.is_kept {
+            return;
+        }
+        let blocks: Vec<(u64, u64)> =
+            tcp.options.sack.iter().map(|(left, right)| (track.place(left), track.place(right))).collect();
+        let t_s = seconds(now);
+        if is_news || !blocks.is_empty() {
+            self.point(key, PacketPoint { t_s, flow: 0, seq: acked, len: 0, kind: PointKind::Ack });
+        }
+        for (left, right) in blocks {
+            let len = right.saturating_sub(left) as u32;
+            self.point(key, PacketPoint { t_s, flow: 0, seq: left, len, kind: PointKind::Sack });
+        }
+        if grew {
+            self.point(key, PacketPoint { t_s, flow: 0, seq: window, len: 0, kind: PointKind::Window });
+        }
+    }
+
+    fn dropped(&mut self, now: Instant, place: Place, packet: &PacketView<'_>) {
+        let sender = packet.from();
+        if let Place::Root(host) = place {
+            let from = self.from;
+            if let Some(below) = self.below.get_mut(&(host.index() as u32)) {
+                below.pass(now, from, &mut self.device_bytes);
+                below.bytes = below.bytes.saturating_sub(packet.len().into());
+            }
+        } else if now >= self.from {
+            self.network_drops += 1;
+        }
+        let Some(tcp) = packet.tcp().filter(|_| packet.payload_len() > 0) else { return };
+        let key = (sender.index() as u32, tcp.src_port, tcp.dst_port);
+        let Some(track) = self.tracks.get(&key) else { return };
+        let seq = track.place(tcp.seq);
+        let point =
+            PacketPoint { t_s: seconds(now), flow: 0, seq, len: packet.payload_len(), kind: PointKind::Drop };
+        self.point(key, point);
+    }
+
+    fn acked(&mut self, now: Instant, host: HostId, info: &ConnInfo) {
+        if let Some(capture) = &mut self.capture {
+            capture.comment(now, host.index(), info);
+        }
+        let key = (host.index() as u32, info.local.port(), info.peer.port());
+        let known = self.keys.iter().take(FLOWS_MAX).any(|known| *known == key);
+        if let Some(acks) = self.acks.as_mut().filter(|_| known) {
+            acks.push((key, ack_row(now, info)));
+        }
+    }
+
+    /// Where a packet is, in words.
+    fn place_name(&self, place: Place) -> String {
+        let host = |id: HostId| self.names.get(id.index()).map_or("?", String::as_str);
+        match place {
+            Place::Root(id) => format!("{} qdisc", host(id)),
+            Place::Nic(id) => format!("{} nic", host(id)),
+            Place::Port(_, port) => format!("port {port}"),
+            Place::Wire(number) => format!("wire {number}"),
+        }
+    }
+
+    fn log(&mut self, now: Instant, what: &ProbeEvent<'_>) {
+        let Some(mut events) = self.events.take() else { return };
+        events.log(now, what, &self.names, |place| self.place_name(place));
+        self.events = Some(events);
+    }
+
+    /// What did not end by itself.
+    pub(super) fn finish(&mut self, now: Instant) {
+        let from = self.from;
+        for below in self.below.values_mut() {
+            below.pass(now, from, &mut self.device_bytes);
+            if below.run > 0 {
+                self.burst.add(std::mem::take(&mut below.run));
+            }
+        }
+    }
+}
+
+impl Below {
+    fn new(now: Instant) -> Self {
+        Self { bytes: 0, since: now, max: 0, leaving: VecDeque::new(), last_sent: now, run: 0 }
+    }
+
+    /// Lets go of what is on the wire by now.
+    fn pass(&mut self, now: Instant, from: Instant, bytes: &mut Tally) {
+        while let Some(&(at, len)) = self.leaving.front().filter(|(at, _)| *at <= now) {
+            self.leaving.pop_front();
+            self.weigh(at, from, bytes);
+            self.bytes = self.bytes.saturating_sub(len.into());
+        }
+        self.weigh(now, from, bytes);
+    }
+
+    fn weigh(&mut self, now: Instant, from: Instant, bytes: &mut Tally) {
+        if now > from {
+            bytes.add_times(self.bytes, now.since(self.since.max(from)).as_nanos());
+        }
+        self.since = self.since.max(now);
+    }
+}
+
+fn ack_row(now: Instant, info: &ConnInfo) -> AckRow {
+    let mss = u64::from(info.snd_mss);
+    let rate = |bytes: u64| (bytes != u64::MAX).then_some(bytes as f64 * 8.0);
+    let seconds_of = |span: taut_core::Duration| span.as_nanos() as f64 / 1e9;
+    AckRow {
+        t_s: seconds(now),
+        flow: 0,
+        acked_bytes: info.bytes_acked,
+        in_flight_bytes: u64::from(info.unacked) * mss,
+        unsent_bytes: info.notsent_bytes,
+        below_tcp_bytes: info.wmem_alloc.into(),
+        cwnd_bytes: u64::from(info.snd_cwnd) * mss,
+        ssthresh_bytes: ssthresh(info),
+        peer_window_bytes: info.snd_wnd.into(),
+        srtt_s: info.rtt.map(seconds_of),
+        min_rtt_s: info.min_rtt.map(seconds_of),
+        pacing_bps: rate(info.pacing_rate),
+        delivery_bps: info.delivery_rate as f64 * 8.0,
+        ca_state: info.ca_state.into(),
+        blocked: info.blocked.name().into(),
+    }
+}
+
+/// Slow-start threshold in bytes, if there is one: Linux's "none" is 2³¹ − 1 segments.
+pub(super) fn ssthresh(info: &ConnInfo) -> Option<u64> {
+    (info.snd_ssthresh < 0x7fff_ffff).then(|| u64::from(info.snd_ssthresh) * u64::from(info.snd_mss))
+}
+
+impl Probe for Collector {
+    fn interest(&self) -> Interest {
+        let kept = self.is_kept;
+        Interest { packets: true, acks: kept, apps: kept, interrupts: kept, blocked: kept }
+    }
+
+    fn on(&mut self, now: Instant, what: &ProbeEvent<'_>) {
+        match what {
+            ProbeEvent::Handed { host, packet, .. } => self.handed(now, *host, packet),
+            ProbeEvent::Sent { place: Place::Nic(host), packet, at } => {
+                self.sent(now, *host, packet, *at);
+                if let Some(capture) = self.capture.as_mut().filter(|_| self.senders[host.index()].is_some())
+                {
+                    capture.packet(*at, host.index(), packet.header(), packet.payload_len());
+                }
+            }
+            ProbeEvent::Delivered { host, packet } => {
+                self.delivered(now, *host, packet);
+                let is_sender = self.is_sender(*host);
+                if let Some(capture) = self.capture.as_mut().filter(|_| is_sender) {
+                    capture.packet(now, host.index(), packet.header(), packet.payload_len());
+                }
+            }
+            ProbeEvent::Dropped { place, packet } => self.dropped(now, *place, packet),
+            ProbeEvent::Ack { host, info, .. } if self.is_sender(*host) => self.acked(now, *host, info),
+            _ => {}
+        }
+        self.log(now, what);
+    }
+}

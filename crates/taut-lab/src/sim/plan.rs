@@ -1,0 +1,374 @@
+//! Makes a world of a scenario: hosts, a cable or a dumbbell, applications. Called by `sim.rs`.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use taut_core::{ConnId, Duration, Instant, ListenOptions};
+use taut_link::{BqlSpec, NicSpec, Rate};
+use taut_sim::app::{
+    Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
+};
+use taut_sim::{
+    BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, QdiscSpec, RouterId, WireId, World,
+};
+
+use crate::scenario::value::{BqlText, Bytes, Text};
+use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario};
+
+/// Port of sinks; responders, which differ in the size of a request, follow.
+const SINK: u16 = 5001;
+const RESPONDER: u16 = 6001;
+const WEB: u16 = 8080;
+
+/// Flows whose bytes are held against what was written.
+const CHECKED_MAX: u32 = 100;
+
+/// What a flow's application tells.
+pub(super) enum Source {
+    Bulk(Rc<RefCell<BulkStats>>),
+    Stream(Rc<RefCell<StreamStats>>),
+    Rr(Rc<RefCell<RrStats>>),
+    Web(Rc<RefCell<WebStats>>),
+}
+
+impl Source {
+    /// Its connection, when it has one for good.
+    pub(super) fn conn(&self) -> Option<ConnId> {
+        match self {
+            Self::Bulk(stats) => stats.borrow().conn,
+            Self::Stream(stats) => stats.borrow().conn,
+            Self::Rr(stats) => stats.borrow().conn,
+            Self::Web(_) => None,
+        }
+    }
+
+    pub(super) fn connected(&self) -> Option<Instant> {
+        match self {
+            Self::Bulk(stats) => stats.borrow().connected,
+            Self::Stream(stats) => stats.borrow().connected,
+            Self::Rr(_) | Self::Web(_) => None,
+        }
+    }
+
+    pub(super) fn ended(&self) -> Option<Instant> {
+        match self {
+            Self::Bulk(stats) => stats.borrow().closed,
+            _ => None,
+        }
+    }
+
+    /// What was written, if all of it arrived and the connection is over.
+    pub(super) fn finished_bytes(&self) -> Option<u64> {
+        match self {
+            Self::Bulk(stats) => stats.borrow().closed.map(|_| stats.borrow().written),
+            _ => None,
+        }
+    }
+
+    /// How long a connection took that is over, and what it carried.
+    pub(super) fn elapsed(&self) -> Option<(Duration, u64)> {
+        Some((self.ended()?.since(self.connected()?), self.finished_bytes()?))
+    }
+}
+
+/// A flow.
+pub(super) struct Traffic {
+    pub(super) name: String,
+    pub(super) from: HostId,
+    pub(super) to: HostId,
+    pub(super) source: Source,
+}
+
+/// A world's parts.
+pub(super) struct Net {
+    pub(super) senders: Vec<HostId>,
+    pub(super) receivers: Vec<HostId>,
+    pub(super) traffic: Vec<Traffic>,
+    /// Router and port where the queue is, in a dumbbell.
+    bottleneck: Option<(RouterId, usize)>,
+    /// Of the senders' NICs: nanoseconds a byte and bytes beside a packet.
+    line: (f64, u32),
+}
+
+impl Net {
+    pub(super) fn new(world: &mut World, scenario: &Scenario) -> Result<Self, String> {
+        let pairs = scenario.pairs();
+        let link_rate = scenario.link.rate.value;
+        let ten_times = Rate::from_bits_per_second(link_rate.bits_per_second().saturating_mul(10));
+        let nic_rate = match (scenario.topology.kind, &scenario.topology.access) {
+            (Kind::Pair, _) => link_rate,
+            (Kind::Dumbbell, Some(access)) => access.value,
+            (Kind::Dumbbell, None) => ten_times.unwrap_or(link_rate),
+        };
+        let sender = host_spec(&scenario.hosts.sender, nic_rate)?;
+        let receiver = host_spec(&scenario.hosts.receiver, nic_rate)?;
+        let overhead = sender.nic.overhead_bytes;
+        let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        let (bottleneck, there, back) = if scenario.topology.kind == Kind::Pair {
+            let (a, b) = (world.host(sender), world.host(receiver));
+            let (there, back) = world.cable(a, b, scenario.link.delay());
+            senders.push(a);
+            receivers.push(b);
+            (None, there, back)
+        } else {
+            let (left, right) = (world.router(), world.router());
+            let queue = scenario.topology.queue.as_ref();
+            let queue = queue.map_or(Ok(QdiscSpec::Pfifo { packets: 1_000 }), |text| qdisc(&text.value))?;
+            let middle = PortSpec { rate: Some(link_rate), qdisc: queue };
+            let access = PortSpec::fifo(nic_rate, 1_000);
+            let (there, back) = world.join(left, right, &middle, &middle, scenario.link.delay());
+            for pair in 0..pairs as usize {
+                let delays = &scenario.topology.delays;
+                let delay =
+                    pair.checked_rem(delays.len()).map_or(Duration::ZERO, |index| delays[index].value);
+                let (a, b) = (world.host(sender.clone()), world.host(receiver.clone()));
+                world.attach(a, left, &access, delay);
+                world.attach(b, right, &access, Duration::ZERO);
+                senders.push(a);
+                receivers.push(b);
+            }
+            (Some((left, 0)), there, back)
+        };
+        set_faults(world, there, &scenario.link.faults);
+        set_faults(world, back, &scenario.link.back_faults);
+        for (ids, text) in [(&senders, &scenario.hosts.sender), (&receivers, &scenario.hosts.receiver)] {
+            for &id in ids {
+                for (name, value) in &text.sysctls.0 {
+                    world.stack_mut(id).set_sysctl(name, value).map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        let mut net = Self { senders, receivers, traffic: Vec::new(), bottleneck, line };
+        net.populate(world, scenario)?;
+        Ok(net)
+    }
+
+    fn populate(&mut self, world: &mut World, scenario: &Scenario) -> Result<(), String> {
+        // Bytes are looked at where there are not too many.
+        let is_small = scenario.flows.iter().map(|flow| flow.count).sum::<u32>() <= CHECKED_MAX;
+        for &id in &self.receivers {
+            let sink = Sink::new(SINK);
+            world.app(id, if is_small { sink } else { sink.trusting() });
+        }
+        if scenario.flows.iter().any(|flow| flow.app == AppKind::Web) {
+            // Pages come from the senders' side.
+            self.senders.iter().for_each(|&id| {
+                world.app(id, WebServer::new(WEB));
+            });
+        }
+        for (index, spec) in scenario.flows.iter().enumerate() {
+            let port = RESPONDER + index as u16;
+            let size = |bytes: &Option<Text<Bytes>>| bytes.as_ref().map_or(1, |text| text.value.0 as usize);
+            let (request, response) = (size(&spec.request), size(&spec.response));
+            if spec.app == AppKind::Rr {
+                for &id in &self.receivers {
+                    // What a socket option does to one end of a conversation it does to the other.
+                    let options = ListenOptions { conn: spec.options.options(), ..ListenOptions::default() };
+                    world.app(id, Responder::new(port).sizes(request, response).options(options));
+                }
+            }
+            for copy in 0..spec.count {
+                let pair = spec.pair.unwrap_or(copy) as usize % self.senders.len();
+                let traffic = self.flow(world, spec, (index, copy), pair, port, (request, response))?;
+                self.traffic.push(traffic);
+            }
+        }
+        Ok(())
+    }
+
+    fn flow(
+        &self,
+        world: &mut World,
+        spec: &FlowSpec,
+        (index, copy): (usize, u32),
+        pair: usize,
+        port: u16,
+        (request, response): (usize, usize),
+    ) -> Result<Traffic, String> {
+        let (from, to) = (self.senders[pair], self.receivers[pair]);
+        let address = |id: HostId| world.host_ref(id).address().ok_or("a host without an address");
+        let (here, there) = (address(from)?, address(to)?);
+        let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
+        let at = BEGIN + time(&spec.start) + time(&spec.stagger) * u64::from(copy);
+        let options = spec.options.options();
+        let write = spec.write.as_ref().map(|text| text.value.0 as usize);
+        let (name, source) = match spec.app {
+            AppKind::Bulk => {
+                let mut app = Bulk::new((there, SINK).into()).options(options);
+                if let Some(total) = &spec.total {
+                    app = app.total(total.value.0);
+                }
+                if let Some(write) = write {
+                    app = app.write_size(write);
+                }
+                if let Some(every) = &spec.every {
+                    app = app.every(every.value);
+                }
+                if spec.on.is_some() {
+                    app = app.pause(Pause { on: time(&spec.on), off: time(&spec.off) });
+                }
+                let source = Source::Bulk(app.stats());
+                world.app_at(from, at, app);
+                ("bulk", source)
+            }
+            AppKind::Stream => {
+                let mut app = Stream::new((there, SINK).into()).options(options);
+                if let Some(write) = write {
+                    app = app.write_size(write);
+                }
+                let source = Source::Stream(app.stats());
+                world.app_at(from, at, app);
+                ("stream", source)
+            }
+            AppKind::Rr => {
+                let app = Request::new((there, port).into())
+                    .options(options)
+                    .sizes(request, response)
+                    .count(spec.transactions.unwrap_or(u64::MAX))
+                    .think(time(&spec.think));
+                let source = Source::Rr(app.stats());
+                world.app_at(from, at, app);
+                ("rr", source)
+            }
+            AppKind::Web => {
+                let bytes =
+                    |text: &Option<Text<Bytes>>, default| text.as_ref().map_or(default, |text| text.value.0);
+                let mut app = Web::new((here, WEB).into())
+                    .sizes(bytes(&spec.least, 2_000), bytes(&spec.most, 2_000_000));
+                if let Some(think) = &spec.think {
+                    app = app.think(think.value);
+                }
+                let source = Source::Web(app.stats());
+                world.app_at(to, at, app);
+                ("web", source)
+            }
+        };
+        let name = if spec.count > 1 { format!("{name} {index}.{copy}") } else { format!("{name} {index}") };
+        Ok(Traffic { name, from, to, source })
+    }
+
+    /// All hosts.
+    pub(super) fn all_hosts(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.senders.iter().chain(&self.receivers).copied()
+    }
+
+    /// A host's name.
+    pub(super) fn name(&self, id: HostId) -> String {
+        let of = |ids: &[HostId], word: &str| {
+            let index = ids.iter().position(|other| *other == id)?;
+            Some(if ids.len() > 1 { format!("{word}{index}") } else { word.to_owned() })
+        };
+        of(&self.senders, "sender").or_else(|| of(&self.receivers, "receiver")).unwrap_or_default()
+    }
+
+    pub(super) fn named_hosts(&self) -> impl Iterator<Item = (HostId, String)> + '_ {
+        self.all_hosts().map(|id| (id, self.name(id)))
+    }
+
+    /// Names by number of the host.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names = vec![String::new(); self.senders.len() + self.receivers.len()];
+        for (id, name) in self.named_hosts() {
+            names[id.index()] = name;
+        }
+        names
+    }
+
+    /// The lines of those who send, by number of the host.
+    pub(super) fn lines(&self) -> Vec<Option<(f64, u32)>> {
+        let mut lines = vec![None; self.senders.len() + self.receivers.len()];
+        for id in &self.senders {
+            lines[id.index()] = Some(self.line);
+        }
+        lines
+    }
+
+    /// What waits in the middle.
+    pub(super) fn bottleneck_bytes(&self, world: &World) -> Option<u64> {
+        let (router, port) = self.bottleneck?;
+        world.port_state(router, port).map(|port| port.backlog_bytes)
+    }
+}
+
+fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
+    if *spec == FaultSpec::default() {
+        return;
+    }
+    let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
+    let faults = Faults {
+        loss: spec.loss,
+        duplicate: spec.duplicate,
+        corrupt: spec.corrupt,
+        reorder: spec.reorder,
+        reorder_delay: time(&spec.reorder_delay),
+        jitter: time(&spec.jitter),
+        ..Faults::default()
+    };
+    world.set_faults(wire, faults);
+}
+
+fn host_spec(text: &HostText, rate: Rate) -> Result<HostSpec, String> {
+    let mut spec = HostSpec::new(rate);
+    let nic: &mut NicSpec = &mut spec.nic;
+    let given = &text.nic;
+    nic.tso = given.tso.unwrap_or(nic.tso);
+    nic.gro = given.gro.unwrap_or(nic.gro);
+    nic.ring = given.tx.map_or(nic.ring, |n| n as usize);
+    nic.rx_ring = given.rx.map_or(nic.rx_ring, |n| n as usize);
+    let us = |n: u32| Duration::from_micros(n.into());
+    nic.tx_usecs = given.tx_usecs.map_or(nic.tx_usecs, us);
+    nic.rx_usecs = given.rx_usecs.map_or(nic.rx_usecs, us);
+    nic.tx_frames = given.tx_frames.unwrap_or(nic.tx_frames);
+    nic.rx_frames = given.rx_frames.unwrap_or(nic.rx_frames);
+    nic.bql = match given.bql.as_ref().map(|text| text.value) {
+        None => nic.bql,
+        Some(BqlText::On) => Some(BqlSpec::default()),
+        Some(BqlText::Off) => None,
+        Some(BqlText::Fixed(bytes)) => Some(BqlSpec::fixed(bytes)),
+    };
+    if let Some(text) = &text.qdisc {
+        spec.qdisc = qdisc(&text.value)?;
+    }
+    spec.delegate_pacing = text.delegate_pacing.unwrap_or(spec.delegate_pacing);
+    spec.pacing_shift = text.pacing_shift.unwrap_or(spec.pacing_shift);
+    spec.mtu = text.mtu.unwrap_or(spec.mtu);
+    spec.batched = text.batched.unwrap_or(spec.batched);
+    spec.cpu = cpu(&text.cpu);
+    Ok(spec)
+}
+
+/// A queue discipline as the simulator builds it.
+fn qdisc(spec: &taut_link::QdiscSpec) -> Result<QdiscSpec, String> {
+    match spec {
+        taut_link::QdiscSpec::PfifoFast => Ok(QdiscSpec::PfifoFast { packets: 1_000 }),
+        taut_link::QdiscSpec::Pfifo { limit } => Ok(QdiscSpec::Pfifo { packets: *limit as usize }),
+        taut_link::QdiscSpec::Bfifo { limit } => Ok(QdiscSpec::Bfifo { bytes: u64::from(*limit) }),
+        taut_link::QdiscSpec::Fq(spec) => Ok(QdiscSpec::Fq(*spec)),
+        taut_link::QdiscSpec::FqCodel(spec) => Ok(QdiscSpec::FqCodel(*spec)),
+        taut_link::QdiscSpec::Tbf(spec, None) => Ok(QdiscSpec::Tbf {
+            rate: spec.rate,
+            burst_bytes: spec.burst_bytes,
+            limit_bytes: spec.limit_bytes(),
+        }),
+        taut_link::QdiscSpec::Netem(spec, None) => Ok(QdiscSpec::Netem((**spec).clone())),
+        other => Err(format!("the simulator has no {other} in one piece: give the link a rate or a delay")),
+    }
+}
+
+fn cpu(text: &CpuText) -> CpuModel {
+    let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
+    CpuModel {
+        interrupt: time(&text.interrupt),
+        rx_packet: time(&text.rx_packet),
+        rx_segment: time(&text.rx_segment),
+        tx_packet: time(&text.tx_packet),
+        completion: time(&text.completion),
+        timer: time(&text.timer),
+        context_switch: time(&text.context_switch),
+        syscall: time(&text.syscall),
+        jitter: text.jitter.unwrap_or(0.0),
+        completions_apart: text.completions_apart.unwrap_or(false),
+        lost_wakeup: text.lost_wakeup.as_ref().map(|text| LostWakeup { window: text.value }),
+    }
+}

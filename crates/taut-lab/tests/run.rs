@@ -1,0 +1,289 @@
+//! Runs in the simulator: the same seed is the same run, files say what was measured, and nothing half-written stays.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pcap_parser::traits::PcapReaderIterator as _;
+use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
+use taut_lab::data::{Engine, RunSet};
+use taut_lab::job::Job;
+use taut_lab::runner::Plan;
+use taut_lab::scenario::Document;
+use taut_lab::sim;
+
+const TEXT: &str = r#"title = "small"
+duration = "400ms"
+warm-up = "100ms"
+interval = "10ms"
+seeds = 2
+measure = ["goodput", "retransmits", "rtt_mean"]
+
+[topology]
+kind = "dumbbell"
+access = "100mbit"
+queue = "pfifo limit 30"
+
+[link]
+rate = "20mbit"
+delay = "5ms"
+faults = { loss = 0.002 }
+
+[[flows]]
+app = "bulk"
+
+[[flows]]
+app = "rr"
+think = "5ms"
+
+[[variants]]
+name = "cubic"
+
+[[variants]]
+name = "reno"
+set = { "flows.0.options.congestion" = "reno" }
+"#;
+
+fn document() -> Document {
+    Document::parse("small", "small.toml", TEXT, &[]).unwrap()
+}
+
+fn job(seed: u64) -> Job {
+    Job {
+        scenario: "small".into(),
+        variation: document().variations().unwrap().remove(0),
+        seed,
+        engine: Engine::Sim,
+        keep: true,
+        command: "test".into(),
+    }
+}
+
+/// A directory of a test's own, which goes when the test does.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("taut-lab-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<PathBuf>), String> {
+    let document = document();
+    let plan = Plan {
+        document: &document,
+        seeds: None,
+        threads,
+        out: Some(out),
+        command: "test".into(),
+        variants: Vec::new(),
+        clock: &|| ("2026-01-01T00:00:00Z".into(), 0.0),
+        progress: &|_, _, share| goes_on || share < 0.5,
+    };
+    plan.run().map_err(|error| error.to_string())
+}
+
+/// Every file below, by name.
+fn files(at: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut dirs = vec![at.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else {
+                found.insert(path.strip_prefix(at).unwrap().to_owned(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn equal_seeds_make_equal_directories_whatever_the_threads() {
+    let (one, other) = (Scratch::new("one"), Scratch::new("other"));
+    let (set, place) = plan(&one.0, 1, true).unwrap();
+    plan(&other.0, 3, true).unwrap();
+    assert_eq!(place.unwrap(), one.0.join("small"));
+    let (one, other) = (files(&one.0), files(&other.0));
+    let names: Vec<_> = one.keys().map(|path| path.to_string_lossy().into_owned()).collect();
+    for name in [
+        "small/summary.json",
+        "small/table.csv",
+        "small/report.html",
+        "small/cubic-sim-seed1/meta.json",
+        "small/cubic-sim-seed1/events.jsonl",
+        "small/cubic-sim-seed1/acks.csv",
+        "small/cubic-sim-seed1/intervals.csv",
+        "small/cubic-sim-seed1/capture.pcapng",
+        "small/cubic-sim-seed1/report.html",
+        "small/reno-sim-seed2/meta.json",
+    ] {
+        assert!(names.contains(&name.to_owned()), "{name} is not among {names:?}");
+    }
+    for (name, bytes) in &one {
+        assert!(other.get(name) == Some(bytes), "{} differs", name.display());
+    }
+    assert_eq!(one.len(), other.len());
+    // Other seeds are other runs.
+    let digests: Vec<_> = set.runs.iter().map(|run| run.meta.digest.clone()).collect();
+    assert!(digests[0].is_some() && digests[0] != digests[1], "{digests:?}");
+    let summary: RunSet = serde_json::from_slice(&one[Path::new("small/summary.json")]).unwrap();
+    assert_eq!(summary.table, set.table);
+    assert_eq!(summary.table.columns.len(), 2);
+    assert_eq!(summary.table.rows[0].cells[0].as_ref().unwrap().values.len(), 2);
+}
+
+#[test]
+fn what_is_interrupted_leaves_nothing() {
+    let out = Scratch::new("interrupted");
+    let error = plan(&out.0, 2, false).unwrap_err();
+    assert!(error.contains("interrupted"), "{error}");
+    assert_eq!(files(&out.0).len(), 0);
+    assert_eq!(fs::read_dir(&out.0).unwrap().count(), 0, "not even an empty directory");
+}
+
+#[test]
+fn a_result_may_be_replaced_and_nothing_else() {
+    let out = Scratch::new("replaced");
+    plan(&out.0, 2, true).unwrap();
+    plan(&out.0, 2, true).unwrap();
+    fs::remove_file(out.0.join("small/summary.json")).unwrap();
+    let error = plan(&out.0, 2, true).unwrap_err();
+    assert!(error.contains("is there already"), "{error}");
+    assert!(out.0.join("small/table.txt").exists());
+}
+
+#[test]
+fn intervals_add_up_to_the_run() {
+    let data = sim::run(&job(1), &|_| true).unwrap().data;
+    let bulk = &data.flows[0];
+    let points = &data.series[0].points;
+    assert_eq!(points.len(), 40);
+    for (number, point) in points.iter().enumerate() {
+        assert!((point.t_s - 0.01 * (number + 1) as f64).abs() < 1e-9);
+        assert!(point.blocked_s.iter().sum::<f64>() < 0.010_001, "{point:?}");
+    }
+    // Each interval's goodput times its length is what was acknowledged.
+    let bits: f64 = points.iter().map(|point| point.goodput_bps * 0.01).sum();
+    assert!((bits / 8.0 - bulk.acked_bytes as f64).abs() < 1.0, "{bits} {bulk:?}");
+    let measured: f64 = points[10..].iter().map(|point| point.goodput_bps * 0.01).sum();
+    assert!((measured / 0.3 - bulk.goodput_bps).abs() < 1.0);
+    // 20 Mbit/s of packets of 1500 bytes in frames of 1538, of which 1448 are payload, is all there is.
+    let most = 20e6 * 1_448.0 / 1_538.0 * 0.4 / 8.0;
+    let acked = bulk.acked_bytes as f64;
+    assert!(acked < most && acked > most * 0.5, "{acked} of {most}");
+    // The round trip takes at least what the wires do.
+    assert!(data.metrics["rtt_mean"] > 10.0, "{:?}", data.metrics);
+    assert!(points.iter().any(|point| point.bottleneck_bytes.is_some_and(|bytes| bytes > 1_500)));
+}
+
+#[test]
+fn points_of_a_time_sequence_graph_are_those_of_the_packets() {
+    use taut_lab::data::PointKind::{Ack, Data, Drop, Retransmit};
+    let data = sim::run(&job(3), &|_| true).unwrap().data;
+    let of = |kind| data.packets.iter().filter(move |point| point.flow == 0 && point.kind == kind);
+    // Payload that was sent for the first time leaves no gap.
+    let mut end = 0;
+    for point in of(Data) {
+        assert_eq!(point.seq, end);
+        end += u64::from(point.len);
+    }
+    let acked = of(Ack).map(|point| point.seq).max().unwrap();
+    assert!(
+        acked <= end && acked >= data.flows[0].acked_bytes,
+        "{acked} {end} {}",
+        data.flows[0].acked_bytes
+    );
+    // The queue of 30 packets overflows, and what is dropped is sent again.
+    assert!(of(Drop).count() > 0 && of(Retransmit).count() > 0);
+    assert_eq!(
+        of(Retransmit).map(|point| u64::from(point.len)).sum::<u64>(),
+        data.flows[0].retransmitted_bytes
+    );
+}
+
+#[test]
+fn events_are_lines_of_json_in_order() {
+    let outcome = sim::run(&job(1), &|_| true).unwrap();
+    let mut last = 0;
+    let mut kinds = BTreeMap::<String, u64>::new();
+    for (number, line) in outcome.events.lines().enumerate() {
+        let value: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        if number == 0 {
+            assert_eq!(value["schema"], 1);
+            continue;
+        }
+        let t = value["t"].as_u64().unwrap();
+        assert!(t >= last);
+        last = t;
+        *kinds.entry(value["ev"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    for kind in
+        ["handed", "sent", "delivered", "dropped", "ack", "wrote", "read", "woken", "interrupt", "blocked"]
+    {
+        assert!(kinds.contains_key(kind), "{kind}: {kinds:?}");
+    }
+}
+
+#[test]
+fn a_capture_is_read_by_others() {
+    let outcome = sim::run(&job(1), &|_| true).unwrap();
+    // By a parser of its own.
+    let mut reader = PcapNGReader::new(1 << 16, outcome.capture.as_slice()).unwrap();
+    let (mut packets, mut comments, mut interfaces, mut last) = (0_u64, 0_u64, 0, 0);
+    loop {
+        match reader.next() {
+            Ok((used, PcapBlockOwned::NG(block))) => {
+                match block {
+                    Block::InterfaceDescription(block) => {
+                        interfaces += 1;
+                        assert_eq!(block.if_tsresol, 9);
+                    }
+                    Block::EnhancedPacket(block) => {
+                        packets += 1;
+                        let at = u64::from(block.ts_high) << 32 | u64::from(block.ts_low);
+                        assert!(at >= last, "packets are in order");
+                        last = at;
+                        assert!(block.origlen >= block.caplen && block.data[0] >> 4 == 4);
+                        comments += block.options.iter().filter(|option| option.code.0 == 1).count() as u64;
+                    }
+                    _ => {}
+                }
+                reader.consume(used);
+            }
+            Ok((used, _)) => reader.consume(used),
+            Err(pcap_parser::PcapError::Eof) => break,
+            Err(pcap_parser::PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!(interfaces, 2);
+    assert!(packets > 200 && comments > 50, "{packets} {comments}");
+    assert!(last < 400_000_000);
+
+    // And by tshark, where there is one.
+    let scratch = Scratch::new("capture");
+    let path = scratch.0.join("capture.pcapng");
+    fs::write(&path, &outcome.capture).unwrap();
+    let fields = ["-T", "fields", "-e", "tcp.len", "-e", "frame.comment"];
+    let Ok(output) = Command::new("tshark").arg("-r").arg(&path).args(fields).output() else {
+        eprintln!("skipped: there is no tshark");
+        return;
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(text.lines().count() as u64, packets, "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(text.lines().filter(|line| line.contains("cwnd=")).count() as u64, comments);
+    assert!(text.lines().any(|line| line.starts_with("1448\t")));
+}

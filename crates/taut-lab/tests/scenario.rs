@@ -1,0 +1,107 @@
+//! Scenarios' files: what is read, and how mistakes are told.
+
+use taut_lab::scenario::{Change, Document, builtin};
+
+fn load(text: &str, sets: &[&str]) -> Result<Document, String> {
+    let changes: Vec<Change> = sets.iter().map(|set| Change::parse(set).unwrap()).collect();
+    Document::parse("x", "x.toml", text, &changes).map_err(|error| error.to_string())
+}
+
+const SMALL: &str = r#"title = "small"
+duration = "1s"
+measure = ["goodput"]
+
+[link]
+rate = "100mbit"
+delay = "5ms"
+
+[hosts.sender]
+qdisc = "pfifo limit 100"
+sysctls = { "net.ipv4.tcp_autocorking" = 0, "taut.tsq" = "off" }
+
+[[flows]]
+app = "bulk"
+count = 2
+
+[[variants]]
+name = "one"
+[[variants]]
+name = "two"
+set = { "link.rate" = "10mbit" }
+"#;
+
+#[test]
+fn those_that_come_with_the_program_are_right() {
+    for (name, text) in builtin::ALL {
+        if let Err(error) = Document::parse(name, &format!("{name}.toml"), text, &[]) {
+            panic!("{error}");
+        }
+    }
+}
+
+#[test]
+fn variants_and_changes_are_made() {
+    let document =
+        load(SMALL, &["flows.0.count=5", "hosts.sender.sysctls.net.ipv4.tcp_min_tso_segs=3"]).unwrap();
+    let variations = document.variations().unwrap();
+    let [one, two] = variations.as_slice() else { panic!("{variations:?}") };
+    assert_eq!(one.scenario.link.rate.value.bits_per_second(), 100_000_000);
+    assert_eq!(two.scenario.link.rate.value.bits_per_second(), 10_000_000);
+    assert_eq!(two.parameters["link.rate"], "10mbit");
+    assert_eq!(two.scenario.flows[0].count, 5);
+    assert_eq!(two.scenario.hosts.sender.sysctls.0["net.ipv4.tcp_min_tso_segs"], "3");
+    assert_eq!(two.scenario.hosts.sender.sysctls.0["net.ipv4.tcp_autocorking"], "0");
+    // The command line has the last word.
+    let document = load(SMALL, &["link.rate=1gbit"]).unwrap();
+    assert!(document.variations().unwrap().iter().all(|v| v.parameters["link.rate"] == "1gbit"));
+}
+
+#[test]
+fn a_mistake_has_file_line_and_key() {
+    let cases = [
+        ("rate = \"100mbit\"", "rate = \"fast\"", "x.toml:6: link.rate: "),
+        ("delay = \"5ms\"", "latency = \"5ms\"", "x.toml:7: link.latency: unknown field `latency`"),
+        ("duration = \"1s\"", "duration = 1.5", "x.toml:2: duration: invalid type"),
+        ("\"taut.tsq\" = \"off\"", "\"taut.tsq\" = \"of\"", "x.toml:11: hosts.sender.sysctls.taut.tsq: "),
+        (
+            "tcp_autocorking\" = 0",
+            "tcp_autocork\" = 0",
+            "x.toml:11: hosts.sender.sysctls.net.ipv4.tcp_autocork: no such setting",
+        ),
+        ("pfifo limit 100", "pfifo size 100", "x.toml:10: hosts.sender.qdisc: "),
+        ("app = \"bulk\"", "app = \"bulky\"", "x.toml:14: flows.0.app: unknown variant `bulky`"),
+        ("count = 2", "think = \"1s\"", "x.toml:15: flows.0.think: means nothing to app = \"bulk\""),
+        ("[\"goodput\"]", "[\"speed\"]", "x.toml:3: measure.0: no metric is called speed"),
+        ("name = \"two\"", "nam = \"two\"", "x.toml:20: variants.1.nam: unknown field `nam`"),
+        (
+            "\"link.rate\" = \"10mbit\"",
+            "\"link.rat\" = \"10mbit\"",
+            "x.toml: variant \"two\" sets link.rat: link.rat: unknown field",
+        ),
+        ("title = \"small\"", "titel = \"small\"", "x.toml:1: titel: unknown field `titel`"),
+        ("[link]", "[link", "x.toml:5: "),
+        ("title = \"small\"\n", "", "x.toml: missing field `title`"),
+    ];
+    for (from, to, expected) in cases {
+        assert!(SMALL.contains(from), "{from}");
+        let error = load(&SMALL.replacen(from, to, 1), &[]).map(|_| ()).unwrap_err();
+        assert!(error.starts_with(expected), "{from} -> {to}:\n{error}\nnot\n{expected}");
+    }
+}
+
+#[test]
+fn a_mistake_of_the_command_line_is_its_own() {
+    for (set, expected) in [
+        ("link.rate=fast", "--set link.rate=fast: link.rate: "),
+        ("link.rates=1gbit", "--set link.rates=1gbit: link.rates: unknown field `rates`"),
+        ("flows.7.count=3", "--set flows.7.count=3: flows.7.count: 7 is not one of the 1 there are"),
+        ("duration.x=3", "--set duration.x=3: duration.x: duration is a value"),
+        ("flows.0.count=lots", "--set flows.0.count=lots: flows.0.count: invalid type: string"),
+        ("warm-up=2s", "--set warm-up=2s: warm-up: leaves nothing"),
+    ] {
+        let error = load(SMALL, &[set]).map(|_| ()).unwrap_err();
+        assert!(error.starts_with(expected), "{error}\nnot\n{expected}");
+    }
+    assert!(Change::parse("link.rate").is_err());
+    assert!(Change::parse("=3").is_err());
+}
