@@ -118,7 +118,7 @@ fn set(variants: &[&str]) -> RunSet {
                 .collect(),
             rows: vec![
                 Row {
-            case: String::new(),
+                    case: String::new(),
                     metric: "device_time".into(),
                     label: "time in the device".into(),
                     unit: "ms".into(),
