@@ -8,7 +8,7 @@ const T_95: [f64; 30] = [
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// As [`T_95`], for any number of degrees of freedom; `None` for none.
+/// As in the table, for any number of degrees of freedom; `None` for none.
 #[must_use]
 pub fn t_95(freedom: usize) -> Option<f64> {
     // Beyond the table it is as good as straight in 1/n, down to the normal distribution's 1.960.
