@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 use super::figures::{Figure, Shown};
+use super::picture::{Key, Swatch};
 use super::scale::{Axis, Kind, Quantity};
-use super::svg::{Key, Layer, Panel, Shape, Swatch};
+use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
-use crate::data::{GATES, RunData};
+use crate::data::GATES;
 
 /// Shares below this have no entry of their own.
 const LEAST_SHARE: f64 = 0.005;
@@ -31,44 +32,65 @@ fn words(gate: &str) -> (&str, Ink) {
     }
 }
 
-/// Shares of the time of all flows of a run, in the order of the gates; empty when nothing is known.
-fn shares(run: &RunData) -> Vec<(&str, f64)> {
-    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
-    for share in run.flows.iter().flat_map(|flow| &flow.blocked) {
-        if share.seconds.is_finite() && share.seconds > 0.0 {
-            *seconds.entry(&share.name).or_default() += share.seconds;
+/// A row: the flows of a kind in a run, with shares of their time in the order of the gates.
+struct Line<'a> {
+    shown: &'a Shown<'a>,
+    kind: &'a str,
+    shares: Vec<(&'a str, f64)>,
+}
+
+/// What flows do the same: the name without its number.
+fn kind(name: &str) -> &str {
+    name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end()
+}
+
+/// A line for each kind of flow of which something is known.
+fn lines<'a>(shown: &'a Shown<'a>) -> Vec<Line<'a>> {
+    let mut lines: Vec<(&str, BTreeMap<&str, f64>)> = Vec::new();
+    for flow in &shown.run.flows {
+        let kind = kind(&flow.name);
+        for share in flow.blocked.iter().filter(|share| share.seconds.is_finite() && share.seconds > 0.0) {
+            let at = lines.iter().position(|line| line.0 == kind).unwrap_or_else(|| {
+                lines.push((kind, BTreeMap::new()));
+                lines.len() - 1
+            });
+            *lines[at].1.entry(&share.name).or_default() += share.seconds;
         }
     }
-    let total: f64 = seconds.values().sum();
-    let mut shares: Vec<_> = seconds.into_iter().map(|(name, seconds)| (name, seconds / total)).collect();
-    shares.sort_by_key(|(name, _)| GATES.iter().position(|gate| gate == name).unwrap_or(GATES.len()));
-    shares
+    let line = |(kind, seconds): (&'a str, BTreeMap<&'a str, f64>)| {
+        let total: f64 = seconds.values().sum();
+        let mut shares: Vec<_> = seconds.into_iter().map(|(name, seconds)| (name, seconds / total)).collect();
+        shares.sort_by_key(|(name, _)| GATES.iter().position(|gate| gate == name).unwrap_or(GATES.len()));
+        Line { shown, kind, shares }
+    };
+    lines.into_iter().map(line).collect()
 }
 
 pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
-    let runs: Vec<_> = shown.iter().map(|shown| (shown, shares(shown.run))).collect();
-    let runs: Vec<_> = runs.into_iter().filter(|(_, shares)| !shares.is_empty()).collect();
-    if runs.is_empty() {
-        return None;
-    }
+    let lines: Vec<Line<'_>> = shown.iter().flat_map(lines).collect();
+    let first = lines.first()?.kind;
+    let has_kinds = lines.iter().any(|line| line.kind != first);
+    let label = |line: &Line<'_>| {
+        if has_kinds { format!("{}: {}", line.shown.label, line.kind) } else { line.shown.label.clone() }
+    };
     let mut gates: Vec<&str> = Vec::new();
-    for (name, _) in runs.iter().flat_map(|(_, shares)| shares).filter(|(_, share)| *share >= LEAST_SHARE) {
+    for (name, _) in lines.iter().flat_map(|line| &line.shares).filter(|(_, share)| *share >= LEAST_SHARE) {
         if !gates.contains(name) {
             gates.push(name);
         }
     }
     gates.sort_by_key(|name| GATES.iter().position(|gate| gate == name).unwrap_or(GATES.len()));
     let mut layers: Vec<Layer> = Vec::new();
-    for (row, (shown, shares)) in runs.iter().enumerate() {
+    for (row, line) in lines.iter().enumerate() {
         let mut from = 0.0;
-        for (name, share) in shares {
+        for (name, share) in &line.shares {
             let (said, ink) = words(name);
-            let tip = format!("{}: {said} {}", shown.label, Quantity::Share.say(*share));
+            let tip = format!("{}: {said} {}", label(line), Quantity::Share.say(*share));
             layers.push(Layer {
                 name: said.to_owned(),
                 shape: Shape::Spans(vec![(row, from, from + share, tip)]),
                 ink,
-                variant: Some(shown.index),
+                variant: Some(line.shown.index),
             });
             from += share;
         }
@@ -87,21 +109,23 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
             high: 1.0,
         },
         y: Axis::from_zero(Quantity::Count, "", [1.0]),
-        rows: runs.iter().map(|(shown, _)| shown.label.clone()).collect(),
+        rows: lines.iter().map(label).collect(),
         layers,
         tips: Vec::new(),
         shape: 0.62,
         zooms: None,
     };
     Some(Figure {
+        case: String::new(),
         name: "blocked",
         title: "What held the sender back",
-        caption: "For which share of the time each gate of the send path was the one that was shut, all flows together. A \
+        caption: "For which share of the time each gate of the send path was the one that was shut; flows of the same kind together. A \
             sender that waits for the congestion window or for pacing does as congestion control says; one that is held by \
             the small queue limit keeps its bytes out of the device's queue; one that waits for the device has filled it. \
             Shares too small to see have no entry in the legend."
             .to_owned(),
         keys,
         panels: vec![panel],
+        columns: 1,
     })
 }

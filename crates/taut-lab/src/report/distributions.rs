@@ -2,11 +2,14 @@
 //!
 //! Ours. Called by `figures.rs`.
 
+use std::collections::BTreeMap;
+
 use super::figures::{Figure, Shown, arranged};
+use super::picture::{Key, Swatch};
 use super::scale::{Axis, Kind, Quantity, range};
-use super::svg::{Key, Layer, Panel, Shape, Swatch};
+use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
-use crate::data::{Histogram, RunData};
+use crate::data::{Bucket, Histogram, RunData};
 
 /// A histogram of a run that counted something.
 fn named<'a>(run: &'a RunData, name: &str) -> Option<&'a Histogram> {
@@ -113,7 +116,15 @@ fn cdf(
         shape: 0.62,
         zooms: None,
     };
-    Some(Figure { name, title, caption: caption.to_owned(), keys: keys.collect(), panels: vec![panel] })
+    Some(Figure {
+        case: String::new(),
+        name,
+        title,
+        caption: caption.to_owned(),
+        keys: keys.collect(),
+        panels: vec![panel],
+        columns: 1,
+    })
 }
 
 /// The numbers that people ask for.
@@ -131,7 +142,7 @@ fn summary(histogram: &Histogram) -> String {
 pub(super) fn bursts(shown: &[Shown<'_>]) -> Option<Figure> {
     let kinds = [
         ("burst", "segments back to back", "share of bursts", Ink::BLUE),
-        ("gap", "time between packets leaving the NIC", "share of gaps", Ink::GREEN),
+        ("gap", "gap between packets", "share of gaps", Ink::GREEN),
     ];
     let kinds: Vec<Vec<Panel>> =
         kinds.iter().map(|(name, label, what, ink)| bars(shown, name, label, what, *ink)).collect();
@@ -139,28 +150,31 @@ pub(super) fn bursts(shown: &[Shown<'_>]) -> Option<Figure> {
     if kinds.is_empty() {
         return None;
     }
+    let (panels, columns) = arranged(kinds);
     Some(Figure {
+        case: String::new(),
         name: "bursts",
         title: "Bursts, and gaps between packets",
         caption: "How many segments leave the sender back to back, and how much time lies between the departures of one \
             packet and the next. A paced sender has short bursts and gaps of similar length; one that sends a window at a \
-            time has long bursts, and few but long gaps. Widths grow by a factor from bar to bar; heights are shares of \
-            all."
+            time has long bursts, and few but long gaps. Each bar is as many times longer as the one before, whole or half an \
+            octave; heights are shares of all."
             .to_owned(),
         keys: Vec::new(),
-        panels: arranged(kinds),
+        panels,
+        columns,
     })
 }
 
 fn bars(shown: &[Shown<'_>], name: &str, label: &str, what: &str, ink: Ink) -> Vec<Panel> {
     let found: Vec<_> = shown.iter().filter_map(|shown| Some((shown, named(shown.run, name)?))).collect();
     let Some((quantity, _)) = found.first().map(|(_, histogram)| unit(histogram)) else { return Vec::new() };
-    let all: Vec<Vec<(f64, f64, f64, String)>> =
-        found.iter().map(|(_, histogram)| heights(histogram)).collect();
+    let finest = found.iter().map(|(_, histogram)| steps_in_octave(histogram)).min().unwrap_or(1);
+    let all: Vec<Vec<Bar>> = found.iter().map(|(_, histogram)| heights(histogram, finest)).collect();
     let x = Axis::log(quantity, label, all.iter().flatten().flat_map(|bar| [bar.0, bar.1]));
     let (_, most) = range(all.iter().flatten().map(|bar| bar.2)).unwrap_or((0.0, 1.0));
     let y = Axis::from_zero(Quantity::Share, what, [most]);
-    let panel = |((shown, histogram), bars): (&(&Shown<'_>, &Histogram), Vec<_>)| Panel {
+    let panel = |((shown, histogram), bars): (&(&Shown<'_>, &Histogram), Vec<Bar>)| Panel {
         title: shown.label.clone(),
         note: format!("median {}", quantity.say(histogram.p50 * unit(histogram).1)),
         variant: Some(shown.index),
@@ -175,21 +189,42 @@ fn bars(shown: &[Shown<'_>], name: &str, label: &str, what: &str, ink: Ink) -> V
     found.iter().zip(all).map(panel).collect()
 }
 
-/// A bar for each bucket that is not empty.
-fn heights(histogram: &Histogram) -> Vec<(f64, f64, f64, String)> {
+/// From, to, share, and words.
+type Bar = (f64, f64, f64, String);
+
+/// How many bars an octave can have: one of whole numbers, which the lower octaves have few of, and of buckets that are as
+/// wide; two of finer ones.
+fn steps_in_octave(histogram: &Histogram) -> u32 {
+    let is_coarse = |bucket: &&Bucket| bucket.from > 0.0 && bucket.to / bucket.from > 1.415;
+    let coarse = histogram.buckets.iter().filter(|bucket| bucket.count > 0).find(is_coarse);
+    if unit(histogram).0 == Quantity::Count || coarse.is_some() { 1 } else { 2 }
+}
+
+/// Bars of the same width on a logarithmic axis, of which each takes the buckets that begin in it. Buckets differ in width,
+/// and the finest would not be seen.
+fn heights(histogram: &Histogram, in_octave: u32) -> Vec<Bar> {
     let ((quantity, factor), total) = (unit(histogram), total(histogram));
-    let bar = |bucket: &crate::data::Bucket| {
-        let share = bucket.count as f64 / total;
-        let said = format!(
-            "{} to {}: {} ({})",
-            quantity.say(bucket.from * factor),
-            quantity.say(bucket.to * factor),
-            Quantity::Share.say(share),
-            Quantity::Count.say(bucket.count as f64)
-        );
+    let in_octave = f64::from(in_octave);
+    let mut counts: BTreeMap<i32, f64> = BTreeMap::new();
+    for bucket in histogram.buckets.iter().filter(|bucket| bucket.count > 0) {
         // From zero on has no place on a logarithmic axis.
         let from = if bucket.from > 0.0 { bucket.from } else { bucket.to / 2.0 };
-        (from * factor, bucket.to * factor, share, said)
+        if from > 0.0 {
+            *counts.entry((from.log2() * in_octave + 1e-9).floor() as i32).or_default() +=
+                bucket.count as f64;
+        }
+    }
+    let bound = |step: i32| (f64::from(step) / in_octave).exp2();
+    let bar = |(step, count): (i32, f64)| {
+        let (from, to, share) = (bound(step) * factor, bound(step + 1) * factor, count / total);
+        let said = format!(
+            "{} to {}: {} ({})",
+            quantity.say(from),
+            quantity.say(to),
+            Quantity::Share.say(share),
+            Quantity::Count.say(count)
+        );
+        (from, to, share, said)
     };
-    histogram.buckets.iter().filter(|bucket| bucket.count > 0).map(bar).collect()
+    counts.into_iter().map(bar).collect()
 }

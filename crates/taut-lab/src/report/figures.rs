@@ -3,7 +3,8 @@
 //! Ours. Each picture has a file; all take the same variants of a run set, and return `None` when none of them has what
 //! it would show. Called by `html.rs` and by `taut plot`.
 
-use super::svg::{Key, Panel, Picture};
+use super::picture::{Key, Picture};
+use super::svg::Panel;
 use super::theme::Theme;
 use super::{blocked, distributions, queues, sequence, window};
 use crate::data::{Engine, RunData, RunSet};
@@ -14,7 +15,7 @@ pub(crate) const MOST_VARIANTS: usize = 8;
 /// A run in the pictures.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown<'a> {
-    /// Its number among those shown.
+    /// The number of its label among all labels; runs of different cases share it.
     pub(crate) index: usize,
     /// Its variant, with who ran it if several did.
     pub(crate) label: String,
@@ -22,39 +23,67 @@ pub(crate) struct Shown<'a> {
     pub(crate) run: &'a RunData,
 }
 
-/// The runs to draw: of each variant and engine the first, which has its series.
-pub(crate) fn shown(set: &RunSet) -> Vec<Shown<'_>> {
-    let mut runs: Vec<&RunData> = Vec::new();
+/// Runs that pictures show side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    /// The part of the scenario that they are about; empty when there is only one.
+    pub(crate) name: &'a str,
+    /// A run of each variant.
+    pub(crate) shown: Vec<Shown<'a>>,
+}
+
+/// The runs to draw, by case: of each variant and engine the first, which has its series.
+pub(crate) fn cases(set: &RunSet) -> Vec<Case<'_>> {
+    let is_plain = set.runs.iter().all(|run| run.meta.engine == Engine::Sim);
+    let mut labels: Vec<String> = Vec::new();
+    let mut cases: Vec<Case<'_>> = Vec::new();
     for run in &set.runs {
-        let same =
-            |other: &&RunData| other.meta.variant == run.meta.variant && other.meta.engine == run.meta.engine;
-        if !runs.iter().any(same) {
-            runs.push(run);
+        let meta = &run.meta;
+        let label = if is_plain {
+            meta.variant.clone()
+        } else {
+            format!("{}, {}", meta.variant, meta.engine.label())
+        };
+        let index = labels.iter().position(|other| *other == label).unwrap_or_else(|| {
+            labels.push(label.clone());
+            labels.len() - 1
+        });
+        let at = cases.iter().position(|case| case.name == meta.case).unwrap_or_else(|| {
+            cases.push(Case { name: &meta.case, shown: Vec::new() });
+            cases.len() - 1
+        });
+        let shown = &mut cases[at].shown;
+        if shown.len() < MOST_VARIANTS && !shown.iter().any(|other| other.index == index) {
+            shown.push(Shown { index, label, run });
         }
     }
-    runs.truncate(MOST_VARIANTS);
-    let is_plain = runs.iter().all(|run| run.meta.engine == Engine::Sim);
-    let label = |run: &RunData| match run.meta.engine {
-        _ if is_plain => run.meta.variant.clone(),
-        engine => format!("{}, {}", run.meta.variant, engine.label()),
-    };
-    runs.into_iter().enumerate().map(|(index, run)| Shown { index, label: label(run), run }).collect()
+    cases
 }
 
 /// A picture: panels, what their colours are, and what to look at.
 #[derive(Clone, Debug)]
 pub struct Figure {
+    pub(crate) case: String,
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) caption: String,
     pub(crate) keys: Vec<Key>,
+    /// Row by row.
     pub(crate) panels: Vec<Panel>,
+    /// Panels in a row.
+    pub(crate) columns: usize,
 }
 
 /// Names of all pictures, in the order in which a report shows them.
 pub const NAMES: [&str; 7] = ["queues", "sequence", "window", "rtt", "latency", "bursts", "blocked"];
 
 impl Figure {
+    /// The part of the scenario that it is about; empty when there is only one.
+    #[must_use]
+    pub fn case(&self) -> &str {
+        &self.case
+    }
+
     /// One of [`NAMES`].
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -73,29 +102,27 @@ impl Figure {
         &self.caption
     }
 
-    /// Panels in a row.
-    pub(crate) fn columns(&self) -> usize {
-        self.panels.len().min(2)
-    }
-
     /// The picture as an SVG file, 800 pixels wide.
     #[must_use]
     pub fn svg(&self, set: &RunSet, theme: Theme) -> String {
         Picture {
             title: self.title,
-            source: &source(set),
+            source: &source(set, &self.case),
             keys: &self.keys,
             panels: self.panels.iter().collect(),
-            columns: self.columns(),
+            columns: self.columns,
         }
         .svg(800.0, theme)
     }
 }
 
 /// What a picture by itself says of where it is from.
-fn source(set: &RunSet) -> String {
+fn source(set: &RunSet, case: &str) -> String {
     let mut text = set.scenario.clone();
-    if let Some(run) = set.runs.first() {
+    if !case.is_empty() {
+        text += &format!(", {case}");
+    }
+    if let Some(run) = set.runs.iter().find(|run| run.meta.case == case) {
         text += &format!(", seed {}", run.meta.seed);
         for (name, version) in &run.meta.versions {
             text += &format!(", {name} {version}");
@@ -104,35 +131,42 @@ fn source(set: &RunSet) -> String {
     text
 }
 
-/// The pictures that a run set has the values for, in the order of [`NAMES`].
+/// The pictures that a run set has the values for: of each case, in the order of [`NAMES`].
 #[must_use]
 pub fn figures(set: &RunSet) -> Vec<Figure> {
-    let shown = shown(set);
-    let all = [
-        queues::figure(&shown),
-        sequence::figure(&shown),
-        window::figure(&shown),
-        distributions::rtt(&shown),
-        distributions::latency(&shown),
-        distributions::bursts(&shown),
-        blocked::figure(&shown),
-    ];
-    all.into_iter().flatten().collect()
+    cases(set).iter().flat_map(of_case).collect()
 }
 
-/// Panels, given by kind and then by variant, in the order in which two in a row are read: two variants side by side, each
-/// kind below the other, or else the kinds of a variant side by side.
-pub(crate) fn arranged(kinds: Vec<Vec<Panel>>) -> Vec<Panel> {
+/// The pictures of one case.
+pub(crate) fn of_case(case: &Case<'_>) -> Vec<Figure> {
+    let shown = case.shown.as_slice();
+    let all = [
+        queues::figure(shown),
+        sequence::figure(shown),
+        window::figure(shown),
+        distributions::rtt(shown),
+        distributions::latency(shown),
+        distributions::bursts(shown),
+        blocked::figure(shown),
+    ];
+    let named = |figure: Figure| Figure { case: case.name.to_owned(), ..figure };
+    all.into_iter().flatten().map(named).collect()
+}
+
+/// Panels, given by kind and then by variant, in the order in which they are read, and how many are in a row: few variants
+/// side by side, each kind below the other; of many, two in a row, or the kinds of a variant side by side.
+pub(crate) fn arranged(kinds: Vec<Vec<Panel>>) -> (Vec<Panel>, usize) {
     let variants = kinds.iter().map(Vec::len).max().unwrap_or(0);
-    if variants == 2 || kinds.len() != 2 {
-        return kinds.into_iter().flatten().collect();
+    if (2..=3).contains(&variants) || kinds.len() != 2 {
+        let columns = if variants <= 3 { variants } else { 2 };
+        return (kinds.into_iter().flatten().collect(), columns);
     }
     let mut kinds: Vec<_> = kinds.into_iter().map(Vec::into_iter).collect();
     let mut panels = Vec::new();
     for _ in 0..variants {
         panels.extend(kinds.iter_mut().filter_map(Iterator::next));
     }
-    panels
+    (panels, 2)
 }
 
 /// The end of a caption when not every sample is drawn.

@@ -2,20 +2,23 @@
 //!
 //! Ours. Called by `taut lab` and by `taut plot -o x.html`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::figures::{Figure, MOST_VARIANTS, figures, shown};
+use super::figures::{Case, Figure, MOST_VARIANTS, cases, of_case};
+use super::picture::Key;
 use super::scale::{Quantity, grouped};
-use super::svg::{Key, escape};
+use super::svg::escape;
 use super::theme::page_sheet;
-use crate::data::{Cell, Column, Meta, Row, RunSet, Table};
+use crate::data::{Cell, Column, Meta, Row, RunData, RunSet, Table};
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// Width of panels in a page: two beside each other.
 const HALF: f64 = 510.0;
+/// Three.
+const THIRD: f64 = 338.0;
 /// Width of a panel by itself.
 const WHOLE: f64 = 760.0;
 
@@ -33,8 +36,13 @@ pub fn page(set: &RunSet) -> String {
     head(&mut out, set);
     table(&mut out, &set.table, set.source.as_deref());
     tools(&mut out, set);
-    for figure in figures(set) {
-        draw(&mut out, &figure);
+    for (number, case) in cases(set).iter().enumerate() {
+        if !case.name.is_empty() {
+            _ = writeln!(out, "<h2 class=\"case\">{}</h2>", escape(case.name));
+        }
+        for figure in of_case(case) {
+            draw(&mut out, &figure, number);
+        }
     }
     details(&mut out, set);
     // A page that is XML too: the script has no place for `<` otherwise.
@@ -62,13 +70,16 @@ fn head(out: &mut String, set: &RunSet) {
         }
     };
     entry("scenario", &set.scenario);
-    let seeds: std::collections::BTreeSet<u64> = set.runs.iter().map(|run| run.meta.seed).collect();
+    let seeds: BTreeSet<u64> = set.runs.iter().map(|run| run.meta.seed).collect();
     let said: Vec<_> = seeds.iter().map(u64::to_string).collect();
     entry(if seeds.len() == 1 { "seed" } else { "seeds" }, &said.join(", "));
     let versions: BTreeMap<&String, &String> = set.runs.iter().flat_map(|run| &run.meta.versions).collect();
     let versions: Vec<_> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     entry("versions", &versions.join(", "));
-    entry("length", &length(meta));
+    // Cases may be of different length.
+    if set.runs.iter().all(|run| length(&run.meta) == length(meta)) {
+        entry("length", &length(meta));
+    }
     entry("published", set.source.as_deref().unwrap_or_default());
     entry("begun", meta.began.as_deref().unwrap_or_default());
     out.push_str("</dl>\n</header>\n");
@@ -132,11 +143,17 @@ fn table(out: &mut String, table: &Table, source: Option<&str>) {
     }
     out.push_str("</tr>\n</thead>\n<tbody>\n");
     let none = "<span class=\"none\">–</span>";
+    let columns = 1 + variants.len() + table.columns.len();
+    let mut case = "";
     for row in &table.rows {
+        if row.case != case {
+            case = &row.case;
+            _ = writeln!(out, "<tr class=\"case\"><th colspan=\"{columns}\">{}</th></tr>", escape(case));
+        }
         let unit = if row.unit.is_empty() {
             String::new()
         } else {
-            format!(" <small>{}</small>", escape(&row.unit))
+            format!(" <small>{}</small>", escape(&row.unit.replace("us", "µs")))
         };
         _ = write!(out, "<tr><td>{}{unit}</td>", escape(&row.label));
         for (index, variant) in variants.iter().enumerate() {
@@ -185,12 +202,14 @@ fn decimals(value: f64) -> usize {
 /// Hides variants and chooses the ground; only shown by the script that does it.
 fn tools(out: &mut String, set: &RunSet) {
     out.push_str("<div id=\"tools\" hidden=\"hidden\"><span>show</span>");
-    for shown in shown(set) {
+    let labels: BTreeMap<usize, String> =
+        cases(set).into_iter().flat_map(|case| case.shown).map(|shown| (shown.index, shown.label)).collect();
+    for (index, label) in labels {
         _ = write!(
             out,
             "<label><input type=\"checkbox\" checked=\"checked\" value=\"{}\"/> {}</label>",
-            shown.index,
-            escape(&shown.label)
+            index,
+            escape(&label)
         );
     }
     out.push_str(
@@ -199,13 +218,18 @@ fn tools(out: &mut String, set: &RunSet) {
     );
 }
 
-fn draw(out: &mut String, figure: &Figure) {
-    _ = writeln!(out, "<figure id=\"{}\">\n<h2>{}</h2>", figure.name, figure.title);
+fn draw(out: &mut String, figure: &Figure, case: usize) {
+    let id = if case == 0 { figure.name.to_owned() } else { format!("{}-{}", figure.name, case + 1) };
+    _ = writeln!(out, "<figure id=\"{id}\">\n<h3>{}</h3>", figure.title);
     if !figure.keys.is_empty() {
         let keys: String = figure.keys.iter().map(Key::html).collect();
         _ = writeln!(out, "<ul class=\"keys\">{keys}</ul>");
     }
-    let (class, width) = if figure.panels.len() == 1 { (" one", WHOLE) } else { ("", HALF) };
+    let (class, width) = match figure.columns {
+        1 => (" one", WHOLE),
+        3 => (" three", THIRD),
+        _ => ("", HALF),
+    };
     _ = writeln!(out, "<div class=\"panels{class}\">");
     for panel in &figure.panels {
         out.push_str(&panel.svg(width));
@@ -216,8 +240,8 @@ fn draw(out: &mut String, figure: &Figure) {
 
 /// Parameters, digests and counters, for whoever wants to know.
 fn details(out: &mut String, set: &RunSet) {
-    let runs = shown(set);
-    if runs.is_empty() {
+    let cases = cases(set);
+    if cases.is_empty() {
         return;
     }
     out.push_str("<h2>In detail</h2>\n");
@@ -225,53 +249,62 @@ fn details(out: &mut String, set: &RunSet) {
     if variants > MOST_VARIANTS {
         _ = writeln!(out, "<p>The pictures show the first {MOST_VARIANTS} of {variants} variants.</p>");
     }
-    let section = |out: &mut String, title: &str, of: &dyn Fn(usize) -> BTreeMap<String, String>| {
-        let all: Vec<_> = (0..runs.len()).map(of).collect();
-        let names: std::collections::BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
-        if names.is_empty() {
-            return;
+    for case in &cases {
+        if !case.name.is_empty() {
+            _ = writeln!(out, "<h3>{}</h3>", escape(case.name));
         }
-        _ = write!(out, "<details><summary>{title}</summary><div class=\"wide\"><table><thead><tr><th></th>");
-        for shown in &runs {
-            _ = write!(out, "<th>{}</th>", escape(&shown.label));
-        }
-        out.push_str("</tr></thead><tbody>\n");
-        for name in names {
-            _ = write!(out, "<tr><td><code>{}</code></td>", escape(name));
-            for values in &all {
-                _ = write!(
-                    out,
-                    "<td>{}</td>",
-                    values.get(name).map_or("–".to_owned(), |value| escape(value))
-                );
-            }
-            out.push_str("</tr>\n");
-        }
-        out.push_str("</tbody></table></div></details>\n");
-    };
-    let numbers = |values: &BTreeMap<String, u64>| {
-        values.iter().map(|(name, value)| (name.clone(), value.to_string())).collect::<BTreeMap<_, _>>()
-    };
-    section(out, "Parameters", &|index| runs[index].run.meta.parameters.clone());
-    section(out, "Counters of the first sender", &|index| numbers(&runs[index].run.counters));
-    section(out, "What the hosts did", &|index| {
-        let hosts = runs[index].run.hosts.iter();
-        let counts = hosts.flat_map(|host| {
-            host.counts.iter().map(move |(name, count)| (format!("{} {name}", host.name), count.to_string()))
+        section(out, case, "Parameters", |run| run.meta.parameters.clone());
+        section(out, case, "Counters of the first sender", |run| {
+            run.counters.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
         });
-        counts.collect()
-    });
-    section(out, "The runs", &|index| {
-        let meta = &runs[index].run.meta;
-        let values = [
-            ("digest", meta.digest.clone()),
-            ("seed", Some(meta.seed.to_string())),
-            ("events", meta.events.map(|events| events.to_string())),
-            ("interval of the series", Some(Quantity::Time.say(meta.interval_s))),
-        ];
-        let left_out = runs[index].run.left_out.iter();
-        let left_out = left_out.map(|(list, count)| (format!("left out: {list}"), count.to_string()));
-        let values = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        values.chain(left_out).collect()
-    });
+        section(out, case, "What the hosts did", |run| {
+            let counts = run.hosts.iter().flat_map(|host| {
+                host.counts
+                    .iter()
+                    .map(move |(name, count)| (format!("{} {name}", host.name), count.to_string()))
+            });
+            counts.collect()
+        });
+        section(out, case, "The runs", |run| {
+            let meta = &run.meta;
+            let values = [
+                ("digest", meta.digest.clone()),
+                ("seed", Some(meta.seed.to_string())),
+                ("events", meta.events.map(|events| events.to_string())),
+                ("interval of the series", Some(Quantity::Time.say(meta.interval_s))),
+            ];
+            let values = values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            let left_out = run.left_out.iter();
+            values
+                .chain(left_out.map(|(list, count)| (format!("left out: {list}"), count.to_string())))
+                .collect()
+        });
+    }
+}
+
+/// Values of all runs of a case beside each other, folded away.
+fn section(
+    out: &mut String,
+    case: &Case<'_>,
+    title: &str,
+    of: impl Fn(&RunData) -> BTreeMap<String, String>,
+) {
+    let all: Vec<_> = case.shown.iter().map(|shown| of(shown.run)).collect();
+    let names: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+    if names.is_empty() {
+        return;
+    }
+    _ = write!(out, "<details><summary>{title}</summary><div class=\"wide\"><table><thead><tr><th></th>");
+    for shown in &case.shown {
+        _ = write!(out, "<th>{}</th>", escape(&shown.label));
+    }
+    out.push_str("</tr></thead><tbody>\n");
+    for name in names {
+        _ = write!(out, "<tr><td><code>{}</code></td>", escape(name));
+        for values in &all {
+            _ = write!(out, "<td>{}</td>", values.get(name).map_or("–".to_owned(), |value| escape(value)));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div></details>\n");
 }

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::figures::{Figure, Shown, THINNED, time_axis};
+use super::figures::{Figure, Shown, THINNED, arranged, time_axis};
+use super::picture::{Key, Swatch};
 use super::scale::{Axis, Quantity};
-use super::svg::{Key, Layer, Panel, Shape, Swatch, Tip};
+use super::svg::{Layer, Panel, Shape, Tip};
 use super::theme::Ink;
 use super::thin::keep;
 use crate::data::RunData;
@@ -95,7 +96,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         thinned |= kept.len() < stack.times.len();
         panel(shown, stack, &kept, (&x, &y))
     });
-    let panels = panels.collect();
+    let (panels, columns) = arranged(vec![panels.collect()]);
     let used =
         |part: usize| stacks.iter().any(|(_, stack)| stack.parts[part].iter().any(|bytes| *bytes > 0.0));
     let keys = PARTS.iter().enumerate().rev().filter(|(part, _)| used(*part));
@@ -111,7 +112,15 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     if thinned {
         caption += THINNED;
     }
-    Some(Figure { name: "queues", title: "Where the bytes wait", caption, keys: keys.collect(), panels })
+    Some(Figure {
+        case: String::new(),
+        name: "queues",
+        title: "Where the bytes wait",
+        caption,
+        keys: keys.collect(),
+        panels,
+        columns,
+    })
 }
 
 /// How many flows have series, when not all have.
@@ -135,10 +144,13 @@ fn panel(shown: &Shown<'_>, stack: &Stack, kept: &[usize], (x, y): (&Axis, &Axis
     }
     // The topmost is drawn first.
     layers.reverse();
-    let device = stack.parts[2].iter().copied().fold(0.0, f64::max);
+    // As in the table, from when on it is measured.
+    let measured = stack.times.iter().map(|time| *time > shown.run.meta.warm_up_s);
+    let device = stack.parts[2].iter().zip(measured).filter(|(_, is)| *is).map(|(bytes, _)| *bytes);
+    let device = device.fold(0.0, f64::max);
     Panel {
         title: shown.label.clone(),
-        note: format!("device queue up to {}", Quantity::Bytes.say(device)),
+        note: format!("device max {}", Quantity::Bytes.say(device)),
         variant: Some(shown.index),
         x: x.clone(),
         y: y.clone(),

@@ -4,8 +4,9 @@
 //! them. One flow: the whole run, and an excerpt where it is worth a look. Called by `figures.rs`.
 
 use super::figures::{Figure, Shown, arranged, time_axis};
+use super::picture::{Key, Swatch};
 use super::scale::{Axis, Quantity, range};
-use super::svg::{Key, Layer, Panel, Shape, Swatch};
+use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
 use super::thin::{SLICES, keep};
 use crate::data::{PacketPoint, PointKind, RunData};
@@ -32,6 +33,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     if let Some(width) = excerpt_width(shown, &x) {
         kinds.push(traces.iter().map(|(shown, points)| excerpt(shown, points, &x, width)).collect());
     }
+    let (panels, columns) = arranged(kinds);
     let present =
         |kind: PointKind| traces.iter().any(|(_, points)| points.iter().any(|point| point.kind == kind));
     let keys = [
@@ -56,7 +58,15 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
             Quantity::Count.say(left_out as f64)
         );
     }
-    Some(Figure { name: "sequence", title: "Time and sequence", caption, keys, panels: arranged(kinds) })
+    Some(Figure {
+        case: String::new(),
+        name: "sequence",
+        title: "Time and sequence",
+        caption,
+        keys,
+        panels,
+        columns,
+    })
 }
 
 /// The points of the first flow that has any, by time.

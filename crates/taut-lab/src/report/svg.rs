@@ -1,13 +1,13 @@
-//! Charts as SVG: panels with axes, marks in them, a legend, and pictures that several panels make.
+//! Charts as SVG: panels with axes, and marks in them.
 //!
-//! Ours. A panel is drawn by itself, for a page that arranges them, or with others in one picture. Marks lie in an inner
-//! `<svg>`, one unit a pixel, which a page can zoom by its `viewBox`. What is no number is not drawn. Called by
-//! `figures.rs`, which fills panels, by `html.rs` and by `taut plot`.
+//! Ours. A panel is drawn by itself, for a page that arranges them, or with others in one picture (`picture.rs`). Marks lie
+//! in an inner `<svg>`, one unit a pixel, which a page can zoom by its `viewBox`. What is no number is not drawn. The
+//! figures' files fill panels.
 
 use std::fmt::{Display, Write as _};
 
 use super::scale::{Axis, Tick};
-use super::theme::{Ink, Theme};
+use super::theme::Ink;
 
 /// What is drawn of some values.
 #[derive(Clone, Debug)]
@@ -87,31 +87,8 @@ pub(crate) struct Panel {
     pub(crate) zooms: Option<&'static str>,
 }
 
-/// How a legend shows a colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Swatch {
-    /// A filled box.
-    Box,
-    /// A line.
-    Line,
-    /// A line that is not through.
-    Dash,
-    /// A dot.
-    Dot,
-}
-
-/// An entry of a legend.
-#[derive(Clone, Debug)]
-pub(crate) struct Key {
-    /// What it is.
-    pub(crate) name: String,
-    /// Its colour.
-    pub(crate) ink: Ink,
-    /// How it is drawn.
-    pub(crate) swatch: Swatch,
-}
-
 const TICK_LENGTH: f64 = 4.0;
+const MARGIN_RIGHT: f64 = 16.0;
 const ROW_HEIGHT: f64 = 34.0;
 
 /// Text in markup.
@@ -144,7 +121,7 @@ pub(crate) fn text_width(text: &str) -> f64 {
 }
 
 /// A text that is not wider than `width` at 12 px, with an ellipsis if it had to be cut.
-fn fitted(text: &str, width: f64) -> String {
+pub(crate) fn fitted(text: &str, width: f64) -> String {
     if text_width(text) <= width {
         return text.to_owned();
     }
@@ -160,7 +137,7 @@ fn fitted(text: &str, width: f64) -> String {
 }
 
 /// A coordinate, to a tenth of a pixel, as short as it goes.
-fn number(value: f64) -> impl Display {
+pub(crate) fn number(value: f64) -> impl Display {
     // Far outside lies what nobody sees, and what some programs cannot draw.
     let tenths = (value.clamp(-9_999.0, 99_999.0) * 10.0).round() as i64;
     let (sign, tenths) = (if tenths < 0 { "-" } else { "" }, tenths.unsigned_abs());
@@ -208,14 +185,15 @@ impl Panel {
         )
     }
 
-    fn draw(&self, width: f64, height: f64) -> String {
+    /// What is in an `<svg>` or a `<g>` of that size.
+    pub(crate) fn draw(&self, width: f64, height: f64) -> String {
         let y_ticks = if self.rows.is_empty() { self.y.ticks(6) } else { Vec::new() };
         let words =
             y_ticks.iter().map(|tick| tick.label.as_str()).chain(self.rows.iter().map(String::as_str));
         let widest = words.map(text_width).fold(24.0, f64::max).min(width * 0.3);
         let left = widest + TICK_LENGTH + 6.0;
         let top = self.head();
-        let frame = Frame { left, top, width: width - left - 16.0, height: height - top - 40.0 };
+        let frame = Frame { left, top, width: width - left - MARGIN_RIGHT, height: height - top - 40.0 };
         let mut out = String::new();
         self.draw_head(&mut out, width, &frame);
         self.draw_y(&mut out, &y_ticks, &frame);
@@ -244,7 +222,7 @@ impl Panel {
             out.push_str("</text>");
         }
         if !self.note.is_empty() {
-            let x = number(width - 16.0);
+            let x = number(width - MARGIN_RIGHT);
             _ = write!(
                 out,
                 "<text class=\"mu\" x=\"{x}\" y=\"14\" text-anchor=\"end\">{}</text>",
@@ -309,6 +287,8 @@ impl Panel {
                 number(length)
             );
             if has_words {
+                // At the right there is only the margin.
+                let x = x.min(frame.left + frame.width + MARGIN_RIGHT - half);
                 free_from = x + half + 6.0;
                 _ = write!(
                     out,
@@ -391,9 +371,10 @@ impl Panel {
                     let (Some(x), Some(from), Some(to)) = (at_x(*x), at_y(*from), at_y(*to)) else {
                         continue;
                     };
-                    // Less than a pixel would not be seen.
-                    let (from, to) =
-                        if (from - to).abs() < 1.4 { (from + 0.7, from - 0.7) } else { (from, to) };
+                    // Less than a pixel would not be seen, and what is bold is to be seen.
+                    let least = if bold.is_empty() { 1.4 } else { 4.0 };
+                    let (middle, half) = ((from + to) / 2.0, ((from - to).abs().max(least)) / 2.0);
+                    let (from, to) = (middle + half, middle - half);
                     _ = write!(d, "M{} {}V{}", number(x), number(from), number(to));
                 }
                 path(format!("bars k{ink}{bold}"), d);
@@ -512,110 +493,4 @@ fn area(points: impl Iterator<Item = Option<(f64, f64)>>, bottom: f64) -> String
         _ = write!(d, "L{} {bottom}Z", number(x));
     }
     d
-}
-
-impl Key {
-    /// The sign of the entry, 18 by 12.
-    fn sign(&self, x: f64, y: f64) -> String {
-        let (ink, x, middle) = (self.ink.0, number(x), number(y + 6.0));
-        match self.swatch {
-            Swatch::Box => {
-                format!(
-                    "<rect class=\"i{ink}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"11\"/>",
-                    number(y + 0.5)
-                )
-            }
-            Swatch::Line => format!("<path class=\"line k{ink}\" d=\"M{x} {middle}h16\"/>"),
-            Swatch::Dash => format!("<path class=\"line dash k{ink}\" d=\"M{x} {middle}h16\"/>"),
-            Swatch::Dot => format!("<path class=\"dots k{ink}\" d=\"M{x} {middle}m7 0h.01\"/>"),
-        }
-    }
-
-    /// As an item of a list in a page.
-    pub(crate) fn html(&self) -> String {
-        format!(
-            "<li><svg class=\"chart\" width=\"18\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
-            self.sign(1.0, 0.0),
-            escape(&self.name)
-        )
-    }
-}
-
-/// Panels that together are a picture.
-pub(crate) struct Picture<'a> {
-    /// Its heading.
-    pub(crate) title: &'a str,
-    /// Where it comes from, below it.
-    pub(crate) source: &'a str,
-    /// What the colours are.
-    pub(crate) keys: &'a [Key],
-    /// Row by row.
-    pub(crate) panels: Vec<&'a Panel>,
-    /// Panels in a row.
-    pub(crate) columns: usize,
-}
-
-impl Picture<'_> {
-    /// The picture as a file of its own, `width` pixels wide.
-    pub(crate) fn svg(&self, width: f64, theme: Theme) -> String {
-        const MARGIN: f64 = 16.0;
-        const GAP: f64 = 14.0;
-        let inner = width - 2.0 * MARGIN;
-        let mut body = String::new();
-        let mut y = MARGIN + 14.0;
-        let title = fitted(self.title, inner / 1.4);
-        _ = write!(body, "<text class=\"he\" x=\"{MARGIN}\" y=\"{}\">{}</text>", number(y), escape(&title));
-        y += 14.0;
-        let mut x = MARGIN;
-        for key in self.keys {
-            let name = fitted(&key.name, inner - 22.0);
-            let entry = 22.0 + text_width(&name);
-            if x > MARGIN && x + entry > MARGIN + inner {
-                (x, y) = (MARGIN, y + 18.0);
-            }
-            _ = write!(
-                body,
-                "{}<text x=\"{}\" y=\"{}\">{}</text>",
-                key.sign(x, y),
-                number(x + 20.0),
-                number(y + 10.5),
-                escape(&name)
-            );
-            x += entry + 14.0;
-        }
-        y += if self.keys.is_empty() { 0.0 } else { 26.0 };
-        let columns = self.columns.clamp(1, self.panels.len().max(1));
-        let panel_width = (inner - GAP * (columns - 1) as f64) / columns as f64;
-        for row in self.panels.chunks(columns) {
-            let height = row.iter().map(|panel| panel.height_for(panel_width)).fold(0.0, f64::max);
-            for (column, panel) in row.iter().enumerate() {
-                let x = MARGIN + column as f64 * (panel_width + GAP);
-                _ = write!(
-                    body,
-                    "<g transform=\"translate({} {})\">{}</g>",
-                    number(x),
-                    number(y),
-                    panel.draw(panel_width, height)
-                );
-            }
-            y += height + GAP;
-        }
-        if !self.source.is_empty() {
-            let source = fitted(self.source, inner);
-            y += 4.0;
-            _ = write!(
-                body,
-                "<text class=\"mu\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
-                number(y),
-                escape(&source)
-            );
-        }
-        let (width, height) = (number(width), number(y + 12.0));
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" \
-             width=\"{width}\" height=\"{height}\"><style>{}</style>\
-             <rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>{body}</svg>\n",
-            theme.sheet()
-        )
-    }
 }

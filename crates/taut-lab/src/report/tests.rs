@@ -1,8 +1,10 @@
-//! Structure of pictures and pages: how many marks they have and where, not which bytes they are made of.
+//! Structure of pictures: how many marks they have and where, not which bytes they are made of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use roxmltree::{Document, Node, ParsingOptions};
+mod pages;
+
+use roxmltree::{Document, Node};
 
 use super::{Figure, NAMES, Theme, figures, page};
 use crate::data::*;
@@ -233,7 +235,7 @@ fn queues_are_stacked_and_none_is_lost() {
     let expected = "at 600 ms: 42 kB\n10 kB unsent in the socket\n9 kB in the sender's device queue\n\
                     2 kB at the bottleneck\n21 kB on the way: wires, receiver, ACKs";
     assert!(tips.iter().any(|tip| tip == expected), "{tips:?}");
-    assert!(svg.contains("device queue up to 9 kB"));
+    assert!(svg.contains("device max 9 kB"));
 }
 
 #[test]
@@ -321,6 +323,26 @@ fn bars_are_the_buckets_that_counted_something() {
     assert!(titles.contains(&"8 µs to 16 µs: 40 % (4)".to_owned()), "{titles:?}");
 }
 
+/// Of bars of half an octave, the finer buckets in each are one; the next panel's are as wide.
+#[test]
+fn fine_buckets_are_one_bar() {
+    let mut set = set(&["only"]);
+    let bucket = |from: f64, count| Bucket { from, to: from * 1.05, count };
+    set.runs[0].histograms[3].buckets =
+        vec![bucket(16.0, 1), bucket(17.0, 2), bucket(23.0, 4), bucket(40.0, 1)];
+    let svg = named(&set, "bursts").svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let bars: Vec<_> =
+        marks(&document, "edge").into_iter().filter(|bar| title_of(*bar).contains("µs")).collect();
+    let titles: Vec<_> = bars.iter().map(|bar| title_of(*bar)).collect();
+    assert_eq!(
+        titles,
+        ["16 µs to 22.6 µs: 37.5 % (3)", "22.6 µs to 32 µs: 50 % (4)", "32 µs to 45.3 µs: 12.5 % (1)"]
+    );
+    let widths: Vec<_> = bars.iter().map(|bar| number(*bar, "width")).collect();
+    assert!(widths.iter().all(|width| (width - widths[0]).abs() < 0.21), "{widths:?}");
+}
+
 #[test]
 fn shares_fill_their_row() {
     let set = set(&["before", "after"]);
@@ -371,132 +393,6 @@ fn axes_cover_what_is_drawn() {
     }
 }
 
-/// Runs that have nothing, one point, or what is no number.
-fn odd_runs() -> Vec<RunData> {
-    let single = |mut run: RunData| {
-        run.series[0].points.truncate(1);
-        run.packets.truncate(1);
-        run.histograms.iter_mut().for_each(|histogram| histogram.buckets.truncate(1));
-        run.flows[0].blocked.truncate(1);
-        run
-    };
-    let mut zeros = single(run("zeros"));
-    zeros.series[0].points = vec![Interval::default(); 3];
-    zeros.packets = vec![packet(0.0, 0, 0, PointKind::Data), packet(0.0, 0, 0, PointKind::Ack)];
-    zeros.flows[0].blocked = vec![Share { name: "cwnd".into(), seconds: 0.0 }];
-    for histogram in &mut zeros.histograms {
-        histogram.buckets = vec![Bucket { from: 0.0, to: 1.0, count: 4 }];
-        (histogram.min, histogram.max, histogram.p50, histogram.p99) = (0.0, 0.0, 0.0, 0.0);
-    }
-    let mut nothing = zeros.clone();
-    nothing.meta.variant = "nothing counted".into();
-    nothing.histograms.iter_mut().for_each(|histogram| histogram.buckets = vec![Bucket::default()]);
-    let mut wild = run("wild");
-    wild.series[0].points[3].t_s = f64::NAN;
-    wild.series[0].points[4].delivery_bps = f64::INFINITY;
-    wild.series[0].points[5].pacing_bps = Some(f64::NAN);
-    wild.series[0].points[6].cwnd_bytes = u64::MAX;
-    wild.packets[3].t_s = f64::NAN;
-    wild.packets[6].seq = u64::MAX;
-    wild.flows[0].blocked[0].seconds = f64::NAN;
-    wild.histograms[0].max = f64::INFINITY;
-    wild.histograms[2].p50 = f64::NAN;
-    wild.meta.duration_s = f64::NAN;
-    vec![RunData::default(), single(run("single")), zeros, nothing, wild]
-}
-
-#[test]
-fn nothing_or_little_is_drawn_without_what_is_no_number() {
-    let mut sets: Vec<RunSet> =
-        odd_runs().into_iter().map(|run| RunSet { runs: vec![run], ..RunSet::default() }).collect();
-    sets.push(RunSet { runs: odd_runs(), ..RunSet::default() });
-    sets.push(RunSet::default());
-    for set in &sets {
-        let mut texts: Vec<String> = figures(set).iter().map(|figure| figure.svg(set, Theme::Auto)).collect();
-        texts.push(page(set));
-        for text in &texts {
-            assert!(!text.contains("NaN"), "{text}");
-            let document = parse(text);
-            for attribute in document.descendants().flat_map(|node| node.attributes()) {
-                let name = attribute.name();
-                if ["d", "x", "y", "width", "height", "viewBox", "transform", "data-low", "data-high"]
-                    .contains(&name)
-                {
-                    assert!(!attribute.value().contains("inf"), "{name}: {}", attribute.value());
-                }
-            }
-        }
-    }
-}
-
-fn parse(text: &str) -> Document<'_> {
-    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-    Document::parse_with_options(text, options).expect("well-formed")
-}
-
-#[test]
-fn names_are_text() {
-    let odd = "a<b>&amp;\"c'\u{7}";
-    let shown = odd.replace('\u{7}', "\u{fffd}");
-    let mut set = set(&[odd, "after"]);
-    (set.scenario, set.title, set.about) = (odd.into(), odd.into(), odd.into());
-    set.table.rows[0].label = odd.into();
-    set.table.rows[0].published.insert(odd.into(), odd.into());
-    set.runs[0].meta.command = odd.into();
-    set.runs[0].meta.parameters.insert(odd.into(), odd.into());
-    set.runs[0].flows[0].name = odd.into();
-    set.runs[0].flows[0].blocked[0].name = odd.into();
-    for figure in figures(&set) {
-        let svg = figure.svg(&set, Theme::Auto);
-        let document = parse(&svg);
-        assert!(document.descendants().any(|node| text_of(node).contains(&shown)), "{}", figure.name());
-    }
-    let page = page(&set);
-    let document = parse(&page);
-    for tag in ["h1", "code", "th", "td", "p", "dd", "label"] {
-        let mut all =
-            document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", tag)));
-        assert!(all.any(|node| text_of(node).contains(&shown)), "{tag}");
-    }
-}
-
-#[test]
-fn a_page_is_whole_and_needs_nothing_else() {
-    let set = set(&["before", "after"]);
-    let page = page(&set);
-    let document = parse(&page);
-    for node in document.descendants() {
-        for attribute in node.attributes() {
-            assert!(!["src", "href", "data", "action"].contains(&attribute.name()), "{attribute:?}");
-        }
-    }
-    for outside in ["url(", "@import", "fetch("] {
-        assert!(!page.contains(outside), "{outside}");
-    }
-    assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/").count());
-    let ids: Vec<_> = document.descendants().filter_map(|node| node.attribute("id")).collect();
-    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
-    for name in NAMES {
-        assert!(ids.contains(&name), "{name}");
-    }
-    for said in ["taut lab run test", "taut 0.1.0", "Linux 3.6", "published", "taut sim, 2 runs", "link.rate"]
-    {
-        assert!(page.contains(said), "{said}");
-    }
-}
-
-#[test]
-fn the_table_has_published_beside_measured() {
-    let page = page(&set(&["before", "after"]));
-    let document = parse(&page);
-    let row = document.descendants().find(|node| {
-        node.has_tag_name(("http://www.w3.org/1999/xhtml", "tr"))
-            && text_of(*node).contains("time in the device")
-    });
-    let cells: Vec<_> = row.unwrap().children().filter(Node::is_element).map(text_of).collect();
-    assert_eq!(cells, ["time in the device ms", "50", "< 1", "48.2 ± 4.8", "48.2 ± 4.8"]);
-}
-
 #[test]
 fn a_picture_by_itself_has_plain_colours() {
     let set = set(&["before"]);
@@ -514,45 +410,4 @@ fn a_picture_by_itself_has_plain_colours() {
         let body = |svg: &str| svg.split_once("</style>").unwrap().1.to_owned();
         assert!(body(&auto) == body(&light) && body(&auto) == body(&dark) && light != dark);
     }
-}
-
-/// The first run of a variant is drawn, and that of another engine beside it.
-#[test]
-fn engines_are_told_apart() {
-    let mut set = set(&["before", "before", "before"]);
-    set.runs[1].meta.seed = 2;
-    set.runs[2].meta.engine = Engine::Linux;
-    let shown: Vec<_> = super::figures::shown(&set).into_iter().map(|shown| shown.label).collect();
-    assert_eq!(shown, ["before, taut sim", "before, Linux live"]);
-}
-
-/// A minute at one sample a millisecond, with its ACKs and packets, twice.
-#[test]
-fn a_long_run_stays_small() {
-    let mut set = set(&["before", "after"]);
-    for run in &mut set.runs {
-        run.series[0].points = (1..=60_000).map(|at| sample(at * 7 + at / 3, 0.001 / 7.34)).collect();
-        let ack = |at: u32| AckRow {
-            t_s: f64::from(at) * 0.001,
-            cwnd_bytes: 30_000 + u64::from(at * 37 % 1_000),
-            in_flight_bytes: 20_000 + u64::from(at * 53 % 1_000),
-            pacing_bps: Some(1e6 + f64::from(at * 71 % 1_000)),
-            delivery_bps: 1e6 + f64::from(at * 91 % 1_000),
-            ..AckRow::default()
-        };
-        run.acks = (0..60_000).map(ack).collect();
-        run.packets.clear();
-        for at in 0..100_000_u32 {
-            let (t_s, seq) = (f64::from(at) * 0.0006, u64::from(at) * 1_448);
-            run.packets.push(packet(t_s, seq, 1_448, PointKind::Data));
-            run.packets.push(packet(t_s + 0.02, seq, 0, PointKind::Ack));
-            run.packets.push(packet(t_s + 0.02, seq + 65_535, 0, PointKind::Window));
-            if at % 3 == 0 {
-                run.packets.push(packet(t_s + 0.03, seq, 1_448, PointKind::Retransmit));
-            }
-        }
-    }
-    let page = page(&set);
-    assert!(page.len() < 2_000_000, "{}", page.len());
-    assert!(page.contains("Long series are thinned"));
 }

@@ -4,8 +4,9 @@
 //! `figures.rs`.
 
 use super::figures::{Figure, Shown, THINNED, arranged, time_axis};
+use super::picture::{Key, Swatch};
 use super::scale::{Axis, Quantity};
-use super::svg::{Key, Layer, Panel, Shape, Swatch, Tip};
+use super::svg::{Layer, Panel, Shape, Tip};
 use super::theme::Ink;
 use super::thin::{SLICES, keep};
 use crate::data::RunData;
@@ -100,6 +101,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     };
     let kinds =
         vec![panels(&|view| view.windows().to_vec(), &bytes), panels(&|view| view.rates().to_vec(), &rates)];
+    let (panels, columns) = arranged(kinds);
     let first = View::default();
     let lines = first.windows().into_iter().rev().chain(first.rates());
     let keys = lines.map(|(name, ink, dashed, _)| Key {
@@ -116,11 +118,13 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         caption += THINNED;
     }
     Some(Figure {
+        case: String::new(),
         name: "window",
         title: "Window and rate",
         caption,
         keys: keys.collect(),
-        panels: arranged(kinds),
+        panels,
+        columns,
     })
 }
 

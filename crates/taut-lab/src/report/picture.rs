@@ -1,0 +1,138 @@
+//! Legends, and pictures that several panels make, each in a file of its own.
+//!
+//! Ours. Called by `figures.rs`, and by `html.rs` for legends alone.
+
+use std::fmt::Write as _;
+
+use super::svg::{Panel, escape, fitted, number, text_width};
+use super::theme::{Ink, Theme};
+
+/// How a legend shows a colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swatch {
+    /// A filled box.
+    Box,
+    /// A line.
+    Line,
+    /// A line that is not through.
+    Dash,
+    /// A dot.
+    Dot,
+}
+
+/// An entry of a legend.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    /// What it is.
+    pub(crate) name: String,
+    /// Its colour.
+    pub(crate) ink: Ink,
+    /// How it is drawn.
+    pub(crate) swatch: Swatch,
+}
+
+impl Key {
+    /// The sign of the entry, 18 by 12.
+    fn sign(&self, x: f64, y: f64) -> String {
+        let (ink, x, middle) = (self.ink.0, number(x), number(y + 6.0));
+        match self.swatch {
+            Swatch::Box => {
+                format!(
+                    "<rect class=\"i{ink}\" x=\"{x}\" y=\"{}\" width=\"14\" height=\"11\"/>",
+                    number(y + 0.5)
+                )
+            }
+            Swatch::Line => format!("<path class=\"line k{ink}\" d=\"M{x} {middle}h16\"/>"),
+            Swatch::Dash => format!("<path class=\"line dash k{ink}\" d=\"M{x} {middle}h16\"/>"),
+            Swatch::Dot => format!("<path class=\"dots k{ink}\" d=\"M{x} {middle}m7 0h.01\"/>"),
+        }
+    }
+
+    /// As an item of a list in a page.
+    pub(crate) fn html(&self) -> String {
+        format!(
+            "<li><svg class=\"chart\" width=\"18\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
+            self.sign(1.0, 0.0),
+            escape(&self.name)
+        )
+    }
+}
+
+/// Panels that together are a picture.
+pub(crate) struct Picture<'a> {
+    /// Its heading.
+    pub(crate) title: &'a str,
+    /// Where it comes from, below it.
+    pub(crate) source: &'a str,
+    /// What the colours are.
+    pub(crate) keys: &'a [Key],
+    /// Row by row.
+    pub(crate) panels: Vec<&'a Panel>,
+    /// Panels in a row.
+    pub(crate) columns: usize,
+}
+
+impl Picture<'_> {
+    /// The picture as a file of its own, `width` pixels wide.
+    pub(crate) fn svg(&self, width: f64, theme: Theme) -> String {
+        const MARGIN: f64 = 16.0;
+        const GAP: f64 = 14.0;
+        let inner = width - 2.0 * MARGIN;
+        let mut body = String::new();
+        let mut y = MARGIN + 14.0;
+        let title = fitted(self.title, inner / 1.4);
+        _ = write!(body, "<text class=\"he\" x=\"{MARGIN}\" y=\"{}\">{}</text>", number(y), escape(&title));
+        y += 14.0;
+        let mut x = MARGIN;
+        for key in self.keys {
+            let name = fitted(&key.name, inner - 22.0);
+            let entry = 22.0 + text_width(&name);
+            if x > MARGIN && x + entry > MARGIN + inner {
+                (x, y) = (MARGIN, y + 18.0);
+            }
+            _ = write!(
+                body,
+                "{}<text x=\"{}\" y=\"{}\">{}</text>",
+                key.sign(x, y),
+                number(x + 20.0),
+                number(y + 10.5),
+                escape(&name)
+            );
+            x += entry + 14.0;
+        }
+        y += if self.keys.is_empty() { 0.0 } else { 26.0 };
+        let columns = self.columns.clamp(1, self.panels.len().max(1));
+        let panel_width = (inner - GAP * (columns - 1) as f64) / columns as f64;
+        for row in self.panels.chunks(columns) {
+            let height = row.iter().map(|panel| panel.height_for(panel_width)).fold(0.0, f64::max);
+            for (column, panel) in row.iter().enumerate() {
+                let x = MARGIN + column as f64 * (panel_width + GAP);
+                _ = write!(
+                    body,
+                    "<g transform=\"translate({} {})\">{}</g>",
+                    number(x),
+                    number(y),
+                    panel.draw(panel_width, height)
+                );
+            }
+            y += height + GAP;
+        }
+        if !self.source.is_empty() {
+            let source = fitted(self.source, inner);
+            y += 4.0;
+            _ = write!(
+                body,
+                "<text class=\"mu\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
+                number(y),
+                escape(&source)
+            );
+        }
+        let (width, height) = (number(width), number(y + 12.0));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" \
+             width=\"{width}\" height=\"{height}\"><style>{}</style>\
+             <rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>{body}</svg>\n",
+            theme.sheet()
+        )
+    }
+}

@@ -1,0 +1,233 @@
+//! Structure of pages, and pictures of runs that are not as they should be.
+
+use std::collections::BTreeSet;
+
+use roxmltree::{Document, Node, ParsingOptions};
+
+use super::*;
+
+/// Runs that have nothing, one point, or what is no number.
+fn odd_runs() -> Vec<RunData> {
+    let single = |mut run: RunData| {
+        run.series[0].points.truncate(1);
+        run.packets.truncate(1);
+        run.histograms.iter_mut().for_each(|histogram| histogram.buckets.truncate(1));
+        run.flows[0].blocked.truncate(1);
+        run
+    };
+    let mut zeros = single(run("zeros"));
+    zeros.series[0].points = vec![Interval::default(); 3];
+    zeros.packets = vec![packet(0.0, 0, 0, PointKind::Data), packet(0.0, 0, 0, PointKind::Ack)];
+    zeros.flows[0].blocked = vec![Share { name: "cwnd".into(), seconds: 0.0 }];
+    for histogram in &mut zeros.histograms {
+        histogram.buckets = vec![Bucket { from: 0.0, to: 1.0, count: 4 }];
+        (histogram.min, histogram.max, histogram.p50, histogram.p99) = (0.0, 0.0, 0.0, 0.0);
+    }
+    let mut nothing = zeros.clone();
+    nothing.meta.variant = "nothing counted".into();
+    nothing.histograms.iter_mut().for_each(|histogram| histogram.buckets = vec![Bucket::default()]);
+    let mut wild = run("wild");
+    wild.series[0].points[3].t_s = f64::NAN;
+    wild.series[0].points[4].delivery_bps = f64::INFINITY;
+    wild.series[0].points[5].pacing_bps = Some(f64::NAN);
+    wild.series[0].points[6].cwnd_bytes = u64::MAX;
+    wild.packets[3].t_s = f64::NAN;
+    wild.packets[6].seq = u64::MAX;
+    wild.flows[0].blocked[0].seconds = f64::NAN;
+    wild.histograms[0].max = f64::INFINITY;
+    wild.histograms[2].p50 = f64::NAN;
+    wild.meta.duration_s = f64::NAN;
+    vec![RunData::default(), single(run("single")), zeros, nothing, wild]
+}
+
+#[test]
+fn nothing_or_little_is_drawn_without_what_is_no_number() {
+    let mut sets: Vec<RunSet> =
+        odd_runs().into_iter().map(|run| RunSet { runs: vec![run], ..RunSet::default() }).collect();
+    sets.push(RunSet { runs: odd_runs(), ..RunSet::default() });
+    sets.push(RunSet::default());
+    for set in &sets {
+        let mut texts: Vec<String> = figures(set).iter().map(|figure| figure.svg(set, Theme::Auto)).collect();
+        texts.push(page(set));
+        for text in &texts {
+            assert!(!text.contains("NaN"), "{text}");
+            let document = parse(text);
+            for attribute in document.descendants().flat_map(|node| node.attributes()) {
+                let name = attribute.name();
+                if ["d", "x", "y", "width", "height", "viewBox", "transform", "data-low", "data-high"]
+                    .contains(&name)
+                {
+                    assert!(!attribute.value().contains("inf"), "{name}: {}", attribute.value());
+                }
+            }
+        }
+    }
+}
+
+fn parse(text: &str) -> Document<'_> {
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    Document::parse_with_options(text, options).expect("well-formed")
+}
+
+#[test]
+fn names_are_text() {
+    let odd = "a<b>&amp;\"c'\u{7}";
+    let shown = odd.replace('\u{7}', "\u{fffd}");
+    let mut set = set(&[odd, "after"]);
+    (set.scenario, set.title, set.about) = (odd.into(), odd.into(), odd.into());
+    set.table.rows[0].label = odd.into();
+    set.table.rows[0].published.insert(odd.into(), odd.into());
+    set.runs[0].meta.command = odd.into();
+    set.runs[0].meta.parameters.insert(odd.into(), odd.into());
+    set.runs[0].flows[0].name = odd.into();
+    set.runs[0].flows[0].blocked[0].name = odd.into();
+    for figure in figures(&set) {
+        let svg = figure.svg(&set, Theme::Auto);
+        let document = parse(&svg);
+        assert!(document.descendants().any(|node| text_of(node).contains(&shown)), "{}", figure.name());
+    }
+    let page = page(&set);
+    let document = parse(&page);
+    for tag in ["h1", "code", "th", "td", "p", "dd", "label"] {
+        let mut all =
+            document.descendants().filter(|node| node.has_tag_name(("http://www.w3.org/1999/xhtml", tag)));
+        assert!(all.any(|node| text_of(node).contains(&shown)), "{tag}");
+    }
+}
+
+#[test]
+fn a_page_is_whole_and_needs_nothing_else() {
+    let set = set(&["before", "after"]);
+    let page = page(&set);
+    let document = parse(&page);
+    for node in document.descendants() {
+        for attribute in node.attributes() {
+            assert!(!["src", "href", "data", "action"].contains(&attribute.name()), "{attribute:?}");
+        }
+    }
+    for outside in ["url(", "@import", "fetch("] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert_eq!(page.matches("http").count(), page.matches("http://www.w3.org/").count());
+    let ids: Vec<_> = document.descendants().filter_map(|node| node.attribute("id")).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
+    for name in NAMES {
+        assert!(ids.contains(&name), "{name}");
+    }
+    for said in ["taut lab run test", "taut 0.1.0", "Linux 3.6", "published", "taut sim, 2 runs", "link.rate"]
+    {
+        assert!(page.contains(said), "{said}");
+    }
+}
+
+#[test]
+fn the_table_has_published_beside_measured() {
+    let page = page(&set(&["before", "after"]));
+    let document = parse(&page);
+    let row = document.descendants().find(|node| {
+        node.has_tag_name(("http://www.w3.org/1999/xhtml", "tr"))
+            && text_of(*node).contains("time in the device")
+    });
+    let cells: Vec<_> = row.unwrap().children().filter(Node::is_element).map(text_of).collect();
+    assert_eq!(cells, ["time in the device ms", "50", "< 1", "48.2 ± 4.8", "48.2 ± 4.8"]);
+}
+
+/// The first run of a variant is drawn, and that of another engine beside it.
+#[test]
+fn engines_are_told_apart() {
+    let mut set = set(&["before", "before", "before"]);
+    set.runs[1].meta.seed = 2;
+    set.runs[2].meta.engine = Engine::Linux;
+    let [case] = super::figures::cases(&set).try_into().unwrap();
+    let labels: Vec<_> = case.shown.into_iter().map(|shown| shown.label).collect();
+    assert_eq!(labels, ["before, taut sim", "before, Linux live"]);
+}
+
+/// Cases have pictures and rows of their own; a variant is the same one in all of them.
+#[test]
+fn cases_stand_below_each_other() {
+    let mut both = set(&["before", "after"]);
+    let other = set(&["after", "third"]);
+    for run in &mut both.runs {
+        run.meta.case = "slow".into();
+    }
+    both.runs.extend(other.runs.into_iter().map(|mut run| {
+        run.meta.case = "fast".into();
+        run
+    }));
+    both.table.rows[0].case = "slow".into();
+    both.table.rows[1].case = "fast".into();
+    let cases = super::figures::cases(&both);
+    let indices: Vec<Vec<usize>> =
+        cases.iter().map(|case| case.shown.iter().map(|shown| shown.index).collect()).collect();
+    assert_eq!(indices, [[0, 1], [1, 2]]);
+    let figures = figures(&both);
+    assert_eq!(figures.len(), 2 * NAMES.len());
+    assert_eq!((figures[0].case(), figures[NAMES.len()].case()), ("slow", "fast"));
+    assert!(figures[0].svg(&both, Theme::Light).contains("test, slow, seed 0"));
+    let page = page(&both);
+    let document = parse(&page);
+    for id in ["queues", "queues-2"] {
+        assert!(document.descendants().any(|node| node.attribute("id") == Some(id)), "{id}");
+    }
+    let rows: Vec<_> = document
+        .descendants()
+        .filter(|node| {
+            node.has_tag_name(("http://www.w3.org/1999/xhtml", "tr")) && classes(*node) == ["case"]
+        })
+        .map(text_of)
+        .collect();
+    assert_eq!(rows, ["slow", "fast"]);
+}
+
+/// A request now and then waits for its application, which says nothing of the bulk flow beside it.
+#[test]
+fn flows_of_different_kinds_have_rows_of_their_own() {
+    let mut set = set(&["only"]);
+    let flow = |name: &str, gate: &str| Flow {
+        name: name.into(),
+        blocked: vec![Share { name: gate.into(), seconds: 1.0 }],
+        ..Flow::default()
+    };
+    set.runs[0].flows = vec![flow("bulk 1", "cwnd"), flow("bulk 2", "pacing"), flow("rr", "no-data")];
+    let figure = named(&set, "blocked");
+    assert_eq!(figure.panels[0].rows, ["only: bulk", "only: rr"]);
+    let svg = figure.svg(&set, Theme::Light);
+    let document = Document::parse(&svg).unwrap();
+    let titles: Vec<_> = marks(&document, "edge").into_iter().map(title_of).collect();
+    assert_eq!(
+        titles,
+        ["only: bulk: pacing 50 %", "only: bulk: congestion window 50 %", "only: rr: nothing to send 100 %"]
+    );
+}
+
+/// A minute at one sample a millisecond, with its ACKs and packets, twice.
+#[test]
+fn a_long_run_stays_small() {
+    let mut set = set(&["before", "after"]);
+    for run in &mut set.runs {
+        run.series[0].points = (1..=60_000).map(|at| sample(at * 7 + at / 3, 0.001 / 7.34)).collect();
+        let ack = |at: u32| AckRow {
+            t_s: f64::from(at) * 0.001,
+            cwnd_bytes: 30_000 + u64::from(at * 37 % 1_000),
+            in_flight_bytes: 20_000 + u64::from(at * 53 % 1_000),
+            pacing_bps: Some(1e6 + f64::from(at * 71 % 1_000)),
+            delivery_bps: 1e6 + f64::from(at * 91 % 1_000),
+            ..AckRow::default()
+        };
+        run.acks = (0..60_000).map(ack).collect();
+        run.packets.clear();
+        for at in 0..100_000_u32 {
+            let (t_s, seq) = (f64::from(at) * 0.0006, u64::from(at) * 1_448);
+            run.packets.push(packet(t_s, seq, 1_448, PointKind::Data));
+            run.packets.push(packet(t_s + 0.02, seq, 0, PointKind::Ack));
+            run.packets.push(packet(t_s + 0.02, seq + 65_535, 0, PointKind::Window));
+            if at % 3 == 0 {
+                run.packets.push(packet(t_s + 0.03, seq, 1_448, PointKind::Retransmit));
+            }
+        }
+    }
+    let page = page(&set);
+    assert!(page.len() < 2_000_000, "{}", page.len());
+    assert!(page.contains("Long series are thinned"));
+}
