@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
-use clap::{Args, Subcommand};
-use taut_lab::data::RunSet;
+use clap::{Args, Subcommand, ValueEnum};
+use taut_lab::data::{Engine, RunSet};
 use taut_lab::files;
 use taut_lab::job::Job;
 use taut_lab::runner::{Plan, PlanError};
@@ -19,7 +19,7 @@ use taut_lab::table;
 
 use crate::clock::{self, Stopwatch};
 use crate::interrupt::Interrupted;
-use crate::{interrupt, output, progress};
+use crate::{arena, interrupt, output, progress};
 
 /// Runs experiments, and prints them beside the figures that were published.
 #[derive(Args, Debug)]
@@ -73,9 +73,36 @@ struct RunArgs {
     /// Leave no files
     #[arg(long, conflicts_with = "out")]
     no_files: bool,
+    /// Run it on this machine, too: taut and the kernel as senders, over the same emulated link, in namespaces of their
+    /// own (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
+    #[arg(long)]
+    live: bool,
+    /// Only this sender in live runs
+    #[arg(long, value_enum, requires = "live")]
+    sender: Option<LiveSender>,
     /// Print results as JSON, on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// Who sends in live runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LiveSender {
+    /// taut, to the kernel
+    Taut,
+    /// The kernel, to itself, over the same link
+    Kernel,
+}
+
+impl RunArgs {
+    fn engines(&self) -> Vec<Engine> {
+        let mut engines = vec![Engine::Sim];
+        if self.live {
+            engines.extend((self.sender != Some(LiveSender::Kernel)).then_some(Engine::Live));
+            engines.extend((self.sender != Some(LiveSender::Taut)).then_some(Engine::Linux));
+        }
+        engines
+    }
 }
 
 #[derive(Args, Debug)]
@@ -204,6 +231,7 @@ impl Watch {
         how: &HowArgs,
         out: Option<&Path>,
         variants: &[String],
+        engines: &[Engine],
         seeds: Option<u32>,
     ) -> anyhow::Result<(RunSet, Option<PathBuf>)> {
         let threads = how.jobs.map_or_else(cpus, usize::from);
@@ -226,6 +254,7 @@ impl Watch {
             out,
             command: self.command.clone(),
             variants: variants.to_vec(),
+            engines: engines.to_vec(),
             clock: &clock,
             progress: &tell,
         };
@@ -260,10 +289,20 @@ fn run_scenarios(args: &RunArgs) -> anyhow::Result<()> {
     let documents: Vec<Document> =
         names.iter().map(|name| open(name, None, &changes)).collect::<Result<_, _>>()?;
     let out = (!args.no_files).then_some(args.out.as_path());
+    let engines = args.engines();
+    if args.live {
+        for document in &documents {
+            if !document.base()?.live {
+                bail!("{} says nothing on a TUN: it has no live = true", document.name);
+            }
+        }
+        // Before anything starts a thread: an ordinary user can enter a user namespace only then.
+        arena::allow_namespaces().context("no private network namespace")?;
+    }
     let watch = Watch::new()?;
     let mut sets = Vec::new();
     for document in &documents {
-        let (set, place) = watch.run(document, &args.how, out, &[], None)?;
+        let (set, place) = watch.run(document, &args.how, out, &[], &engines, None)?;
         if !args.json {
             let place = place
                 .map_or_else(String::new, |place| format!("\n{}\n", place.join("report.html").display()));
@@ -298,7 +337,7 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
     let count = points.len();
     for (number, (point, document)) in points.into_iter().enumerate() {
         watch.bar.set_prefix(format!("{}/{count} ", number + 1));
-        let (set, _) = watch.run(&document, &args.how, None, &grid.variants, grid.seeds)?;
+        let (set, _) = watch.run(&document, &args.how, None, &grid.variants, &[Engine::Sim], grid.seeds)?;
         results.add(&point, &set);
         if args.json {
             sets.push(serde_json::json!({ "point": point.label, "results": files::summary(&set) }));

@@ -52,7 +52,7 @@ impl Job {
     pub fn label(&self) -> String {
         let Self { scenario, variation: Variation { case, variant, .. }, seed, .. } = self;
         let case = if case.is_empty() { String::new() } else { format!("{case}, ") };
-        format!("{scenario}: {case}{variant}, seed {seed}")
+        format!("{scenario}: {case}{variant}, {}, seed {seed}", self.engine.label())
     }
 }
 

@@ -2,16 +2,17 @@
 //! that were published.
 //!
 //! ```text
-//!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs ─▶ data.rs: one RunData a run, a RunSet of a scenario
-//!                       metrics.rs: what can be measured       └─▶ tables, files, reports
+//!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: one RunData a run, a RunSet of a scenario
+//!                       metrics.rs: what can be measured                └─▶ table.rs, files.rs, report/
+//!   runner.rs: all of a scenario's runs      sweep.rs: a scenario at every combination of changes
 //! ```
-#![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod data;
 pub mod events;
 pub mod files;
 pub mod job;
+pub mod live;
 pub mod metrics;
 pub mod report;
 pub mod runner;

@@ -174,7 +174,7 @@ const ALL: &[Metric] = &[
     metric("ip_out_requests", "IpOutRequests", "", |m| m.counter("IpOutRequests")),
     metric("tcp_out_segs", "TcpOutSegs", "", |m| m.counter("TcpOutSegs")),
     metric("ip_out_octets", "IpExtOutOctets", "", |m| {
-        m.counter("IpExtOutOctets").or_else(|| m.sender("bytes_out"))
+        m.counters.get("IpExtOutOctets").map(|bytes| *bytes as f64)
     }),
     metric("retransmits", "segments sent again", "", |m| m.counter("TcpRetransSegs")),
     metric("timeouts", "retransmission timeouts", "", |m| m.counter("TcpExtTCPTimeouts")),

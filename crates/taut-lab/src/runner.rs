@@ -8,7 +8,7 @@ use crate::data::{Engine, RunData, RunSet};
 use crate::files::Directory;
 use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError};
-use crate::{sim, table};
+use crate::{live, sim, table};
 
 /// What is to be run, and how.
 pub struct Plan<'a> {
@@ -24,6 +24,8 @@ pub struct Plan<'a> {
     pub command: String,
     /// Only these variants; all if empty.
     pub variants: Vec<String>,
+    /// Who runs them. What the kernel is not to be compared with, it does not run.
+    pub engines: Vec<Engine>,
     /// Wall-clock time, RFC 3339, and seconds since any fixed point: for metadata.
     pub clock: &'a (dyn Fn() -> (String, f64) + Sync),
     /// Told of the jobs' progress: their number from 0, their share done. Says whether to go on.
@@ -71,18 +73,23 @@ impl Plan<'_> {
                 continue;
             }
             let seeds = self.seeds.unwrap_or(variation.scenario.seeds);
-            for seed in 1..=u64::from(seeds) {
-                jobs.push(Job {
+            for &engine in &self.engines {
+                if engine == Engine::Linux && !variation.linux {
+                    continue;
+                }
+                jobs.extend((1..=u64::from(seeds)).map(|seed| Job {
                     scenario: self.document.name.clone(),
                     variation: variation.clone(),
                     seed,
-                    engine: Engine::Sim,
+                    engine,
                     // Of the first seed everything is kept; of the others the figures.
                     keep: seed == 1 && self.out.is_some(),
                     command: self.command.clone(),
-                });
+                }));
             }
         }
+        // Those that share the machine come after the others, one after the other.
+        jobs.sort_by_key(|job| job.engine != Engine::Sim);
         Ok(jobs)
     }
 
@@ -96,10 +103,11 @@ impl Plan<'_> {
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<(usize, RunData)>> = Mutex::default();
         let failed: Mutex<Option<PlanError>> = Mutex::default();
-        let work = || {
+        let simulated = jobs.iter().filter(|job| job.engine == Engine::Sim).count();
+        let work = |until: usize| {
             while failed.lock().map_or(true, |failed| failed.is_none()) {
                 let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(job) = jobs.get(number) else { return };
+                let Some(job) = jobs.get(number).filter(|_| number < until) else { return };
                 let result = self.one(number, job, directory.as_ref());
                 match result {
                     Ok(data) => {
@@ -118,11 +126,13 @@ impl Plan<'_> {
         };
         std::thread::scope(|scope| {
             // This thread is one of them.
-            for _ in 1..self.threads.clamp(1, jobs.len().max(1)) {
-                scope.spawn(work);
+            for _ in 1..self.threads.clamp(1, simulated.max(1)) {
+                scope.spawn(|| work(simulated));
             }
-            work();
+            work(simulated);
         });
+        next.store(simulated, Ordering::Relaxed);
+        work(jobs.len());
         let failed = failed.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(error) = failed {
             return Err(error);
@@ -138,8 +148,11 @@ impl Plan<'_> {
     fn one(&self, number: usize, job: &Job, directory: Option<&Directory>) -> Result<RunData, PlanError> {
         let (began, start) = (self.clock)();
         let progress = |share: f64| (self.progress)(number, job, share);
-        let mut outcome: Outcome =
-            sim::run(job, &progress).map_err(|error| PlanError::Run { job: job.label(), error })?;
+        let mut outcome: Outcome = match job.engine {
+            Engine::Sim => sim::run(job, &progress),
+            Engine::Live | Engine::Linux => live::run(job, &progress),
+        }
+        .map_err(|error| PlanError::Run { job: job.label(), error })?;
         let meta = &mut outcome.data.meta;
         meta.began = Some(began);
         meta.took_s = Some((self.clock)().1 - start);

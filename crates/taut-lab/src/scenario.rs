@@ -249,7 +249,8 @@ pub enum AppKind {
 }
 
 impl AppKind {
-    const fn name(self) -> &'static str {
+    /// As the file has it.
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
             Self::Stream => "stream",

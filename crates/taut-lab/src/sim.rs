@@ -457,7 +457,7 @@ fn octaves(name: &str, from: &taut_core::Histogram) -> Histogram {
     Histogram { buckets, ..tally.histogram(name, "us", 1.0) }
 }
 
-fn histograms(measured: &Measured) -> Vec<Histogram> {
+pub(crate) fn histograms(measured: &Measured) -> Vec<Histogram> {
     let all = [
         (&measured.device_ns, "device_time", "us", 1e3),
         (&measured.rtt_ns, "rtt", "us", 1e3),

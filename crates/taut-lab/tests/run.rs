@@ -86,6 +86,7 @@ fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<Pat
         out: Some(out),
         command: "test".into(),
         variants: Vec::new(),
+        engines: vec![Engine::Sim],
         clock: &|| ("2026-01-01T00:00:00Z".into(), 0.0),
         progress: &|_, _, share| goes_on || share < 0.5,
     };

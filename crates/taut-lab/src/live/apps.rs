@@ -1,0 +1,405 @@
+//! The applications of a live run's sender, over any TCP: they write while they can and wait when they cannot, as an event
+//! loop does, and count how often they waited. All run on one thread with whoever looks at the connections from time to
+//! time. Called by the two senders.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use taut_core::ConnOptions;
+use taut_device::sys::monotonic_ns;
+
+use crate::data::{GATES, Interval};
+use crate::scenario::{AppKind, FlowSpec, Scenario};
+
+/// Bytes of a write.
+const CHUNK_BYTES: usize = 65_536;
+/// Longest wait for a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a connection is, as far as its TCP tells.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    /// All but time, goodput, and what is about queues.
+    pub(super) point: Interval,
+    pub(super) acked_bytes: u64,
+    pub(super) retransmitted_bytes: u64,
+    pub(super) min_rtt_s: Option<f64>,
+    pub(super) sndbuf: Option<u64>,
+    /// Memory of the send side.
+    pub(super) memory: Option<u64>,
+    /// Seconds with each gate shut, since the connection began.
+    pub(super) shares_s: Option<Vec<f64>>,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+}
+
+/// A connection of any TCP.
+pub(super) trait Conn: Sized {
+    async fn writable(&self) -> io::Result<()>;
+    async fn readable(&self) -> io::Result<()>;
+    fn try_write(&self, data: &[u8]) -> io::Result<usize>;
+    fn try_read(&self, into: &mut [u8]) -> io::Result<usize>;
+    /// No more is written.
+    fn finish(&self) -> io::Result<()>;
+    fn snapshot(&self) -> io::Result<Snapshot>;
+}
+
+/// Where connections come from, and what their host tells.
+pub(super) trait Sender {
+    type Conn: Conn;
+    async fn connect(&self, to: SocketAddr, options: &ConnOptions) -> io::Result<Self::Conn>;
+    /// Counters by Linux's names.
+    fn counters(&self) -> io::Result<BTreeMap<String, u64>>;
+    /// Bytes in the host's own queue, if that is known.
+    fn device_bytes(&self) -> Option<u64>;
+}
+
+/// A flow that is to be.
+#[derive(Clone)]
+pub(super) struct FlowPlan {
+    pub(super) name: String,
+    pub(super) spec: FlowSpec,
+    pub(super) to: SocketAddr,
+    pub(super) start: Duration,
+}
+
+/// A flow as it was.
+#[derive(Debug, Default)]
+pub(super) struct FlowResult {
+    pub(super) name: String,
+    pub(super) last: Option<Snapshot>,
+    pub(super) acked_at_mark: u64,
+    pub(super) shares_at_mark: Vec<f64>,
+    pub(super) points: Vec<Interval>,
+    pub(super) connected_ns: Option<u64>,
+    pub(super) ended_ns: Option<u64>,
+    pub(super) written: u64,
+    /// Nanoseconds of requests since measuring began.
+    pub(super) latencies_ns: Vec<u64>,
+}
+
+/// A run as it was.
+#[derive(Debug, Default)]
+pub(super) struct Result {
+    pub(super) flows: Vec<FlowResult>,
+    /// At the end of each interval.
+    pub(super) device_bytes: Vec<u64>,
+    pub(super) socket_memory: Vec<u64>,
+    pub(super) unsent_bytes: Vec<u64>,
+    pub(super) srtt_ns: Vec<u64>,
+    pub(super) counters: BTreeMap<String, u64>,
+    pub(super) wakeups: u64,
+    /// Of the application's thread.
+    pub(super) context_switches: u64,
+    pub(super) measured_ns: u64,
+    pub(super) errors: Vec<String>,
+}
+
+/// What the applications of a run share.
+struct Shared<C> {
+    conns: Vec<RefCell<Option<Rc<C>>>>,
+    flows: Vec<RefCell<FlowResult>>,
+    wakeups: Cell<u64>,
+    measuring: Cell<bool>,
+    begin_ns: u64,
+    errors: RefCell<Vec<String>>,
+}
+
+/// Runs all flows of a scenario for its duration. `tick` is told the share done and says whether to go on; `mark` is called
+/// when measuring begins.
+pub(super) async fn run<S: Sender>(
+    sender: &S,
+    plans: &[FlowPlan],
+    scenario: &Scenario,
+    series_max: usize,
+    mark: impl FnOnce(),
+    tick: impl Fn(f64) -> bool,
+) -> io::Result<Option<Result>> {
+    let flows = plans.iter().map(|plan| {
+        let shares_at_mark = vec![0.0; GATES.len()];
+        RefCell::new(FlowResult { name: plan.name.clone(), shares_at_mark, ..FlowResult::default() })
+    });
+    let shared = Rc::new(Shared {
+        conns: plans.iter().map(|_| RefCell::new(None)).collect(),
+        flows: flows.collect(),
+        wakeups: Cell::new(0),
+        measuring: Cell::new(false),
+        begin_ns: monotonic_ns(),
+        errors: RefCell::default(),
+    });
+    let applications = plans.iter().enumerate().map(|(number, plan)| {
+        let shared = Rc::clone(&shared);
+        async move {
+            if let Err(error) = flow(sender, plan, number, &shared).await {
+                shared.errors.borrow_mut().push(format!("{}: {error}", plan.name));
+            }
+        }
+    });
+    let mut looks =
+        Looks { shared: &shared, sender, series_max, result: Result::default(), last_ns: shared.begin_ns };
+    let applications: Vec<_> = applications.map(Box::pin).collect();
+    let goes_on = tokio::select! {
+        biased;
+        goes_on = looks.all(scenario, mark, tick) => goes_on?,
+        () = all(applications) => true,
+    };
+    if !goes_on {
+        return Ok(None);
+    }
+    let mut result = looks.result;
+    result.wakeups = shared.wakeups.get() - result.wakeups;
+    let shared = Rc::try_unwrap(shared).map_err(|_| io::Error::other("an application is still running"))?;
+    result.flows = shared.flows.into_iter().map(RefCell::into_inner).collect();
+    result.errors = shared.errors.into_inner();
+    Ok(Some(result))
+}
+
+/// Drives all of them, for ever.
+async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
+    std::future::poll_fn(|cx| {
+        // Each is asked whenever one has something: they are few.
+        futures.retain_mut(|future| std::pin::Pin::new(future).poll(cx).is_pending());
+        std::task::Poll::<()>::Pending
+    })
+    .await;
+}
+
+/// Looks from time to time.
+struct Looks<'a, S: Sender> {
+    shared: &'a Rc<Shared<S::Conn>>,
+    sender: &'a S,
+    series_max: usize,
+    result: Result,
+    last_ns: u64,
+}
+
+impl<S: Sender> Looks<'_, S> {
+    async fn all(
+        &mut self,
+        scenario: &Scenario,
+        mark: impl FnOnce(),
+        tick: impl Fn(f64) -> bool,
+    ) -> io::Result<bool> {
+        let (duration, warm_up) = (scenario.duration.value.as_nanos(), scenario.warm_up().as_nanos());
+        // A look costs, and a machine has other things to do.
+        let interval = scenario.interval().as_nanos().max(20_000_000);
+        let mut mark = Some(mark);
+        let mut switches = 0;
+        let mut next = 0;
+        loop {
+            if next >= warm_up
+                && let Some(mark) = mark.take()
+            {
+                mark();
+                self.result.counters = self.sender.counters()?;
+                self.result.wakeups = self.shared.wakeups.get();
+                switches = context_switches();
+                self.shared.measuring.set(true);
+                for flow in &self.shared.flows {
+                    let mut flow = flow.borrow_mut();
+                    if let Some((acked, shares)) =
+                        flow.last.as_ref().map(|last| (last.acked_bytes, last.shares_s.clone()))
+                    {
+                        flow.acked_at_mark = acked;
+                        flow.shares_at_mark = shares.unwrap_or_default();
+                    }
+                }
+                self.result.measured_ns = monotonic_ns();
+            }
+            if next >= duration {
+                break;
+            }
+            next = (next + interval).min(duration);
+            if mark.is_some() {
+                next = next.min(warm_up.max(1));
+            }
+            let passed = monotonic_ns() - self.shared.begin_ns;
+            tokio::time::sleep(Duration::from_nanos(next.saturating_sub(passed))).await;
+            self.look()?;
+            if !tick(next as f64 / duration as f64) {
+                return Ok(false);
+            }
+        }
+        let before = std::mem::take(&mut self.result.counters);
+        let since = |(name, value): (String, u64)| {
+            let then = before.get(&name).copied().unwrap_or(0);
+            (name, value.saturating_sub(then))
+        };
+        self.result.counters = self.sender.counters()?.into_iter().map(since).collect();
+        self.result.context_switches = context_switches().saturating_sub(switches);
+        self.result.measured_ns = monotonic_ns() - self.result.measured_ns;
+        Ok(true)
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        let now = monotonic_ns();
+        let span_s = (now - self.last_ns) as f64 / 1e9;
+        let t_s = (now - self.shared.begin_ns) as f64 / 1e9;
+        self.last_ns = now;
+        let device = self.sender.device_bytes();
+        let measuring = self.shared.measuring.get();
+        let (mut memory, mut unsent) = (0, 0);
+        for (number, (conn, flow)) in self.shared.conns.iter().zip(&self.shared.flows).enumerate() {
+            let Some(conn) = conn.borrow().clone() else { continue };
+            // A connection that is over has nothing more to tell.
+            let Ok(snapshot) = conn.snapshot() else { continue };
+            let mut flow = flow.borrow_mut();
+            let before = flow.last.take();
+            let acked_before = before.as_ref().map_or(0, |before| before.acked_bytes);
+            memory += snapshot.memory.unwrap_or(0);
+            unsent += snapshot.point.unsent_bytes;
+            if measuring && let Some(srtt) = snapshot.point.srtt_s {
+                self.result.srtt_ns.push((srtt * 1e9) as u64);
+            }
+            if number < self.series_max {
+                let shares = snapshot.shares_s.as_ref().map(|shares| {
+                    let zero = vec![0.0; shares.len()];
+                    let then = before.as_ref().and_then(|before| before.shares_s.as_ref()).unwrap_or(&zero);
+                    shares.iter().zip(then).map(|(now, then)| (now - then).max(0.0)).collect()
+                });
+                flow.points.push(Interval {
+                    t_s,
+                    qdisc_bytes: device.unwrap_or(0),
+                    device_bytes: device.unwrap_or(0),
+                    goodput_bps: snapshot.acked_bytes.saturating_sub(acked_before) as f64 * 8.0 / span_s,
+                    blocked_s: shares.unwrap_or_default(),
+                    ..snapshot.point.clone()
+                });
+            }
+            flow.last = Some(snapshot);
+        }
+        if measuring {
+            self.result.device_bytes.extend(device);
+            self.result.socket_memory.push(memory);
+            self.result.unsent_bytes.push(unsent);
+        }
+        Ok(())
+    }
+}
+
+/// Voluntary context switches of this thread; 0 where the kernel does not tell.
+fn context_switches() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+async fn flow<S: Sender>(
+    sender: &S,
+    plan: &FlowPlan,
+    number: usize,
+    shared: &Shared<S::Conn>,
+) -> io::Result<()> {
+    tokio::time::sleep(plan.start).await;
+    let options = plan.spec.options.options();
+    let connecting = sender.connect(plan.to, &options);
+    let conn = tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let conn = Rc::new(conn);
+    let since = || monotonic_ns() - shared.begin_ns;
+    shared.flows[number].borrow_mut().connected_ns = Some(since());
+    *shared.conns[number].borrow_mut() = Some(Rc::clone(&conn));
+    match plan.spec.app {
+        AppKind::Bulk | AppKind::Stream => {
+            let total = plan.spec.total.as_ref().map_or(u64::MAX, |total| total.value.0);
+            bulk(&*conn, plan, total, number, shared).await?;
+            conn.finish()?;
+            // The other end closes when it has everything.
+            let mut byte = [0];
+            while read(&*conn, &mut byte, shared).await? > 0 {}
+            let mut flow = shared.flows[number].borrow_mut();
+            flow.ended_ns = Some(since());
+            if let Ok(snapshot) = conn.snapshot() {
+                flow.last = Some(snapshot);
+            }
+            *shared.conns[number].borrow_mut() = None;
+        }
+        AppKind::Rr => requests(&*conn, plan, number, shared).await?,
+        AppKind::Web => {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "web pages are simulated only"));
+        }
+    }
+    Ok(())
+}
+
+async fn bulk<C: Conn>(
+    conn: &C,
+    plan: &FlowPlan,
+    total: u64,
+    number: usize,
+    shared: &Shared<C>,
+) -> io::Result<()> {
+    let size = plan.spec.write.as_ref().map_or(CHUNK_BYTES, |write| write.value.0 as usize);
+    let chunk = vec![0x5a; size.max(1)];
+    let mut written = 0;
+    while written < total {
+        let len = (total - written).min(chunk.len() as u64) as usize;
+        let count = write(conn, &chunk[..len], shared).await?;
+        written += count as u64;
+        shared.flows[number].borrow_mut().written = written;
+        match &plan.spec.every {
+            Some(every) => tokio::time::sleep(every.value.into()).await,
+            // Others of this thread want to write, too.
+            None => tokio::task::yield_now().await,
+        }
+    }
+    Ok(())
+}
+
+async fn write<C: Conn>(conn: &C, data: &[u8], shared: &Shared<C>) -> io::Result<usize> {
+    loop {
+        match conn.try_write(data) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                conn.writable().await?;
+                shared.wakeups.set(shared.wakeups.get() + 1);
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn read<C: Conn>(conn: &C, into: &mut [u8], shared: &Shared<C>) -> io::Result<usize> {
+    loop {
+        match conn.try_read(into) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                conn.readable().await?;
+                shared.wakeups.set(shared.wakeups.get() + 1);
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn requests<C: Conn>(conn: &C, plan: &FlowPlan, number: usize, shared: &Shared<C>) -> io::Result<()> {
+    let size = |text: &Option<crate::scenario::value::Text<crate::scenario::value::Bytes>>| {
+        text.as_ref().map_or(1, |text| text.value.0.max(1) as usize)
+    };
+    let request = vec![b'?'; size(&plan.spec.request)];
+    let response = size(&plan.spec.response);
+    let mut buffer = vec![0; response];
+    for _ in 0..plan.spec.transactions.unwrap_or(u64::MAX) {
+        let began = monotonic_ns();
+        let mut sent = 0;
+        while sent < request.len() {
+            sent += write(conn, &request[sent..], shared).await?;
+        }
+        let mut got = 0;
+        while got < response {
+            match read(conn, &mut buffer[got..], shared).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => got += count,
+            }
+        }
+        if shared.measuring.get() {
+            shared.flows[number].borrow_mut().latencies_ns.push(monotonic_ns() - began);
+        }
+        match &plan.spec.think {
+            Some(think) => tokio::time::sleep(think.value.into()).await,
+            None => tokio::task::yield_now().await,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! The way between two ends of a live run: a thread that takes packets from one, lets them pass queues of `taut-link`,
+//! and puts them into the other; both ways. Called by `live.rs`.
+//!
+//! Each way is a list of queue disciplines: the router's queue of a dumbbell, if there is one, and the delay and losses of
+//! the wire. Whoever sends, taut or the kernel, sends through the same.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use taut_core::{Gather, Instant, Offload, RxChecksum};
+use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
+use taut_device::{Device, Pipe, Received, Tun};
+use taut_link::{Packet, Qdisc, QdiscSpec, Tree, Verdict};
+
+/// Length of a buffer that holds any packet.
+const BUFFER_LEN: usize = taut_device::BUFFER_LEN;
+/// Packets taken from one side before the other is looked at.
+const BATCH: usize = 64;
+
+/// An end of the way.
+pub(super) enum Port {
+    Tun(Tun),
+    Pipe(Pipe),
+}
+
+impl Port {
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
+        match self {
+            Self::Tun(tun) => Device::recv(tun, buffer),
+            Self::Pipe(pipe) => pipe.recv(buffer),
+        }
+    }
+
+    fn put(&self, header: &[u8], payload: &[u8], offload: Offload) -> io::Result<()> {
+        let payload = Gather::from(payload);
+        match self {
+            Self::Tun(tun) => tun.put(header, &payload, offload),
+            Self::Pipe(pipe) => pipe.put(header, &payload, offload),
+        }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tun(tun) => Device::as_fd(tun),
+            Self::Pipe(pipe) => Device::as_fd(pipe),
+        }
+    }
+}
+
+/// What one way has carried.
+#[derive(Debug, Default)]
+pub(super) struct WayCounts {
+    /// Packets, a super-packet being one.
+    pub(super) packets: AtomicU64,
+    /// Segments.
+    pub(super) segments: AtomicU64,
+    /// Bytes of IP packets.
+    pub(super) bytes: AtomicU64,
+    /// Bytes, a super-packet's headers being counted once.
+    pub(super) octets: AtomicU64,
+    /// Packets that a queue dropped.
+    pub(super) dropped: AtomicU64,
+}
+
+/// Counts both ways: there, and back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts(pub(super) [Arc<WayCounts>; 2]);
+
+/// A packet on its way.
+struct Frame {
+    bytes: Vec<u8>,
+    header_len: usize,
+    offload: Offload,
+}
+
+/// One way.
+struct Way {
+    queues: Vec<Tree<Rc<Frame>>>,
+    counts: Arc<WayCounts>,
+}
+
+impl Way {
+    fn take(&mut self, now: Instant, buffer: &[u8], received: &Received) {
+        let Some(bytes) = buffer.get(received.range.clone()) else { return };
+        let Some(header_len) = header_len(bytes) else { return };
+        let payload = bytes.len() - header_len;
+        let segs = if received.gso_size == 0 { 1 } else { payload.div_ceil(received.gso_size.into()).max(1) };
+        let len = bytes.len() + (segs - 1) * header_len;
+        let start = ip_len(bytes);
+        let offload = match (received.checksum, received.gso_size) {
+            (RxChecksum::Unverified, _) => Offload::None,
+            (RxChecksum::Verified, 0) => Offload::Checksum { start, offset: 16 },
+            (RxChecksum::Verified, mss) => {
+                Offload::Segment { mss, start, offset: 16, ipv6: bytes[0] >> 4 == 6 }
+            }
+        };
+        let flow = bytes.get(usize::from(start)..usize::from(start) + 4);
+        let flow =
+            flow.map_or(0, |ports| u64::from(u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])));
+        let frame = Rc::new(Frame { bytes: bytes.to_vec(), header_len, offload });
+        let segs = segs as u16;
+        let packet = Packet { segs, flow, departure: now, ..Packet::new(len as u32, frame) };
+        let counts = &self.counts;
+        counts.packets.fetch_add(1, Ordering::Relaxed);
+        counts.segments.fetch_add(segs.into(), Ordering::Relaxed);
+        counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        counts.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.enqueue(0, now, packet);
+    }
+
+    fn enqueue(&mut self, index: usize, now: Instant, packet: Packet<Rc<Frame>>) {
+        let Some(queue) = self.queues.get_mut(index) else { return };
+        let mut dropped = u64::from(matches!(queue.enqueue(now, packet), Verdict::Dropped(_)));
+        while queue.poll_dropped().is_some() {
+            dropped += 1;
+        }
+        if dropped > 0 {
+            self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves what is due, and puts what has come to the end into `out`. Says when there is more to do.
+    fn run(&mut self, now: Instant, out: &Port) -> Option<Instant> {
+        for index in 0..self.queues.len() {
+            while let Some(packet) = self.queues.get_mut(index).and_then(|queue| queue.dequeue(now)) {
+                if index + 1 < self.queues.len() {
+                    let packet = Packet { departure: now, ..packet };
+                    self.enqueue(index + 1, now, packet);
+                } else {
+                    let frame = &packet.item;
+                    let (header, payload) = frame.bytes.split_at(frame.header_len);
+                    if out.put(header, payload, frame.offload).is_err() {
+                        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            while self.queues.get_mut(index).and_then(Qdisc::poll_dropped).is_some() {
+                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        self.queues.iter().filter_map(Qdisc::next).min()
+    }
+}
+
+fn ip_len(bytes: &[u8]) -> u16 {
+    match bytes.first().map(|first| first >> 4) {
+        Some(4) => u16::from(bytes[0] & 15) * 4,
+        _ => 40,
+    }
+}
+
+/// Bytes of IP and TCP headers; of the whole packet if it is no TCP.
+fn header_len(bytes: &[u8]) -> Option<usize> {
+    const TCP: u8 = 6;
+    let protocol = match bytes.first()? >> 4 {
+        4 => *bytes.get(9)?,
+        6 => *bytes.get(6)?,
+        _ => return None,
+    };
+    let ip = usize::from(ip_len(bytes));
+    if protocol != TCP {
+        return Some(bytes.len());
+    }
+    let len = ip + usize::from(bytes.get(ip + 12)? >> 4) * 4;
+    (len <= bytes.len()).then_some(len)
+}
+
+/// The thread; it ends when this is dropped.
+pub(super) struct Emulator {
+    stop: Arc<(AtomicBool, EventFd)>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) counts: Counts,
+}
+
+impl Emulator {
+    /// Joins two ports by the queues of each way.
+    pub(super) fn start(
+        near: Port,
+        far: Port,
+        there: Vec<QdiscSpec>,
+        back: Vec<QdiscSpec>,
+        seed: u64,
+    ) -> io::Result<Self> {
+        let counts = Counts::default();
+        let stop = Arc::new((AtomicBool::new(false), EventFd::new()?));
+        let (their_stop, their_counts) = (Arc::clone(&stop), counts.clone());
+        let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
+            let Counts([there_counts, back_counts]) = their_counts;
+            let build = |specs: &[QdiscSpec], seed: u64, counts| Way {
+                queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
+                counts,
+            };
+            let mut ways = [build(&there, seed, there_counts), build(&back, seed ^ (1 << 32), back_counts)];
+            // What fails here, a descriptor that cannot be waited for, shows as a run without packets.
+            let _ = run([near, far], &mut ways, &their_stop);
+        })?;
+        Ok(Self { stop, thread: Some(thread), counts })
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Relaxed);
+        self.stop.1.signal();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) -> io::Result<()> {
+    let (epoll, timer) = (Epoll::new()?, TimerFd::new()?);
+    epoll.add(ports[0].fd(), 0, Interest::Readable)?;
+    epoll.add(ports[1].fd(), 1, Interest::Readable)?;
+    epoll.add(timer.as_fd(), 2, Interest::Readable)?;
+    epoll.add(stop.1.as_fd(), 3, Interest::Readable)?;
+    let mut buffer = vec![0; BUFFER_LEN];
+    while !stop.0.load(Ordering::Relaxed) {
+        let mut more = false;
+        for side in 0..2 {
+            for number in 0..=BATCH {
+                more |= number == BATCH;
+                if number == BATCH {
+                    break;
+                }
+                match ports[side].recv(&mut buffer) {
+                    Ok(received) => ways[side].take(Instant::from_nanos(monotonic_ns()), &buffer, &received),
+                    Err(_) => break,
+                }
+            }
+        }
+        let now = Instant::from_nanos(monotonic_ns());
+        let due = [ways[0].run(now, &ports[1]), ways[1].run(now, &ports[0])];
+        if more {
+            continue;
+        }
+        match due.into_iter().flatten().min() {
+            Some(at) if at <= now => continue,
+            Some(at) => timer.arm(at.as_nanos()),
+            None => timer.disarm(),
+        }
+        epoll.wait(None)?;
+    }
+    Ok(())
+}
