@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, Definition};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::units::Duration;
 
@@ -78,6 +78,9 @@ pub struct StackConfig {
 
     /// Congestion control of new connections. Linux: `tcp_congestion_control`.
     pub tcp_congestion_control: Algorithm,
+    /// Congestion controls from outside, to be had by name beside those built in; see
+    /// [`Controller`](crate::congestion::Controller).
+    pub custom_congestion: &'static [Definition],
     /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
     pub tcp_limit_output_bytes: u32,
     /// Coalesce small writes while an earlier packet is below TCP. Linux: `tcp_autocorking`.
@@ -146,6 +149,7 @@ impl Default for StackConfig {
             tcp_keepalive_probes: 9,
             tcp_invalid_ratelimit: Duration::from_millis(500),
             tcp_congestion_control: Algorithm::Cubic,
+            custom_congestion: &[],
             tcp_limit_output_bytes: 4_194_304,
             tcp_autocorking: true,
             tcp_notsent_lowat: u32::MAX,
@@ -165,5 +169,18 @@ impl Default for StackConfig {
             lowat: LowatMode::WakeAtHalf,
             pacing: PacingMode::Auto,
         }
+    }
+}
+
+impl StackConfig {
+    /// Every congestion control there is here, by name or as a value.
+    pub fn algorithms(&self) -> impl Iterator<Item = Algorithm> + '_ {
+        Algorithm::ALL.into_iter().chain(self.custom_congestion.iter().map(Algorithm::custom))
+    }
+
+    /// The congestion control of that name, one of [`custom_congestion`](Self::custom_congestion) included.
+    #[must_use]
+    pub fn algorithm(&self, name: &str) -> Option<Algorithm> {
+        self.algorithms().find(|algorithm| algorithm.name() == name)
     }
 }

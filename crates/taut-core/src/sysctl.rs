@@ -142,9 +142,9 @@ fn tsq_text(mode: TsqMode) -> String {
     }
 }
 
-fn congestion(text: &str) -> Result<Algorithm, String> {
-    Algorithm::by_name(text.trim()).ok_or_else(|| {
-        let names = Algorithm::ALL.map(Algorithm::name);
+fn congestion(config: &StackConfig, text: &str) -> Result<Algorithm, String> {
+    config.algorithm(text.trim()).ok_or_else(|| {
+        let names: alloc::vec::Vec<_> = config.algorithms().map(Algorithm::name).collect();
         format!("must be one of {}", names.join(", "))
     })
 }
@@ -232,9 +232,11 @@ static TABLE: [Setting; 42] = [
     setting!("net.ipv4.tcp_autocorking", tcp_autocorking: switch),
     setting!("net.ipv4.tcp_comp_sack_delay_ns", tcp_comp_sack_delay: 0 => u64::from(u32::MAX); NS),
     setting!("net.ipv4.tcp_comp_sack_nr", tcp_comp_sack_nr: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_congestion_control", tcp_congestion_control: congestion, |algorithm: Algorithm| {
-        algorithm.name().to_string()
-    }),
+    Setting {
+        name: "net.ipv4.tcp_congestion_control",
+        get: |config| config.tcp_congestion_control.name().to_string(),
+        set: |config, text| congestion(config, text).map(|value| config.tcp_congestion_control = value),
+    },
     setting!("net.ipv4.tcp_early_retrans", tcp_early_retrans: early_retrans, |value: u8| value.to_string()),
     setting!("net.ipv4.tcp_fin_timeout", tcp_fin_timeout: 0 => 1 << 20; S),
     setting!("net.ipv4.tcp_invalid_ratelimit", tcp_invalid_ratelimit: 0 => u64::from(INT_MAX); MS),

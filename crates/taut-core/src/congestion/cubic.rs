@@ -2,9 +2,21 @@
 //! RFC 9438, with Linux's constants and units; slow start by HyStart++.
 //! Called by `congestion/mod.rs`.
 
+use alloc::boxed::Box;
+
+use super::controller::{AckEvent, Controller, Signal, Window};
 use super::hystart::{Growth, HyStart};
-use super::{AckEvent, Control, MIN_SSTHRESH, Window};
+use super::{Definition, EcnUse, MIN_SSTHRESH};
 use crate::units::{Duration, Instant};
+
+/// For [`Algorithm::Cubic`](super::Algorithm).
+pub(super) static DEFINITION: Definition = Definition {
+    name: "cubic",
+    paces: false,
+    first_pacing_percent: None,
+    ecn: EcnUse::Classic,
+    make: || Box::new(Cubic::new()),
+};
 
 /// β = 0.7 (RFC 9438 §4.6), in 1024ths as in Linux: 0.7002.
 const BETA: u64 = 717;
@@ -131,7 +143,7 @@ impl Cubic {
     }
 }
 
-impl Control for Cubic {
+impl Controller for Cubic {
     fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>) {
         let mut acked = event.acked;
         if window.in_slow_start() {
@@ -143,7 +155,7 @@ impl Control for Cubic {
                     }
                     acked = left;
                 }
-                Growth::Leave => window.ssthresh = window.cwnd,
+                Growth::Leave => window.leave_slow_start(),
             }
         }
         if acked > 0 {
@@ -153,7 +165,8 @@ impl Control for Cubic {
     }
 
     /// RFC 9438 §4.6, of cwnd as Linux; §4.7 fast convergence.
-    fn on_loss(&mut self, _now: Instant, cwnd: u32) -> u32 {
+    fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
+        let cwnd = window.cwnd();
         self.undo_w_max = self.w_max;
         self.w_max =
             if cwnd < self.w_max { (u64::from(cwnd) * (SCALE + BETA) / (2 * SCALE)) as u32 } else { cwnd };
@@ -164,18 +177,18 @@ impl Control for Cubic {
     }
 
     /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so nothing is remembered.
-    fn on_timeout(&mut self) {
+    fn on_timeout(&mut self, _window: &mut Window) {
         *self = Self { undo_w_max: self.undo_w_max, ..Self::new() };
     }
 
     /// RFC 9438 §4.9. The epoch starts again from the window that is given back.
-    fn undo(&mut self) {
+    fn undo(&mut self, _window: &mut Window, _now: Instant) {
         self.w_max = self.undo_w_max;
         self.epoch = Instant::ZERO;
     }
 
     /// RFC 9438 §5.8: time without anything in flight is no time on the curve.
-    fn on_idle_end(&mut self, now: Instant, idle: Duration) {
+    fn on_idle_end(&mut self, _window: &mut Window, now: Instant, idle: Duration) {
         if self.epoch != Instant::ZERO {
             self.epoch = (self.epoch + idle).min(now);
         }

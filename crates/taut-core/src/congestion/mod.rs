@@ -2,17 +2,23 @@
 //! RFC 5681, RFC 9438; validation, idle restart and the pacing rate are Linux's (described in its terms below).
 //! Called by `recovery/` on ACKs, losses and timeouts, and by the send path for validation and idleness.
 
+mod algorithm;
+mod bbr;
+mod controller;
 mod cubic;
+mod dctcp;
 mod hystart;
 mod reno;
 
 use alloc::boxed::Box;
+use alloc::string::String;
 
 use crate::config::StackConfig;
-use crate::recovery::RateSample;
 use crate::units::{Duration, Instant};
-use cubic::Cubic;
-use reno::Reno;
+pub use algorithm::{Algorithm, Definition, EcnUse};
+pub use controller::{AckEvent, Controller, LostPacket, Signal, Window};
+
+pub use crate::recovery::RateSample;
 
 /// RFC 6928 §2.
 pub(crate) const INITIAL_CWND: u32 = 10;
@@ -21,157 +27,9 @@ const MIN_SSTHRESH: u32 = 2;
 /// Far above any window that 32-bit byte counts allow, and small enough that sums never overflow.
 const CWND_MAX: u32 = 1 << 24;
 
-/// A congestion control, by Linux's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// RFC 5681.
-    Reno,
-    /// RFC 9438.
-    Cubic,
-}
-
-impl Algorithm {
-    /// All there are.
-    pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
-
-    /// The name that `TCP_CONGESTION` knows it by.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reno => "reno",
-            Self::Cubic => "cubic",
-        }
-    }
-
-    /// The algorithm of that name.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-}
-
-/// What an algorithm learns from an ACK.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "what a rate-based controller needs; Reno and CUBIC look at a part of it")]
-pub(crate) struct AckEvent<'a> {
-    pub(crate) now: Instant,
-    /// Segments that count towards growth: what was sacked earlier does not count again. Linux: `acked_sacked`.
-    pub(crate) acked: u32,
-    /// Segments newly delivered, cumulatively or selectively.
-    pub(crate) delivered: u32,
-    /// Segments in flight before the ACK.
-    pub(crate) prior_in_flight: u32,
-    /// Round-trip time of the newest packet acknowledged, if it tells one.
-    pub(crate) rtt: Option<Duration>,
-    pub(crate) srtt: Option<Duration>,
-    pub(crate) min_rtt: Option<Duration>,
-    /// After the ACK.
-    pub(crate) una: u64,
-    pub(crate) nxt: u64,
-    pub(crate) rate: Option<&'a RateSample>,
-}
-
-/// What an algorithm decides. All have the same calls, so that [`Congestion`] need not know which it holds.
-pub(crate) trait Control {
-    /// cwnd after an ACK that may raise it. `acked` segments, of which an algorithm uses as many as it likes.
-    fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>);
-    /// ssthresh after a loss or a congestion mark at `cwnd`.
-    fn on_loss(&mut self, now: Instant, cwnd: u32) -> u32;
-    /// A retransmission timeout, after [`on_loss`](Self::on_loss).
-    fn on_timeout(&mut self) {}
-    /// The last reduction was for nothing.
-    fn undo(&mut self) {}
-    /// Sending resumes after `idle`.
-    fn on_idle_end(&mut self, _now: Instant, _idle: Duration) {}
-    /// The algorithm sets cwnd by itself also in recovery, and PRR stays out of its way.
-    fn owns_cwnd(&self) -> bool {
-        false
-    }
-    /// A pacing rate of its own, bytes per second.
-    fn pacing_rate(&self) -> Option<u64> {
-        None
-    }
-    /// Bytes of a super-packet, where the algorithm does not leave it to autosizing.
-    fn send_quantum(&self) -> Option<u32> {
-        None
-    }
-}
-
-/// cwnd and ssthresh in segments, and what counts towards the next increment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub(crate) cwnd: u32,
-    pub(crate) ssthresh: u32,
-    /// Segments acknowledged since cwnd grew in congestion avoidance.
-    count: u32,
-}
-
-impl Window {
-    const fn in_slow_start(&self) -> bool {
-        self.cwnd < self.ssthresh
-    }
-
-    fn set_cwnd(&mut self, cwnd: u32) {
-        self.cwnd = cwnd.clamp(1, CWND_MAX);
-    }
-
-    /// Slow start up to ssthresh; returns the segments left over. RFC 5681 §3.1, RFC 3465 §2.2 with L = ∞, as
-    /// Linux: bursts are bounded by what the send path hands down at once, not by the window's growth.
-    fn slow_start(&mut self, acked: u32) -> u32 {
-        let target = self.cwnd.saturating_add(acked).min(self.ssthresh).max(self.cwnd);
-        let used = target - self.cwnd;
-        self.set_cwnd(target);
-        acked - used
-    }
-
-    /// One segment more for every `every` acknowledged. RFC 5681 §3.1 with every = cwnd.
-    fn additive(&mut self, every: u32, acked: u32) {
-        let every = every.max(1);
-        // Credit saved under a larger divisor is worth one segment at most.
-        if self.count >= every {
-            self.count = 0;
-            self.set_cwnd(self.cwnd.saturating_add(1));
-        }
-        self.count = self.count.saturating_add(acked);
-        if self.count >= every {
-            let grow = self.count / every;
-            self.count -= grow * every;
-            self.set_cwnd(self.cwnd.saturating_add(grow));
-        }
-    }
-}
-
-/// The algorithms in one value. An enum and not `Box<dyn Control>`: ACK processing calls it for every packet,
-/// the compiler sees through it, and a connection needs no allocation for it.
-#[derive(Clone, Copy, Debug)]
-enum Controller {
-    Reno(Reno),
-    Cubic(Cubic),
-}
-
-impl Controller {
-    fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Reno => Self::Reno(Reno),
-            Algorithm::Cubic => Self::Cubic(Cubic::new()),
-        }
-    }
-}
-
-/// Calls a method of [`Control`] on whichever algorithm it is.
-macro_rules! dispatch {
-    ($self:expr, $inner:ident => $call:expr) => {
-        match $self {
-            Controller::Reno($inner) => $call,
-            Controller::Cubic($inner) => $call,
-        }
-    };
-}
-
 /// Congestion state of a connection. Everything that only traffic changes lies in one box, made when the first data
 /// leaves: an idle connection does not have it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Congestion {
     /// Bytes per second; `u64::MAX` until known.
     pacing_rate: u64,
@@ -179,7 +37,7 @@ pub(crate) struct Congestion {
     algorithm: Algorithm,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Live {
     window: Window,
     /// Before the last reduction; 0: none to undo.
@@ -193,7 +51,7 @@ struct Live {
     /// When the window was last the limit.
     stamp: Instant,
     limited: bool,
-    controller: Controller,
+    controller: Box<dyn Controller>,
 }
 
 impl Live {
@@ -207,7 +65,7 @@ impl Live {
             usage_end: 0,
             stamp: now,
             limited: false,
-            controller: Controller::new(algorithm),
+            controller: algorithm.make(),
         }
     }
 
@@ -223,7 +81,7 @@ impl Live {
     }
 
     fn owns_cwnd(&self) -> bool {
-        dispatch!(&self.controller, inner => inner.owns_cwnd())
+        self.controller.owns_cwnd()
     }
 
     /// What slow start may quickly get back to.
@@ -233,7 +91,7 @@ impl Live {
 }
 
 /// The window before anything was sent.
-const INITIAL: Window = Window { cwnd: INITIAL_CWND, ssthresh: u32::MAX, count: 0 };
+const INITIAL: Window = Window::new(INITIAL_CWND);
 
 impl Congestion {
     pub(crate) const fn new(algorithm: Algorithm) -> Self {
@@ -261,7 +119,7 @@ impl Congestion {
         if algorithm != self.algorithm {
             self.algorithm = algorithm;
             if let Some(live) = &mut self.live {
-                live.controller = Controller::new(algorithm);
+                live.controller = algorithm.make();
                 live.window.count = 0;
             }
         }
@@ -284,7 +142,27 @@ impl Congestion {
 
     /// Bytes of a super-packet, when the algorithm has an opinion.
     pub(crate) fn send_quantum(&self) -> Option<u32> {
-        self.live.as_ref().and_then(|live| dispatch!(&live.controller, inner => inner.send_quantum()))
+        self.live.as_ref().and_then(|live| live.controller.send_quantum())
+    }
+
+    /// Whether packets are to be spaced, whatever the user says.
+    pub(crate) const fn paces(&self) -> bool {
+        self.algorithm.paces()
+    }
+
+    /// Congestion windows that the send buffer grows to hold.
+    pub(crate) fn send_buffer_windows(&self) -> u8 {
+        self.live.as_ref().map_or(2, |live| live.controller.send_buffer_windows())
+    }
+
+    /// What the controller says of itself; nothing before data was sent.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = String::new();
+        if let Some(live) = &self.live {
+            // Writing to a string cannot fail.
+            let _ = live.controller.describe(&mut text);
+        }
+        text
     }
 
     /// Whether the algorithm alone sets cwnd, in recovery too.
@@ -298,16 +176,30 @@ impl Congestion {
         }
     }
 
-    /// An ACK outside CWR and Recovery.
-    pub(crate) fn on_ack(&mut self, event: &AckEvent<'_>, cwnd_limited: bool) {
+    /// An ACK delivered something, or found something lost. `may_grow`: it advanced, outside CWR and Recovery.
+    pub(crate) fn on_ack(&mut self, mut event: AckEvent<'_>, may_grow: bool) {
         let live = self.live(event.now);
-        if live.owns_cwnd() || cwnd_limited || live.is_cwnd_limited() {
-            dispatch!(&mut live.controller, inner => inner.on_ack(&mut live.window, event));
+        event.cwnd_limited |= live.is_cwnd_limited();
+        live.controller.observe(&event);
+        if live.owns_cwnd() || (may_grow && event.cwnd_limited) {
+            live.controller.on_ack(&mut live.window, &event);
         }
     }
 
+    /// A packet was found lost.
+    pub(crate) fn on_lost(&mut self, packet: &LostPacket) {
+        if let Some(live) = &mut self.live {
+            live.controller.on_lost(packet);
+        }
+    }
+
+    /// Whether the controller has, since this was last asked, begun to keep the network short of data.
+    pub(crate) fn take_app_limited(&mut self) -> bool {
+        self.live.as_mut().is_some_and(|live| core::mem::take(&mut live.window.app_limited))
+    }
+
     /// A reduction begins: ssthresh by the algorithm; cwnd follows by PRR. `undoable`: it may turn out needless.
-    pub(crate) fn begin_reduction(&mut self, now: Instant, undoable: bool) {
+    pub(crate) fn begin_reduction(&mut self, now: Instant, why: Signal, undoable: bool) {
         let live = self.live(now);
         if undoable {
             live.prior_cwnd = live.window.cwnd;
@@ -315,17 +207,24 @@ impl Congestion {
         } else {
             live.forget_prior();
         }
-        let cwnd = live.window.cwnd;
-        live.window.ssthresh =
-            dispatch!(&mut live.controller, inner => inner.on_loss(now, cwnd)).max(MIN_SSTHRESH);
+        let ssthresh = live.controller.reduce(&live.window, why, now);
+        live.window.ssthresh = ssthresh.max(MIN_SSTHRESH);
         live.window.count = 0;
     }
 
     /// The reduction is complete. RFC 9937 §6.4.
     pub(crate) fn end_reduction(&mut self) {
-        let ssthresh = self.ssthresh();
-        if !self.owns_cwnd() && ssthresh != u32::MAX {
-            self.set_cwnd(ssthresh);
+        let Some(live) = &mut self.live else { return };
+        if !live.owns_cwnd() && live.window.ssthresh != u32::MAX {
+            live.window.set_cwnd(live.window.ssthresh);
+        }
+        live.controller.on_recovery_end(&mut live.window);
+    }
+
+    /// What was lost before a timeout is repaired; cwnd grows from where slow start brought it.
+    pub(crate) fn end_loss(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.controller.on_recovery_end(&mut live.window);
         }
     }
 
@@ -333,20 +232,20 @@ impl Congestion {
     /// in the network (Linux: packets sent less than an RTT ago are not given up with the others).
     pub(crate) fn on_timeout(&mut self, now: Instant, in_flight: u32) {
         let live = self.live(now);
-        dispatch!(&mut live.controller, inner => inner.on_timeout());
         live.window.count = 0;
         live.window.set_cwnd(in_flight.saturating_add(1));
+        live.controller.on_timeout(&mut live.window);
     }
 
     /// The last reduction was for nothing. RFC 4015 §3.2.
-    pub(crate) fn undo(&mut self) {
+    pub(crate) fn undo(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
         if live.prior_cwnd == 0 {
             return;
         }
-        dispatch!(&mut live.controller, inner => inner.undo());
         live.window.set_cwnd(live.window.cwnd.max(live.prior_cwnd));
         live.window.ssthresh = live.window.ssthresh.max(live.prior_ssthresh);
+        live.controller.undo(&mut live.window, now);
         live.forget_prior();
     }
 
@@ -403,11 +302,15 @@ impl Congestion {
         now: Instant,
         last_sent: Instant,
         rto: Duration,
+        max_pacing_rate: u64,
         cfg: &StackConfig,
     ) {
         let Some(live) = &mut self.live else { return };
         let idle = now.since(last_sent);
-        dispatch!(&mut live.controller, inner => inner.on_idle_end(now, idle));
+        live.controller.on_idle_end(&mut live.window, now, idle);
+        if let Some(rate) = live.controller.pacing_rate() {
+            self.pacing_rate = rate.min(max_pacing_rate);
+        }
         if !cfg.tcp_slow_start_after_idle || live.owns_cwnd() || idle <= rto {
             return;
         }
@@ -430,7 +333,7 @@ impl Congestion {
         cfg: &StackConfig,
     ) {
         if let Some(live) = &self.live
-            && let Some(rate) = dispatch!(&live.controller, inner => inner.pacing_rate())
+            && let Some(rate) = live.controller.pacing_rate()
         {
             self.pacing_rate = rate.min(max_pacing_rate);
             return;
@@ -438,6 +341,7 @@ impl Congestion {
         let window = self.window();
         let slow_start = window.cwnd < window.ssthresh / 2;
         let percent = if slow_start { cfg.tcp_pacing_ss_ratio } else { cfg.tcp_pacing_ca_ratio };
+        let percent = self.algorithm.first_pacing_percent().unwrap_or(percent);
         let bytes = u64::from(mss) * u64::from(window.cwnd.max(packets_out));
         // Bytes per eighth of a µs, times the percentage: Linux keeps srtt in that unit, and without one the
         // division is left out, which leaves a rate beyond any link.

@@ -1,27 +1,43 @@
 //! Reno: double each round trip up to ssthresh, then one segment a round trip; halve on loss.
 //! RFC 5681, counting segments acknowledged (RFC 3465).
-//! Called by `congestion/mod.rs`.
+//! Called through `congestion/mod.rs`; the smallest [`Controller`] there is.
 
-use super::{AckEvent, Control, MIN_SSTHRESH, Window};
+use alloc::boxed::Box;
+
+use super::controller::{AckEvent, Controller, Signal, Window};
+use super::{Definition, EcnUse, MIN_SSTHRESH};
 use crate::units::Instant;
+
+/// For [`Algorithm::Reno`](super::Algorithm).
+pub(super) static DEFINITION: Definition = Definition {
+    name: "reno",
+    paces: false,
+    first_pacing_percent: None,
+    ecn: EcnUse::Classic,
+    make: || Box::new(Reno),
+};
 
 /// No state beside the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reno;
 
-impl Control for Reno {
-    fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>) {
-        let mut acked = event.acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-        }
-        if acked > 0 {
-            window.additive(window.cwnd, acked);
-        }
+/// RFC 5681 §3.1: slow start, then congestion avoidance with what is left.
+pub(super) fn grow(window: &mut Window, mut acked: u32) {
+    if window.in_slow_start() {
+        acked = window.slow_start(acked);
+    }
+    if acked > 0 {
+        window.additive(window.cwnd(), acked);
+    }
+}
+
+impl Controller for Reno {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>) {
+        grow(window, ack.acked);
     }
 
     /// RFC 5681 §3.1, equation 4; of cwnd rather than of the flight, as Linux: validation keeps them close.
-    fn on_loss(&mut self, _now: Instant, cwnd: u32) -> u32 {
-        (cwnd / 2).max(MIN_SSTHRESH)
+    fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
+        (window.cwnd() / 2).max(MIN_SSTHRESH)
     }
 }

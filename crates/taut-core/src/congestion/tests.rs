@@ -8,18 +8,11 @@ fn at(ms: u64) -> Instant {
 
 fn event(now: Instant, acked: u32, rtt_ms: u64, una: u64, nxt: u64) -> AckEvent<'static> {
     let rtt = Some(Duration::from_millis(rtt_ms));
-    AckEvent {
-        now,
-        acked,
-        delivered: acked,
-        prior_in_flight: 0,
-        rtt,
-        srtt: rtt,
-        min_rtt: rtt,
-        una,
-        nxt,
-        rate: None,
-    }
+    let mut event = AckEvent::new(now, 1448, acked);
+    event.cwnd_limited = false;
+    (event.rtt, event.srtt, event.min_rtt) = (rtt, rtt, rtt);
+    (event.una, event.nxt) = (una, nxt);
+    event
 }
 
 #[test]
@@ -42,16 +35,16 @@ fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
 #[test]
 fn reno_doubles_then_adds_one_a_round_trip() {
     let mut cc = Congestion::new(Algorithm::Reno);
-    cc.on_ack(&event(at(0), 10, 100, 0, 0), true);
+    cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(0), 10, 100, 0, 0) }, true);
     assert_eq!(cc.cwnd(), 20);
-    cc.begin_reduction(at(0), true);
+    cc.begin_reduction(at(0), Signal::Loss, true);
     cc.end_reduction();
     assert_eq!((cc.cwnd(), cc.ssthresh()), (10, 10));
     for _ in 0..10 {
-        cc.on_ack(&event(at(0), 1, 100, 0, 0), true);
+        cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(0), 1, 100, 0, 0) }, true);
     }
     assert_eq!(cc.cwnd(), 11);
-    cc.undo();
+    cc.undo(at(0));
     assert_eq!((cc.cwnd(), cc.ssthresh()), (20, u32::MAX));
 }
 
@@ -60,7 +53,7 @@ fn comp_1_slow_start_stops_at_twice_what_was_out() {
     let mut cc = Congestion::new(Algorithm::Reno);
     cc.note_limited(at(0), 10, 100, 0, false);
     for _ in 0..50 {
-        cc.on_ack(&event(at(0), 1, 100, 0, 0), false);
+        cc.on_ack(AckEvent { cwnd_limited: false, ..event(at(0), 1, 100, 0, 0) }, true);
     }
     assert_eq!(cc.cwnd(), 20);
 }
@@ -71,11 +64,11 @@ fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
     let rto = Duration::from_millis(300);
     let mut cc = Congestion::new(Algorithm::Reno);
     cc.live(at(0)).window.set_cwnd(100);
-    cc.on_idle_restart(at(300), at(0), rto, &cfg);
+    cc.on_idle_restart(at(300), at(0), rto, u64::MAX, &cfg);
     assert_eq!(cc.cwnd(), 100, "not longer than an RTO");
-    cc.on_idle_restart(at(700), at(0), rto, &cfg);
+    cc.on_idle_restart(at(700), at(0), rto, u64::MAX, &cfg);
     assert_eq!(cc.cwnd(), 25);
-    cc.on_idle_restart(at(9_700), at(700), rto, &cfg);
+    cc.on_idle_restart(at(9_700), at(700), rto, u64::MAX, &cfg);
     assert_eq!(cc.cwnd(), INITIAL_CWND);
 }
 
@@ -83,7 +76,7 @@ fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
 fn cubic_follows_the_curve_of_rfc_9438() {
     let mut cc = Congestion::new(Algorithm::Cubic);
     cc.live(at(0)).window.set_cwnd(1000);
-    cc.begin_reduction(at(0), true);
+    cc.begin_reduction(at(0), Signal::Loss, true);
     cc.end_reduction();
     assert_eq!(cc.cwnd(), 700, "β = 0.7");
     // C = 0.4, W_max = 1000, cwnd_epoch = 700: K = ∛750 = 9.09 s. One ACK a segment, RTT 100 ms.
@@ -94,7 +87,7 @@ fn cubic_follows_the_curve_of_rfc_9438() {
         assert!(error < 0.02, "at {ms} ms: {} instead of {reference}", cc.cwnd());
         let acks = cc.cwnd();
         for _ in 0..acks {
-            cc.on_ack(&event(at(ms), 1, 100, 0, 0), true);
+            cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(ms), 1, 100, 0, 0) }, true);
         }
     }
 }
@@ -107,7 +100,13 @@ fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
         // From the third round on a queue adds 30 ms to 40 ms: more than clamp(40/8, 4, 16).
         let rtt = if round < 2 { 40 } else { 70 };
         for _ in 0..10 {
-            cc.on_ack(&event(at(round * 100), 1, rtt, round * 10 + 1, round * 10 + 11), true);
+            cc.on_ack(
+                AckEvent {
+                    cwnd_limited: true,
+                    ..event(at(round * 100), 1, rtt, round * 10 + 1, round * 10 + 11)
+                },
+                true,
+            );
         }
         if cc.cwnd() >= cc.ssthresh() && left_after.is_none() {
             left_after = Some(round);

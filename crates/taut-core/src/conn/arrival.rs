@@ -301,9 +301,10 @@ impl Conn {
             self.tx.queue.release_until(freed, around.pool);
             self.tx.probe_due = false;
             self.tx.note_acked(around.now, around.totals);
-            if self.state >= State::Established {
-                self.update_pacing_rate(around);
-            }
+        }
+        let moved = outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion.paces());
+        if moved && self.state >= State::Established {
+            self.update_pacing_rate(around);
         }
         if self.tx.window_fits(self.mss()) {
             self.cancel_probe();

@@ -1,6 +1,7 @@
 //! What can be known of a connection at any time: Linux's `TCP_INFO`, in its names and units, and the report on what
 //! held it back. Called by the application, by `taut ss` and by `taut explain`.
 
+use alloc::string::String;
 use core::net::SocketAddr;
 
 use super::Conn;
@@ -132,6 +133,11 @@ pub struct ConnInfo {
 }
 
 impl Conn {
+    /// What the congestion control says of itself.
+    pub(crate) fn congestion_state(&self) -> String {
+        self.tx.congestion.describe()
+    }
+
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
         let cx = Context { now, link, config, mss: self.mss(), tx_delay_us: 0 };

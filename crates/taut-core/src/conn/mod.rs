@@ -274,6 +274,7 @@ impl Conn {
                 around.now,
                 recovery.last_sent_at(),
                 recovery.rto(),
+                self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
                 around.config,
             );
         }
@@ -385,7 +386,8 @@ impl Conn {
         const REORDERING: u32 = 3;
         let mss = u32::from(self.offer.snd_mss);
         let cwnd = self.tx.congestion.cwnd();
-        self.tx.buffer.expand(mss, cwnd, REORDERING, 2, around.config.tcp_wmem.max);
+        let windows = u64::from(self.tx.congestion.send_buffer_windows());
+        self.tx.buffer.expand(mss, cwnd, REORDERING, windows, around.config.tcp_wmem.max);
     }
 
     /// A ticket came back.

@@ -51,7 +51,7 @@ pub(crate) struct Sender {
     pub(crate) fin_queued: bool,
     /// A tail loss probe is owed.
     pub(crate) probe_due: bool,
-    /// The congestion control asks for pacing, or a maximum rate was set; never unwanted again.
+    /// A maximum rate was set; never unwanted again.
     pub(crate) pacing_wanted: bool,
     /// The next packet may be smaller than a segment, so as to fit the peer's window.
     pub(crate) squeeze: bool,
@@ -159,7 +159,7 @@ impl Sender {
 
     /// Who spaces this connection's packets.
     pub(super) fn pacing_status(&self, cx: &Context<'_>) -> Status {
-        cx.config.pacing.status(self.pacing_wanted, cx.link.paces)
+        cx.config.pacing.status(self.pacing_wanted || self.congestion.paces(), cx.link.paces)
     }
 
     /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`].

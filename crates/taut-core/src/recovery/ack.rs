@@ -10,13 +10,33 @@ use super::sent::{SACKED, segs_in};
 use super::tlp::Verdict;
 use super::{AckInput, AckOutcome, CaState, InFlight, Recovery, rto};
 use crate::config::StackConfig;
-use crate::congestion::{AckEvent, Congestion};
+use crate::congestion::{AckEvent, Congestion, Signal};
 use crate::units::{Duration, Instant};
 
 /// Duplicate ACKs that stand for a loss, without SACK. RFC 5681 §3.2.
 const DUP_THRESH: u32 = 3;
 /// After the peer threw away data it had sacked, its head is resent this much later at least. Linux: 10 ms.
 const RENEGING_DELAY: Duration = Duration::from_millis(10);
+
+/// How a reduction of the window begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reduction {
+    pub(super) to: CaState,
+    pub(super) why: Signal,
+    /// It may turn out needless.
+    pub(super) undoable: bool,
+}
+
+impl Reduction {
+    /// Fast recovery.
+    pub(super) const LOSS: Self = Self { to: CaState::Recovery, why: Signal::Loss, undoable: true };
+    /// A congestion mark.
+    const MARK: Self = Self { to: CaState::Cwr, why: Signal::Mark, undoable: false };
+    /// A loss that a tail loss probe repaired.
+    const REPAIRED: Self = Self { to: CaState::Cwr, why: Signal::Loss, undoable: false };
+    /// A queue of this host.
+    const LOCAL: Self = Self { to: CaState::Cwr, why: Signal::LocalQueue, undoable: false };
+}
 
 impl Recovery {
     /// An ACK came in. The order is Linux's: what was delivered, how fast, what is lost, then the window.
@@ -123,13 +143,14 @@ impl Recovery {
         self.undo_if_needless(f, now, cc, ack, &mut out);
         self.leave_if_complete(f, cc);
         if ack.ece && self.state <= CaState::Disorder {
-            self.begin_reduction(f, now, cc, CaState::Cwr, news.segs, false);
+            self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);
             out.reduced = true;
         }
         self.detect(f, now, out.advanced, cfg);
         if f.log.pending() > 0 && self.state < CaState::Recovery {
             out.reduced |= self.state < CaState::Cwr;
-            self.begin_reduction(f, now, cc, CaState::Recovery, news.segs, !ack.ece);
+            let loss = Reduction { undoable: !ack.ece, ..Reduction::LOSS };
+            self.begin_reduction(f, now, cc, loss, news.segs);
         }
         if self.state <= CaState::Disorder {
             let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
@@ -149,32 +170,57 @@ impl Recovery {
             self.rtt.min_rtt(),
         );
         let reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
-        if reducing && !cc.owns_cwnd() {
-            if news.segs > 0 {
-                let safe = out.advanced && out.newly_lost_segs == 0;
-                cc.set_cwnd(f.prr.on_ack(news.segs, f.log.in_flight(), cc.ssthresh(), safe));
+        if reducing && !cc.owns_cwnd() && news.segs > 0 {
+            let safe = out.advanced && out.newly_lost_segs == 0;
+            cc.set_cwnd(f.prr.on_ack(news.segs, f.log.in_flight(), cc.ssthresh(), safe));
+        }
+        // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
+        let may_grow = out.advanced && !reducing && !was_reducing;
+        let delivered = self.delivered;
+        f.log.take_lost(delivered, |packet| cc.on_lost(packet));
+        if out.advanced || news.segs > 0 || out.newly_lost_segs > 0 {
+            cc.on_ack(self.event(f, now, ack, &out, prior_in_flight), may_grow);
+            if cc.take_app_limited() {
+                f.sampler.set_app_limited(self.delivered, f.log.in_flight());
             }
-        } else if cc.owns_cwnd() || (out.advanced && !was_reducing) {
-            // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
-            let event = AckEvent {
-                now,
-                acked: news.segs,
-                delivered: news.segs,
-                prior_in_flight,
-                rtt: newest_rtt,
-                srtt: self.rtt.srtt(),
-                min_rtt: self.rtt.min_rtt(),
-                una: self.una,
-                nxt: ack.snd_nxt,
-                rate: out.rate.as_ref(),
-            };
-            cc.on_ack(&event, ack.cwnd_limited);
         }
         if f.log.is_empty() {
             f.rto_at = None;
             f.reorder_at = None;
         }
         out
+    }
+
+    /// What congestion control is told of the ACK.
+    fn event<'a>(
+        &self,
+        f: &InFlight,
+        now: Instant,
+        ack: &AckInput<'_>,
+        out: &'a AckOutcome,
+        prior_in_flight: u32,
+    ) -> AckEvent<'a> {
+        AckEvent {
+            now,
+            mss: u32::from(f.mss),
+            acked: out.delivered_segs,
+            newly_lost: out.newly_lost_segs,
+            prior_in_flight,
+            in_flight: f.log.in_flight(),
+            total_delivered: self.delivered,
+            total_lost: f.log.total_lost(),
+            rtt: out.rtt,
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min_rtt(),
+            una: self.una,
+            nxt: ack.snd_nxt,
+            rate: out.rate.as_ref(),
+            ece: ack.ece,
+            delivered_ce: if ack.ece { out.delivered_segs } else { 0 },
+            cwnd_limited: ack.cwnd_limited,
+            recovering: self.state >= CaState::Recovery,
+            seed: f.seed,
+        }
     }
 
     /// RTT samples of an ACK (Karn: never from what was sent twice); returns that of the newest packet.
@@ -222,7 +268,7 @@ impl Recovery {
                 // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
                 out.probe_repaired = true;
                 if self.state < CaState::Cwr {
-                    self.begin_reduction(f, now, cc, CaState::Cwr, 0, false);
+                    self.begin_reduction(f, now, cc, Reduction::REPAIRED, 0);
                     cc.end_reduction();
                     self.state = CaState::Open;
                     out.reduced = true;
@@ -247,7 +293,7 @@ impl Recovery {
         if !(by_timestamp || out.dsack && f.undo.all_reported()) {
             return;
         }
-        cc.undo();
+        cc.undo(now);
         f.undo.end();
         f.log.unmark_lost();
         f.rack.on_reordering();
@@ -270,8 +316,9 @@ impl Recovery {
         if !over {
             return;
         }
-        if matches!(self.state, CaState::Cwr | CaState::Recovery) {
-            cc.end_reduction();
+        match self.state {
+            CaState::Cwr | CaState::Recovery => cc.end_reduction(),
+            _ => cc.end_loss(),
         }
         if self.state >= CaState::Recovery {
             f.rack.on_recovery_end();
@@ -305,22 +352,21 @@ impl Recovery {
         f: &mut InFlight,
         now: Instant,
         cc: &mut Congestion,
-        state: CaState,
+        reduction: Reduction,
         delivered_now: u32,
-        undoable: bool,
     ) {
         // From CWR into Recovery the reduction under way goes on: one a round trip.
         if self.state < CaState::Cwr {
-            cc.begin_reduction(now, undoable);
+            cc.begin_reduction(now, reduction.why, reduction.undoable);
             let unsacked = f.log.packets_out() - f.log.sacked_out();
             f.prr = Prr::begin(unsacked, delivered_now);
-            if undoable {
+            if reduction.undoable {
                 f.undo.begin(self.una, f.log.retrans_out());
             } else {
                 f.undo.end();
             }
         }
-        self.state = state;
+        self.state = reduction.to;
         f.high_seq = f.log.nxt();
         f.tlp_at = None;
     }
@@ -329,7 +375,7 @@ impl Recovery {
     pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
         let Some(mut flight) = self.flight.take() else { return };
         if self.state < CaState::Cwr {
-            self.begin_reduction(&mut flight, now, cc, CaState::Cwr, 0, false);
+            self.begin_reduction(&mut flight, now, cc, Reduction::LOCAL, 0);
         }
         self.flight = Some(flight);
     }

@@ -23,30 +23,32 @@ pub(super) struct TxSnapshot {
 
 /// One measurement of what the network delivered, and over what time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RateSample {
+#[non_exhaustive]
+pub struct RateSample {
     /// Segments delivered over `interval`.
-    pub(crate) delivered: u32,
+    pub delivered: u32,
     /// The longer of the time to send them and the time to see them acknowledged.
-    pub(crate) interval: Duration,
+    pub interval: Duration,
     /// The rate may be the application's, not the network's.
-    pub(crate) is_app_limited: bool,
+    pub is_app_limited: bool,
     /// Segments in flight before this ACK.
-    pub(crate) prior_in_flight: u32,
+    pub prior_in_flight: u32,
     /// Segments in flight when the newest packet delivered was sent, itself included.
-    pub(crate) tx_in_flight: u32,
+    pub tx_in_flight: u32,
     /// Segments delivered, since the beginning, when that packet was sent: rounds are told apart by it.
-    pub(crate) prior_delivered: u64,
+    pub prior_delivered: u64,
     /// Segments marked lost since that packet was sent.
-    pub(crate) lost: u32,
+    pub lost: u32,
     /// Segments marked lost by this ACK.
-    pub(crate) losses: u32,
+    pub losses: u32,
     /// Segments this ACK delivered.
-    pub(crate) acked_sacked: u32,
+    pub acked_sacked: u32,
 }
 
 impl RateSample {
-    /// Bytes per second.
-    pub(crate) fn bytes_per_sec(&self, mss: u32) -> u64 {
+    /// Bytes per second, of segments of `mss` bytes.
+    #[must_use]
+    pub fn bytes_per_sec(&self, mss: u32) -> u64 {
         let ns = self.interval.as_nanos().max(1);
         let bytes = u64::from(self.delivered) * u64::from(mss);
         u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX)

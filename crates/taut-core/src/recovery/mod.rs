@@ -30,7 +30,7 @@ use core::ops::Range;
 use crate::config::StackConfig;
 use crate::congestion::Congestion;
 use crate::units::{Duration, Instant};
-pub(crate) use delivery_rate::RateSample;
+pub use delivery_rate::RateSample;
 use delivery_rate::Sampler;
 use prr::Prr;
 use rack::Rack;
@@ -182,6 +182,8 @@ struct InFlight {
     /// A cumulative ACK landed at data that the peer had sacked.
     reneging: bool,
     mss: u16,
+    /// Differs between connections: where this one began.
+    seed: u64,
 }
 
 impl InFlight {
@@ -201,6 +203,7 @@ impl InFlight {
             first_timeout_at: None,
             reneging: false,
             mss,
+            seed: una,
         }
     }
 

@@ -3,9 +3,11 @@
 //! Called by `recovery/mod.rs` and the leaves beside it.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::delivery_rate::TxSnapshot;
+use crate::congestion::LostPacket;
 use crate::units::Instant;
 
 /// Selectively acknowledged; excludes [`LOST`] and [`RETRANS`].
@@ -49,6 +51,15 @@ impl Record {
     }
 }
 
+/// A record that was marked lost.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    segs: u32,
+    snapshot: TxSnapshot,
+    /// Segments lost since the beginning, these included.
+    total_lost: u32,
+}
+
 /// Segments that `len` bytes are cut into.
 pub(super) fn segs_in(len: u64, mss: u16) -> u32 {
     u32::try_from(len.div_ceil(u64::from(mss.max(1)))).unwrap_or(u32::MAX)
@@ -69,6 +80,8 @@ pub(super) struct SentLog {
     dup_acks: u32,
     /// Segments marked lost since the beginning, wrapping.
     total_lost: u32,
+    /// Of those, what congestion control has not heard of.
+    unreported: Vec<Loss>,
     /// No record that is lost and not under way begins below.
     resend_hint: u64,
     /// Every record that ends at or below was sent again, or sacked, or marked lost.
@@ -87,6 +100,7 @@ impl SentLog {
             pending: 0,
             dup_acks: 0,
             total_lost: 0,
+            unreported: Vec::new(),
             resend_hint: u64::MAX,
             rack_cursor: una,
         }
@@ -100,6 +114,7 @@ impl SentLog {
     pub(super) fn shrink(&mut self) {
         if self.records.is_empty() {
             self.records = VecDeque::new();
+            self.unreported = Vec::new();
         }
     }
 
@@ -303,8 +318,24 @@ impl SentLog {
         let segs = record.segs();
         self.change(index, |record| record.flags = (record.flags | LOST) & !RETRANS);
         self.total_lost = self.total_lost.wrapping_add(segs);
+        if let Some(&Record { snapshot, .. }) = self.records.get(index) {
+            self.unreported.push(Loss { segs, snapshot, total_lost: self.total_lost });
+        }
         self.limit_dup_acks();
         segs
+    }
+
+    /// Reports what was marked lost since this was last called. `delivered`: segments since the beginning.
+    pub(super) fn take_lost(&mut self, delivered: u64, mut report: impl FnMut(&LostPacket)) {
+        for Loss { segs, snapshot, total_lost } in self.unreported.drain(..) {
+            report(&LostPacket {
+                segs,
+                tx_in_flight: snapshot.in_flight,
+                lost: total_lost.wrapping_sub(snapshot.lost),
+                total_delivered: delivered,
+                is_app_limited: snapshot.app_limited,
+            });
+        }
     }
 
     /// The first segment of the head alone is lost, which is all that is known without SACK. RFC 6582 §3.2.

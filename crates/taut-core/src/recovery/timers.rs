@@ -4,10 +4,11 @@
 
 use core::ops::Range;
 
+use super::ack::Reduction;
 use super::tlp::{self, Probe};
 use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
 use crate::config::StackConfig;
-use crate::congestion::Congestion;
+use crate::congestion::{Congestion, Signal};
 use crate::units::Instant;
 
 impl Recovery {
@@ -64,7 +65,7 @@ impl Recovery {
             return TimeoutAction::Nothing;
         }
         if self.state < CaState::Recovery {
-            self.begin_reduction(f, now, cc, CaState::Recovery, 0, true);
+            self.begin_reduction(f, now, cc, Reduction::LOSS, 0);
         }
         if self.state == CaState::Recovery && !cc.owns_cwnd() {
             // Nothing was delivered, but the first retransmission must leave (RFC 9937 §6.2).
@@ -92,9 +93,11 @@ impl Recovery {
         }
         // One reduction for one loss: not again for data sent before the last one.
         if self.state <= CaState::Disorder || self.una >= f.high_seq {
-            cc.begin_reduction(now, true);
+            cc.begin_reduction(now, Signal::Timeout, true);
             f.undo.begin(self.una, f.log.retrans_out());
         }
+        let delivered = self.delivered;
+        f.log.take_lost(delivered, |packet| cc.on_lost(packet));
         cc.on_timeout(now, f.log.in_flight());
         self.state = CaState::Loss;
         f.high_seq = f.log.nxt();

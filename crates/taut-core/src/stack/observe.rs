@@ -55,6 +55,13 @@ impl Stack {
         Some(self.table.get(id)?.info(&self.caps, &self.config, now))
     }
 
+    /// What the congestion control of a connection says of itself, in words: BBR names its state, bandwidth, least RTT
+    /// and gains. Empty for one with nothing to say.
+    #[must_use]
+    pub fn conn_congestion(&self, id: ConnId) -> Option<String> {
+        Some(self.table.get(id)?.congestion_state())
+    }
+
     /// What held a connection back, as [`ConnMut::report`](crate::ConnMut::report), also of one that the application has let go of.
     #[must_use]
     pub fn conn_report(&self, id: ConnId, now: Instant) -> Option<Report> {

@@ -1,0 +1,265 @@
+//! What a congestion control is told, and what it may decide: the interface to write one against.
+//! The division of labour is Linux's (`struct tcp_congestion_ops`); the terms of a rate sample are those of
+//! draft-ietf-ccwg-bbr §4.1. Called by `congestion/mod.rs`, which keeps what every algorithm needs.
+//!
+//! A controller never sees the connection. It gets values, and writes a [`Window`]. What else there is to sending (what
+//! is lost, what is sent again and when, how a reduction is spread over a round trip, what a super-packet may hold, when
+//! it leaves) is done for it by `recovery/` and `egress/`.
+//!
+//! ```text
+//!            ACK ─▶ observe ─▶ on_ack ─▶ window.cwnd, pacing_rate ─▶ the send path
+//!     loss, mark ─▶ reduce  ─▶ ssthresh; cwnd follows by PRR over the round trip (RFC 9937)
+//!        timeout ─▶ reduce, on_timeout
+//!      all for nothing ─▶ undo
+//! ```
+//!
+//! There are two kinds. One that thinks in windows (Reno, CUBIC, DCTCP) writes [`on_ack`](Controller::on_ack) for growth
+//! and [`reduce`](Controller::reduce) for the rest. One that has a model of the path (BBR) says that it
+//! [owns cwnd](Controller::owns_cwnd): then `on_ack` comes for every ACK, in every state, PRR and validation keep away,
+//! and [`pacing_rate`](Controller::pacing_rate) is its to say.
+
+use core::fmt;
+
+use super::CWND_MAX;
+use crate::recovery::RateSample;
+use crate::units::{Duration, Instant};
+
+/// A congestion control of one connection.
+///
+/// Everything but [`on_ack`](Self::on_ack) and [`reduce`](Self::reduce) may be left as it is. All counts are segments,
+/// all rates bytes per second. A value is made when a connection first sends data, and dropped with it; nothing in it may
+/// depend on a clock or on randomness other than [`AckEvent::now`] and [`AckEvent::seed`], so that a run can be repeated.
+pub trait Controller: fmt::Debug + Send {
+    /// Any ACK that delivered something, or found something lost, before anything is decided: for statistics that must
+    /// miss nothing, such as DCTCP's share of marked segments.
+    fn observe(&mut self, _ack: &AckEvent<'_>) {}
+
+    /// cwnd after an ACK that may raise it: one that advanced, outside CWR and Recovery, while cwnd was the limit. With
+    /// [`owns_cwnd`](Self::owns_cwnd): after every ACK.
+    fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>);
+
+    /// A reduction begins; at most one in a round trip. Returns the new ssthresh, where cwnd goes by PRR within the
+    /// round trip, or by slow start after a timeout.
+    fn reduce(&mut self, window: &Window, why: Signal, now: Instant) -> u32;
+
+    /// A packet was found lost. Comes before the ACK's [`observe`](Self::observe).
+    fn on_lost(&mut self, _packet: &LostPacket) {}
+
+    /// A retransmission timeout, after [`reduce`](Self::reduce); cwnd is one segment above what is thought to be in the
+    /// network from now on.
+    fn on_timeout(&mut self, _window: &mut Window) {}
+
+    /// What was reduced in is over: everything that was out when it began is acknowledged.
+    fn on_recovery_end(&mut self, _window: &mut Window) {}
+
+    /// The last reduction was for nothing; cwnd and ssthresh are given back already.
+    fn undo(&mut self, _window: &mut Window, _now: Instant) {}
+
+    /// Sending is about to resume after `idle` without anything in flight.
+    fn on_idle_end(&mut self, _window: &mut Window, _now: Instant, _idle: Duration) {}
+
+    /// Whether it sets cwnd by itself also in recovery, and wants to hear of every ACK.
+    fn owns_cwnd(&self) -> bool {
+        false
+    }
+
+    /// A pacing rate of its own, or `None` for the usual one: cwnd / SRTT and a fifth more, twice that in slow start.
+    fn pacing_rate(&self) -> Option<u64> {
+        None
+    }
+
+    /// Payload bytes of a super-packet, or `None` to leave that to TSO autosizing: about a millisecond of the rate.
+    fn send_quantum(&self) -> Option<u32> {
+        None
+    }
+
+    /// Congestion windows that the send buffer grows to hold.
+    fn send_buffer_windows(&self) -> u8 {
+        2
+    }
+
+    /// One word or a few for `taut ss`, and for a reader's log: the state it is in.
+    fn describe(&self, _to: &mut dyn fmt::Write) -> fmt::Result {
+        Ok(())
+    }
+}
+
+/// Why a reduction begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Signal {
+    /// Something is lost and being sent again (RFC 5681 §3.2), or a tail loss probe repaired it unseen (RFC 8985 §7.4).
+    Loss,
+    /// The peer reports a congestion mark. RFC 3168 §6.1.2.
+    Mark,
+    /// A queue of this host was full.
+    LocalQueue,
+    /// The retransmission timer expired.
+    Timeout,
+}
+
+/// What an ACK tells.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct AckEvent<'a> {
+    /// When it came.
+    pub now: Instant,
+    /// Payload bytes of a full segment.
+    pub mss: u32,
+    /// Segments newly delivered, cumulatively or selectively. Linux: `acked_sacked`.
+    pub acked: u32,
+    /// Segments newly found lost.
+    pub newly_lost: u32,
+    /// Segments in flight before the ACK.
+    pub prior_in_flight: u32,
+    /// Segments in flight after it.
+    pub in_flight: u32,
+    /// Segments delivered since the beginning, this ACK's included.
+    pub total_delivered: u64,
+    /// Segments found lost since the beginning, wrapping.
+    pub total_lost: u32,
+    /// Round-trip time of the newest packet acknowledged, if it tells one.
+    pub rtt: Option<Duration>,
+    /// Smoothed round-trip time. RFC 6298.
+    pub srtt: Option<Duration>,
+    /// Least round-trip time of the last five minutes.
+    pub min_rtt: Option<Duration>,
+    /// Oldest position not acknowledged, after the ACK.
+    pub una: u64,
+    /// Next position never sent: when `una` reaches it, a round trip is over.
+    pub nxt: u64,
+    /// How fast the network delivered, if the ACK tells.
+    pub rate: Option<&'a RateSample>,
+    /// The ACK carries ECE (RFC 3168).
+    pub ece: bool,
+    /// Segments newly reported as marked: all of `acked` when `ece` is all there is to know.
+    pub delivered_ce: u32,
+    /// cwnd was the limit when the data acknowledged was sent.
+    pub cwnd_limited: bool,
+    /// Something lost is being repaired: states Recovery and Loss.
+    pub recovering: bool,
+    /// Differs between connections, and stays: for those who must not act in step with others.
+    pub seed: u64,
+}
+
+impl<'a> AckEvent<'a> {
+    /// An ACK of `acked` segments at `now` that tells nothing else; for tests of a controller. The fields are public.
+    #[must_use]
+    pub const fn new(now: Instant, mss: u32, acked: u32) -> AckEvent<'a> {
+        AckEvent {
+            now,
+            mss,
+            acked,
+            newly_lost: 0,
+            prior_in_flight: 0,
+            in_flight: 0,
+            total_delivered: 0,
+            total_lost: 0,
+            rtt: None,
+            srtt: None,
+            min_rtt: None,
+            una: 0,
+            nxt: 0,
+            rate: None,
+            ece: false,
+            delivered_ce: 0,
+            cwnd_limited: true,
+            recovering: false,
+            seed: 0,
+        }
+    }
+}
+
+/// A packet, or a part of one, that was found lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostPacket {
+    /// Its segments.
+    pub segs: u32,
+    /// Segments in flight when it was sent, itself included.
+    pub tx_in_flight: u32,
+    /// Segments found lost since it was sent, itself included.
+    pub lost: u32,
+    /// Segments delivered since the beginning.
+    pub total_delivered: u64,
+    /// The application had left the network short of data.
+    pub is_app_limited: bool,
+}
+
+/// cwnd and ssthresh in segments, and what counts towards the next increment.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub(super) cwnd: u32,
+    pub(super) ssthresh: u32,
+    /// Segments acknowledged since cwnd grew in congestion avoidance.
+    pub(super) count: u32,
+    /// The controller keeps the network short of data on purpose.
+    pub(super) app_limited: bool,
+}
+
+impl Window {
+    /// A window of `cwnd` segments in slow start.
+    #[must_use]
+    pub const fn new(cwnd: u32) -> Self {
+        Self { cwnd, ssthresh: u32::MAX, count: 0, app_limited: false }
+    }
+
+    /// Segments that may be in flight; at least 1.
+    #[must_use]
+    pub const fn cwnd(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// Where slow start ends; `u32::MAX` until the first reduction.
+    #[must_use]
+    pub const fn ssthresh(&self) -> u32 {
+        self.ssthresh
+    }
+
+    /// Whether cwnd is below ssthresh.
+    #[must_use]
+    pub const fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    /// Sets cwnd, to at least 1 and at most 2²⁴ segments.
+    pub fn set_cwnd(&mut self, cwnd: u32) {
+        self.cwnd = cwnd.clamp(1, CWND_MAX);
+    }
+
+    /// Ends slow start here: ssthresh = cwnd.
+    pub fn leave_slow_start(&mut self) {
+        self.ssthresh = self.cwnd;
+    }
+
+    /// Slow start up to ssthresh; returns the segments left over. RFC 5681 §3.1, RFC 3465 §2.2 with L = ∞, as
+    /// Linux: bursts are bounded by what the send path hands down at once, not by the window's growth.
+    pub fn slow_start(&mut self, acked: u32) -> u32 {
+        let target = self.cwnd.saturating_add(acked).min(self.ssthresh).max(self.cwnd);
+        let used = target - self.cwnd;
+        self.set_cwnd(target);
+        acked - used
+    }
+
+    /// One segment more for every `every` acknowledged. RFC 5681 §3.1 with every = cwnd.
+    pub fn additive(&mut self, every: u32, acked: u32) {
+        let every = every.max(1);
+        // Credit saved under a larger divisor is worth one segment at most.
+        if self.count >= every {
+            self.count = 0;
+            self.set_cwnd(self.cwnd.saturating_add(1));
+        }
+        self.count = self.count.saturating_add(acked);
+        if self.count >= every {
+            let grow = self.count / every;
+            self.count -= grow * every;
+            self.set_cwnd(self.cwnd.saturating_add(grow));
+        }
+    }
+
+    /// What is delivered from now until everything in flight is acknowledged shows not what the path can do but how
+    /// little was sent: samples of the rate say so.
+    pub fn mark_app_limited(&mut self) {
+        self.app_limited = true;
+    }
+}

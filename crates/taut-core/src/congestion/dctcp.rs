@@ -1,0 +1,139 @@
+//! DCTCP: reduce by how much was marked, not by whether anything was.
+//! RFC 8257. Called through `congestion/mod.rs`.
+//!
+//! **Problem.** One mark in a window is as good as a hundred to RFC 3168: the window halves. A switch that marks early, to
+//! keep its queue short, then leaves the link idle half of the time.
+//!
+//! **Rule.** α is a running average of the share of segments that were marked, one step a round trip with gain 1/16; a
+//! mark reduces cwnd by α/2. Loss halves it. Growth is Reno's.
+
+use alloc::boxed::Box;
+
+use super::controller::{AckEvent, Controller, Signal, Window};
+use super::reno;
+use super::{Definition, EcnUse, MIN_SSTHRESH};
+use crate::units::Instant;
+
+/// For [`Algorithm::Dctcp`](super::Algorithm).
+pub(super) static DEFINITION: Definition = Definition {
+    name: "dctcp",
+    paces: false,
+    first_pacing_percent: None,
+    ecn: EcnUse::Precise,
+    make: || Box::new(Dctcp::new()),
+};
+
+/// g = 1/16. RFC 8257 §4.2.
+const GAIN_SHIFT: u32 = 4;
+/// α = 1. It starts here: "all was marked" until something is known (RFC 8257 §4.2).
+const ONE: u32 = 1 << 10;
+
+/// RFC 8257 §3.3.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dctcp {
+    /// In 1024ths.
+    alpha: u32,
+    /// A round trip ends when `una` reaches it; 0 before the first.
+    round_end: u64,
+    delivered: u32,
+    marked: u32,
+}
+
+impl Dctcp {
+    pub(super) const fn new() -> Self {
+        Self { alpha: ONE, round_end: 0, delivered: 0, marked: 0 }
+    }
+
+    /// RFC 8257 §3.3, steps 5 to 9.
+    fn end_round(&mut self) {
+        if self.delivered > 0 {
+            let share = u64::from(self.marked) * u64::from(ONE) / u64::from(self.delivered);
+            let share = (share as u32).min(ONE);
+            // α ← (1 − g)·α + g·M; the least decrement is 1/1024, so that α reaches zero.
+            let decay = (self.alpha >> GAIN_SHIFT).max(u32::from(self.alpha > 0));
+            self.alpha = (self.alpha - decay + (share >> GAIN_SHIFT)).min(ONE);
+        }
+        self.delivered = 0;
+        self.marked = 0;
+    }
+}
+
+impl Controller for Dctcp {
+    fn observe(&mut self, ack: &AckEvent<'_>) {
+        self.delivered = self.delivered.saturating_add(ack.acked);
+        self.marked = self.marked.saturating_add(ack.delivered_ce);
+        if ack.una >= self.round_end {
+            if self.round_end != 0 {
+                self.end_round();
+            }
+            self.round_end = ack.nxt;
+        }
+    }
+
+    fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>) {
+        reno::grow(window, ack.acked);
+    }
+
+    fn reduce(&mut self, window: &Window, why: Signal, _now: Instant) -> u32 {
+        let cwnd = window.cwnd();
+        let by = match why {
+            // RFC 8257 §3.3: cwnd ← cwnd · (1 − α/2).
+            Signal::Mark => (u64::from(cwnd) * u64::from(self.alpha) / u64::from(2 * ONE)) as u32,
+            // RFC 8257 §3.5: loss as ever.
+            Signal::Loss | Signal::LocalQueue | Signal::Timeout => cwnd / 2,
+        };
+        (cwnd - by).max(MIN_SSTHRESH)
+    }
+
+    fn describe(&self, to: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        write!(to, "alpha:{}/{ONE}", self.alpha)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One round trip in which `marked` of 100 segments were.
+    fn round(cc: &mut Dctcp, number: u64, marked: u32) {
+        for index in 0..100 {
+            let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);
+            ack.una = number * 100 + index + 1;
+            ack.nxt = ack.una + 100;
+            ack.delivered_ce = u32::from(index < u64::from(marked));
+            cc.observe(&ack);
+        }
+    }
+
+    /// RFC 8257's α, as a real number.
+    fn model(rounds: impl Iterator<Item = f64>) -> f64 {
+        rounds.fold(1.0, |alpha, share| alpha * 15.0 / 16.0 + share / 16.0)
+    }
+
+    #[test]
+    fn alpha_follows_the_share_of_marks() {
+        let mut cc = Dctcp::new();
+        for number in 0..40 {
+            round(&mut cc, number, 25);
+        }
+        let expected = model((0..39).map(|_| 0.25));
+        assert!((f64::from(cc.alpha) / 1024.0 - expected).abs() < 0.02, "{} {expected}", cc.alpha);
+    }
+
+    #[test]
+    fn alpha_reaches_zero_without_marks() {
+        let mut cc = Dctcp::new();
+        for number in 0..200 {
+            round(&mut cc, number, 0);
+        }
+        assert_eq!(cc.alpha, 0);
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 100);
+    }
+
+    #[test]
+    fn a_mark_takes_half_of_alpha_and_a_loss_half_of_all() {
+        let mut cc = Dctcp { alpha: ONE / 2, ..Dctcp::new() };
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 75);
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Loss, Instant::ZERO), 50);
+    }
+}
