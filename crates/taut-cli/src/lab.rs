@@ -2,6 +2,7 @@
 //!
 //! What an experiment is and what it leaves stands in `taut-lab`; here are arguments, progress and Ctrl-C.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,13 +74,6 @@ struct RunArgs {
     /// Leave no files
     #[arg(long, conflicts_with = "out")]
     no_files: bool,
-    /// Run it on this machine, too: taut and the kernel as senders, over the same emulated link, in namespaces of their
-    /// own (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
-    #[arg(long)]
-    live: bool,
-    /// Only this sender in live runs
-    #[arg(long, value_enum, requires = "live")]
-    sender: Option<LiveSender>,
     /// Print results as JSON, on standard output
     #[arg(long)]
     json: bool,
@@ -94,17 +88,6 @@ enum LiveSender {
     Kernel,
 }
 
-impl RunArgs {
-    fn engines(&self) -> Vec<Engine> {
-        let mut engines = vec![Engine::Sim];
-        if self.live {
-            engines.extend((self.sender != Some(LiveSender::Kernel)).then_some(Engine::Live));
-            engines.extend((self.sender != Some(LiveSender::Taut)).then_some(Engine::Linux));
-        }
-        engines
-    }
-}
-
 #[derive(Args, Debug)]
 struct HowArgs {
     /// Change a value of the scenario: link.rate=1gbit, hosts.sender.sysctls.taut.tsq=off, flows.0.count=10
@@ -113,9 +96,30 @@ struct HowArgs {
     /// Runs of each variant, with seeds 1 to N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,
+    /// Live runs of each variant, if other than --seeds
+    #[arg(long, value_name = "N", requires = "live", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    live_seeds: Option<u32>,
     /// Runs at the same time; as many as there are processors if not given
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
+    /// Run it on this machine, too: taut and the kernel as senders, over the same emulated link, in namespaces of their
+    /// own (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
+    #[arg(long)]
+    live: bool,
+    /// Only this sender in live runs
+    #[arg(long, value_enum, requires = "live")]
+    sender: Option<LiveSender>,
+}
+
+impl HowArgs {
+    fn engines(&self) -> Vec<Engine> {
+        let mut engines = vec![Engine::Sim];
+        if self.live {
+            engines.extend((self.sender != Some(LiveSender::Kernel)).then_some(Engine::Live));
+            engines.extend((self.sender != Some(LiveSender::Taut)).then_some(Engine::Linux));
+        }
+        engines
+    }
 }
 
 #[derive(Args, Debug)]
@@ -213,6 +217,8 @@ struct Watch {
     asked: &'static AtomicBool,
     clock: Stopwatch,
     command: String,
+    /// What was told to be left out, once each.
+    told: Mutex<BTreeSet<String>>,
 }
 
 impl Watch {
@@ -221,7 +227,7 @@ impl Watch {
         let command: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
         let command = format!("taut {}", command.join(" "));
-        Ok(Self { bar: progress::share(), asked, clock: Stopwatch::start(), command })
+        Ok(Self { bar: progress::share(), asked, clock: Stopwatch::start(), command, told: Mutex::default() })
     }
 
     /// Runs one scenario with all its variants and seeds.
@@ -232,7 +238,7 @@ impl Watch {
         out: Option<&Path>,
         variants: &[String],
         engines: &[Engine],
-        seeds: Option<u32>,
+        (seeds, live_seeds): (Option<u32>, Option<u32>),
     ) -> anyhow::Result<(RunSet, Option<PathBuf>)> {
         let threads = how.jobs.map_or_else(cpus, usize::from);
         let shares: Mutex<Vec<f64>> = Mutex::default();
@@ -250,6 +256,7 @@ impl Watch {
         let plan = Plan {
             document,
             seeds: how.seeds.or(seeds),
+            live_seeds: how.live_seeds.or(live_seeds),
             threads,
             out,
             command: self.command.clone(),
@@ -259,8 +266,18 @@ impl Watch {
             progress: &tell,
         };
         let jobs = plan.jobs()?.len();
+        let left_out = plan.left_out()?;
+        if jobs == 0 && !left_out.is_empty() {
+            bail!("{}: {}", document.name, left_out.join("; "));
+        }
         if jobs == 0 {
             bail!("{} has no variant called {}", document.name, variants.join(" or "));
+        }
+        for line in left_out {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.insert(line.clone()) {
+                self.bar.suspend(|| eprintln!("left out: {line}"));
+            }
         }
         self.bar.set_length(jobs as u64 * 100);
         self.bar.set_position(0);
@@ -289,20 +306,12 @@ fn run_scenarios(args: &RunArgs) -> anyhow::Result<()> {
     let documents: Vec<Document> =
         names.iter().map(|name| open(name, None, &changes)).collect::<Result<_, _>>()?;
     let out = (!args.no_files).then_some(args.out.as_path());
-    let engines = args.engines();
-    if args.live {
-        for document in &documents {
-            if !document.base()?.live {
-                bail!("{} says nothing on a TUN: it has no live = true", document.name);
-            }
-        }
-        // Before anything starts a thread: an ordinary user can enter a user namespace only then.
-        arena::allow_namespaces().context("no private network namespace")?;
-    }
+    let engines = args.how.engines();
+    prepare(&args.how, documents.iter())?;
     let watch = Watch::new()?;
     let mut sets = Vec::new();
     for document in &documents {
-        let (set, place) = watch.run(document, &args.how, out, &[], &engines, None)?;
+        let (set, place) = watch.run(document, &args.how, out, &[], &engines, (None, None))?;
         if !args.json {
             let place = place
                 .map_or_else(String::new, |place| format!("\n{}\n", place.join("report.html").display()));
@@ -314,6 +323,20 @@ fn run_scenarios(args: &RunArgs) -> anyhow::Result<()> {
     }
     watch.bar.finish_and_clear();
     if args.json { output::print_json(&sets) } else { Ok(()) }
+}
+
+/// What live runs need, before anything starts a thread: an ordinary user can enter a user namespace only then.
+fn prepare<'a>(how: &HowArgs, mut documents: impl Iterator<Item = &'a Document>) -> anyhow::Result<()> {
+    if !how.live {
+        return Ok(());
+    }
+    documents.try_for_each(|document| {
+        if document.base()?.live {
+            return Ok(());
+        }
+        bail!("{} says nothing on a TUN: it has no live = true", document.name)
+    })?;
+    arena::allow_namespaces().context("no private network namespace")
 }
 
 fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
@@ -331,13 +354,16 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
         let document = open(&grid.scenario, args.grid.parent(), &all)?;
         points.push((point, document));
     }
+    prepare(&args.how, points.iter().map(|(_, document)| document))?;
+    let engines = args.how.engines();
     let watch = Watch::new()?;
     let mut results = Results::default();
     let mut sets = Vec::new();
     let count = points.len();
     for (number, (point, document)) in points.into_iter().enumerate() {
         watch.bar.set_prefix(format!("{}/{count} ", number + 1));
-        let (set, _) = watch.run(&document, &args.how, None, &grid.variants, &[Engine::Sim], grid.seeds)?;
+        let seeds = (grid.seeds, grid.live_seeds);
+        let (set, _) = watch.run(&document, &args.how, None, &grid.variants, &engines, seeds)?;
         results.add(&point, &set);
         if args.json {
             sets.push(serde_json::json!({ "point": point.label, "results": files::summary(&set) }));

@@ -78,10 +78,10 @@ fn a_sweep_is_a_table_of_all_combinations() {
     let csv = ok(&["lab", "sweep", path, "--csv", "--set", "duration=1s"]);
     std::fs::remove_file(&grid).unwrap();
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "point,case,variant,runs,goodput,goodput_ci95");
+    assert_eq!(lines[0], "point,case,variant,engine,runs,goodput,goodput_ci95");
     assert_eq!(lines.len(), 5, "{csv}");
-    let goodput = |line: &str| line.split(',').nth(4).unwrap().parse::<f64>().unwrap();
-    assert!(lines[1].starts_with("link.rate=5mbit link.delay=1ms,,reno,1,"), "{csv}");
+    let goodput = |line: &str| line.split(',').nth(5).unwrap().parse::<f64>().unwrap();
+    assert!(lines[1].starts_with("link.rate=5mbit link.delay=1ms,,reno,taut sim,1,"), "{csv}");
     assert!((3.0..5.0).contains(&goodput(lines[1])) && (6.0..10.0).contains(&goodput(lines[3])), "{csv}");
 }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use taut_core::{LinkCaps, StackConfig};
 use taut_device::{Cidr, Namespace, Tun, TunOptions};
-use taut_link::QdiscSpec;
+use taut_link::{QdiscSpec, TbfSpec};
 
 use crate::data::{Engine, Flow, GATES, HostCounts, RunData, Series, Share};
 use crate::job::{Job, Outcome, RunError};
@@ -37,7 +37,7 @@ use crate::metrics::{self, Measured};
 use crate::scenario::{AppKind, Kind, Scenario};
 use crate::sim;
 use apps::{FlowPlan, FlowResult};
-use emulator::{Counts, Emulator, Port};
+use emulator::{Counts, Emulator, OVERHEAD_BYTES, Port};
 use kernel_end::{Kernel, UNKNOWN};
 use peer::Peer;
 use taut_end::Taut;
@@ -72,12 +72,35 @@ pub fn run(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Outcome
     if faults.reorder > 0.0 || scenario.link.back_faults != Default::default() {
         return impossible("reordering and faults on the way back are simulated only");
     }
-    let data = match job.engine {
-        Engine::Live => taut_sends(job, progress),
-        Engine::Linux => kernel_sends(job, progress),
+    let run = match job.engine {
+        Engine::Live => taut_sends,
+        Engine::Linux => kernel_sends,
         Engine::Sim => return impossible("a simulated run is not a live one"),
     };
+    // On a thread of its own, whose urgency its threads inherit and which ends with the run.
+    let data = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            let is_urgent = be_urgent();
+            run(job, progress).map(|mut data| {
+                data.meta
+                    .versions
+                    .insert("scheduling".into(), if is_urgent { "fifo" } else { "other" }.into());
+                data
+            })
+        });
+        run.join().unwrap_or_else(|_| Err(RunError::Impossible("a live run's thread ended".into())))
+    });
     data.map(|data| Outcome { data, ..Outcome::default() })
+}
+
+/// Real-time priority, the lowest there is, for the calling thread and those it starts: a link whose thread waits for
+/// others of the machine is a different link. Says whether the kernel allows it.
+fn be_urgent() -> bool {
+    let parameter = libc::sched_param { sched_priority: 1 };
+    #[expect(unsafe_code, reason = "no library has the call")]
+    // SAFETY: the parameter outlives the call, which reads it.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
+    result == 0
 }
 
 fn context(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
@@ -97,10 +120,17 @@ fn queue_bytes(scenario: &Scenario) -> u32 {
     if has_super_packets(scenario) { 4 * QUEUE_BYTES } else { QUEUE_BYTES }
 }
 
-/// At least a super-packet must pass, and at least what a tick of the clock lets pass.
+/// Of a sender's own queue: at least a super-packet must pass, and at least what a tick of the clock lets pass.
 fn burst_bytes(scenario: &Scenario) -> u64 {
     let millisecond = scenario.link.rate.value.bytes_per_second() / 1_000;
     millisecond.max(if has_super_packets(scenario) { 70_000 } else { 3_000 })
+}
+
+/// Rate of a sender's own queue, bits per second of IP packets: the queues of hosts do not count what Ethernet adds.
+fn own_rate(scenario: &Scenario) -> u64 {
+    let mtu = u64::from(mtu(scenario));
+    let rate = u128::from(scenario.link.rate.value.bits_per_second());
+    u64::try_from(rate * u128::from(mtu) / u128::from(mtu + u64::from(OVERHEAD_BYTES))).unwrap_or(u64::MAX)
 }
 
 /// The ways there and back.
@@ -113,9 +143,15 @@ fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunErro
     let wire = |loss: String| parse(format!("netem limit 1000000 delay {delay_ns}ns{loss}"));
     let (mut there, mut back) = (Vec::new(), Vec::new());
     if scenario.topology.kind == Kind::Dumbbell {
-        let queue = scenario.topology.queue.as_ref().map_or("pfifo limit 1000", |queue| queue.text.as_str());
-        let rate = scenario.link.rate.value.bits_per_second();
-        there.push(parse(format!("tbf rate {rate}bit burst {}b | {queue}", burst_bytes(scenario)))?);
+        let queue = scenario.bottleneck_queue();
+        let rate = scenario.link.rate.value;
+        // A whole packet is on the line at a time, and none ahead of it.
+        let line = || {
+            let line = TbfSpec { rate, burst_bytes: 0, limit: None };
+            QdiscSpec::Tbf(line, Some(Box::new(queue.clone())))
+        };
+        there.push(line());
+        back.push(line());
     }
     let faults = &scenario.link.faults;
     let mut words = String::new();
@@ -220,7 +256,7 @@ fn taut_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<RunD
         .config(StackConfig::default())
         .seed(seed);
     if scenario.topology.kind == Kind::Pair {
-        let rate = scenario.link.rate.value.bits_per_second();
+        let rate = own_rate(scenario);
         let usecs =
             scenario.hosts.sender.nic.tx_usecs.map_or_else(String::new, |us| format!(" tx-usecs {us}us"));
         let (burst, limit) = (burst_bytes(scenario), queue_bytes(scenario));
@@ -254,7 +290,7 @@ fn kernel_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Ru
     let result = namespace
         .enter(|| -> Result<Option<apps::Result>, RunError> {
             if has_queue {
-                let rate = format!("{}bit", scenario.link.rate.value.bits_per_second());
+                let rate = format!("{}bit", own_rate(scenario));
                 let (burst, limit) = (burst_bytes(scenario).to_string(), queue_bytes(scenario).to_string());
                 tc(&[
                     "qdisc", "replace", "dev", "taut0", "root", "tbf", "rate", &rate, "burst", &burst,

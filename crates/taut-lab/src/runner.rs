@@ -4,11 +4,28 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use taut_core::Algorithm;
+
 use crate::data::{Engine, RunData, RunSet};
 use crate::files::Directory;
 use crate::job::{Job, Outcome, RunError};
-use crate::scenario::{Document, LoadError};
+use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
+
+/// Why this sender cannot run it, if it cannot: a congestion control that it does not have.
+fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
+    let (who, names): (_, Vec<String>) = match engine {
+        Engine::Sim | Engine::Live => {
+            ("taut", Algorithm::ALL.map(|algorithm| algorithm.name().into()).into())
+        }
+        Engine::Linux => {
+            let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+            ("this kernel", names.ok()?.split_whitespace().map(str::to_owned).collect())
+        }
+    };
+    let missing = scenario.congestion_names().find(|name| !names.iter().any(|known| known == name))?;
+    Some(format!("{who} has no {missing}, only {}", names.join(", ")))
+}
 
 /// What is to be run, and how.
 pub struct Plan<'a> {
@@ -16,6 +33,8 @@ pub struct Plan<'a> {
     pub document: &'a Document,
     /// Seeds from 1; the scenario's own number if not given.
     pub seeds: Option<u32>,
+    /// As many of live runs, if that is another number.
+    pub live_seeds: Option<u32>,
     /// Threads.
     pub threads: usize,
     /// Where files go, if anywhere.
@@ -72,9 +91,11 @@ impl Plan<'_> {
             if !self.variants.is_empty() && !self.variants.contains(&variation.variant) {
                 continue;
             }
-            let seeds = self.seeds.unwrap_or(variation.scenario.seeds);
             for &engine in &self.engines {
-                if engine == Engine::Linux && !variation.linux {
+                let seeds = self.live_seeds.filter(|_| engine != Engine::Sim).or(self.seeds);
+                let seeds = seeds.unwrap_or(variation.scenario.seeds);
+                if engine == Engine::Linux && !variation.linux || lacks(engine, &variation.scenario).is_some()
+                {
                     continue;
                 }
                 jobs.extend((1..=u64::from(seeds)).map(|seed| Job {
@@ -91,6 +112,23 @@ impl Plan<'_> {
         // Those that share the machine come after the others, one after the other.
         jobs.sort_by_key(|job| job.engine != Engine::Sim);
         Ok(jobs)
+    }
+
+    /// What cannot be run here, and why, a line each.
+    ///
+    /// # Errors
+    /// As [`Document::variations`].
+    pub fn left_out(&self) -> Result<Vec<String>, LoadError> {
+        let mut lines: Vec<String> = Vec::new();
+        for variation in self.document.variations()? {
+            let lacking = self.engines.iter().filter_map(|engine| lacks(*engine, &variation.scenario));
+            for line in lacking {
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        Ok(lines)
     }
 
     /// Runs them, and says where the files are.

@@ -9,11 +9,11 @@ pub mod value;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use taut_core::{Algorithm, ConnOptions, Duration};
+use taut_core::{ConnOptions, Duration};
 use taut_link::{QdiscSpec, Rate};
 
 pub use load::{Change, Document, LoadError, Variation};
-use value::{BqlText, Bytes, Sysctls, Text};
+use value::{BqlText, Bytes, Congestion, Sysctls, Text};
 
 /// An experiment, with all changes made.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,6 +40,8 @@ pub struct Scenario {
     /// Whether it also means something on a TUN.
     #[serde(default)]
     pub live: bool,
+    /// Congestion control of all flows whose options do not say.
+    pub congestion: Option<Text<Congestion>>,
     /// What is between the hosts.
     #[serde(default)]
     pub topology: Topology,
@@ -66,6 +68,9 @@ pub struct Scenario {
 /// Published figures by metric and variant.
 pub type Published = BTreeMap<String, BTreeMap<String, String>>;
 
+/// What Ethernet sends beside an IP packet: header, checksum, preamble and gap.
+const ETHERNET_BYTES: f64 = 38.0;
+
 const fn one() -> u32 {
     1
 }
@@ -84,8 +89,11 @@ pub struct Topology {
     /// One-way delay of each sender's own link, by turns.
     #[serde(default)]
     pub delays: Vec<Text<Duration>>,
-    /// What waits for the line in the middle: a queue discipline in `tc`'s words.
+    /// What waits for the line in the middle: a queue discipline in `tc`'s words; `pfifo limit 1000` if not given.
     pub queue: Option<Text<QdiscSpec>>,
+    /// Instead of `queue`: a FIFO of as many whole packets as the link carries in so many round-trip times without
+    /// queues, at least one.
+    pub queue_bdp: Option<f64>,
 }
 
 /// Kinds of topology.
@@ -340,7 +348,7 @@ pub struct OptionText {
     /// `SO_MAX_PACING_RATE`.
     pub max_pacing_rate: Option<Text<Rate>>,
     /// `TCP_CONGESTION`.
-    pub congestion: Option<Text<Algorithm>>,
+    pub congestion: Option<Text<Congestion>>,
     /// `TCP_MAXSEG`.
     pub maxseg: Option<u16>,
 }
@@ -358,7 +366,7 @@ impl OptionText {
             sndbuf: size(&self.sndbuf),
             rcvbuf: size(&self.rcvbuf),
             max_pacing_rate: self.max_pacing_rate.as_ref().map(|rate| rate.value.bytes_per_second()),
-            congestion: self.congestion.as_ref().map(|text| text.value),
+            congestion: self.congestion.as_ref().and_then(|text| text.value.of_taut()),
             maxseg: self.maxseg,
             ..ConnOptions::default()
         }
@@ -407,6 +415,25 @@ impl Scenario {
         self.interval.as_ref().map_or(hundredth, |text| text.value)
     }
 
+    /// What waits in the middle of a dumbbell.
+    #[must_use]
+    pub fn bottleneck_queue(&self) -> QdiscSpec {
+        let Some(share) = self.topology.queue_bdp else {
+            let queue = self.topology.queue.as_ref();
+            return queue.map_or(QdiscSpec::Pfifo { limit: 1_000 }, |text| text.value.clone());
+        };
+        let own = self.topology.delays.first().map_or(Duration::ZERO, |delay| delay.value);
+        let rtt_s = 2.0 * (self.link.delay() + own).as_nanos() as f64 / 1e9;
+        let packet_bytes = f64::from(self.hosts.sender.mtu.unwrap_or(1_500)) + ETHERNET_BYTES;
+        let packets = share * rtt_s * self.link.rate.value.bytes_per_second() as f64 / packet_bytes;
+        QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
+    }
+
+    /// Congestion controls that it names.
+    pub fn congestion_names(&self) -> impl Iterator<Item = &str> {
+        self.flows.iter().filter_map(|flow| Some(flow.options.congestion.as_ref()?.text.as_str()))
+    }
+
     /// What cannot be seen from a single value: the path of the culprit, and what is wrong.
     fn mistake(&self) -> Option<(String, String)> {
         let wrong = |path: &str, why: String| Some((path.to_owned(), why));
@@ -453,10 +480,15 @@ impl Scenario {
                 ("access", t.access.is_some()),
                 ("delays", !t.delays.is_empty()),
                 ("queue", t.queue.is_some()),
+                ("queue-bdp", t.queue_bdp.is_some()),
             ];
             if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
                 return wrong(&format!("topology.{key}"), "belongs to kind = \"dumbbell\"".into());
             }
+        } else if self.topology.queue.is_some() && self.topology.queue_bdp.is_some() {
+            return wrong("topology.queue-bdp", "stands instead of topology.queue".into());
+        } else if self.topology.queue_bdp.is_some_and(|share| !(0.0..=1_000.0).contains(&share)) {
+            return wrong("topology.queue-bdp", "must be from 0 to 1000".into());
         } else if self.pairs() == 0 || self.pairs() > 10_000 {
             return wrong("topology.pairs", "must be from 1 to 10000".into());
         }

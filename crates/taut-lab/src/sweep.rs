@@ -22,6 +22,8 @@ pub struct Grid {
     pub measure: Vec<String>,
     /// Runs of each point.
     pub seeds: Option<u32>,
+    /// Runs of each point with a sender on a TUN; as `seeds` if not given.
+    pub live_seeds: Option<u32>,
     /// What changes: a list of changes for each dimension, each a text as on the command line or several that go
     /// together.
     pub axes: Vec<Vec<Step>>,
@@ -125,8 +127,8 @@ impl Results {
             }
         }
         if self.heading.is_empty() {
-            self.heading = ["point", "case", "variant"].map(str::to_owned).to_vec();
-            self.csv = "point,case,variant,runs".to_owned();
+            self.heading = ["point", "case", "variant", "sender"].map(str::to_owned).to_vec();
+            self.csv = "point,case,variant,engine,runs".to_owned();
             for metric in &metrics {
                 let unit = table.rows.iter().find(|row| row.metric == *metric).map_or("", |row| &row.unit);
                 let unit =
@@ -140,8 +142,10 @@ impl Results {
         cases.dedup();
         for case in cases {
             for (index, column) in table.columns.iter().enumerate() {
-                let mut line = vec![point.label.clone(), case.to_owned(), column.variant.clone()];
-                let texts = [&point.label, case, &column.variant].map(table::field);
+                let engine = column.engine.label();
+                let mut line =
+                    vec![point.label.clone(), case.to_owned(), column.variant.clone(), engine.to_owned()];
+                let texts = [&point.label, case, &column.variant, engine].map(table::field);
                 let _ = write!(self.csv, "{},{}", texts.join(","), column.runs);
                 for metric in &metrics {
                     let row = table.rows.iter().find(|row| row.case == case && row.metric == *metric);

@@ -82,6 +82,7 @@ fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<Pat
     let plan = Plan {
         document: &document,
         seeds: None,
+        live_seeds: None,
         threads,
         out: Some(out),
         command: "test".into(),

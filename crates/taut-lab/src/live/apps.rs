@@ -51,7 +51,13 @@ pub(super) trait Conn: Sized {
 /// Where connections come from, and what their host tells.
 pub(super) trait Sender {
     type Conn: Conn;
-    async fn connect(&self, to: SocketAddr, options: &ConnOptions) -> io::Result<Self::Conn>;
+    /// Options, and the name of a congestion control that taut need not know.
+    async fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnOptions,
+        congestion: Option<&str>,
+    ) -> io::Result<Self::Conn>;
     /// Counters by Linux's names.
     fn counters(&self) -> io::Result<BTreeMap<String, u64>>;
     /// Bytes in the host's own queue, if that is known.
@@ -296,7 +302,8 @@ async fn flow<S: Sender>(
 ) -> io::Result<()> {
     tokio::time::sleep(plan.start).await;
     let options = plan.spec.options.options();
-    let connecting = sender.connect(plan.to, &options);
+    let congestion = plan.spec.options.congestion.as_ref().map(|text| text.text.as_str());
+    let connecting = sender.connect(plan.to, &options, congestion);
     let conn = tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let conn = Rc::new(conn);
     let since = || monotonic_ns() - shared.begin_ns;

@@ -3,6 +3,10 @@
 //!
 //! Each way is a list of queue disciplines: the router's queue of a dumbbell, if there is one, and the delay and losses of
 //! the wire. Whoever sends, taut or the kernel, sends through the same.
+//!
+//! A thread is woken late, and by how much is the machine's affair. Queues are told the times at which something was due
+//! rather than those at which the thread came: a packet comes late by as much as the thread did, but none is sent later
+//! or lost for it, and the rate is exact however busy the machine. So a line needs no burst.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -11,15 +15,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use taut_core::{Gather, Instant, Offload, RxChecksum};
+use taut_core::{Duration, Gather, Instant, Offload, RxChecksum};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_device::{Device, Pipe, Received, Tun};
-use taut_link::{Packet, Qdisc, QdiscSpec, Tree, Verdict};
+use taut_link::{Ecn, Packet, Qdisc, QdiscSpec, Tree, Verdict};
 
 /// Length of a buffer that holds any packet.
 const BUFFER_LEN: usize = taut_device::BUFFER_LEN;
 /// Packets taken from one side before the other is looked at.
 const BATCH: usize = 64;
+/// When a discipline is asked again that had nothing although it said so.
+const ASK_AGAIN: Duration = Duration::from_micros(100);
+/// What Ethernet sends beside an IP packet: header, checksum, preamble and gap, as the simulator's NICs count.
+pub(super) const OVERHEAD_BYTES: u32 = 38;
 
 /// An end of the way.
 pub(super) enum Port {
@@ -71,6 +79,7 @@ pub(super) struct WayCounts {
 pub(super) struct Counts(pub(super) [Arc<WayCounts>; 2]);
 
 /// A packet on its way.
+#[derive(Clone)]
 struct Frame {
     bytes: Vec<u8>,
     header_len: usize,
@@ -81,6 +90,8 @@ struct Frame {
 struct Way {
     queues: Vec<Tree<Rc<Frame>>>,
     counts: Arc<WayCounts>,
+    /// What has happened so far.
+    at: Instant,
 }
 
 impl Way {
@@ -98,18 +109,24 @@ impl Way {
                 Offload::Segment { mss, start, offset: 16, ipv6: bytes[0] >> 4 == 6 }
             }
         };
+        let ecn = match bytes.get(1) {
+            Some(tos) if bytes[0] >> 4 == 4 => codepoint(*tos),
+            Some(low) => codepoint(*low >> 4),
+            None => Ecn::NotCapable,
+        };
         let flow = bytes.get(usize::from(start)..usize::from(start) + 4);
         let flow =
             flow.map_or(0, |ports| u64::from(u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])));
         let frame = Rc::new(Frame { bytes: bytes.to_vec(), header_len, offload });
         let segs = segs as u16;
-        let packet = Packet { segs, flow, departure: now, ..Packet::new(len as u32, frame) };
+        let on_wire = len as u32 + u32::from(segs) * OVERHEAD_BYTES;
+        let packet = Packet { segs, flow, ecn, departure: now, ..Packet::new(on_wire, frame) };
         let counts = &self.counts;
         counts.packets.fetch_add(1, Ordering::Relaxed);
         counts.segments.fetch_add(segs.into(), Ordering::Relaxed);
         counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
         counts.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.enqueue(0, now, packet);
+        self.enqueue(0, now.max(self.at), packet);
     }
 
     fn enqueue(&mut self, index: usize, now: Instant, packet: Packet<Rc<Frame>>) {
@@ -123,27 +140,83 @@ impl Way {
         }
     }
 
-    /// Moves what is due, and puts what has come to the end into `out`. Says when there is more to do.
+    /// Lets everything happen that was due until now, each at its time, and puts what has come to the end into `out`.
+    /// Says when there is more to do.
     fn run(&mut self, now: Instant, out: &Port) -> Option<Instant> {
+        loop {
+            let next = self.queues.iter().filter_map(Qdisc::next).min()?;
+            if next > now {
+                return Some(next);
+            }
+            self.at = self.at.max(next);
+            // A discipline may say that it has something and not give it: it knows better at another time.
+            if !self.step(self.at, out) {
+                if self.at >= now {
+                    return Some(now + ASK_AGAIN);
+                }
+                self.at = now;
+            }
+        }
+    }
+
+    /// What is due at this time. Says whether there was anything.
+    fn step(&mut self, at: Instant, out: &Port) -> bool {
+        let mut moved = false;
         for index in 0..self.queues.len() {
-            while let Some(packet) = self.queues.get_mut(index).and_then(|queue| queue.dequeue(now)) {
+            while let Some(packet) = self.queues.get_mut(index).and_then(|queue| queue.dequeue(at)) {
+                moved = true;
                 if index + 1 < self.queues.len() {
-                    let packet = Packet { departure: now, ..packet };
-                    self.enqueue(index + 1, now, packet);
+                    self.enqueue(index + 1, at, Packet { departure: at, ..packet });
                 } else {
-                    let frame = &packet.item;
-                    let (header, payload) = frame.bytes.split_at(frame.header_len);
-                    if out.put(header, payload, frame.offload).is_err() {
-                        self.counts.dropped.fetch_add(1, Ordering::Relaxed);
-                    }
+                    self.deliver(&packet, out);
                 }
             }
             while self.queues.get_mut(index).and_then(Qdisc::poll_dropped).is_some() {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.queues.iter().filter_map(Qdisc::next).min()
+        moved
     }
+
+    fn deliver(&self, packet: &Packet<Rc<Frame>>, out: &Port) {
+        let frame = &packet.item;
+        let marked = (packet.ecn == Ecn::Marked).then(|| marked(&frame.bytes));
+        let bytes = marked.as_ref().unwrap_or(&frame.bytes);
+        let (header, payload) = bytes.split_at(frame.header_len);
+        // A receiver drops what is damaged. Here it is dropped before, since the checksum of a packet that never was on a
+        // wire is yet to be made.
+        if packet.corrupt.is_some() || out.put(header, payload, frame.offload).is_err() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// RFC 3168 §5.
+const fn codepoint(tos: u8) -> Ecn {
+    match tos & 3 {
+        0 => Ecn::NotCapable,
+        3 => Ecn::Marked,
+        _ => Ecn::Capable,
+    }
+}
+
+/// The packet with CE in its header.
+fn marked(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    match bytes.first().map(|first| first >> 4) {
+        Some(4) if bytes.len() >= 20 => {
+            bytes[1] |= 3;
+            bytes[10..12].fill(0);
+            let words = bytes[..usize::from(ip_len(&bytes)).min(bytes.len())].chunks_exact(2);
+            let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Some(6) if bytes.len() >= 2 => bytes[1] |= 3 << 4,
+        _ => {}
+    }
+    bytes
 }
 
 fn ip_len(bytes: &[u8]) -> u16 {
@@ -193,6 +266,7 @@ impl Emulator {
             let build = |specs: &[QdiscSpec], seed: u64, counts| Way {
                 queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
                 counts,
+                at: Instant::ZERO,
             };
             let mut ways = [build(&there, seed, there_counts), build(&back, seed ^ (1 << 32), back_counts)];
             // What fails here, a descriptor that cannot be waited for, shows as a run without packets.
@@ -228,7 +302,12 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
                     break;
                 }
                 match ports[side].recv(&mut buffer) {
-                    Ok(received) => ways[side].take(Instant::from_nanos(monotonic_ns()), &buffer, &received),
+                    Ok(received) => {
+                        let now = Instant::from_nanos(monotonic_ns());
+                        // What left before it came makes room for it.
+                        ways[side].run(now, &ports[1 - side]);
+                        ways[side].take(now, &buffer, &received);
+                    }
                     Err(_) => break,
                 }
             }
@@ -246,4 +325,27 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
         epoll.wait(None)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_leaves_the_checksum_right() {
+        // RFC 1071: the sum of all words with the checksum is all ones.
+        let sum = |bytes: &[u8]| {
+            let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+            let sum: u32 = words.sum();
+            (sum & 0xffff) + (sum >> 16)
+        };
+        let mut header =
+            [0x45, 0x02, 0x00, 0x28, 0x12, 0x34, 0x40, 0x00, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
+        let checksum = !(sum(&header) as u16);
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        assert_eq!((codepoint(header[1]), sum(&header)), (Ecn::Capable, 0xffff));
+        let after = marked(&header);
+        assert_eq!((codepoint(after[1]), sum(&after)), (Ecn::Marked, 0xffff));
+        assert_eq!(after[2..10], header[2..10]);
+    }
 }

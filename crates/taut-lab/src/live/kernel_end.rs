@@ -27,10 +27,18 @@ pub(super) struct Kernel {
 impl Sender for Kernel {
     type Conn = tokio::net::TcpStream;
 
-    async fn connect(&self, to: SocketAddr, options: &ConnOptions) -> io::Result<tokio::net::TcpStream> {
+    async fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnOptions,
+        congestion: Option<&str>,
+    ) -> io::Result<tokio::net::TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         apply(&socket, options)?;
+        if let Some(name) = congestion {
+            set(&socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())?;
+        }
         let socket = tokio::net::TcpSocket::from_std_stream(socket.into());
         socket.connect(to).await
     }
@@ -80,9 +88,6 @@ fn apply(socket: &Socket, options: &ConnOptions) -> io::Result<()> {
     }
     if let Some(rate) = options.max_pacing_rate {
         set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes())?;
-    }
-    if let Some(algorithm) = options.congestion {
-        set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.name().as_bytes())?;
     }
     if let Some(mss) = options.maxseg {
         set(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, &i32::from(mss).to_ne_bytes())?;

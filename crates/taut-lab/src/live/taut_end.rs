@@ -15,7 +15,12 @@ pub(super) struct Taut(pub(super) taut::Stack);
 impl Sender for Taut {
     type Conn = taut::TcpStream;
 
-    async fn connect(&self, to: SocketAddr, options: &ConnOptions) -> io::Result<taut::TcpStream> {
+    async fn connect(
+        &self,
+        to: SocketAddr,
+        options: &ConnOptions,
+        _congestion: Option<&str>,
+    ) -> io::Result<taut::TcpStream> {
         taut::TcpStream::connect_with(&self.0, to, options).await
     }
 

@@ -193,7 +193,7 @@ impl Document {
             };
             LoadError { place, key: path.to_owned(), why }
         };
-        let scenario: Scenario =
+        let mut scenario: Scenario =
             serde_path_to_error::deserialize(Value::Table(table.clone())).map_err(|error| {
                 let path = error.path().to_string().replace('[', ".").replace(']', "");
                 let path = if path == "." { String::new() } else { path };
@@ -207,6 +207,9 @@ impl Document {
                 };
                 blame(&path, message)
             })?;
+        for flow in &mut scenario.flows {
+            flow.options.congestion = flow.options.congestion.take().or_else(|| scenario.congestion.clone());
+        }
         if let Some((path, why)) = scenario.mistake() {
             return Err(blame(&path, why));
         }

@@ -73,13 +73,29 @@ impl Written for taut_link::QdiscSpec {
     }
 }
 
-impl Written for taut_core::Algorithm {
+/// A congestion control that taut has or the kernel may have. Which of them can run, the runners find out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Congestion(&'static str);
+
+impl Congestion {
+    /// Of Linux, whether or not taut has them.
+    const LINUX: [&str; 4] = ["reno", "cubic", "bbr", "dctcp"];
+
+    /// As taut has it, if it does.
+    #[must_use]
+    pub fn of_taut(self) -> Option<taut_core::Algorithm> {
+        taut_core::Algorithm::by_name(self.0)
+    }
+}
+
+impl Written for Congestion {
     fn read(text: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(Self::name).join(" or ");
-        Self::ALL
-            .into_iter()
-            .find(|one| one.name() == text)
-            .ok_or_else(|| format!("{text} is not {}", names()))
+        let mut names = Self::LINUX.to_vec();
+        names.extend(taut_core::Algorithm::ALL.map(taut_core::Algorithm::name));
+        names.sort_unstable();
+        names.dedup();
+        let found = names.iter().find(|name| **name == text);
+        found.map(|name| Self(name)).ok_or_else(|| format!("{text} is not {}", names.join(" or ")))
     }
 }
 

@@ -113,8 +113,7 @@ impl Net {
             (None, there, back)
         } else {
             let (left, right) = (world.router(), world.router());
-            let queue = scenario.topology.queue.as_ref();
-            let queue = queue.map_or(Ok(QdiscSpec::Pfifo { packets: 1_000 }), |text| qdisc(&text.value))?;
+            let queue = qdisc(&scenario.bottleneck_queue())?;
             let middle = PortSpec { rate: Some(link_rate), qdisc: queue };
             let access = PortSpec::fifo(nic_rate, 1_000);
             let (there, back) = world.join(left, right, &middle, &middle, scenario.link.delay());
