@@ -101,6 +101,8 @@ pub struct StackConfig {
     pub tcp_slow_start_after_idle: bool,
     /// Tail loss probes. Linux: `tcp_early_retrans`, 3 on, 0 off.
     pub tcp_early_retrans: u8,
+    /// F-RTO (RFC 5682): new data tells whether a timeout was needless. Linux: `tcp_frto`, 0 off, 2 on.
+    pub tcp_frto: u8,
     /// How losses are found: bit 0 (RACK) is always set; bit 1 keeps the reordering window fixed, bit 2 ignores
     /// three duplicates as a sign of loss. Linux: `tcp_recovery`.
     pub tcp_recovery: u8,
@@ -160,6 +162,7 @@ impl Default for StackConfig {
             tcp_pacing_ca_ratio: 120,
             tcp_slow_start_after_idle: true,
             tcp_early_retrans: 3,
+            tcp_frto: 2,
             tcp_recovery: 1,
             tcp_comp_sack_delay: Duration::from_millis(1),
             tcp_comp_sack_nr: 44,

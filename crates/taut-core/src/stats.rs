@@ -85,6 +85,18 @@ counters! {
     tcp_retrans_fail = "TcpExtTCPRetransFail",
     /// Losses that a tail loss probe repaired.
     tcp_loss_probe_recovery = "TcpExtTCPLossProbeRecovery",
+    /// ACKs that reported data received twice.
+    tcp_dsack_recv = "TcpExtTCPDSACKRecv",
+    /// Reductions taken back because D-SACKs reported every retransmission as needless.
+    tcp_dsack_undo = "TcpExtTCPDSACKUndo",
+    /// Timeouts that were taken back.
+    tcp_loss_undo = "TcpExtTCPLossUndo",
+    /// Fast recoveries taken back by the ACK that ended them.
+    tcp_full_undo = "TcpExtTCPFullUndo",
+    /// Fast recoveries taken back before their end.
+    tcp_partial_undo = "TcpExtTCPPartialUndo",
+    /// Timeouts that F-RTO found needless.
+    tcp_spurious_rtos = "TcpExtTCPSpuriousRTOs",
     /// ACKs that left when their delay ended.
     delayed_acks = "TcpExtDelayedACKs",
     /// ACKs of out-of-order data that waited to be joined.

@@ -13,7 +13,7 @@ use crate::error::ConnError;
 use crate::ingress::delayed_ack::Arrival as DataArrival;
 use crate::ingress::payload::Payload;
 use crate::ingress::validate::{self, Verdict};
-use crate::recovery::AckInput;
+use crate::recovery::{AckInput, AckOutcome, Undone};
 use crate::seq;
 use crate::units::Duration;
 
@@ -275,6 +275,7 @@ impl Conn {
                 blocks += 1;
             }
         }
+        let may_send_new = self.tx.has_unsent() && ack + u64::from(self.tx.window.bytes) > self.tx.nxt;
         let outcome = self.tx.recovery.on_ack(
             around.now,
             &mut self.tx.congestion,
@@ -285,12 +286,13 @@ impl Conn {
                 timestamp_echo_rtt: rtt,
                 carries_data: payload_len > 0,
                 window_changed,
+                may_send_new,
                 ece: false,
                 cwnd_limited: false,
             },
             around.config,
         );
-        around.counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
+        self.count_recovery(around, &outcome);
         if let Some(sample) = outcome.rate {
             let rate = sample.bytes_per_sec(self.mss());
             self.tx.note_delivery_rate(rate, sample.is_app_limited);
@@ -312,6 +314,21 @@ impl Conn {
         self.want_to_send();
         if outcome.advanced && self.tx.fin_acked() {
             self.on_fin_acked(around);
+        }
+    }
+
+    /// The counters of what an ACK said about losses.
+    fn count_recovery(&self, around: &mut Surroundings<'_>, outcome: &AckOutcome) {
+        let counters = &mut *around.counters;
+        counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
+        counters.tcp_dsack_recv += u64::from(outcome.dsack);
+        counters.tcp_spurious_rtos += u64::from(outcome.spurious_timeout);
+        match outcome.undone {
+            None => {}
+            Some(Undone::Dsack) => counters.tcp_dsack_undo += 1,
+            Some(Undone::Timeout) => counters.tcp_loss_undo += 1,
+            Some(Undone::Full) => counters.tcp_full_undo += 1,
+            Some(Undone::Partial) => counters.tcp_partial_undo += 1,
         }
     }
 

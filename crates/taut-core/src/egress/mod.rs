@@ -105,6 +105,15 @@ impl Plan {
 ///
 /// The first gate that is shut.
 pub(crate) fn plan(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
+    // RFC 5682 §3.1 step 2.b: whether a timeout was needless shows by what new data brings back.
+    if let Some(left) = s.recovery.prefers_new_data() {
+        match plan_new(s, cx) {
+            Err(
+                Blocked::NoData | Blocked::SendBuffer | Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork,
+            ) if !left => {}
+            decided => return decided,
+        }
+    }
     match plan_retransmit(s, cx) {
         // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
         Some(Err(Blocked::SmallQueue)) => plan_new(s, cx).map_err(|_| Blocked::SmallQueue),

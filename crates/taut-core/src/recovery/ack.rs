@@ -4,11 +4,12 @@
 
 use core::ops::Range;
 
+use super::frto::{Frto, FrtoAck};
 use super::prr::Prr;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::tlp::Verdict;
-use super::{AckInput, AckOutcome, CaState, InFlight, Recovery, rto};
+use super::{AckInput, AckOutcome, CaState, InFlight, Recovery, Undone, rto};
 use crate::config::StackConfig;
 use crate::congestion::{AckEvent, Congestion, Signal};
 use crate::units::{Duration, Instant};
@@ -73,7 +74,8 @@ impl Recovery {
         out.acked_bytes = upto.saturating_sub(self.una);
 
         // 1. What was delivered.
-        let mut news = Delivered::new(now, f.rack.fack, self.rtt.min_rtt(), ack.timestamp_echo_rtt);
+        let mut news =
+            Delivered::new(now, f.rack.fack, f.high_seq, self.rtt.min_rtt(), ack.timestamp_echo_rtt);
         let mut dsack = None;
         if self.sack_ok && !ack.sack.is_empty() {
             dsack = sack::duplicate(upto, f.log.nxt(), ack.sack);
@@ -140,7 +142,7 @@ impl Recovery {
             cc.forget_prior();
             f.undo.end();
         }
-        self.undo_if_needless(f, now, cc, ack, &mut out);
+        self.undo_if_needless(f, now, cc, ack, &news, &mut out);
         self.leave_if_complete(f, cc);
         if ack.ece && self.state <= CaState::Disorder {
             self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);
@@ -278,26 +280,59 @@ impl Recovery {
         f.probe = None;
     }
 
-    /// RFC 4015 and RFC 3708 tests; gives the window back when one succeeds.
+    /// RFC 4015, RFC 3708 and RFC 5682 tests; gives the window back when one succeeds. The RTO stays backed off
+    /// until an unambiguous sample ends that, as in Linux: a needless timeout was too short a one.
     fn undo_if_needless(
         &mut self,
         f: &mut InFlight,
         now: Instant,
         cc: &mut Congestion,
         ack: &AckInput<'_>,
+        news: &Delivered,
         out: &mut AckOutcome,
     ) {
-        let by_timestamp = out.advanced
+        let recovered = self.una >= f.high_seq;
+        let delayed = out.advanced
             && self.state >= CaState::Recovery
+            && (self.sack_ok || !recovered || f.undo.was_retransmitted())
             && f.undo.original_arrived(now, ack.timestamp_echo_rtt);
-        if !(by_timestamp || out.dsack && f.undo.all_reported()) {
-            return;
-        }
+        let reported = (out.dsack || self.state == CaState::Loss && out.advanced) && f.undo.all_reported();
+        let undone = match self.state {
+            _ if reported && self.state != CaState::Loss => Undone::Dsack,
+            CaState::Loss if delayed || reported => Undone::Timeout,
+            CaState::Loss => {
+                let frto = FrtoAck {
+                    // Without SACK an ACK beyond a retransmission may be for that alone, and then for arrivals that
+                    // nothing told of.
+                    original_delivered: news.original && (self.sack_ok || !news.acked_retransmitted),
+                    advanced: out.advanced,
+                    recovered,
+                    new_data_out: f.log.nxt() > f.high_seq,
+                    dup_or_sacked: out.dup || news.sacked_segs > 0,
+                    may_send_new: ack.may_send_new,
+                };
+                let sends_new = f.log.nxt();
+                if !f.frto.on_ack(&frto) {
+                    if f.frto == Frto::SendNew {
+                        f.high_seq = sends_new;
+                    }
+                    return;
+                }
+                out.spurious_timeout = true;
+                Undone::Timeout
+            }
+            CaState::Recovery if delayed && recovered => Undone::Full,
+            CaState::Recovery if delayed => Undone::Partial,
+            _ => return,
+        };
         cc.undo(now);
         f.undo.end();
+        f.frto = Frto::Off;
         f.log.unmark_lost();
         f.rack.on_reordering();
-        out.undone = true;
+        self.timeouts = 0;
+        f.first_timeout_at = None;
+        out.undone = Some(undone);
         if self.state >= CaState::Cwr {
             self.state = CaState::Disorder;
         }
@@ -326,6 +361,7 @@ impl Recovery {
         if !self.sack_ok {
             f.log.clear_dup_acks();
         }
+        f.frto = Frto::Off;
         self.state = CaState::Open;
     }
 

@@ -14,6 +14,7 @@
 
 mod ack;
 mod delivery_rate;
+mod frto;
 mod prr;
 mod rack;
 mod rto;
@@ -32,6 +33,7 @@ use crate::congestion::Congestion;
 use crate::units::{Duration, Instant};
 pub use delivery_rate::RateSample;
 use delivery_rate::Sampler;
+use frto::Frto;
 use prr::Prr;
 use rack::Rack;
 use rtt::Rtt;
@@ -116,6 +118,8 @@ pub(crate) struct AckInput<'a> {
     pub(crate) timestamp_echo_rtt: Option<Duration>,
     pub(crate) carries_data: bool,
     pub(crate) window_changed: bool,
+    /// There is data never sent, and the peer's window has room for it.
+    pub(crate) may_send_new: bool,
     /// The ACK echoes a congestion mark (RFC 3168).
     pub(crate) ece: bool,
     /// cwnd was the limit when the data was sent, beyond what [`Congestion::note_limited`] was told.
@@ -140,9 +144,24 @@ pub(crate) struct AckOutcome {
     /// A reduction of cwnd began: with ECN, say CWR on the next new data.
     pub(crate) reduced: bool,
     /// A reduction was taken back.
-    pub(crate) undone: bool,
+    pub(crate) undone: Option<Undone>,
+    /// By F-RTO: a timeout was needless. Counter: TCPSpuriousRTOs.
+    pub(crate) spurious_timeout: bool,
     /// A tail loss probe had repaired a loss. Counter: TCPLossProbeRecovery.
     pub(crate) probe_repaired: bool,
+}
+
+/// Which reduction was taken back, in Linux's distinction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// Every retransmission was reported by D-SACK. Counter: TCPDSACKUndo.
+    Dsack,
+    /// That of a timeout. Counter: TCPLossUndo.
+    Timeout,
+    /// That of a fast recovery, by the ACK that ended it. Counter: TCPFullUndo.
+    Full,
+    /// That of a fast recovery, before its end. Counter: TCPPartialUndo.
+    Partial,
 }
 
 /// Loss detection and repair of one connection.
@@ -170,6 +189,7 @@ struct InFlight {
     cache: Cache,
     prr: Prr,
     undo: Undo,
+    frto: Frto,
     sampler: Sampler,
     probe: Option<Probe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
@@ -194,6 +214,7 @@ impl InFlight {
             cache: Cache::default(),
             prr: Prr::default(),
             undo: Undo::default(),
+            frto: Frto::Off,
             sampler: Sampler::new(now),
             probe: None,
             high_seq: una,
@@ -292,6 +313,13 @@ impl Recovery {
     /// After a retransmission timeout.
     pub(crate) fn is_in_loss(&self) -> bool {
         self.state == CaState::Loss
+    }
+
+    /// A timeout may have been needless: new data goes first, if any may leave. RFC 5682 §3.1 step 2.b.
+    /// The answer is `Some(true)` once some has left: then nothing is sent again before the next ACK.
+    pub(crate) fn prefers_new_data(&self) -> Option<bool> {
+        let flight = self.flight.as_ref()?;
+        (flight.frto == Frto::SendNew).then(|| flight.log.nxt() > flight.high_seq)
     }
 
     /// Segments sent again since the beginning.
@@ -443,6 +471,10 @@ impl Recovery {
                 }
                 flight.rack.on_retransmit(now, range);
                 flight.undo.on_retransmit(now, segs);
+                if flight.frto == Frto::SendNew {
+                    // No new data could leave: ordinary recovery.
+                    flight.frto = Frto::Off;
+                }
                 self.total_retrans = self.total_retrans.wrapping_add(segs);
                 if kind == SendKind::Probe {
                     flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission: true });

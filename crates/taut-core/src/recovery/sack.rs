@@ -38,12 +38,17 @@ pub(super) struct Delivered {
     /// Something sent once arrived after something above it.
     pub(super) reordered: bool,
     fack_before: u64,
+    /// What is acknowledged up to here and was sent once answers F-RTO's question.
+    high_seq: u64,
+    /// Such was delivered. Linux: `FLAG_ORIG_SACK_ACKED`.
+    pub(super) original: bool,
 }
 
 impl Delivered {
     pub(super) const fn new(
         now: Instant,
         fack: u64,
+        high_seq: u64,
         min_rtt: Option<Duration>,
         echo_rtt: Option<Duration>,
     ) -> Self {
@@ -63,6 +68,8 @@ impl Delivered {
             acked_retransmitted: false,
             reordered: false,
             fack_before: fack,
+            high_seq,
+            original: false,
         }
     }
 
@@ -77,6 +84,7 @@ impl Delivered {
             // RFC 8985 §6.2 step 3.
             self.reordered = true;
         }
+        self.original |= !record.has(EVER_RETRANS) && record.end <= self.high_seq;
         rack.fack = rack.fack.max(record.end);
     }
 

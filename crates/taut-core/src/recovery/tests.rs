@@ -17,6 +17,7 @@ struct World {
     rec: Recovery,
     cc: Congestion,
     cfg: StackConfig,
+    new_data: bool,
 }
 
 /// Position of segment `n`.
@@ -34,7 +35,7 @@ impl World {
         let mut rec = Recovery::new(now, FIRST, sack);
         let cfg = StackConfig::default();
         rec.seed_rtt(now, Duration::from_millis(100), &cfg);
-        Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::Reno), cfg }
+        Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::Reno), cfg, new_data: false }
     }
 
     fn pass(&mut self, ms: u64) {
@@ -62,6 +63,7 @@ impl World {
             timestamp_echo_rtt: echo_ms.map(Duration::from_millis),
             carries_data: false,
             window_changed: false,
+            may_send_new: self.new_data,
             ece: false,
             cwnd_limited: false,
         };
@@ -278,7 +280,7 @@ fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     assert_eq!(w.resend(), Some(seg(0)..seg(1)));
     w.pass(20);
     let out = w.ack_with(2, &[], Some(600));
-    assert!(out.undone);
+    assert_eq!(out.undone, Some(Undone::Timeout));
     assert_eq!((w.rec.state(), w.cc.ssthresh(), w.rec.lost_out()), (CaState::Open, u32::MAX, 0));
     assert!(w.cc.cwnd() >= 10);
     assert_eq!((w.rec.backoff(), w.rec.timeouts()), (0, 0));
@@ -295,7 +297,7 @@ fn dsacks_for_all_that_was_resent_undo_the_reduction() {
     assert_eq!((w.rec.state(), w.cc.cwnd()), (CaState::Open, 5));
     w.send(1, 1);
     let out = w.ack(10, &[(0, 1)]);
-    assert!(out.dsack && out.undone);
+    assert_eq!((out.dsack, out.undone), (true, Some(Undone::Dsack)));
     assert_eq!((w.cc.cwnd(), w.cc.ssthresh()), (10, u32::MAX));
 }
 
@@ -441,6 +443,7 @@ fn run(steps: &[Step], sack: bool) {
                     timestamp_echo_rtt: Some(Duration::from_nanos(ack)),
                     carries_data: false,
                     window_changed: false,
+                    may_send_new: w.new_data,
                     ece: ack % 7 == 0,
                     cwnd_limited: true,
                 };

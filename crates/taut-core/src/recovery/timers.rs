@@ -5,6 +5,7 @@
 use core::ops::Range;
 
 use super::ack::Reduction;
+use super::sent::SACKED;
 use super::tlp::{self, Probe};
 use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
 use crate::config::StackConfig;
@@ -45,7 +46,7 @@ impl Recovery {
                 flight.rto_at = Some(now + self.rto());
                 TimeoutAction::Probe
             }
-            Some(RecoveryTimer::Rto) => self.on_rto(&mut flight, now, cc),
+            Some(RecoveryTimer::Rto) => self.on_rto(&mut flight, now, cc, cfg),
         };
         self.flight = Some(flight);
         action
@@ -75,7 +76,13 @@ impl Recovery {
     }
 
     /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
-    fn on_rto(&mut self, f: &mut InFlight, now: Instant, cc: &mut Congestion) -> TimeoutAction {
+    fn on_rto(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        cfg: &StackConfig,
+    ) -> TimeoutAction {
         f.rto_at = None;
         f.tlp_at = None;
         f.reorder_at = None;
@@ -83,7 +90,8 @@ impl Recovery {
         if f.log.is_empty() {
             return TimeoutAction::Nothing;
         }
-        if f.reneging {
+        // RFC 2018 §8: a head that the peer once had and does not acknowledge is missing after all.
+        if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
             f.reneging = false;
             f.log.forget_sacks();
             f.cache.clear();
@@ -91,8 +99,11 @@ impl Recovery {
         } else {
             self.mark_timed_out(f, now, false);
         }
-        // One reduction for one loss: not again for data sent before the last one.
-        if self.state <= CaState::Disorder || self.una >= f.high_seq {
+        f.frto.on_timeout(cfg.tcp_frto, self.state >= CaState::Recovery, self.timeouts);
+        // One reduction for one loss: not again for data sent before the last one, unless that was repaired since
+        // (RFC 5681 §3.1).
+        let repaired = self.state == CaState::Loss && self.timeouts == 0;
+        if self.state <= CaState::Disorder || self.una >= f.high_seq || repaired {
             cc.begin_reduction(now, Signal::Timeout, true);
             f.undo.begin(self.una, f.log.retrans_out());
         }

@@ -58,12 +58,20 @@ impl Undo {
         self.marker.is_some() && self.unreported == Some(0)
     }
 
-    /// The ACK echoes a timestamp from before the first retransmission: it is for the original. RFC 3522 §3.2.
+    /// Whether anything was sent again since data was last all acknowledged.
+    pub(super) const fn was_retransmitted(&self) -> bool {
+        self.first_retransmit.is_some()
+    }
+
+    /// An ACK that advances is for the original: it echoes a timestamp from before the first retransmission
+    /// (RFC 3522 §3.2), or there was none yet, since pacing or a small queue held it up.
     /// Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
     pub(super) fn original_arrived(&self, now: Instant, echo_rtt: Option<Duration>) -> bool {
-        let (Some(_), Some(resent), Some(rtt)) = (self.marker, self.first_retransmit, echo_rtt) else {
+        if self.marker.is_none() {
             return false;
-        };
+        }
+        let Some(resent) = self.first_retransmit else { return true };
+        let Some(rtt) = echo_rtt else { return false };
         now.as_millis().saturating_sub(rtt.as_millis()) < resent.as_millis()
     }
 }

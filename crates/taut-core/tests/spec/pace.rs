@@ -234,9 +234,14 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     assert_eq!(rig.sent[20].bytes, lost..lost + MSS);
     assert_eq!(rig.sent[21].bytes, 20 * MSS..21 * MSS);
 
-    // 14,480 B/s: a segment takes 100 ms. Without tail loss probes.
+    // 14,480 B/s: a segment takes 100 ms. Without tail loss probes, and without F-RTO, which would send what is new.
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_early_retrans = 0).open();
+    let mut rig = setup
+        .config(|config| {
+            config.tcp_early_retrans = 0;
+            config.tcp_frto = 0;
+        })
+        .open();
     rig.device = Device::Completes;
     rig.limit_rate(14_480);
     let start = rig.now;

@@ -1,0 +1,7 @@
+//! Loss recovery as packet traces: one file for a scenario, expected values from the RFC that it names.
+
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod spurious_timeout;

@@ -1,0 +1,149 @@
+//! A timeout that was needless: RFC 5682 (F-RTO) without timestamps, RFC 3522 and RFC 4015 (Eifel) with them.
+
+use taut_core::StackConfig;
+
+use crate::support::trace::{Offer, Trace};
+
+/// Ten segments of twenty are out, and the timeout has fired: the head was sent again, 200 ms after the last.
+/// cwnd is 1 (RFC 5681 §3.1).
+fn timed_out(config: StackConfig, offer: Offer) -> Trace {
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..config });
+    t.accept(offer);
+    t.write(20_000);
+    for n in 0..10 {
+        expect!(t, ".", seq(1 + n * 1_000), len(1_000));
+    }
+    expect_nothing!(t);
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    expect_nothing!(t);
+    assert_eq!((t.info().snd_cwnd, t.info().snd_ssthresh, t.info().ca_state), (1, 7, "loss"));
+    t
+}
+
+#[test]
+fn frto_sends_new_data_and_then_believes_the_originals() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    // The ACK of the first original. RFC 5682 §3.1 step 2.b: two new segments, nothing again.
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    expect_nothing!(t);
+    // The second original. Step 3.b: it was never sent again, so the timeout was needless.
+    inject!(t, ".", ack(2_001));
+    let info = t.info();
+    assert_eq!((info.lost, info.snd_ssthresh, info.ca_state), (0, u32::MAX, "open"));
+    assert!(info.snd_cwnd >= 10, "{}", info.snd_cwnd);
+    let counters = t.stack.counters();
+    assert_eq!((counters.retrans_segs, counters.tcp_spurious_rtos, counters.tcp_loss_undo), (1, 1, 1));
+    inject!(t, ".", ack(12_001));
+    t.poll();
+    assert!(t.out.iter().all(|got| got.seq >= 12_001), "nothing is ever sent again");
+}
+
+#[test]
+fn frto_believes_a_sack_for_an_original_too() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    // Step 3.b with SACK: an original below the point where the timeout was, although a hole lies before it.
+    inject!(t, ".", ack(1_001), sack(&[(2_001, 3_001)]));
+    assert_eq!(t.stack.counters().tcp_spurious_rtos, 1);
+    assert_eq!((t.info().lost, t.info().snd_ssthresh), (0, u32::MAX));
+}
+
+#[test]
+fn frto_takes_sacks_of_only_the_new_data_for_a_real_loss() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    // Step 3.a: what is new arrived, what is old did not. Ordinary recovery goes on.
+    inject!(t, ".", ack(1_001), sack(&[(10_001, 11_001)]));
+    expect!(t, ".", seq(1_001), len(1_000));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
+    assert_eq!(t.info().snd_ssthresh, 7);
+}
+
+#[test]
+fn frto_without_new_data_recovers_as_usual() {
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    t.accept(Offer::EASY);
+    t.write(10_000);
+    t.poll();
+    t.out.clear();
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    inject!(t, ".", ack(1_001));
+    // cwnd is 2: slow start (RFC 5681 §3.1).
+    expect!(t, ".", seq(1_001), len(1_000));
+    expect!(t, ".", seq(2_001), len(1_000));
+    expect_nothing!(t);
+}
+
+#[test]
+fn frto_can_be_switched_off() {
+    let mut t = timed_out(StackConfig { tcp_frto: 0, ..StackConfig::default() }, Offer::EASY);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(1_001), len(1_000));
+    expect!(t, ".", seq(2_001), len(1_000));
+    expect_nothing!(t);
+}
+
+#[test]
+fn frto_works_without_sack() {
+    // RFC 5682 §2.1.
+    let plain = Offer { sackok: false, ..Offer::EASY };
+    let mut t = timed_out(StackConfig::default(), plain);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    inject!(t, ".", ack(2_001));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().lost), (1, 0));
+
+    // §2.1 step 3.a: a duplicate after the new data says that something old is missing.
+    let mut t = timed_out(StackConfig::default(), plain);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(1_001), len(1_000));
+    assert_eq!(t.stack.counters().tcp_spurious_rtos, 0);
+}
+
+#[test]
+fn eifel_believes_the_timestamp_of_the_original() {
+    let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    t.accept(offer);
+    t.wait_ms(50);
+    t.write(20_000);
+    t.poll();
+    let original = t.last_tsval;
+    t.out.clear();
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    // RFC 3522 §3.2 step 4: TSecr is from before the retransmission. One ACK is enough.
+    inject!(t, ".", ack(1_001), ts(t.peer_clock(), original));
+    let info = t.info();
+    assert_eq!((info.lost, info.snd_ssthresh, info.ca_state), (0, u32::MAX, "open"));
+    assert!(info.snd_cwnd >= 10 - 1, "{}", info.snd_cwnd);
+    let counters = t.stack.counters();
+    assert_eq!((counters.tcp_loss_undo, counters.tcp_spurious_rtos), (1, 0));
+    // RFC 4015 §3.3: that ACK measured how long the path really takes, and the timeout follows.
+    assert_eq!(info.backoff, 0);
+    assert!(info.rtt.unwrap().as_millis() >= 20, "{:?}", info.rtt);
+}
+
+#[test]
+fn an_echo_of_the_retransmission_undoes_nothing() {
+    let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, tcp_frto: 0, ..StackConfig::default() });
+    t.accept(offer);
+    t.write(20_000);
+    t.poll();
+    t.out.clear();
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    t.wait_ms(5);
+    inject!(t, ".", ack(1_001));
+    assert_eq!((t.info().ca_state, t.stack.counters().tcp_loss_undo), ("loss", 0));
+    expect!(t, ".", seq(1_001), len(1_000));
+}
