@@ -11,6 +11,12 @@ use crate::congestion::{Algorithm, Definition};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::units::Duration;
 
+/// As far as buffers are tuned by default. Linux stops at 6 MiB for receiving and 4 MiB for sending, which is less than
+/// 1 Gbit/s keeps on its way for 100 ms (12.5 MB). This is three times what it does for 300 ms (37.5 MB): once for what
+/// is in flight, once more for slow start, which sends double a round trip later, and a reserve. No connection has a
+/// buffer of that size but one that has moved half as much in a single round trip.
+const BUFFER_MAX: u32 = 128 << 20;
+
 /// Three sizes of a buffer in bytes, as in `tcp_rmem` and `tcp_wmem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
@@ -22,7 +28,8 @@ pub struct BufferSizes {
     pub max: u32,
 }
 
-/// Everything a stack can be told. `StackConfig::default()` is today's Linux, without addresses.
+/// Everything a stack can be told. `StackConfig::default()` is today's Linux, without addresses, and with
+/// larger maxima of `tcp_rmem` and `tcp_wmem`.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
     /// Addresses the stack answers to. Packets to others are dropped, unless [`any_address`](Self::any_address).
@@ -46,9 +53,9 @@ pub struct StackConfig {
     pub tcp_sack: bool,
     /// RFC 7323 window scaling. Linux: `tcp_window_scaling`.
     pub tcp_window_scaling: bool,
-    /// Receive buffer. Linux: `tcp_rmem`.
+    /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
     pub tcp_rmem: BufferSizes,
-    /// Send buffer. Linux: `tcp_wmem`.
+    /// Send buffer, bookkeeping included. Linux: `tcp_wmem`, with a maximum of 4 MiB; 128 MiB here.
     pub tcp_wmem: BufferSizes,
     /// Most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
     pub wmem_max: u32,
@@ -136,8 +143,8 @@ impl Default for StackConfig {
             tcp_timestamps: true,
             tcp_sack: true,
             tcp_window_scaling: true,
-            tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: 6 << 20 },
-            tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: 4 << 20 },
+            tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: BUFFER_MAX },
+            tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: BUFFER_MAX },
             wmem_max: 212_992,
             rmem_max: 212_992,
             tcp_moderate_rcvbuf: true,

@@ -339,7 +339,8 @@ mod tests {
             ("net.ipv4.tcp_tso_win_divisor", "3"),
             ("net.ipv4.tcp_pacing_ss_ratio", "200"),
             ("net.ipv4.tcp_pacing_ca_ratio", "120"),
-            ("net.ipv4.tcp_wmem", "4096 16384 4194304"),
+            // The maximum is ours: 128 MiB, not 4.
+            ("net.ipv4.tcp_wmem", "4096 16384 134217728"),
             ("net.core.wmem_max", "212992"),
             ("net.ipv4.tcp_slow_start_after_idle", "1"),
             ("net.ipv4.tcp_early_retrans", "3"),

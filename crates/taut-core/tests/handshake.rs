@@ -15,14 +15,15 @@ use taut_wire::Flags;
 fn active_open() {
     let mut t = Trace::new();
     let id = t.connect();
-    // The link carries 1500 bytes; 6 MiB of receive buffer need a shift of 7; a SYN's window is not scaled.
-    let syn = expect!(t, "S", seq(0), win(65_535), mss(1_460), wscale(7), sackok());
+    // The link carries 1500 bytes; 128 MiB of receive buffer need a shift of 12; a SYN's window is not scaled.
+    let syn = expect!(t, "S", seq(0), win(65_535), mss(1_460), wscale(12), sackok());
     assert_eq!(syn.wire.ack, 0);
     assert_eq!(syn.options.timestamps.map(|ts| ts.echo), Some(0), "RFC 7323 §3.2: TSecr is 0 in a SYN");
     assert_eq!(t.state(), State::SynSent);
     assert_eq!(t.try_read(), Err(ReadError::NotConnected));
     t.syn_ack(Offer::ALL);
-    let ack = expect!(t, ".", seq(1), ack(1), win(1_024));
+    // 131,072 bytes in units of 4096.
+    let ack = expect!(t, ".", seq(1), ack(1), win(32));
     assert_eq!(ack.options.timestamps.map(|ts| ts.echo), Some(t.peer_clock()));
     expect_nothing!(t);
     assert_eq!(t.event(), Some(Event::Connected(id)));
@@ -37,7 +38,7 @@ fn passive_open() {
     let mut t = Trace::new();
     let listener = t.listen();
     t.syn(Offer::ALL);
-    let syn = expect!(t, "S.", seq(0), ack(1), win(65_535), mss(1_460), wscale(7), sackok());
+    let syn = expect!(t, "S.", seq(0), ack(1), win(65_535), mss(1_460), wscale(12), sackok());
     assert_eq!(syn.options.timestamps.map(|ts| ts.echo), Some(t.peer_clock()));
     assert!(t.stack.accept(listener).is_none(), "not before the handshake is complete");
     inject!(t, ".", seq(1), ack(1));

@@ -249,43 +249,152 @@ fn the_largest_scale() {
     }
 }
 
-/// Two stacks with large buffers over a link of `rate` bytes per second each way.
+/// Two stacks as they come, over a link of `rate` bytes per second each way that never drops.
 fn long_fat(rate: u64, rtt_ms: u64) -> World {
-    let large = |address| StackConfig {
-        tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: 64 << 20 },
-        tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: 64 << 20 },
-        ..config(address)
-    };
     let caps = LinkCaps::offloading(1_500);
-    let mut world = World::with(5, large(support::A), large(support::B), caps);
+    let mut world = World::with(5, config(support::A), config(support::B), caps);
     world.faults(Faults { delay: Duration::from_millis(rtt_ms / 2), rate, ..Faults::default() });
     world
 }
 
-#[test]
-fn autotuning_fills_a_long_fat_path() {
-    // 1 Gbit/s for 100 ms are 12.5 MB; both buffers begin far below.
-    let mut world = long_fat(125_000_000, 100);
+/// What one flow did over a [`long_fat`] path of 1 Gbit/s.
+#[derive(Debug)]
+struct Bulk {
+    /// Bytes read in each round trip.
+    rounds: Vec<u64>,
+    /// How long the peer's window had held the sender back, when the link was first full.
+    rwnd_limited_at_full: Duration,
+    retrans_segs: u64,
+}
+
+/// The payload that 1 Gbit/s carries in `ms`: of a packet of 1500 bytes, 1448.
+const fn gbit_payload(ms: u64) -> u64 {
+    125_000 * ms * 1_448 / 1_500
+}
+
+fn bulk_over_gbit(rtt_ms: u64, rounds: usize) -> Bulk {
+    let mut world = long_fat(125_000_000, rtt_ms);
     let (client, server) = world.pair();
     let (mut written, mut read) = (0, 0);
-    let mut second = |world: &mut World| {
+    let mut bulk = Bulk { rounds: Vec::new(), rwnd_limited_at_full: Duration::ZERO, retrans_segs: 0 };
+    let mut full = false;
+    for _ in 0..rounds {
         let before = read;
-        let end = world.now + Duration::from_secs(1);
-        world.run_until(Duration::from_secs(1), |world| {
+        let span = Duration::from_millis(rtt_ms);
+        let end = world.now + span;
+        world.run_until(span, |world| {
             pump_fast(world, client, &mut written);
             read += drain_fast(world, server);
             world.now >= end
         });
-        read - before
-    };
-    let rates: Vec<u64> = (0..4).map(|_| second(&mut world)).collect();
-    // Payload share of a 1500-byte packet is 1448; what follows the start-up runs at the rate of the link.
-    let last = rates[3];
-    assert!(last > 118_000_000 * 95 / 100, "{rates:?}");
+        bulk.rounds.push(read - before);
+        full |= read - before >= gbit_payload(rtt_ms) * 9 / 10;
+        if !full {
+            let now = world.now;
+            let info = world.stacks[0].conn_mut(client).unwrap().info(now);
+            bulk.rwnd_limited_at_full = info.rwnd_limited;
+        }
+    }
+    bulk.retrans_segs = world.stacks[0].counters().retrans_segs;
+    bulk
+}
+
+#[test]
+fn autotuning_fills_a_long_fat_path_without_a_setting() {
+    // 12.5 MB are on their way in 100 ms, 37.5 MB in 300 ms; both buffers begin far below.
+    for rtt_ms in [1, 40, 100, 300] {
+        let bulk = bulk_over_gbit(rtt_ms, 40);
+        let mean = bulk.rounds[20..].iter().sum::<u64>() / 20;
+        assert!(mean > gbit_payload(rtt_ms) * 95 / 100, "{rtt_ms} ms: {bulk:?}");
+        // The receiver is not what slow start waits for.
+        assert!(bulk.rwnd_limited_at_full.is_zero(), "{rtt_ms} ms: {bulk:?}");
+        assert_eq!(bulk.retrans_segs, 0);
+    }
+}
+
+/// Unread bytes at a receiver, and its buffer.
+fn pinned(world: &mut World, server: taut_core::ConnId) -> (u64, u64) {
     let now = world.now;
     let info = world.stacks[1].conn_mut(server).unwrap().info(now);
-    assert!(info.rcvbuf >= 2 * 12_500_000, "{info:?}");
-    assert_eq!(world.stacks[0].counters().retrans_segs, 0);
+    (info.rcv_queue_bytes, u64::from(info.rcvbuf))
+}
+
+#[test]
+fn a_reader_that_never_read_fast_pins_what_it_began_with() {
+    let mut world = long_fat(125_000_000, 100);
+    let (client, server) = world.pair();
+    let mut written = 0;
+    for _ in 0..50 {
+        let end = world.now + Duration::from_millis(100);
+        world.run_until(Duration::from_millis(100), |world| {
+            pump_fast(world, client, &mut written);
+            world.now >= end
+        });
+        // 10 kB in each round trip: less than the first window, so there is nothing to grow for.
+        let now = world.now;
+        let _ = world.stacks[1].conn_mut(server).unwrap().read(now, &mut [0; 10_000]);
+    }
+    let (unread, rcvbuf) = pinned(&mut world, server);
+    assert_eq!(rcvbuf, 131_072);
+    assert!(unread <= rcvbuf, "{unread}");
+    assert!(unread > 60_000, "{unread}: the test should have filled it");
+}
+
+#[test]
+fn a_fast_reader_that_stops_pins_no_more_than_its_maximum_and_gives_all_back() {
+    const MAX: u32 = 20_000_000;
+    let mut server_config = config(support::B);
+    server_config.tcp_rmem.max = MAX;
+    let caps = LinkCaps::offloading(1_500);
+    let mut world = World::with(5, config(support::A), server_config, caps);
+    let delay = Duration::from_millis(50);
+    world.faults(Faults { delay, rate: 125_000_000, ..Faults::default() });
+    let (client, server) = world.pair();
+    let (mut written, mut read) = (0, 0);
+    for reading in [true, false] {
+        let end = world.now + Duration::from_secs(3);
+        world.run_until(Duration::from_secs(3), |world| {
+            pump_fast(world, client, &mut written);
+            if reading {
+                read += drain_fast(world, server);
+            }
+            world.now >= end
+        });
+    }
+    let (unread, rcvbuf) = pinned(&mut world, server);
+    assert_eq!(rcvbuf, u64::from(MAX), "twice of 12.5 MB is more than it may have");
+    // The field counts in units of 512 bytes: the edge may lie one such beyond the buffer (RFC 7323 §2.4).
+    assert!(unread > u64::from(MAX) * 9 / 10 && unread < u64::from(MAX) + 512, "{unread}");
+    assert_eq!(drain_fast(&mut world, server), unread);
+    assert_eq!(pinned(&mut world, server).0, 0);
+}
+
+#[test]
+fn a_window_that_was_not_used_for_long_is_not_used_at_once() {
+    // RFC 5681 §4.1: no more than the initial window after idleness of more than an RTO, here 200 ms; RFC 2861: cwnd
+    // halves for each. Linux: `tcp_slow_start_after_idle`.
+    for (slow_start_after_idle, idle_ms, expected) in
+        [(true, 150, 30), (true, 30_000, 10), (false, 30_000, 30)]
+    {
+        let config =
+            StackConfig { tcp_slow_start_after_idle: slow_start_after_idle, ..StackConfig::default() };
+        let mut t = Trace::with(config);
+        let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
+        t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+        // Slow start: ten segments, each acknowledged, make twenty.
+        t.write(20_000);
+        t.poll();
+        assert_eq!(t.out.len(), 10);
+        for at in 1..=20 {
+            inject!(t, ".", seq(1), ack(1 + at * 1_000));
+        }
+        assert_eq!((t.info().unacked, t.info().snd_cwnd), (0, 30));
+        t.out.clear();
+        t.wait_ms(idle_ms);
+        t.write(30_000);
+        t.poll();
+        assert_eq!(t.out.len(), expected, "{slow_start_after_idle} {idle_ms}");
+    }
 }
 
 /// Writes zeroes as long as there is room.

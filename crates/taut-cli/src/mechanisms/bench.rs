@@ -70,7 +70,11 @@ impl Bench {
             Some(recorder) => Box::new(Recording::new(tun, recorder.clone())),
             None => Box::new(tun),
         };
-        let mut builder = taut::Stack::builder().device(device).address(NEAR).sysctl(configure);
+        let mut builder = taut::Stack::builder().device(device).address(NEAR).sysctl(|config| {
+            // Linux's maximum, which was behind the published figures.
+            config.tcp_wmem.max = 4 << 20;
+            configure(config);
+        });
         if !link.is_empty() {
             builder = builder.link_from(link);
         }

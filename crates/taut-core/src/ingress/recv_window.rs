@@ -284,6 +284,7 @@ mod tests {
     fn scale_reaches_the_largest_buffer() {
         // Linux: 7 with the default tcp_rmem of 6 MiB.
         assert_eq!(scale_for(6 << 20), 7);
+        assert_eq!(scale_for(128 << 20), 12);
         assert_eq!(scale_for(65_535), 0);
         assert_eq!(scale_for(65_536), 1);
         assert_eq!(scale_for(u32::MAX), 14);
