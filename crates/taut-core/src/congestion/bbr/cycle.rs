@@ -1,7 +1,6 @@
 //! BBR's states and what ends each of them.
 //! draft-ietf-ccwg-bbr-06 §5.3. Called by `bbr/mod.rs` for every ACK, in the draft's order.
 
-use super::loss::is_too_much;
 use super::params::PARAMS;
 use super::path::Rate;
 use super::{Bbr, UNBOUNDED};
@@ -176,7 +175,7 @@ impl Bbr {
         let much_lost = ack.recovering
             && self.bounds.loss_round_start
             && self.bounds.ranges_lost >= PARAMS.startup_loss_ranges
-            && is_too_much(rs.lost, rs.tx_in_flight);
+            && self.bounds.is_too_much(rs.lost, rs.tx_in_flight);
         if much_lost && !self.cycle.full_bw_reached {
             self.bounds.note_left(State::Startup);
             self.cycle.full_bw_reached = true;
@@ -318,7 +317,7 @@ impl Bbr {
                 return true;
             }
         }
-        if is_too_much(rs.lost, rs.tx_in_flight) || self.bounds.inflight_longterm == UNBOUNDED {
+        if self.bounds.is_too_much(rs.lost, rs.tx_in_flight) || self.bounds.inflight_longterm == UNBOUNDED {
             return false;
         }
         self.bounds.inflight_longterm = self.bounds.inflight_longterm.max(rs.tx_in_flight);

@@ -209,7 +209,7 @@ impl Controller for Bbr {
             self.path.update_round(rs, ack.total_delivered, &mut self.cycle);
             self.bounds.update_latest(rs, ack.total_delivered);
             self.path.update_max_bw(rs);
-            self.adapt_lower_bounds();
+            self.adapt_lower_bounds(ack);
         }
         self.path.update_aggregation(ack, self.bw, self.cwnd, self.cycle.full_bw_reached);
         if let Some(rs) = &sample {

@@ -28,6 +28,8 @@ pub(super) struct Params {
     pub(super) pacing_margin: u32,
     /// `LossThresh`. §2.8.
     pub(super) loss_thresh: u32,
+    /// Loss that is put up with where it does not come from a queue; see `loss.rs`. Ours; 0 in the draft.
+    pub(super) ambient_loss_max: u32,
     /// `Beta`: what is left after a reduction. §2.8.
     pub(super) beta: u32,
     /// `Headroom`: what is left to others. §2.8.
@@ -46,6 +48,9 @@ pub(super) struct Params {
     pub(super) min_rtt_window: Duration,
     /// `ProbeRTTInterval`. §2.16.2.
     pub(super) probe_rtt_interval: Duration,
+    /// An RTT above the least by no more than this part of it renews it. Ours; the draft asks for a lower one, and lets the
+    /// queue run empty every five seconds even where it just did.
+    pub(super) min_rtt_tolerance: u64,
     /// `ProbeRTTDuration`. §2.16.2.
     pub(super) probe_rtt_time: Duration,
     /// Half of `ExtraAckedFilterLen`: the filter has two slots of so many rounds. §2.12.
@@ -78,6 +83,7 @@ pub(super) const PARAMS: Params = Params {
     probe_rtt_cwnd_gain: 50,
     pacing_margin: 1,
     loss_thresh: 2,
+    ambient_loss_max: 10,
     beta: 70,
     headroom: 15,
     min_pipe_cwnd: 4,
@@ -87,6 +93,7 @@ pub(super) const PARAMS: Params = Params {
     drain_rounds: 3,
     min_rtt_window: Duration::from_secs(10),
     probe_rtt_interval: Duration::from_secs(5),
+    min_rtt_tolerance: 64,
     probe_rtt_time: Duration::from_millis(200),
     extra_acked_rounds: 5,
     probe_wait: Duration::from_secs(2),

@@ -143,6 +143,12 @@ impl Path {
             self.probe_rtt_min = rtt;
             self.probe_rtt_min_at = now;
         }
+        if let Some(rtt) = ack.rtt
+            && rtt <= self.probe_rtt_min + self.probe_rtt_min / PARAMS.min_rtt_tolerance
+        {
+            // As good as the least: the queue was empty, and ProbeRTT has nothing to find out.
+            self.probe_rtt_min_at = now;
+        }
         let expired = now > self.min_rtt_at + PARAMS.min_rtt_window;
         if !self.probe_rtt_min.is_zero()
             && (self.min_rtt.is_zero() || self.probe_rtt_min < self.min_rtt || expired)
