@@ -51,6 +51,11 @@ pub struct StackConfig {
     pub tcp_timestamps: bool,
     /// RFC 2018. Linux: `tcp_sack`.
     pub tcp_sack: bool,
+    /// ECN: 0 off, 1 asked for and accepted, 2 accepted. Linux: `tcp_ecn`.
+    pub tcp_ecn: u8,
+    /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux:
+    /// `tcp_ecn_fallback`.
+    pub tcp_ecn_fallback: bool,
     /// RFC 7323 window scaling. Linux: `tcp_window_scaling`.
     pub tcp_window_scaling: bool,
     /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
@@ -142,6 +147,8 @@ impl Default for StackConfig {
             icmp_echo: true,
             tcp_timestamps: true,
             tcp_sack: true,
+            tcp_ecn: 2,
+            tcp_ecn_fallback: true,
             tcp_window_scaling: true,
             tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: BUFFER_MAX },
             tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: BUFFER_MAX },

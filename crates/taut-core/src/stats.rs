@@ -29,6 +29,14 @@ counters! {
     out_requests = "IpOutRequests",
     /// Fragments received; they are not reassembled.
     fragments_dropped = "TautFragmentsDropped",
+    /// Packets received that were not ECN-capable, those inside super-packets counted as here below.
+    in_no_ect_pkts = "IpExtInNoECTPkts",
+    /// Packets received with ECT(1).
+    in_ect1_pkts = "IpExtInECT1Pkts",
+    /// Packets received with ECT(0).
+    in_ect0_pkts = "IpExtInECT0Pkts",
+    /// Packets received that had experienced congestion.
+    in_ce_pkts = "IpExtInCEPkts",
     /// ICMP messages received.
     icmp_in_msgs = "IcmpInMsgs",
     /// ICMP messages sent.
@@ -85,6 +93,8 @@ counters! {
     tcp_retrans_fail = "TcpExtTCPRetransFail",
     /// Losses that a tail loss probe repaired.
     tcp_loss_probe_recovery = "TcpExtTCPLossProbeRecovery",
+    /// Segments delivered that the peer reported as marked.
+    tcp_delivered_ce = "TcpExtTCPDeliveredCE",
     /// ACKs that reported data received twice.
     tcp_dsack_recv = "TcpExtTCPDSACKRecv",
     /// Reductions taken back because D-SACKs reported every retransmission as needless.

@@ -3,9 +3,10 @@
 
 use core::ops::Range;
 
-use taut_wire::TcpHeader;
 use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{Ecn as Mark, TcpHeader};
 
+use super::ecn::Urgency;
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::pacing::UNLIMITED;
@@ -23,6 +24,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) payload: Payload<'a>,
     /// Segment size of a super-packet, 0 of an ordinary one.
     pub(crate) gso_size: u16,
+    /// ECN field of the packet, or of every packet in a super-packet.
+    pub(crate) mark: Mark,
 }
 
 /// What the stack is to do besides.
@@ -42,14 +45,19 @@ impl Conn {
     /// Takes a segment in.
     pub(crate) fn on_segment(&mut self, around: &mut Surroundings<'_>, arrival: Arrival<'_>) -> Consequence {
         match self.state {
-            State::SynSent => self.on_segment_in_syn_sent(around, &arrival.header),
+            State::SynSent => self.on_segment_in_syn_sent(around, &arrival.header, arrival.mark),
             State::Closed | State::TimeWait => Consequence::None,
             _ => self.on_segment_synchronized(around, arrival),
         }
     }
 
     /// §3.10.7.3.
-    fn on_segment_in_syn_sent(&mut self, around: &mut Surroundings<'_>, header: &TcpHeader) -> Consequence {
+    fn on_segment_in_syn_sent(
+        &mut self,
+        around: &mut Surroundings<'_>,
+        header: &TcpHeader,
+        mark: Mark,
+    ) -> Consequence {
         let flags = header.flags;
         let acks_syn = flags.contains(TcpFlags::ACK);
         // First, the ACK: nothing but our SYN can be acknowledged.
@@ -66,7 +74,7 @@ impl Conn {
         }
         // Fourth, the SYN.
         if flags.contains(TcpFlags::SYN) {
-            self.agree(around, header);
+            self.agree(around, header, mark);
             self.note_heard(around.now);
             if acks_syn {
                 self.establish(around);
@@ -88,7 +96,7 @@ impl Conn {
         around: &mut Surroundings<'_>,
         arrival: Arrival<'_>,
     ) -> Consequence {
-        let Arrival { mut header, payload, gso_size } = arrival;
+        let Arrival { mut header, payload, gso_size, mark } = arrival;
         self.segs_in = self.segs_in.wrapping_add(1);
         if self.state == State::SynReceived && self.is_same_syn(&header) {
             if !header.flags.contains(TcpFlags::ACK) {
@@ -160,7 +168,16 @@ impl Conn {
             self.abort(around);
             return Consequence::None;
         }
+        let mut urgency = Urgency::default();
+        if !payload.is_empty() {
+            let owed = self.rx.delayed_ack.is_pending();
+            let nxt = self.rx.nxt();
+            if let Some(rare) = &mut self.rare {
+                urgency = rare.ecn.on_data(flags, mark, nxt, owed);
+            }
+        }
         self.on_data(around, payload, start, fin, gso_size, rtt);
+        self.hurry(urgency);
         Consequence::None
     }
 
@@ -287,12 +304,15 @@ impl Conn {
                 carries_data: payload_len > 0,
                 window_changed,
                 may_send_new,
-                ece: false,
+                ece: self.rare.as_ref().is_some_and(|rare| rare.ecn.is_echo(header.flags)),
                 cwnd_limited: false,
             },
             around.config,
         );
         self.count_recovery(around, &outcome);
+        if outcome.delivered_ce > 0 {
+            self.rare_mut().ecn.note_delivered(outcome.delivered_ce);
+        }
         if let Some(sample) = outcome.rate {
             let rate = sample.bytes_per_sec(self.mss());
             self.tx.note_delivery_rate(rate, sample.is_app_limited);
@@ -321,6 +341,7 @@ impl Conn {
     fn count_recovery(&self, around: &mut Surroundings<'_>, outcome: &AckOutcome) {
         let counters = &mut *around.counters;
         counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
+        counters.tcp_delivered_ce += u64::from(outcome.delivered_ce);
         counters.tcp_dsack_recv += u64::from(outcome.dsack);
         counters.tcp_spurious_rtos += u64::from(outcome.spurious_timeout);
         match outcome.undone {
@@ -357,6 +378,17 @@ impl Conn {
         let packets_out = self.tx.recovery.packets_out();
         let max_rate = self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate);
         self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, around.config);
+    }
+
+    /// Congestion marks are told without delay.
+    fn hurry(&mut self, urgency: Urgency) {
+        if urgency.quick {
+            self.rx.delayed_ack.quicken();
+        }
+        if urgency.now || urgency.quick {
+            self.rx.delayed_ack.ack_now();
+            self.flags.wants_output = true;
+        }
     }
 
     fn on_data(

@@ -2,8 +2,9 @@
 //! RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
+use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
+use super::ecn::{Ecn, EcnMode, EcnUse};
 use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
@@ -105,6 +106,7 @@ impl Conn {
         birth: &Birth<'_>,
         listener: ListenerId,
         syn: &TcpHeader,
+        mark: Mark,
     ) -> Self {
         let mut conn = Self::new(around, birth);
         conn.listener = listener;
@@ -112,7 +114,7 @@ impl Conn {
         conn.flags.half_open = true;
         conn.flags.syn_due = true;
         conn.flags.wants_output = true;
-        conn.agree(around, syn);
+        conn.agree(around, syn, mark);
         conn
     }
 
@@ -159,8 +161,17 @@ impl Conn {
         conn
     }
 
-    /// Takes the peer's SYN: what both sides offered is on, everything else is off.
-    pub(super) fn agree(&mut self, around: &Surroundings<'_>, syn: &TcpHeader) {
+    /// Takes the peer's SYN, which came in a packet marked `mark`: what both sides offered is on, everything else is off.
+    pub(super) fn agree(&mut self, around: &Surroundings<'_>, syn: &TcpHeader, mark: Mark) {
+        let wanted = EcnUse::of(self.tx.congestion.algorithm());
+        let ecn = if syn.flags.contains(TcpFlags::ACK) {
+            self.ecn().on_syn_ack(wanted, syn.flags)
+        } else {
+            Ecn::on_syn(around.config, wanted, syn.flags, mark)
+        };
+        if ecn != EcnMode::Off {
+            self.rare_mut().ecn.begin(ecn);
+        }
         let options = &syn.options;
         let ipv4 = self.tuple.local.is_ipv4();
         let default = if ipv4 { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 };

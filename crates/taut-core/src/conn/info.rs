@@ -32,6 +32,10 @@ pub struct ConnInfo {
     pub timestamps: bool,
     /// RFC 2018 SACK is in use.
     pub sack: bool,
+    /// ECN is in use. Linux: `TCPI_OPT_ECN`.
+    pub ecn: bool,
+    /// Some packet of the peer's was marked as capable of ECN. Linux: `TCPI_OPT_ECN_SEEN`.
+    pub ecn_seen: bool,
     /// Shift of the windows that the peer offers; `None` without window scaling.
     pub snd_wscale: Option<u8>,
     /// Shift of the windows that we offer.
@@ -110,6 +114,8 @@ pub struct ConnInfo {
     pub bytes_received: u64,
     /// Segments delivered to the peer, cumulatively or selectively acknowledged.
     pub delivered: u64,
+    /// Segments among them that the peer reported as marked, wrapping. Linux: `tcpi_delivered_ce`.
+    pub delivered_ce: u32,
     /// Segments sent, wrapping.
     pub segs_out: u32,
     /// Segments received, wrapping.
@@ -155,6 +161,8 @@ impl Conn {
             blocked: self.blocked(),
             timestamps: self.rx.timestamps.on,
             sack: self.rx.sack,
+            ecn: self.ecn().is_on(),
+            ecn_seen: self.ecn().seen(),
             snd_wscale: self.offer.peer_wscale(),
             rcv_wscale: self.offer.own_wscale(),
             congestion: self.tx.congestion.algorithm(),
@@ -194,6 +202,7 @@ impl Conn {
             bytes_acked: self.tx.queue.start() - self.offer.first(),
             bytes_received: self.rx.bytes_received,
             delivered: recovery.delivered(),
+            delivered_ce: self.ecn().delivered_ce(),
             segs_out: self.tx.segs_out,
             segs_in: self.segs_in,
             data_segs_out: self.tx.data_segs_out.into(),

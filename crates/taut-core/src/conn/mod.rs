@@ -5,6 +5,7 @@
 //!   output.rs     may something leave: SYN, RST, data, probes, ACK, in this order
 //!   handshake.rs  what is offered and agreed in SYNs
 //!   close.rs      ways to end
+//!   ecn.rs        congestion marks: agreed on, echoed, and on our packets
 //!   icmp.rs       what routers say
 //!   timers.rs     what happens when nothing happens
 //! ```
@@ -14,6 +15,7 @@
 
 mod arrival;
 mod close;
+mod ecn;
 pub(crate) mod handshake;
 mod icmp;
 pub mod info;
@@ -39,6 +41,7 @@ use crate::listener::ListenerId;
 use crate::report::Totals;
 use crate::stats::Counters;
 use crate::units::{Duration, Instant};
+use ecn::Ecn;
 use handshake::Offer;
 use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use state::State;
@@ -131,6 +134,7 @@ struct Rare {
     max_pacing_rate: u64,
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
+    ecn: Ecn,
 }
 
 impl Default for Rare {
@@ -141,6 +145,7 @@ impl Default for Rare {
             user_timeout: None,
             max_pacing_rate: UNLIMITED,
             tx_delay_us: 0,
+            ecn: Ecn::OFF,
         }
     }
 }
@@ -467,6 +472,11 @@ impl Conn {
             SetOption::UserTimeout(timeout) => self.rare_mut().user_timeout = timeout,
         }
         Ok(())
+    }
+
+    fn ecn(&self) -> &Ecn {
+        static OFF: Ecn = Ecn::OFF;
+        self.rare.as_ref().map_or(&OFF, |rare| &rare.ecn)
     }
 
     fn rare_mut(&mut self) -> &mut Rare {

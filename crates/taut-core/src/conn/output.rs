@@ -4,8 +4,9 @@
 use core::ops::Range;
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{TcpHeader, TcpOptions, Timestamps as WireTimestamps};
+use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
+use super::ecn::{EcnUse, Turn};
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
@@ -28,6 +29,8 @@ pub(crate) enum Output {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) header: TcpHeader,
+    /// ECN field of the packet.
+    pub(crate) mark: Mark,
     /// Place of the payload in the write queue.
     pub(crate) payload: Range<u64>,
     /// Sequence space; empty for all but data.
@@ -50,6 +53,9 @@ impl Conn {
         }
         if core::mem::take(&mut self.flags.syn_due) {
             return Some(self.syn(around));
+        }
+        if let Some(turn) = self.rare.as_mut().and_then(|rare| rare.ecn.take_turn()) {
+            return Some(self.ack_of(around, turn));
         }
         if self.flags.send_due {
             if self.state.may_transmit()
@@ -118,10 +124,16 @@ impl Conn {
         if payload > 0 {
             self.rx.delayed_ack.on_data_sent(around.now);
         }
+        if kind == SendKind::New && payload > 0 && self.tx.recovery.take_cwr() && self.ecn().is_on() {
+            // RFC 3168 §6.1.2: once for each reduction, on new data.
+            flags |= TcpFlags::CWR;
+        }
         let header = self.header(around, flags, range.start, leaves);
+        let mark = self.ecn().mark(kind == SendKind::New && payload > 0);
         let payload = range.start..range.start + u64::from(payload);
         Some(Segment {
             header,
+            mark,
             payload,
             range,
             mss,
@@ -163,10 +175,16 @@ impl Conn {
     }
 
     fn syn(&mut self, around: &mut Surroundings<'_>) -> Segment {
-        let mut flags = TcpFlags::SYN;
-        if self.state == State::SynReceived {
-            flags |= TcpFlags::ACK;
-        }
+        let wanted = EcnUse::of(self.tx.congestion.algorithm());
+        let flags = if self.state == State::SynReceived {
+            TcpFlags::SYN | TcpFlags::ACK | self.ecn().syn_ack_flags()
+        } else if wanted.asks(around.config, self.offer.retries) {
+            self.rare_mut().ecn.note_asked();
+            TcpFlags::SYN | TcpFlags::ECE | TcpFlags::CWR
+        } else {
+            TcpFlags::SYN
+        };
+        let mark = wanted.syn_mark(flags);
         if self.offer.copies == 0 {
             self.offer.sent_at = around.now;
         }
@@ -183,7 +201,7 @@ impl Conn {
             urgent: 0,
             options: self.syn_options(around.now),
         };
-        self.without_payload(around, header, Output::Syn)
+        Segment { mark, ..self.without_payload(around, header, Output::Syn) }
     }
 
     /// A segment without payload.
@@ -192,12 +210,31 @@ impl Conn {
         self.without_payload(around, header, output)
     }
 
+    /// The ACK of what came before the peer's marks changed (RFC 8257 §3.2). More is owed after it.
+    fn ack_of(&mut self, around: &mut Surroundings<'_>, turn: Turn) -> Segment {
+        let segment = self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack);
+        let behind = self.rx.nxt().saturating_sub(turn.ack);
+        let shift = self.offer.own_wscale().unwrap_or(0);
+        // The window's right edge stays where it is.
+        let window = u64::from(segment.header.window) + behind.div_ceil(1 << shift);
+        let flags = segment.header.flags.without(TcpFlags::ECE);
+        let header = TcpHeader {
+            ack: seq::wire(turn.ack),
+            flags: if turn.marked { flags | TcpFlags::ECE } else { flags },
+            window: u16::try_from(window).unwrap_or(u16::MAX),
+            ..segment.header
+        };
+        self.flags.ack_due = true;
+        Segment { header, ..segment }
+    }
+
     fn without_payload(&mut self, around: &Surroundings<'_>, header: TcpHeader, output: Output) -> Segment {
         self.tx.small_queue.charge(tsq::ACK_TRUESIZE);
         self.tx.segs_out = self.tx.segs_out.wrapping_add(1);
         let nxt = self.tx.nxt;
         Segment {
             header,
+            mark: self.ecn().mark(false),
             payload: nxt..nxt,
             range: nxt..nxt,
             mss: 0,
@@ -237,7 +274,7 @@ impl Conn {
             dst_port: self.tuple.peer.port(),
             seq: seq::wire(start),
             ack: seq::wire(nxt),
-            flags,
+            flags: flags | self.ecn().echo_flags(),
             window,
             urgent: 0,
             options,

@@ -22,7 +22,7 @@ const IDENTIFICATION: u16 = 0;
 /// device; 0 for a packet that is not to be cut.
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
-    (src, dst): (IpAddr, IpAddr),
+    (src, dst, ecn): (IpAddr, IpAddr, Ecn),
     header: &TcpHeader,
     len: usize,
     payload: &Gather<'_>,
@@ -35,7 +35,7 @@ pub(crate) fn tcp_packet(
         dst,
         protocol: protocol::TCP,
         hop_limit: HOP_LIMIT,
-        ecn: Ecn::NotEct,
+        ecn,
         header_len: if src.is_ipv4() { 20 } else { 40 },
         payload_len: tcp_len,
     };
@@ -84,7 +84,7 @@ mod tests {
             let payload = Gather::from(&b"hello"[..]);
             let (len, offload) = tcp_packet(
                 &mut buffer,
-                (src, dst),
+                (src, dst, Ecn::Ect0),
                 &header(),
                 payload.len(),
                 &payload,
@@ -93,7 +93,7 @@ mod tests {
             );
             assert_eq!(offload, Offload::None);
             let ip = IpHeader::parse_prefix(&buffer[..len], len + 5).unwrap();
-            assert_eq!((ip.src, ip.dst, ip.payload_len), (src, dst, 25));
+            assert_eq!((ip.src, ip.dst, ip.ecn, ip.payload_len), (src, dst, Ecn::Ect0, 25));
             assert!(tcp::verify(src, dst, &buffer[ip.header_len..len], &[b"hello"]));
         }
     }
@@ -105,11 +105,19 @@ mod tests {
         let data = [0; 3_000];
         let payload = Gather::from(&data[..]);
         let link = LinkCaps::offloading(1_500);
-        let (len, offload) =
-            tcp_packet(&mut buffer, (src, dst), &header(), payload.len(), &payload, 1_460, &link);
+        let (len, offload) = tcp_packet(
+            &mut buffer,
+            (src, dst, Ecn::NotEct),
+            &header(),
+            payload.len(),
+            &payload,
+            1_460,
+            &link,
+        );
         assert_eq!(len, 40);
         assert_eq!(offload, Offload::Segment { mss: 1_460, start: 20, offset: 16, ipv6: false });
-        let (_, offload) = tcp_packet(&mut buffer, (src, dst), &header(), 0, &Gather::EMPTY, 1_460, &link);
+        let (_, offload) =
+            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), 0, &Gather::EMPTY, 1_460, &link);
         assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
     }
 }

@@ -294,6 +294,13 @@ impl DelayedAck {
         self.ato_ms = ATO_MIN_MS;
     }
 
+    /// The next two ACKs are not delayed: the peer has reason to wait for them. Linux: quick-ack mode, entered with 2.
+    pub(crate) fn quicken(&mut self) {
+        self.quick = self.quick.max(2);
+        self.flags &= !INTERACTIVE;
+        self.ato_ms = ATO_MIN_MS;
+    }
+
     fn delay(&self, srtt: Option<Duration>) -> Duration {
         let min = Duration::from_millis(u64::from(ATO_MIN_MS));
         // Not much longer than a round trip: the peer's sender would notice.

@@ -115,6 +115,9 @@ impl Recovery {
             }
         }
         self.delivered += u64::from(news.segs);
+        if ack.ece {
+            out.delivered_ce = news.segs;
+        }
         out.delivered_segs = news.segs;
 
         // 2. How long it took.
@@ -326,6 +329,7 @@ impl Recovery {
             _ => return,
         };
         cc.undo(now);
+        f.cwr_due = false;
         f.undo.end();
         f.frto = Frto::Off;
         f.log.unmark_lost();
@@ -394,6 +398,7 @@ impl Recovery {
         // From CWR into Recovery the reduction under way goes on: one a round trip.
         if self.state < CaState::Cwr {
             cc.begin_reduction(now, reduction.why, reduction.undoable);
+            f.cwr_due = true;
             let unsacked = f.log.packets_out() - f.log.sacked_out();
             f.prr = Prr::begin(unsacked, delivered_now);
             if reduction.undoable {

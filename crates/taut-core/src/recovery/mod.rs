@@ -141,8 +141,10 @@ pub(crate) struct AckOutcome {
     pub(crate) dup: bool,
     /// The peer reported data received twice.
     pub(crate) dsack: bool,
-    /// A reduction of cwnd began: with ECN, say CWR on the next new data.
+    /// A reduction of cwnd began.
     pub(crate) reduced: bool,
+    /// Segments delivered that the peer reported as marked.
+    pub(crate) delivered_ce: u32,
     /// A reduction was taken back.
     pub(crate) undone: Option<Undone>,
     /// By F-RTO: a timeout was needless. Counter: TCPSpuriousRTOs.
@@ -201,6 +203,8 @@ struct InFlight {
     first_timeout_at: Option<Instant>,
     /// A cumulative ACK landed at data that the peer had sacked.
     reneging: bool,
+    /// The peer is to be told of a reduction (RFC 3168 §6.1.2).
+    cwr_due: bool,
     mss: u16,
     /// Differs between connections: where this one began.
     seed: u64,
@@ -223,6 +227,7 @@ impl InFlight {
             reorder_at: None,
             first_timeout_at: None,
             reneging: false,
+            cwr_due: false,
             mss,
             seed: una,
         }
@@ -308,6 +313,11 @@ impl Recovery {
     /// Segments delivered since the beginning.
     pub(crate) const fn delivered(&self) -> u64 {
         self.delivered
+    }
+
+    /// Whether a reduction began that the peer was not told of; it counts as told from now on.
+    pub(crate) fn take_cwr(&mut self) -> bool {
+        self.flight.as_mut().is_some_and(|flight| core::mem::take(&mut flight.cwr_due))
     }
 
     /// After a retransmission timeout.

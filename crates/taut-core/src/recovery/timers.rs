@@ -110,6 +110,7 @@ impl Recovery {
         let delivered = self.delivered;
         f.log.take_lost(delivered, |packet| cc.on_lost(packet));
         cc.on_timeout(now, f.log.in_flight());
+        f.cwr_due = true;
         self.state = CaState::Loss;
         f.high_seq = f.log.nxt();
         self.timeouts = self.timeouts.saturating_add(1);

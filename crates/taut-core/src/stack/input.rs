@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use taut_wire::tcp::{self, Flags as TcpFlags};
 use taut_wire::{
-    Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
+    Ecn, Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
 };
 
 use super::{Stack, is_broadcast};
@@ -62,6 +62,7 @@ impl Stack {
         match ip.protocol {
             protocol::TCP => self.on_tcp(now, &ip, packet),
             protocol::ICMP | protocol::ICMPV6 => {
+                self.count_marks(ip.ecn, 1);
                 let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
                 self.on_icmp(now, &ip, message);
             }
@@ -93,6 +94,7 @@ impl Stack {
         let payload = Payload::new(packet.frame, ip.header_len + header_len, ip.payload_len - header_len);
         let segs = if gso_size == 0 { 1 } else { payload.len().div_ceil(gso_size.into()).max(1) };
         self.counters.in_segs += segs as u64;
+        self.count_marks(ip.ecn, segs as u64);
         let tuple = Tuple {
             local: Endpoint::new(ip.dst, header.dst_port),
             peer: Endpoint::new(ip.src, header.src_port),
@@ -102,19 +104,39 @@ impl Stack {
             + u32::from(header.flags.contains(TcpFlags::FIN));
         match self.owner(&tuple) {
             Some(Owner::Conn(slot)) => {
-                let arrival = Arrival { header, payload, gso_size };
+                let arrival = Arrival { header, payload, gso_size, mark: ip.ecn };
                 let consequence = self.with(now, slot, |conn, around| conn.on_segment(around, arrival));
                 if consequence == Some(Consequence::Reset) {
                     self.reset(&tuple, &header, len);
                 }
             }
-            Some(Owner::TimeWait(slot)) => self.on_time_wait(now, slot, &tuple, &header, payload.len(), len),
-            None => self.on_stray(now, &tuple, &header, len, None),
+            Some(Owner::TimeWait(slot)) => {
+                self.on_time_wait(now, slot, &tuple, &header, ip.ecn, len);
+            }
+            None => self.on_stray(now, &tuple, &header, ip.ecn, len, None),
         }
     }
 
+    fn count_marks(&mut self, mark: Ecn, packets: u64) {
+        let counter = match mark {
+            Ecn::NotEct => &mut self.counters.in_no_ect_pkts,
+            Ecn::Ect1 => &mut self.counters.in_ect1_pkts,
+            Ecn::Ect0 => &mut self.counters.in_ect0_pkts,
+            Ecn::Ce => &mut self.counters.in_ce_pkts,
+        };
+        *counter += packets;
+    }
+
     /// §3.10.7.1–2: no connection has this tuple.
-    fn on_stray(&mut self, now: Instant, tuple: &Tuple, header: &TcpHeader, len: u32, min_iss: Option<u32>) {
+    fn on_stray(
+        &mut self,
+        now: Instant,
+        tuple: &Tuple,
+        header: &TcpHeader,
+        mark: Ecn,
+        len: u32,
+        min_iss: Option<u32>,
+    ) {
         let flags = header.flags;
         let Some(listener) = self.listeners.find(tuple.local) else { return self.reset(tuple, header, len) };
         if flags.contains(TcpFlags::RST) {
@@ -136,7 +158,7 @@ impl Stack {
         entry.half_open += 1;
         let options = entry.options.conn.clone();
         self.open(now, *tuple, min_iss, &options, |around, birth| {
-            Conn::passive(around, birth, listener, header)
+            Conn::passive(around, birth, listener, header, mark)
         });
     }
 
@@ -146,13 +168,15 @@ impl Stack {
         slot: u32,
         tuple: &Tuple,
         header: &TcpHeader,
-        payload_len: usize,
+        mark: Ecn,
         len: u32,
     ) {
         let Some(entry) = self.time_wait.get(slot) else { return };
+        let occupies = |flag| u32::from(header.flags.contains(flag));
+        let payload_len = len - occupies(TcpFlags::SYN) - occupies(TcpFlags::FIN);
         let segment = TimeWaitSegment {
             seq: header.seq,
-            len: payload_len,
+            len: payload_len as usize,
             syn: header.flags.contains(TcpFlags::SYN),
             ack: header.flags.contains(TcpFlags::ACK),
             fin: header.flags.contains(TcpFlags::FIN),
@@ -195,7 +219,7 @@ impl Stack {
                 if self.listeners.find(tuple.local).is_some() {
                     self.forget_time_wait(slot);
                     self.counters.tw_recycled += 1;
-                    self.on_stray(now, tuple, header, len, Some(min_iss));
+                    self.on_stray(now, tuple, header, mark, len, Some(min_iss));
                 } else {
                     self.reset(tuple, header, len);
                 }

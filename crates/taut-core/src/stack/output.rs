@@ -1,6 +1,8 @@
 //! What a stack gives: events for the application and packets for the link, each when asked.
 //! RFC 9293 §3.10 says what leaves, [`conn::output`](crate::conn) decides it; here connections take turns.
 
+use taut_wire::Ecn;
+
 use super::{Decided, Stack, Surroundings, surroundings};
 use crate::conn::{ConnId, Output};
 use crate::egress::emit;
@@ -71,8 +73,15 @@ impl Stack {
         let (header_len, is_message, offload) = match self.replies.pop()? {
             Reply::Tcp { src, dst, header } => {
                 self.counters.out_segs += 1;
-                let (len, offload) =
-                    emit::tcp_packet(&mut self.header, (src, dst), &header, 0, &Gather::EMPTY, 0, &self.caps);
+                let (len, offload) = emit::tcp_packet(
+                    &mut self.header,
+                    (src, dst, Ecn::NotEct),
+                    &header,
+                    0,
+                    &Gather::EMPTY,
+                    0,
+                    &self.caps,
+                );
                 (len, false, offload)
             }
             Reply::Icmp(message) => {
@@ -112,7 +121,7 @@ impl Stack {
             } else {
                 conn.tx.queue.gather(segment.payload.clone())
             };
-            let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip());
+            let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), segment.mark);
             let (header_len, offload) = emit::tcp_packet(
                 &mut self.header,
                 ends,

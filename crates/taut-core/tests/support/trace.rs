@@ -40,9 +40,10 @@ pub(crate) struct Seg {
     gso: u16,
     after_ms: Option<u64>,
     port: Option<u16>,
+    ecn: Option<Ecn>,
 }
 
-/// `S` SYN, `F` FIN, `R` RST, `P` PSH, `U` URG, `.` ACK.
+/// `S` SYN, `F` FIN, `R` RST, `P` PSH, `U` URG, `.` ACK, `E` ECE, `W` CWR, `A` AE.
 pub(crate) fn flags(text: &str) -> Flags {
     text.chars().fold(Flags::NONE, |flags, c| {
         flags
@@ -53,6 +54,9 @@ pub(crate) fn flags(text: &str) -> Flags {
                 'P' => Flags::PSH,
                 'U' => Flags::URG,
                 '.' => Flags::ACK,
+                'E' => Flags::ECE,
+                'W' => Flags::CWR,
+                'A' => Flags::AE,
                 other => panic!("no flag is called {other}"),
             }
     })
@@ -119,6 +123,11 @@ impl Seg {
         Self { port: Some(port), ..self }
     }
 
+    /// ECN field of the packet; not ECN-capable unless stated, and compared only if stated.
+    pub(crate) fn ecn(self, ecn: Ecn) -> Self {
+        Self { ecn: Some(ecn), ..self }
+    }
+
     pub(crate) fn after_ms(self, ms: u64) -> Self {
         Self { after_ms: Some(ms), ..self }
     }
@@ -135,6 +144,7 @@ pub(crate) struct Got {
     pub(crate) options: TcpOptions,
     pub(crate) sack: Vec<(u32, u32)>,
     pub(crate) payload: Vec<u8>,
+    pub(crate) ecn: Ecn,
     pub(crate) wire: TcpHeader,
     /// The whole packet.
     pub(crate) bytes: Vec<u8>,
@@ -455,6 +465,7 @@ impl Trace {
                 .collect(),
             options: wire.options,
             payload: segment[len..].to_vec(),
+            ecn: ip.ecn,
             wire,
             bytes: bytes.to_vec(),
             src: SocketAddr::new(ip.src, wire.src_port),
@@ -493,7 +504,7 @@ impl Trace {
         };
         let first = u64::from(seg.seq.unwrap_or(1)).wrapping_sub(1);
         let payload: Vec<u8> = (0..seg.len as u64).map(|at| pattern(first.wrapping_add(at))).collect();
-        packet(self.peer.ip(), self.local.ip(), &header, &payload)
+        marked_packet(self.peer.ip(), self.local.ip(), seg.ecn.unwrap_or_default(), &header, &payload)
     }
 
     pub(crate) fn inject(&mut self, seg: &Seg) {
@@ -558,6 +569,9 @@ impl Trace {
         check("ack", want.ack, got.ack);
         check("win", want.win.map(u32::from), got.win.into());
         assert_eq!(got.payload.len(), want.len, "payload bytes of {got:?}");
+        if let Some(ecn) = want.ecn {
+            assert_eq!(got.ecn, ecn, "ECN field of {got:?}");
+        }
         if want.mss.is_some() {
             assert_eq!(got.options.mss, want.mss, "{got:?}");
         }
@@ -615,13 +629,17 @@ impl Trace {
 
 /// A whole IP packet.
 pub(crate) fn packet(src: IpAddr, dst: IpAddr, header: &TcpHeader, payload: &[u8]) -> Vec<u8> {
+    marked_packet(src, dst, Ecn::NotEct, header, payload)
+}
+
+fn marked_packet(src: IpAddr, dst: IpAddr, ecn: Ecn, header: &TcpHeader, payload: &[u8]) -> Vec<u8> {
     let header_len = if src.is_ipv4() { 20 } else { 40 };
     let ip = IpHeader {
         src,
         dst,
         protocol: protocol::TCP,
         hop_limit: 64,
-        ecn: Ecn::NotEct,
+        ecn,
         header_len,
         payload_len: header.header_len() + payload.len(),
     };

@@ -1,0 +1,196 @@
+//! Congestion marks: RFC 3168 §6.1, both ends.
+
+use taut_core::{ConnOptions, ListenOptions, StackConfig};
+use taut_wire::Ecn;
+
+use crate::support::trace::{Offer, Seg, Trace};
+
+fn config(tcp_ecn: u8) -> StackConfig {
+    StackConfig { tcp_ecn, ..StackConfig::default() }
+}
+
+/// A connection that the peer began, asking for ECN; `tcp_ecn` is Linux's default.
+fn accepted() -> Trace {
+    let mut t = Trace::new();
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535));
+    // §6.1.1: an ECN-setup SYN-ACK has ECE and not CWR; neither SYN is marked.
+    expect!(t, "S.E", seq(0), ack(1), ecn(Ecn::NotEct));
+    t.wait_ms(20);
+    inject!(t, ".", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    assert!(t.info().ecn);
+    t
+}
+
+#[test]
+fn asked_for_and_agreed_on() {
+    let mut t = Trace::with(config(1));
+    t.connect_with(&ConnOptions::default());
+    // §6.1.1: an ECN-setup SYN has both.
+    expect!(t, "SEW", seq(0), ecn(Ecn::NotEct));
+    inject!(t, "S.E", seq(0), ack(1), mss(1_000), sackok());
+    expect!(t, ".", seq(1), ack(1), ecn(Ecn::NotEct));
+    assert!(t.info().ecn);
+    t.write(500);
+    // §6.1.2: ECT(0) on new data.
+    expect!(t, ".", seq(1), len(500), ecn(Ecn::Ect0));
+}
+
+#[test]
+fn asked_for_in_vain() {
+    for answer in ["S.", "S.EW", "S.W"] {
+        let mut t = Trace::with(config(1));
+        t.connect_with(&ConnOptions::default());
+        expect!(t, "SEW", seq(0));
+        t.inject(&Seg::new(answer).seq(0).ack(1).mss(1_000).sackok());
+        expect!(t, ".", seq(1), ack(1));
+        assert!(!t.info().ecn, "{answer}");
+        t.write(500);
+        expect!(t, ".", seq(1), len(500), ecn(Ecn::NotEct));
+        // §6.1.2: without agreement an ECE means nothing.
+        let cwnd = t.info().snd_cwnd;
+        inject!(t, ".E", seq(1), ack(501));
+        assert_eq!((t.info().ca_state, t.info().snd_cwnd), ("open", cwnd));
+    }
+}
+
+#[test]
+fn not_asked_for_by_default_and_not_accepted_when_off() {
+    let mut t = Trace::new();
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "S", seq(0));
+
+    let mut t = Trace::with(config(0));
+    t.listen_with(ListenOptions::default());
+    inject!(t, "SEW", seq(0), mss(1_000));
+    expect!(t, "S.", seq(0), ack(1));
+}
+
+#[test]
+fn a_syn_that_is_not_answered_goes_again_without() {
+    // §6.1.1.1, at the first retransmission as Linux does.
+    let mut t = Trace::with(config(1));
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SEW", seq(0));
+    expect!(t, "S", seq(0), after_ms(1_000));
+    // The first was not lost after all: its answer is good.
+    inject!(t, "S.E", seq(0), ack(1), mss(1_000), sackok());
+    expect!(t, ".", seq(1), ack(1));
+    assert!(t.info().ecn);
+
+    let mut t = Trace::with(StackConfig { tcp_ecn_fallback: false, ..config(1) });
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SEW", seq(0));
+    expect!(t, "SEW", seq(0), after_ms(1_000));
+}
+
+#[test]
+fn an_echo_costs_one_reduction_a_window_and_is_answered_once() {
+    let mut t = accepted();
+    t.write(23_000);
+    for n in 0..10 {
+        expect!(t, ".", seq(1 + n * 1_000), len(1_000), ecn(Ecn::Ect0));
+    }
+    expect_nothing!(t);
+    // CUBIC, RFC 9438 §4.6: 0.7 of 10. RFC 9937 §6.2: ⌈1·7/10⌉ = 1 segment for the first delivered, with CWR
+    // (RFC 3168 §6.1.2).
+    inject!(t, ".E", seq(1), ack(1_001));
+    let info = t.info();
+    assert_eq!((info.ca_state, info.snd_ssthresh, info.delivered_ce), ("cwr", 7, 1));
+    expect!(t, ".W", seq(10_001), len(1_000), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    // Until that arrives the peer goes on saying ECE: no second reduction, no second CWR. ⌈2·7/10⌉ − 1.
+    inject!(t, ".E", seq(1), ack(2_001));
+    expect!(t, ".", seq(11_001), len(1_000));
+    for n in 3..=10 {
+        inject!(t, ".E", seq(1), ack(n * 1_000 + 1));
+    }
+    t.poll();
+    assert!(t.out.iter().all(|got| !got.has("W")));
+    assert_eq!((t.info().snd_ssthresh, t.info().snd_cwnd, t.info().delivered_ce), (7, 7, 10));
+    t.out.clear();
+    // CWR arrived, and the echo ends.
+    inject!(t, ".", seq(1), ack(11_001));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("open", 7));
+    t.poll();
+    t.out.clear();
+    // A mark in the next window is news: 0.7 of 7 is 4.9.
+    inject!(t, ".E", seq(1), ack(12_001));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("cwr", 4));
+    assert_eq!(t.stack.counters().tcp_delivered_ce, 11);
+    assert_eq!(t.stack.counters().retrans_segs, 0);
+}
+
+#[test]
+fn a_loss_is_told_with_cwr_too_and_what_goes_again_is_not_marked() {
+    let mut t = accepted();
+    t.write(23_000);
+    t.poll();
+    t.out.clear();
+    t.wait_ms(10);
+    inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 5_001)]));
+    // §6.1.5: not ECN-capable.
+    expect!(t, ".", seq(1), len(1_000), ecn(Ecn::NotEct));
+    // §6.1.2: CWR on the first new data after the window was reduced, for whatever reason.
+    expect!(t, ".W", seq(10_001), len(1_000), ecn(Ecn::Ect0));
+    inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 10_001)]));
+    assert!(!t.out.is_empty() && t.out.iter().all(|got| !got.has("W")));
+}
+
+#[test]
+fn marks_are_echoed_until_cwr_comes() {
+    let mut t = accepted();
+    inject!(t, ".", seq(1), len(1_000), ecn(Ecn::Ect0));
+    let got = expect!(t, ".", ack(1_001), ecn(Ecn::NotEct));
+    assert!(!got.has("E"));
+    // §6.1.3: every ACK from now on, the first at once.
+    inject!(t, ".", seq(1_001), len(1_000), ecn(Ecn::Ce));
+    expect!(t, ".E", ack(2_001), ecn(Ecn::NotEct));
+    inject!(t, ".", seq(2_001), len(1_000), ecn(Ecn::Ect0));
+    expect!(t, ".E", ack(3_001));
+    // Data that we send echoes too.
+    t.write(100);
+    expect!(t, ".E", seq(1), len(100), ecn(Ecn::Ect0));
+    // The peer has reduced its window, perhaps to this one segment: at once.
+    inject!(t, ".W", seq(3_001), len(1_000), ack(101), ecn(Ecn::Ect0));
+    expect!(t, ".", ack(4_001));
+    inject!(t, ".", seq(4_001), len(1_000), ack(101), ecn(Ecn::Ect0));
+    inject!(t, ".", seq(5_001), len(1_000), ack(101), ecn(Ecn::Ect0));
+    t.wait_ms(200);
+    assert!(!t.out.is_empty() && t.out.iter().all(|got| !got.has("E")));
+    let counters = t.stack.counters();
+    assert_eq!((counters.in_ce_pkts, counters.in_ect0_pkts), (1, 5));
+    assert!(t.info().ecn_seen);
+}
+
+#[test]
+fn a_super_packet_of_marked_segments_counts_as_many() {
+    let mut t = accepted();
+    inject!(t, ".", seq(1), len(4_000), gso(1_000), ecn(Ecn::Ce));
+    expect!(t, ".E", ack(4_001));
+    assert_eq!(t.stack.counters().in_ce_pkts, 4);
+}
+
+#[test]
+fn a_mark_ends_the_delay_of_acks() {
+    let mut t = accepted();
+    // Quick ACKs of the beginning are used up.
+    for n in 0..40 {
+        inject!(t, ".", seq(1 + n * 100), len(100), ecn(Ecn::Ect0));
+    }
+    t.wait_ms(50);
+    t.out.clear();
+    inject!(t, ".", seq(4_001), len(100), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    inject!(t, ".", seq(4_101), len(100), ecn(Ecn::Ce));
+    expect!(t, ".E", ack(4_201));
+}
+
+#[test]
+fn offers_of_the_harness_ask_for_nothing() {
+    let mut t = Trace::accepted(Offer::EASY);
+    assert!(!t.info().ecn);
+    t.write(100);
+    expect!(t, ".", len(100), ecn(Ecn::NotEct));
+}
