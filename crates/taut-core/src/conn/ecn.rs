@@ -9,37 +9,19 @@ use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
 
 use crate::config::StackConfig;
-use crate::congestion::Algorithm;
+use crate::congestion::EcnUse;
 
-/// What the congestion control wants of ECN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EcnUse {
-    /// As `tcp_ecn` says.
-    Sysctl,
-    /// It needs ECN, and to know of each ACK whether what it acknowledges was marked (RFC 8257).
-    Dctcp,
+/// Whether our SYN, sent for the `retries`-th time again, asks for ECN. RFC 3168 §6.1.1.
+pub(crate) fn asks(config: &StackConfig, wanted: EcnUse, retries: u8) -> bool {
+    // §6.1.1.1: what drops such a SYN may let one without ECN pass.
+    let again = !config.tcp_ecn_fallback || retries == 0;
+    again && (config.tcp_ecn == ASK || wanted == EcnUse::Precise)
 }
 
-impl EcnUse {
-    /// Whether our SYN, sent for the `retries`-th time again, asks for ECN. RFC 3168 §6.1.1.
-    pub(crate) fn asks(self, config: &StackConfig, retries: u8) -> bool {
-        // §6.1.1.1: what drops such a SYN may let one without ECN pass.
-        let again = !config.tcp_ecn_fallback || retries == 0;
-        again && (config.tcp_ecn == ASK || self == Self::Dctcp)
-    }
-
-    /// How our SYN or SYN-ACK is marked.
-    pub(crate) fn syn_mark(self, flags: TcpFlags) -> Mark {
-        let capable = self == Self::Dctcp && flags.contains(TcpFlags::ECE);
-        if capable { Mark::Ect0 } else { Mark::NotEct }
-    }
-
-    pub(crate) fn of(algorithm: Algorithm) -> Self {
-        match algorithm.name() {
-            "dctcp" => Self::Dctcp,
-            _ => Self::Sysctl,
-        }
-    }
+/// How our SYN or SYN-ACK is marked.
+pub(crate) fn syn_mark(wanted: EcnUse, flags: TcpFlags) -> Mark {
+    let capable = wanted == EcnUse::Precise && flags.contains(TcpFlags::ECE);
+    if capable { Mark::Ect0 } else { Mark::NotEct }
 }
 
 /// What both ends agreed on.
@@ -57,8 +39,8 @@ pub(crate) enum EcnMode {
 impl EcnMode {
     const fn of(wanted: EcnUse) -> Self {
         match wanted {
-            EcnUse::Sysctl => Self::Classic,
-            EcnUse::Dctcp => Self::Dctcp,
+            EcnUse::Classic => Self::Classic,
+            EcnUse::Precise => Self::Dctcp,
         }
     }
 }
@@ -142,7 +124,7 @@ impl Ecn {
         let asks = flags.contains(TcpFlags::ECE | TcpFlags::CWR);
         // A SYN must not be marked as capable; one that is was tampered with, or is DCTCP's.
         let accepts = ACCEPT.contains(&config.tcp_ecn) && mark == Mark::NotEct;
-        if asks && (accepts || wanted == EcnUse::Dctcp) { EcnMode::of(wanted) } else { EcnMode::Off }
+        if asks && (accepts || wanted == EcnUse::Precise) { EcnMode::of(wanted) } else { EcnMode::Off }
     }
 
     /// The peer's SYN-ACK came: what holds then.
@@ -243,23 +225,23 @@ mod tests {
     #[test]
     fn who_asks_and_who_accepts() {
         // Linux: 0 neither, 1 both, 2 accepts only.
-        for (sysctl, asks, accepts) in [(0, false, false), (1, true, true), (2, false, true)] {
-            assert_eq!(EcnUse::Sysctl.asks(&config(sysctl), 0), asks, "{sysctl}");
-            let mode = Ecn::on_syn(&config(sysctl), EcnUse::Sysctl, ASKS, Mark::NotEct);
+        for (sysctl, asked, accepts) in [(0, false, false), (1, true, true), (2, false, true)] {
+            assert_eq!(asks(&config(sysctl), EcnUse::Classic, 0), asked, "{sysctl}");
+            let mode = Ecn::on_syn(&config(sysctl), EcnUse::Classic, ASKS, Mark::NotEct);
             assert_eq!(mode == EcnMode::Classic, accepts, "{sysctl}");
         }
         // A SYN that is not asking, or that was marked as capable on its way.
         for (flags, mark) in
             [(TcpFlags::ECE, Mark::NotEct), (TcpFlags::CWR, Mark::NotEct), (ASKS, Mark::Ect0)]
         {
-            assert_eq!(Ecn::on_syn(&config(1), EcnUse::Sysctl, flags, mark), EcnMode::Off);
+            assert_eq!(Ecn::on_syn(&config(1), EcnUse::Classic, flags, mark), EcnMode::Off);
         }
         // DCTCP asks and accepts whatever the setting.
-        assert!(EcnUse::Dctcp.asks(&config(0), 0));
-        assert_eq!(Ecn::on_syn(&config(0), EcnUse::Dctcp, ASKS, Mark::Ect0), EcnMode::Dctcp);
+        assert!(asks(&config(0), EcnUse::Precise, 0));
+        assert_eq!(Ecn::on_syn(&config(0), EcnUse::Precise, ASKS, Mark::Ect0), EcnMode::Dctcp);
         // A SYN sent again does not ask (Linux: from the first time on).
-        assert!(!EcnUse::Sysctl.asks(&config(1), 1));
-        assert!(EcnUse::Sysctl.asks(&StackConfig { tcp_ecn_fallback: false, ..config(1) }, 1));
+        assert!(!asks(&config(1), EcnUse::Classic, 1));
+        assert!(asks(&StackConfig { tcp_ecn_fallback: false, ..config(1) }, EcnUse::Classic, 1));
     }
 
     #[test]
@@ -271,8 +253,8 @@ mod tests {
             (TcpFlags::CWR, EcnMode::Off),
             (ASKS, EcnMode::Off),
         ] {
-            assert_eq!(Ecn { asked: true, ..Ecn::OFF }.on_syn_ack(EcnUse::Sysctl, flags), mode, "{flags}");
-            assert_eq!(Ecn::OFF.on_syn_ack(EcnUse::Sysctl, flags), EcnMode::Off, "unasked");
+            assert_eq!(Ecn { asked: true, ..Ecn::OFF }.on_syn_ack(EcnUse::Classic, flags), mode, "{flags}");
+            assert_eq!(Ecn::OFF.on_syn_ack(EcnUse::Classic, flags), EcnMode::Off, "unasked");
         }
     }
 

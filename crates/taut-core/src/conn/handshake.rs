@@ -4,7 +4,7 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{Ecn, EcnMode, EcnUse};
+use super::ecn::{Ecn, EcnMode};
 use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
@@ -163,7 +163,7 @@ impl Conn {
 
     /// Takes the peer's SYN, which came in a packet marked `mark`: what both sides offered is on, everything else is off.
     pub(super) fn agree(&mut self, around: &Surroundings<'_>, syn: &TcpHeader, mark: Mark) {
-        let wanted = EcnUse::of(self.tx.congestion.algorithm());
+        let wanted = self.tx.congestion.algorithm().ecn();
         let ecn = if syn.flags.contains(TcpFlags::ACK) {
             self.ecn().on_syn_ack(wanted, syn.flags)
         } else {

@@ -6,7 +6,7 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{EcnUse, Turn};
+use super::ecn::{self, Turn};
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
@@ -175,16 +175,16 @@ impl Conn {
     }
 
     fn syn(&mut self, around: &mut Surroundings<'_>) -> Segment {
-        let wanted = EcnUse::of(self.tx.congestion.algorithm());
+        let wanted = self.tx.congestion.algorithm().ecn();
         let flags = if self.state == State::SynReceived {
             TcpFlags::SYN | TcpFlags::ACK | self.ecn().syn_ack_flags()
-        } else if wanted.asks(around.config, self.offer.retries) {
+        } else if ecn::asks(around.config, wanted, self.offer.retries) {
             self.rare_mut().ecn.note_asked();
             TcpFlags::SYN | TcpFlags::ECE | TcpFlags::CWR
         } else {
             TcpFlags::SYN
         };
-        let mark = wanted.syn_mark(flags);
+        let mark = ecn::syn_mark(wanted, flags);
         if self.offer.copies == 0 {
             self.offer.sent_at = around.now;
         }

@@ -221,7 +221,7 @@ impl Recovery {
             nxt: ack.snd_nxt,
             rate: out.rate.as_ref(),
             ece: ack.ece,
-            delivered_ce: if ack.ece { out.delivered_segs } else { 0 },
+            delivered_ce: out.delivered_ce,
             cwnd_limited: ack.cwnd_limited,
             recovering: self.state >= CaState::Recovery,
             seed: f.seed,

@@ -1,6 +1,6 @@
 //! Congestion marks: RFC 3168 §6.1, both ends.
 
-use taut_core::{ConnOptions, ListenOptions, StackConfig};
+use taut_core::{Algorithm, ConnOptions, ListenOptions, StackConfig};
 use taut_wire::Ecn;
 
 use crate::support::trace::{Offer, Seg, Trace};
@@ -185,6 +185,65 @@ fn a_mark_ends_the_delay_of_acks() {
     expect_nothing!(t);
     inject!(t, ".", seq(4_101), len(100), ecn(Ecn::Ce));
     expect!(t, ".E", ack(4_201));
+}
+
+/// A connection that the peer began, to a stack that uses DCTCP.
+fn dctcp() -> Trace {
+    let mut t = Trace::with(StackConfig {
+        tcp_congestion_control: Algorithm::by_name("dctcp").unwrap(),
+        ..StackConfig::default()
+    });
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
+    // Linux: DCTCP marks all it sends, SYN-ACKs too.
+    expect!(t, "S.E", seq(0), ack(1), ecn(Ecn::Ect0));
+    t.wait_ms(20);
+    inject!(t, ".", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t
+}
+
+#[test]
+fn dctcp_tells_of_each_change_where_it_was() {
+    // RFC 8257 §3.2, figure 1.
+    let mut t = dctcp();
+    for n in 0..40 {
+        inject!(t, ".", seq(1 + n * 100), len(100), ecn(Ecn::Ect0));
+    }
+    t.wait_ms(50);
+    t.out.clear();
+    // Unmarked, and its ACK is delayed; then marked: one ACK up to the change without ECE, one with, both at once.
+    inject!(t, ".", seq(4_001), len(100), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    inject!(t, ".", seq(4_101), len(100), ecn(Ecn::Ce));
+    let before = expect!(t, ".", ack(4_101));
+    let after = expect!(t, ".E", ack(4_201));
+    // The window's right edge is where it is.
+    assert_eq!(before.ack + u32::from(before.win), after.ack + u32::from(after.win));
+    // No CWR is waited for: the next change ends it.
+    inject!(t, ".", seq(4_201), len(100), ecn(Ecn::Ce));
+    t.out.clear();
+    inject!(t, ".", seq(4_301), len(100), ecn(Ecn::Ect0));
+    let last = t.out.pop_back().unwrap();
+    assert!((last.ack, last.has("E")) == (4_401, false), "{last:?}");
+}
+
+#[test]
+fn dctcp_reduces_by_how_much_was_marked_and_marks_what_goes_again() {
+    let mut t = dctcp();
+    t.write(23_000);
+    for n in 0..10 {
+        expect!(t, ".", seq(1 + n * 1_000), len(1_000), ecn(Ecn::Ect0));
+    }
+    t.wait_ms(20);
+    inject!(t, ".E", seq(1), ack(2_001));
+    inject!(t, ".", seq(1), ack(4_001));
+    // Two of the four segments, all of those that the ACK with ECE acknowledged.
+    assert_eq!(t.info().delivered_ce, 2);
+    t.poll();
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(4_001), sack(&[(5_001, 10_001)]));
+    expect!(t, ".", seq(4_001), len(1_000), ecn(Ecn::Ect0));
 }
 
 #[test]
