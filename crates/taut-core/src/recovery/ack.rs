@@ -81,8 +81,15 @@ impl Recovery {
             dsack = sack::duplicate(upto, f.log.nxt(), ack.sack);
             if let Some(twice) = &dsack {
                 let segs = segs_in(twice.end - twice.start, f.mss);
-                f.undo.on_dsack(twice.end, segs);
-                f.rack.on_dsack(self.una, f.log.nxt());
+                f.dsack_segs = f.dsack_segs.saturating_add(segs);
+                // More than was ever sent again: the network duplicates (RFC 3708 §3; Linux, the same test).
+                if f.dsack_segs <= f.resent_segs {
+                    f.undo.on_dsack(twice.end, segs);
+                    // A probe is a guess that may well be needless: it says nothing of reordering (Linux).
+                    if f.probe.is_none_or(|probe| probe.end != twice.end) {
+                        f.rack.on_dsack(upto, f.log.nxt());
+                    }
+                }
             }
             let rest = ack.sack.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
             let rest = rest.get(..BLOCKS_MAX).unwrap_or(rest);
@@ -126,6 +133,11 @@ impl Recovery {
         if out.advanced {
             // RFC 6298 §5.2, §5.3.
             f.rto_at = (!f.log.is_empty()).then(|| now + self.rto());
+        } else if let (Some(sent_at), Some(head)) = (news.sacked_first, f.log.first())
+            && sent_at < head.sent_at
+        {
+            // What was sent before the head last left is still arriving: no answer to the head can be here yet. (Linux.)
+            f.rto_at = Some(now + self.rto());
         }
 
         // 3. Reneging: what now heads the log was acknowledged before. RFC 2018 §8.

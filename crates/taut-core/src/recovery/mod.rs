@@ -203,6 +203,9 @@ struct InFlight {
     first_timeout_at: Option<Instant>,
     /// A cumulative ACK landed at data that the peer had sacked.
     reneging: bool,
+    /// Segments sent again, and segments that D-SACKs reported as received twice.
+    resent_segs: u32,
+    dsack_segs: u32,
     /// The peer is to be told of a reduction (RFC 3168 §6.1.2).
     cwr_due: bool,
     mss: u16,
@@ -227,6 +230,8 @@ impl InFlight {
             reorder_at: None,
             first_timeout_at: None,
             reneging: false,
+            resent_segs: 0,
+            dsack_segs: 0,
             cwr_due: false,
             mss,
             seed: una,
@@ -481,6 +486,7 @@ impl Recovery {
                 }
                 flight.rack.on_retransmit(now, range);
                 flight.undo.on_retransmit(now, segs);
+                flight.resent_segs = flight.resent_segs.saturating_add(segs);
                 if flight.frto == Frto::SendNew {
                     // No new data could leave: ordinary recovery.
                     flight.frto = Frto::Off;
