@@ -73,6 +73,8 @@ pub struct StackConfig {
     pub tcp_syn_retries: u8,
     /// SYN-ACK retransmissions. Linux: `tcp_synack_retries`.
     pub tcp_synack_retries: u8,
+    /// Timeouts in a row of one large segment before a black hole is suspected. Linux: `tcp_retries1`.
+    pub tcp_retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
     pub tcp_retries2: u8,
     /// Lowest retransmission timeout, as a floor on the variance term. Linux: `tcp_rto_min_us`.
@@ -87,6 +89,22 @@ pub struct StackConfig {
     pub tcp_keepalive_probes: u8,
     /// Least time between two challenge ACKs of one connection. Linux: `tcp_invalid_ratelimit`, 500 ms.
     pub tcp_invalid_ratelimit: Duration,
+
+    /// Search for the path's MTU: 0 never, 1 once a black hole is suspected, 2 always. Linux: `tcp_mtu_probing`, which
+    /// is 0 by default; 1 here.
+    pub tcp_mtu_probing: u8,
+    /// Segment size where that search begins, in bytes of payload. Linux: `tcp_base_mss`.
+    pub tcp_base_mss: u16,
+    /// Segment size that a black hole never leads below. Linux: `tcp_mtu_probe_floor`.
+    pub tcp_mtu_probe_floor: u16,
+    /// Bytes of uncertainty at which the search ends. Linux: `tcp_probe_threshold`.
+    pub tcp_probe_threshold: u16,
+    /// When the search begins anew. Linux: `tcp_probe_interval`, 600 s.
+    pub tcp_probe_interval: Duration,
+    /// Routers that claim an IPv4 link to be smaller are not believed. Linux: `route.min_pmtu`.
+    pub min_pmtu: u16,
+    /// How long what a router said of its link holds. Linux: `route.mtu_expires`, 600 s.
+    pub mtu_expires: Duration,
 
     /// Congestion control of new connections. Linux: `tcp_congestion_control`.
     pub tcp_congestion_control: Algorithm,
@@ -157,6 +175,7 @@ impl Default for StackConfig {
             tcp_moderate_rcvbuf: true,
             tcp_syn_retries: 6,
             tcp_synack_retries: 5,
+            tcp_retries1: 3,
             tcp_retries2: 15,
             tcp_rto_min: Duration::from_millis(200),
             tcp_fin_timeout: Duration::from_secs(60),
@@ -164,6 +183,13 @@ impl Default for StackConfig {
             tcp_keepalive_intvl: Duration::from_secs(75),
             tcp_keepalive_probes: 9,
             tcp_invalid_ratelimit: Duration::from_millis(500),
+            tcp_mtu_probing: 1,
+            tcp_base_mss: 1_024,
+            tcp_mtu_probe_floor: 48,
+            tcp_probe_threshold: 8,
+            tcp_probe_interval: Duration::from_secs(600),
+            min_pmtu: 552,
+            mtu_expires: Duration::from_secs(600),
             tcp_congestion_control: Algorithm::Cubic,
             custom_congestion: &[],
             tcp_limit_output_bytes: 4_194_304,

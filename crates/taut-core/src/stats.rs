@@ -91,6 +91,12 @@ counters! {
     tcp_slow_start_retrans = "TcpExtTCPSlowStartRetrans",
     /// Segments that a queue of this host dropped when they were to be sent again.
     tcp_retrans_fail = "TcpExtTCPRetransFail",
+    /// Segments sent larger than was known to fit that arrived.
+    tcp_mtup_success = "TcpExtTCPMTUPSuccess",
+    /// Segments sent larger than was known to fit that did not arrive.
+    tcp_mtup_fail = "TcpExtTCPMTUPFail",
+    /// Times that a black hole for large segments was suspected.
+    mtu_black_holes = "TautMtuBlackHoles",
     /// Losses that a tail loss probe repaired.
     tcp_loss_probe_recovery = "TcpExtTCPLossProbeRecovery",
     /// Segments delivered that the peer reported as marked.

@@ -225,11 +225,14 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 45] = [
+static TABLE: [Setting; 53] = [
     setting!("net.core.rmem_max", rmem_max: BUFFER_MIN => INT_MAX),
     setting!("net.core.wmem_max", wmem_max: BUFFER_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
+    setting!("net.ipv4.route.min_pmtu", min_pmtu: 68 => u16::MAX),
+    setting!("net.ipv4.route.mtu_expires", mtu_expires: 1 => u64::from(INT_MAX); S),
     setting!("net.ipv4.tcp_autocorking", tcp_autocorking: switch),
+    setting!("net.ipv4.tcp_base_mss", tcp_base_mss: 48 => u16::MAX),
     setting!("net.ipv4.tcp_comp_sack_delay_ns", tcp_comp_sack_delay: 0 => u64::from(u32::MAX); NS),
     setting!("net.ipv4.tcp_comp_sack_nr", tcp_comp_sack_nr: 0 => u8::MAX),
     Setting {
@@ -250,10 +253,15 @@ static TABLE: [Setting; 45] = [
     setting!("net.ipv4.tcp_max_tw_buckets", tcp_max_tw_buckets: 0 => INT_MAX),
     setting!("net.ipv4.tcp_min_tso_segs", tcp_min_tso_segs: 1 => u8::MAX),
     setting!("net.ipv4.tcp_moderate_rcvbuf", tcp_moderate_rcvbuf: switch),
+    setting!("net.ipv4.tcp_mtu_probe_floor", tcp_mtu_probe_floor: 48 => u16::MAX),
+    setting!("net.ipv4.tcp_mtu_probing", tcp_mtu_probing: 0 => 2),
     setting!("net.ipv4.tcp_notsent_lowat", tcp_notsent_lowat: 0 => u32::MAX),
     setting!("net.ipv4.tcp_pacing_ca_ratio", tcp_pacing_ca_ratio: 0 => 1_000),
     setting!("net.ipv4.tcp_pacing_ss_ratio", tcp_pacing_ss_ratio: 0 => 1_000),
+    setting!("net.ipv4.tcp_probe_interval", tcp_probe_interval: 1 => u64::from(INT_MAX); S),
+    setting!("net.ipv4.tcp_probe_threshold", tcp_probe_threshold: 0 => u16::MAX),
     setting!("net.ipv4.tcp_recovery", tcp_recovery: recovery, |bits: u8| bits.to_string()),
+    setting!("net.ipv4.tcp_retries1", tcp_retries1: 0 => u8::MAX),
     setting!("net.ipv4.tcp_retries2", tcp_retries2: 0 => u8::MAX),
     setting!("net.ipv4.tcp_rmem", tcp_rmem: sizes),
     setting!("net.ipv4.tcp_rto_min_us", tcp_rto_min: 1 => 120_000_000; US),
@@ -346,6 +354,13 @@ mod tests {
             ("net.core.wmem_max", "212992"),
             ("net.ipv4.tcp_slow_start_after_idle", "1"),
             ("net.ipv4.tcp_early_retrans", "3"),
+            ("net.ipv4.tcp_retries1", "3"),
+            ("net.ipv4.tcp_base_mss", "1024"),
+            ("net.ipv4.tcp_mtu_probe_floor", "48"),
+            ("net.ipv4.tcp_probe_interval", "600"),
+            ("net.ipv4.tcp_probe_threshold", "8"),
+            ("net.ipv4.route.min_pmtu", "552"),
+            ("net.ipv4.route.mtu_expires", "600"),
             ("net.ipv4.tcp_recovery", "1"),
             ("net.ipv4.tcp_frto", "2"),
             ("net.ipv4.tcp_ecn", "2"),

@@ -309,6 +309,7 @@ impl Conn {
             },
             around.config,
         );
+        self.judge_mtu_probe(around);
         self.count_recovery(around, &outcome);
         if outcome.delivered_ce > 0 {
             self.rare_mut().ecn.note_delivered(outcome.delivered_ce);

@@ -6,10 +6,6 @@ use super::{Conn, Surroundings};
 use crate::error::ConnError;
 use crate::seq;
 
-/// No path needs smaller packets than these; smaller claims are attacks (RFC 5927 §7). Linux: `min_pmtu`, and RFC 8200.
-const MTU_MIN_V4: u32 = 552;
-const MTU_MIN_V6: u32 = 1_280;
-
 impl Conn {
     /// Whether the error quotes something that is in flight: a stranger would have to guess that (RFC 5927 §4.1).
     fn is_in_flight(&self, wire_seq: u32) -> bool {
@@ -24,20 +20,10 @@ impl Conn {
     }
 
     /// A router could not forward a packet of ours: smaller segments from now on, and those in flight again.
-    pub(crate) fn on_too_big(&mut self, wire_seq: u32, mtu: u32) {
-        if !self.is_in_flight(wire_seq) || self.state == State::Closed {
-            return;
-        }
-        let ipv4 = self.tuple.local.is_ipv4();
-        let floor = if ipv4 { MTU_MIN_V4 } else { MTU_MIN_V6 };
-        let headers = self.headers_len();
-        let mss = mtu.max(floor).saturating_sub(headers);
-        if mss >= u32::from(self.offer.snd_mss) {
-            return;
-        }
-        self.offer.snd_mss = mss as u16;
-        if self.tx.recovery.on_mss_change(mss, &mut self.tx.congestion) {
-            self.want_to_send();
+    pub(crate) fn on_too_big(&mut self, around: &mut Surroundings<'_>, wire_seq: u32, mtu: u32) {
+        // No SYN is too big for anything.
+        if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
+            self.on_told_mtu(around, mtu);
         }
     }
 

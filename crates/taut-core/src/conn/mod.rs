@@ -7,6 +7,7 @@
 //!   close.rs      ways to end
 //!   ecn.rs        congestion marks: agreed on, echoed, and on our packets
 //!   icmp.rs       what routers say
+//!   path.rs       how large segments may be
 //!   timers.rs     what happens when nothing happens
 //! ```
 //!
@@ -21,6 +22,7 @@ mod icmp;
 pub mod info;
 pub mod options;
 mod output;
+mod path;
 pub mod state;
 mod timers;
 
@@ -33,6 +35,7 @@ use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::demux::Tuple;
 use crate::egress::pacing::UNLIMITED;
+use crate::egress::path_mtu::PathMtu;
 use crate::egress::{Blocked, Context, Gate, Push, Sender};
 use crate::error::{ConnError, OptionError, ReadError, WriteError};
 use crate::ingress::Receiver;
@@ -135,6 +138,8 @@ struct Rare {
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
     ecn: Ecn,
+    /// What is known of the path's MTU beyond the handshake.
+    path: Option<PathMtu>,
 }
 
 impl Default for Rare {
@@ -146,6 +151,7 @@ impl Default for Rare {
             max_pacing_rate: UNLIMITED,
             tx_delay_us: 0,
             ecn: Ecn::OFF,
+            path: None,
         }
     }
 }
@@ -209,6 +215,7 @@ impl Conn {
             config: around.config,
             mss: self.mss(),
             tx_delay_us: self.tx_delay_us(),
+            path: self.known_path(),
         }
     }
 

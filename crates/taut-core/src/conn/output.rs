@@ -82,6 +82,7 @@ impl Conn {
     }
 
     fn data(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
+        self.update_path(around);
         let cx = self.context(around);
         let plan = match egress::plan(&self.tx, &cx) {
             Ok(plan) => plan,
@@ -92,6 +93,9 @@ impl Conn {
         };
         let prior_departure = self.tx.pacing.next_departure();
         let (leaves, truesize) = self.tx.commit(&cx, &plan, around.totals);
+        if plan.mtu_probe {
+            self.note_mtu_probe(around, plan.payload);
+        }
         around.counters.tsq_exempt += u64::from(plan.exempt);
         if core::mem::take(&mut self.tx.probe_due) {
             self.tx.recovery.on_probe_sent(around.now);

@@ -101,8 +101,11 @@ impl Conn {
                 self.tx.recovery.excuse_timeout();
             } else if self.has_waited_too_long(around, since, timeouts) {
                 return self.fail(around, ConnError::TimedOut);
+            } else {
+                self.suspect_black_hole(around, timeouts);
             }
         }
+        self.judge_mtu_probe(around);
         self.want_to_send();
     }
 

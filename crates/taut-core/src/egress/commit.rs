@@ -145,6 +145,9 @@ impl Sender {
             &self.congestion,
             cx.config,
         );
+        if plan.mtu_probe {
+            self.recovery.on_mtu_probe_sent(plan.range.clone(), cx.mss);
+        }
         (leaves, truesize)
     }
 

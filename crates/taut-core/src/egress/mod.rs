@@ -12,6 +12,7 @@
 //! | ① | [`pacing`] | it is not yet time |
 //! | ② | congestion window | the network holds as much as it can; half of the window goes at once at most |
 //! | ③ | [`tso_autosize`] | (sizes the packet) |
+//! | | `path_mtu` | (a larger segment goes now and then, to see whether it arrives) |
 //! | ④ | peer's window | the next segment does not fit |
 //! | ⑤ | [`nagle`], [`tso_defer`] | a partial segment should wait, or a super-packet will soon be bigger |
 //! | ⑥ | | (cuts the packet) |
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod nagle;
 pub mod notsent_lowat;
 pub mod pacing;
+pub(crate) mod path_mtu;
 mod sender;
 pub mod sndbuf;
 pub mod tso_autosize;
@@ -49,6 +51,7 @@ use crate::config::StackConfig;
 use crate::link::LinkCaps;
 use crate::recovery::{CaState, SendKind};
 use crate::units::{Duration, Instant};
+use path_mtu::{Decision, PathMtu, View};
 use tso_autosize::Autosize;
 use tso_defer::Defer;
 use tsq::{Limit, Pass};
@@ -63,6 +66,8 @@ pub(crate) struct Context<'a> {
     pub(crate) mss: u32,
     /// TCP_TX_DELAY in microseconds: packets depart this much later.
     pub(crate) tx_delay_us: u32,
+    /// What is known of the path's MTU beyond the handshake.
+    pub(crate) path: Option<PathMtu>,
 }
 
 /// The peer's window (RFC 9293 §3.3.1: SND.WND, SND.WL1, SND.WL2).
@@ -88,6 +93,8 @@ pub(crate) struct Plan {
     /// Segment size of the super-packet.
     pub(crate) mss: u32,
     pub(crate) kind: SendKind,
+    /// One segment, larger than is known to fit.
+    pub(crate) mtu_probe: bool,
     /// Over the small queue's limit, and let through all the same.
     pub(crate) exempt: bool,
 }
@@ -136,6 +143,28 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     // ③ The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
     let Candidate { len, is_tail, fin, .. } = candidate;
+    // Or something larger, to see whether it arrives.
+    if let Some(size) = mtu_probe(s, cx, len)? {
+        let pass = tsq::gate(
+            cx.config.tsq,
+            s.small_queue.outstanding(),
+            s.small_queue_limit(cx, size, false),
+            s.recovery.records(),
+        )?;
+        let range = s.nxt..s.nxt + u64::from(size);
+        let exempt = pass == Pass::Exempt;
+        let psh = range.start < s.pushed && s.pushed <= range.end;
+        return Ok(Plan {
+            range,
+            payload: size,
+            fin: false,
+            psh,
+            mss: size,
+            kind: SendKind::New,
+            mtu_probe: true,
+            exempt,
+        });
+    }
     // ④ Not beyond the peer's window.
     let window = s.window_room();
     let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
@@ -162,7 +191,7 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     let psh = payload > cx.mss || (start < s.pushed && s.pushed <= end);
     let range = start..end + u64::from(fin);
     let exempt = pass == Pass::Exempt;
-    Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind: SendKind::New, exempt })
+    Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind: SendKind::New, mtu_probe: false, exempt })
 }
 
 /// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
@@ -186,6 +215,26 @@ impl Candidate {
         let is_tail = end == data_end;
         let len = end.saturating_sub(s.nxt).min(u64::from(u32::MAX)) as u32;
         Self { len, is_tail, fin: is_tail && s.fin_queued }
+    }
+}
+
+/// Size of a probe that is to leave now, if one is: Linux asks before it looks at the data, `tcp_mtu_probe`.
+fn mtu_probe(s: &Sender, cx: &Context<'_>, len: u32) -> Result<Option<u32>, Blocked> {
+    let Some(path) = cx.path.filter(|_| !s.probe_due) else { return Ok(None) };
+    let view = View {
+        mss: cx.mss,
+        open: s.recovery.state() == CaState::Open,
+        cwnd: s.congestion.cwnd(),
+        in_flight: s.recovery.in_flight(),
+        unsent: u64::from(len),
+        window_room: s.window_room(),
+        window: s.window.bytes,
+    };
+    match path.decide(cx.now, &view, cx.config) {
+        Decision::No => Ok(None),
+        Decision::WaitForCwnd => Err(Blocked::Cwnd),
+        Decision::WaitForWindow => Err(Blocked::PeerWindow),
+        Decision::Probe(size) => Ok(Some(size)),
     }
 }
 
@@ -322,5 +371,5 @@ fn plan_retransmit(s: &Sender, cx: &Context<'_>) -> Option<Result<Plan, Blocked>
     }
     let kind = if s.probe_due { SendKind::Probe } else { SendKind::Retransmit };
     let psh = payload > cx.mss || range.end >= s.pushed;
-    Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, exempt }))
+    Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, mtu_probe: false, exempt }))
 }

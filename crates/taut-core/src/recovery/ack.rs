@@ -164,7 +164,9 @@ impl Recovery {
             out.reduced = true;
         }
         self.detect(f, now, out.advanced, cfg);
-        if f.log.pending() > 0 && self.state < CaState::Recovery {
+        if f.judge_mtu_probe(self.una, self.state) {
+            self.resend_without_reduction(f, cc);
+        } else if f.log.pending() > 0 && self.state < CaState::Recovery {
             out.reduced |= self.state < CaState::Cwr;
             let loss = Reduction { undoable: !ack.ece, ..Reduction::LOSS };
             self.begin_reduction(f, now, cc, loss, news.segs);

@@ -15,6 +15,7 @@
 mod ack;
 mod delivery_rate;
 mod frto;
+mod mtu_probe;
 mod prr;
 mod rack;
 mod rto;
@@ -194,6 +195,7 @@ struct InFlight {
     frto: Frto,
     sampler: Sampler,
     probe: Option<Probe>,
+    mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
     high_seq: u64,
     rto_at: Option<Instant>,
@@ -224,6 +226,7 @@ impl InFlight {
             frto: Frto::Off,
             sampler: Sampler::new(now),
             probe: None,
+            mtu_probe: None,
             high_seq: una,
             rto_at: None,
             tlp_at: None,
@@ -365,6 +368,12 @@ impl Recovery {
         self.rtt.min_rtt()
     }
 
+    /// Bytes of the oldest segment that is unanswered.
+    pub(crate) fn head_segment(&self) -> u32 {
+        let head = self.log().and_then(SentLog::first);
+        head.map_or(0, |head| (head.end - head.start).min(u64::from(head.mss)) as u32)
+    }
+
     /// Current timeout, backoff included.
     pub(crate) fn rto(&self) -> Duration {
         rto::timeout(&self.rtt, self.backoff)
@@ -484,6 +493,7 @@ impl Recovery {
                 for index in flight.log.isolate(&range) {
                     segs += flight.log.retransmitted(index, now, snapshot);
                 }
+                flight.spoil_mtu_probe(&range);
                 flight.rack.on_retransmit(now, range);
                 flight.undo.on_retransmit(now, segs);
                 flight.resent_segs = flight.resent_segs.saturating_add(segs);
@@ -510,6 +520,7 @@ impl Recovery {
                 let segs = flight.log.last().map_or(0, Record::segs);
                 if flight.log.pop(range) {
                     flight.prr.on_refused(segs);
+                    flight.spoil_mtu_probe(range);
                 }
                 if flight.log.is_empty() {
                     flight.rto_at = None;

@@ -470,6 +470,16 @@ impl SentLog {
         lost
     }
 
+    /// What lies in `range` goes in segments of at most `mss` should it go again.
+    pub(super) fn recount(&mut self, range: &Range<u64>, mss: u16) {
+        for index in self.index_of(range.start)..self.records.len() {
+            if self.records.get(index).is_none_or(|record| record.start >= range.end) {
+                break;
+            }
+            self.change(index, |record| record.mss = record.mss.min(mss).max(1));
+        }
+    }
+
     pub(super) fn completed(&mut self, range: &Range<u64>) {
         let first = self.index_of(range.start);
         for record in self.records.range_mut(first..) {

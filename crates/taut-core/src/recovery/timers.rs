@@ -65,7 +65,9 @@ impl Recovery {
         if f.log.pending() == 0 {
             return TimeoutAction::Nothing;
         }
-        if self.state < CaState::Recovery {
+        if f.judge_mtu_probe(self.una, self.state) {
+            self.resend_without_reduction(f, cc);
+        } else if self.state < CaState::Recovery {
             self.begin_reduction(f, now, cc, Reduction::LOSS, 0);
         }
         if self.state == CaState::Recovery && !cc.owns_cwnd() {
@@ -99,6 +101,8 @@ impl Recovery {
         } else {
             self.mark_timed_out(f, now, false);
         }
+        // After a timeout nobody knows what it was that did not arrive.
+        f.judge_mtu_probe(self.una, CaState::Loss);
         f.frto.on_timeout(cfg.tcp_frto, self.state >= CaState::Recovery, self.timeouts);
         // One reduction for one loss: not again for data sent before the last one, unless that was repaired since
         // (RFC 5681 §3.1).
@@ -184,12 +188,20 @@ impl Recovery {
         if flight.log.resegment(mss) == 0 {
             return false;
         }
+        let Some(mut flight) = self.flight.take() else { return false };
+        self.resend_without_reduction(&mut flight, cc);
+        self.flight = Some(flight);
+        true
+    }
+
+    /// What is marked lost goes again, and the window stays: it was too large, and not too much. Linux:
+    /// `tcp_simple_retransmit`.
+    pub(super) fn resend_without_reduction(&mut self, f: &mut InFlight, cc: &mut Congestion) {
         if self.state < CaState::Recovery {
             cc.forget_prior();
-            flight.undo.end();
-            flight.high_seq = flight.log.nxt();
+            f.undo.end();
+            f.high_seq = f.log.nxt();
             self.state = CaState::Loss;
         }
-        true
     }
 }

@@ -250,7 +250,7 @@ impl Stack {
             }
             Ok(Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted })
             | Ok(Icmp::PacketTooBig { mtu, quoted }) => {
-                self.on_icmp_error(now, quoted, |conn, _, seq| conn.on_too_big(seq, mtu));
+                self.on_icmp_error(now, quoted, |conn, around, seq| conn.on_too_big(around, seq, mtu));
             }
             Ok(Icmp::DestinationUnreachable { code, quoted }) => {
                 let error = match code {

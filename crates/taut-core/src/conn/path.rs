@@ -1,0 +1,118 @@
+//! How large segments may be: what routers say, what probes find, and what black holes suggest, brought together.
+//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are [`path_mtu`](crate::egress::path_mtu)'s. Called when an
+//! ICMP error, an ACK or a timeout has come, and before data leaves.
+
+use super::{Conn, Surroundings};
+use crate::egress::path_mtu::{PathMtu, Verdict};
+
+/// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
+const MTU_MIN_V6: u32 = 1_280;
+/// No IPv4 link is smaller (RFC 791).
+const MTU_MIN_V4: u32 = 68;
+
+impl Conn {
+    /// What is known of the path; made when there is something to know.
+    fn path(&mut self) -> &mut PathMtu {
+        let least = if self.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
+        let floor = least.saturating_sub(self.headers_len()) as u16;
+        let agreed = self.offer.snd_mss;
+        let rare = self.rare.get_or_insert_default();
+        rare.path.get_or_insert_with(|| PathMtu::new(agreed, floor.min(agreed)))
+    }
+
+    /// What is known of the path, if anything is.
+    pub(super) fn known_path(&self) -> Option<PathMtu> {
+        self.rare.as_ref().and_then(|rare| rare.path)
+    }
+
+    /// A probe of `size` bytes left.
+    pub(super) fn note_mtu_probe(&mut self, around: &Surroundings<'_>, size: u32) {
+        self.path().on_sent(around.now, size, around.config);
+    }
+
+    /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
+    pub(super) fn on_told_mtu(&mut self, around: &mut Surroundings<'_>, mtu: u32) {
+        let mtu = if self.tuple.local.is_ipv4() {
+            // 0 is what routers say that are older than RFC 1191; less than any sane link has is an attack.
+            mtu.max(around.config.min_pmtu.into())
+        } else if mtu < MTU_MIN_V6 {
+            // RFC 8201 §4: discarded.
+            return;
+        } else {
+            mtu
+        };
+        let mss = mtu.saturating_sub(self.headers_len());
+        if mss >= u32::from(self.offer.snd_mss) {
+            return;
+        }
+        let (now, expires) = (around.now, around.config.mtu_expires);
+        if self.path().on_told(now, mss as u16, expires) {
+            self.follow_path();
+        }
+    }
+
+    /// Segments have the size that the path is known to carry from now on; what is in flight and larger goes again.
+    fn follow_path(&mut self) {
+        let Some(path) = self.known_path() else { return };
+        let mss = path.mss();
+        let smaller = mss < self.offer.snd_mss;
+        self.offer.snd_mss = mss;
+        if smaller && self.tx.recovery.on_mss_change(mss.into(), &mut self.tx.congestion) {
+            self.want_to_send();
+        }
+    }
+
+    /// Before data leaves: what routers said may have expired, and a search may be wanted from the beginning.
+    pub(super) fn update_path(&mut self, around: &Surroundings<'_>) {
+        let always = around.config.tcp_mtu_probing == 2;
+        if self.known_path().is_none() && !always {
+            return;
+        }
+        let now = around.now;
+        let path = self.path();
+        let grows = path.expire(now);
+        if always {
+            path.search(now, around.config);
+        }
+        if grows || always {
+            self.follow_path();
+        }
+    }
+
+    /// After an ACK or a timeout: what became of the probe.
+    pub(super) fn judge_mtu_probe(&mut self, around: &mut Surroundings<'_>) {
+        if self.known_path().is_none() {
+            return;
+        }
+        let Some(verdict) = self.tx.recovery.take_mtu_verdict() else { return };
+        match verdict {
+            Verdict::Arrived => around.counters.tcp_mtup_success += 1,
+            Verdict::Lost => around.counters.tcp_mtup_fail += 1,
+            Verdict::Unknown => {}
+        }
+        let before = u32::from(self.offer.snd_mss);
+        if self.path().on_verdict(verdict) {
+            self.follow_path();
+            let after = u32::from(self.offer.snd_mss).max(1);
+            // The window counts segments: of larger ones, fewer (Linux: `tcp_mtup_probe_success`).
+            let congestion = &mut self.tx.congestion;
+            if !congestion.owns_cwnd() {
+                let cwnd = u64::from(congestion.cwnd()) * u64::from(before) / u64::from(after);
+                congestion.set_cwnd((cwnd as u32).max(1));
+            }
+        }
+    }
+
+    /// A timeout, one of `timeouts` in a row: large segments may vanish silently on this path.
+    pub(super) fn suspect_black_hole(&mut self, around: &mut Surroundings<'_>, timeouts: u8) {
+        let config = around.config;
+        if config.tcp_mtu_probing == 0 || timeouts <= config.tcp_retries1 || !self.state.is_synchronized() {
+            return;
+        }
+        let (now, segment) = (around.now, self.tx.recovery.head_segment());
+        if self.path().on_black_hole(now, segment, config) {
+            around.counters.mtu_black_holes += 1;
+            self.follow_path();
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! How large a segment may be: what routers say (RFC 1191, RFC 8201), and a search of our own where they are silent
+//! (RFC 4821, RFC 8899). Linux 6.12: `tcp_mtu_probing`, `tcp_mtu_probe`. Asked before new data leaves; told by ICMP
+//! errors, acknowledgements, losses and timeouts.
+//!
+//! **Problem.** A packet too large for a link on its way is thrown away there, and the router says so by ICMP. Many
+//! firewalls eat that message. Small packets then pass and large ones never do: a connection opens, and hangs with its
+//! first full window, for ever: a *black hole*.
+//!
+//! **Rule.** What a router says holds at once, for ten minutes; then a larger packet is tried again. After more
+//! than `tcp_retries1` timeouts in a row for a segment larger than `tcp_base_mss`, a black hole is suspected: segments
+//! become that small, and half of it with each further timeout. From then on (or from the beginning, with
+//! `tcp_mtu_probing` = 2) the truth is searched for between `low`, which arrives, and `high`, which may not. A *probe*
+//! is new data in one segment larger than the others. It arrives: `low` rises to it. It alone is lost: `high` falls
+//! below it; that was not congestion, so the window stays. Anything else tells nothing. The search ends when less than
+//! `tcp_probe_threshold` is left to find, and begins anew after `tcp_probe_interval`.
+//!
+//! A probe leaves only when its loss would be noticed by what follows it and would cost little: state Open, cwnd of 11
+//! segments or more, room for it and for enough segments behind it that three arrive after it. The first probe of a search has the
+//! largest size, since what looked like a black hole may have been an outage; then the interval is halved.
+//!
+//! Sizes here are payloads of a segment, timestamps counted, as `snd_mss` is; headers are the connection's affair.
+
+use crate::config::StackConfig;
+use crate::units::{Duration, Instant};
+
+/// No probe below this window: its loss would hurt too much. Linux.
+const CWND_MIN: u32 = 11;
+/// Segments that must be able to follow a probe, so that its loss is found without a timeout. Linux: reordering + 1.
+const FOLLOWERS: u32 = 4;
+/// No segment is smaller. Linux: `TCP_MIN_SND_MSS`, 48, less the options of a segment.
+const MSS_MIN: u16 = 36;
+
+/// What is known of the path's MTU beyond the handshake. Most connections have none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathMtu {
+    /// As agreed in the handshake: never exceeded.
+    agreed: u16,
+    /// Every path carries this; nothing makes segments smaller.
+    floor: u16,
+    /// What a router said, and until when that is believed.
+    told: Option<(u16, Instant)>,
+    search: Option<Search>,
+}
+
+/// The search of RFC 4821 §7.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    /// The largest size that is thought to arrive.
+    low: u16,
+    /// The largest size that may arrive.
+    high: u16,
+    /// Size of the probe that is on its way; 0 for none.
+    probing: u16,
+    /// Nothing above `low` was tried since it began.
+    fresh: bool,
+    began: Instant,
+}
+
+/// What a decision about a probe looks at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// Segment size for ordinary data, now.
+    pub(crate) mss: u32,
+    /// Nothing is lost, out of order or reduced for.
+    pub(crate) open: bool,
+    pub(crate) cwnd: u32,
+    /// Segments in the network.
+    pub(crate) in_flight: u32,
+    /// Bytes to send, up to the end of the record.
+    pub(crate) unsent: u64,
+    /// Bytes that the peer's window has room for.
+    pub(crate) window_room: u32,
+    /// Bytes of the peer's whole window.
+    pub(crate) window: u32,
+}
+
+/// Whether a probe leaves now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// No: ordinary data may.
+    No,
+    /// Soon: the congestion window has not the room yet; nothing else should fill it.
+    WaitForCwnd,
+    /// Soon: as above, with the peer's window.
+    WaitForWindow,
+    /// One segment of so many bytes.
+    Probe(u32),
+}
+
+/// What became of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Arrived,
+    /// It alone was lost.
+    Lost,
+    /// It was lost with others, or sent again: nothing is learned.
+    Unknown,
+}
+
+/// Where a search begins, and where a black hole leads first.
+fn base(config: &StackConfig, floor: u16) -> u16 {
+    config.tcp_base_mss.max(floor)
+}
+
+impl PathMtu {
+    /// Nothing is known but what was agreed. `floor` is the segment that every path of this address family carries.
+    pub(crate) const fn new(agreed: u16, floor: u16) -> Self {
+        Self { agreed, floor, told: None, search: None }
+    }
+
+    /// Payload of ordinary segments.
+    pub(crate) fn mss(&self) -> u16 {
+        let told = self.told.map_or(u16::MAX, |(mss, _)| mss);
+        let low = self.search.map_or(u16::MAX, |search| search.low);
+        self.agreed.min(told).min(low)
+    }
+
+    /// A router said that no more than `mss` fits. Returns whether that is news.
+    pub(crate) fn on_told(&mut self, now: Instant, mss: u16, expires: Duration) -> bool {
+        if mss >= self.mss() {
+            return false;
+        }
+        self.told = Some((mss, now + expires));
+        if let Some(search) = &mut self.search {
+            search.high = search.high.min(mss);
+            search.low = search.low.min(mss);
+            search.probing = 0;
+        }
+        true
+    }
+
+    /// Forgets what a router said too long ago. Returns whether segments may grow by that.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        if self.told.is_none_or(|(_, until)| now < until) {
+            return false;
+        }
+        let before = self.mss();
+        self.told = None;
+        self.mss() > before
+    }
+
+    /// Begins to search, from the base on: `tcp_mtu_probing` = 2.
+    pub(crate) fn search(&mut self, now: Instant, config: &StackConfig) {
+        if self.search.is_none() {
+            let high = self.mss();
+            let low = base(config, self.floor).min(high);
+            self.search = Some(Search { low, high, probing: 0, fresh: true, began: now });
+        }
+    }
+
+    /// A segment of `segment` bytes timed out again and again. Returns whether ordinary segments become smaller.
+    pub(crate) fn on_black_hole(&mut self, now: Instant, segment: u32, config: &StackConfig) -> bool {
+        let before = self.mss();
+        let floor = self.floor.max(config.tcp_mtu_probe_floor).max(MSS_MIN);
+        let low = match self.search {
+            None => base(config, self.floor),
+            Some(search) => (search.low / 2).min(base(config, self.floor)).max(floor),
+        };
+        // What is as small already does not hang because of its size.
+        if segment <= u32::from(low) || low >= before {
+            return false;
+        }
+        self.search(now, config);
+        if let Some(search) = &mut self.search {
+            search.low = low;
+            search.probing = 0;
+            search.fresh = true;
+        }
+        true
+    }
+
+    /// Whether a probe leaves now.
+    pub(crate) fn decide(&self, now: Instant, view: &View, config: &StackConfig) -> Decision {
+        let Some(search) = self.search.filter(|_| config.tcp_mtu_probing > 0) else { return Decision::No };
+        // Segments that are smaller for the moment (SACK blocks, a small window) are no measure.
+        if search.probing != 0 || !view.open || view.cwnd < CWND_MIN || view.mss != u32::from(self.mss()) {
+            return Decision::No;
+        }
+        let Some(size) = self.next_size(now, &search, config) else { return Decision::No };
+        let size = u32::from(size);
+        let needed = size + FOLLOWERS * view.mss;
+        if view.unsent < u64::from(needed) || view.window < needed {
+            return Decision::No;
+        }
+        if view.window_room < needed {
+            return Decision::WaitForWindow;
+        }
+        if view.in_flight + 2 > view.cwnd {
+            return if view.in_flight == 0 { Decision::No } else { Decision::WaitForCwnd };
+        }
+        Decision::Probe(size)
+    }
+
+    /// The size to try next; none while the search is over.
+    fn next_size(&self, now: Instant, search: &Search, config: &StackConfig) -> Option<u16> {
+        let ceiling = self.ceiling();
+        let (low, high, fresh) = if now.since(search.began) >= config.tcp_probe_interval {
+            // Anew: the path may have changed.
+            (search.low, ceiling, true)
+        } else {
+            (search.low, search.high.min(ceiling), search.fresh)
+        };
+        if high.saturating_sub(low) < config.tcp_probe_threshold.max(1) {
+            return None;
+        }
+        Some(if fresh { high } else { low + (high - low).div_ceil(2) })
+    }
+
+    /// No probe is larger.
+    fn ceiling(&self) -> u16 {
+        self.agreed.min(self.told.map_or(u16::MAX, |(mss, _)| mss))
+    }
+
+    /// A probe of [`Decision::Probe`]'s size left.
+    pub(crate) fn on_sent(&mut self, now: Instant, size: u32, config: &StackConfig) {
+        let ceiling = self.ceiling();
+        let Some(search) = &mut self.search else { return };
+        if now.since(search.began) >= config.tcp_probe_interval {
+            search.began = now;
+            search.high = ceiling;
+            search.fresh = true;
+        }
+        search.probing = u16::try_from(size).unwrap_or(u16::MAX);
+    }
+
+    /// What became of the probe. Returns whether ordinary segments become larger.
+    pub(crate) fn on_verdict(&mut self, verdict: Verdict) -> bool {
+        let before = self.mss();
+        let Some(search) = &mut self.search else { return false };
+        let size = core::mem::take(&mut search.probing);
+        match verdict {
+            // A router, or a black hole, was faster.
+            _ if size <= search.low => {}
+            Verdict::Arrived => {
+                search.low = size;
+                search.fresh = false;
+            }
+            Verdict::Lost => {
+                search.high = size - 1;
+                search.fresh = false;
+            }
+            Verdict::Unknown => {}
+        }
+        self.mss() > before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    /// A connection in full swing.
+    fn view(path: &PathMtu) -> View {
+        View {
+            mss: path.mss().into(),
+            open: true,
+            cwnd: 20,
+            in_flight: 10,
+            unsent: 100_000,
+            window_room: 100_000,
+            window: 100_000,
+        }
+    }
+
+    /// Searches to the end on a path that carries `truth`; every size that was tried.
+    fn search(path: &mut PathMtu, now: Instant, truth: u32, config: &StackConfig) -> Vec<u32> {
+        let mut tried = Vec::new();
+        while let Decision::Probe(size) = path.decide(now, &view(path), config) {
+            tried.push(size);
+            path.on_sent(now, size, config);
+            assert_eq!(path.decide(now, &view(path), config), Decision::No, "one at a time");
+            path.on_verdict(if size <= truth { Verdict::Arrived } else { Verdict::Lost });
+            assert!(tried.len() < 100, "{tried:?}");
+        }
+        tried
+    }
+
+    #[test]
+    fn what_a_router_says_holds_for_a_while() {
+        let mut path = PathMtu::new(1_448, 500);
+        assert!(path.on_told(at(0), 1_200, S * 600));
+        assert!(!path.on_told(at(1), 1_300, S * 600), "it never grows by that");
+        assert_eq!(path.mss(), 1_200);
+        assert!(!path.expire(at(599)));
+        assert!(path.expire(at(600)));
+        assert_eq!(path.mss(), 1_448);
+    }
+
+    #[test]
+    fn the_search_ends_within_the_threshold_of_the_truth() {
+        let config = StackConfig::default();
+        for truth in [1_024, 1_030, 1_100, 1_248, 1_400, 1_440, 1_447, 1_448] {
+            let mut path = PathMtu::new(1_448, 500);
+            path.search(at(0), &config);
+            assert_eq!(path.mss(), 1_024, "tcp_base_mss");
+            let tried = search(&mut path, at(0), truth, &config);
+            assert_eq!(tried.first(), Some(&1_448), "the largest first");
+            let found = u32::from(path.mss());
+            assert!(found <= truth && truth - found < 8, "{found} of {truth}: {tried:?}");
+            assert!(tried.len() <= 8, "{tried:?}");
+            // Ten minutes later it looks again, and finds what has grown.
+            assert_eq!(path.decide(at(599), &view(&path), &config), Decision::No);
+            search(&mut path, at(600), 1_448, &config);
+            assert_eq!(path.mss(), if found > 1_440 { found as u16 } else { 1_448 });
+        }
+    }
+
+    #[test]
+    fn a_black_hole_leads_to_the_base_and_then_to_halves() {
+        let config = StackConfig::default();
+        let mut path = PathMtu::new(1_448, 48);
+        assert!(!path.on_black_hole(at(0), 900, &config), "a small segment hangs for another reason");
+        for mss in [1_024, 512, 256, 128, 64, 48] {
+            assert!(path.on_black_hole(at(0), u32::from(path.mss()), &config));
+            assert_eq!(path.mss(), mss);
+        }
+        assert!(!path.on_black_hole(at(0), 48, &config), "tcp_mtu_probe_floor");
+        // Every path carries 1280 bytes of IPv6: 1208 of payload.
+        let mut path = PathMtu::new(1_428, 1_208);
+        assert!(path.on_black_hole(at(0), 1_428, &config));
+        assert_eq!(path.mss(), 1_208);
+        assert!(!path.on_black_hole(at(0), 1_208, &config));
+    }
+
+    #[test]
+    fn a_probe_needs_company_and_room() {
+        let config = StackConfig::default();
+        let mut path = PathMtu::new(1_448, 500);
+        path.search(at(0), &config);
+        let (no, full) = (Decision::No, view(&path));
+        // 1448 + 4 · 1024.
+        let needed = 5_544;
+        for (view, expected) in [
+            (View { unsent: needed, window_room: 5_544, window: 5_544, ..full }, Decision::Probe(1_448)),
+            (View { unsent: needed - 1, ..full }, no),
+            (View { window: 5_543, ..full }, no),
+            (View { window_room: 5_543, ..full }, Decision::WaitForWindow),
+            (View { open: false, ..full }, no),
+            (View { cwnd: 10, in_flight: 0, ..full }, no),
+            (View { cwnd: 11, in_flight: 9, ..full }, Decision::Probe(1_448)),
+            (View { cwnd: 11, in_flight: 10, ..full }, Decision::WaitForCwnd),
+            (View { mss: 1_012, ..full }, no),
+        ] {
+            assert_eq!(path.decide(at(0), &view, &config), expected, "{view:?}");
+        }
+        let off = StackConfig { tcp_mtu_probing: 0, ..config };
+        assert_eq!(path.decide(at(0), &full, &off), no);
+    }
+
+    #[test]
+    fn a_router_ends_a_probe_and_bounds_the_search() {
+        let config = StackConfig::default();
+        let mut path = PathMtu::new(1_448, 500);
+        path.search(at(0), &config);
+        path.on_sent(at(0), 1_448, &config);
+        assert!(path.on_told(at(0), 1_000, S * 600));
+        assert!(!path.on_verdict(Verdict::Arrived), "of nothing");
+        assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
+        // Unknown: the same size again.
+        let mut path = PathMtu::new(1_448, 500);
+        path.search(at(0), &config);
+        path.on_sent(at(0), 1_448, &config);
+        path.on_verdict(Verdict::Unknown);
+        assert_eq!(path.decide(at(0), &view(&path), &config), Decision::Probe(1_448));
+    }
+}

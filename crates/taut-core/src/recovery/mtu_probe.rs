@@ -1,0 +1,73 @@
+//! A packet larger than is known to fit is on its way: whether it arrives, and that its loss is not congestion.
+//! RFC 4821 §7.5 and §7.6, Linux 6.12's `tcp_fastretrans_alert`; called where losses are found, and by the connection.
+
+use core::ops::Range;
+
+use super::sent::{LOST, SACKED};
+use super::{CaState, InFlight, Recovery};
+use crate::egress::path_mtu::Verdict;
+
+/// A probe on its way, or what became of it until somebody asks.
+#[derive(Clone, Debug)]
+pub(super) struct MtuProbe {
+    range: Range<u64>,
+    /// Size of the segments around it.
+    mss: u16,
+    verdict: Option<Verdict>,
+}
+
+impl Recovery {
+    /// The packet that was just noted is a probe; others are no longer than `mss`.
+    pub(crate) fn on_mtu_probe_sent(&mut self, range: Range<u64>, mss: u32) {
+        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
+        if let Some(flight) = &mut self.flight {
+            flight.mtu_probe = Some(MtuProbe { range, mss, verdict: None });
+            flight.mss = mss;
+        }
+    }
+
+    /// What became of the probe, once.
+    pub(crate) fn take_mtu_verdict(&mut self) -> Option<Verdict> {
+        let flight = self.flight.as_mut()?;
+        let verdict = flight.mtu_probe.as_ref()?.verdict?;
+        flight.mtu_probe = None;
+        Some(verdict)
+    }
+}
+
+impl InFlight {
+    /// Looks at the probe after an ACK, or after losses were marked. True when what is marked is the probe alone, in an
+    /// otherwise healthy flight: then nothing is to be reduced.
+    pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {
+        let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.verdict.is_none()) else {
+            return false;
+        };
+        let covering = self.log.get(self.log.index_of(probe.range.start));
+        let covering = covering.filter(|record| record.start <= probe.range.start);
+        let whole = covering.is_some_and(|record| probe.range.end <= record.end);
+        let has = |flag| covering.is_some_and(|record| record.has(flag));
+        if una >= probe.range.end || (whole && has(SACKED)) {
+            probe.verdict = Some(Verdict::Arrived);
+            return false;
+        }
+        if !has(LOST) {
+            return false;
+        }
+        let alone = una == probe.range.start && self.log.lost_out() == 1 && state < CaState::Cwr;
+        probe.verdict = Some(if alone { Verdict::Lost } else { Verdict::Unknown });
+        // It goes again, in segments that fit.
+        self.log.resegment(probe.mss);
+        alone
+    }
+
+    /// Something was sent again: if it was (part of) the probe, its acknowledgement says nothing.
+    pub(super) fn spoil_mtu_probe(&mut self, range: &Range<u64>) {
+        if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.verdict.is_none())
+            && range.start < probe.range.end
+            && probe.range.start < range.end
+        {
+            probe.verdict = Some(Verdict::Unknown);
+            self.log.recount(&probe.range, probe.mss);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The size of segments on paths that carry less than their ends believe: RFC 1191, RFC 4821, RFC 8899.
+
+#[macro_use]
+mod support;
+
+use support::trace::{Offer, Trace};
+use support::{Faults, World, config, drain, pump};
+use taut_core::{Algorithm, ConnId, ConnInfo, ConnOptions, Duration, LinkCaps, ListenOptions, StackConfig};
+use taut_wire::Unreachable;
+
+/// A path of 20 ms and `rate` bytes a second that throws away, and says nothing of, what is longer than `mtu`.
+fn silent(mtu: usize, probing: u8, rate: u64) -> World {
+    let sender = StackConfig {
+        tcp_mtu_probing: probing,
+        tcp_congestion_control: Algorithm::Reno,
+        ..config(support::A)
+    };
+    let mut world = World::with(7, sender, config(support::B), LinkCaps::plain(1_500));
+    world.faults(Faults { delay: Duration::from_millis(10), rate, ..Faults::default() });
+    world.filter = Some(Box::new(move |from, bytes| from == 0 && bytes.len() > mtu));
+    world
+}
+
+/// Sends `len` bytes and says how long that took.
+fn send(world: &mut World, (client, server): (ConnId, ConnId), len: u64, limit_s: u64) -> Option<Duration> {
+    let (start, mut written, mut read) = (world.now, 0, 0);
+    let done = world.run_until(Duration::from_secs(limit_s), |world| {
+        pump(world, 0, client, &mut written, len);
+        drain(world, 1, server, &mut read);
+        read == len
+    });
+    done.then(|| world.now.since(start))
+}
+
+fn info(world: &mut World, id: ConnId) -> ConnInfo {
+    let now = world.now;
+    world.stacks[0].conn_mut(id).unwrap().info(now)
+}
+
+#[test]
+fn a_black_hole_is_left() {
+    for mtu in [1_499, 1_400, 1_280, 1_080, 600] {
+        let mut world = silent(mtu, 1, 1_250_000);
+        let pair = world.pair();
+        let took = send(&mut world, pair, 3_000_000, 60).expect("it gets through");
+        // RTO of 220 ms, doubled: the fourth timeout comes after 3.3 s. Then 1.25 MB/s; a hole deeper than the base
+        // costs another timeout of 3.5 s.
+        let limit = if mtu < 1_024 + 52 { 14 } else { 8 };
+        assert!(took < Duration::from_secs(limit), "{mtu}: {took:?}");
+        let found = info(&mut world, pair.0).pmtu as usize;
+        assert!(found <= mtu && mtu - found < 8, "{found} of {mtu}");
+        let counters = world.stacks[0].counters();
+        assert!(counters.mtu_black_holes > 0 && counters.tcp_mtup_fail > 0, "{mtu}: {counters:?}");
+        // Less than the threshold above the base there is nothing to find.
+        assert!(counters.tcp_mtup_success > 0 || mtu == 1_080, "{mtu}: {counters:?}");
+    }
+}
+
+#[test]
+fn without_probing_a_black_hole_is_for_ever() {
+    let mut world = silent(1_400, 0, 1_250_000);
+    let pair = world.pair();
+    assert_eq!(send(&mut world, pair, 100_000, 100), None);
+    assert_eq!(info(&mut world, pair.0).pmtu, 1_500);
+}
+
+#[test]
+fn who_searches_from_the_beginning_meets_no_timeout_and_probes_reduce_nothing() {
+    for mtu in [1_500, 1_400, 1_280, 1_100] {
+        // No queue: one that grows by a half in each round trip has timeouts of its own.
+        let mut world = silent(mtu, 2, 0);
+        let pair = world.pair();
+        let took = send(&mut world, pair, 3_000_000, 60).expect("it gets through");
+        // Slow start and probes take some 20 round trips of 20 ms: no pause.
+        assert!(took < Duration::from_secs(1), "{mtu}: {took:?}");
+        let info = info(&mut world, pair.0);
+        let found = info.pmtu as usize;
+        assert!(found <= mtu && mtu - found < 8, "{found} of {mtu}");
+        // Losing a probe is not congestion: slow start goes on.
+        assert_eq!(info.snd_ssthresh, u32::MAX, "{mtu}");
+        let counters = world.stacks[0].counters();
+        assert_eq!(counters.tcp_timeouts, 0, "{mtu}: {counters:?}");
+        // Each probe that was lost goes again in two pieces, and nothing else does.
+        assert!(counters.retrans_segs <= 2 * counters.tcp_mtup_fail, "{counters:?}");
+    }
+}
+
+#[test]
+fn an_outage_costs_the_size_of_segments_only_for_a_while() {
+    // Nothing at all arrives for six seconds: that looks like a black hole.
+    let mut world = silent(1_500, 1, 1_250_000);
+    let pair = world.pair();
+    assert!(send(&mut world, pair, 500_000, 10).is_some());
+    let from = world.now;
+    let lost = std::rc::Rc::new(std::cell::Cell::new(true));
+    let filter = lost.clone();
+    world.filter = Some(Box::new(move |_, _| filter.get()));
+    let (mut written, mut read) = (0, 0);
+    world.run_until(Duration::from_secs(60), |world| {
+        lost.set(world.now.since(from) < Duration::from_secs(6));
+        let len = 500_000;
+        let _ = support::pattern(0);
+        let now = world.now;
+        if written < len
+            && let Ok(count) = world.stacks[0].conn_mut(pair.0).unwrap().write(now, &[0; 8_000])
+        {
+            written += count as u64;
+        }
+        let mut buffer = [0; 10_000];
+        while let Ok(count) = world.stacks[1].conn_mut(pair.1).unwrap().read(now, &mut buffer) {
+            read += count as u64;
+        }
+        read >= 3_000_000 || (written >= len && read >= written)
+    });
+    assert!(world.stacks[0].counters().mtu_black_holes > 0);
+    // The first probe has the full size, and arrives.
+    assert_eq!(info(&mut world, pair.0).pmtu, 1_500);
+    assert_eq!(world.stacks[0].counters().tcp_mtup_fail, 0);
+}
+
+#[test]
+fn what_a_router_said_is_forgotten_after_ten_minutes() {
+    let mut t = Trace::accepted(Offer::ALL);
+    t.write(2_896);
+    let first = expect!(t, ".", seq(1), len(1_448));
+    t.inject_icmp(Unreachable::FragmentationNeeded { mtu: 1_000 }, &first.bytes);
+    assert_eq!(t.info().snd_mss, 948);
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(2_897));
+    t.out.clear();
+    t.wait_s(599);
+    t.write(1_000);
+    expect!(t, ".", seq(2_897), len(948));
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(3_897));
+    t.out.clear();
+    t.wait_s(2);
+    // Linux: `mtu_expires`. If the link is still as it was, its router says so again.
+    t.write(2_896);
+    expect!(t, ".", seq(3_897), len(1_448));
+}
+
+#[test]
+fn a_probe_on_the_wire() {
+    let config = StackConfig { tcp_mtu_probing: 2, ..StackConfig::default() };
+    let mut t = Trace::with(config);
+    let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
+    t.accept_with(Offer::ALL, ListenOptions { conn, ..ListenOptions::default() });
+    t.write(40_000);
+    t.poll();
+    // Ten segments of tcp_base_mss: cwnd is below the 11 that a probe asks for.
+    for at in 0..10 {
+        expect!(t, ".", seq(1 + at * 1_024), len(1_024));
+    }
+    inject!(t, ".", seq(1), ack(1 + 2_048));
+    // cwnd 12, 8 in flight. One segment, not two in one, of the size that the handshake agreed on.
+    expect!(t, ".", seq(10_241), len(1_448));
+    expect!(t, ".", seq(11_689), len(1_024));
+    t.poll();
+    t.out.clear();
+    // It is lost alone; those behind it arrive.
+    inject!(t, ".", seq(1), ack(10_241));
+    t.out.clear();
+    let (cwnd, ssthresh) = (t.info().snd_cwnd, t.info().snd_ssthresh);
+    inject!(t, ".", seq(1), ack(10_241), sack(&[(11_689, 11_689 + 3 * 1_024)]));
+    // At once, in segments that fit, and with the window that was.
+    expect!(t, ".", seq(10_241), len(1_024));
+    expect!(t, ".", seq(11_265), len(424));
+    assert_eq!((t.info().snd_ssthresh, t.info().retrans), (ssthresh, 2));
+    assert!(t.info().snd_cwnd >= cwnd);
+    assert_eq!(t.stack.counters().tcp_mtup_fail, 1);
+}
