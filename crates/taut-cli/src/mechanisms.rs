@@ -8,6 +8,7 @@
 mod autocork;
 mod autosizing;
 mod bench;
+mod bulk;
 mod lowat;
 mod pacing;
 mod recorder;
@@ -59,6 +60,8 @@ enum Mechanism {
     Lowat,
     /// Internal pacing: packets leave at their time
     Pacing,
+    /// What pacing costs a bulk sender where nothing limits it: BBR against CUBIC
+    Bulk,
 }
 
 impl Mechanism {
@@ -69,6 +72,7 @@ impl Mechanism {
             Self::Autocork => autocork::runs(quick),
             Self::Lowat => lowat::runs(quick),
             Self::Pacing => pacing::runs(quick),
+            Self::Bulk => bulk::runs(quick),
         }
     }
 }
