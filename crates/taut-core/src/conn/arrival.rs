@@ -41,6 +41,9 @@ pub(crate) enum Consequence {
 /// SACK has room for four blocks at most (RFC 2018 §3).
 const SACK_BLOCKS_MAX: usize = 4;
 
+/// At 100 Gbit/s sequence numbers come again after 343 ms.
+const LATE_MAX: Duration = Duration::from_millis(200);
+
 impl Conn {
     /// Takes a segment in.
     pub(crate) fn on_segment(&mut self, around: &mut Surroundings<'_>, arrival: Arrival<'_>) -> Consequence {
@@ -192,7 +195,14 @@ impl Conn {
         let timestamps = &self.rx.timestamps;
         let old = match header.options.timestamps {
             Some(peer) if timestamps.on && !rst => {
-                validate::paws_rejects(timestamps.recent, timestamps.recent_at(), around.now, peer.value)
+                let late = range.end > self.rx.nxt() && self.is_just_late(timestamps.recent, peer.value);
+                !late
+                    && validate::paws_rejects(
+                        timestamps.recent,
+                        timestamps.recent_at(),
+                        around.now,
+                        peer.value,
+                    )
             }
             _ => false,
         };
@@ -218,6 +228,15 @@ impl Conn {
             self.flags.wants_output = true;
         }
         Some(Consequence::None)
+    }
+
+    /// Whether new data with this timestamp was merely overtaken: by less than a round trip, in which no sequence number
+    /// comes again. RFC 7323 §5.3 rejects it. But a retransmission that fills a hole moves TS.Recent past all that was
+    /// sent before it and is late, and what is rejected then must be sent again too: where packets are reordered, one
+    /// loss would be followed by ever more.
+    fn is_just_late(&self, recent: u32, value: u32) -> bool {
+        let rtt = [self.rx.window.rtt(), self.tx.recovery.srtt()].into_iter().flatten().min();
+        rtt.is_some_and(|rtt| u64::from(recent.wrapping_sub(value)) <= rtt.min(LATE_MAX).as_millis())
     }
 
     fn on_reset(&mut self, around: &mut Surroundings<'_>, start: u64) {

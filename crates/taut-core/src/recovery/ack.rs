@@ -194,7 +194,10 @@ impl Recovery {
             cc.set_cwnd(f.prr.on_ack(news.segs, f.log.in_flight(), cc.ssthresh(), safe));
         }
         // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
-        let may_grow = out.advanced && !reducing && !was_reducing;
+        // Where packets overtake each other, what is delivered in any order shows that there is room (Linux: once the
+        // degree of reordering is above its default); else only what is delivered in order (RFC 5681 §3.1).
+        let progress = out.advanced || (news.segs > 0 && f.rack.knows_reordering());
+        let may_grow = progress && !reducing && !was_reducing;
         let delivered = self.delivered;
         f.log.take_lost(delivered, |packet| cc.on_lost(packet));
         if out.advanced || news.segs > 0 || out.newly_lost_segs > 0 {
@@ -347,6 +350,7 @@ impl Recovery {
         f.undo.end();
         f.frto = Frto::Off;
         f.log.unmark_lost();
+        f.rack.watch_again(&f.log);
         f.rack.on_reordering();
         self.timeouts = 0;
         f.first_timeout_at = None;

@@ -75,6 +75,15 @@ impl Rack {
         self.resent.push_back((now, range));
     }
 
+    /// Nothing counts as lost any more: what was sent again, and is not delivered, is watched anew.
+    pub(super) fn watch_again(&mut self, log: &SentLog) {
+        self.resent.clear();
+        let missing = |record: &&Record| record.has(EVER_RETRANS) && !record.has(SACKED);
+        let records = (0..log.len()).filter_map(|index| log.get(index)).filter(missing);
+        self.resent.extend(records.map(|record| (record.sent_at, record.start..record.end)));
+        self.resent.make_contiguous().sort_by_key(|&(sent_at, _)| sent_at);
+    }
+
     /// All in flight was acknowledged.
     pub(super) fn on_empty(&mut self) {
         self.resent.clear();

@@ -430,8 +430,7 @@ impl SentLog {
         self.rack_cursor = position;
     }
 
-    /// Forgets that anything was lost. What was sent again and is missing nevertheless is in no queue of RACK any
-    /// more: the timeout finds it.
+    /// Forgets that anything was lost. What was sent again is RACK's to watch.
     pub(super) fn unmark_lost(&mut self) {
         for index in 0..self.records.len() {
             self.change(index, |record| record.flags &= !LOST);

@@ -5,4 +5,5 @@
 mod support;
 
 mod ecn;
+mod reordering;
 mod spurious_timeout;

@@ -1,0 +1,188 @@
+//! How fast a sender is itself again: after slow start has overshot, after darkness, and while packets overtake.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use taut_core::{Algorithm, ConnOptions, Counters, Duration, Instant};
+use taut_sim::app::{Bulk, Sink};
+use taut_sim::{
+    BEGIN, Checks, Dumbbell, DumbbellSpec, Faults, HostId, HostSpec, Interest, PortSpec, Probe, ProbeEvent,
+    QdiscSpec, World,
+};
+
+/// Every 100 ms: payload that arrived for the first time, and packets dropped.
+struct Watch {
+    receiver: HostId,
+    seen: BTreeSet<u32>,
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    fresh: u64,
+    drops: u64,
+}
+
+const SLOT: Duration = Duration::from_millis(100);
+
+impl Watch {
+    fn slot(&mut self, now: Instant) -> &mut Slot {
+        let index = (now.since(BEGIN).as_nanos() / SLOT.as_nanos()) as usize;
+        if self.slots.len() <= index {
+            self.slots.resize(index + 1, Slot::default());
+        }
+        &mut self.slots[index]
+    }
+}
+
+impl Probe for Watch {
+    fn interest(&self) -> Interest {
+        Interest { packets: true, ..Interest::default() }
+    }
+
+    fn on(&mut self, now: Instant, what: &ProbeEvent<'_>) {
+        match what {
+            ProbeEvent::Delivered { host, packet } if *host == self.receiver => {
+                if let Some(tcp) = packet.tcp()
+                    && packet.payload_len() > 0
+                    && self.seen.insert(tcp.seq)
+                {
+                    self.slot(now).fresh += u64::from(packet.payload_len());
+                }
+            }
+            ProbeEvent::Dropped { .. } => self.slot(now).drops += 1,
+            _ => {}
+        }
+    }
+}
+
+struct Run {
+    world: World,
+    net: Dumbbell,
+    watch: Rc<RefCell<Watch>>,
+}
+
+/// One flow over 100 Mbit/s and 100 ms with a queue of so many packets; 833 are a bandwidth-delay product.
+fn run(seed: u64, algorithm: &str, queue: usize) -> Run {
+    let mut world = World::new(seed);
+    let spec = DumbbellSpec {
+        delays: vec![Duration::from_millis(25)],
+        bottleneck: PortSpec {
+            rate: Some("100mbit".parse().unwrap()),
+            qdisc: QdiscSpec::Pfifo { packets: queue },
+        },
+        delay: Duration::from_millis(25),
+        access: "1gbit".parse().unwrap(),
+        host: HostSpec::new("1gbit".parse().unwrap()),
+    };
+    let net = Dumbbell::new(&mut world, &spec);
+    world.check(Checks { every: 1_000 });
+    let watch =
+        Rc::new(RefCell::new(Watch { receiver: net.right[0], seen: BTreeSet::new(), slots: Vec::new() }));
+    world.probe(Rc::clone(&watch));
+    let sink = Sink::new(1);
+    world.app(net.right[0], sink);
+    let to = (world.host_ref(net.right[0]).address().unwrap(), 1).into();
+    let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
+    world.app(net.left[0], Bulk::new(to).options(options));
+    Run { world, net, watch }
+}
+
+impl Run {
+    fn counters(&self) -> Counters {
+        *self.world.host_ref(self.net.left[0]).stack().counters()
+    }
+
+    /// Link share of fresh payload between two times, in percent of what 1448 of 1500 bytes allow.
+    fn share(&self, from_ms: u64, until_ms: u64) -> f64 {
+        let watch = self.watch.borrow();
+        let slots = watch.slots.iter().skip((from_ms / 100) as usize);
+        let fresh: u64 = slots.take(((until_ms - from_ms) / 100) as usize).map(|slot| slot.fresh).sum();
+        let link = (until_ms - from_ms) as f64 * 12_500.0 * 1_448.0 / 1_500.0;
+        fresh as f64 / link * 100.0
+    }
+
+    fn drops(&self) -> u64 {
+        self.watch.borrow().slots.iter().map(|slot| slot.drops).sum()
+    }
+
+    fn until_ms(&mut self, ms: u64) {
+        self.world.run_until(BEGIN + Duration::from_millis(ms)).unwrap();
+    }
+}
+
+#[test]
+fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
+    // One bandwidth-delay product of queue: 200 ms of round trip when it is full. Reno's slow start knows no other end
+    // than loss, and loses more than a bandwidth-delay product; CUBIC's loses as much as HyStart++ lets it.
+    for (algorithm, least_drops) in [("reno", 1_000), ("cubic", 100)] {
+        for seed in 0..3 {
+            let mut run = run(seed, algorithm, 833);
+            run.until_ms(4_000);
+            let first = run.watch.borrow().slots.iter().position(|slot| slot.drops > 0).unwrap() as u64 * 100;
+            assert!(run.drops() >= least_drops, "{algorithm} seed {seed}: {}", run.drops());
+            let counters = run.counters();
+            assert_eq!(counters.tcp_timeouts, 0, "{algorithm} seed {seed}");
+            // Each loss is repaired by one retransmission; some of the last may not have left yet.
+            let missing = run.drops().abs_diff(counters.retrans_segs);
+            assert!(missing * 50 <= run.drops(), "{algorithm} seed {seed}: {} of {}", missing, run.drops());
+            // The link is full again after three round trips, and stays so.
+            for ms in (first + 600..first + 1_600).step_by(100) {
+                let share = run.share(ms, ms + 100);
+                assert!(
+                    share > 95.0,
+                    "{algorithm} seed {seed}: {share} % at {ms} ms, first drop at {first} ms"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ten_per_cent_that_are_late_cost_next_to_nothing() {
+    for late_ms in [5, 30, 60] {
+        for seed in 0..3 {
+            let mut run = run(seed, "cubic", 833);
+            let reorder_delay = Duration::from_millis(late_ms);
+            let faults = Faults { reorder: 0.1, reorder_delay, ..Faults::default() };
+            run.world.set_faults(run.net.wires.0, faults);
+            run.until_ms(10_000);
+            let counters = run.counters();
+            let what = format!("{late_ms} ms, seed {seed}");
+            let share = run.share(5_000, 10_000);
+            assert!(share > 95.0, "{what}: {share} %");
+            assert_eq!(counters.tcp_timeouts, 0, "{what}");
+            // RFC 8985 §6.2 step 4: after one needless recovery the window for reordering is wide enough, up to a
+            // round trip; that recovery is undone. What else is sent again was lost at the queue.
+            let needless = counters.retrans_segs.saturating_sub(run.drops());
+            assert!(needless * 100 <= counters.out_segs, "{what}: {needless} of {}", counters.out_segs);
+            let undone = counters.tcp_partial_undo + counters.tcp_full_undo + counters.tcp_dsack_undo;
+            assert!(late_ms < 25 || undone >= 1, "{what}: a late packet is later than min_rtt/4");
+            // What timestamps reject is at most the second copy of something.
+            let rejected = run.world.host_ref(run.net.right[0]).stack().counters().paws_estab;
+            assert!(rejected <= needless, "{what}: {rejected} late packets were rejected");
+        }
+    }
+}
+
+#[test]
+fn three_seconds_of_darkness_are_over_with_the_next_timeout() {
+    for seed in 0..3 {
+        let mut run = run(seed, "cubic", 833);
+        let dark = (BEGIN + Duration::from_secs(3), BEGIN + Duration::from_secs(6));
+        run.world.set_faults(run.net.wires.0, Faults { blackouts: vec![dark], ..Faults::default() });
+        run.until_ms(12_000);
+        assert!(run.share(3_200, 6_000) < 0.1, "nothing arrives in the dark");
+        // RFC 6298 §5.5: attempts at RTO, 3 RTO, 7 RTO, ... from the last ACK on; the first after 3 s is at 6 s and one
+        // RTO at the latest. RTO is 350 to 450 ms here.
+        let back = run.watch.borrow().slots.iter().skip(61).position(|slot| slot.fresh > 0).unwrap() as u64;
+        let back_ms = 6_100 + back * 100;
+        assert!(back_ms <= 9_600, "seed {seed}: back at {back_ms} ms");
+        // Slow start to ssthresh (about one bandwidth-delay product): ten doublings of 100 ms, then the link is full.
+        let share = run.share(back_ms + 1_200, back_ms + 2_200);
+        assert!(share > 95.0, "seed {seed}: {share} %");
+        let counters = run.counters();
+        assert!((3..=5).contains(&counters.tcp_timeouts), "seed {seed}: {}", counters.tcp_timeouts);
+    }
+}
