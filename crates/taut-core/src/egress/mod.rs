@@ -173,7 +173,9 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     }
     // ⑤ Not a partial segment that should wait, nor a super-packet that will soon be bigger.
     if len <= cx.mss {
-        if len < cx.mss && is_tail && !fin {
+        // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
+        let asks = s.probe_due || s.recovery.prefers_new_data().is_some();
+        if len < cx.mss && is_tail && !fin && !asks {
             s.nagle.gate(s.una(), s.nxt)?;
         }
     } else if !s.probe_due {

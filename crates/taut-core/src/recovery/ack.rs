@@ -382,6 +382,8 @@ impl Recovery {
         }
         if !self.sack_ok {
             f.log.clear_dup_acks();
+            // RFC 6582 §3.2 step 1.
+            f.recover = f.high_seq;
         }
         f.frto = Frto::Off;
         self.state = CaState::Open;
@@ -391,7 +393,8 @@ impl Recovery {
     pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &StackConfig) {
         if !self.sack_ok {
             // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
-            let fast = self.state < CaState::Recovery && f.log.sacked_out() >= DUP_THRESH;
+            let fast =
+                self.state < CaState::Recovery && f.log.sacked_out() >= DUP_THRESH && self.una > f.recover;
             let partial = self.state >= CaState::Recovery && advanced && self.una < f.high_seq;
             if fast || partial {
                 f.log.mark_head_lost();

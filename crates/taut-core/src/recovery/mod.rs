@@ -198,6 +198,8 @@ struct InFlight {
     mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
     high_seq: u64,
+    /// Without SACK, duplicates begin a recovery only above this: below they may be of what was sent again.
+    recover: u64,
     rto_at: Option<Instant>,
     tlp_at: Option<Instant>,
     reorder_at: Option<Instant>,
@@ -228,6 +230,7 @@ impl InFlight {
             probe: None,
             mtu_probe: None,
             high_seq: una,
+            recover: 0,
             rto_at: None,
             tlp_at: None,
             reorder_at: None,

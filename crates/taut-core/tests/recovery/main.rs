@@ -4,6 +4,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod burst;
 mod ecn;
+mod host;
+mod lost_retransmission;
+mod reneging;
 mod reordering;
+mod scene;
+mod single_loss;
 mod spurious_timeout;
+mod tail;
+mod without_sack;
