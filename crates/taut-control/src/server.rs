@@ -36,6 +36,16 @@ pub trait Source: Send + 'static {
     /// stack has ended. What `use_stack` causes to be sent is sent.
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
 
+    /// How many stacks share the device and are one to their users. [`with_stack`](Self::with_stack) is the first one then.
+    fn shards(&self) -> usize {
+        1
+    }
+
+    /// [`with_stack`](Self::with_stack) for one of several.
+    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+        shard == 0 && self.with_stack(use_stack)
+    }
+
     /// The queue disciplines in front of the stack's device, the root first. None, unless the program has any.
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
         Vec::new()

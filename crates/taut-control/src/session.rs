@@ -8,7 +8,7 @@ use std::vec;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use taut_core::{ConnId, Duration, Instant, Stack, SysctlError};
+use taut_core::{ConnId, Duration, Instant, Report, Stack, SysctlError};
 
 use crate::protocol::{Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::server::Source;
@@ -21,10 +21,13 @@ const LINE_TIME: Duration = Duration::from_secs(5);
 /// Between requests.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
+/// Connections by their names, and which shard each is in; all of one shard together.
+type Ids = vec::IntoIter<(usize, ConnId)>;
+
 /// The rest of a list.
 enum Rest {
-    Connections(vec::IntoIter<ConnId>),
-    Reports(vec::IntoIter<ConnId>),
+    Connections(Ids),
+    Reports(Ids),
 }
 
 /// A connected client.
@@ -170,9 +173,31 @@ impl Session {
         }
         let now = source.now();
         let mut reply = None;
-        source.with_stack(&mut |stack, now| {
-            reply = answer(request, stack, now);
-        });
+        let mut report: Option<Report> = None;
+        for shard in 0..source.shards() {
+            let is_there = source.with_shard(shard, &mut |stack, now| {
+                if *request == Request::Report {
+                    let more = stack.report(now);
+                    report.get_or_insert_default().add(&more);
+                    return;
+                }
+                let more = answer(request, stack);
+                reply = match (reply.take(), more) {
+                    (Some(reply), Some(more)) => Some(together(reply, more)),
+                    (_, more) => more,
+                };
+            });
+            if !is_there {
+                (reply, report) = (None, None);
+                break;
+            }
+            if matches!(reply, Some(Reply::Error { .. })) {
+                break;
+            }
+        }
+        if let Some(report) = &report {
+            reply = Some(Reply::Report(Box::new(report.into())));
+        }
         if let (Request::Identity, Some(_)) = (request, &reply) {
             let uptime_ns = now.as_nanos().saturating_sub(identity.started_ns);
             reply = Some(Reply::Identity(Box::new(Identity { uptime_ns, ..identity.clone() })));
@@ -206,23 +231,30 @@ fn stopped() -> Reply {
 }
 
 /// The names of all connections, under one lock.
-fn gather(source: &impl Source) -> Option<vec::IntoIter<ConnId>> {
+fn gather(source: &impl Source) -> Option<Ids> {
     let mut ids = Vec::new();
-    source.with_stack(&mut |stack, _| ids.extend(stack.conn_ids())).then(|| ids.into_iter())
+    let all_there = (0..source.shards()).all(|shard| {
+        source.with_shard(shard, &mut |stack, _| ids.extend(stack.conn_ids().map(|id| (shard, id))))
+    });
+    all_there.then(|| ids.into_iter())
 }
 
 /// Copies the next few under one lock. Connections that have ended meanwhile are left out; `None` when the stack has.
 fn batch<I, T>(
     source: &impl Source,
-    ids: &mut vec::IntoIter<ConnId>,
+    ids: &mut Ids,
     copy: impl Fn(&Stack, ConnId, Instant) -> Option<I>,
 ) -> Option<Vec<T>>
 where
     T: for<'a> From<&'a I>,
 {
     let mut copied = Vec::with_capacity(BATCH);
-    let is_there = source.with_stack(&mut |stack, now| {
-        copied.extend(ids.by_ref().take(BATCH).filter_map(|id| copy(stack, id, now)));
+    let Some(&(shard, _)) = ids.as_slice().first() else {
+        return source.with_stack(&mut |_, _| {}).then(Vec::new);
+    };
+    let count = ids.as_slice().iter().take(BATCH).take_while(|(other, _)| *other == shard).count();
+    let is_there = source.with_shard(shard, &mut |stack, now| {
+        copied.extend(ids.by_ref().take(count).filter_map(|(_, id)| copy(stack, id, now)));
     });
     // Made into text and heap without the lock.
     is_there.then(|| copied.iter().map(T::from).collect())
@@ -242,8 +274,28 @@ fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     })
 }
 
-/// What can be answered in one go. [`Request::Identity`] is answered by the caller.
-fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
+/// The answers of two shards as one.
+fn together(mut reply: Reply, more: Reply) -> Reply {
+    match (&mut reply, more) {
+        (Reply::Summary(all), Reply::Summary(more)) => {
+            all.connections += more.connections;
+            all.time_waits += more.time_waits;
+        }
+        (Reply::Listeners(all), Reply::Listeners(more)) => snapshot::add_listeners(all, more),
+        (Reply::Counters(all), Reply::Counters(more)) => {
+            for (counter, more) in all.iter_mut().zip(more) {
+                counter.value += more.value;
+            }
+        }
+        // Settings are the same everywhere; an error of a later one, which there should not be, is told.
+        (_, more @ Reply::Error { .. }) => return more,
+        _ => {}
+    }
+    reply
+}
+
+/// What can be answered in one go by one shard. [`Request::Identity`] and [`Request::Report`] are answered by the caller.
+fn answer(request: &Request, stack: &mut Stack) -> Option<Reply> {
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {
         Request::Identity => Reply::Identity(Box::default()),
@@ -263,8 +315,8 @@ fn answer(request: &Request, stack: &mut Stack, now: Instant) -> Option<Reply> {
             .set_sysctl(name, value)
             .and_then(|()| snapshot::setting(stack, name))
             .map_or_else(|error| refused(&error), Reply::Sysctl),
-        Request::Report => Reply::Report(Box::new((&stack.report(now)).into())),
-        Request::Connections
+        Request::Report
+        | Request::Connections
         | Request::Reports
         | Request::QdiscShow
         | Request::QdiscReplace { .. }

@@ -348,6 +348,20 @@ pub(crate) fn listeners(stack: &Stack) -> Vec<ListenerSnapshot> {
     all
 }
 
+/// Listeners of two shards, as one where they listen at the same place.
+pub(crate) fn add_listeners(all: &mut Vec<ListenerSnapshot>, more: Vec<ListenerSnapshot>) {
+    for listener in more {
+        match all.iter_mut().find(|other| other.local == listener.local) {
+            Some(other) => {
+                other.ready += listener.ready;
+                other.half_open += listener.half_open;
+                other.backlog = other.backlog.saturating_add(listener.backlog);
+            }
+            None => all.push(listener),
+        }
+    }
+}
+
 /// Every setting.
 pub(crate) fn settings(stack: &Stack) -> Vec<Setting> {
     stack.sysctls().map(|(name, value)| Setting { name: name.to_owned(), value }).collect()

@@ -97,6 +97,12 @@ pub struct Report {
     pub queues: [QueueReport; 3],
 }
 
+impl Default for Report {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Report {
     pub(crate) fn new() -> Self {
         let empty = |queue: Queue| QueueReport {
@@ -106,6 +112,18 @@ impl Report {
             sojourn: Histogram::default(),
         };
         Self { shares: Gate::ALL.map(|gate| (gate.name(), Duration::ZERO)), queues: Queue::ALL.map(empty) }
+    }
+
+    /// Adds another's: for several stacks that are one to their user.
+    pub fn add(&mut self, other: &Self) {
+        for ((_, share), (_, more)) in self.shares.iter_mut().zip(other.shares) {
+            *share += more;
+        }
+        for (queue, more) in self.queues.iter_mut().zip(&other.queues) {
+            queue.bytes += more.bytes;
+            queue.oldest = queue.oldest.max(more.oldest);
+            queue.sojourn.add(&more.sojourn);
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use crate::replies::Replies;
 use crate::report::Totals;
 use crate::secrets::Secrets;
 use crate::stats::Counters;
+use crate::steering::Steering;
 use crate::table::Table;
 use crate::time_wait::{TimeWait, TimeWaitTable};
 use crate::timer_queue::TimerQueue;
@@ -70,6 +71,8 @@ pub struct Stack {
     /// Time and bytes of all connections there were.
     totals: Totals,
     secrets: Secrets,
+    /// Which connections are this stack's, if others are on the same link.
+    steering: Option<Steering>,
     /// Spreads local ports (RFC 6056 §3.3.3).
     next_port: u32,
     /// Headers of the packet that is being handed out.
@@ -136,6 +139,7 @@ impl Stack {
             counters: Counters::default(),
             totals: Totals::default(),
             secrets,
+            steering: None,
             next_port: 0,
             header: Box::new([0; HEADER_MAX]),
             message: Vec::new(),
@@ -170,6 +174,36 @@ impl Stack {
     #[must_use]
     pub const fn time_waits(&self) -> usize {
         self.time_wait.len() as usize
+    }
+
+    // ---- several on one link ----
+
+    /// From now on this is one of several stacks on one link, and has those connections alone that are its own. To be
+    /// called before there is any.
+    pub fn set_steering(&mut self, steering: Steering) {
+        self.steering = Some(steering);
+    }
+
+    /// Which other stack on this link a received packet is for, if it is not for this one: hand it over to that. Counts.
+    pub fn owner_elsewhere(&mut self, packet: &[u8]) -> Option<usize> {
+        let steering = self.steering.as_ref()?;
+        let owner = steering.owner_of_packet(packet).filter(|&owner| owner != steering.index())?;
+        self.counters.steered += 1;
+        Some(owner)
+    }
+
+    /// A packet that was to be handed over could not be.
+    pub const fn note_steered_lost(&mut self) {
+        self.counters.steered_lost += 1;
+    }
+
+    /// Which stack must begin a connection: one from a port that is asked for is somebody's; any other is whose one will.
+    #[must_use]
+    pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {
+        let steering = self.steering.as_ref()?;
+        let peer = to.ip().to_canonical();
+        let (local, port) = self.local_for(peer, bind).ok().filter(|&(_, port)| port != 0)?;
+        Some(steering.owner_of(Endpoint::new(local, port), Endpoint::new(peer, to.port())))
     }
 
     // ---- commands ----
@@ -238,9 +272,12 @@ impl Stack {
         Err(ConnectError::AddrInUse)
     }
 
-    /// Takes a tuple for a new connection, if it is free or in a TIME-WAIT that may be cut short. With it comes the
+    /// Takes a tuple for a new connection, if it is this stack's and free or in a TIME-WAIT that may be cut short. With it comes the
     /// least initial sequence number that cannot be mistaken for the old connection's.
     fn claim(&mut self, now: Instant, tuple: Tuple) -> Option<(Tuple, Option<u32>)> {
+        if self.steering.as_ref().is_some_and(|steering| !steering.is_own(tuple.local, tuple.peer)) {
+            return None;
+        }
         match self.owner(&tuple) {
             None => Some((tuple, None)),
             Some(Owner::Conn(_)) => None,

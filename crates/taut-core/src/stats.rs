@@ -10,6 +10,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Adds what another stack has counted: for several that are one to their user.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+
             /// Name and value of each, in a fixed order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$(($name, self.$field)),*].into_iter()
@@ -125,6 +130,10 @@ counters! {
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
+    /// Packets that came to another shard than their connection's and were handed over.
+    steered = "TautSteered",
+    /// Those of them that were lost because the other shard was too far behind.
+    steered_lost = "TautSteeredLost",
     /// Times that a super-packet waited for an ACK to grow.
     tso_deferred = "TautTsoDeferred",
 }

@@ -17,12 +17,16 @@
 //!   passing through another thread.
 //! - Input is taken in batches and output comes after each, so one ACK answers a batch.
 //!
+//! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that comes to
+//! the wrong one is handed over to the right one. They share nothing else.
+//!
 //! No TCP here, and no policy.
 #![forbid(unsafe_code)]
 
 mod clock;
 mod frames;
 mod front;
+mod handover;
 mod shard;
 mod thread;
 #[cfg(feature = "tokio")]

@@ -4,16 +4,17 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{Duration, Frame, Instant, RxPacket, Stack};
+use taut_core::{Duration, Frame, Instant, RxPacket, Stack, Steering};
 use taut_device::sys::{EventFd, TimerFd};
-use taut_device::{BUFFER_LEN, Device};
+use taut_device::{BUFFER_LEN, Device, Received};
 use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::clock::Clock;
 use crate::front::{Front, LinkReport, QdiscEntry, is_congestion};
+use crate::handover::Inbox;
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -51,6 +52,10 @@ pub struct Shard<D: Device> {
     tx_blocked: AtomicBool,
     /// Application threads that wait for the lock: the driver lets them go first.
     waiting: AtomicUsize,
+    /// What other shards received for this one.
+    pub(crate) inbox: Inbox,
+    /// All shards on the queues of this device, by index; empty when this is the only one.
+    peers: OnceLock<Vec<Weak<Self>>>,
     /// Set when a [`DriverThread`](crate::DriverThread) drives.
     pub(crate) poller: OnceLock<Poller>,
 }
@@ -139,8 +144,25 @@ impl<D: Device> Shard<D> {
             closed: AtomicBool::new(false),
             tx_blocked: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
+            inbox: Inbox::new()?,
+            peers: OnceLock::new(),
             poller: OnceLock::new(),
         })
+    }
+
+    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`]'s terms. To be called
+    /// before they are driven, once. `seed` is random.
+    pub fn set_peers(shards: &[Arc<Self>], seed: &[u8; 32]) {
+        let count = u16::try_from(shards.len()).unwrap_or(u16::MAX);
+        if count < 2 {
+            return;
+        }
+        for (index, shard) in (0..count).zip(shards) {
+            // Set once: whoever calls it twice has the first.
+            if shard.peers.set(shards.iter().map(Arc::downgrade).collect()).is_ok() {
+                shard.lock().stack.set_steering(Steering::new(seed, index, count));
+            }
+        }
     }
 
     /// The clock that the stack lives by.
@@ -326,7 +348,32 @@ impl<D: Device> Shard<D> {
     /// Takes a batch of packets from the device. Whether there may be more.
     fn take_batch(&self, inner: &mut Inner<D>, now: Instant) -> bool {
         inner.served = now;
+        self.take_handed(inner);
         (0..BATCH_PACKETS).all(|_| self.receive(inner))
+    }
+
+    /// Takes what other shards received for this one.
+    fn take_handed(&self, inner: &mut Inner<D>) {
+        for handed in self.inbox.take() {
+            let frame = Frame::Slice(&handed.bytes);
+            let packet = RxPacket { frame, checksum: handed.checksum, gso_size: handed.gso_size };
+            inner.stack.handle_packet(self.clock.now(), packet);
+        }
+    }
+
+    /// Gives a packet to the shard that it is for. False when that is this one.
+    fn hand_over(&self, stack: &mut Stack, buffer: &[u8], received: &Received) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        let packet = buffer.get(received.range.clone()).unwrap_or_default();
+        let Some(owner) = stack.owner_elsewhere(packet) else { return false };
+        let peer = peers.get(owner).and_then(Weak::upgrade);
+        if peer.as_ref().is_some_and(|peer| peer.inbox.put(packet, received)) {
+            // Nobody else wakes it.
+            peer.iter().for_each(|peer| peer.end_grace());
+        } else {
+            stack.note_steered_lost();
+        }
+        true
     }
 
     /// Takes one packet from the device. False when there was none.
@@ -336,6 +383,9 @@ impl<D: Device> Shard<D> {
             // Empty; or the interface is down, which the retransmission timers will tell the connections.
             return false;
         };
+        if self.hand_over(stack, buffer, &received) {
+            return true;
+        }
         let frame = Frame::Lend { buffer: &mut *buffer, range: received.range };
         let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
         stack.handle_packet(self.clock.now(), packet);

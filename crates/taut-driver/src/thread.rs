@@ -3,7 +3,7 @@
 //! ```text
 //!   DriverThread ──waits on──▶ outer { notify, handback, inner }     a blocked reader ──waits on──▶ inner
 //!                                                        │
-//!                                                        └─▶ inner { device, timer, lead }
+//!                                                        └─▶ inner { device, timer, lead, inbox }
 //! ```
 //!
 //! A reader that finds nothing becomes the leader, if nobody is: it masks `inner` in `outer`, so that the driver
@@ -37,6 +37,7 @@ const LEAD: u64 = 2;
 const INNER: u64 = 3;
 const NOTIFY: u64 = 4;
 const HANDBACK: u64 = 5;
+const INBOX: u64 = 6;
 
 /// How long packets may wait for a leader to come back. Well below any timer of a peer's (delayed ACKs take 40 ms),
 /// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups a second.
@@ -112,6 +113,7 @@ impl Poller {
         inner.add(shard.device_fd.as_fd(), DEVICE, Readiness::Readable)?;
         inner.add(shard.timer.as_fd(), TIMER, Readiness::Readable)?;
         inner.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
+        inner.add(shard.inbox.as_fd(), INBOX, Readiness::Readable)?;
         outer.add(inner.as_fd(), INNER, Readiness::Readable)?;
         outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
         let handback = TimerFd::new()?;

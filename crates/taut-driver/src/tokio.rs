@@ -24,9 +24,10 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
     let device = async_fd(shard.device_fd.as_fd(), both)?;
     let timer = async_fd(shard.timer.as_fd(), Interest::READABLE)?;
     let notify = async_fd(shard.notify.as_fd(), Interest::READABLE)?;
+    let inbox = async_fd(shard.inbox.as_fd(), Interest::READABLE)?;
     let mut wakers = Vec::new();
     while !shard.is_closed() {
-        let (mut readable, mut writable, mut due, mut notified) = (None, None, None, None);
+        let (mut readable, mut writable, mut due, mut notified, mut handed) = (None, None, None, None, None);
         std::future::poll_fn(|cx| {
             use std::task::Poll::{Pending, Ready};
             if let Ready(guard) = device.poll_read_ready(cx) {
@@ -43,7 +44,14 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
             if let Ready(guard) = notify.poll_read_ready(cx) {
                 notified = Some(guard);
             }
-            let any = readable.is_some() || writable.is_some() || due.is_some() || notified.is_some();
+            if let Ready(guard) = inbox.poll_read_ready(cx) {
+                handed = Some(guard);
+            }
+            let any = readable.is_some()
+                || writable.is_some()
+                || due.is_some()
+                || notified.is_some()
+                || handed.is_some();
             if any { Ready(()) } else { Pending }
         })
         .await;
@@ -54,6 +62,9 @@ pub async fn run<D: Device>(shard: Arc<Shard<D>>) -> io::Result<()> {
             shard.notify.drain();
         }
         if let Some(guard) = due {
+            guard?.clear_ready();
+        }
+        if let Some(guard) = handed {
             guard?.clear_ready();
         }
         let more = (0..TURNS_BEFORE_YIELD).all(|_| {

@@ -12,10 +12,13 @@ use taut_link::{LinkSpec, QdiscSpec};
 use crate::socket::AnyShard;
 use crate::stack::Stack;
 
+/// Most queues that a TUN interface has. Linux: `MAX_TAP_QUEUES`.
+const SHARDS_MAX: u16 = 256;
+
 /// Describes a [`Stack`]: where its packets go, its addresses, its configuration.
 #[derive(Default)]
 pub struct Builder {
-    device: Option<Box<dyn Device>>,
+    devices: Vec<Box<dyn Device>>,
     tun: Option<String>,
     tun_options: TunOptions,
     link: Option<LinkSpec>,
@@ -25,10 +28,18 @@ pub struct Builder {
     config: StackConfig,
     seed: Option<[u8; 32]>,
     thread_name: Option<String>,
+    shards: Option<u16>,
     #[cfg(feature = "control")]
     control: crate::control::Control,
     /// The first mistake, for `build` to report.
     mistake: Option<io::Error>,
+}
+
+/// What a stack is made of, before anybody drives it.
+struct Shards {
+    shards: Arc<[Arc<AnyShard>]>,
+    config: Arc<StackConfig>,
+    tun: Option<String>,
 }
 
 impl Builder {
@@ -54,7 +65,15 @@ impl Builder {
     /// Sends and receives over this device.
     #[must_use]
     pub fn device(mut self, device: impl Device + 'static) -> Self {
-        self.device = Some(Box::new(device));
+        self.devices = vec![Box::new(device)];
+        self
+    }
+
+    /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A packet may come
+    /// from any of them; a connection's packets leave by one.
+    #[must_use]
+    pub fn queues(mut self, queues: impl IntoIterator<Item = impl Device + 'static>) -> Self {
+        self.devices = queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device>).collect();
         self
     }
 
@@ -135,7 +154,27 @@ impl Builder {
         self
     }
 
-    /// Name of the stack's thread; `taut` by default.
+    /// Divides the stack into so many shards, each with a queue of the TUN interface, a thread and a lock of its own; 1 by
+    /// default. A connection belongs to one of them for as long as it lives. Listeners accept from all. Limits such as
+    /// `max_connections` and a listener's backlog hold for each.
+    #[must_use]
+    pub fn shards(mut self, count: u16) -> Self {
+        if count == 0 || count > SHARDS_MAX {
+            let message = format!("{count} shards: there may be 1 to {SHARDS_MAX}");
+            self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        self.shards = Some(count);
+        self
+    }
+
+    /// [`shards`](Self::shards), as many as this process has processors.
+    #[must_use]
+    pub fn shards_per_core(self) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.shards(u16::try_from(cores).unwrap_or(SHARDS_MAX).min(SHARDS_MAX))
+    }
+
+    /// Name of the stack's thread; `taut` by default. Those of further shards have their number behind it.
     #[must_use]
     pub fn thread_name(mut self, name: &str) -> Self {
         self.thread_name = Some(name.to_owned());
@@ -177,9 +216,14 @@ impl Builder {
         let name = self.thread_name.take();
         #[cfg(feature = "control")]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
-        let (shard, config, tun) = self.shard()?;
-        let thread = DriverThread::spawn(Arc::clone(&shard), name.as_deref().unwrap_or("taut"))?;
-        let stack = Stack::running(shard, config, tun, Some(thread));
+        let Shards { shards, config, tun } = self.running_shards()?;
+        let name = name.as_deref().unwrap_or("taut");
+        let spawn = |(index, shard): (usize, &Arc<AnyShard>)| {
+            let numbered = format!("{name}-{index}");
+            DriverThread::spawn(Arc::clone(shard), if index == 0 { name } else { &numbered })
+        };
+        let threads = shards.iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
+        let stack = Stack::running(shards, config, tun, threads);
         #[cfg(feature = "control")]
         let stack = stack.controlled(control)?;
         Ok(stack)
@@ -195,38 +239,57 @@ impl Builder {
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
-        let (shard, config, tun) = self.shard()?;
-        runtime.spawn(taut_driver::tokio::run(Arc::clone(&shard)));
-        let stack = Stack::running(shard, config, tun, None);
+        let Shards { shards, config, tun } = self.running_shards()?;
+        for shard in &*shards {
+            runtime.spawn(taut_driver::tokio::run(Arc::clone(shard)));
+        }
+        let stack = Stack::running(shards, config, tun, Vec::new());
         #[cfg(feature = "control")]
         let stack = stack.controlled(control)?;
         Ok(stack)
     }
 
-    fn shard(mut self) -> io::Result<(Arc<AnyShard>, Arc<StackConfig>, Option<String>)> {
+    fn running_shards(mut self) -> io::Result<Shards> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
         }
+        let given = std::mem::take(&mut self.devices);
+        let count = self.shards.map_or(given.len().max(1), usize::from);
+        if (!given.is_empty() && count != given.len()) || (count > 1 && self.link.is_some()) {
+            let message = "several shards need a device with as many queues, and no link in front of it, which would be \
+                           one for all";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         self.config.addresses.extend(self.addresses.iter().map(|cidr| cidr.address()));
-        let (device, name) = match self.device.take() {
-            Some(device) => (device, None),
-            None => {
-                let tun = self.open_tun()?;
-                let name = tun.name().to_owned();
-                (Box::new(tun) as Box<dyn Device>, Some(name))
-            }
+        let (devices, tun) = if given.is_empty() {
+            self.tun_options.multi_queue |= count > 1;
+            let tun = self.open_tun()?;
+            let name = tun.name().to_owned();
+            let more: Vec<_> = (1..count).map(|_| tun.open_queue()).collect::<io::Result<_>>()?;
+            let all = std::iter::once(tun).chain(more).map(|tun| Box::new(tun) as Box<dyn Device>);
+            (all.collect(), Some(name))
+        } else {
+            (given, None)
         };
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,
         };
         let config = Arc::new(self.config);
-        let stack = taut_core::Stack::new(Arc::clone(&config), device.caps(), seed);
-        let shard = Shard::with_link(stack, device, self.link)?;
-        if let Some(spec) = &self.qdisc {
-            shard.set_qdisc(Some(spec));
+        let mut shards = Vec::with_capacity(devices.len());
+        for (index, device) in devices.into_iter().enumerate() {
+            // What one shard's randomness tells is not to tell another's.
+            let own =
+                if index == 0 || self.seed.is_some() { numbered_seed(seed, index) } else { random_seed()? };
+            let stack = taut_core::Stack::new(Arc::clone(&config), device.caps(), own);
+            let shard = Shard::with_link(stack, device, self.link)?;
+            if let Some(spec) = &self.qdisc {
+                shard.set_qdisc(Some(spec));
+            }
+            shards.push(Arc::new(shard));
         }
-        Ok((Arc::new(shard), config, name))
+        Shard::set_peers(&shards, &numbered_seed(seed, usize::from(u16::MAX)));
+        Ok(Shards { shards: shards.into(), config, tun })
     }
 
     fn open_tun(&self) -> io::Result<Tun> {
@@ -272,6 +335,14 @@ fn parsed(mistake: &mut Option<io::Error>, address: &str) -> Option<Cidr> {
             None
         }
     }
+}
+
+/// A seed for each of several uses; that of number 0 is the given one.
+fn numbered_seed(mut seed: [u8; 32], number: usize) -> [u8; 32] {
+    for (byte, number) in seed.iter_mut().zip(number.to_le_bytes()) {
+        *byte ^= number;
+    }
+    seed
 }
 
 fn random_seed() -> io::Result<[u8; 32]> {

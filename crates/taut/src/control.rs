@@ -45,10 +45,10 @@ impl Control {
     }
 
     /// Opens the socket, if one was asked for.
-    pub(crate) fn open(self, shard: &Arc<AnyShard>, tun: Option<&str>) -> io::Result<Option<Server>> {
+    pub(crate) fn open(self, shards: &Arc<[Arc<AnyShard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
         let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
         let about = About { device, addresses: self.addresses };
-        let source = Reach(Arc::clone(shard));
+        let source = Reach(Arc::clone(shards));
         match self.place {
             Place::Nowhere => Ok(None),
             Place::Default => Server::at_default(about, source).map(Some),
@@ -58,28 +58,36 @@ impl Control {
 }
 
 /// The server's way to the stack.
-struct Reach(Arc<AnyShard>);
+struct Reach(Arc<[Arc<AnyShard>]>);
 
 impl Source for Reach {
     fn now(&self) -> Instant {
-        self.0.clock().now()
+        self.0[0].clock().now()
     }
 
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut taut_core::Stack, Instant)) -> bool {
-        let is_there = !self.0.is_closed();
-        if is_there {
-            self.0.access(|access| use_stack(access.stack, access.now));
-        }
-        is_there
+        self.with_shard(0, use_stack)
+    }
+
+    fn shards(&self) -> usize {
+        self.0.len()
+    }
+
+    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut taut_core::Stack, Instant)) -> bool {
+        let Some(shard) = self.0.get(shard).filter(|shard| !shard.is_closed()) else { return false };
+        shard.access(|access| use_stack(access.stack, access.now));
+        true
     }
 
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
-        self.0.qdiscs().iter().map(snapshot).collect()
+        self.0.iter().flat_map(|shard| shard.qdiscs()).map(|entry| snapshot(&entry)).collect()
     }
 
     fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
         let spec = spec.map(str::parse).transpose().map_err(|error: QdiscSpecError| error.to_string())?;
-        self.0.set_qdisc(spec.as_ref());
+        for shard in &*self.0 {
+            shard.set_qdisc(spec.as_ref());
+        }
         Ok(())
     }
 }

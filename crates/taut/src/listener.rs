@@ -1,5 +1,6 @@
 //! [`TcpListener`], the asynchronous one.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -42,7 +43,7 @@ impl TcpListener {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
     pub fn bind_with(stack: &Stack, address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        Acceptor::bind(stack.shard(), address, options).map(|acceptor| Self { acceptor })
+        Acceptor::bind(stack.shards(), address, options).map(|acceptor| Self { acceptor })
     }
 
     /// Waits for a connection. Nothing is lost when the future is dropped.
@@ -51,7 +52,15 @@ impl TcpListener {
     /// The stack was shut down.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let acceptor = &self.acceptor;
-        let socket = until(&acceptor.shard, acceptor.interest(), |access| acceptor.accept(access)).await?;
+        let socket = match acceptor.only_place() {
+            Some(place) => {
+                until(&place.shard, place.interest(), |access| acceptor.accept(place, access)).await?
+            }
+            None => {
+                let waiting = Waiting { acceptor, key: WaitKey::unique() };
+                poll_fn(|cx| acceptor.poll_accept(waiting.key, cx.waker())).await?
+            }
+        };
         let peer = socket.peer;
         Ok((TcpStream { socket }, peer))
     }
@@ -62,11 +71,7 @@ impl TcpListener {
     /// The stack was shut down.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let acceptor = &self.acceptor;
-        let socket = ready!(
-            acceptor
-                .shard
-                .poll(acceptor.interest(), WaitKey::POLL, cx.waker(), |access| acceptor.accept(access))
-        )?;
+        let socket = ready!(acceptor.poll_accept(WaitKey::POLL, cx.waker()))?;
         let peer = socket.peer;
         Poll::Ready(Ok((TcpStream { socket }, peer)))
     }
@@ -83,6 +88,18 @@ impl TcpListener {
     /// None; the result is there to match `tokio`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.acceptor.local)
+    }
+}
+
+/// A future's place among those who wait in every shard; leaves it when dropped.
+struct Waiting<'a> {
+    acceptor: &'a Acceptor,
+    key: WaitKey,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.acceptor.cancel(self.key);
     }
 }
 

@@ -5,8 +5,8 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Wake, Waker};
 
 use taut_core::stack::ConnMut;
 use taut_core::{
@@ -14,9 +14,10 @@ use taut_core::{
     WriteError, WriteFlags,
 };
 use taut_device::Device;
-use taut_driver::{Access, Interest, Shard};
+use taut_driver::{Access, Interest, Shard, WaitKey};
 
 use crate::error;
+use crate::stack::Stack;
 
 pub(crate) type AnyShard = Shard<Box<dyn Device>>;
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
@@ -36,11 +37,8 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Sends a SYN. [`connected`](Self::connected) tells when it is answered.
-    pub(crate) fn connect(
-        shard: &Arc<AnyShard>,
-        to: SocketAddr,
-        options: &ConnOptions,
-    ) -> io::Result<Arc<Self>> {
+    pub(crate) fn connect(stack: &Stack, to: SocketAddr, options: &ConnOptions) -> io::Result<Arc<Self>> {
+        let shard = stack.shard_for(to, options.bind);
         let started = shard.attempt(|access| {
             let Access { stack, now, .. } = access;
             Poll::Ready(stack.connect(*now, to, options).map_err(error::connect).map(|id| {
@@ -254,42 +252,135 @@ impl Drop for Socket {
     }
 }
 
-/// A listening socket.
+/// A listening socket: a listener in every shard, since a connection comes to the one that owns it.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    pub(crate) shard: Arc<AnyShard>,
-    pub(crate) id: ListenerId,
+    places: Vec<Place>,
     pub(crate) local: SocketAddr,
     nodelay: bool,
+    /// Which place is asked first: each in its turn, so that none waits behind a busier one.
+    first: AtomicUsize,
+}
+
+/// The listener of one shard.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) shard: Arc<AnyShard>,
+    id: ListenerId,
+}
+
+impl Place {
+    pub(crate) const fn interest(&self) -> Interest {
+        Interest::Accept(self.id)
+    }
 }
 
 impl Acceptor {
-    pub(crate) fn bind(shard: &Arc<AnyShard>, at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+    pub(crate) fn bind(shards: &[Arc<AnyShard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
         let nodelay = options.conn.nodelay;
+        let mut acceptor = Self { places: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
+        // The first one picks the port. Should another one refuse it, dropping the acceptor ends what there is.
+        if let Some((last, others)) = shards.split_last() {
+            for shard in others {
+                acceptor.listen(shard, options.clone())?;
+            }
+            acceptor.listen(last, options)?;
+        }
+        Ok(acceptor)
+    }
+
+    fn listen(&mut self, shard: &Arc<AnyShard>, options: ListenOptions) -> io::Result<()> {
+        let at = self.local;
         let (id, local) = now_or_would_block(shard.attempt(|access| {
             let listening = access.stack.listen(at, options).map_err(error::listen);
             Poll::Ready(listening.map(|id| (id, access.stack.listener_addr(id).unwrap_or(at))))
         }))?;
-        Ok(Self { shard: Arc::clone(shard), id, local, nodelay })
+        self.local = local;
+        self.places.push(Place { shard: Arc::clone(shard), id });
+        Ok(())
     }
 
-    pub(crate) const fn interest(&self) -> Interest {
-        Interest::Accept(self.id)
+    /// All places, another one first each time.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        let first = self.first.fetch_add(1, Ordering::Relaxed) % self.places.len().max(1);
+        self.places.iter().cycle().skip(first).take(self.places.len())
     }
 
-    pub(crate) fn accept(&self, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
-        let Some((id, peer)) = access.stack.accept(self.id) else { return Poll::Pending };
+    /// The only place, if there is but one.
+    pub(crate) fn only_place(&self) -> Option<&Place> {
+        match &self.places[..] {
+            [place] => Some(place),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn accept(&self, place: &Place, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
+        let Some((id, peer)) = access.stack.accept(place.id) else { return Poll::Pending };
         let local = access.stack.conn_mut(id).map_or(self.local, |conn| conn.local_addr());
-        Poll::Ready(Ok(Socket::held(Arc::clone(&self.shard), id, local, peer, self.nodelay)))
+        Poll::Ready(Ok(Socket::held(Arc::clone(&place.shard), id, local, peer, self.nodelay)))
+    }
+
+    pub(crate) fn accept_now(&self) -> io::Result<Arc<Socket>> {
+        for place in self.places() {
+            if let Poll::Ready(result) = place.shard.attempt(|access| self.accept(place, access)) {
+                return result;
+            }
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Waits in every shard at once.
+    pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
+        for place in self.places() {
+            let result = place.shard.poll(place.interest(), key, waker, |access| self.accept(place, access));
+            if result.is_ready() {
+                return result;
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Takes back what a pending [`poll_accept`](Self::poll_accept) left.
+    pub(crate) fn cancel(&self, key: WaitKey) {
+        for place in &self.places {
+            place.shard.cancel(place.interest(), key);
+        }
+    }
+
+    /// Blocks this thread until there is a connection.
+    pub(crate) fn wait(&self) -> io::Result<Arc<Socket>> {
+        if let Some(place) = self.only_place() {
+            let accepted = place.shard.wait(place.interest(), None, |access| self.accept(place, access));
+            return accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
+        }
+        let (key, waker) = (WaitKey::unique(), Waker::from(Arc::new(Unpark(std::thread::current()))));
+        loop {
+            if let Poll::Ready(result) = self.poll_accept(key, &waker) {
+                self.cancel(key);
+                return result;
+            }
+            std::thread::park();
+        }
+    }
+}
+
+/// Wakes a thread that waits in several shards.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        self.shard.access(|access| {
-            access.wake(Interest::Accept(self.id));
-            access.stack.close_listener(access.now, self.id);
-        });
+        for place in &self.places {
+            place.shard.access(|access| {
+                access.wake(place.interest());
+                access.stack.close_listener(access.now, place.id);
+            });
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The handle on a running stack.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use taut_core::StackConfig;
 use taut_device::Device;
-use taut_driver::DriverThread;
+use taut_driver::{Access, DriverThread};
 
 use crate::builder::Builder;
 use crate::socket::AnyShard;
@@ -20,11 +22,13 @@ pub struct Stack(Arc<Running>);
 
 #[derive(Debug)]
 struct Running {
-    shard: Arc<AnyShard>,
+    shards: Arc<[Arc<AnyShard>]>,
+    /// Which of them begins the next connection: each in its turn.
+    next: AtomicUsize,
     config: Arc<StackConfig>,
     tun: Option<String>,
-    /// Stops the thread when dropped; `None` where a runtime drives.
-    _thread: Option<DriverThread<Box<dyn Device>>>,
+    /// Stop their threads when dropped; none where a runtime drives.
+    _threads: Vec<DriverThread<Box<dyn Device>>>,
     /// Answers `taut ss` and its like until dropped, if that was asked for.
     #[cfg(feature = "control")]
     control: std::sync::OnceLock<taut_control::Server>,
@@ -32,7 +36,9 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shard.close();
+        for shard in &*self.shards {
+            shard.close();
+        }
     }
 }
 
@@ -44,16 +50,17 @@ impl Stack {
     }
 
     pub(crate) fn running(
-        shard: Arc<AnyShard>,
+        shards: Arc<[Arc<AnyShard>]>,
         config: Arc<StackConfig>,
         tun: Option<String>,
-        thread: Option<DriverThread<Box<dyn Device>>>,
+        threads: Vec<DriverThread<Box<dyn Device>>>,
     ) -> Self {
         Self(Arc::new(Running {
-            shard,
+            shards,
+            next: AtomicUsize::new(0),
             config,
             tun,
-            _thread: thread,
+            _threads: threads,
             #[cfg(feature = "control")]
             control: std::sync::OnceLock::new(),
         }))
@@ -62,7 +69,7 @@ impl Stack {
     /// Opens the control socket that the builder was told of.
     #[cfg(feature = "control")]
     pub(crate) fn controlled(self, control: crate::control::Control) -> std::io::Result<Self> {
-        if let Some(server) = control.open(&self.0.shard, self.tun_name())? {
+        if let Some(server) = control.open(&self.0.shards, self.tun_name())? {
             // Set once: by the builder.
             _ = self.0.control.set(server);
         }
@@ -76,8 +83,38 @@ impl Stack {
         self.0.control.get().map(taut_control::Server::path)
     }
 
-    pub(crate) fn shard(&self) -> &Arc<AnyShard> {
-        &self.0.shard
+    pub(crate) fn shards(&self) -> &[Arc<AnyShard>] {
+        &self.0.shards
+    }
+
+    /// The shard that begins a connection: its owner, if that is decided by the port it is to come from.
+    pub(crate) fn shard_for(&self, to: SocketAddr, bind: Option<SocketAddr>) -> &Arc<AnyShard> {
+        let shards = &self.0.shards;
+        let index = match bind {
+            Some(bind) if bind.port() != 0 && shards.len() > 1 => {
+                shards[0].access(|access| access.stack.owner_of_connect(to, Some(bind)))
+            }
+            _ => None,
+        };
+        let index = index.unwrap_or_else(|| self.0.next.fetch_add(1, Ordering::Relaxed));
+        &shards[index % shards.len()]
+    }
+
+    /// Calls `f` in every shard, one after the other.
+    fn each<R>(&self, mut f: impl FnMut(&mut Access<'_>) -> R) -> impl Iterator<Item = R> {
+        self.0.shards.iter().map(move |shard| shard.access(&mut f))
+    }
+
+    /// Shards of this stack: [`Builder::shards`].
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.0.shards.len()
+    }
+
+    /// [`counters`](Self::counters) of each shard.
+    #[must_use]
+    pub fn shard_counters(&self) -> Vec<taut_core::Counters> {
+        self.each(|access| *access.stack.counters()).collect()
     }
 
     /// How it was configured when it was built; [`sysctl`](Self::sysctl) tells what holds now.
@@ -95,48 +132,64 @@ impl Stack {
     /// Connections that the stack knows, those still closing included.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.0.shard.access(|access| access.stack.connections())
+        self.each(|access| access.stack.connections()).sum()
     }
 
     /// Counters since the stack began, by the names that `nstat` prints.
     #[must_use]
     pub fn counters(&self) -> taut_core::Counters {
-        self.0.shard.access(|access| *access.stack.counters())
+        let mut all = taut_core::Counters::default();
+        for counters in self.shard_counters() {
+            all.add(&counters);
+        }
+        all
     }
 
-    /// How the queue in front of the device is, if [`Builder::link`] put one there.
+    /// How the queue in front of the device is, if [`Builder::link`] put one there; of several shards, the first one's.
     #[must_use]
     pub fn link_report(&self) -> Option<crate::link::LinkReport> {
-        self.0.shard.link_report()
+        self.0.shards[0].link_report()
     }
 
-    /// The queue disciplines in front of the device, the root first; none when packets go there at once.
+    /// The queue disciplines in front of the device, the root first; none when packets go there at once. Of several shards,
+    /// one after the other.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<crate::link::QdiscEntry> {
-        self.0.shard.qdiscs()
+        self.0.shards.iter().flat_map(|shard| shard.qdiscs()).collect()
     }
 
     /// Puts a queue discipline in front of the device while the stack runs, in the words of `tc`: `fq`, `netem delay 50ms
     /// loss 1%`, `tbf rate 100mbit burst 32kb | fq_codel`. It takes the place of the one that is there, and takes over
-    /// what waits in it, in order and without loss. While the root is `fq`, that paces, and the stack needs no timers for it.
+    /// what waits in it, in order and without loss. Each of several shards has one of its own. While the root is `fq`, that paces, and the stack needs no timers for it.
     ///
     /// # Errors
     /// Which word is wrong; nothing changed then.
     pub fn set_qdisc(&self, text: &str) -> Result<(), crate::link::QdiscSpecError> {
-        self.0.shard.set_qdisc(Some(&text.parse()?));
+        let spec = text.parse()?;
+        for shard in &*self.0.shards {
+            shard.set_qdisc(Some(&spec));
+        }
         Ok(())
     }
 
     /// Takes away what [`set_qdisc`](Self::set_qdisc) put there. The queue of [`Builder::link`] is back then, if there was
     /// one.
     pub fn reset_qdisc(&self) {
-        self.0.shard.set_qdisc(None);
+        for shard in &*self.0.shards {
+            shard.set_qdisc(None);
+        }
     }
 
     /// What held connections back since the stack began, and what waits in its queues now.
     #[must_use]
     pub fn report(&self) -> taut_core::Report {
-        self.0.shard.access(|access| access.stack.report(access.now))
+        let mut reports = self.each(|access| access.stack.report(access.now));
+        // There is one shard at least.
+        let mut all = reports.next().unwrap_or_default();
+        for report in reports {
+            all.add(&report);
+        }
+        all
     }
 
     /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
@@ -144,7 +197,7 @@ impl Stack {
     /// # Errors
     /// [`SysctlError::Unknown`](taut_core::SysctlError::Unknown).
     pub fn sysctl(&self, name: &str) -> Result<String, taut_core::SysctlError> {
-        self.0.shard.access(|access| access.stack.sysctl(name))
+        self.0.shards[0].access(|access| access.stack.sysctl(name))
     }
 
     /// Changes a setting while the stack runs. What a connection is born with holds for later ones.
@@ -152,13 +205,14 @@ impl Stack {
     /// # Errors
     /// As [`SysctlError`](taut_core::SysctlError) says; nothing changed then.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), taut_core::SysctlError> {
-        self.0.shard.access(|access| access.stack.set_sysctl(name, value))
+        // What one refuses all refuse, the first one first.
+        self.each(|access| access.stack.set_sysctl(name, value)).collect()
     }
 
     /// Name and value of every setting, by name.
     #[must_use]
     pub fn sysctls(&self) -> Vec<(&'static str, String)> {
-        self.0.shard.access(|access| access.stack.sysctls().collect())
+        self.0.shards[0].access(|access| access.stack.sysctls().collect())
     }
 
     /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says
@@ -166,13 +220,13 @@ impl Stack {
     #[must_use]
     pub fn drain(&self, timeout: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(1);
-        let clock = self.0.shard.clock();
+        let clock = self.0.shards[0].clock();
         let until = clock.now() + timeout.into();
         loop {
             if self.connections() == 0 {
                 return true;
             }
-            if clock.now() >= until || self.0.shard.is_closed() {
+            if clock.now() >= until || self.0.shards.iter().any(|shard| shard.is_closed()) {
                 return false;
             }
             std::thread::sleep(LOOK_EVERY);

@@ -50,7 +50,7 @@ impl TcpStream {
     /// # Errors
     /// Those of [`connect`](Self::connect), or [`io::ErrorKind::AddrInUse`].
     pub async fn connect_with(stack: &Stack, to: SocketAddr, options: &ConnOptions) -> io::Result<Self> {
-        let socket = Socket::connect(stack.shard(), to, options)?;
+        let socket = Socket::connect(stack, to, options)?;
         until(&socket.shard, socket.write_interest(), |access| socket.connected(access)).await?;
         Ok(Self { socket })
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taut_core::ListenOptions;
 
 use super::TcpStream;
-use crate::socket::{Acceptor, now_or_would_block};
+use crate::socket::Acceptor;
 use crate::stack::Stack;
 
 /// A listening socket, as [`std::net::TcpListener`]. Dropping the last clone resets connections that nobody
@@ -46,7 +46,7 @@ impl TcpListener {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
     pub fn bind_with(stack: &Stack, address: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        let acceptor = Acceptor::bind(stack.shard(), address, options)?;
+        let acceptor = Acceptor::bind(stack.shards(), address, options)?;
         Ok(Self { shared: Arc::new(Shared { acceptor, nonblocking: AtomicBool::new(false) }) })
     }
 
@@ -57,12 +57,9 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let acceptor = &self.shared.acceptor;
         let socket = if self.shared.nonblocking.load(Ordering::Relaxed) {
-            now_or_would_block(acceptor.shard.attempt(|access| acceptor.accept(access)))?
+            acceptor.accept_now()?
         } else {
-            acceptor
-                .shard
-                .wait(acceptor.interest(), None, |access| acceptor.accept(access))
-                .unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?
+            acceptor.wait()?
         };
         let peer = socket.peer;
         Ok((TcpStream::of(socket), peer))

@@ -67,7 +67,7 @@ impl TcpStream {
         options: &ConnOptions,
         timeout: Option<Duration>,
     ) -> io::Result<Self> {
-        let socket = Socket::connect(stack.shard(), to, options)?;
+        let socket = Socket::connect(stack, to, options)?;
         let deadline = timeout.map(|timeout| socket.shard.clock().now() + timeout.into());
         socket
             .shard

@@ -1,0 +1,142 @@
+//! Which of several stacks on one link a packet belongs to: the same answer for every packet of a connection, whoever asks.
+//! Ours; Linux leaves it to receive-side scaling and looks sockets up in one table. Asked by the driver for every packet
+//! when there are several shards, and by `connect` for its local port.
+//!
+//! A connection belongs to the shard that a keyed hash of its four-tuple names, and to no other, ever. So no table of
+//! connections is shared: whoever gets a packet that is not its own knows from the packet alone whose it is. A shard
+//! that opens a connection takes a local port with which the connection is its own.
+
+use core::net::SocketAddr;
+
+use siphasher::sip::SipHasher13;
+use taut_wire::{Icmp, IpHeader, Quoted, Unreachable, protocol};
+
+use crate::addr::Endpoint;
+
+/// One shard's view of the rule. All shards of a stack have the same key.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    hasher: SipHasher13,
+    index: u16,
+    shards: u16,
+}
+
+impl Steering {
+    /// Shard `index` of `shards`. `seed` is the same for all of them, and random: strangers who know it can load one shard
+    /// alone.
+    #[must_use]
+    pub fn new(seed: &[u8; 32], index: u16, shards: u16) -> Self {
+        let key = seed.first_chunk::<16>().copied().unwrap_or_default();
+        // Not the key of anything else that comes from the seed.
+        let hasher = SipHasher13::new_with_key(&key);
+        let (k0, k1) = (hasher.hash(b"taut steering 0"), hasher.hash(b"taut steering 1"));
+        Self { hasher: SipHasher13::new_with_keys(k0, k1), index, shards: shards.max(1) }
+    }
+
+    /// This shard.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index.into()
+    }
+
+    /// Whose the connection between these addresses is.
+    #[must_use]
+    pub fn owner(&self, local: SocketAddr, peer: SocketAddr) -> usize {
+        self.owner_of(local.into(), peer.into())
+    }
+
+    pub(crate) fn owner_of(&self, local: Endpoint, peer: Endpoint) -> usize {
+        let mut bytes = [0; 36];
+        for (half, end) in bytes.chunks_exact_mut(18).zip([local, peer]) {
+            let (ip, port) = half.split_at_mut(16);
+            ip.copy_from_slice(end.ip_bytes());
+            port.copy_from_slice(&end.port().to_be_bytes());
+        }
+        // The upper half scaled to the range: no division, and no bias that matters.
+        let hash = self.hasher.hash(&bytes) >> 32;
+        ((hash * u64::from(self.shards)) >> 32) as usize
+    }
+
+    pub(crate) fn is_own(&self, local: Endpoint, peer: Endpoint) -> bool {
+        self.owner_of(local, peer) == usize::from(self.index)
+    }
+
+    /// Whose a received packet is, from its IP header on; `None` when it concerns no connection, and any shard will do.
+    #[must_use]
+    pub fn owner_of_packet(&self, packet: &[u8]) -> Option<usize> {
+        let ip = IpHeader::parse_prefix(packet, packet.len()).ok()?;
+        let payload = packet.get(ip.header_len..)?;
+        let payload = payload.get(..ip.payload_len).unwrap_or(payload);
+        match ip.protocol {
+            protocol::TCP => {
+                let port = |at| Some(u16::from_be_bytes(*payload.get(at..)?.first_chunk()?));
+                let local = Endpoint::new(ip.dst, port(2)?);
+                Some(self.owner_of(local, Endpoint::new(ip.src, port(0)?)))
+            }
+            // An error quotes a packet of ours: from us, to the peer. Whether it is intact is asked by its owner.
+            protocol::ICMP | protocol::ICMPV6 => {
+                let quoted = match (ip.src, ip.dst) {
+                    (core::net::IpAddr::V6(src), core::net::IpAddr::V6(dst)) => {
+                        Icmp::parse_v6(src, dst, payload)
+                    }
+                    _ => Icmp::parse_v4(payload),
+                };
+                let quoted = match quoted {
+                    Ok(
+                        Icmp::DestinationUnreachable {
+                            code: Unreachable::FragmentationNeeded { .. },
+                            quoted,
+                        }
+                        | Icmp::DestinationUnreachable { quoted, .. }
+                        | Icmp::PacketTooBig { quoted, .. },
+                    ) => Quoted::parse(quoted).ok()?,
+                    _ => return None,
+                };
+                (quoted.protocol == protocol::TCP)
+                    .then(|| self.owner_of(quoted.src.into(), quoted.dst.into()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(port: u16) -> (SocketAddr, SocketAddr) {
+        (SocketAddr::from(([10, 0, 0, 2], 80)), SocketAddr::from(([10, 0, 0, 1], port)))
+    }
+
+    #[test]
+    fn all_shards_agree_and_share_evenly() {
+        let shards: alloc::vec::Vec<_> = (0..4).map(|index| Steering::new(&[7; 32], index, 4)).collect();
+        let mut counts = [0; 4];
+        for port in 0..10_000 {
+            let (local, peer) = pair(port);
+            let owner = shards[0].owner(local, peer);
+            assert!(shards.iter().all(|shard| shard.owner(local, peer) == owner));
+            counts[owner] += 1;
+        }
+        // 2500 each; six standard deviations are 260.
+        assert!(counts.iter().all(|count| (2_240..2_760).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn another_key_is_another_order() {
+        let [one, two] = [[1; 32], [2; 32]].map(|seed| Steering::new(&seed, 0, 2));
+        let differ = (0..1_000).filter(|&port| {
+            let (local, peer) = pair(port);
+            one.owner(local, peer) != two.owner(local, peer)
+        });
+        assert!((400..600).contains(&differ.count()));
+    }
+
+    #[test]
+    fn nonsense_is_anybodys() {
+        let steering = Steering::new(&[1; 32], 0, 2);
+        assert_eq!(steering.owner_of_packet(&[]), None);
+        assert_eq!(steering.owner_of_packet(&[0x45; 19]), None);
+        assert_eq!(steering.owner_of_packet(&[0x60; 60]), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! Packets that came to a shard that is not theirs, on their way to the one that is.
+//!
+//! The kernel keeps a flow on the queue of a TUN interface that sent it last, but it forgets: after three seconds of
+//! silence, beyond some thousands of flows, and it never knew the first packet. Such a packet comes to any queue. Its
+//! owner follows from the packet alone ([`taut_core::Steering`]); a shard that gets another's packet puts it into that
+//! one's inbox. When the owner has answered, the kernel knows its queue again.
+//!
+//! An inbox has a lock of its own, held for the length of a push or of a swap; nobody takes another lock under it. It is bounded,
+//! as a device's queue is: what does not fit is lost, and the sender's TCP will say it again. Called by `shard.rs`.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use taut_core::RxChecksum;
+use taut_device::Received;
+use taut_device::sys::EventFd;
+
+/// Most packets that wait for a shard.
+const PACKETS_MAX: usize = 4_096;
+/// Most bytes that wait for a shard: some hundred super-packets.
+const BYTES_MAX: usize = 8 << 20;
+
+/// A packet that was handed over.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) checksum: RxChecksum,
+    pub(crate) gso_size: u16,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    packets: VecDeque<Handed>,
+    bytes: usize,
+}
+
+/// Where others put packets for a shard.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    waiting: Mutex<Waiting>,
+    /// Something waits. Spares the owner the lock, and others the system call.
+    filled: AtomicBool,
+    /// Readable when something waits.
+    event: EventFd,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { waiting: Mutex::default(), filled: AtomicBool::new(false), event: EventFd::new()? })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies a packet in. False when there is no room.
+    pub(crate) fn put(&self, packet: &[u8], received: &Received) -> bool {
+        let handed =
+            Handed { bytes: packet.to_vec(), checksum: received.checksum, gso_size: received.gso_size };
+        {
+            let mut waiting = self.lock();
+            if waiting.packets.len() >= PACKETS_MAX || waiting.bytes + packet.len() > BYTES_MAX {
+                return false;
+            }
+            waiting.bytes += packet.len();
+            waiting.packets.push_back(handed);
+        }
+        if !self.filled.swap(true, Ordering::SeqCst) {
+            self.event.signal();
+        }
+        true
+    }
+
+    /// Takes all that waits.
+    pub(crate) fn take(&self) -> VecDeque<Handed> {
+        if !self.filled.load(Ordering::SeqCst) {
+            return VecDeque::new();
+        }
+        // In this order: what is put in between is taken now, and announced once more than needed.
+        self.event.drain();
+        self.filled.store(false, Ordering::SeqCst);
+        let mut waiting = self.lock();
+        waiting.bytes = 0;
+        std::mem::take(&mut waiting.packets)
+    }
+}
+
+impl AsFd for Inbox {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(len: usize) -> Received {
+        Received { range: 0..len, checksum: RxChecksum::Verified, gso_size: 0 }
+    }
+
+    #[test]
+    fn is_bounded_in_packets_and_bytes_and_keeps_the_order() {
+        let inbox = Inbox::new().unwrap();
+        for number in 0..PACKETS_MAX {
+            assert!(inbox.put(&number.to_ne_bytes(), &received(8)));
+        }
+        assert!(!inbox.put(&[1], &received(1)));
+        let taken = inbox.take();
+        assert!(
+            taken
+                .iter()
+                .map(|handed| handed.bytes.clone())
+                .eq((0..PACKETS_MAX).map(|n| n.to_ne_bytes().to_vec()))
+        );
+        assert!(inbox.take().is_empty());
+        let large = vec![0; 65_000];
+        let fitted = (0..1_000).take_while(|_| inbox.put(&large, &received(65_000))).count();
+        assert_eq!(fitted, BYTES_MAX / 65_000);
+    }
+}
