@@ -17,6 +17,7 @@ use taut_core::LinkCaps;
 use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
 
 use crate::control_args::ControlArgs;
+use crate::link_args::queues;
 use crate::net::{self, Kernel, Taut};
 use crate::transport::Host;
 
@@ -77,7 +78,7 @@ impl Arena {
     ///
     /// # Errors
     /// When not even the in-process link can be made.
-    pub fn new(in_process: bool, control: &ControlArgs) -> anyhow::Result<Self> {
+    pub fn new(in_process: bool, shards: u16, control: &ControlArgs) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
         let has_ipv6 = std::path::Path::new("/proc/net/if_inet6").exists();
@@ -89,7 +90,7 @@ impl Arena {
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(families, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
+            Ok(()) => over_tun(families, shards, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
             Ok(pair) => Measured::Tun(pair),
@@ -148,16 +149,17 @@ fn bare(cidrs: &[Cidr]) -> Vec<IpAddr> {
     cidrs.iter().map(|cidr| cidr.address()).collect()
 }
 
-fn over_tun(families: usize, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
+fn over_tun(families: usize, shards: u16, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
     let peer = Namespace::new()?;
     let (near, far) = (cidrs(9, 2, families), cidrs(9, 1, families));
-    let tun = peer.enter(|| -> io::Result<Tun> {
-        let tun = Tun::open(TUN, &TunOptions { mtu: MTU, ..TunOptions::default() })?;
+    let queues = peer.enter(|| -> io::Result<Vec<Tun>> {
+        let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
+        let tun = Tun::open(TUN, &options)?;
         let interface = tun.interface()?;
         far.iter().try_for_each(|&address| interface.add_address(address))?;
-        Ok(tun)
+        queues(tun, shards)
     })??;
-    let stack = net::on_tun(tun, &near, control)?;
+    let stack = net::on_tun(queues, &near, control)?;
     Ok(Pair {
         near: Taut(stack),
         far: Kernel(peer),

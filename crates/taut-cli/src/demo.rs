@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::arena::{Arena, Baseline, Measured, Pair};
 use crate::clock::Stopwatch;
 use crate::control_args::ControlArgs;
+use crate::link_args::shard_count;
 use crate::transport::{Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{progress, text};
@@ -39,6 +40,9 @@ pub struct DemoArgs {
     /// Use the in-process link between two taut stacks even where a TUN can be had
     #[arg(long)]
     in_process: bool,
+    /// Divide taut into so many shards, each with a queue of the TUN and a thread of its own; 0 is one for each processor
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(0..=256))]
+    shards: u16,
     #[command(flatten)]
     control: ControlArgs,
     /// Print the results as JSON, on standard output
@@ -126,7 +130,7 @@ struct Row {
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
-    let arena = Arena::new(args.in_process, &args.control)?;
+    let arena = Arena::new(args.in_process, shard_count(args.shards), &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }

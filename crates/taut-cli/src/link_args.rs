@@ -29,9 +29,31 @@ pub struct LinkArgs {
     /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
     #[arg(long)]
     pub no_offload: bool,
+    /// Divide the stack into so many shards, each with a queue of the interface and a thread of its own; 0 is one for each
+    /// processor
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub shards: u16,
     /// How to look into it.
     #[command(flatten)]
     pub control: ControlArgs,
+}
+
+/// As many shards as there are processors, for 0.
+pub fn shard_count(asked: u16) -> u16 {
+    match asked {
+        0 => std::thread::available_parallelism()
+            .map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(1).min(256)),
+        count => count,
+    }
+}
+
+/// All queues of an interface that was opened for `shards` of them.
+///
+/// # Errors
+/// Those of [`Tun::open_queue`].
+pub fn queues(tun: Tun, shards: u16) -> std::io::Result<Vec<Tun>> {
+    let more: Vec<Tun> = (1..shards).map(|_| tun.open_queue()).collect::<Result<_, _>>()?;
+    Ok(std::iter::once(tun).chain(more).collect())
 }
 
 /// A [`Cidr`] that says the length of its prefix.
@@ -41,11 +63,12 @@ fn prefixed(text: &str) -> Result<Cidr, String> {
 }
 
 impl LinkArgs {
-    /// Opens the TUN; configures it unless it was there already.
+    /// Opens the TUN, with a queue for each shard; configures it unless it was there already.
     ///
     /// # Errors
     /// What is missing, and what to do about it.
-    pub fn open(&self) -> anyhow::Result<Tun> {
+    pub fn open(&self) -> anyhow::Result<Vec<Tun>> {
+        let shards = shard_count(self.shards);
         let peers = self.peers()?;
         let existed = Interface::open(&self.tun).is_ok();
         let mtu = match self.mtu {
@@ -53,8 +76,13 @@ impl LinkArgs {
             None if existed => mtu_of(&self.tun)?,
             None => TunOptions::default().mtu,
         };
-        let options =
-            TunOptions { mtu, offload: !self.no_offload, configure: !existed, ..TunOptions::default() };
+        let options = TunOptions {
+            mtu,
+            multi_queue: shards > 1,
+            offload: !self.no_offload,
+            configure: !existed,
+            ..TunOptions::default()
+        };
         let tun = Tun::open(&self.tun, &options).with_context(|| {
             format!(
                 "cannot open the TUN interface {}\n  As root it is made for you. Otherwise an administrator can \
@@ -68,7 +96,7 @@ impl LinkArgs {
                 interface.add_address(peer)?;
             }
         }
-        Ok(tun)
+        Ok(queues(tun, shards)?)
     }
 
     /// The kernel's addresses on the link.
@@ -165,6 +193,7 @@ mod tests {
             peer_addresses: peers.iter().map(|text| text.parse().unwrap()).collect(),
             mtu: None,
             no_offload: false,
+            shards: 1,
             control: ControlArgs::default(),
         }
     }

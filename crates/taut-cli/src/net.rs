@@ -21,12 +21,13 @@ pub fn stack(args: &LinkArgs) -> anyhow::Result<taut::Stack> {
     Ok(on_tun(args.open()?, &args.addresses, &args.control)?)
 }
 
-/// A stack on an open TUN.
+/// A stack on an open TUN, with a shard for each queue.
 ///
 /// # Errors
 /// Those of the stack.
-pub fn on_tun(tun: Tun, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
-    let builder = taut::Stack::builder().device_name(tun.name()).device(tun);
+pub fn on_tun(queues: Vec<Tun>, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
+    let name = queues.first().map(|tun| tun.name().to_owned()).unwrap_or_default();
+    let builder = taut::Stack::builder().device_name(&name).queues(queues);
     control.apply(with(builder, addresses)).build()
 }
 

@@ -99,7 +99,8 @@ impl Tun {
     }
 
     /// Opens one more queue of the same interface. The kernel keeps a flow on the queue that sent it last, for
-    /// as long as it is not idle for three seconds.
+    /// as long as it is not idle for three seconds and not one of more than 4096. Its first packets may come to any queue,
+    /// also the answer to one that was just sent.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), or [`io::ErrorKind::InvalidInput`] without

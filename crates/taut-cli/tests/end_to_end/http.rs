@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::support::{KERNEL, Lab, TAUT, drain, live_bytes};
+use crate::support::{KERNEL, Lab, TAUT, drain, live_bytes, taut};
 
 const IPV6: [&str; 4] = ["--address", "10.9.0.2/24", "--address", "fd09::2/64"];
 
@@ -27,6 +27,46 @@ fn kernel_curl_fetches_a_large_file_from_taut_serve() {
     let sha256 = lab.file("large", bytes);
     let mut server = lab.taut(&["serve", "."], "serving");
     assert_eq!(fetch(&lab, &format!("http://{TAUT}/large")), (bytes, sha256));
+    server.interrupt();
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn many_curls_at_once_are_served_by_two_shards() {
+    const CLIENTS: usize = 16;
+    let Some(lab) = Lab::new("shards", &["curl"]) else { return };
+    let sha256 = lab.file("medium", 20_000_000);
+    let socket = lab.dir.join("control").display().to_string();
+    let mut server = lab.taut(&["serve", ".", "--quiet", "--shards", "2", "--control", &socket], "serving");
+    let url = format!("http://{TAUT}/medium");
+    for _ in 0..2 {
+        let mut clients: Vec<_> =
+            (0..CLIENTS).map(|_| lab.spawn(curl(&url).stdout(Stdio::piped()))).collect();
+        std::thread::scope(|scope| {
+            let drains: Vec<_> = clients
+                .iter_mut()
+                .map(|client| {
+                    let out = client.stdout();
+                    scope.spawn(move || drain(out))
+                })
+                .collect();
+            for drained in drains {
+                assert_eq!(drained.join().unwrap(), (20_000_000, sha256.clone()));
+            }
+        });
+        assert!(clients.iter_mut().all(|client| client.wait() == Some(0)));
+    }
+    // The two are one to whoever looks.
+    let asked = lab.output(&mut taut(&["nstat", "-asz", "--json", "--socket", &socket]));
+    let said = String::from_utf8_lossy(&asked.stderr);
+    let counters: serde_json::Value = serde_json::from_slice(&asked.stdout).expect(&said);
+    let count =
+        |name: &str| counters["taut"][name].as_u64().unwrap_or_else(|| panic!("{name}: {counters:#}"));
+    assert_eq!(count("TcpPassiveOpens"), 2 * CLIENTS as u64);
+    assert_eq!((count("TautSteeredLost"), count("TcpOutRsts")), (0, 0));
+    let listening = lab.output(&mut taut(&["ss", "--socket", &socket, "--listening"]));
+    let listening = String::from_utf8(listening.stdout).unwrap();
+    assert_eq!(listening.lines().filter(|line| line.contains("LISTEN")).count(), 1, "{listening}");
     server.interrupt();
     assert_eq!(server.wait(), Some(0));
 }
