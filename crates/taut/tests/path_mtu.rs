@@ -1,0 +1,95 @@
+//! A path through a router of the kernel's whose next link is narrower: with its ICMP errors, and without.
+#![allow(missing_docs, reason = "tests")]
+
+#[path = "../../../tests/support/live.rs"]
+mod live;
+mod net;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use net::{Net, digest_of, send_noise};
+use taut::blocking::TcpStream;
+use taut::device::Namespace;
+
+/// MTU of the link behind the router; all others have 1500.
+const NARROW: u32 = 1_300;
+const BYTES: usize = 3_000_000;
+
+/// The stack, a router, and a listener beyond it.
+struct Path {
+    net: Net,
+    /// Keeps it alive.
+    _far: Namespace,
+    listener: TcpListener,
+    at: SocketAddr,
+}
+
+/// Runs a program in a namespace.
+fn run(namespace: &Namespace, line: &str) {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut child = namespace.spawn(Command::new(words[0]).args(&words[1..])).expect(line);
+    assert!(child.wait().unwrap().success(), "{line}");
+}
+
+/// `told`: whether the router's ICMP errors reach the stack.
+fn path(told: bool) -> Option<Path> {
+    if !live::ready(&["ip"]) {
+        return None;
+    }
+    let net = Net::new();
+    let far = Namespace::new().unwrap();
+    let (near_end, far_end) = net.namespace.connect("narrow", &far, "up").unwrap();
+    near_end.set_mtu(NARROW).unwrap();
+    for (end, address) in [(&near_end, "10.6.0.1/24"), (&far_end, "10.6.0.2/24")] {
+        end.set_up().unwrap();
+        end.add_address(address.parse().unwrap()).unwrap();
+    }
+    run(&far, "ip route add 10.7.0.0/24 via 10.6.0.1");
+    net.namespace.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap().unwrap();
+    if !told {
+        // What the router itself would say to the stack it says to nobody; what it forwards passes.
+        run(&net.namespace, "ip rule add iif lo to 10.7.0.2 blackhole");
+    }
+    let listener = far.enter(|| TcpListener::bind("10.6.0.2:0")).unwrap().unwrap();
+    let at = listener.local_addr().unwrap();
+    Some(Path { net, _far: far, listener, at })
+}
+
+/// Sends three megabytes; what the connection knew of its path when they had arrived.
+fn send(path: &Path) -> u32 {
+    let listener = path.listener.try_clone().unwrap();
+    let reader = thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        digest_of(stream)
+    });
+    let mut stream = TcpStream::connect(&path.net.stack, path.at).unwrap();
+    let sent = send_noise(&mut stream, BYTES, 11);
+    stream.flush().unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(reader.join().unwrap(), (BYTES, sent));
+    stream.info().unwrap().pmtu
+}
+
+#[test]
+fn a_router_that_speaks_is_believed() {
+    let Some(path) = path(true) else { return };
+    assert_eq!(send(&path), NARROW);
+    let counters = path.net.stack.counters();
+    assert!(counters.icmp_in_msgs > 0);
+    assert_eq!((counters.tcp_timeouts, counters.mtu_black_holes), (0, 0));
+}
+
+#[test]
+fn a_router_that_is_silent_is_found_out() {
+    let Some(path) = path(false) else { return };
+    let found = send(&path);
+    assert!(found <= NARROW && NARROW - found < 8, "{found}");
+    let counters = path.net.stack.counters();
+    assert_eq!(counters.icmp_in_msgs, 0, "the test's router was to be silent");
+    assert!(counters.mtu_black_holes > 0 && counters.tcp_mtup_success > 0, "{counters:?}");
+}
