@@ -14,7 +14,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test spec bench lint fmt deny
+.PHONY: help setup demo mechanisms test cross-check spec bench lint fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ mechanisms: ## what TSQ, autosizing, autocorking, lowat and pacing change, measu
 test: ## every test, the live network tests included
 	@scripts/setup
 	@CARGO=$(CARGO) scripts/test $(ARGS)
+
+cross-check: ## goodput of one flow in the simulator and on a TUN, five links: less than 10 % apart (about 3 min)
+	@scripts/setup iproute2
+	$(CARGO) test --release --locked --quiet -p taut-cli --test lab -- --ignored --nocapture five_links
 
 spec: ## the send path's specification, statement by statement, with the result of its tests
 	@CARGO=$(CARGO) scripts/spec $(ARGS)

@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-quick bench-instructions
+.PHONY: bench bench-quick bench-instructions bench-sim
 
 bench: ## Measure taut beside the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -13,3 +13,6 @@ bench-quick: ## The same with one short round, to see that it runs
 bench-instructions: ## Count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
 	$(TAUT_BENCH) instructions
+
+bench-sim: ## Packets a second of the simulator beside ns-3's on the same dumbbell (needs libns3-dev)
+	benches/sim.sh $(BENCH_ARGS)

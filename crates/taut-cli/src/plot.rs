@@ -3,14 +3,13 @@
 //! What is drawn stands in `taut_lab::report`; here are files, names and errors. PNG needs the feature `png`.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use taut_lab::data::{RunSet, SCHEMA};
-use taut_lab::report::{Figure, Theme, figures, page};
+use taut_lab::data::RunSet;
+use taut_lab::report::{self, Figure, Theme, figures, page};
 
 use crate::output;
 
@@ -60,9 +59,6 @@ impl From<Ground> for Theme {
     }
 }
 
-/// The file of a run's directory that has its values.
-const VALUES: &str = "run.json";
-
 /// Formats of a file, by its ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -96,7 +92,7 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
         Some(path) => Some((path, format(path)?)),
         None => None,
     };
-    let set = chosen_variants(read(&args.run)?, &args.variant)?;
+    let set = chosen_variants(report::read(&args.run)?, &args.variant)?;
     let files = match output {
         Some((path, Format::Html)) => {
             if !args.figure.is_empty() {
@@ -141,36 +137,6 @@ fn format(path: &Path) -> anyhow::Result<Format> {
         ),
         _ => anyhow::bail!("{}: the name does not end in .svg, .png or .html", path.display()),
     }
-}
-
-/// The values that a run left.
-fn read(directory: &Path) -> anyhow::Result<RunSet> {
-    let path = directory.join(VALUES);
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            anyhow::bail!(
-                "{} is no run: it has no {VALUES}; `taut lab run` leaves a directory that does",
-                directory.display()
-            )
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
-    // The version first: values of another one may not fit at all.
-    #[derive(serde::Deserialize)]
-    struct Version {
-        schema: u32,
-    }
-    let context = || format!("{} is damaged", path.display());
-    let Version { schema } = serde_json::from_slice(&text).with_context(context)?;
-    if schema != SCHEMA {
-        anyhow::bail!(
-            "{} is of version {schema}, and this taut reads version {SCHEMA}: run the scenario again, or use the taut that \
-             wrote it",
-            path.display()
-        );
-    }
-    serde_json::from_slice(&text).with_context(context)
 }
 
 /// The run set with those variants only; all when none is named.
@@ -268,6 +234,9 @@ fn write(path: &Path, content: &[u8], figure: Option<&'static str>) -> anyhow::R
 mod tests {
     use super::*;
 
+    /// The file by which a scenario's directory is known.
+    const VALUES: &str = "summary.json";
+
     /// A directory that is removed again.
     struct Scratch(PathBuf);
 
@@ -356,7 +325,7 @@ mod tests {
     fn errors_say_what_would_be_right() {
         let scratch = Scratch::with_run("errors");
         let none = Scratch::new("none");
-        assert!(error(&none.args()).contains("is no run: it has no run.json"));
+        assert!(error(&none.args()).contains("is no run: it has neither summary.json"));
         let missing = PlotArgs { run: none.0.join("missing"), ..none.args() };
         assert!(error(&missing).contains("is no run"));
         let file = PlotArgs { run: scratch.0.join(VALUES), ..scratch.args() };

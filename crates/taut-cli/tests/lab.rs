@@ -44,9 +44,19 @@ fn small_queues_make_the_device_queue_short_and_nothing_slower() {
 #[test]
 fn the_list_names_what_can_be_run() {
     let text = ok(&["lab", "list"]);
-    for name in
-        ["tsq", "autocork", "tso-autosizing", "notsent-lowat", "pacing", "single-flow", "dumbbell", "lossy"]
-    {
+    for name in [
+        "parking-lot",
+        "matrix",
+        "cross-check",
+        "tsq",
+        "autocork",
+        "tso-autosizing",
+        "notsent-lowat",
+        "pacing",
+        "single-flow",
+        "dumbbell",
+        "lossy",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
 }
@@ -85,28 +95,107 @@ fn a_sweep_is_a_table_of_all_combinations() {
     assert!((3.0..5.0).contains(&goodput(lines[1])) && (6.0..10.0).contains(&goodput(lines[3])), "{csv}");
 }
 
+/// Means of a row by engine.
+fn by_engine(set: &serde_json::Value, case: &str, metric: &str) -> Vec<(String, f64)> {
+    let columns = set["table"]["columns"].as_array().unwrap();
+    let rows = set["table"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["case"] == case && row["metric"] == metric).unwrap();
+    let cells = row["cells"].as_array().unwrap().iter().zip(columns);
+    cells
+        .filter_map(|(cell, column)| {
+            Some((column["engine"].as_str()?.to_owned(), cell.get("mean")?.as_f64()?))
+        })
+        .collect()
+}
+
 #[test]
 fn live_taut_and_the_kernel_send_over_the_same_link() {
     if !live::ready(&["tc"]) {
         return;
     }
-    let args = ["lab", "run", "single-flow", "--live", "--seeds", "1", "--no-files", "--json"];
-    let short = ["--set", "duration=3s", "--set", "warm-up=1s", "--set", "link.rate=20mbit"];
+    let args = ["lab", "run", "cross-check", "--live", "--seeds", "1", "--no-files", "--json"];
+    let short =
+        ["--set", "duration=3s", "--set", "warm-up=1s", "--set", "link.rate=20mbit", "--set", "cases=[]"];
     let sets: serde_json::Value = serde_json::from_str(&ok(&[&args[..], &short].concat())).unwrap();
-    let set = &sets[0];
-    let engines: Vec<&str> =
-        set["table"]["columns"].as_array().unwrap().iter().map(|c| c["engine"].as_str().unwrap()).collect();
-    for engine in ["sim", "live", "linux"] {
-        assert!(engines.contains(&engine), "{engines:?}");
+    let goodput = by_engine(&sets[0], "", "goodput");
+    let engines: Vec<&str> = goodput.iter().map(|(engine, _)| engine.as_str()).collect();
+    assert_eq!(engines, ["sim", "live", "linux"]);
+    for (engine, mean) in &goodput {
+        // Of 20 Mbit/s, payload is 1448 bytes of 1538: 18.8. Whatever else the machine does, that is not exceeded, and
+        // most of it is had.
+        assert!((12.0..18.9).contains(mean), "{engine}: {mean}");
     }
-    let rows = set["table"]["rows"].as_array().unwrap();
-    let goodput = rows.iter().find(|row| row["metric"] == "goodput").unwrap();
-    for (cell, column) in goodput["cells"].as_array().unwrap().iter().zip(&engines) {
-        // The link has 20 Mbit/s, of which headers take 4 %; whatever else the machine does, it is not exceeded, and a
-        // good part of it is had.
-        let mean = cell["mean"].as_f64().unwrap();
-        assert!((8.0..20.5).contains(&mean), "{column}: {mean}");
+}
+
+/// The issue of two independent paths to the same number: `make cross-check`.
+#[test]
+#[ignore = "takes three minutes of an idle machine: make cross-check"]
+fn live_goodput_is_the_simulators_on_five_links() {
+    if !live::ready(&["tc"]) {
+        return;
     }
+    let args = ["lab", "run", "cross-check", "--live", "--sender", "taut", "--no-files", "--json"];
+    let sets: serde_json::Value = serde_json::from_str(&ok(&args)).unwrap();
+    let rows = sets[0]["table"]["rows"].as_array().unwrap();
+    let cases: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["metric"] == "goodput")
+        .map(|row| row["case"].as_str().unwrap())
+        .collect();
+    assert_eq!(cases.len(), 5);
+    for case in cases {
+        let [(_, sim), (_, live)] = &by_engine(&sets[0], case, "goodput")[..] else { panic!("{case}") };
+        println!("{case}: {sim:.2} Mbit/s simulated, {live:.2} live, {:+.1} %", (live / sim - 1.0) * 100.0);
+        assert!((live / sim - 1.0).abs() < 0.1, "{case}: {sim} and {live} Mbit/s");
+    }
+}
+
+#[test]
+fn live_runs_end_when_asked_and_leave_nothing() {
+    if !live::ready(&["tc", "kill"]) {
+        return;
+    }
+    let out = std::env::temp_dir().join(format!("taut-lab-interrupted-{}", std::process::id()));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_taut"))
+        .args(["lab", "run", "single-flow", "--live", "--set", "duration=60s", "--set", "link.rate=5mbit"])
+        .args(["--seeds", "1", "--out"])
+        .arg(&out)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", child.id()));
+    assert_eq!(name.unwrap().trim(), "taut", "it runs");
+    let asked = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    let mut status = None;
+    for _ in 0..100 {
+        status = child.try_wait().unwrap();
+        if status.is_some() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    if status.is_none() {
+        child.kill().unwrap();
+    }
+    // Namespaces and TUNs have no names, and end with the process; a directory half-written would stay.
+    assert_eq!(status.and_then(|status| status.code()), Some(130));
+    assert_eq!(std::fs::read_dir(&out).map_or(0, Iterator::count), 0);
+    let _ = std::fs::remove_dir(&out);
+}
+
+#[test]
+fn a_run_is_plotted() {
+    let out = std::env::temp_dir().join(format!("taut-lab-plot-{}", std::process::id()));
+    let at = out.to_str().unwrap();
+    ok(&["lab", "run", "single-flow", "--set", "duration=1s", "--out", at]);
+    let picture = out.join("window.svg");
+    let run = out.join("single-flow");
+    ok(&["plot", run.to_str().unwrap(), "--figure", "window", "-o", picture.to_str().unwrap()]);
+    let text = std::fs::read_to_string(&picture).unwrap();
+    std::fs::remove_dir_all(&out).unwrap();
+    assert!(text.starts_with("<svg") && text.contains("cwnd"), "{}", &text[..200.min(text.len())]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod apps;
 mod emulator;
 mod kernel_end;
 mod peer;
+mod segments;
 mod taut_end;
 
 use std::collections::BTreeMap;
@@ -68,6 +69,9 @@ pub fn run(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Outcome
     if scenario.flows.iter().any(|flow| flow.app == AppKind::Web || flow.on.is_some()) {
         return impossible("web pages and pauses are simulated only");
     }
+    if scenario.topology.kind == Kind::ParkingLot {
+        return impossible("a parking lot is simulated only");
+    }
     let faults = &scenario.link.faults;
     if faults.reorder > 0.0 || scenario.link.back_faults != Default::default() {
         return impossible("reordering and faults on the way back are simulated only");
@@ -107,9 +111,14 @@ fn context(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
     move |error| RunError::Impossible(format!("{what}: {error}"))
 }
 
-/// Super-packets pass where a NIC would take them; in a network packets are apart.
+/// Hosts hand down super-packets where their NIC would take them.
 fn has_super_packets(scenario: &Scenario) -> bool {
-    scenario.topology.kind == Kind::Pair && scenario.hosts.sender.nic.tso.unwrap_or(true)
+    scenario.hosts.sender.nic.tso.unwrap_or(true)
+}
+
+/// In a network packets are apart.
+fn is_network(scenario: &Scenario) -> bool {
+    scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario)
 }
 
 fn mtu(scenario: &Scenario) -> u16 {
@@ -246,8 +255,9 @@ fn taut_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<RunD
     };
     let (near, far) = taut_device::pipe(caps, PIPE_LIMIT_BYTES).map_err(context("no in-process link"))?;
     let (there, back) = ways(scenario)?;
-    let emulator = Emulator::start(Port::Pipe(far), Port::Tun(tun), there, back, job.seed)
-        .map_err(context("no emulator"))?;
+    let emulator =
+        Emulator::start(Port::Pipe(far), Port::Tun(tun), there, back, job.seed, is_network(scenario))
+            .map_err(context("no emulator"))?;
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&job.seed.to_le_bytes());
     let mut builder = taut::Stack::builder()
@@ -283,8 +293,9 @@ fn kernel_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Ru
     let namespace = Namespace::new().map_err(context("no network namespace"))?;
     let near = open_tun(&namespace, NEAR, scenario, &scenario.hosts.sender.sysctls.0)?;
     let (there, back) = ways(scenario)?;
-    let emulator = Emulator::start(Port::Tun(near), Port::Tun(far), there, back, job.seed)
-        .map_err(context("no emulator"))?;
+    let emulator =
+        Emulator::start(Port::Tun(near), Port::Tun(far), there, back, job.seed, is_network(scenario))
+            .map_err(context("no emulator"))?;
     let marked = Marked::default();
     let has_queue = scenario.topology.kind == Kind::Pair;
     let result = namespace
@@ -317,7 +328,11 @@ fn kernel_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Ru
                         }
                     });
                 }
-                let sender = Kernel { backlog: Arc::clone(&backlog) };
+                // What the machine prefers is not what taut has unless told otherwise; and a namespace cannot be told.
+                let told = scenario.hosts.sender.sysctls.0.get("net.ipv4.tcp_congestion_control");
+                let default = StackConfig::default().tcp_congestion_control.name();
+                let congestion = told.map_or(default, String::as_str).to_owned();
+                let sender = Kernel { backlog: Arc::clone(&backlog), congestion };
                 let mark = || marked.set(&emulator.counts);
                 let work = apps::run(&sender, &plans, scenario, SERIES_MAX, mark, progress);
                 let result = runtime().and_then(|runtime| runtime.block_on(work));

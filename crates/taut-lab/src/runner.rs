@@ -94,8 +94,12 @@ impl Plan<'_> {
             for &engine in &self.engines {
                 let seeds = self.live_seeds.filter(|_| engine != Engine::Sim).or(self.seeds);
                 let seeds = seeds.unwrap_or(variation.scenario.seeds);
-                if engine == Engine::Linux && !variation.linux || lacks(engine, &variation.scenario).is_some()
-                {
+                let means_something = match engine {
+                    Engine::Sim => true,
+                    Engine::Live => variation.live,
+                    Engine::Linux => variation.live && variation.linux,
+                };
+                if !means_something || lacks(engine, &variation.scenario).is_some() {
                     continue;
                 }
                 jobs.extend((1..=u64::from(seeds)).map(|seed| Job {

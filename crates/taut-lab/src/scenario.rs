@@ -71,6 +71,10 @@ pub type Published = BTreeMap<String, BTreeMap<String, String>>;
 /// What Ethernet sends beside an IP packet: header, checksum, preamble and gap.
 const ETHERNET_BYTES: f64 = 38.0;
 
+const fn yes() -> bool {
+    true
+}
+
 const fn one() -> u32 {
     1
 }
@@ -84,6 +88,8 @@ pub struct Topology {
     pub kind: Kind,
     /// Pairs of hosts of a dumbbell.
     pub pairs: Option<u32>,
+    /// Links of a parking lot; 3 if not given.
+    pub hops: Option<u32>,
     /// Rate of NICs and of routers' ports towards the hosts of a dumbbell; ten times the link's if not given.
     pub access: Option<Text<Rate>>,
     /// One-way delay of each sender's own link, by turns.
@@ -105,6 +111,9 @@ pub enum Kind {
     Pair,
     /// Pairs of hosts around a link between two routers.
     Dumbbell,
+    /// Routers in a row, and all links between them alike: pair 0 is at its ends, pair 1 around the first link, pair 2
+    /// around the second.
+    ParkingLot,
 }
 
 /// A line.
@@ -385,6 +394,9 @@ pub struct Variant {
     /// Whether the kernel of today behaves so, so that its column belongs here.
     #[serde(default)]
     pub linux: bool,
+    /// Whether it means something on a TUN; a scenario that does has variants that do unless they say otherwise.
+    #[serde(default = "yes")]
+    pub live: bool,
 }
 
 /// A circumstance.
@@ -477,6 +489,7 @@ impl Scenario {
             let t = &self.topology;
             let keys = [
                 ("pairs", t.pairs.is_some()),
+                ("hops", t.hops.is_some()),
                 ("access", t.access.is_some()),
                 ("delays", !t.delays.is_empty()),
                 ("queue", t.queue.is_some()),
@@ -485,6 +498,10 @@ impl Scenario {
             if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
                 return wrong(&format!("topology.{key}"), "belongs to kind = \"dumbbell\"".into());
             }
+        } else if self.topology.kind == Kind::Dumbbell && self.topology.hops.is_some() {
+            return wrong("topology.hops", "belongs to kind = \"parking-lot\"".into());
+        } else if self.topology.kind == Kind::ParkingLot && self.topology.pairs.is_some() {
+            return wrong("topology.pairs", "a parking lot has one more than hops".into());
         } else if self.topology.queue.is_some() && self.topology.queue_bdp.is_some() {
             return wrong("topology.queue-bdp", "stands instead of topology.queue".into());
         } else if self.topology.queue_bdp.is_some_and(|share| !(0.0..=1_000.0).contains(&share)) {
@@ -521,6 +538,7 @@ impl Scenario {
         match self.topology.kind {
             Kind::Pair => 1,
             Kind::Dumbbell => self.topology.pairs.unwrap_or(1),
+            Kind::ParkingLot => self.topology.hops.unwrap_or(3).saturating_add(1),
         }
     }
 }

@@ -289,3 +289,21 @@ fn a_capture_is_read_by_others() {
     assert_eq!(text.lines().filter(|line| line.contains("cwnd=")).count() as u64, comments);
     assert!(text.lines().any(|line| line.starts_with("1448\t")));
 }
+
+#[test]
+fn in_a_parking_lot_who_goes_all_the_way_gets_least() {
+    // Two hops of 20 Mbit/s: the long flow has twice the round-trip time and loses at both, so on each the short one has
+    // more than half; together they fill it.
+    let text = "title = \"lot\"\nduration = \"6s\"\nwarm-up = \"2s\"\nmeasure = [\"goodput\"]\n\
+        [topology]\nkind = \"parking-lot\"\nhops = 2\nqueue = \"pfifo limit 50\"\n\
+        [link]\nrate = \"20mbit\"\ndelay = \"5ms\"\n[[flows]]\napp = \"bulk\"\ncount = 3\n";
+    let document = Document::parse("lot", "lot.toml", text, &[]).unwrap();
+    let job = Job { scenario: "lot".into(), variation: document.variations().unwrap().remove(0), ..job(1) };
+    let data = sim::run(&job, &|_| true).unwrap().data;
+    let mbps: Vec<f64> = data.flows.iter().map(|flow| flow.goodput_bps / 1e6).collect();
+    let [long, first, second] = mbps[..] else { panic!("{mbps:?}") };
+    for short in [first, second] {
+        assert!(short > 10.0 && long < 9.0, "{mbps:?}");
+        assert!((17.0..19.0).contains(&(long + short)), "{mbps:?}");
+    }
+}

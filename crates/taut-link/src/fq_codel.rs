@@ -17,7 +17,7 @@
 //! **What it does not do.** Flows are told apart by a hash: of 100, nine share a queue with another. Departure times are not
 //! looked at. Those two are what `fq` does, for a sender's own connections.
 //!
-//! **Difference.** Linux marks instead of dropping where it may unless told `noecn`; here it must be told `ecn`.
+//! **ECN.** Marks instead of dropping where it may, unless told `noecn`.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -67,7 +67,7 @@ impl Default for FqCodelSpec {
             interval: Duration::from_millis(100),
             ce_threshold: None,
             memory_limit_bytes: 32 << 20,
-            ecn: false,
+            ecn: true,
             drop_batch: 64,
         }
     }

@@ -322,7 +322,7 @@ impl FqCodelSpec {
         options.threshold(self.ce_threshold)?;
         options.time("interval", self.interval, default.interval)?;
         options.size("memory_limit", self.memory_limit_bytes, default.memory_limit_bytes)?;
-        options.flag("ecn", self.ecn)?;
+        options.flag("noecn", !self.ecn)?;
         options.number("drop_batch", self.drop_batch, default.drop_batch)
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
+use super::segments::{Frame, set_ipv4_checksum};
 use taut_core::{Duration, Gather, Instant, Offload, RxChecksum};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_device::{Device, Pipe, Received, Tun};
@@ -24,6 +25,8 @@ use taut_link::{Ecn, Packet, Qdisc, QdiscSpec, Tree, Verdict};
 const BUFFER_LEN: usize = taut_device::BUFFER_LEN;
 /// Packets taken from one side before the other is looked at.
 const BATCH: usize = 64;
+/// How late packets may be so that more than one comes along: a NIC waits as long before it interrupts.
+const SLACK: Duration = Duration::from_micros(30);
 /// When a discipline is asked again that had nothing although it said so.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 /// What Ethernet sends beside an IP packet: header, checksum, preamble and gap, as the simulator's NICs count.
@@ -78,20 +81,16 @@ pub(super) struct WayCounts {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts(pub(super) [Arc<WayCounts>; 2]);
 
-/// A packet on its way.
-#[derive(Clone)]
-struct Frame {
-    bytes: Vec<u8>,
-    header_len: usize,
-    offload: Offload,
-}
-
 /// One way.
 struct Way {
     queues: Vec<Tree<Rc<Frame>>>,
     counts: Arc<WayCounts>,
     /// What has happened so far.
     at: Instant,
+    /// Super-packets are cut, and merged at the end.
+    is_network: bool,
+    /// At the end, as long as others may follow that continue it.
+    held: Option<Frame>,
 }
 
 impl Way {
@@ -117,16 +116,24 @@ impl Way {
         let flow = bytes.get(usize::from(start)..usize::from(start) + 4);
         let flow =
             flow.map_or(0, |ports| u64::from(u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])));
-        let frame = Rc::new(Frame { bytes: bytes.to_vec(), header_len, offload });
-        let segs = segs as u16;
-        let on_wire = len as u32 + u32::from(segs) * OVERHEAD_BYTES;
-        let packet = Packet { segs, flow, ecn, departure: now, ..Packet::new(on_wire, frame) };
         let counts = &self.counts;
         counts.packets.fetch_add(1, Ordering::Relaxed);
-        counts.segments.fetch_add(segs.into(), Ordering::Relaxed);
+        counts.segments.fetch_add(segs as u64, Ordering::Relaxed);
         counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
         counts.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        self.enqueue(0, now.max(self.at), packet);
+        let at = now.max(self.at);
+        let frame = Frame { bytes: bytes.to_vec(), header_len, offload };
+        let packet = |segs: u16, len: usize, frame| {
+            let on_wire = len as u32 + u32::from(segs) * OVERHEAD_BYTES;
+            Packet { segs, flow, ecn, departure: at, ..Packet::new(on_wire, Rc::new(frame)) }
+        };
+        if self.is_network {
+            for part in frame.split() {
+                self.enqueue(0, at, packet(1, part.bytes.len(), part));
+            }
+        } else {
+            self.enqueue(0, at, packet(segs as u16, len, frame));
+        }
     }
 
     fn enqueue(&mut self, index: usize, now: Instant, packet: Packet<Rc<Frame>>) {
@@ -143,6 +150,12 @@ impl Way {
     /// Lets everything happen that was due until now, each at its time, and puts what has come to the end into `out`.
     /// Says when there is more to do.
     fn run(&mut self, now: Instant, out: &Port) -> Option<Instant> {
+        let next = self.run_queues(now, out);
+        self.release(out);
+        next
+    }
+
+    fn run_queues(&mut self, now: Instant, out: &Port) -> Option<Instant> {
         loop {
             let next = self.queues.iter().filter_map(Qdisc::next).min()?;
             if next > now {
@@ -168,7 +181,7 @@ impl Way {
                 if index + 1 < self.queues.len() {
                     self.enqueue(index + 1, at, Packet { departure: at, ..packet });
                 } else {
-                    self.deliver(&packet, out);
+                    self.deliver(packet, out);
                 }
             }
             while self.queues.get_mut(index).and_then(Qdisc::poll_dropped).is_some() {
@@ -178,14 +191,33 @@ impl Way {
         moved
     }
 
-    fn deliver(&self, packet: &Packet<Rc<Frame>>, out: &Port) {
-        let frame = &packet.item;
-        let marked = (packet.ecn == Ecn::Marked).then(|| marked(&frame.bytes));
-        let bytes = marked.as_ref().unwrap_or(&frame.bytes);
-        let (header, payload) = bytes.split_at(frame.header_len);
+    fn deliver(&mut self, packet: Packet<Rc<Frame>>, out: &Port) {
         // A receiver drops what is damaged. Here it is dropped before, since the checksum of a packet that never was on a
         // wire is yet to be made.
-        if packet.corrupt.is_some() || out.put(header, payload, frame.offload).is_err() {
+        if packet.corrupt.is_some() {
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut frame = Rc::unwrap_or_clone(packet.item);
+        if packet.ecn == Ecn::Marked {
+            mark(&mut frame.bytes);
+        }
+        if self.held.as_mut().is_some_and(|held| held.merge(&frame)) {
+            return;
+        }
+        self.release(out);
+        self.held = Some(frame);
+        if !self.is_network {
+            self.release(out);
+        }
+    }
+
+    /// Puts what was held.
+    fn release(&mut self, out: &Port) {
+        let Some(mut frame) = self.held.take() else { return };
+        frame.finish();
+        let (header, payload) = frame.bytes.split_at(frame.header_len);
+        if out.put(header, payload, frame.offload).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -200,23 +232,16 @@ const fn codepoint(tos: u8) -> Ecn {
     }
 }
 
-/// The packet with CE in its header.
-fn marked(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
+/// Writes CE into the header.
+fn mark(bytes: &mut [u8]) {
     match bytes.first().map(|first| first >> 4) {
         Some(4) if bytes.len() >= 20 => {
             bytes[1] |= 3;
-            bytes[10..12].fill(0);
-            let words = bytes[..usize::from(ip_len(&bytes)).min(bytes.len())].chunks_exact(2);
-            let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum();
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-            bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+            set_ipv4_checksum(bytes);
         }
         Some(6) if bytes.len() >= 2 => bytes[1] |= 3 << 4,
         _ => {}
     }
-    bytes
 }
 
 fn ip_len(bytes: &[u8]) -> u16 {
@@ -250,13 +275,14 @@ pub(super) struct Emulator {
 }
 
 impl Emulator {
-    /// Joins two ports by the queues of each way.
+    /// Joins two ports by the queues of each way; in a network super-packets are cut.
     pub(super) fn start(
         near: Port,
         far: Port,
         there: Vec<QdiscSpec>,
         back: Vec<QdiscSpec>,
         seed: u64,
+        is_network: bool,
     ) -> io::Result<Self> {
         let counts = Counts::default();
         let stop = Arc::new((AtomicBool::new(false), EventFd::new()?));
@@ -267,6 +293,8 @@ impl Emulator {
                 queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
                 counts,
                 at: Instant::ZERO,
+                is_network,
+                held: None,
             };
             let mut ways = [build(&there, seed, there_counts), build(&back, seed ^ (1 << 32), back_counts)];
             // What fails here, a descriptor that cannot be waited for, shows as a run without packets.
@@ -319,7 +347,7 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
         }
         match due.into_iter().flatten().min() {
             Some(at) if at <= now => continue,
-            Some(at) => timer.arm(at.as_nanos()),
+            Some(at) => timer.arm(at.max(now + SLACK).as_nanos()),
             None => timer.disarm(),
         }
         epoll.wait(None)?;
@@ -344,7 +372,8 @@ mod tests {
         let checksum = !(sum(&header) as u16);
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
         assert_eq!((codepoint(header[1]), sum(&header)), (Ecn::Capable, 0xffff));
-        let after = marked(&header);
+        let mut after = header;
+        mark(&mut after);
         assert_eq!((codepoint(after[1]), sum(&after)), (Ecn::Marked, 0xffff));
         assert_eq!(after[2..10], header[2..10]);
     }

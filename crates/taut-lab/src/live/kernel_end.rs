@@ -22,6 +22,8 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Kernel {
     /// As last seen by whoever looks.
     pub(super) backlog: Arc<AtomicU64>,
+    /// Congestion control of sockets that do not ask for one.
+    pub(super) congestion: String,
 }
 
 impl Sender for Kernel {
@@ -36,9 +38,8 @@ impl Sender for Kernel {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         apply(&socket, options)?;
-        if let Some(name) = congestion {
-            set(&socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())?;
-        }
+        let congestion = congestion.unwrap_or(&self.congestion);
+        set(&socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, congestion.as_bytes())?;
         let socket = tokio::net::TcpSocket::from_std_stream(socket.into());
         socket.connect(to).await
     }

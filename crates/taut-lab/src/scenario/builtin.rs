@@ -1,7 +1,7 @@
 //! The scenarios that come with the program, of `scenarios/`. Called when a name is no file.
 
 /// Name and text of each; those that reproduce published results first.
-pub const ALL: [(&str, &str); 10] = [
+pub const ALL: [(&str, &str); 11] = [
     ("tsq", include_str!("../../../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../../../scenarios/autocork.toml")),
@@ -11,6 +11,7 @@ pub const ALL: [(&str, &str); 10] = [
     ("dumbbell", include_str!("../../../../scenarios/dumbbell.toml")),
     ("matrix", include_str!("../../../../scenarios/matrix.toml")),
     ("cross-check", include_str!("../../../../scenarios/cross-check.toml")),
+    ("parking-lot", include_str!("../../../../scenarios/parking-lot.toml")),
     ("lossy", include_str!("../../../../scenarios/lossy.toml")),
 ];
 

@@ -100,6 +100,8 @@ pub struct Variation {
     pub variant: String,
     /// Whether the kernel of today is to be compared with it.
     pub linux: bool,
+    /// Whether it means something on a TUN.
+    pub live: bool,
     /// With all changes.
     pub scenario: Scenario,
     /// Every value by its path.
@@ -143,7 +145,7 @@ impl Document {
     pub fn variations(&self) -> Result<Vec<Variation>, LoadError> {
         let base = self.base()?;
         let plain_case = Case { name: String::new(), set: Table::new(), published: Default::default() };
-        let plain = Variant { name: "run".into(), set: Table::new(), linux: true };
+        let plain = Variant { name: "run".into(), set: Table::new(), linux: true, live: true };
         let cases = if base.cases.is_empty() { vec![plain_case] } else { base.cases };
         let variants = if base.variants.is_empty() { vec![plain] } else { base.variants };
         let mut variations = Vec::new();
@@ -164,6 +166,7 @@ impl Document {
                     case: case.name.clone(),
                     variant: variant.name.clone(),
                     linux: variant.linux,
+                    live: variant.live,
                     scenario,
                     parameters,
                 });

@@ -1,4 +1,4 @@
-//! Makes a world of a scenario: hosts, a cable or a dumbbell, applications. Called by `sim.rs`.
+//! Makes a world of a scenario: hosts, a cable, a dumbbell or a parking lot, applications. Called by `sim.rs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -84,8 +84,8 @@ pub(super) struct Net {
     pub(super) senders: Vec<HostId>,
     pub(super) receivers: Vec<HostId>,
     pub(super) traffic: Vec<Traffic>,
-    /// Router and port where the queue is, in a dumbbell.
-    bottleneck: Option<(RouterId, usize)>,
+    /// Routers and ports where queues are; none of a pair.
+    bottlenecks: Vec<(RouterId, usize)>,
     /// Of the senders' NICs: nanoseconds a byte and bytes beside a packet.
     line: (f64, u32),
 }
@@ -97,40 +97,48 @@ impl Net {
         let ten_times = Rate::from_bits_per_second(link_rate.bits_per_second().saturating_mul(10));
         let nic_rate = match (scenario.topology.kind, &scenario.topology.access) {
             (Kind::Pair, _) => link_rate,
-            (Kind::Dumbbell, Some(access)) => access.value,
-            (Kind::Dumbbell, None) => ten_times.unwrap_or(link_rate),
+            (_, Some(access)) => access.value,
+            (_, None) => ten_times.unwrap_or(link_rate),
         };
         let sender = host_spec(&scenario.hosts.sender, nic_rate)?;
         let receiver = host_spec(&scenario.hosts.receiver, nic_rate)?;
         let overhead = sender.nic.overhead_bytes;
         let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
-        let (bottleneck, there, back) = if scenario.topology.kind == Kind::Pair {
+        let (mut bottlenecks, mut lines) = (Vec::new(), Vec::new());
+        if scenario.topology.kind == Kind::Pair {
             let (a, b) = (world.host(sender), world.host(receiver));
-            let (there, back) = world.cable(a, b, scenario.link.delay());
+            lines.push(world.cable(a, b, scenario.link.delay()));
             senders.push(a);
             receivers.push(b);
-            (None, there, back)
         } else {
-            let (left, right) = (world.router(), world.router());
+            let hops = if scenario.topology.kind == Kind::Dumbbell { 1 } else { pairs as usize - 1 };
+            let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
             let queue = qdisc(&scenario.bottleneck_queue())?;
             let middle = PortSpec { rate: Some(link_rate), qdisc: queue };
             let access = PortSpec::fifo(nic_rate, 1_000);
-            let (there, back) = world.join(left, right, &middle, &middle, scenario.link.delay());
+            for (hop, ends) in routers.windows(2).enumerate() {
+                lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));
+                // All but the first have a port back to the one before.
+                bottlenecks.push((ends[0], usize::from(hop > 0)));
+            }
             for pair in 0..pairs as usize {
                 let delays = &scenario.topology.delays;
                 let delay =
                     pair.checked_rem(delays.len()).map_or(Duration::ZERO, |index| delays[index].value);
                 let (a, b) = (world.host(sender.clone()), world.host(receiver.clone()));
-                world.attach(a, left, &access, delay);
-                world.attach(b, right, &access, Duration::ZERO);
+                // In a parking lot the first goes all the way, the others over one line each.
+                let (from, to) = if hops == 1 || pair == 0 { (0, hops) } else { (pair - 1, pair) };
+                world.attach(a, routers[from], &access, delay);
+                world.attach(b, routers[to], &access, Duration::ZERO);
                 senders.push(a);
                 receivers.push(b);
             }
-            (Some((left, 0)), there, back)
-        };
-        set_faults(world, there, &scenario.link.faults);
-        set_faults(world, back, &scenario.link.back_faults);
+        }
+        for (there, back) in lines {
+            set_faults(world, there, &scenario.link.faults);
+            set_faults(world, back, &scenario.link.back_faults);
+        }
         for (ids, text) in [(&senders, &scenario.hosts.sender), (&receivers, &scenario.hosts.receiver)] {
             for &id in ids {
                 for (name, value) in &text.sysctls.0 {
@@ -138,7 +146,7 @@ impl Net {
                 }
             }
         }
-        let mut net = Self { senders, receivers, traffic: Vec::new(), bottleneck, line };
+        let mut net = Self { senders, receivers, traffic: Vec::new(), bottlenecks, line };
         net.populate(world, scenario)?;
         Ok(net)
     }
@@ -285,8 +293,10 @@ impl Net {
 
     /// What waits in the middle.
     pub(super) fn bottleneck_bytes(&self, world: &World) -> Option<u64> {
-        let (router, port) = self.bottleneck?;
-        world.port_state(router, port).map(|port| port.backlog_bytes)
+        let waiting = |&(router, port): &(RouterId, usize)| {
+            world.port_state(router, port).map(|port| port.backlog_bytes)
+        };
+        self.bottlenecks.iter().map(waiting).sum::<Option<u64>>().filter(|_| !self.bottlenecks.is_empty())
     }
 }
 
