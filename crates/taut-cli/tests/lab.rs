@@ -195,7 +195,11 @@ fn a_run_is_plotted() {
     ok(&["plot", run.to_str().unwrap(), "--figure", "window", "-o", picture.to_str().unwrap()]);
     let text = std::fs::read_to_string(&picture).unwrap();
     std::fs::remove_dir_all(&out).unwrap();
-    assert!(text.starts_with("<svg") && text.contains("cwnd"), "{}", &text[..200.min(text.len())]);
+    assert!(
+        text.starts_with("<svg") && text.contains("congestion window"),
+        "{}",
+        &text[..200.min(text.len())]
+    );
 }
 
 #[test]

@@ -155,7 +155,7 @@ fn what_is_printed_reads_back() {
         "pfifo_fast",
         "fq",
         "fq limit 1 flow_limit 50 nopacing quantum 3029b maxrate 10mbit low_rate_threshold 0bit horizon_cap ce_threshold 4ms",
-        "fq_codel limit 1024 flows 12 ecn drop_batch 9",
+        "fq_codel limit 1024 flows 12 noecn drop_batch 9",
         "tbf rate 100mbit burst 32768b limit 65536b",
         "tbf rate 100mbit burst 32768b latency 50ms | fq_codel",
         "netem limit 7 delay 50ms 5ms 25% distribution pareto loss 1% duplicate 1% 10% reorder 25% 50% gap 5 corrupt 0.1% \
