@@ -593,4 +593,6 @@ impl Recovery {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -72,7 +72,10 @@ impl Rack {
     }
 
     pub(super) fn on_retransmit(&mut self, now: Instant, range: Range<u64>) {
-        self.resent.push_back((now, range));
+        // Of what left in the same instant the lower is the older (RFC 8985 §6.2, RACK_sent_after).
+        let after = |(at, other): &(Instant, Range<u64>)| (*at, other.end) > (now, range.end);
+        let younger = self.resent.iter().rev().take_while(|entry| after(entry)).count();
+        self.resent.insert(self.resent.len() - younger, (now, range));
     }
 
     /// Nothing counts as lost any more: what was sent again, and is not delivered, is watched anew.
@@ -81,7 +84,7 @@ impl Rack {
         let missing = |record: &&Record| record.has(EVER_RETRANS) && !record.has(SACKED);
         let records = (0..log.len()).filter_map(|index| log.get(index)).filter(missing);
         self.resent.extend(records.map(|record| (record.sent_at, record.start..record.end)));
-        self.resent.make_contiguous().sort_by_key(|&(sent_at, _)| sent_at);
+        self.resent.make_contiguous().sort_by_key(|(sent_at, range)| (*sent_at, range.end));
     }
 
     /// All in flight was acknowledged.

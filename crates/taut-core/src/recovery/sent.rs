@@ -446,7 +446,9 @@ impl SentLog {
         for index in 0..self.records.len() {
             self.change(index, |record| {
                 if record.has(SACKED) {
-                    record.flags &= !SACKED;
+                    // Neighbours were joined: when and how often a part was sent is not known any more, so it gives no
+                    // RTT sample.
+                    record.flags = (record.flags & !SACKED) | EVER_RETRANS;
                     record.in_device = 0;
                 }
             });

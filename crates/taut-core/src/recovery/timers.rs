@@ -185,6 +185,8 @@ impl Recovery {
         let Some(flight) = &mut self.flight else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         flight.mss = mss;
+        // A block may cover whole segments now where it covered a part of one.
+        flight.cache.clear();
         if flight.log.resegment(mss) == 0 {
             return false;
         }
