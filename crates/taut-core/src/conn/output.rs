@@ -128,7 +128,11 @@ impl Conn {
         if payload > 0 {
             self.rx.delayed_ack.on_data_sent(around.now);
         }
-        if kind == SendKind::New && payload > 0 && self.tx.recovery.take_cwr() && self.ecn().is_on() {
+        if kind == SendKind::New
+            && payload > 0
+            && self.tx.recovery.take_cwr(range.start)
+            && self.ecn().is_on()
+        {
             // RFC 3168 §6.1.2: once for each reduction, on new data.
             flags |= TcpFlags::CWR;
         }

@@ -212,6 +212,8 @@ struct InFlight {
     dsack_segs: u32,
     /// The peer is to be told of a reduction (RFC 3168 §6.1.2).
     cwr_due: bool,
+    /// Where the packet begins that last told it.
+    cwr_at: u64,
     mss: u16,
     /// Differs between connections: where this one began.
     seed: u64,
@@ -239,6 +241,7 @@ impl InFlight {
             resent_segs: 0,
             dsack_segs: 0,
             cwr_due: false,
+            cwr_at: 0,
             mss,
             seed: una,
         }
@@ -326,9 +329,14 @@ impl Recovery {
         self.delivered
     }
 
-    /// Whether a reduction began that the peer was not told of; it counts as told from now on.
-    pub(crate) fn take_cwr(&mut self) -> bool {
-        self.flight.as_mut().is_some_and(|flight| core::mem::take(&mut flight.cwr_due))
+    /// Whether a reduction began that the peer was not told of; it counts as told by the packet from `start` on.
+    pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        let due = core::mem::take(&mut flight.cwr_due);
+        if due {
+            flight.cwr_at = start;
+        }
+        due
     }
 
     /// After a retransmission timeout.
@@ -522,6 +530,7 @@ impl Recovery {
             SendKind::New => {
                 let segs = flight.log.last().map_or(0, Record::segs);
                 if flight.log.pop(range) {
+                    flight.cwr_due |= flight.cwr_at == range.start;
                     flight.prr.on_refused(segs);
                     flight.spoil_mtu_probe(range);
                 }

@@ -350,6 +350,21 @@ fn refused_new_data_leaves_no_trace() {
 }
 
 #[test]
+fn a_reduction_that_was_told_by_a_refused_packet_is_told_again() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 4)]);
+    let range = seg(10)..seg(11);
+    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cc, &w.cfg);
+    // RFC 3168 §6.1.2: once for each reduction.
+    assert!(w.rec.take_cwr(seg(10)));
+    assert!(!w.rec.take_cwr(seg(10)));
+    w.rec.on_refused(&range, SendKind::New);
+    assert!(w.rec.take_cwr(seg(10)), "the peer never saw it");
+}
+
+#[test]
 fn delivery_rate_is_the_slower_of_sending_and_acknowledging() {
     let mut w = World::new(true);
     w.send(10, 10);

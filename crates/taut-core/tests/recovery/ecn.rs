@@ -68,6 +68,15 @@ fn not_asked_for_by_default_and_not_accepted_when_off() {
 }
 
 #[test]
+fn a_peer_that_asks_for_accurate_ecn_gets_this() {
+    // RFC 9768 §3.1.1, table 2: ECE alone says that this end knows RFC 3168 only.
+    let mut t = Trace::new();
+    t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000));
+    expect!(t, "S.E", seq(0), ack(1));
+}
+
+#[test]
 fn a_syn_that_is_not_answered_goes_again_without() {
     // §6.1.1.1, at the first retransmission as Linux does.
     let mut t = Trace::with(config(1));
