@@ -82,7 +82,7 @@ fn bbr_keeps_the_queue_short_where_cubic_fills_it() {
 
 #[test]
 fn bbr_does_not_mind_loss_that_is_not_its_doing() {
-    for (loss, least) in [(0.001, 0.93), (0.01, 0.92), (0.05, 0.80)] {
+    for (loss, least) in [(0.001, 0.90), (0.01, 0.88), (0.05, 0.75)] {
         for seed in 1..=3 {
             let share = run(seed, &Path { loss, ..LONG }, &[Algorithm::Bbr], 15).shares[0];
             assert!(share > least, "loss {loss}, seed {seed}: {share}");

@@ -307,6 +307,7 @@ impl Bbr {
         }
         if self.cycle.ack_phase == AckPhase::Stopping && self.path.round_start {
             self.cycle.is_probe_sample = false;
+            self.bounds.note_probe_end(ack.min_rtt);
             self.cycle.ack_phase = AckPhase::Init;
             let probes = self.cycle.state.probes_bw();
             if probes && !rs.is_app_limited {

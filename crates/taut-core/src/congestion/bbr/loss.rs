@@ -1,15 +1,7 @@
 //! What loss tells BBR: bounds on rate and volume, and how they are taken back when the loss was none.
 //! draft-ietf-ccwg-bbr-06 §5.5.10 and §5.5.11. Called by `bbr/mod.rs` for ACKs and for packets found lost.
-//!
-//! **Ambient loss** is ours, not the draft's. Loss that a path has at any rate says nothing about what is in flight, and
-//! who backs off from it gains nothing: by the draft, 1 % at random costs a fifth of the link at 100 ms, and 5 % nine
-//! tenths. It is told apart by where it happens: in rounds that nothing was probed in and whose RTT shows no queue.
-//! There its share is measured, and only what goes beyond that counts as a signal. A queue that others keep full
-//! shows in the RTT, so that competition is not taken for weather; and [`Params::ambient_loss_max`] bounds what is
-//! put up with. With that at 0 this is the draft's BBR.
-//!
-//! [`Params::ambient_loss_max`]: super::params::Params::ambient_loss_max
 
+use super::ambient::Ambient;
 use super::cycle::State;
 use super::params::PARAMS;
 use super::path::Rate;
@@ -17,9 +9,6 @@ use super::{Bbr, UNBOUNDED};
 use crate::congestion::controller::{AckEvent, LostPacket};
 use crate::recovery::RateSample;
 use crate::units::Duration;
-
-/// What an RTT may vary by on an empty path.
-const RTT_NOISE: Duration = Duration::from_micros(250);
 
 /// §2.8 to §2.10.
 #[derive(Debug)]
@@ -80,6 +69,11 @@ impl Bounds {
             > u64::from(tx_in_flight) * u64::from(PARAMS.loss_thresh)
     }
 
+    /// The ACKs of a probe have all come.
+    pub(super) fn note_probe_end(&mut self, min_rtt: Option<Duration>) {
+        self.ambient.on_probe_end(min_rtt);
+    }
+
     /// §5.5.10.3 `UpdateLatestDeliverySignals`.
     pub(super) fn update_latest(&mut self, rs: &RateSample, total_delivered: u64) {
         self.bw_latest = self.bw_latest.max(Rate::of(rs));
@@ -137,55 +131,6 @@ impl Bounds {
     }
 }
 
-/// Loss that is not for congestion.
-#[derive(Clone, Copy, Debug)]
-struct Ambient {
-    /// Lost and sent in rounds without a queue; the older, the less they count.
-    lost: u32,
-    sent: u32,
-    /// When the round began: segments lost and delivered since the beginning.
-    lost_before: u32,
-    delivered_before: u64,
-    /// Least RTT of the round.
-    round_rtt: Duration,
-}
-
-impl Ambient {
-    const fn new() -> Self {
-        Self { lost: 0, sent: 0, lost_before: 0, delivered_before: 0, round_rtt: Duration::MAX }
-    }
-
-    fn on_ack(&mut self, ack: &AckEvent<'_>) {
-        if let Some(rtt) = ack.rtt {
-            self.round_rtt = self.round_rtt.min(rtt);
-        }
-    }
-
-    /// A round is over; returns what was lost and sent in it. `quiet`: nothing was probed.
-    fn on_round(&mut self, ack: &AckEvent<'_>, min_rtt: Option<Duration>, quiet: bool) -> (u32, u32) {
-        let lost = ack.total_lost.wrapping_sub(self.lost_before);
-        let delivered = ack.total_delivered.saturating_sub(self.delivered_before);
-        let sent = u32::try_from(delivered).unwrap_or(u32::MAX).saturating_add(lost);
-        // A queue that never ran empty in a whole round is one.
-        let no_queue = min_rtt.is_some_and(|least| self.round_rtt <= least + least / 8 + RTT_NOISE);
-        if quiet && no_queue {
-            self.lost = self.lost - self.lost / 8 + lost.min(1 << 24);
-            self.sent = self.sent - self.sent / 8 + sent.min(1 << 24);
-        }
-        self.lost_before = ack.total_lost;
-        self.delivered_before = ack.total_delivered;
-        self.round_rtt = Duration::MAX;
-        (lost, sent)
-    }
-
-    /// Segments of `sent` that ambient loss may well take: the mean and two standard deviations.
-    fn at_most(&self, sent: u32) -> u32 {
-        let most = u64::from(self.sent) * u64::from(PARAMS.ambient_loss_max) / 100;
-        let mean = u64::from(sent) * u64::from(self.lost).min(most) / u64::from(self.sent.max(1));
-        u32::try_from(mean + (4 * mean).isqrt()).unwrap_or(u32::MAX)
-    }
-}
-
 impl Bbr {
     /// §5.5.10.2 `HandleLostPacket`.
     pub(super) fn handle_lost_packet(&mut self, packet: &LostPacket) {
@@ -217,15 +162,14 @@ impl Bbr {
 
     /// §5.5.10.3: once a round that lost something, unless more is being tried on purpose.
     pub(super) fn adapt_lower_bounds(&mut self, ack: &AckEvent<'_>) {
-        self.bounds.ambient.on_ack(ack);
+        let probing = self.cycle.is_probe_sample;
+        self.bounds.ambient.on_ack(ack, probing || self.cycle.state == State::Down);
         if !self.bounds.loss_round_start {
             return;
         }
-        let put_up_with = self.bounds.ambient;
-        let quiet = !self.cycle.is_probe_sample;
-        let (lost, sent) = self.bounds.ambient.on_round(ack, self.path.min_rtt(), quiet);
+        let more = self.bounds.ambient.on_round(ack, !probing);
         let any = core::mem::take(&mut self.bounds.loss_in_round);
-        if !any || lost <= put_up_with.at_most(sent) || self.cycle.state.accelerates() {
+        if !any || !more || self.cycle.state.accelerates() {
             return;
         }
         let bounds = &mut self.bounds;

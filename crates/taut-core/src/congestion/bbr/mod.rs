@@ -19,9 +19,11 @@
 //! | `params.rs` | every number, with its section |
 //! | `path.rs` | rounds, bandwidth, RTT, aggregation: what is measured |
 //! | `loss.rs` | the bounds that loss sets, and their undoing |
+//! | `ambient.rs` | loss that is not for congestion: ours |
 //! | `cycle.rs` | the states and what ends each |
 //! | here | the order of an ACK; pacing rate and cwnd |
 
+mod ambient;
 mod cycle;
 mod loss;
 mod params;

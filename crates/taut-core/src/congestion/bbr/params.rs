@@ -28,7 +28,7 @@ pub(super) struct Params {
     pub(super) pacing_margin: u32,
     /// `LossThresh`. §2.8.
     pub(super) loss_thresh: u32,
-    /// Loss that is put up with where it does not come from a queue; see `loss.rs`. Ours; 0 in the draft.
+    /// Loss that is put up with where it does not come from a queue; see `ambient.rs`. Ours; 0 in the draft.
     pub(super) ambient_loss_max: u32,
     /// `Beta`: what is left after a reduction. §2.8.
     pub(super) beta: u32,
@@ -48,8 +48,8 @@ pub(super) struct Params {
     pub(super) min_rtt_window: Duration,
     /// `ProbeRTTInterval`. §2.16.2.
     pub(super) probe_rtt_interval: Duration,
-    /// An RTT above the least by no more than this part of it renews it. Ours; the draft asks for a lower one, and lets the
-    /// queue run empty every five seconds even where it just did.
+    /// Once ProbeRTT was there, an RTT above the least by no more than this part of it renews it. Ours; the draft asks for a
+    /// lower one, and lets the queue run empty every five seconds even where it just did.
     pub(super) min_rtt_tolerance: u64,
     /// `ProbeRTTDuration`. §2.16.2.
     pub(super) probe_rtt_time: Duration,

@@ -58,6 +58,8 @@ pub(super) struct Path {
     probe_rtt_min: Duration,
     probe_rtt_min_at: Instant,
     pub(super) probe_rtt_expired: bool,
+    /// ProbeRTT was there once, so that the least RTT is not that of a queue that was always there.
+    confirmed: bool,
     /// §5.5.9: most in the last and in this span of rounds.
     extra_acked: [u32; 2],
     extra_rounds: u32,
@@ -77,6 +79,7 @@ impl Path {
             probe_rtt_min: Duration::ZERO,
             probe_rtt_min_at: Instant::ZERO,
             probe_rtt_expired: false,
+            confirmed: false,
             extra_acked: [0; 2],
             extra_rounds: 0,
             extra_since: Instant::ZERO,
@@ -144,9 +147,10 @@ impl Path {
             self.probe_rtt_min_at = now;
         }
         if let Some(rtt) = ack.rtt
+            && self.confirmed
             && rtt <= self.probe_rtt_min + self.probe_rtt_min / PARAMS.min_rtt_tolerance
         {
-            // As good as the least: the queue was empty, and ProbeRTT has nothing to find out.
+            // As good as what ProbeRTT found: the queue was empty, and another would find out nothing.
             self.probe_rtt_min_at = now;
         }
         let expired = now > self.min_rtt_at + PARAMS.min_rtt_window;
@@ -161,6 +165,7 @@ impl Path {
     /// ProbeRTT was done: the next is due an interval from now.
     pub(super) const fn note_probe_rtt_done(&mut self, now: Instant) {
         self.probe_rtt_min_at = now;
+        self.confirmed = true;
     }
 
     // ---- aggregation, §5.5.9 ----
