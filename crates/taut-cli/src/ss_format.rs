@@ -54,6 +54,9 @@ pub fn detail_line(conn: &ConnSnapshot, detail: &Detail) -> String {
     }
     if detail.extended {
         line.add(format_args!("ca_state:{}", conn.ca_state));
+        let words: Vec<_> =
+            conn.congestion_state.split_whitespace().filter(|word| !word.contains(':')).collect();
+        line.add_if(!words.is_empty(), format_args!("cc_state:{}", words.join(",")));
         line.add(format_args!("blocked:{}", conn.blocked));
         line.add(format_args!("rcv_wnd:{}", conn.rcv_wnd));
         if let Some(bytes) = conn.notsent_lowat {
@@ -88,6 +91,8 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     line.positive("segs_in", conn.segs_in.into());
     line.positive("data_segs_out", conn.data_segs_out);
     line.positive("data_segs_in", conn.data_segs_in);
+    let values = congestion_values(&conn.congestion_state, numeric);
+    line.add_if(!values.is_empty(), format_args!("{}:({values})", conn.congestion));
 
     let rate = |bytes_per_second: f64| rate(bytes_per_second * 8.0, numeric);
     if let Some(rtt) = conn.rtt_ns.filter(|&rtt| rtt > 0) {
@@ -126,6 +131,22 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
         line.add(format_args!("minrtt:{}", ms(rtt)));
     }
     line.positive("snd_wnd", conn.snd_wnd.into());
+}
+
+/// What a congestion control says of itself, as `ss` prints it of BBR: `bw:93Mbps,mrtt:20.1`. Its words stand elsewhere.
+fn congestion_values(state: &str, numeric: bool) -> String {
+    let value = |value: &str| {
+        let bits = value.strip_suffix("bps").and_then(|bits| bits.parse().ok());
+        // As DCTCP's alpha, of which ss prints the numerator.
+        let number = value.split('/').next().unwrap_or(value);
+        match (bits, number.parse()) {
+            (Some(bits), _) => rate(bits, numeric),
+            (None, Ok(number)) => general(number),
+            _ => value.to_owned(),
+        }
+    };
+    let pairs = state.split_whitespace().filter_map(|word| word.split_once(':'));
+    pairs.map(|(name, text)| format!("{name}:{}", value(text))).collect::<Vec<_>>().join(",")
 }
 
 /// A line of tokens, each after a blank; before the first of them also a tab.
@@ -226,6 +247,19 @@ mod tests {
         ] {
             assert_eq!(general(value), text);
         }
+    }
+
+    /// In the form of iproute2's `tcp_stats_print`: `bbr:(bw:%sbps,mrtt:%g,pacing_gain:%g,cwnd_gain:%g)`, and of `dctcp:` the
+    /// alpha as a number.
+    #[test]
+    fn what_a_congestion_control_knows_looks_as_in_ss() {
+        let bbr = "probe_bw_cruise bw:93000000bps mrtt:20.100 pacing_gain:1.00 cwnd_gain:2.25";
+        assert_eq!(congestion_values(bbr, false), "bw:93Mbps,mrtt:20.1,pacing_gain:1,cwnd_gain:2.25");
+        assert_eq!(congestion_values(bbr, true), "bw:93000000bps,mrtt:20.1,pacing_gain:1,cwnd_gain:2.25");
+        assert_eq!(congestion_values("alpha:512/1024", false), "alpha:512");
+        assert_eq!(congestion_values("", false), "");
+        // What an algorithm of a program's own may say.
+        assert_eq!(congestion_values("calm mood:fair", false), "mood:fair");
     }
 
     /// Values and texts as `ss` of iproute2 6.1 showed them for the kernel's connections.

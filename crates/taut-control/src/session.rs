@@ -211,7 +211,7 @@ impl Session {
     /// The next part of a list; keeps the rest of it.
     fn next_batch(&mut self, mut rest: Rest, source: &impl Source) -> ReplyLine {
         let reply = match &mut rest {
-            Rest::Connections(ids) => batch(source, ids, Stack::conn_info).map(Reply::Connections),
+            Rest::Connections(ids) => batch(source, ids, snapshot::conn).map(Reply::Connections),
             Rest::Reports(ids) => batch(source, ids, snapshot::conn_report).map(Reply::Reports),
         };
         let Some(reply) = reply else {

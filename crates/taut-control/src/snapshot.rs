@@ -23,6 +23,9 @@ pub struct ConnSnapshot {
     pub peer: SocketAddr,
     /// Congestion control in use.
     pub congestion: String,
+    /// What it says of itself: words, and `name:value`, with blanks between; empty when it has nothing to say.
+    #[serde(default)]
+    pub congestion_state: String,
     /// How far things are from well: `open`, `disorder`, `cwr`, `recovery` or `loss`.
     pub ca_state: String,
     /// Which gate was shut when the connection was last asked for a packet.
@@ -154,6 +157,24 @@ const fn state_name(state: State) -> &'static str {
     }
 }
 
+/// A connection, and what its congestion control says.
+pub(crate) struct Conn {
+    info: ConnInfo,
+    congestion_state: String,
+}
+
+/// Copies a connection.
+pub(crate) fn conn(stack: &Stack, id: ConnId, now: Instant) -> Option<Conn> {
+    let info = stack.conn_info(id, now)?;
+    Some(Conn { info, congestion_state: stack.conn_congestion(id).unwrap_or_default() })
+}
+
+impl From<&Conn> for ConnSnapshot {
+    fn from(conn: &Conn) -> Self {
+        Self { congestion_state: conn.congestion_state.clone(), ..(&conn.info).into() }
+    }
+}
+
 impl From<&ConnInfo> for ConnSnapshot {
     fn from(info: &ConnInfo) -> Self {
         Self {
@@ -161,6 +182,7 @@ impl From<&ConnInfo> for ConnSnapshot {
             local: info.local,
             peer: info.peer,
             congestion: info.congestion.name().to_owned(),
+            congestion_state: String::new(),
             ca_state: info.ca_state.to_owned(),
             blocked: info.blocked.name().to_owned(),
             timestamps: info.timestamps,

@@ -226,6 +226,21 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
     let unit = |name: &str| Regex::new(&format!(r"{name} [\d.]+[kMGT]?bps")).unwrap();
     assert!(unit("pacing_rate").is_match(&line) && unit("delivery_rate").is_match(&line), "{line}");
 
+    // What only one congestion control knows, in the form of ss, and in its place.
+    observer.says(&["sysctl", "-w", "tcp_congestion_control=bbr"]);
+    let _paced = slow_curl(&lab, "4M");
+    eventually("a connection with BBR", || observer.says(&["ss", "-tinH"]).contains(" bbr:(bw:"));
+    let two = observer.says(&["ss", "-tinmoeH"]);
+    let line = two.lines().find(|line| line.contains(" bbr ")).unwrap_or_else(|| panic!("{two}"));
+    let form =
+        r"data_segs_in:\d+ bbr:\(bw:(\d+)bps,mrtt:([\d.]+),pacing_gain:([\d.]+),cwnd_gain:([\d.]+)\) send ";
+    let captures = Regex::new(form).unwrap().captures(line).unwrap_or_else(|| panic!("{line}"));
+    for index in 1..=4 {
+        assert!(captures[index].parse::<f64>().unwrap() > 0.0, "{line}");
+    }
+    assert!(Regex::new(r" cc_state:(startup|drain|probe_\w+) ").unwrap().is_match(line), "{line}");
+    assert!(two.lines().any(|line| line.contains(" cubic ") && !line.contains("bbr:(")), "{two}");
+
     // Listeners, and filters that nothing passes.
     let listening = observer.says(&["ss", "-tln"]);
     let listening: Vec<_> = listening.lines().nth(1).unwrap().split_whitespace().collect();
