@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use taut_lab::data::RunSet;
+use taut_lab::files::slug;
 use taut_lab::report::{self, Figure, Theme, figures, page};
 
 use crate::output;
@@ -19,17 +20,21 @@ use crate::output;
     taut plot runs/tsq\n  taut plot runs/tsq --figure queues -o queues.svg\n  taut plot runs/tsq -o report.html\n\n\
     Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and latency \
     (shares below a time), bursts (bursts, and gaps between packets), blocked (what held the sender back). A run has \
-    those that it has values for.")]
+    those that it has values for; of a scenario with cases, each case has its own.")]
 pub struct PlotArgs {
     /// Directory that a run of the lab left
     #[arg(value_name = "RUN_DIR")]
     run: PathBuf,
-    /// File to write: .svg or .png of one figure, or .html of all [default: RUN_DIR/figures/NAME.svg of each]
+    /// File to write: .svg or .png of one figure, or .html of all [default: RUN_DIR/figures/NAME.svg of each, and of a
+    /// scenario with cases RUN_DIR/figures/CASE/NAME.svg]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Draw this figure only; may be given again
     #[arg(long, value_name = "NAME")]
     figure: Vec<String>,
+    /// Draw this case only; may be given again
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
     /// Draw this variant only; may be given again
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
@@ -72,6 +77,8 @@ enum Format {
 struct Written {
     /// The figure in it; `None` for a page with all.
     figure: Option<&'static str>,
+    /// The case that it is of; `None` for a page, and without cases.
+    case: Option<String>,
     path: PathBuf,
     bytes: usize,
 }
@@ -92,7 +99,7 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
         Some(path) => Some((path, format(path)?)),
         None => None,
     };
-    let set = chosen_variants(report::read(&args.run)?, &args.variant)?;
+    let set = chosen_variants(chosen_cases(report::read(&args.run)?, &args.case)?, &args.variant)?;
     let files = match output {
         Some((path, Format::Html)) => {
             if !args.figure.is_empty() {
@@ -102,18 +109,19 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
         }
         Some((path, format)) => {
             let figures = chosen_figures(&set, &args.figure)?;
+            let cases = cases(&figures);
+            if cases.len() > 1 {
+                anyhow::bail!("one file has one case; say which with --case: {}", listed(&cases));
+            }
             let [figure] = figures.as_slice() else {
                 anyhow::bail!("one file has one figure; say which with --figure: {}", names(&figures));
             };
-            vec![write(path, &drawn(figure, &set, format, args.theme.into())?, Some(figure.name()))?]
+            vec![write(path, &drawn(figure, &set, format, args.theme.into())?, Some(figure))?]
         }
         None => {
-            let directory = args.run.join("figures");
-            fs::create_dir_all(&directory)
-                .with_context(|| format!("cannot create {}", directory.display()))?;
             let write_one = |figure: &Figure| {
-                let path = directory.join(figure.name()).with_extension("svg");
-                write(&path, &drawn(figure, &set, Format::Svg, args.theme.into())?, Some(figure.name()))
+                let path = place(&args.run, figure)?;
+                write(&path, &drawn(figure, &set, Format::Svg, args.theme.into())?, Some(figure))
             };
             chosen_figures(&set, &args.figure)?.iter().map(write_one).collect::<anyhow::Result<_>>()?
         }
@@ -123,6 +131,14 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
     }
     let line = |file: &Written| format!("wrote {}\n", file.path.display());
     Ok(output::print(&files.iter().map(line).collect::<String>())?)
+}
+
+/// The file of a figure beside its run, in a directory that is there.
+fn place(run: &Path, figure: &Figure) -> anyhow::Result<PathBuf> {
+    // Each case has figures of the same names. The name of its directory is that of its runs'.
+    let directory = run.join("figures").join(slug(figure.case()));
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory.join(figure.name()).with_extension("svg"))
 }
 
 /// What the ending of a file's name says.
@@ -139,12 +155,30 @@ fn format(path: &Path) -> anyhow::Result<Format> {
     }
 }
 
+/// The run set with those cases only; all when none is named.
+fn chosen_cases(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
+    for name in wanted {
+        if !set.runs.iter().any(|run| run.meta.case == *name) {
+            let known = set.runs.iter().map(|run| run.meta.case.as_str());
+            let known = once(known.filter(|case| !case.is_empty()));
+            if known.is_empty() {
+                anyhow::bail!("the run has no case {name}; it has none");
+            }
+            anyhow::bail!("the run has no case {name}; it has: {}", listed(&known));
+        }
+    }
+    if !wanted.is_empty() {
+        set.runs.retain(|run| wanted.contains(&run.meta.case));
+        set.table.rows.retain(|row| wanted.contains(&row.case));
+    }
+    Ok(set)
+}
+
 /// The run set with those variants only; all when none is named.
 fn chosen_variants(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
     for name in wanted {
         if !set.runs.iter().any(|run| run.meta.variant == *name) {
-            let mut known: Vec<&str> = set.runs.iter().map(|run| run.meta.variant.as_str()).collect();
-            known.dedup();
+            let known = once(set.runs.iter().map(|run| run.meta.variant.as_str()));
             anyhow::bail!("the run has no variant {name}; it has: {}", known.join(", "));
         }
     }
@@ -177,8 +211,30 @@ fn chosen_figures(set: &RunSet, wanted: &[String]) -> anyhow::Result<Vec<Figure>
     Ok(figures.into_iter().filter(is_wanted).collect())
 }
 
+/// The names of figures, once each.
 fn names(figures: &[Figure]) -> String {
-    figures.iter().map(Figure::name).collect::<Vec<_>>().join(", ")
+    once(figures.iter().map(Figure::name)).join(", ")
+}
+
+/// The cases of figures, once each.
+fn cases(figures: &[Figure]) -> Vec<&str> {
+    once(figures.iter().map(Figure::case))
+}
+
+/// The names, each where it stands first.
+fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut known = Vec::new();
+    for name in names {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    known
+}
+
+/// In quotes: names of cases have blanks and commas in them.
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 fn drawn(figure: &Figure, set: &RunSet, format: Format, theme: Theme) -> anyhow::Result<Vec<u8>> {
@@ -225,9 +281,10 @@ fn png(_svg: &str) -> anyhow::Result<Vec<u8>> {
     anyhow::bail!("this taut was built without PNG")
 }
 
-fn write(path: &Path, content: &[u8], figure: Option<&'static str>) -> anyhow::Result<Written> {
+fn write(path: &Path, content: &[u8], figure: Option<&Figure>) -> anyhow::Result<Written> {
     fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Written { figure, path: path.to_owned(), bytes: content.len() })
+    let case = figure.map(Figure::case).filter(|case| !case.is_empty()).map(str::to_owned);
+    Ok(Written { figure: figure.map(Figure::name), case, path: path.to_owned(), bytes: content.len() })
 }
 
 #[cfg(test)]
@@ -260,6 +317,7 @@ mod tests {
                 run: self.0.clone(),
                 output: None,
                 figure: Vec::new(),
+                case: Vec::new(),
                 variant: Vec::new(),
                 theme: Ground::Auto,
                 json: false,
@@ -300,6 +358,45 @@ mod tests {
     }
 
     #[test]
+    fn each_case_has_its_own_figures() {
+        let scratch = Scratch::with_run("cases");
+        let example: RunSet =
+            serde_json::from_str(include_str!("../../taut-lab/tests/example.json")).unwrap();
+        let mut set = RunSet { runs: Vec::new(), ..example.clone() };
+        for case in ["1 Gbit/s, TSO", "100 Mbit/s"] {
+            set.runs.extend(example.runs.iter().cloned().map(|mut run| {
+                run.meta.case = case.to_owned();
+                run
+            }));
+        }
+        fs::write(scratch.0.join(VALUES), serde_json::to_string(&set).unwrap()).unwrap();
+        run(&scratch.args()).unwrap();
+        for (directory, case, other) in
+            [("1-gbit-s-tso", "1 Gbit/s, TSO", "100 Mbit/s"), ("100-mbit-s", "100 Mbit/s", "1 Gbit/s, TSO")]
+        {
+            let directory = scratch.0.join("figures").join(directory);
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 6);
+            let text = fs::read_to_string(directory.join("queues.svg")).unwrap();
+            assert!(text.contains(case) && !text.contains(other), "{case}");
+        }
+        // Nothing lies beside the directories of the cases.
+        assert_eq!(fs::read_dir(scratch.0.join("figures")).unwrap().count(), 2);
+
+        let one = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.svg") };
+        assert_eq!(
+            error(&one),
+            "one file has one case; say which with --case: \"1 Gbit/s, TSO\", \"100 Mbit/s\""
+        );
+        run(&PlotArgs { case: vec!["100 Mbit/s".into()], ..one }).unwrap();
+        let text = fs::read_to_string(scratch.0.join("x.svg")).unwrap();
+        assert!(text.contains("100 Mbit/s") && !text.contains("1 Gbit/s, TSO"));
+        let unknown = PlotArgs { case: vec!["x".into()], ..scratch.args() };
+        assert_eq!(error(&unknown), "the run has no case x; it has: \"1 Gbit/s, TSO\", \"100 Mbit/s\"");
+        let unknown = PlotArgs { variant: vec!["x".into()], ..scratch.args() };
+        assert_eq!(error(&unknown), "the run has no variant x; it has: before, after");
+    }
+
+    #[test]
     fn one_figure_of_one_variant_goes_to_a_file() {
         let scratch = Scratch::with_run("one");
         let figure = vec!["queues".to_owned()];
@@ -334,6 +431,8 @@ mod tests {
         assert!(error(&scratch.output("x.gif")).contains(".svg, .png or .html"));
         let nothing = PlotArgs { figure: vec!["latency".into()], ..scratch.args() };
         assert!(error(&nothing).contains("no figure latency; it has: queues, "));
+        let case = PlotArgs { case: vec!["x".into()], ..scratch.args() };
+        assert_eq!(error(&case), "the run has no case x; it has none");
         let variant = PlotArgs { variant: vec!["x".into()], ..scratch.args() };
         assert_eq!(error(&variant), "the run has no variant x; it has: before, after");
         let page = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.html") };
