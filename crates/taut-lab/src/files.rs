@@ -58,6 +58,8 @@ impl Directory {
         };
         write_json(&at.join("meta.json"), &rest)?;
         fs::write(at.join("intervals.csv"), intervals(&data))?;
+        #[cfg(feature = "parquet")]
+        crate::parquet::intervals(&at.join("intervals.parquet"), &data)?;
         if !events.is_empty() {
             fs::write(at.join("events.jsonl"), events)?;
         }
@@ -66,6 +68,8 @@ impl Directory {
         }
         if !data.acks.is_empty() {
             fs::write(at.join("acks.csv"), acks(&data))?;
+            #[cfg(feature = "parquet")]
+            crate::parquet::acks(&at.join("acks.parquet"), &data)?;
         }
         if !data.packets.is_empty() {
             fs::write(at.join("packets.csv"), packets(&data))?;

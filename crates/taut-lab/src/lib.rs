@@ -14,6 +14,8 @@ pub mod files;
 pub mod job;
 pub mod live;
 pub mod metrics;
+#[cfg(feature = "parquet")]
+mod parquet;
 pub mod report;
 pub mod runner;
 pub mod scenario;
