@@ -8,7 +8,7 @@ use support::{Rng, pattern};
 use taut_core::{
     ConnError, ConnOptions, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State,
 };
-use taut_wire::{Flags, TcpHeader, TcpOptions, Timestamps, Unreachable};
+use taut_wire::{AccEcn, Flags, TcpHeader, TcpOptions, Timestamps, Unreachable};
 
 /// Established, the peer at 1, the stack at 1, window 65,535, rate limits fresh.
 fn open() -> Trace {
@@ -416,6 +416,11 @@ fn nearly(t: &Trace, rng: &mut Rng) -> Vec<u8> {
                     (left, near(rng, left))
                 })
                 .collect(),
+            accecn: option(rng).then(|| AccEcn {
+                ee0b: option(rng).then(|| rng.next() as u32),
+                eceb: option(rng).then(|| rng.next() as u32),
+                ee1b: option(rng).then(|| rng.next() as u32),
+            }),
         },
     };
     let len = match rng.below(4) {

@@ -56,5 +56,5 @@ pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
 pub use quoted::Quoted;
 pub use tcp::{Flags, TcpHeader};
-pub use tcp_options::{SackBlocks, TcpOptions, Timestamps};
+pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use virtio::{GsoType, VnetHeader};

@@ -1,4 +1,5 @@
-//! TCP options: MSS (RFC 9293 §3.7.1), window scale and timestamps (RFC 7323), SACK (RFC 2018).
+//! TCP options: MSS (RFC 9293 §3.7.1), window scale and timestamps (RFC 7323), SACK (RFC 2018), accurate ECN
+//! (RFC 9768 §3.2.3).
 //!
 //! Unknown options are skipped by their length. A known option of a wrong length is ignored, as if unknown; a
 //! length that cannot be, 0, 1 or past the end, refuses the segment (RFC 9293 §3.1, MUST-7).
@@ -15,6 +16,8 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const ACCECN0: u8 = 172;
+const ACCECN1: u8 = 174;
 
 /// The most the data offset leaves for options.
 pub(crate) const OPTIONS_MAX_LEN: usize = 40;
@@ -99,6 +102,76 @@ impl FromIterator<(u32, u32)> for SackBlocks {
     }
 }
 
+/// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of the receiver's byte counters. Fields may be missing at the
+/// end only, and ECEB always stands second; so either order, 0 with EE0B first and 1 with EE1B first, follows from what
+/// is here. What no order can say (ECEB alone, or the other two without it) is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AccEcn {
+    /// Payload bytes received as ECT(0).
+    pub ee0b: Option<u32>,
+    /// Payload bytes received as CE.
+    pub eceb: Option<u32>,
+    /// Payload bytes received as ECT(1).
+    pub ee1b: Option<u32>,
+}
+
+impl AccEcn {
+    /// Counters are known modulo this.
+    pub const MODULUS: u32 = 1 << 24;
+
+    /// The fields of `value`, three bytes each; what is left behind them is padding (§3.2.3).
+    fn parse(kind: u8, value: &[u8]) -> AccEcn {
+        let (fields, _) = value.as_chunks::<3>();
+        let field = |n: usize| fields.get(n).map(|&[a, b, c]| u32::from_be_bytes([0, a, b, c]));
+        let (first, eceb, last) = (field(0), field(1), field(2));
+        if kind == ACCECN0 {
+            AccEcn { ee0b: first, eceb, ee1b: last }
+        } else {
+            AccEcn { ee0b: last, eceb, ee1b: first }
+        }
+    }
+
+    /// The kind, and the fields in its order; those from the first that is missing are not sent.
+    const fn in_order(self) -> (u8, [Option<u32>; 3]) {
+        if self.ee0b.is_none() && self.ee1b.is_some() {
+            (ACCECN1, [self.ee1b, self.eceb, self.ee0b])
+        } else {
+            (ACCECN0, [self.ee0b, self.eceb, self.ee1b])
+        }
+    }
+
+    /// How many fields are sent.
+    const fn fields(self) -> usize {
+        match self.in_order().1 {
+            [Some(_), Some(_), Some(_)] => 3,
+            [Some(_), Some(_), None] => 2,
+            [Some(_), None, _] => 1,
+            [None, ..] => 0,
+        }
+    }
+
+    /// The length that it takes among the options, the NOPs before it included.
+    #[inline]
+    #[must_use]
+    pub const fn emitted_len(self) -> usize {
+        (2 + 3 * self.fields()).next_multiple_of(4)
+    }
+
+    /// Writes it to `buf`, which is [`emitted_len`](AccEcn::emitted_len) long.
+    fn emit(self, buf: &mut [u8]) {
+        let (kind, fields) = self.in_order();
+        let len = 2 + 3 * self.fields();
+        let (padding, option) = buf.split_at_mut(self.emitted_len() - len);
+        padding.fill(NOP);
+        option[0] = kind;
+        // At most 11.
+        option[1] = len as u8;
+        for (place, field) in option[2..].chunks_exact_mut(3).zip(fields) {
+            place.copy_from_slice(&field.unwrap_or(0).to_be_bytes()[1..]);
+        }
+    }
+}
+
 /// The options of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TcpOptions {
@@ -113,6 +186,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// SACK blocks.
     pub sack: SackBlocks,
+    /// Accurate ECN.
+    pub accecn: Option<AccEcn>,
 }
 
 impl TcpOptions {
@@ -123,6 +198,7 @@ impl TcpOptions {
         sack_permitted: false,
         timestamps: None,
         sack: SackBlocks::EMPTY,
+        accecn: None,
     };
 
     /// Parses the bytes between the fixed header and the data offset. Of an option given twice, the last
@@ -189,6 +265,7 @@ impl TcpOptions {
                         .collect();
                 }
             }
+            (ACCECN0 | ACCECN1, value) => self.accecn = Some(AccEcn::parse(kind, value)),
             _ => {}
         }
     }
@@ -203,7 +280,11 @@ impl TcpOptions {
             (None, false) => 0,
         };
         let window_scale = if self.window_scale.is_some() { 4 } else { 0 };
-        mss + timestamps + window_scale
+        let accecn = match self.accecn {
+            Some(accecn) => accecn.emitted_len(),
+            None => 0,
+        };
+        mss + timestamps + window_scale + accecn
     }
 
     /// How many of the SACK blocks [`emit`](TcpOptions::emit) writes: those that fit, four alone and three
@@ -211,7 +292,7 @@ impl TcpOptions {
     #[inline]
     #[must_use]
     pub const fn sack_blocks_that_fit(&self) -> usize {
-        // At most 20 bytes are taken by the others, so this cannot go below zero.
+        // At most 32 bytes are taken by the others, so this cannot go below zero.
         let room = (OPTIONS_MAX_LEN - self.fixed_len() - 4) / 8;
         if self.sack.len() < room { self.sack.len() } else { room }
     }
@@ -259,6 +340,15 @@ impl TcpOptions {
         if let Some(shift) = self.window_scale {
             put([NOP, WINDOW_SCALE, 3, shift]);
         }
+        if let Some(accecn) = self.accecn {
+            let end = at + accecn.emitted_len();
+            accecn.emit(&mut buf[at..end]);
+            at = end;
+        }
+        let mut put = |word: [u8; 4]| {
+            buf[at..at + 4].copy_from_slice(&word);
+            at += 4;
+        };
         let blocks = self.sack_blocks_that_fit();
         if blocks > 0 {
             // At most 2 + 8 * 4.

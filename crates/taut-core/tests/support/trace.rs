@@ -19,7 +19,9 @@ use taut_core::{
     ConnId, ConnInfo, ConnMut, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions,
     ListenerId, Offload, ReadError, RxChecksum, RxPacket, Stack, StackConfig, State, TxTicket, WriteError,
 };
-use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol, tcp};
+use taut_wire::{
+    AccEcn, Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol, tcp,
+};
 
 use super::pattern;
 
@@ -41,6 +43,7 @@ pub(crate) struct Seg {
     after_ms: Option<u64>,
     port: Option<u16>,
     ecn: Option<Ecn>,
+    accecn: Option<AccEcn>,
 }
 
 /// `S` SYN, `F` FIN, `R` RST, `P` PSH, `U` URG, `.` ACK, `E` ECE, `W` CWR, `A` AE.
@@ -126,6 +129,11 @@ impl Seg {
     /// ECN field of the packet; not ECN-capable unless stated, and compared only if stated.
     pub(crate) fn ecn(self, ecn: Ecn) -> Self {
         Self { ecn: Some(ecn), ..self }
+    }
+
+    /// The AccECN option; compared only if stated.
+    pub(crate) fn accecn(self, accecn: AccEcn) -> Self {
+        Self { accecn: Some(accecn), ..self }
     }
 
     pub(crate) fn after_ms(self, ms: u64) -> Self {
@@ -500,6 +508,7 @@ impl Trace {
                 sack_permitted: seg.sackok,
                 timestamps,
                 sack: sack.map(|&(left, right)| (left.wrapping_add(iss), right.wrapping_add(iss))).collect(),
+                accecn: seg.accecn,
             },
         };
         let first = u64::from(seg.seq.unwrap_or(1)).wrapping_sub(1);
@@ -571,6 +580,9 @@ impl Trace {
         assert_eq!(got.payload.len(), want.len, "payload bytes of {got:?}");
         if let Some(ecn) = want.ecn {
             assert_eq!(got.ecn, ecn, "ECN field of {got:?}");
+        }
+        if want.accecn.is_some() {
+            assert_eq!(got.options.accecn, want.accecn, "{got:?}");
         }
         if want.mss.is_some() {
             assert_eq!(got.options.mss, want.mss, "{got:?}");

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{address_pair, bytes, mutate, mutations};
-use crate::{SackBlocks, Timestamps};
+use crate::{AccEcn, SackBlocks, Timestamps};
 use core::net::IpAddr;
 use proptest::prelude::*;
 use std::format;
@@ -17,13 +17,25 @@ fn options() -> impl Strategy<Value = TcpOptions> {
     let timestamps =
         any::<Option<(u32, u32)>>().prop_map(|pair| pair.map(|(value, echo)| Timestamps { value, echo }));
     let sack = prop::collection::vec(any::<(u32, u32)>(), 0..=4).prop_map(SackBlocks::from_iter);
-    (any::<Option<u16>>(), any::<Option<u8>>(), any::<bool>(), timestamps, sack).prop_map(
-        |(mss, window_scale, sack_permitted, timestamps, sack)| TcpOptions {
+    // Every combination that an order can say.
+    let accecn = (0..0x100_0000_u32, any::<Option<u8>>(), 0..5_u8).prop_map(|(first, second, form)| {
+        let second = second.map(u32::from).unwrap_or(first);
+        match form {
+            0 => None,
+            1 => Some(AccEcn::default()),
+            2 => Some(AccEcn { ee0b: Some(first), ..AccEcn::default() }),
+            3 => Some(AccEcn { ee1b: Some(first), eceb: Some(second), ee0b: None }),
+            _ => Some(AccEcn { ee0b: Some(first), eceb: Some(second), ee1b: Some(first) }),
+        }
+    });
+    (any::<Option<u16>>(), any::<Option<u8>>(), any::<bool>(), timestamps, sack, accecn).prop_map(
+        |(mss, window_scale, sack_permitted, timestamps, sack, accecn)| TcpOptions {
             mss,
             window_scale,
             sack_permitted,
             timestamps,
             sack,
+            accecn,
         },
     )
 }
@@ -219,6 +231,7 @@ proptest! {
                 sack_permitted: true,
                 timestamps: Some(Timestamps { value: clocks.0, echo: clocks.1 }),
                 sack: SackBlocks::EMPTY,
+                accecn: None,
             },
         };
         let bytes = written.to_bytes();

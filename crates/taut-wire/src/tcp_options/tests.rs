@@ -24,6 +24,7 @@ fn layout_of_a_syn() {
         sack_permitted: true,
         timestamps: Some(CLOCKS),
         sack: SackBlocks::EMPTY,
+        accecn: None,
     };
     let bytes = [2, 4, 0x05, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 3, 7];
     assert_eq!(emitted(&options), bytes);
@@ -79,10 +80,60 @@ fn blocks_yield_to_everything_else() {
         sack_permitted: true,
         timestamps: Some(CLOCKS),
         sack: blocks(4),
+        accecn: None,
     };
     // 20 bytes are left, 4 for kind and length: two blocks.
     assert_eq!(full.sack_blocks_that_fit(), 2);
     assert_eq!(emitted(&full).len(), 40);
+}
+
+#[test]
+fn both_orders_of_accurate_ecn_in_every_length() {
+    // RFC 9768 figure 4 and table 5: kind 172 is EE0B, ECEB, EE1B, kind 174 is EE1B, ECEB, EE0B; 2 + 3n bytes.
+    let (e0, ce, e1) = (Some(0x01_02_03), Some(0x04_05_06), Some(0x07_08_09));
+    let cases: [(&[u8], AccEcn); 8] = [
+        (&[1, 1, 172, 2], AccEcn::default()),
+        (&[1, 1, 1, 172, 5, 1, 2, 3], AccEcn { ee0b: e0, ..AccEcn::default() }),
+        (&[172, 8, 1, 2, 3, 4, 5, 6], AccEcn { ee0b: e0, eceb: ce, ee1b: None }),
+        (&[1, 172, 11, 1, 2, 3, 4, 5, 6, 7, 8, 9], AccEcn { ee0b: e0, eceb: ce, ee1b: e1 }),
+        (&[1, 1, 1, 174, 5, 7, 8, 9], AccEcn { ee1b: e1, ..AccEcn::default() }),
+        (&[174, 8, 7, 8, 9, 4, 5, 6], AccEcn { ee0b: None, eceb: ce, ee1b: e1 }),
+        (&[1, 174, 11, 7, 8, 9, 4, 5, 6, 1, 2, 3], AccEcn { ee0b: e0, eceb: ce, ee1b: e1 }),
+        (&[1, 1, 174, 2], AccEcn::default()),
+    ];
+    for (bytes, accecn) in cases {
+        let options = TcpOptions { accecn: Some(accecn), ..TcpOptions::NONE };
+        assert_eq!(TcpOptions::parse(bytes), Ok(options), "{bytes:?}");
+        assert_eq!(options.emitted_len(), bytes.len(), "{bytes:?}");
+        assert_eq!(TcpOptions::parse(&emitted(&options)), Ok(options), "{bytes:?}");
+        // All fields, and none, can be sent in either order: 0 it is.
+        if bytes.contains(&172) || [1, 2].contains(&accecn.fields()) {
+            assert_eq!(emitted(&options), bytes);
+        }
+    }
+    // §3.2.3: of any other length, the whole fields count and the rest is padding.
+    let odd = TcpOptions { accecn: Some(AccEcn { ee0b: e0, eceb: ce, ee1b: None }), ..TcpOptions::NONE };
+    assert_eq!(TcpOptions::parse(&[172, 10, 1, 2, 3, 4, 5, 6, 7, 8]), Ok(odd));
+}
+
+#[test]
+fn accurate_ecn_beside_the_others() {
+    // A SYN-ACK with everything: 20 bytes and 12. A data segment: 12 of timestamps, 8, and 20 for two SACK blocks.
+    let accecn = Some(AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) });
+    let syn_ack = TcpOptions {
+        mss: Some(1460),
+        window_scale: Some(7),
+        sack_permitted: true,
+        timestamps: Some(CLOCKS),
+        sack: SackBlocks::EMPTY,
+        accecn,
+    };
+    assert_eq!(emitted(&syn_ack).len(), 32);
+    assert_eq!(TcpOptions::parse(&emitted(&syn_ack)), Ok(syn_ack));
+    let short = Some(AccEcn { ee0b: Some(1), eceb: Some(2), ee1b: None });
+    let ack = TcpOptions { timestamps: Some(CLOCKS), sack: blocks(4), accecn: short, ..TcpOptions::NONE };
+    assert_eq!(ack.sack_blocks_that_fit(), 2);
+    assert_eq!(TcpOptions::parse(&emitted(&ack)), Ok(TcpOptions { sack: blocks(2), ..ack }));
 }
 
 #[test]
