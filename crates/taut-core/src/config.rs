@@ -51,7 +51,8 @@ pub struct StackConfig {
     pub tcp_timestamps: bool,
     /// RFC 2018. Linux: `tcp_sack`.
     pub tcp_sack: bool,
-    /// ECN: 0 off, 1 asked for and accepted, 2 accepted. Linux: `tcp_ecn`.
+    /// ECN: 0 off, 1 asked for and accepted, 2 accepted; with 3 to 5 accurate ECN (RFC 9768) is accepted, too, and 3 asks
+    /// for that, 4 for RFC 3168's and 5 for none. Linux: `tcp_ecn`.
     pub tcp_ecn: u8,
     /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux:
     /// `tcp_ecn_fallback`.

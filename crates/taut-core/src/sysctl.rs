@@ -241,7 +241,7 @@ static TABLE: [Setting; 53] = [
         set: |config, text| congestion(config, text).map(|value| config.tcp_congestion_control = value),
     },
     setting!("net.ipv4.tcp_early_retrans", tcp_early_retrans: early_retrans, |value: u8| value.to_string()),
-    setting!("net.ipv4.tcp_ecn", tcp_ecn: 0 => 2),
+    setting!("net.ipv4.tcp_ecn", tcp_ecn: 0 => 5),
     setting!("net.ipv4.tcp_ecn_fallback", tcp_ecn_fallback: switch),
     setting!("net.ipv4.tcp_fin_timeout", tcp_fin_timeout: 0 => 1 << 20; S),
     setting!("net.ipv4.tcp_frto", tcp_frto: 0 => u8::MAX),

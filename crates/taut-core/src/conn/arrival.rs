@@ -101,8 +101,15 @@ impl Conn {
     ) -> Consequence {
         let Arrival { mut header, payload, gso_size, mark } = arrival;
         self.segs_in = self.segs_in.wrapping_add(1);
+        let mut crossed = false;
         if self.state == State::SynReceived && self.is_same_syn(&header) {
             if !header.flags.contains(TcpFlags::ACK) {
+                let config = around.config;
+                if self.rare.as_mut().is_some_and(|rare| !rare.ecn.on_syn_again(config, header.flags, mark)) {
+                    around.counters.attempt_fails += 1;
+                    self.abort(around);
+                    return Consequence::None;
+                }
                 // Our SYN-ACK was lost.
                 self.flags.syn_due = true;
                 self.flags.wants_output = true;
@@ -111,6 +118,7 @@ impl Conn {
             // The other half of a simultaneous open: the SYN is known, the ACK is news.
             header.flags = header.flags.without(TcpFlags::SYN);
             header.seq = header.seq.wrapping_add(1);
+            crossed = true;
         }
         let flags = header.flags;
         let start = seq::expand(self.rx.nxt(), header.seq);
@@ -140,6 +148,10 @@ impl Conn {
             if ack != self.offer.first() {
                 return Consequence::Reset;
             }
+            if let Some(rare) = self.rare.as_mut().filter(|_| !crossed) {
+                let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
+                rare.ecn.on_handshake_ack(flags, header.options.accecn, pure);
+            }
             self.establish(around);
             if self.listener().is_none() {
                 self.news.connected = true;
@@ -154,11 +166,16 @@ impl Conn {
             return Consequence::None;
         }
         self.note_heard(around.now);
+        let counted = self.count_mark(mark, payload.len(), gso_size);
         let rtt = self.timestamp_rtt(around, &header);
         self.note_timestamp(around, &header, start);
         self.on_ack(around, &header, ack, start, payload.len(), rtt);
         if self.state == State::Closed {
             return Consequence::None;
+        }
+        if counted.now {
+            self.flags.ack_due = true;
+            self.flags.wants_output = true;
         }
         // Sixth, URG: tolerated; urgent data is read in its place like any other.
         // Seventh and eighth, the data and the FIN.
@@ -182,6 +199,14 @@ impl Conn {
         self.on_data(around, payload, start, fin, gso_size, rtt);
         self.hurry(urgency);
         Consequence::None
+    }
+
+    /// RFC 9768 §3.2: acceptable packets are counted by their marks, whatever they carry.
+    fn count_mark(&mut self, mark: Mark, bytes: usize, gso_size: u16) -> Urgency {
+        let owed = self.rx.delayed_ack.is_pending();
+        let Some(rare) = &mut self.rare else { return Urgency::default() };
+        let segs = if gso_size == 0 { 1 } else { bytes.div_ceil(usize::from(gso_size)).max(1) };
+        rare.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
     }
 
     /// Window and PAWS. `None` lets the segment pass.
@@ -311,6 +336,8 @@ impl Conn {
                 blocks += 1;
             }
         }
+        let option = header.options.accecn;
+        let marks = self.ecn().feedback(header.flags, option);
         let may_send_new = self.tx.has_unsent() && ack + u64::from(self.tx.window.bytes) > self.tx.nxt;
         let outcome = self.tx.recovery.on_ack(
             around.now,
@@ -323,15 +350,15 @@ impl Conn {
                 carries_data: payload_len > 0,
                 window_changed,
                 may_send_new,
-                ece: self.rare.as_ref().is_some_and(|rare| rare.ecn.is_echo(header.flags)),
+                marks,
                 cwnd_limited: false,
             },
             around.config,
         );
         self.judge_mtu_probe(around);
         self.count_recovery(around, &outcome);
-        if outcome.delivered_ce > 0 {
-            self.rare_mut().ecn.note_delivered(outcome.delivered_ce);
+        if let Some(rare) = &mut self.rare {
+            rare.ecn.on_ack(option, &outcome);
         }
         if let Some(sample) = outcome.rate {
             let rate = sample.bytes_per_sec(self.mss());

@@ -4,7 +4,7 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{Ecn, EcnMode};
+use super::ecn::{Ecn, EcnMode, PeerSyn};
 use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
@@ -170,7 +170,8 @@ impl Conn {
             Ecn::on_syn(around.config, wanted, syn.flags, mark)
         };
         if ecn != EcnMode::Off {
-            self.rare_mut().ecn.begin(ecn);
+            let peer = PeerSyn { flags: syn.flags, mark, option: syn.options.accecn };
+            self.rare_mut().ecn.begin(ecn, wanted, peer);
         }
         let options = &syn.options;
         let ipv4 = self.tuple.local.is_ipv4();

@@ -146,7 +146,7 @@ impl Conn {
 
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let cx = Context { now, link, config, mss: self.mss(), tx_delay_us: 0, path: None };
+        let cx = Context { now, link, config, mss: self.mss(), tx_delay_us: 0, path: None, single: false };
         let recovery = &self.tx.recovery;
         let ledger = self.tx.ledger.as_deref();
         let [busy, rwnd_limited, sndbuf_limited] =

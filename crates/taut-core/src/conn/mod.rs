@@ -5,7 +5,7 @@
 //!   output.rs     may something leave: SYN, RST, data, probes, ACK, in this order
 //!   handshake.rs  what is offered and agreed in SYNs
 //!   close.rs      ways to end
-//!   ecn.rs        congestion marks: agreed on, echoed, and on our packets
+//!   ecn/          congestion marks: agreed on, echoed or counted, and on our packets
 //!   icmp.rs       what routers say
 //!   path.rs       how large segments may be
 //!   timers.rs     what happens when nothing happens
@@ -30,6 +30,8 @@ use alloc::boxed::Box;
 
 pub(crate) use arrival::{Arrival, Consequence};
 pub(crate) use output::Output;
+
+use taut_wire::AccEcn;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
@@ -185,10 +187,11 @@ impl Conn {
         (self.listener != NO_LISTENER).then_some(self.listener)
     }
 
-    /// Payload bytes a segment can hold now: less while SACK blocks ride along.
+    /// Payload bytes a segment can hold now: less while SACK blocks or counts of marks ride along.
     pub(crate) fn mss(&self) -> u32 {
-        let blocks = self.sack_blocks_len();
-        let mss = u32::from(self.offer.snd_mss).saturating_sub(blocks);
+        let marks = self.accecn_option(false).map_or(0, |option| option.emitted_len() as u32);
+        let options = self.sack_blocks_len() + marks;
+        let mss = u32::from(self.offer.snd_mss).saturating_sub(options);
         self.tx.bounded_mss(mss).max(1)
     }
 
@@ -204,6 +207,18 @@ impl Conn {
         }
     }
 
+    /// The counts of the peer's marked bytes, if the next segment is to carry them (RFC 9768 §3.2.3.3).
+    fn accecn_option(&self, acks_syn: bool) -> Option<AccEcn> {
+        let rare = self.rare.as_ref()?;
+        let blocks = if self.rx.sack { self.rx.sack_blocks().as_slice().len() } else { 0 };
+        rare.ecn.option(acks_syn && rare.ecn.acks_syn_first(), self.rx.timestamps.on, blocks)
+    }
+
+    /// Nothing has come from the peer but its SYN, so that an ACK without data stands for that.
+    fn acks_syn_only(&self) -> bool {
+        self.rx.data_segs_in == 0 && !self.rx.fin_received()
+    }
+
     fn tx_delay_us(&self) -> u32 {
         self.rare.as_ref().map_or(0, |rare| rare.tx_delay_us)
     }
@@ -216,6 +231,7 @@ impl Conn {
             mss: self.mss(),
             tx_delay_us: self.tx_delay_us(),
             path: self.known_path(),
+            single: self.ecn().needs_single_segments(),
         }
     }
 

@@ -6,7 +6,7 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{self, Turn};
+use super::ecn::{Carries, Request, Turn};
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
@@ -56,6 +56,9 @@ impl Conn {
         }
         if let Some(turn) = self.rare.as_mut().and_then(|rare| rare.ecn.take_turn()) {
             return Some(self.ack_of(around, turn));
+        }
+        if self.flags.ack_due && self.acks_syn_only() && self.ecn().acks_syn_first() {
+            return Some(self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack));
         }
         if self.flags.send_due {
             if self.state.may_transmit()
@@ -131,13 +134,17 @@ impl Conn {
         if kind == SendKind::New
             && payload > 0
             && self.tx.recovery.take_cwr(range.start)
-            && self.ecn().is_on()
+            && self.ecn().says_cwr()
         {
             // RFC 3168 §6.1.2: once for each reduction, on new data.
             flags |= TcpFlags::CWR;
         }
-        let header = self.header(around, flags, range.start, leaves);
-        let mark = self.ecn().mark(kind == SendKind::New && payload > 0);
+        let header = self.header(around, flags, range.start, leaves, payload == 0);
+        let mark = self.ecn().mark(match kind {
+            _ if payload == 0 => Carries::Nothing,
+            SendKind::New => Carries::New,
+            SendKind::Retransmit | SendKind::Probe => Carries::Again,
+        });
         let payload = range.start..range.start + u64::from(payload);
         Some(Segment {
             header,
@@ -184,15 +191,23 @@ impl Conn {
 
     fn syn(&mut self, around: &mut Surroundings<'_>) -> Segment {
         let wanted = self.tx.congestion.algorithm().ecn();
-        let flags = if self.state == State::SynReceived {
-            TcpFlags::SYN | TcpFlags::ACK | self.ecn().syn_ack_flags()
-        } else if ecn::asks(around.config, wanted, self.offer.retries) {
-            self.rare_mut().ecn.note_asked();
-            TcpFlags::SYN | TcpFlags::ECE | TcpFlags::CWR
+        let retries = self.offer.retries;
+        let mut options = self.syn_options(around.now);
+        let (flags, mark) = if self.state == State::SynReceived {
+            let mut flags = TcpFlags::SYN | TcpFlags::ACK;
+            if let Some(rare) = &mut self.rare {
+                flags |= rare.ecn.syn_ack_flags(around.config, retries);
+            }
+            // RFC 9768 §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
+            options.accecn = self.ecn().option(true, true, 0).filter(|_| self.offer.copies == 0);
+            (flags, self.ecn().syn_ack_mark())
         } else {
-            TcpFlags::SYN
+            let request = Request::of(around.config, wanted, retries);
+            if request != Request::Nothing {
+                self.rare_mut().ecn.note_asked(request);
+            }
+            (TcpFlags::SYN | request.flags(), request.mark(wanted))
         };
-        let mark = ecn::syn_mark(wanted, flags);
         if self.offer.copies == 0 {
             self.offer.sent_at = around.now;
         }
@@ -207,14 +222,14 @@ impl Conn {
             flags,
             window: self.rx.window.syn_field(),
             urgent: 0,
-            options: self.syn_options(around.now),
+            options,
         };
         Segment { mark, ..self.without_payload(around, header, Output::Syn) }
     }
 
     /// A segment without payload.
     fn bare(&mut self, around: &mut Surroundings<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
-        let header = self.header(around, flags, seq, around.now);
+        let header = self.header(around, flags, seq, around.now, true);
         self.without_payload(around, header, output)
     }
 
@@ -242,7 +257,7 @@ impl Conn {
         let nxt = self.tx.nxt;
         Segment {
             header,
-            mark: self.ecn().mark(false),
+            mark: self.ecn().mark(Carries::Nothing),
             payload: nxt..nxt,
             range: nxt..nxt,
             mss: 0,
@@ -261,6 +276,7 @@ impl Conn {
         flags: TcpFlags,
         start: u64,
         leaves: Instant,
+        pure: bool,
     ) -> TcpHeader {
         let mut options = TcpOptions::default();
         let timestamps = &self.rx.timestamps;
@@ -270,6 +286,12 @@ impl Conn {
         }
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
+        }
+        let acks_syn = pure && self.acks_syn_only();
+        options.accecn = self.accecn_option(acks_syn);
+        let marks = self.ecn().echo_flags(acks_syn);
+        if let Some(rare) = &mut self.rare {
+            rare.ecn.note_said(options.accecn.is_some());
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
@@ -282,7 +304,7 @@ impl Conn {
             dst_port: self.tuple.peer.port(),
             seq: seq::wire(start),
             ack: seq::wire(nxt),
-            flags: flags | self.ecn().echo_flags(),
+            flags: flags | marks,
             window,
             urgent: 0,
             options,
@@ -318,6 +340,9 @@ impl Conn {
     }
 
     fn take_back(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+        if let Some(rare) = &mut self.rare {
+            rare.ecn.note_unsaid();
+        }
         let counters = &mut around.counters;
         counters.out_requests -= 1;
         match ticket.output {

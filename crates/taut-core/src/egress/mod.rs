@@ -68,6 +68,8 @@ pub(crate) struct Context<'a> {
     pub(crate) tx_delay_us: u32,
     /// What is known of the path's MTU beyond the handshake.
     pub(crate) path: Option<PathMtu>,
+    /// Packets hold one segment each: their flags would not survive being cut up.
+    pub(crate) single: bool,
 }
 
 /// The peer's window (RFC 9293 §3.3.1: SND.WND, SND.WL1, SND.WL2).
@@ -271,6 +273,9 @@ fn split_point(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32, 
 impl Sender {
     /// Segments of the next super-packet, by the rule in force.
     fn autosized_segs(&self, cx: &Context<'_>) -> u32 {
+        if cx.single {
+            return 1;
+        }
         let device_max = u32::from(cx.link.gso_max_segs);
         let segs = match (cx.config.autosizing, self.congestion.send_quantum()) {
             (AutosizeMode::AtTransmit, Some(bytes)) => (bytes / cx.mss).clamp(1, device_max),

@@ -9,7 +9,7 @@ use super::prr::Prr;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::tlp::Verdict;
-use super::{AckInput, AckOutcome, CaState, InFlight, Recovery, Undone, rto};
+use super::{AckInput, AckOutcome, CaState, Feedback, InFlight, Recovery, Undone, rto};
 use crate::config::StackConfig;
 use crate::congestion::{AckEvent, Congestion, Signal};
 use crate::units::{Duration, Instant};
@@ -122,9 +122,19 @@ impl Recovery {
             }
         }
         self.delivered += u64::from(news.segs);
-        if ack.ece {
-            out.delivered_ce = news.segs;
-        }
+        let marked = match ack.marks {
+            Feedback::None => false,
+            Feedback::Echo => {
+                out.delivered_ce = news.segs;
+                true
+            }
+            // An ACK that brings nothing may have been overtaken (RFC 9768 appendix A.1).
+            Feedback::Counted(counted) if out.advanced || news.segs > 0 => {
+                out.delivered_ce = counted.marked(news.segs, u32::from(f.mss));
+                out.delivered_ce > 0
+            }
+            Feedback::Counted(_) => false,
+        };
         out.delivered_segs = news.segs;
 
         // 2. How long it took.
@@ -153,13 +163,13 @@ impl Recovery {
         self.judge_probe(f, now, cc, upto, dsack.as_ref(), news.sacked_segs, &mut out);
 
         // 5. What was needless, what is over, and what is lost.
-        if ack.ece {
+        if marked {
             cc.forget_prior();
             f.undo.end();
         }
         self.undo_if_needless(f, now, cc, ack, &news, &mut out);
         self.leave_if_complete(f, cc);
-        if ack.ece && self.state <= CaState::Disorder {
+        if marked && self.state <= CaState::Disorder {
             self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);
             out.reduced = true;
         }
@@ -168,7 +178,7 @@ impl Recovery {
             self.resend_without_reduction(f, cc);
         } else if f.log.pending() > 0 && self.state < CaState::Recovery {
             out.reduced |= self.state < CaState::Cwr;
-            let loss = Reduction { undoable: !ack.ece, ..Reduction::LOSS };
+            let loss = Reduction { undoable: !marked, ..Reduction::LOSS };
             self.begin_reduction(f, now, cc, loss, news.segs);
         }
         if self.state <= CaState::Disorder {
@@ -201,7 +211,7 @@ impl Recovery {
         let delivered = self.delivered;
         f.log.take_lost(delivered, |packet| cc.on_lost(packet));
         if out.advanced || news.segs > 0 || out.newly_lost_segs > 0 {
-            cc.on_ack(self.event(f, now, ack, &out, prior_in_flight), may_grow);
+            cc.on_ack(self.event(f, now, ack, &out, marked, prior_in_flight), may_grow);
             if cc.take_app_limited() {
                 f.sampler.set_app_limited(self.delivered, f.log.in_flight());
             }
@@ -220,6 +230,7 @@ impl Recovery {
         now: Instant,
         ack: &AckInput<'_>,
         out: &'a AckOutcome,
+        marked: bool,
         prior_in_flight: u32,
     ) -> AckEvent<'a> {
         AckEvent {
@@ -237,7 +248,7 @@ impl Recovery {
             una: self.una,
             nxt: ack.snd_nxt,
             rate: out.rate.as_ref(),
-            ece: ack.ece,
+            ece: marked,
             delivered_ce: out.delivered_ce,
             cwnd_limited: ack.cwnd_limited,
             recovering: self.state >= CaState::Recovery,

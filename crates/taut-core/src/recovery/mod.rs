@@ -15,6 +15,7 @@
 mod ack;
 mod delivery_rate;
 mod frto;
+mod marks;
 mod mtu_probe;
 mod prr;
 mod rack;
@@ -35,6 +36,7 @@ use crate::units::{Duration, Instant};
 pub use delivery_rate::RateSample;
 use delivery_rate::Sampler;
 use frto::Frto;
+pub(crate) use marks::{Bytes, Counted, Feedback};
 use prr::Prr;
 use rack::Rack;
 use rtt::Rtt;
@@ -121,8 +123,8 @@ pub(crate) struct AckInput<'a> {
     pub(crate) window_changed: bool,
     /// There is data never sent, and the peer's window has room for it.
     pub(crate) may_send_new: bool,
-    /// The ACK echoes a congestion mark (RFC 3168).
-    pub(crate) ece: bool,
+    /// What it says of congestion marks.
+    pub(crate) marks: Feedback,
     /// cwnd was the limit when the data was sent, beyond what [`Congestion::note_limited`] was told.
     pub(crate) cwnd_limited: bool,
 }

@@ -64,7 +64,7 @@ impl World {
             carries_data: false,
             window_changed: false,
             may_send_new: self.new_data,
-            ece: false,
+            marks: Feedback::None,
             cwnd_limited: false,
         };
         let out = self.rec.on_ack(self.now, &mut self.cc, &input, &self.cfg);
@@ -459,7 +459,7 @@ fn run(steps: &[Step], sack: bool) {
                     carries_data: false,
                     window_changed: false,
                     may_send_new: w.new_data,
-                    ece: ack % 7 == 0,
+                    marks: if ack % 7 == 0 { Feedback::Echo } else { Feedback::None },
                     cwnd_limited: true,
                 };
                 let _ = w.rec.on_ack(w.now, &mut w.cc, &input, &w.cfg);

@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accecn;
 mod burst;
 mod ecn;
 mod host;

@@ -1,27 +1,68 @@
 //! Explicit congestion notification: what is asked for and agreed on in the SYNs, what is told to the peer about marks,
 //! and which of our packets may be marked.
-//! RFC 3168 §6.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 8257 §3.2 for the exact echo of DCTCP.
+//! RFC 3168 §6.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 8257 §3.2 for the exact echo of DCTCP; RFC 9768,
+//! with its counters in `accurate.rs`.
 //! Called by the handshake, by arrival and by output; what an echo does to the window is `recovery/`'s affair.
+
+mod accurate;
 
 use alloc::collections::VecDeque;
 
-use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{AccEcn, Ecn as Mark};
 
 use crate::config::StackConfig;
 use crate::congestion::EcnUse;
+use crate::recovery::{AckOutcome, Feedback};
+use accurate::Accurate;
 
-/// Whether our SYN, sent for the `retries`-th time again, asks for ECN. RFC 3168 §6.1.1.
-pub(crate) fn asks(config: &StackConfig, wanted: EcnUse, retries: u8) -> bool {
-    // §6.1.1.1: what drops such a SYN may let one without ECN pass.
-    let again = !config.tcp_ecn_fallback || retries == 0;
-    again && (config.tcp_ecn == ASK || wanted == EcnUse::Precise)
+/// What a SYN of ours asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// No ECN.
+    #[default]
+    Nothing,
+    /// RFC 3168.
+    Classic,
+    /// RFC 9768, or if the peer knows no better RFC 3168.
+    Accurate,
 }
 
-/// How our SYN or SYN-ACK is marked.
-pub(crate) fn syn_mark(wanted: EcnUse, flags: TcpFlags) -> Mark {
-    let capable = wanted == EcnUse::Precise && flags.contains(TcpFlags::ECE);
-    if capable { Mark::Ect0 } else { Mark::NotEct }
+impl Request {
+    /// What our SYN, sent for the `retries`-th time again, asks for. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
+    pub(crate) fn of(config: &StackConfig, wanted: EcnUse, retries: u8) -> Self {
+        let (request, tries) = match config.tcp_ecn {
+            ASK_ACCURATE => (Self::Accurate, TRIES_ACCURATE),
+            ecn if ASK.contains(&ecn) || wanted == EcnUse::Precise => (Self::Classic, TRIES),
+            _ => (Self::Nothing, 0),
+        };
+        // What drops such a SYN may let one without ECN pass; never one that asks for less (RFC 9768 §3.1.5).
+        if config.tcp_ecn_fallback && retries >= tries { Self::Nothing } else { request }
+    }
+
+    pub(crate) const fn flags(self) -> TcpFlags {
+        match self {
+            Self::Nothing => TcpFlags::NONE,
+            Self::Classic => ASKS,
+            Self::Accurate => accurate::ASKS,
+        }
+    }
+
+    /// How the SYN is marked: DCTCP's own is as capable as all it sends, as in Linux.
+    pub(crate) fn mark(self, wanted: EcnUse) -> Mark {
+        if self == Self::Classic && wanted == EcnUse::Precise { Mark::Ect0 } else { Mark::NotEct }
+    }
+}
+
+/// What a packet carries, as far as its mark goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carries {
+    /// Data that was never sent before.
+    New,
+    /// Data sent again.
+    Again,
+    /// No data.
+    Nothing,
 }
 
 /// What both ends agreed on.
@@ -34,6 +75,8 @@ pub(crate) enum EcnMode {
     Classic,
     /// RFC 8257: ECE says of each ACK whether what it acknowledges was marked.
     Dctcp,
+    /// RFC 9768: both ends count.
+    Accurate,
 }
 
 impl EcnMode {
@@ -45,9 +88,18 @@ impl EcnMode {
     }
 }
 
-/// `tcp_ecn`: what is accepted, and what is asked for.
-const ACCEPT: core::ops::RangeInclusive<u8> = 1..=2;
-const ASK: u8 = 1;
+/// `tcp_ecn`: who accepts RFC 3168 and RFC 9768, and who asks for them. Linux: 4 asks for the first, accepts both.
+const ACCEPT: core::ops::RangeInclusive<u8> = 1..=5;
+const ACCEPT_ACCURATE: core::ops::RangeInclusive<u8> = 3..=5;
+const ASK: [u8; 2] = [1, 4];
+const ASK_ACCURATE: u8 = 3;
+/// SYNs that ask before one does not. RFC 9768 §3.1.4.1: twice; Linux, of RFC 3168: once.
+const TRIES_ACCURATE: u8 = 2;
+const TRIES: u8 = 1;
+/// SYN-ACKs that agree to RFC 9768 before one does not. §3.2.3.2.2.
+const ANSWERS_ACCURATE: u8 = 2;
+/// What a SYN says that asks for RFC 3168.
+const ASKS: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
 
 /// ACKs of the other marking that may wait to leave; more are joined into the last.
 const TURNS_MAX: usize = 8;
@@ -65,8 +117,8 @@ pub(crate) struct Turn {
 #[derive(Clone, Debug)]
 pub(crate) struct Ecn {
     mode: EcnMode,
-    /// Some SYN of ours asked.
-    asked: bool,
+    /// What some SYN of ours asked for.
+    asked: Request,
     /// ECE goes out: until CWR comes, or as long as marks come.
     echo: bool,
     /// A packet of the peer's was marked as capable. Linux: `TCPI_OPT_ECN_SEEN`.
@@ -74,6 +126,16 @@ pub(crate) struct Ecn {
     /// Segments that the peer reported as marked, wrapping.
     delivered_ce: u32,
     turns: VecDeque<Turn>,
+    accurate: Option<Accurate>,
+}
+
+/// The peer's SYN or SYN-ACK, as far as ECN goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PeerSyn {
+    pub(crate) flags: TcpFlags,
+    /// ECN field of the packet it came in.
+    pub(crate) mark: Mark,
+    pub(crate) option: Option<AccEcn>,
 }
 
 /// What the marks of a data segment ask of the delayed ACK.
@@ -89,11 +151,12 @@ impl Ecn {
     /// Nothing asked, nothing agreed.
     pub(crate) const OFF: Self = Self {
         mode: EcnMode::Off,
-        asked: false,
+        asked: Request::Nothing,
         echo: false,
         seen: false,
         delivered_ce: 0,
         turns: VecDeque::new(),
+        accurate: None,
     };
 
     /// ECN is in use.
@@ -109,19 +172,18 @@ impl Ecn {
         self.delivered_ce
     }
 
-    /// The peer reported `segs` segments as marked.
-    pub(crate) const fn note_delivered(&mut self, segs: u32) {
-        self.delivered_ce = self.delivered_ce.wrapping_add(segs);
-    }
-
     /// A SYN that asks leaves.
-    pub(crate) const fn note_asked(&mut self) {
-        self.asked = true;
+    pub(crate) const fn note_asked(&mut self, request: Request) {
+        self.asked = request;
     }
 
-    /// The peer's SYN came, in a packet marked `mark`: what holds then. RFC 3168 §6.1.1.
+    /// The peer's SYN came, in a packet marked `mark`: what holds then. RFC 3168 §6.1.1, RFC 9768 table 2.
     pub(crate) fn on_syn(config: &StackConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> EcnMode {
-        let asks = flags.contains(TcpFlags::ECE | TcpFlags::CWR);
+        // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will include it.
+        if ACCEPT_ACCURATE.contains(&config.tcp_ecn) && !matches!(accurate::ace(flags), 0b000 | 0b011) {
+            return EcnMode::Accurate;
+        }
+        let asks = flags.contains(ASKS);
         // A SYN must not be marked as capable; one that is was tampered with, or is DCTCP's.
         let accepts = ACCEPT.contains(&config.tcp_ecn) && mark == Mark::NotEct;
         if asks && (accepts || wanted == EcnUse::Precise) { EcnMode::of(wanted) } else { EcnMode::Off }
@@ -129,44 +191,157 @@ impl Ecn {
 
     /// The peer's SYN-ACK came: what holds then.
     pub(crate) fn on_syn_ack(&self, wanted: EcnUse, flags: TcpFlags) -> EcnMode {
-        // Both flags are a reflection by somebody who does not know them.
-        let agrees = flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::CWR);
-        if self.asked && agrees { EcnMode::of(wanted) } else { EcnMode::Off }
+        match self.asked {
+            Request::Nothing => EcnMode::Off,
+            // Both flags are a reflection by somebody who does not know them.
+            Request::Classic if flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::CWR) => {
+                EcnMode::of(wanted)
+            }
+            Request::Classic => EcnMode::Off,
+            // RFC 9768 table 2; 101 is for the future, and agrees (§3.1.3).
+            Request::Accurate => match accurate::ace(flags) {
+                0b000 | 0b111 => EcnMode::Off,
+                0b001 => EcnMode::of(wanted),
+                _ => EcnMode::Accurate,
+            },
+        }
     }
 
-    /// Both ends agreed.
-    pub(crate) const fn begin(&mut self, mode: EcnMode) {
+    /// Both ends agreed, by this `syn` of the peer's.
+    pub(crate) fn begin(&mut self, mode: EcnMode, wanted: EcnUse, syn: PeerSyn) {
         self.mode = mode;
+        if mode == EcnMode::Accurate {
+            let again = wanted == EcnUse::Precise;
+            self.accurate = Some(if syn.flags.contains(TcpFlags::ACK) {
+                Accurate::client(syn.flags, syn.mark, syn.option, again)
+            } else {
+                Accurate::server(syn.mark, again)
+            });
+        }
     }
 
-    /// Flags of our SYN-ACK.
-    pub(crate) fn syn_ack_flags(&self) -> TcpFlags {
-        if self.is_on() { TcpFlags::ECE } else { TcpFlags::NONE }
+    /// The peer's SYN came again. False when it asks for another kind of ECN than the first, so that neither end could
+    /// know what holds: the connection is to be reset (RFC 9768 §3.1.5).
+    #[must_use]
+    pub(crate) fn on_syn_again(&mut self, config: &StackConfig, flags: TcpFlags, mark: Mark) -> bool {
+        match (&mut self.accurate, accurate::ace(flags)) {
+            (Some(_), 0b011) => false,
+            (Some(accurate), _) => {
+                accurate.on_syn_again(flags, mark);
+                true
+            }
+            (None, 0b111) => !(self.is_on() && ACCEPT_ACCURATE.contains(&config.tcp_ecn)),
+            (None, _) => true,
+        }
+    }
+
+    /// The segment came that ends the handshake of a server; `pure`: an ACK without data, and without SACK blocks.
+    pub(crate) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) {
+        if let Some(accurate) = self.accurate.as_mut().filter(|_| pure) {
+            accurate.on_handshake_ack(flags, option);
+        }
+    }
+
+    /// Flags of our SYN-ACK, sent for the `retries`-th time again.
+    pub(crate) fn syn_ack_flags(&mut self, config: &StackConfig, retries: u8) -> TcpFlags {
+        let classic = if self.is_on() { TcpFlags::ECE } else { TcpFlags::NONE };
+        match &mut self.accurate {
+            Some(accurate) if config.tcp_ecn_fallback && retries >= ANSWERS_ACCURATE => {
+                accurate.give_up_marking();
+                TcpFlags::NONE
+            }
+            Some(accurate) => accurate.syn_ack_flags(),
+            None => classic,
+        }
+    }
+
+    /// How our SYN-ACK is marked.
+    pub(crate) fn syn_ack_mark(&self) -> Mark {
+        if self.mode == EcnMode::Dctcp { Mark::Ect0 } else { Mark::NotEct }
     }
 
     /// How a packet of ours is marked. RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor what is sent again; DCTCP, as
     /// in Linux, marks all it sends, or its own packets would fare worse than data at a queue that marks.
-    pub(crate) fn mark(&self, new_data: bool) -> Mark {
-        match self.mode {
-            EcnMode::Classic if new_data => Mark::Ect0,
-            EcnMode::Dctcp => Mark::Ect0,
-            EcnMode::Off | EcnMode::Classic => Mark::NotEct,
+    pub(crate) fn mark(&self, carries: Carries) -> Mark {
+        match (self.mode, &self.accurate) {
+            (_, Some(accurate)) => accurate.mark(carries),
+            (EcnMode::Classic, _) if carries == Carries::New => Mark::Ect0,
+            (EcnMode::Dctcp, _) => Mark::Ect0,
+            _ => Mark::NotEct,
         }
     }
 
-    /// Flags of every segment after the handshake.
-    pub(crate) const fn echo_flags(&self) -> TcpFlags {
-        if self.echo { TcpFlags::ECE } else { TcpFlags::NONE }
+    /// Flags of every segment after the handshake. `acks_syn`: it acknowledges the peer's SYN and does nothing else.
+    pub(crate) fn echo_flags(&self, acks_syn: bool) -> TcpFlags {
+        match &self.accurate {
+            Some(accurate) => accurate.flags(acks_syn),
+            None if self.echo => TcpFlags::ECE,
+            None => TcpFlags::NONE,
+        }
     }
 
-    /// Whether the peer says that what this ACK acknowledges, or something before, was marked.
-    pub(crate) fn is_echo(&self, flags: TcpFlags) -> bool {
-        self.is_on() && flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::SYN)
+    /// The option of a segment beside as many `sack_blocks`. `handshake`: one of the first of each end.
+    pub(crate) fn option(&self, handshake: bool, timestamps: bool, sack_blocks: usize) -> Option<AccEcn> {
+        let option = self.accurate.as_ref()?.option(handshake)?;
+        accurate::fits(option, timestamps, sack_blocks).then_some(option)
+    }
+
+    /// A segment leaves, perhaps with the option.
+    pub(crate) fn note_said(&mut self, option: bool) {
+        if let Some(accurate) = &mut self.accurate {
+            accurate.note_said(option);
+        }
+    }
+
+    /// The device would not take it.
+    pub(crate) fn note_unsaid(&mut self) {
+        if let Some(accurate) = &mut self.accurate {
+            accurate.note_unsaid();
+        }
+    }
+
+    /// The peer is told of reductions (RFC 3168 §6.1.2); RFC 9768 §3.1.5 has no need, and the flag is taken.
+    pub(crate) fn says_cwr(&self) -> bool {
+        matches!(self.mode, EcnMode::Classic | EcnMode::Dctcp)
+    }
+
+    /// The ACK of a client's handshake must leave before anything else does (RFC 9768 §3.2.2.1).
+    pub(crate) fn acks_syn_first(&self) -> bool {
+        self.accurate.as_ref().is_some_and(Accurate::is_client)
+    }
+
+    /// See [`accurate`].
+    pub(crate) fn needs_single_segments(&self) -> bool {
+        self.accurate.as_ref().is_some_and(Accurate::needs_single_segments)
+    }
+
+    /// What the peer says of marks on our packets.
+    pub(crate) fn feedback(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
+        match &self.accurate {
+            Some(accurate) => accurate.feedback(flags, option).map_or(Feedback::None, Feedback::Counted),
+            None if self.is_on() && flags.contains(TcpFlags::ECE) => Feedback::Echo,
+            None => Feedback::None,
+        }
+    }
+
+    /// An ACK was taken in.
+    pub(crate) fn on_ack(&mut self, option: Option<AccEcn>, outcome: &AckOutcome) {
+        self.delivered_ce = self.delivered_ce.wrapping_add(outcome.delivered_ce);
+        if let Some(accurate) = &mut self.accurate {
+            accurate.on_ack(option, outcome);
+        }
+    }
+
+    /// An acceptable packet came, of `segs` segments with `bytes` in all. `owed`: data is not acknowledged.
+    pub(crate) fn on_packet(&mut self, mark: Mark, segs: u32, bytes: u32, owed: bool) -> Urgency {
+        let Some(accurate) = &mut self.accurate else { return Urgency::default() };
+        self.seen |= mark != Mark::NotEct;
+        accurate.on_packet(mark, segs, bytes, owed)
     }
 
     /// Data came with this mark. `owed`: an ACK up to `rcv_nxt` is, for what came before.
     pub(crate) fn on_data(&mut self, flags: TcpFlags, mark: Mark, rcv_nxt: u64, owed: bool) -> Urgency {
-        if !self.is_on() {
+        if !self.is_on() || self.mode == EcnMode::Accurate {
             return Urgency::default();
         }
         let mut urgency = Urgency::default();
@@ -210,25 +385,38 @@ impl Ecn {
 mod tests {
     use super::*;
 
-    const ASKS: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
-
     fn config(tcp_ecn: u8) -> StackConfig {
         StackConfig { tcp_ecn, ..StackConfig::default() }
     }
 
     fn agreed(mode: EcnMode) -> Ecn {
         let mut ecn = Ecn::OFF;
-        ecn.begin(mode);
+        let syn = PeerSyn { flags: TcpFlags::SYN, mark: Mark::NotEct, option: None };
+        ecn.begin(mode, EcnUse::Classic, syn);
         ecn
     }
 
     #[test]
     fn who_asks_and_who_accepts() {
-        // Linux: 0 neither, 1 both, 2 accepts only.
-        for (sysctl, asked, accepts) in [(0, false, false), (1, true, true), (2, false, true)] {
-            assert_eq!(asks(&config(sysctl), EcnUse::Classic, 0), asked, "{sysctl}");
-            let mode = Ecn::on_syn(&config(sysctl), EcnUse::Classic, ASKS, Mark::NotEct);
-            assert_eq!(mode == EcnMode::Classic, accepts, "{sysctl}");
+        use Request::{Accurate, Classic, Nothing};
+        const ASKS_ACCURATE: TcpFlags = Accurate.flags();
+        // Linux, ip-sysctl: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and ask for it, for RFC 3168, or
+        // for nothing. Who does not know it takes its SYN for RFC 3168's (RFC 9768 table 2).
+        let (off, classic, accurate) = (EcnMode::Off, EcnMode::Classic, EcnMode::Accurate);
+        for (sysctl, request, of_classic, of_accurate) in [
+            (0, Nothing, off, off),
+            (1, Classic, classic, classic),
+            (2, Nothing, classic, classic),
+            (3, Accurate, classic, accurate),
+            (4, Classic, classic, accurate),
+            (5, Nothing, classic, accurate),
+        ] {
+            let config = config(sysctl);
+            assert_eq!(Request::of(&config, EcnUse::Classic, 0), request, "{sysctl}");
+            let answer = |flags| Ecn::on_syn(&config, EcnUse::Classic, flags, Mark::NotEct);
+            assert_eq!(answer(ASKS), of_classic, "{sysctl}");
+            assert_eq!(answer(ASKS_ACCURATE), of_accurate, "{sysctl}");
+            assert_eq!(answer(TcpFlags::NONE), off, "{sysctl}");
         }
         // A SYN that is not asking, or that was marked as capable on its way.
         for (flags, mark) in
@@ -236,12 +424,21 @@ mod tests {
         {
             assert_eq!(Ecn::on_syn(&config(1), EcnUse::Classic, flags, mark), EcnMode::Off);
         }
+        // RFC 9768 §3.1.3: all but 000 and 011 ask for what is now 111, however the packet is marked.
+        for flags in [TcpFlags::ECE, TcpFlags::CWR, TcpFlags::AE, TcpFlags::AE | TcpFlags::CWR] {
+            assert_eq!(Ecn::on_syn(&config(3), EcnUse::Classic, flags, Mark::Ce), accurate, "{flags}");
+        }
         // DCTCP asks and accepts whatever the setting.
-        assert!(asks(&config(0), EcnUse::Precise, 0));
+        assert_eq!(Request::of(&config(0), EcnUse::Precise, 0), Classic);
         assert_eq!(Ecn::on_syn(&config(0), EcnUse::Precise, ASKS, Mark::Ect0), EcnMode::Dctcp);
-        // A SYN sent again does not ask (Linux: from the first time on).
-        assert!(!asks(&config(1), EcnUse::Classic, 1));
-        assert!(asks(&StackConfig { tcp_ecn_fallback: false, ..config(1) }, EcnUse::Classic, 1));
+        assert_eq!(Request::of(&config(3), EcnUse::Precise, 0), Accurate);
+        // A SYN sent again does not ask (Linux: from the first time on; RFC 9768 §3.1.4.1: from the second).
+        assert_eq!(Request::of(&config(1), EcnUse::Classic, 1), Nothing);
+        assert_eq!(Request::of(&config(3), EcnUse::Classic, 1), Accurate);
+        assert_eq!(Request::of(&config(3), EcnUse::Classic, 2), Nothing);
+        let stubborn = |sysctl| StackConfig { tcp_ecn_fallback: false, ..config(sysctl) };
+        assert_eq!(Request::of(&stubborn(1), EcnUse::Classic, 1), Classic);
+        assert_eq!(Request::of(&stubborn(3), EcnUse::Classic, 5), Accurate);
     }
 
     #[test]
@@ -253,7 +450,8 @@ mod tests {
             (TcpFlags::CWR, EcnMode::Off),
             (ASKS, EcnMode::Off),
         ] {
-            assert_eq!(Ecn { asked: true, ..Ecn::OFF }.on_syn_ack(EcnUse::Classic, flags), mode, "{flags}");
+            let ecn = Ecn { asked: Request::Classic, ..Ecn::OFF };
+            assert_eq!(ecn.on_syn_ack(EcnUse::Classic, flags), mode, "{flags}");
             assert_eq!(Ecn::OFF.on_syn_ack(EcnUse::Classic, flags), EcnMode::Off, "unasked");
         }
     }
@@ -262,17 +460,17 @@ mod tests {
     fn classic_echoes_until_cwr() {
         let mut ecn = agreed(EcnMode::Classic);
         let _ = ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false);
-        assert_eq!(ecn.echo_flags(), TcpFlags::NONE);
+        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 2, false).quick);
         for _ in 0..3 {
             let _ = ecn.on_data(TcpFlags::ACK, Mark::Ect0, 3, false);
-            assert_eq!(ecn.echo_flags(), TcpFlags::ECE);
+            assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
         }
         assert!(ecn.on_data(TcpFlags::CWR, Mark::Ect0, 4, false).now);
-        assert_eq!(ecn.echo_flags(), TcpFlags::NONE);
+        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
         // §6.1.3: a mark on the very segment that says CWR is a new one.
         let _ = ecn.on_data(TcpFlags::CWR, Mark::Ce, 5, false);
-        assert_eq!(ecn.echo_flags(), TcpFlags::ECE);
+        assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
     }
 
     #[test]
@@ -282,12 +480,12 @@ mod tests {
         assert_eq!(ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false), Urgency::default());
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 1_000, true).now);
         assert_eq!(ecn.take_turn(), Some(Turn { ack: 1_000, marked: false }));
-        assert_eq!(ecn.echo_flags(), TcpFlags::ECE);
+        assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
         assert!(!ecn.on_data(TcpFlags::ACK, Mark::Ce, 2_000, false).now);
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ect0, 3_000, true).now);
         assert_eq!(ecn.take_turn(), Some(Turn { ack: 3_000, marked: true }));
         assert_eq!(ecn.take_turn(), None);
-        assert_eq!(ecn.echo_flags(), TcpFlags::NONE);
+        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
         // Nothing owed: one ACK says it all.
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 4_000, false).now);
         assert_eq!(ecn.take_turn(), None);

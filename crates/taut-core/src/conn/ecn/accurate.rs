@@ -1,0 +1,309 @@
+//! Accurate ECN: both ends count what was marked, and every segment carries the count.
+//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field, §3.2.3 the option. Called by `conn/ecn/mod.rs`; how many packets
+//! an ACK then reports is [`marks`](crate::recovery)'s affair.
+//!
+//! **Problem.** ECE says that there was a mark, once a round trip; DCTCP's echo says it exactly, but only while no ACK is
+//! lost, and only to a peer that was told to listen so.
+//!
+//! **Rule.** The receiver counts marked packets, and the low three bits of the count stand where AE, CWR and ECE were: the
+//! ACE field. Whether those went round between two ACKs is told by the AccECN option, which counts bytes.
+//!
+//! **Segmentation.** All segments of a super-packet may carry one ACE field. But what cuts them up by the rules of
+//! RFC 3168 takes the middle bit for CWR, and leaves it on the first segment only; so does Linux below a TUN device, with
+//! and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment each (§3.3.4):
+//! [`needs_single_segments`](Accurate::needs_single_segments). The count starts with it clear, and moves only where the
+//! peer's packets are marked.
+
+use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{AccEcn, Ecn as Mark};
+
+use super::{Carries, Urgency};
+use crate::recovery::{AckOutcome, Bytes, Counted};
+
+/// All three bits.
+const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
+/// First value of the count of marked packets, in both directions. §3.2.1.
+const FIRST_CEP: u32 = 5;
+const ACE_MASK: u32 = 7;
+/// Marked packets after which an ACK leaves: while data is unacknowledged, and when there is none. §3.2.2.5.1.
+const UNSAID_WITH_DATA: u32 = 2;
+const UNSAID: u32 = 3;
+/// Bytes of options, and what two SACK blocks take of them.
+const OPTIONS_MAX: usize = 40;
+const TIMESTAMPS_LEN: usize = 12;
+
+/// The ACE field of a segment, or what a SYN says there.
+pub(super) fn ace(flags: TcpFlags) -> u32 {
+    let bit = |flag, value| if flags.contains(flag) { value } else { 0 };
+    bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
+}
+
+fn flags(ace: u32) -> TcpFlags {
+    let bit = |flag, value| if ace & value != 0 { flag } else { TcpFlags::NONE };
+    bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
+}
+
+/// What a SYN says that asks. §3.1.1.
+pub(super) const ASKS: TcpFlags = ACE;
+
+/// How the mark of a SYN or SYN-ACK is told. Tables 2 and 3.
+const fn code(mark: Mark) -> u32 {
+    match mark {
+        Mark::NotEct => 0b010,
+        Mark::Ect1 => 0b011,
+        Mark::Ect0 => 0b100,
+        Mark::Ce => 0b110,
+    }
+}
+
+/// The marks that a code does not contradict: SYNs leave here as not capable, so anything else was done to it on its
+/// way, and may be done to data (§3.2.2.3). Codes without a meaning say nothing (§3.1.3, table 4).
+const fn is_intact(code: u32) -> bool {
+    !matches!(code, 0b011 | 0b100 | 0b110)
+}
+
+/// Payload bytes received, by mark. §3.2.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Received {
+    ect0: u32,
+    ce: u32,
+    ect1: u32,
+}
+
+impl Received {
+    const FIRST: Self = Self { ect0: 1, ce: 0, ect1: 1 };
+}
+
+/// State of a connection that both ends agreed to count on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accurate {
+    /// We sent the first SYN.
+    client: bool,
+    /// How the peer's SYN or SYN-ACK was marked, the latest that came.
+    peer_syn: Mark,
+    /// What is sent again is marked as capable, too.
+    marks_again: bool,
+    /// Nothing of ours is marked as capable: something on the way does not bear it.
+    unmarked: bool,
+    /// What the peer says of marks is not believed. §3.2.2.1, note 1.
+    deaf: bool,
+
+    /// r.cep: packets of the peer's that arrived marked.
+    cep: u32,
+    received: Received,
+    /// What the last option said.
+    told: Option<Received>,
+    /// Marked packets since an ACK left.
+    unsaid: u32,
+    last_was_marked: bool,
+
+    /// s.cep: packets of ours that the peer counts as marked.
+    sent_cep: u32,
+    /// s.ceb, as of the last option with it; modulo 2²⁴.
+    sent_ceb: u32,
+    /// The peer sends options.
+    has_options: bool,
+    /// Packets delivered, and counted as marked, since the last option.
+    delivered: u32,
+    counted: u32,
+}
+
+impl Accurate {
+    fn new(client: bool, peer_syn: Mark, marks_again: bool) -> Self {
+        Self {
+            client,
+            peer_syn,
+            marks_again,
+            unmarked: false,
+            deaf: false,
+            cep: FIRST_CEP,
+            received: Received::FIRST,
+            told: None,
+            unsaid: 0,
+            last_was_marked: false,
+            sent_cep: FIRST_CEP,
+            sent_ceb: 0,
+            has_options: false,
+            delivered: 0,
+            counted: 0,
+        }
+    }
+
+    /// A SYN that asks came, marked so. §3.2.2.2: it is told of in the SYN-ACK, and not counted.
+    pub(super) fn server(syn: Mark, marks_again: bool) -> Self {
+        Self::new(false, syn, marks_again)
+    }
+
+    /// A SYN-ACK that agrees came, marked so.
+    pub(super) fn client(syn_ack: TcpFlags, mark: Mark, option: Option<AccEcn>, marks_again: bool) -> Self {
+        let mut new = Self::new(true, mark, marks_again);
+        // Table 3.
+        new.cep += u32::from(mark == Mark::Ce);
+        new.unmarked = !is_intact(ace(syn_ack));
+        new.has_options = option.is_some();
+        new
+    }
+
+    /// The peer's SYN came again, after it was taken.
+    pub(super) fn on_syn_again(&mut self, flags: TcpFlags, mark: Mark) {
+        self.peer_syn = mark;
+        // §3.1.5: the client may end without ECN.
+        self.unmarked |= !flags.intersects(ACE);
+    }
+
+    /// Flags of the SYN-ACK. Table 2.
+    pub(super) fn syn_ack_flags(&self) -> TcpFlags {
+        flags(code(self.peer_syn))
+    }
+
+    /// A SYN-ACK goes out that does not say so. §3.2.3.2.2.
+    pub(super) fn give_up_marking(&mut self) {
+        self.unmarked = true;
+    }
+
+    /// The ACK that ends the handshake came to a server, and is nothing but that. Table 4.
+    pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>) {
+        let code = ace(flags);
+        if code == 0 {
+            self.unmarked = true;
+            self.deaf = true;
+        }
+        self.unmarked |= !is_intact(code);
+        self.sent_cep += u32::from(code == 0b110);
+        self.has_options |= option.is_some();
+    }
+
+    /// The ACE field of a segment. `acks_syn`: it is a pure ACK for the peer's SYN and no more.
+    pub(super) fn flags(&self, acks_syn: bool) -> TcpFlags {
+        flags(if acks_syn && self.client { code(self.peer_syn) } else { self.cep & ACE_MASK })
+    }
+
+    /// We are the client, and it is its ACK that tells how the SYN-ACK was marked.
+    pub(super) const fn is_client(&self) -> bool {
+        self.client
+    }
+
+    /// The bit that segmentation takes for CWR is set.
+    pub(super) const fn needs_single_segments(&self) -> bool {
+        self.cep & 0b010 != 0
+    }
+
+    /// How a packet is marked. RFC 3168 §6.1.4 and §6.1.5 still hold for what is sent again and for ACKs (RFC 9768 §4);
+    /// but DCTCP's data is to be marked where it would be dropped.
+    pub(super) fn mark(&self, carries: Carries) -> Mark {
+        let capable = match carries {
+            Carries::New => true,
+            Carries::Again => self.marks_again,
+            Carries::Nothing => false,
+        };
+        if capable && !self.unmarked { Mark::Ect0 } else { Mark::NotEct }
+    }
+
+    /// An acceptable packet came: `segs` of them, with `bytes` in all. `owed`: data is not acknowledged.
+    pub(super) fn on_packet(&mut self, mark: Mark, segs: u32, bytes: u32, owed: bool) -> Urgency {
+        let received = &mut self.received;
+        let counter = match mark {
+            Mark::NotEct => None,
+            Mark::Ect0 => Some(&mut received.ect0),
+            Mark::Ect1 => Some(&mut received.ect1),
+            Mark::Ce => Some(&mut received.ce),
+        };
+        if let Some(counter) = counter {
+            *counter = counter.wrapping_add(bytes);
+        }
+        let marked = mark == Mark::Ce;
+        let begins = marked && !self.last_was_marked && bytes > 0;
+        self.last_was_marked = marked;
+        if marked {
+            self.cep = self.cep.wrapping_add(segs);
+            self.unsaid = self.unsaid.saturating_add(segs);
+        }
+        let most = if owed || bytes > 0 { UNSAID_WITH_DATA } else { UNSAID };
+        Urgency { now: begins || self.unsaid >= most, quick: false }
+    }
+
+    /// The option of a segment, if it has news or is one of the `handshake`. §3.2.3.3.
+    pub(super) fn option(&self, handshake: bool) -> Option<AccEcn> {
+        let Received { ect0, ce, ect1 } = self.received;
+        let low = |count: u32| Some(count % AccEcn::MODULUS);
+        let all = AccEcn { ee0b: low(ect0), eceb: low(ce), ee1b: low(ect1) };
+        if handshake {
+            return Some(all);
+        }
+        if self.told.unwrap_or(Received::FIRST) == self.received {
+            return None;
+        }
+        // What never moved is left out.
+        let moved = |is: u32, first: u32| is != first;
+        let Received { ect0: ect0_0, ce: ce_0, ect1: ect1_0 } = Received::FIRST;
+        let eceb = all.eceb.filter(|_| moved(ce, ce_0));
+        Some(match (moved(ect0, ect0_0), moved(ect1, ect1_0)) {
+            (true, true) => all,
+            (false, true) => AccEcn { ee0b: None, eceb, ..all },
+            _ => AccEcn { ee1b: None, eceb, ..all },
+        })
+    }
+
+    /// A segment leaves with the field, and perhaps with the option.
+    pub(super) fn note_said(&mut self, option: bool) {
+        self.unsaid = 0;
+        if option {
+            self.told = Some(self.received);
+        }
+    }
+
+    /// It did not leave after all.
+    pub(super) fn note_unsaid(&mut self) {
+        self.told = None;
+    }
+
+    /// What an ACK says of our packets, if its sender is to be believed.
+    pub(super) fn feedback(&self, flags: TcpFlags, option: Option<AccEcn>) -> Option<Counted> {
+        if self.deaf {
+            return None;
+        }
+        let packets = ace(flags).wrapping_sub(self.sent_cep) & ACE_MASK;
+        let moved = |ceb: u32| Bytes::Moved {
+            bytes: ceb.wrapping_sub(self.sent_ceb) % AccEcn::MODULUS,
+            delivered: self.delivered,
+            counted: self.counted,
+        };
+        let bytes = match option.map(|option| option.eceb) {
+            Some(Some(ceb)) => moved(ceb),
+            // Not counted yet, or else not changed: then it may be that another with the change was lost.
+            Some(None) if self.sent_ceb == 0 => moved(0),
+            _ if self.has_options => Bytes::Absent,
+            _ => Bytes::Never,
+        };
+        Some(Counted { packets, bytes })
+    }
+
+    /// The ACK was taken for as many marks as `outcome` says. One that brought nothing may have been overtaken
+    /// (appendix A.1), and counts for nothing.
+    pub(super) fn on_ack(&mut self, option: Option<AccEcn>, outcome: &AckOutcome) {
+        if !outcome.advanced && outcome.delivered_segs == 0 {
+            return;
+        }
+        self.sent_cep = self.sent_cep.wrapping_add(outcome.delivered_ce);
+        self.has_options |= option.is_some();
+        self.delivered = self.delivered.saturating_add(outcome.delivered_segs);
+        self.counted = self.counted.saturating_add(outcome.delivered_ce);
+        if let Some(option) = option
+            && (option.eceb.is_some() || self.sent_ceb == 0)
+        {
+            self.sent_ceb = option.eceb.unwrap_or(0);
+            self.delivered = 0;
+            self.counted = 0;
+        }
+    }
+}
+
+/// Whether an option fits beside timestamps and two of `sack_blocks`, which come first (§3.2.3.3).
+pub(super) fn fits(option: AccEcn, timestamps: bool, sack_blocks: usize) -> bool {
+    let timestamps = if timestamps { TIMESTAMPS_LEN } else { 0 };
+    let sack = match sack_blocks.min(2) {
+        0 => 0,
+        blocks => 4 + 8 * blocks,
+    };
+    timestamps + sack + option.emitted_len() <= OPTIONS_MAX
+}

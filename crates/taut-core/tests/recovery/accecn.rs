@@ -1,0 +1,403 @@
+//! Accurate ECN: RFC 9768, both ends. ACE is written as its three flags: `A` is 4, `W` is 2 and `E` is 1.
+
+use taut_core::{Algorithm, ConnOptions, LinkCaps, ListenOptions, StackConfig};
+use taut_wire::{AccEcn, Ecn};
+
+use crate::support::trace::{Seg, Trace};
+
+/// What both ends count from (§3.2.1).
+const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
+
+/// Tables 2 and 3: how a mark on a SYN or SYN-ACK is told.
+const CODES: [(Ecn, &str); 4] = [(Ecn::NotEct, "W"), (Ecn::Ect1, "EW"), (Ecn::Ect0, "A"), (Ecn::Ce, "AW")];
+
+fn config() -> StackConfig {
+    StackConfig { tcp_ecn: 3, ..StackConfig::default() }
+}
+
+fn ce(bytes: u32) -> AccEcn {
+    AccEcn { ee0b: Some(1), eceb: Some(bytes), ee1b: None }
+}
+
+/// A connection that the peer began, with segments of 1,000 bytes.
+fn accepted_with(config: StackConfig, caps: LinkCaps) -> Trace {
+    let mut t = Trace::on(config, caps, "192.0.2.1", "192.0.2.2");
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.W", seq(0), ack(1), ecn(Ecn::NotEct), accecn(FIRST));
+    t.wait_ms(20);
+    inject!(t, ".W", seq(1), ack(1), accecn(FIRST));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    assert!(t.info().ecn);
+    t
+}
+
+fn accepted(config: StackConfig) -> Trace {
+    accepted_with(config, LinkCaps::plain(1_500))
+}
+
+#[test]
+fn a_server_tells_how_the_syn_was_marked() {
+    for (mark, code) in CODES {
+        // Linux: 3, 4 and 5 accept.
+        for tcp_ecn in 3..=5 {
+            let mut t = Trace::with(StackConfig { tcp_ecn, ..config() });
+            let listener = t.listen_with(ListenOptions::default());
+            inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(mark));
+            t.expect(&Seg::new(&format!("S.{code}")).seq(0).ack(1).ecn(Ecn::NotEct).accecn(FIRST));
+            inject!(t, ".W", seq(1), ack(1));
+            t.id = Some(t.stack.accept(listener).unwrap().0);
+            t.write(500);
+            // §3.2.2.2: a mark on the SYN is not counted, r.cep is 5.
+            expect!(t, ".AE", seq(1), len(500), ecn(Ecn::Ect0));
+        }
+    }
+}
+
+#[test]
+fn a_client_tells_how_the_syn_ack_was_marked() {
+    for (mark, code) in CODES {
+        let mut t = Trace::with(config());
+        t.connect_with(&ConnOptions::default());
+        expect!(t, "SAEW", seq(0), ecn(Ecn::NotEct));
+        inject!(t, "S.W", seq(0), ack(1), mss(1_000), sackok(), accecn(FIRST), ecn(mark));
+        t.expect(&Seg::new(&format!(".{code}")).seq(1).ack(1).ecn(Ecn::NotEct).accecn(FIRST));
+        t.write(500);
+        // Table 3: r.cep is 5, or 6 after CE.
+        let ace = if mark == Ecn::Ce { ".AW" } else { ".AE" };
+        t.expect(&Seg::new(ace).seq(1).len(500).ecn(Ecn::Ect0));
+        assert!(t.info().ecn);
+    }
+}
+
+#[test]
+fn data_does_not_overtake_the_code() {
+    // §3.2.2.1: first a pure ACK, though the application has data at once.
+    let mut t = Trace::with(config());
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SAEW", seq(0));
+    let syn_ack = t.build(&Seg::new("S.W").seq(0).ack(1).mss(1_000).sackok());
+    t.stack.handle_packet(
+        t.now,
+        taut_core::RxPacket {
+            frame: taut_core::Frame::Slice(&syn_ack),
+            checksum: taut_core::RxChecksum::Unverified,
+            gso_size: 0,
+        },
+    );
+    t.write(500);
+    expect!(t, ".W", seq(1), ack(1));
+    expect!(t, ".AE", seq(1), len(500));
+}
+
+#[test]
+fn every_other_answer() {
+    // Table 2, and §3.1.3 for 101. (answer, ECN is on, ACK, mark of data)
+    for (answer, on, ack, mark) in [
+        ("S.", false, ".", Ecn::NotEct),
+        ("S.AEW", false, ".", Ecn::NotEct),
+        ("S.E", true, ".", Ecn::Ect0),
+        ("S.AE", true, ".W", Ecn::Ect0),
+        // §3.2.2.3: our SYN was not capable, and did not arrive so: data is not, either.
+        ("S.EW", true, ".W", Ecn::NotEct),
+        ("S.A", true, ".W", Ecn::NotEct),
+        ("S.AW", true, ".W", Ecn::NotEct),
+    ] {
+        let mut t = Trace::with(config());
+        t.connect_with(&ConnOptions::default());
+        expect!(t, "SAEW", seq(0));
+        t.inject(&Seg::new(answer).seq(0).ack(1).mss(1_000).sackok());
+        t.expect(&Seg::new(ack).seq(1).ack(1));
+        assert_eq!(t.info().ecn, on, "{answer}");
+        t.write(500);
+        t.poll();
+        assert_eq!(t.out.pop_front().unwrap().ecn, mark, "{answer}");
+    }
+}
+
+#[test]
+fn a_peer_of_rfc_3168_gets_that() {
+    let mut t = Trace::with(config());
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SAEW", seq(0));
+    t.wait_ms(20);
+    inject!(t, "S.E", seq(0), ack(1), mss(1_000), sackok());
+    expect!(t, ".", seq(1), ack(1));
+    t.write(20_000);
+    t.poll();
+    t.out.clear();
+    // RFC 3168 §6.1.2: an echo is answered with CWR.
+    inject!(t, ".E", seq(1), ack(1_001));
+    expect!(t, ".W", len(1_000), ecn(Ecn::Ect0));
+    assert_eq!(t.info().ca_state, "cwr");
+    // And a mark is echoed until that comes.
+    inject!(t, ".", seq(1), len(1_000), ack(1_001), ecn(Ecn::Ce));
+    assert!(t.out.pop_back().unwrap().has("E"));
+
+    let mut t = Trace::with(config());
+    t.listen_with(ListenOptions::default());
+    inject!(t, "SEW", seq(0), mss(1_000));
+    expect!(t, "S.E", seq(0), ack(1));
+}
+
+#[test]
+fn syns_that_are_not_answered() {
+    // §3.1.4.1: once more, and then without.
+    let mut t = Trace::with(config());
+    t.connect_with(&ConnOptions::default());
+    expect!(t, "SAEW", seq(0));
+    expect!(t, "SAEW", seq(0), after_ms(1_000));
+    expect!(t, "S", seq(0), after_ms(2_000));
+    // The first answer decides, whichever SYN it is for (§3.1.4.1).
+    inject!(t, "S.W", seq(0), ack(1), mss(1_000), sackok());
+    expect!(t, ".W", seq(1), ack(1));
+    t.write(500);
+    expect!(t, ".AE", seq(1), len(500), ecn(Ecn::Ect0));
+}
+
+#[test]
+fn syn_acks_that_are_not_answered() {
+    // §3.2.3.2.2: without the option, then without accurate ECN; after that a server marks nothing (§3.1.5).
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.W", seq(0), ack(1), accecn(FIRST));
+    assert_eq!(expect!(t, "S.W", seq(0), after_ms(1_000)).options.accecn, None);
+    assert_eq!(expect!(t, "S.", seq(0), after_ms(2_000)).options.accecn, None);
+    inject!(t, ".W", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(500);
+    expect!(t, ".AE", seq(1), len(500), ecn(Ecn::NotEct));
+}
+
+#[test]
+fn syns_that_come_again() {
+    // §3.1.5: the mark of the latest is told, and the first decides the mode.
+    let mut t = Trace::with(config());
+    t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000));
+    expect!(t, "S.W", seq(0));
+    inject!(t, "SAEW", seq(0), mss(1_000), ecn(Ecn::Ce));
+    expect!(t, "S.AW", seq(0));
+    inject!(t, "S", seq(0), mss(1_000));
+    expect!(t, "S.W", seq(0));
+    // One for RFC 3168 among them, and nobody knows what holds: RST.
+    inject!(t, "SEW", seq(0), mss(1_000));
+    t.poll();
+    assert!(t.out.pop_front().unwrap().has("R"));
+
+    // The other way round; but an end that does not know accurate ECN sees the same request twice.
+    for (tcp_ecn, answer) in [(3, "R"), (2, "S")] {
+        let mut t = Trace::with(StackConfig { tcp_ecn, ..config() });
+        t.listen_with(ListenOptions::default());
+        inject!(t, "SEW", seq(0), mss(1_000));
+        expect!(t, "S.E", seq(0));
+        inject!(t, "SAEW", seq(0), mss(1_000));
+        t.poll();
+        assert!(t.out.pop_front().unwrap().has(answer));
+    }
+}
+
+#[test]
+fn a_handshake_that_ends_with_zero() {
+    // Table 4, note 1: neither are packets marked, nor is what the peer says believed; marks are still counted.
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.W", seq(0));
+    inject!(t, ".", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(2_000);
+    expect!(t, ".AE", seq(1), len(1_000), ecn(Ecn::NotEct));
+    expect!(t, ".AE", seq(1_001), len(1_000));
+    inject!(t, ".E", seq(1), ack(1_001));
+    assert_eq!((t.info().delivered_ce, t.info().ca_state), (0, "open"));
+    inject!(t, ".", seq(1), len(100), ack(1_001), ecn(Ecn::Ce));
+    assert!(t.out.pop_back().unwrap().has("AW"));
+}
+
+#[test]
+fn marks_are_counted_and_told() {
+    let mut t = accepted(config());
+    // Every data packet is ECT(0): EE0B alone has moved (§3.2.3.3, first example).
+    inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ect0));
+    let ect0 = AccEcn { ee0b: Some(1_001), ..AccEcn::default() };
+    expect!(t, ".AE", ack(1_001), ecn(Ecn::NotEct), accecn(ect0));
+    // 5 and then 6, 7, 0, 1, 2, 3, 4, 5; CWR ends nothing. §3.2.2.5.1: the first mark is told at once.
+    for (n, ace) in (1..).zip([".AW", ".AEW", ".", ".E", ".W", ".EW", ".A", ".AE"]) {
+        inject!(t, ".AE", seq(n * 1_000 + 1), len(1_000), ecn(Ecn::Ce));
+        let told = AccEcn { ee0b: Some(1_001), eceb: Some(n * 1_000), ee1b: None };
+        t.wait_ms(50);
+        t.expect(&Seg::new(ace).ack((n + 1) * 1_000 + 1).accecn(told));
+    }
+    // ECT(1) also: all three.
+    inject!(t, ".AE", seq(9_001), len(1_000), ecn(Ecn::Ect1));
+    t.wait_ms(50);
+    let all = AccEcn { ee0b: Some(1_001), eceb: Some(8_000), ee1b: Some(1_001) };
+    expect!(t, ".AE", ack(10_001), accecn(all));
+    // Nothing moved: no option. A pure ACK is no byte, but a packet; three marked ones are told of.
+    let cwnd = t.info().snd_cwnd;
+    inject!(t, ".AE", seq(10_001), ecn(Ecn::Ce));
+    inject!(t, ".AE", seq(10_001), ecn(Ecn::Ce));
+    expect_nothing!(t, for_ms 500);
+    inject!(t, ".AE", seq(10_001), ecn(Ecn::Ce));
+    assert_eq!(expect!(t, ".", ack(10_001)).options.accecn, None);
+    assert_eq!(t.info().snd_cwnd, cwnd);
+}
+
+#[test]
+fn a_super_packet_counts_as_many() {
+    let mut t = accepted(config());
+    inject!(t, ".AE", seq(1), len(4_000), gso(1_000), ecn(Ecn::Ce));
+    // 5 + 4.
+    expect!(t, ".E", ack(4_001), accecn(ce(4_000)));
+}
+
+#[test]
+fn the_option_rides_on_data_and_the_segment_is_shorter() {
+    let mut t = accepted(config());
+    inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ce));
+    t.out.clear();
+    inject!(t, ".W", seq(1_001), len(100), ecn(Ecn::Ce));
+    t.out.clear();
+    inject!(t, ".W", seq(1_101), len(100), ecn(Ecn::Ect0));
+    t.out.clear();
+    inject!(t, ".W", seq(1_201), len(100), ecn(Ecn::Ect0));
+    t.out.clear();
+    for n in 0..40 {
+        inject!(t, ".W", seq(1_301 + n * 100), len(100), ecn(Ecn::Ect0));
+    }
+    t.wait_ms(50);
+    t.out.clear();
+    inject!(t, ".W", seq(5_301), len(100), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    t.write(2_000);
+    // MSS 1000 less the eight bytes of two counters.
+    let told = AccEcn { ee0b: Some(4_301), eceb: Some(1_100), ee1b: None };
+    expect!(t, ".AEW", ack(5_401), len(992), accecn(told));
+    assert_eq!(expect!(t, ".AEW", len(1_000)).options.accecn, None);
+}
+
+#[test]
+fn one_reduction_a_window_and_no_cwr() {
+    let mut t = accepted(config());
+    t.write(23_000);
+    for n in 0..10 {
+        expect!(t, ".AE", seq(1 + n * 1_000), len(1_000), ecn(Ecn::Ect0));
+    }
+    // CUBIC, RFC 9438 §4.6: 0.7 of 10. The peer's counter stands at 5 + 1.
+    inject!(t, ".AW", seq(1), ack(1_001), accecn(ce(1_000)));
+    let info = t.info();
+    assert_eq!((info.ca_state, info.snd_ssthresh, info.delivered_ce), ("cwr", 7, 1));
+    // §3.1.5: CWR is a bit of our own counter, which stands at 5.
+    expect!(t, ".AE", seq(10_001), len(1_000), ecn(Ecn::Ect0));
+    // Three more of the same window: counted, not answered again.
+    inject!(t, ".E", seq(1), ack(5_001), accecn(ce(4_000)));
+    assert_eq!((t.info().snd_ssthresh, t.info().delivered_ce), (7, 4));
+    // The counter stands still: no echo that would have to end.
+    inject!(t, ".E", seq(1), ack(11_001), accecn(ce(4_000)));
+    t.poll();
+    t.out.clear();
+    inject!(t, ".E", seq(1), ack(12_001), accecn(ce(4_000)));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh, t.info().delivered_ce), ("open", 7, 4));
+    // One in the next window: 0.7 of 7 is 4.9.
+    inject!(t, ".W", seq(1), ack(13_001), accecn(ce(5_000)));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh, t.info().delivered_ce), ("cwr", 4, 5));
+    assert_eq!(t.stack.counters().tcp_delivered_ce, 5);
+}
+
+#[test]
+fn stretch_acks_and_the_field_that_went_round() {
+    // (ACE, option, marked of ten)
+    for (ace, option, marked) in [
+        // 5 + 2 and 2,000 bytes; 5 + 10 is 7 modulo 8, too.
+        (".AEW", Some(ce(2_000)), 2),
+        (".AEW", Some(ce(10_000)), 10),
+        // 5 + 8 is 5: none or eight.
+        (".AE", Some(ce(0)), 0),
+        (".AE", Some(ce(8_000)), 8),
+        // The option never moved off its first byte counter: none.
+        (".AE", Some(AccEcn { ee0b: Some(10_001), ..AccEcn::default() }), 0),
+        // None with this ACK, but there were: what is certain.
+        (".AEW", None, 2),
+    ] {
+        let mut t = accepted(config());
+        t.write(10_000);
+        t.poll();
+        t.out.clear();
+        let ack = Seg::new(ace).seq(1).ack(10_001);
+        t.inject(&match option {
+            Some(option) => ack.accecn(option),
+            None => ack,
+        });
+        assert_eq!(t.info().delivered_ce, marked, "{ace} {option:?}");
+    }
+    // No option ever, also not in the handshake: the safest case, 10 − ((10 − 2) mod 8) (appendix A.2.1).
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.W", seq(0));
+    inject!(t, ".W", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(10_000);
+    t.poll();
+    inject!(t, ".AEW", seq(1), ack(10_001));
+    assert_eq!(t.info().delivered_ce, 10);
+}
+
+#[test]
+fn an_ack_that_was_overtaken_counts_for_nothing() {
+    let mut t = accepted(config());
+    t.write(10_000);
+    t.poll();
+    inject!(t, ".AEW", seq(1), ack(4_001), accecn(ce(2_000)));
+    assert_eq!(t.info().delivered_ce, 2);
+    // Appendix A.1: sent before that, when the counter stood at 6.
+    inject!(t, ".AW", seq(1), ack(2_001), accecn(ce(1_000)));
+    assert_eq!(t.info().delivered_ce, 2);
+    inject!(t, ".", seq(1), ack(6_001), accecn(ce(3_000)));
+    assert_eq!(t.info().delivered_ce, 3);
+}
+
+#[test]
+fn dctcp_gets_the_exact_share() {
+    let dctcp = Algorithm::by_name("dctcp").unwrap();
+    let mut t = accepted(StackConfig { tcp_congestion_control: dctcp, ..config() });
+    t.write(23_000);
+    for n in 0..10 {
+        expect!(t, ".AE", seq(1 + n * 1_000), len(1_000), ecn(Ecn::Ect0));
+    }
+    t.wait_ms(20);
+    // One of four: an ECE would have said four.
+    inject!(t, ".AW", seq(1), ack(4_001), accecn(ce(1_000)));
+    assert_eq!(t.info().delivered_ce, 1);
+    inject!(t, ".AW", seq(1), ack(6_001), accecn(ce(1_000)));
+    assert_eq!(t.info().delivered_ce, 1);
+    // RFC 8257 §3.3: α is 1 until the first window is over, so that the mark halves.
+    assert_eq!(t.info().snd_ssthresh, 5);
+    t.poll();
+    t.out.clear();
+    // What goes again may be marked, too.
+    inject!(t, ".AW", seq(1), ack(6_001), sack(&[(7_001, 10_001)]));
+    expect!(t, ".AE", seq(6_001), len(1_000), ecn(Ecn::Ect0));
+}
+
+#[test]
+fn no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
+    let longest = |t: &mut Trace, ace: &str| {
+        t.write(4_000);
+        t.poll();
+        t.out.drain(..).inspect(|got| assert!(got.has(ace))).map(|got| got.payload.len()).max().unwrap()
+    };
+    let mut t = accepted_with(config(), LinkCaps::offloading(1_500));
+    assert!(longest(&mut t, "AE") > 1_000);
+    // 6 has that bit (§3.3.4): one segment each. 8 has not.
+    inject!(t, ".AE", seq(1), len(1_000), ack(4_001), ecn(Ecn::Ce));
+    t.poll();
+    t.out.clear();
+    assert_eq!(longest(&mut t, "AW"), 1_000);
+    inject!(t, ".AE", seq(1_001), len(2_000), ack(8_001), gso(1_000), ecn(Ecn::Ce));
+    t.poll();
+    t.out.clear();
+    assert!(longest(&mut t, ".") > 1_000);
+}
