@@ -229,7 +229,8 @@ fn impossible_sources_are_dropped() {
     ] {
         for source in sources {
             // The last of them is the land attack: our own address, port and all.
-            let mut t = Trace::on(StackConfig::default(), taut_core::LinkCaps::plain(1_500), own, source);
+            let config = StackConfig { tcp_ecn: 3, ..StackConfig::default() };
+            let mut t = Trace::on(config, taut_core::LinkCaps::plain(1_500), own, source);
             t.peer.set_port(80);
             t.listen();
             inject!(t, "S", seq(0), mss(1_460));

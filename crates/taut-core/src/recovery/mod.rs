@@ -6,7 +6,8 @@
 //!   on_transmit ─▶ sent.rs (log) ◀─ sack.rs ◀─┐
 //!                    ▲                        │
 //!   next_retransmit ◀┤        rack.rs ◀── on_ack ──▶ congestion
-//!                    └─ tlp.rs, rto.rs ◀─ on_timeout        prr.rs, undo.rs, rtt.rs, delivery_rate.rs: leaves
+//!                    └─ tlp.rs, rto.rs ◀─ on_timeout        prr.rs, undo.rs, rtt.rs, marks.rs,
+//!                                                                   delivery_rate.rs: leaves
 //! ```
 //!
 //! Everything that matters only while data is in flight lies in one box, made at the first transmission and given back

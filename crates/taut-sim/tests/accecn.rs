@@ -1,0 +1,94 @@
+//! Accurate ECN between two stacks, over a router that marks: what it marked is what the sender counts.
+//! RFC 9768; the queue marks as RFC 8257 §4.1 asks of a switch, what waited longer than a threshold.
+
+use taut_core::{Algorithm, ConnOptions, Duration, StackConfig};
+use taut_link::FqCodelSpec;
+use taut_sim::app::{Bulk, Sink};
+use taut_sim::{Dumbbell, DumbbellSpec, HostSpec, PortSpec, QdiscSpec, World};
+
+/// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
+const EFFICIENCY: f64 = 1_448.0 / 1_514.0;
+
+struct Outcome {
+    /// Of what the link can carry, after a third of the time.
+    share: f64,
+    /// Mean queue in milliseconds.
+    backlog: f64,
+    /// Packets that arrived marked, and packets that the sender was told of.
+    marked: u64,
+    told: u64,
+    retransmitted: u64,
+}
+
+fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outcome {
+    let rate: taut_link::Rate = "50mbit".parse().unwrap();
+    let link = rate.bytes_per_second() as f64;
+    let mut world = World::new(1);
+    let mut codel = FqCodelSpec::default();
+    codel.ce_threshold = Some(threshold);
+    // Only the threshold marks.
+    codel.target = Duration::from_millis(500);
+    let config = StackConfig { tcp_ecn, ..StackConfig::default() };
+    let spec = DumbbellSpec {
+        delays: vec![Duration::ZERO],
+        bottleneck: PortSpec { rate: Some(rate), qdisc: QdiscSpec::FqCodel(codel) },
+        delay: Duration::from_millis(10),
+        access: "1gbit".parse().unwrap(),
+        host: HostSpec { config, ..HostSpec::new("1gbit".parse().unwrap()) },
+    };
+    let net = Dumbbell::new(&mut world, &spec);
+    let (a, b) = (net.left[0], net.right[0]);
+    let sink = Sink::new(5001);
+    let read = sink.stats();
+    world.app(b, sink);
+    let to = (world.host_ref(b).address().unwrap(), 5001).into();
+    let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
+    world.app(a, Bulk::new(to).options(options));
+    world.run_for(Duration::from_millis(seconds * 1_000 / 3)).unwrap();
+    let before = read.borrow().bytes;
+    let (steps, mut backlog) = (seconds * 1_000 * 2 / 3 / 10, 0);
+    for _ in 0..steps {
+        world.run_for(Duration::from_millis(10)).unwrap();
+        backlog += world.port_state(net.routers.0, net.bottleneck).unwrap().backlog_bytes;
+    }
+    let measured = steps as f64 / 100.0 * link * EFFICIENCY;
+    Outcome {
+        share: (read.borrow().bytes - before) as f64 / measured,
+        backlog: backlog as f64 / steps as f64 / link * 1e3,
+        marked: world.host_ref(b).stack().counters().in_ce_pkts,
+        told: world.host_ref(a).stack().counters().tcp_delivered_ce,
+        retransmitted: world.host_ref(a).stack().counters().retrans_segs,
+    }
+}
+
+#[test]
+fn every_mark_is_told_and_no_other() {
+    // GRO, delayed ACKs and super-packets are all on: the three bits go round often.
+    for algorithm in ["cubic", "dctcp"] {
+        let got = run(algorithm, 3, Duration::from_millis(2), 9);
+        assert!(got.marked > 100, "{algorithm}: {}", got.marked);
+        // Those of the last round trip are under way: 20 ms of 50 Mbit/s are 83 packets.
+        assert!(
+            got.told <= got.marked && got.told + 83 >= got.marked,
+            "{algorithm}: {} of {}",
+            got.told,
+            got.marked
+        );
+        assert_eq!(got.retransmitted, 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn dctcp_fills_the_link_above_a_short_queue() {
+    // RFC 8257 §3: the window moves by its share of marks about the threshold, here a tenth of the round trip. The other
+    // end runs CUBIC: it counts for anybody.
+    let dctcp = run("dctcp", 3, Duration::from_millis(2), 9);
+    assert!(dctcp.share > 0.97, "{}", dctcp.share);
+    assert!(dctcp.backlog < 4.0, "{} ms", dctcp.backlog);
+    // Who gives up three tenths for any mark leaves the link idle: 0.7 of 22 ms are less than the 20 of the path.
+    let cubic = run("cubic", 3, Duration::from_millis(2), 9);
+    assert!(cubic.share < 0.9, "{}", cubic.share);
+    // And without it nobody tells of marks: RFC 3168 §6.1.1 takes DCTCP's marked SYN for no request.
+    let alone = run("dctcp", 2, Duration::from_millis(2), 3);
+    assert_eq!(alone.told, 0);
+}
