@@ -64,7 +64,7 @@ fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outco
 #[test]
 fn every_mark_is_told_and_no_other() {
     // GRO, delayed ACKs and super-packets are all on: the three bits go round often.
-    for algorithm in ["cubic", "dctcp"] {
+    for algorithm in ["cubic", "dctcp", "prague"] {
         let got = run(algorithm, 3, Duration::from_millis(2), 9);
         assert!(got.marked > 100, "{algorithm}: {}", got.marked);
         // Those of the last round trip are under way: 20 ms of 50 Mbit/s are 83 packets.
@@ -91,4 +91,14 @@ fn dctcp_fills_the_link_above_a_short_queue() {
     // And without it nobody tells of marks: RFC 3168 §6.1.1 takes DCTCP's marked SYN for no request.
     let alone = run("dctcp", 2, Duration::from_millis(2), 3);
     assert_eq!(alone.told, 0);
+}
+
+#[test]
+fn prague_fills_the_link_above_a_shorter_queue() {
+    // Marked above one millisecond, as an L4S queue does (Linux: `step_thresh` of `dualpi2`).
+    let prague = run("prague", 3, Duration::from_millis(1), 12);
+    assert!(prague.share > 0.9, "{}", prague.share);
+    assert!(prague.backlog < 3.0, "{} ms", prague.backlog);
+    assert_eq!(prague.retransmitted, 0);
+    assert!(prague.told > 100, "{}", prague.told);
 }

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 use super::controller::Controller;
-use super::{bbr, cubic, dctcp, reno};
+use super::{bbr, cubic, dctcp, prague, reno};
 
 /// A congestion control: one built in, or one from outside. Its name is the same thing in words.
 #[derive(Clone, Copy)]
@@ -36,6 +36,8 @@ pub enum EcnUse {
     Classic,
     /// ECN always, and the peer is to say of every segment whether it was marked. RFC 8257 §3.2, RFC 9768.
     Precise,
+    /// Accurate ECN always, or none; packets say by ECT(1) that they are for a queue that marks early. RFC 9331, RFC 9768.
+    L4s,
 }
 
 impl Algorithm {
@@ -55,8 +57,12 @@ impl Algorithm {
     #[allow(non_upper_case_globals, reason = "as above")]
     pub const Dctcp: Self = Self(&dctcp::DEFINITION);
 
+    /// DCTCP's rule on paths with an L4S queue, RFC 9331 and draft-briscoe-iccrg-prague-congestion-control.
+    #[allow(non_upper_case_globals, reason = "as above")]
+    pub const Prague: Self = Self(&prague::DEFINITION);
+
     /// All that are built in.
-    pub const ALL: [Self; 4] = [Self::Reno, Self::Cubic, Self::Bbr, Self::Dctcp];
+    pub const ALL: [Self; 5] = [Self::Reno, Self::Cubic, Self::Bbr, Self::Dctcp, Self::Prague];
 
     /// One from outside.
     #[must_use]

@@ -8,6 +8,7 @@ mod controller;
 mod cubic;
 mod dctcp;
 mod hystart;
+mod prague;
 mod reno;
 
 use alloc::boxed::Box;

@@ -171,7 +171,7 @@ impl Conn {
         };
         if ecn != EcnMode::Off {
             let peer = PeerSyn { flags: syn.flags, mark, option: syn.options.accecn };
-            self.rare_mut().ecn.begin(ecn, wanted, peer);
+            self.rare_mut().ecn.begin(ecn, peer);
         }
         let options = &syn.options;
         let ipv4 = self.tuple.local.is_ipv4();

@@ -140,11 +140,12 @@ impl Conn {
             flags |= TcpFlags::CWR;
         }
         let header = self.header(around, flags, range.start, leaves, payload == 0);
-        let mark = self.ecn().mark(match kind {
+        let carries = match kind {
             _ if payload == 0 => Carries::Nothing,
             SendKind::New => Carries::New,
             SendKind::Retransmit | SendKind::Probe => Carries::Again,
-        });
+        };
+        let mark = self.ecn().mark(carries, self.tx.congestion.algorithm().ecn());
         let payload = range.start..range.start + u64::from(payload);
         Some(Segment {
             header,
@@ -257,7 +258,7 @@ impl Conn {
         let nxt = self.tx.nxt;
         Segment {
             header,
-            mark: self.ecn().mark(Carries::Nothing),
+            mark: self.ecn().mark(Carries::Nothing, self.tx.congestion.algorithm().ecn()),
             payload: nxt..nxt,
             range: nxt..nxt,
             mss: 0,

@@ -401,3 +401,23 @@ fn no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
     t.out.clear();
     assert!(longest(&mut t, ".") > 1_000);
 }
+
+#[test]
+fn prague_asks_whatever_the_setting_and_says_ect_1() {
+    // RFC 9331 §4.1: ECT(1); §4.2: only with accurate feedback.
+    let options = ConnOptions { congestion: Algorithm::by_name("prague"), ..ConnOptions::default() };
+    for (answer, ack, data, mark) in
+        [("S.W", ".W", ".AE", Ecn::Ect1), ("S.E", ".", ".", Ecn::NotEct), ("S.", ".", ".", Ecn::NotEct)]
+    {
+        let mut t = Trace::new();
+        t.connect_with(&options);
+        expect!(t, "SAEW", seq(0), ecn(Ecn::NotEct));
+        t.wait_ms(20);
+        t.inject(&Seg::new(answer).seq(0).ack(1).mss(1_000).sackok());
+        t.expect(&Seg::new(ack).seq(1).ecn(Ecn::NotEct));
+        t.write(500);
+        t.expect(&Seg::new(data).seq(1).len(500).ecn(mark));
+        // What goes again is for the same queue. RTO: 20 ms and Linux's least of 200.
+        t.expect(&Seg::new(data).seq(1).len(500).ecn(mark).after_ms(220));
+    }
+}

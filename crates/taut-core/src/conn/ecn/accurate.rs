@@ -18,6 +18,7 @@ use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
 use super::{Carries, Urgency};
+use crate::congestion::EcnUse;
 use crate::recovery::{AckOutcome, Bytes, Counted};
 
 /// All three bits.
@@ -81,8 +82,6 @@ pub(crate) struct Accurate {
     client: bool,
     /// How the peer's SYN or SYN-ACK was marked, the latest that came.
     peer_syn: Mark,
-    /// What is sent again is marked as capable, too.
-    marks_again: bool,
     /// Nothing of ours is marked as capable: something on the way does not bear it.
     unmarked: bool,
     /// What the peer says of marks is not believed. §3.2.2.1, note 1.
@@ -109,11 +108,10 @@ pub(crate) struct Accurate {
 }
 
 impl Accurate {
-    fn new(client: bool, peer_syn: Mark, marks_again: bool) -> Self {
+    fn new(client: bool, peer_syn: Mark) -> Self {
         Self {
             client,
             peer_syn,
-            marks_again,
             unmarked: false,
             deaf: false,
             cep: FIRST_CEP,
@@ -130,13 +128,13 @@ impl Accurate {
     }
 
     /// A SYN that asks came, marked so. §3.2.2.2: it is told of in the SYN-ACK, and not counted.
-    pub(super) fn server(syn: Mark, marks_again: bool) -> Self {
-        Self::new(false, syn, marks_again)
+    pub(super) fn server(syn: Mark) -> Self {
+        Self::new(false, syn)
     }
 
     /// A SYN-ACK that agrees came, marked so.
-    pub(super) fn client(syn_ack: TcpFlags, mark: Mark, option: Option<AccEcn>, marks_again: bool) -> Self {
-        let mut new = Self::new(true, mark, marks_again);
+    pub(super) fn client(syn_ack: TcpFlags, mark: Mark, option: Option<AccEcn>) -> Self {
+        let mut new = Self::new(true, mark);
         // Table 3.
         new.cep += u32::from(mark == Mark::Ce);
         new.unmarked = !is_intact(ace(syn_ack));
@@ -189,14 +187,19 @@ impl Accurate {
     }
 
     /// How a packet is marked. RFC 3168 §6.1.4 and §6.1.5 still hold for what is sent again and for ACKs (RFC 9768 §4);
-    /// but DCTCP's data is to be marked where it would be dropped.
-    pub(super) fn mark(&self, carries: Carries) -> Mark {
+    /// but DCTCP's data is to be marked where it would be dropped. ECT(1) is a promise to bear marks that come early
+    /// and often (RFC 9331 §4.1).
+    pub(super) fn mark(&self, carries: Carries, wanted: EcnUse) -> Mark {
         let capable = match carries {
             Carries::New => true,
-            Carries::Again => self.marks_again,
+            Carries::Again => wanted != EcnUse::Classic,
             Carries::Nothing => false,
         };
-        if capable && !self.unmarked { Mark::Ect0 } else { Mark::NotEct }
+        match wanted {
+            _ if !capable || self.unmarked => Mark::NotEct,
+            EcnUse::L4s => Mark::Ect1,
+            EcnUse::Classic | EcnUse::Precise => Mark::Ect0,
+        }
     }
 
     /// An acceptable packet came: `segs` of them, with `bytes` in all. `owed`: data is not acknowledged.

@@ -32,6 +32,7 @@ impl Request {
     /// What our SYN, sent for the `retries`-th time again, asks for. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
     pub(crate) fn of(config: &StackConfig, wanted: EcnUse, retries: u8) -> Self {
         let (request, tries) = match config.tcp_ecn {
+            _ if wanted == EcnUse::L4s => (Self::Accurate, TRIES_ACCURATE),
             ASK_ACCURATE => (Self::Accurate, TRIES_ACCURATE),
             ecn if ASK.contains(&ecn) || wanted == EcnUse::Precise => (Self::Classic, TRIES),
             _ => (Self::Nothing, 0),
@@ -84,6 +85,8 @@ impl EcnMode {
         match wanted {
             EcnUse::Classic => Self::Classic,
             EcnUse::Precise => Self::Dctcp,
+            // Who reduces by the share of marks must know it (RFC 9331 §4.2).
+            EcnUse::L4s => Self::Off,
         }
     }
 }
@@ -179,8 +182,9 @@ impl Ecn {
 
     /// The peer's SYN came, in a packet marked `mark`: what holds then. RFC 3168 §6.1.1, RFC 9768 table 2.
     pub(crate) fn on_syn(config: &StackConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> EcnMode {
+        let accurate = ACCEPT_ACCURATE.contains(&config.tcp_ecn) || wanted == EcnUse::L4s;
         // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will include it.
-        if ACCEPT_ACCURATE.contains(&config.tcp_ecn) && !matches!(accurate::ace(flags), 0b000 | 0b011) {
+        if accurate && !matches!(accurate::ace(flags), 0b000 | 0b011) {
             return EcnMode::Accurate;
         }
         let asks = flags.contains(ASKS);
@@ -208,14 +212,13 @@ impl Ecn {
     }
 
     /// Both ends agreed, by this `syn` of the peer's.
-    pub(crate) fn begin(&mut self, mode: EcnMode, wanted: EcnUse, syn: PeerSyn) {
+    pub(crate) fn begin(&mut self, mode: EcnMode, syn: PeerSyn) {
         self.mode = mode;
         if mode == EcnMode::Accurate {
-            let again = wanted == EcnUse::Precise;
             self.accurate = Some(if syn.flags.contains(TcpFlags::ACK) {
-                Accurate::client(syn.flags, syn.mark, syn.option, again)
+                Accurate::client(syn.flags, syn.mark, syn.option)
             } else {
-                Accurate::server(syn.mark, again)
+                Accurate::server(syn.mark)
             });
         }
     }
@@ -262,9 +265,9 @@ impl Ecn {
 
     /// How a packet of ours is marked. RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor what is sent again; DCTCP, as
     /// in Linux, marks all it sends, or its own packets would fare worse than data at a queue that marks.
-    pub(crate) fn mark(&self, carries: Carries) -> Mark {
+    pub(crate) fn mark(&self, carries: Carries, wanted: EcnUse) -> Mark {
         match (self.mode, &self.accurate) {
-            (_, Some(accurate)) => accurate.mark(carries),
+            (_, Some(accurate)) => accurate.mark(carries, wanted),
             (EcnMode::Classic, _) if carries == Carries::New => Mark::Ect0,
             (EcnMode::Dctcp, _) => Mark::Ect0,
             _ => Mark::NotEct,
@@ -392,7 +395,7 @@ mod tests {
     fn agreed(mode: EcnMode) -> Ecn {
         let mut ecn = Ecn::OFF;
         let syn = PeerSyn { flags: TcpFlags::SYN, mark: Mark::NotEct, option: None };
-        ecn.begin(mode, EcnUse::Classic, syn);
+        ecn.begin(mode, syn);
         ecn
     }
 
@@ -432,6 +435,13 @@ mod tests {
         assert_eq!(Request::of(&config(0), EcnUse::Precise, 0), Classic);
         assert_eq!(Ecn::on_syn(&config(0), EcnUse::Precise, ASKS, Mark::Ect0), EcnMode::Dctcp);
         assert_eq!(Request::of(&config(3), EcnUse::Precise, 0), Accurate);
+        // RFC 9331 §4.2: L4S needs accurate feedback, and goes without ECN where there is none.
+        assert_eq!(Request::of(&config(0), EcnUse::L4s, 0), Accurate);
+        assert_eq!(Ecn::on_syn(&config(0), EcnUse::L4s, ASKS_ACCURATE, Mark::NotEct), accurate);
+        assert_eq!(Ecn::on_syn(&config(2), EcnUse::L4s, ASKS, Mark::NotEct), off);
+        let asked = Ecn { asked: Accurate, ..Ecn::OFF };
+        assert_eq!(asked.on_syn_ack(EcnUse::L4s, TcpFlags::ECE), off);
+        assert_eq!(asked.on_syn_ack(EcnUse::L4s, TcpFlags::CWR), accurate);
         // A SYN sent again does not ask (Linux: from the first time on; RFC 9768 §3.1.4.1: from the second).
         assert_eq!(Request::of(&config(1), EcnUse::Classic, 1), Nothing);
         assert_eq!(Request::of(&config(3), EcnUse::Classic, 1), Accurate);

@@ -1,0 +1,173 @@
+//! Prague: DCTCP for paths with a queue that marks early and apart from the others (L4S).
+//! RFC 9331 §4 for what such a sender owes the network, draft-briscoe-iccrg-prague-congestion-control-04 §2 for the rules.
+//! Called through `congestion/mod.rs`.
+//!
+//! **Problem.** DCTCP takes less than others only where all are DCTCP, and takes the more the shorter its round trip: a
+//! window is one segment larger after each. On a path with next to no queue a short round trip is a very short one.
+//!
+//! **Rule.** ECT(1) says that marks will come early and often, and accurate ECN counts them; without it there is no ECN
+//! at all. α, the average share of marks, and the reduction by α/2 are DCTCP's. Up to 25 ms every round trip counts as
+//! one of 25 ms: α moves once in so long, and the window grows as if it were that of a flow of the same rate there, by
+//! (RTT / 25 ms)² segments a round trip. Loss takes three tenths, as from CUBIC: there a queue was full that others share.
+
+use alloc::boxed::Box;
+
+use super::controller::{AckEvent, Controller, Signal, Window};
+use super::{Definition, EcnUse, MIN_SSTHRESH};
+use crate::units::{Duration, Instant};
+
+/// For [`Algorithm::Prague`](super::Algorithm).
+pub(super) static DEFINITION: Definition = Definition {
+    name: "prague",
+    paces: true,
+    first_pacing_percent: None,
+    ecn: EcnUse::L4s,
+    make: || Box::new(Prague::new()),
+};
+
+/// g = 1/16, as DCTCP's.
+const GAIN_SHIFT: u32 = 4;
+/// α = 1: what it is until something is known.
+const ONE: u32 = 1 << 20;
+/// The round trip that shorter ones count as.
+const REFERENCE_RTT: Duration = Duration::from_millis(25);
+/// A loss leaves seven tenths. RFC 9438 §4.6.
+const AFTER_LOSS: (u64, u64) = (7, 10);
+
+/// State of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Prague {
+    /// In 2⁻²⁰.
+    alpha: u32,
+    /// A round trip ends when `una` reaches it; 0 before the first.
+    round_end: u64,
+    /// When α last moved.
+    moved_at: Instant,
+    /// Segments delivered since, and of these marked.
+    delivered: u32,
+    marked: u32,
+}
+
+impl Prague {
+    const fn new() -> Self {
+        Self { alpha: ONE, round_end: 0, moved_at: Instant::ZERO, delivered: 0, marked: 0 }
+    }
+
+    fn move_alpha(&mut self, now: Instant) {
+        if self.delivered > 0 {
+            let share = u64::from(self.marked) * u64::from(ONE) / u64::from(self.delivered);
+            let share = (share as u32).min(ONE);
+            // The least decrement is one, so that α reaches zero.
+            let decay = (self.alpha >> GAIN_SHIFT).max(u32::from(self.alpha > 0));
+            self.alpha = (self.alpha - decay + (share >> GAIN_SHIFT)).min(ONE);
+        }
+        self.moved_at = now;
+        self.delivered = 0;
+        self.marked = 0;
+    }
+}
+
+/// Segments to be acknowledged for one more: cwnd, times (25 ms / RTT)² if that is above 1.
+fn every(cwnd: u32, rtt: Option<Duration>) -> u32 {
+    let rtt_us = rtt.map_or(REFERENCE_RTT, |rtt| rtt.min(REFERENCE_RTT)).as_micros().max(1);
+    let reference_us = REFERENCE_RTT.as_micros();
+    // 2²⁴ segments and a ratio of (25,000)² stay below 2⁵⁴.
+    let every = u64::from(cwnd) * reference_us * reference_us / (rtt_us * rtt_us);
+    u32::try_from(every).unwrap_or(u32::MAX)
+}
+
+impl Controller for Prague {
+    fn observe(&mut self, ack: &AckEvent<'_>) {
+        self.delivered = self.delivered.saturating_add(ack.acked);
+        self.marked = self.marked.saturating_add(ack.delivered_ce);
+        if ack.una < self.round_end {
+            return;
+        }
+        if self.round_end == 0 {
+            self.moved_at = ack.now;
+        } else if ack.srtt.is_none_or(|srtt| srtt >= REFERENCE_RTT)
+            || ack.now.since(self.moved_at) >= REFERENCE_RTT
+        {
+            self.move_alpha(ack.now);
+        }
+        self.round_end = ack.nxt;
+    }
+
+    fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>) {
+        let mut acked = ack.acked.saturating_sub(ack.delivered_ce);
+        if window.in_slow_start() {
+            acked = window.slow_start(acked);
+        }
+        if acked > 0 {
+            window.additive(every(window.cwnd(), ack.srtt), acked);
+        }
+    }
+
+    fn reduce(&mut self, window: &Window, why: Signal, _now: Instant) -> u32 {
+        let cwnd = u64::from(window.cwnd());
+        let left = match why {
+            Signal::Mark => cwnd - cwnd * u64::from(self.alpha) / u64::from(2 * ONE),
+            Signal::Loss | Signal::LocalQueue | Signal::Timeout => cwnd * AFTER_LOSS.0 / AFTER_LOSS.1,
+        };
+        (left as u32).max(MIN_SSTHRESH)
+    }
+
+    fn describe(&self, to: &mut dyn core::fmt::Write) -> core::fmt::Result {
+        write!(to, "alpha:{}/{ONE}", self.alpha)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    /// `rounds` of 100 segments, `marked` of them so, each of `rtt`.
+    fn after(rounds: u64, marked: u32, rtt: Duration) -> Prague {
+        let mut cc = Prague::new();
+        for round in 0..rounds {
+            for index in 0..100 {
+                let at = Instant::ZERO + Duration::from_nanos(rtt.as_nanos() * (round * 100 + index) / 100);
+                let mut ack = AckEvent::new(at, 1_448, 1);
+                ack.una = round * 100 + index + 1;
+                ack.nxt = ack.una + 100;
+                ack.srtt = Some(rtt);
+                ack.delivered_ce = u32::from(index < u64::from(marked));
+                cc.observe(&ack);
+            }
+        }
+        cc
+    }
+
+    fn alpha(cc: &Prague) -> f64 {
+        f64::from(cc.alpha) / f64::from(ONE)
+    }
+
+    #[test]
+    fn alpha_moves_once_a_round_trip_or_in_25_ms() {
+        // α ← α + (share − α) / 16, from 1 and for a share of a quarter: 1/4 + 3/4 · (15/16)^n.
+        let model = |moves: i32| 0.25 + 0.75 * (15.0_f64 / 16.0).powi(moves);
+        assert!((alpha(&after(40, 25, MS(50))) - model(39)).abs() < 0.01);
+        // 400 round trips of 5 ms are 80 of 25 ms.
+        assert!((alpha(&after(200, 25, MS(5))) - model(39)).abs() < 0.01);
+    }
+
+    #[test]
+    fn growth_is_that_of_a_path_of_25_ms() {
+        // Of 100 segments a round trip: one in 25 ms and above; (10/25)² = 4/25 of one in 10 ms.
+        assert_eq!(every(100, Some(MS(100))), 100);
+        assert_eq!(every(100, Some(MS(25))), 100);
+        assert_eq!(every(100, Some(MS(10))), 625);
+        assert_eq!(every(100, None), 100);
+    }
+
+    #[test]
+    fn a_mark_takes_half_of_alpha_and_a_loss_three_tenths() {
+        let mut cc = Prague { alpha: ONE / 2, ..Prague::new() };
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 75);
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Loss, Instant::ZERO), 70);
+        let mut cc = after(400, 0, MS(50));
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 100);
+    }
+}
