@@ -1,11 +1,12 @@
 //! Accurate ECN between two stacks, over a router that marks: what it marked is what the sender counts.
 //! RFC 9768; the queue marks as RFC 8257 §4.1 asks of a switch, what waited longer than a threshold.
 
-use taut_core::{Algorithm, ConnOptions, Duration, StackConfig};
+use taut_core::{Algorithm, ConnOptions, Duration, ListenOptions, StackConfig};
 use taut_link::FqCodelSpec;
-use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Dumbbell, DumbbellSpec, HostSpec, PortSpec, QdiscSpec, World};
+use taut_sim::app::{Bulk, Request, Responder, Sink};
+use taut_sim::{Checks, Dumbbell, DumbbellSpec, HostSpec, PortSpec, QdiscSpec, World};
 
+const RATE: &str = "50mbit";
 /// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
 const EFFICIENCY: f64 = 1_448.0 / 1_514.0;
 
@@ -20,15 +21,15 @@ struct Outcome {
     retransmitted: u64,
 }
 
-fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outcome {
-    let rate: taut_link::Rate = "50mbit".parse().unwrap();
-    let link = rate.bytes_per_second() as f64;
+/// Two hosts and a queue between them that marks what waits longer than `threshold`, on the way from the first.
+fn world(tcp_ecn: u8, threshold: Duration) -> (World, Dumbbell) {
+    let rate: taut_link::Rate = RATE.parse().unwrap();
     let mut world = World::new(1);
     let mut codel = FqCodelSpec::default();
     codel.ce_threshold = Some(threshold);
     // Only the threshold marks.
     codel.target = Duration::from_millis(500);
-    let config = StackConfig { tcp_ecn, ..StackConfig::default() };
+    let config = StackConfig { tcp_ecn, wmem_max: 4_000_000, ..StackConfig::default() };
     let spec = DumbbellSpec {
         delays: vec![Duration::ZERO],
         bottleneck: PortSpec { rate: Some(rate), qdisc: QdiscSpec::FqCodel(codel) },
@@ -37,6 +38,12 @@ fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outco
         host: HostSpec { config, ..HostSpec::new("1gbit".parse().unwrap()) },
     };
     let net = Dumbbell::new(&mut world, &spec);
+    (world, net)
+}
+
+fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outcome {
+    let (mut world, net) = world(tcp_ecn, threshold);
+    let link = RATE.parse::<taut_link::Rate>().unwrap().bytes_per_second() as f64;
     let (a, b) = (net.left[0], net.right[0]);
     let sink = Sink::new(5001);
     let read = sink.stats();
@@ -101,4 +108,31 @@ fn prague_fills_the_link_above_a_shorter_queue() {
     assert!(prague.backlog < 3.0, "{} ms", prague.backlog);
     assert_eq!(prague.retransmitted, 0);
     assert!(prague.told > 100, "{}", prague.told);
+}
+
+#[test]
+fn counts_ride_on_data_that_goes_the_other_way() {
+    // Requests and responses of one connection, ten windows each: the response carries the counts of the request, and at
+    // times the bit that segmentation would take for CWR.
+    let (mut world, net) = world(3, Duration::from_millis(1));
+    world.check(Checks { every: 100 });
+    let (a, b) = (net.left[0], net.right[0]);
+    // One request is one write.
+    let conn = ConnOptions { sndbuf: Some(4_000_000), ..ConnOptions::default() };
+    let listen = ListenOptions { conn: conn.clone(), ..ListenOptions::default() };
+    world.app(b, Responder::new(7).options(listen).sizes(1_000_000, 1_000_000));
+    let to = (world.host_ref(b).address().unwrap(), 7).into();
+    let app = Request::new(to).options(conn).sizes(1_000_000, 1_000_000).count(10);
+    let stats = app.stats();
+    world.app(a, app);
+    world.run_for(Duration::from_secs(20)).unwrap();
+    assert_eq!(stats.borrow().latencies.len(), 10);
+    let (marked, told) = (
+        world.host_ref(b).stack().counters().in_ce_pkts,
+        world.host_ref(a).stack().counters().tcp_delivered_ce,
+    );
+    // The sender hears of all: the response that follows a request acknowledges its end.
+    assert!(marked > 20, "{marked}");
+    assert_eq!(told, marked);
+    assert_eq!(world.host_ref(a).stack().counters().retrans_segs, 0);
 }

@@ -139,7 +139,7 @@ impl Conn {
             // RFC 3168 §6.1.2: once for each reduction, on new data.
             flags |= TcpFlags::CWR;
         }
-        let header = self.header(around, flags, range.start, leaves, payload == 0);
+        let header = self.header(around, flags, range.start, leaves, false);
         let carries = match kind {
             _ if payload == 0 => Carries::Nothing,
             SendKind::New => Carries::New,
@@ -271,6 +271,7 @@ impl Conn {
     }
 
     /// The header of everything but a SYN, of a packet that leaves the host at `leaves`; what it acknowledges is acknowledged from now on.
+    /// `pure`: it does nothing else.
     fn header(
         &mut self,
         around: &mut Surroundings<'_>,

@@ -55,7 +55,7 @@ impl Counted {
             Bytes::Moved { bytes, delivered, counted } => {
                 let held = bytes.div_ceil(mss.max(1)).saturating_sub(counted);
                 let more = held.saturating_sub(least).next_multiple_of(ACE_MODULUS);
-                (least + more).min(most((newly + delivered).saturating_sub(counted), least))
+                (least + more).min(most(newly.saturating_add(delivered).saturating_sub(counted), least))
             }
         }
     }
@@ -95,6 +95,9 @@ mod tests {
         // Bytes that nobody sent: not more than was delivered.
         let bytes = Bytes::Moved { bytes: 1_000_000, delivered: 0, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 10);
+        // A peer that sent one option, and the next after a very long time.
+        let bytes = Bytes::Moved { bytes: 2_000, delivered: u32::MAX, counted: 0 };
+        assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 2);
     }
 
     #[test]
