@@ -45,7 +45,13 @@ fn every_mechanism_shows_its_direction() {
     let result = measured(&lab, &[]);
     assert!(result["failures"].as_array().unwrap().is_empty());
     let order: Vec<_> = result["mechanisms"].as_array().unwrap().iter().map(|m| &m["mechanism"]).collect();
-    assert_eq!(order, ["tsq", "autosizing", "autocork", "lowat", "pacing"]);
+    assert_eq!(order, ["tsq", "autosizing", "autocork", "lowat", "pacing", "bulk"]);
+
+    // A pacing timer for every small packet would show in both.
+    let bulk = Rows::of(&result, "bulk");
+    let bbr = |key| bulk.number(&[("sender", "taut"), ("congestion", "bbr")], key);
+    assert!(bbr("of_cubic") > 0.5, "bbr has {} of what cubic has", bbr("of_cubic"));
+    assert!(bbr("payload_bytes_mean") > 20_000.0, "{} bytes a packet", bbr("payload_bytes_mean"));
 
     let tsq = Rows::of(&result, "tsq");
     let at_100m = |mode, key| tsq.number(&[("rate", "100mbit"), ("mode", mode)], key);
