@@ -1,0 +1,66 @@
+//! How long until a newcomer has its share: one flow for ten seconds, then a second one beside it.
+//!
+//! `cargo run --release -p taut-sim --example converge -- [seeds: 20]`
+//!
+//! 100 Mbit/s, 40 ms, a queue of one round-trip time. Converged is when both got the same to within a quarter (Jain's index
+//! above 0.98) over a second.
+
+use std::env;
+use std::error::Error;
+
+use taut_core::{Algorithm, ConnOptions, Duration, Instant};
+use taut_sim::app::{Bulk, Sink};
+use taut_sim::{Dumbbell, DumbbellSpec, HostSpec, PortSpec, World};
+
+/// Seconds after the newcomer's start, or `None` if a minute was not enough.
+fn run(seed: u64, kinds: [Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> {
+    let mut world = World::new(seed);
+    let spec = DumbbellSpec {
+        delays: vec![Duration::ZERO; 2],
+        bottleneck: PortSpec::fifo("100mbit".parse()?, 325),
+        delay: Duration::from_millis(20),
+        access: "1gbit".parse()?,
+        host: HostSpec::new("1gbit".parse()?),
+    };
+    let net = Dumbbell::new(&mut world, &spec);
+    let mut reads = Vec::new();
+    let begin = world.now();
+    for (index, congestion) in kinds.into_iter().enumerate() {
+        let sink = Sink::new(5001);
+        reads.push(sink.stats());
+        world.app(net.right[index], sink);
+        let to = (world.host_ref(net.right[index]).address().ok_or("no address")?, 5001).into();
+        let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
+        let at: Instant = begin + Duration::from_millis(index as u64 * (10_000 + seed * 37));
+        world.app_at(net.left[index], at, Bulk::new(to).options(options));
+    }
+    world.run_for(Duration::from_millis(10_000 + seed * 37))?;
+    let mut history: Vec<[f64; 2]> = Vec::new();
+    for step in 1..=600_usize {
+        world.run_for(Duration::from_millis(100))?;
+        history.push([0, 1].map(|index| reads[index].borrow().bytes as f64));
+        let Some(before) = step.checked_sub(11).and_then(|at| history.get(at)) else { continue };
+        let now = history[step - 1];
+        let (a, b) = (now[0] - before[0], now[1] - before[1]);
+        if (a + b).powi(2) / (2.0 * (a * a + b * b)) > 0.98 {
+            return Ok(Some(step as f64 / 10.0));
+        }
+    }
+    Ok(None)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let seeds: u64 = env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
+    println!("first, newcomer: seconds to converge, median (worst), of {seeds} seeds");
+    use Algorithm as A;
+    for kinds in [[A::Reno; 2], [A::Cubic; 2], [A::Bbr; 2], [A::Cubic, A::Bbr], [A::Bbr, A::Cubic]] {
+        let mut times = Vec::new();
+        for seed in 1..=seeds {
+            times.push(run(seed, kinds)?.unwrap_or(f64::INFINITY));
+        }
+        times.sort_by(f64::total_cmp);
+        let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+        println!("{:6} {:6} {median:6.1} ({worst:.1})", kinds[0].name(), kinds[1].name());
+    }
+    Ok(())
+}
