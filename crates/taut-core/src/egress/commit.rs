@@ -33,6 +33,11 @@ impl Sender {
                 self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.config);
             }
         }
+        if why == Blocked::PeerWindow && self.congestion.paces() {
+            // What is measured now is the receiver's rate: a model of the path must not take it for the network's. Linux
+            // says so only of the application.
+            self.recovery.set_app_limited();
+        }
         self.blocked = why.gate();
         let Some(ledger) = &mut self.ledger else { return throttled };
         ledger.on_gate(cx.now, why.gate(), totals);

@@ -105,8 +105,9 @@ impl Ambient {
     /// Segments of `sent` that ambient loss may well take: the mean and two standard deviations.
     pub(super) fn at_most(&self, sent: u32) -> u32 {
         let most = u64::from(self.sent) * u64::from(PARAMS.ambient_loss_max) / 100;
-        let mean = u64::from(sent) * u64::from(self.lost).min(most) / u64::from(self.sent.max(1));
-        u32::try_from(mean + (4 * mean).isqrt()).unwrap_or(u32::MAX)
+        // In 256ths: of a few segments, the parts matter.
+        let mean = 256 * u64::from(sent) * u64::from(self.lost).min(most) / u64::from(self.sent.max(1));
+        u32::try_from((mean + 2 * (256 * mean).isqrt()).div_ceil(256)).unwrap_or(u32::MAX)
     }
 }
 
@@ -134,8 +135,8 @@ mod tests {
         for number in 1..20 {
             assert!(!round(&mut ambient, number, 10, LEAST, true), "round {number}");
         }
-        // 10 of 1,010, and two standard deviations: 9.9 + 2 · √9.9, whole numbers on the way.
-        assert!((15..=17).contains(&ambient.at_most(1_000)), "{ambient:?}");
+        // 10 of 1,010, and two standard deviations: 9.9 + 2 · √9.9 = 16.2, give or take what averaging whole segments does.
+        assert!((16..=18).contains(&ambient.at_most(1_000)), "{ambient:?}");
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         for number in 20..60 {
             round(&mut ambient, number, 10, queue, true);
         }
-        assert!(ambient.at_most(1_000) <= 1, "{ambient:?}");
+        assert!(ambient.at_most(1_000) <= 2, "{ambient:?}");
     }
 
     #[test]

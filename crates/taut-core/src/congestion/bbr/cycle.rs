@@ -171,8 +171,10 @@ impl Bbr {
         if self.cycle.state != State::Startup {
             return;
         }
-        // §5.3.1.3: a whole round in recovery, in which much was lost in many places.
+        // §5.3.1.3: a whole round in recovery, in which much was lost in many places. Ours: and the bandwidth has not grown by
+        // a quarter in this round. As long as it does, the pipe is not full, and what is lost is lost to something else.
         let much_lost = ack.recovering
+            && self.cycle.full_bw_count > 0
             && self.bounds.loss_round_start
             && self.bounds.ranges_lost >= PARAMS.startup_loss_ranges
             && self.bounds.is_too_much(rs.lost, rs.tx_in_flight);
