@@ -60,6 +60,12 @@ impl Ambient {
         }
     }
 
+    /// The first round begins: what was lost and delivered before, under another congestion control, does not count.
+    pub(super) const fn start(&mut self, ack: &AckEvent<'_>) {
+        self.lost_before = ack.total_lost;
+        self.delivered_before = ack.total_delivered;
+    }
+
     /// `probing`: the queue of a probe is being built, or still there.
     pub(super) fn on_ack(&mut self, ack: &AckEvent<'_>, probing: bool) {
         if let Some(rtt) = ack.rtt {
@@ -106,7 +112,8 @@ impl Ambient {
     pub(super) fn at_most(&self, sent: u32) -> u32 {
         let most = u64::from(self.sent) * u64::from(PARAMS.ambient_loss_max) / 100;
         // In 256ths: of a few segments, the parts matter.
-        let mean = 256 * u64::from(sent) * u64::from(self.lost).min(most) / u64::from(self.sent.max(1));
+        let mean = 256 * u64::from(sent.min(ROUND_MAX)) * u64::from(self.lost).min(most)
+            / u64::from(self.sent.max(1));
         u32::try_from((mean + 2 * (256 * mean).isqrt()).div_ceil(256)).unwrap_or(u32::MAX)
     }
 }
@@ -150,6 +157,7 @@ mod tests {
         for number in 20..60 {
             round(&mut ambient, number, 10, queue, true);
         }
+        // 1,000 · (11/12)⁴⁰ of 100,000 are left, 0.3 of 1,000: and two standard deviations, 1.4, rounded up.
         assert!(ambient.at_most(1_000) <= 2, "{ambient:?}");
     }
 
@@ -161,6 +169,18 @@ mod tests {
             ambient.on_probe_end(Some(LEAST));
             assert_eq!(ambient.at_most(1_000) > 0, kept, "{rtt:?}");
         }
+    }
+
+    #[test]
+    fn what_was_lost_before_does_not_count() {
+        let mut ambient = Ambient::new();
+        let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);
+        (ack.total_delivered, ack.total_lost) = (1_000_000, 100_000);
+        ambient.start(&ack);
+        (ack.rtt, ack.min_rtt, ack.total_delivered) = (Some(LEAST), Some(LEAST), 1_001_000);
+        ambient.on_ack(&ack, false);
+        assert!(!ambient.on_round(&ack, true));
+        assert_eq!(ambient.at_most(1_000), 0);
     }
 
     #[test]

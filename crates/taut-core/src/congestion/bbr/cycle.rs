@@ -57,7 +57,6 @@ impl State {
 pub(super) enum AckPhase {
     /// Nothing in particular.
     Init,
-    Refilling,
     /// Probing began, its ACKs are yet to come.
     Starting,
     Feedback,
@@ -222,7 +221,7 @@ impl Bbr {
         self.cycle.up_rounds = 0;
         self.cycle.up_acked = 0;
         self.cycle.prev_probe_precautionary = false;
-        self.cycle.ack_phase = AckPhase::Refilling;
+        self.cycle.ack_phase = AckPhase::Init;
         self.path.start_round(total_delivered);
         self.cycle.state = State::Refill;
     }
@@ -309,7 +308,7 @@ impl Bbr {
         }
         if self.cycle.ack_phase == AckPhase::Stopping && self.path.round_start {
             self.cycle.is_probe_sample = false;
-            self.bounds.note_probe_end(ack.min_rtt);
+            self.bounds.ambient.on_probe_end(ack.min_rtt);
             self.cycle.ack_phase = AckPhase::Init;
             let probes = self.cycle.state.probes_bw();
             if probes && !rs.is_app_limited {

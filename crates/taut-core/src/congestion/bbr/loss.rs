@@ -8,7 +8,6 @@ use super::path::Rate;
 use super::{Bbr, UNBOUNDED};
 use crate::congestion::controller::{AckEvent, LostPacket};
 use crate::recovery::RateSample;
-use crate::units::Duration;
 
 /// §2.8 to §2.10.
 #[derive(Debug)]
@@ -27,7 +26,8 @@ pub(super) struct Bounds {
     pub(super) loss_in_round: bool,
     /// Ranges lost in this round.
     pub(super) ranges_lost: u32,
-    ambient: Ambient,
+    /// What the path loses at any rate.
+    pub(super) ambient: Ambient,
     /// To go back to, should the loss turn out to be none.
     undo: Undo,
 }
@@ -67,11 +67,6 @@ impl Bounds {
         let put_up_with = self.ambient.at_most(tx_in_flight);
         u64::from(lost.saturating_sub(put_up_with)) * 100
             > u64::from(tx_in_flight) * u64::from(PARAMS.loss_thresh)
-    }
-
-    /// The ACKs of a probe have all come.
-    pub(super) fn note_probe_end(&mut self, min_rtt: Option<Duration>) {
-        self.ambient.on_probe_end(min_rtt);
     }
 
     /// §5.5.10.3 `UpdateLatestDeliverySignals`.

@@ -103,6 +103,7 @@ impl Bbr {
         let nominal = u64::from(INITIAL_CWND) * u64::from(ack.mss) * 1_000_000 / srtt;
         self.pacing_rate = percent(nominal, PARAMS.startup_pacing);
         self.path.start(ack.now);
+        self.bounds.ambient.start(ack);
     }
 
     /// A number below `end`. (Marsaglia's xorshift.)

@@ -20,7 +20,7 @@ impl Rate {
 
     pub(super) fn of(sample: &RateSample) -> Self {
         let us = sample.interval.as_micros().max(1);
-        Self((u64::from(sample.delivered) << ONE_SHIFT) * 1_000_000 / us)
+        Self((u64::from(sample.delivered) << ONE_SHIFT).saturating_mul(1_000_000) / us)
     }
 
     /// `self` times `share` percent.
