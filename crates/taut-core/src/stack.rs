@@ -70,6 +70,8 @@ pub struct Stack {
     counters: Counters,
     /// Time and bytes of all connections there were.
     totals: Totals,
+    /// See [`must_answer`](Self::must_answer).
+    must_answer: bool,
     secrets: Secrets,
     /// Which connections are this stack's, if others are on the same link.
     steering: Option<Steering>,
@@ -101,6 +103,7 @@ macro_rules! surroundings {
             pool: &mut $stack.pool,
             counters: &mut $stack.counters,
             totals: &mut $stack.totals,
+            must_answer: &mut $stack.must_answer,
         }
     };
 }
@@ -138,6 +141,7 @@ impl Stack {
             pool: BufferPool::new(),
             counters: Counters::default(),
             totals: Totals::default(),
+            must_answer: false,
             secrets,
             steering: None,
             next_port: 0,

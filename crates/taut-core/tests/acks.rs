@@ -4,8 +4,8 @@
 #[macro_use]
 mod support;
 
-use support::trace::{Offer, Trace};
-use taut_core::{Blocked, SetOption, WriteFlags};
+use support::trace::{Offer, Seg, Trace};
+use taut_core::{Blocked, Frame, RxChecksum, RxPacket, SetOption, WriteFlags};
 
 /// Established, with the quick ACKs of the start used up: the peer is at 1601.
 #[track_caller]
@@ -141,6 +141,41 @@ fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
     // What fills the hole is answered at once.
     inject!(t, ".", seq(1_601), ack(1), len(500));
     expect!(t, ".", ack(2_601));
+}
+
+#[test]
+fn what_no_further_ack_could_tell_is_told_at_once() {
+    // Linux, `tcp_sack_new_ofo_skb`: what is held back leaves before there are more blocks than fit, four without timestamps.
+    let mut t = settled();
+    for at in [2_101, 3_101, 4_101] {
+        inject!(t, ".", seq(at), ack(1), len(500));
+        expect!(t, ".", ack(1_601));
+    }
+    for at in [5_101, 6_101, 7_101] {
+        inject!(t, ".", seq(at), ack(1), len(500));
+        expect_nothing!(t);
+    }
+    inject!(t, ".", seq(8_101), ack(1), len(500));
+    let blocks = [8_101, 7_101, 6_101, 5_101].map(|at| (at, at + 500));
+    expect!(t, ".", ack(1_601), sack(&blocks));
+    expect_nothing!(t, for_ms 2);
+}
+
+#[test]
+fn whoever_asks_is_told_when_an_ack_is_full() {
+    let mut t = settled();
+    let bytes = [2_101, 3_101, 4_101, 5_101].map(|at| t.build(&Seg::new(".").seq(at).ack(1).len(500)));
+    let now = t.now;
+    let full = bytes.map(|bytes| {
+        let frame = Frame::Slice(&bytes);
+        let packet = RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 };
+        t.stack.handle_packet(now, packet);
+        t.stack.must_answer()
+    });
+    assert_eq!(full, [false, false, false, true]);
+    t.poll();
+    assert!(!t.stack.must_answer());
+    assert_eq!(t.out.pop_front().unwrap().sack, [5_101, 4_101, 3_101, 2_101].map(|at| (at, at + 500)));
 }
 
 #[test]

@@ -345,11 +345,20 @@ impl<D: Device> Shard<D> {
         Turned { more, calm_at: calm.then_some(now) }
     }
 
-    /// Takes a batch of packets from the device. Whether there may be more.
+    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for. Whether there may be
+    /// more.
     fn take_batch(&self, inner: &mut Inner<D>, now: Instant) -> bool {
         inner.served = now;
         self.take_handed(inner);
-        (0..BATCH_PACKETS).all(|_| self.receive(inner))
+        for _ in 0..BATCH_PACKETS {
+            if !self.receive(inner) {
+                return false;
+            }
+            if inner.stack.must_answer() {
+                break;
+            }
+        }
+        true
     }
 
     /// Takes what other shards received for this one.

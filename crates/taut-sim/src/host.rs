@@ -44,8 +44,8 @@ pub struct HostSpec {
     pub delegate_pacing: bool,
     /// `LinkCaps::pacing_shift`.
     pub pacing_shift: u8,
-    /// What the stack has to send is taken after all packets of an interrupt, as taut's driver does it, so that their
-    /// ACKs become one. Otherwise after each packet, as in Linux.
+    /// What the stack has to send is taken after all packets of an interrupt, or where [`Stack::must_answer`] says so, as
+    /// taut's driver does it, so that their ACKs become one. Otherwise after each packet, as in Linux.
     pub batched: bool,
 }
 
@@ -531,7 +531,7 @@ impl Host {
             if fabric.probes.want.acks {
                 self.tell_ack(fabric, run);
             }
-            if !self.batched {
+            if !self.batched || self.stack.must_answer() {
                 self.pump(fabric);
             }
         }

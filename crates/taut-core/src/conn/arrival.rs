@@ -480,7 +480,10 @@ impl Conn {
                 compression: (around.config.tcp_comp_sack_delay, around.config.tcp_comp_sack_nr),
             },
         );
-        if taken.ack_now && !taken.reordered {
+        // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.
+        let full = self.rx.has_full_report();
+        *around.must_answer |= full;
+        if taken.ack_now && (full || !taken.reordered) {
             self.rx.delayed_ack.ack_now();
         }
         self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();

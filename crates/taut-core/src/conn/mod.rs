@@ -82,6 +82,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) pool: &'a mut BufferPool,
     pub(crate) counters: &'a mut Counters,
     pub(crate) totals: &'a mut Totals,
+    /// See [`Stack::must_answer`](crate::Stack::must_answer).
+    pub(crate) must_answer: &'a mut bool,
 }
 
 /// News for the application, coalesced.

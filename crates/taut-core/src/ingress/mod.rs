@@ -186,6 +186,12 @@ impl Receiver {
         }
     }
 
+    /// Whether an ACK has all to report that fits into it.
+    #[inline]
+    pub(crate) fn has_full_report(&self) -> bool {
+        self.sack && self.reassembly.is_full(self.sack_blocks_max())
+    }
+
     /// A segment with these blocks was sent. If there are more to report, another ACK follows.
     pub(crate) fn on_ack_sent(&mut self) {
         self.last_ack_sent = self.nxt();

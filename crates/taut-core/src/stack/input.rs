@@ -70,6 +70,15 @@ impl Stack {
         }
     }
 
+    /// Whether a packet should be asked for before another is handed over. An ACK is due that has as many SACK blocks to
+    /// report as fit into it; what is handed over before it leaves will be in another, and a peer that hears of that first
+    /// takes the rest for lost. False again once [`poll_transmit`](Self::poll_transmit) was called. Whoever does not ask
+    /// loses speed where much is lost on a fast path, and nothing else.
+    #[must_use]
+    pub const fn must_answer(&self) -> bool {
+        self.must_answer
+    }
+
     fn is_ours(&self, ip: IpAddr) -> bool {
         self.config.addresses.contains(&ip) || (self.config.any_address && is_possible_peer(ip))
     }

@@ -46,6 +46,7 @@ impl Stack {
     /// The next packet to put on the link. Ask until there is none, or the link is full.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
+        self.must_answer = false;
         let decided = self.decide_reply(now).or_else(|| self.decide(now))?;
         self.counters.out_requests += 1;
         let payload = match &decided.conn {
