@@ -308,7 +308,6 @@ impl Bbr {
         }
         if self.cycle.ack_phase == AckPhase::Stopping && self.path.round_start {
             self.cycle.is_probe_sample = false;
-            self.bounds.ambient.on_probe_end(ack.min_rtt);
             self.cycle.ack_phase = AckPhase::Init;
             let probes = self.cycle.state.probes_bw();
             if probes && !rs.is_app_limited {

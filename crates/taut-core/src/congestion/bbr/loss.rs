@@ -41,7 +41,7 @@ struct Undo {
 }
 
 impl Bounds {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             inflight_longterm: UNBOUNDED,
             inflight_shortterm: UNBOUNDED,
@@ -52,7 +52,7 @@ impl Bounds {
             loss_round_start: false,
             loss_in_round: false,
             ranges_lost: 0,
-            ambient: Ambient::new(),
+            ambient: Ambient::default(),
             undo: Undo {
                 state: None,
                 bw_shortterm: Rate::INFINITE,
@@ -157,12 +157,12 @@ impl Bbr {
 
     /// §5.5.10.3: once a round that lost something, unless more is being tried on purpose.
     pub(super) fn adapt_lower_bounds(&mut self, ack: &AckEvent<'_>) {
-        let probing = self.cycle.is_probe_sample;
-        self.bounds.ambient.on_ack(ack, probing || self.cycle.state == State::Down);
+        self.bounds.ambient.on_ack(ack);
         if !self.bounds.loss_round_start {
             return;
         }
-        let more = self.bounds.ambient.on_round(ack, !probing);
+        let cruising = matches!(self.cycle.state, State::Cruise | State::Refill);
+        let more = self.bounds.ambient.on_round(ack, cruising);
         let any = core::mem::take(&mut self.bounds.loss_in_round);
         if !any || !more || self.cycle.state.accelerates() {
             return;

@@ -78,7 +78,7 @@ pub(super) struct Bbr {
 }
 
 impl Bbr {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             path: Path::new(),
             bounds: Bounds::new(),
