@@ -1,0 +1,282 @@
+//! ECN with the kernel's TCP, classic and accurate, over a path that marks and counts: what was agreed on, and that both
+//! ends know of every mark. RFC 3168, RFC 9768.
+//!
+//! Linux 6.18 has the machinery of RFC 9768, and nobody can switch it on: `tcp_ecn` ends at 2 there. But it enters it in two
+//! ways by itself: as a client when the SYN-ACK says so, whatever it had asked for; and as a server with SYN cookies, when
+//! the ACK of the handshake says so. Where `tcp_ecn` may not be 3 the path helps to get there, by changing ECN flags of SYNs
+//! ([`interpreter`]); all that follows is the kernel's.
+#![allow(missing_docs, reason = "tests")]
+
+#[path = "../../../tests/support/live.rs"]
+mod live;
+mod marker;
+mod net;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener as KernelListener, TcpStream as KernelStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use marker::{Count, Direction, KernelInfo, Marker, Path, To, lock};
+use net::{digest_of, send_noise};
+use taut::blocking::{TcpListener, TcpStream};
+
+use taut::device::{Namespace, Tun, TunOptions};
+use taut::{ConnInfo, Stack};
+use taut_core::Algorithm;
+use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
+
+const BYTES: usize = 4 << 20;
+/// What both ends count from (RFC 9768 §3.2.1).
+const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
+
+/// A stack and a kernel with a marking path between them.
+struct Net {
+    stack: Stack,
+    namespace: Namespace,
+    path: Arc<Mutex<Path>>,
+}
+
+impl Net {
+    /// `None` where this machine cannot: not a reason to fail, the kernel need not be so new.
+    fn new(tcp_ecn: u8, algorithm: &str) -> Option<Self> {
+        if !live::ready(&[]) {
+            return None;
+        }
+        if !std::fs::exists("/proc/sys/net/ipv4/tcp_ecn_option").unwrap() {
+            _ = writeln!(std::io::stderr(), "\nskipped: this kernel knows no accurate ECN");
+            return None;
+        }
+        let namespace = Namespace::new().unwrap();
+        let path = Arc::new(Mutex::new(Path::default()));
+        let shared = Arc::clone(&path);
+        let algorithm = Algorithm::by_name(algorithm).unwrap();
+        let build = || {
+            let tun = Tun::open("taut0", &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
+            tun.interface().unwrap().add_address("10.7.0.1/24".parse().unwrap()).unwrap();
+            Stack::builder()
+                .device(Marker::new(tun, shared))
+                .address("10.7.0.2/24")
+                .sysctl(|config| (config.tcp_ecn, config.tcp_congestion_control) = (tcp_ecn, algorithm))
+                .build()
+                .unwrap()
+        };
+        let stack = namespace.enter(build).unwrap();
+        Some(Self { stack, namespace, path })
+    }
+
+    /// A kernel that speaks accurate ECN, by itself or with help.
+    fn accurate(algorithm: &str) -> Option<Self> {
+        let net = Self::new(3, algorithm)?;
+        if !net.try_sysctl("tcp_ecn", "3") {
+            net.sysctl("tcp_ecn", "1");
+            net.sysctl("tcp_syncookies", "2");
+            lock(&net.path).tamper = Some(interpreter);
+        }
+        Some(net)
+    }
+
+    fn try_sysctl(&self, name: &str, value: &str) -> bool {
+        let (path, value) = (format!("/proc/sys/net/ipv4/{name}"), value.to_owned());
+        self.namespace.enter(move || std::fs::write(path, value)).unwrap().is_ok()
+    }
+
+    fn sysctl(&self, name: &str, value: &str) {
+        assert!(self.try_sysctl(name, value), "{name} = {value}");
+    }
+
+    /// One of so many data packets is marked, in each direction.
+    fn mark(&self, to_kernel: u32, to_stack: u32) {
+        let mut path = lock(&self.path);
+        path.to_kernel.mark_each = to_kernel;
+        path.to_stack.mark_each = to_stack;
+    }
+
+    fn connect(&self, stack_connects: bool) -> (TcpStream, KernelStream) {
+        if stack_connects {
+            let listener = self.namespace.enter(|| KernelListener::bind("10.7.0.1:0").unwrap()).unwrap();
+            let ours = TcpStream::connect(&self.stack, listener.local_addr().unwrap()).unwrap();
+            (ours, listener.accept().unwrap().0)
+        } else {
+            let listener = TcpListener::bind(&self.stack, "10.7.0.2:0").unwrap();
+            let at = listener.local_addr().unwrap();
+            let kernels = self.namespace.enter(|| KernelStream::connect(at).unwrap()).unwrap();
+            (listener.accept().unwrap().0, kernels)
+        }
+    }
+
+    fn run(&self, stack_connects: bool, bytes: usize) -> Outcome {
+        let (ours, kernels) = self.connect(stack_connects);
+        exchange(&ours, &kernels, 1);
+        exchange(&ours, &kernels, bytes);
+        let (info, kernel) = settled(&ours, &kernels);
+        let mut path = lock(&self.path);
+        let taken = std::mem::take(&mut *path);
+        path.tamper = taken.tamper;
+        Outcome { info, kernel, to_kernel: taken.to_kernel, to_stack: taken.to_stack }
+    }
+}
+
+/// What was left when all had been said and acknowledged.
+struct Outcome {
+    info: ConnInfo,
+    kernel: KernelInfo,
+    to_kernel: Direction,
+    to_stack: Direction,
+}
+
+/// Sends noise in both directions, one after the other, and compares it.
+fn exchange(ours: &TcpStream, kernels: &KernelStream, bytes: usize) {
+    one_way(ours, kernels, bytes);
+    one_way(kernels, ours, bytes);
+}
+
+fn one_way(from: impl Write, to: impl Read + Send, bytes: usize) {
+    let (sent, got) = thread::scope(|scope| {
+        let reader = scope.spawn(move || digest_of(to.take(bytes as u64)));
+        (send_noise(from, bytes, bytes as u64), reader.join().unwrap())
+    });
+    assert_eq!(got, (bytes, sent));
+}
+
+/// Waits until nothing is under way.
+fn settled(ours: &TcpStream, kernels: &KernelStream) -> (ConnInfo, KernelInfo) {
+    for _ in 0..500 {
+        let (info, kernel) = (ours.info().unwrap(), KernelInfo::of(kernels).unwrap());
+        if info.unacked == 0 && kernel.unacked == 0 {
+            return (info, kernel);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("something is never acknowledged");
+}
+
+/// Lets a kernel that may not ask for accurate ECN ask for it, and agree to it. See the head.
+fn interpreter(to: To, header: &mut TcpHeader, _: &mut Ecn) {
+    let flags = header.flags;
+    if to == To::Kernel || !flags.contains(Flags::SYN) {
+        return;
+    }
+    let agrees = flags.contains(Flags::ACK | Flags::ECE) && !flags.contains(Flags::CWR);
+    let asks = flags.contains(Flags::ECE | Flags::CWR) && !flags.contains(Flags::ACK);
+    if agrees {
+        // "Agreed, and your SYN came as not capable": table 2.
+        header.flags = flags.without(Flags::ECE) | Flags::CWR;
+    } else if asks {
+        header.flags = flags | Flags::AE;
+    }
+}
+
+#[test]
+fn both_ends_count_every_mark() {
+    for (algorithm, stack_connects) in
+        ["cubic", "dctcp", "prague"].into_iter().flat_map(|name| [(name, true), (name, false)])
+    {
+        let Some(net) = Net::accurate(algorithm) else { return };
+        net.mark(37, 23);
+        let Outcome { info, kernel, to_kernel, to_stack } = net.run(stack_connects, BYTES);
+        let what = format!("{algorithm}, stack connects: {stack_connects}, {info:?}, {kernel:?}");
+        assert!(info.ecn && info.ecn_seen && kernel.ecn && kernel.ecn_seen, "{what}");
+        // 4 MiB in segments of 1,448 bytes, or 1,436 beside the option: 2,897 to 2,921.
+        assert!((78..=79).contains(&to_kernel.ce.packets), "{:?}", to_kernel.ce);
+        assert!((125..=128).contains(&to_stack.ce.packets), "{:?}", to_stack.ce);
+        // What we sent: as the path marked it, as the kernel received it, as we know of it.
+        assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{what}");
+        assert_eq!(kernel.received_bytes, bytes(&to_kernel), "{what}");
+        assert_eq!(info.delivered_ce, to_kernel.ce.packets, "{what}");
+        // And what it sent.
+        assert_eq!(net.stack.counters().in_ce_pkts, u64::from(to_stack.ce.packets), "{what}");
+        assert_eq!(kernel.delivered_bytes, bytes(&to_stack), "{what}");
+        assert_eq!(kernel.delivered_ce, to_stack.ce.packets, "{what}");
+        // RFC 9331 §4.1: who can bear it says ECT(1).
+        let (said, unsaid) = if algorithm == "prague" {
+            (to_kernel.ect1, to_kernel.ect0)
+        } else {
+            (to_kernel.ect0, to_kernel.ect1)
+        };
+        assert!(said.packets > 2_700 && unsaid == Count::default(), "{said:?}, {unsaid:?}");
+    }
+}
+
+fn bytes(direction: &Direction) -> [u32; 3] {
+    [direction.ect1.bytes, direction.ect0.bytes, direction.ce.bytes]
+}
+
+#[test]
+fn the_handshake_on_the_wire() {
+    for stack_connects in [true, false] {
+        let Some(net) = Net::accurate("cubic") else { return };
+        // A kernel that agrees by itself says so with the option; with SYN cookies it says nothing.
+        let own = lock(&net.path).tamper.is_none();
+        let (ours, kernels) = net.connect(stack_connects);
+        exchange(&ours, &kernels, 1_000);
+        settled(&ours, &kernels);
+        let path = lock(&net.path);
+        let (asking, agreeing) = if stack_connects {
+            (&path.to_kernel, &path.to_stack)
+        } else {
+            (&path.to_stack, &path.to_kernel)
+        };
+        let (ask, agree, ack) = (&asking.first[0], &agreeing.first[0], &asking.first[1]);
+        assert_eq!(ask.flags, Flags::SYN | Flags::AE | Flags::CWR | Flags::ECE);
+        assert_eq!((ask.option, ask.mark), (None, Ecn::NotEct), "{ask:?}");
+        // Table 2: 010, the SYN was not capable; §3.2.3.2.1: with the option.
+        assert_eq!(agree.flags, Flags::SYN | Flags::ACK | Flags::CWR);
+        assert_eq!(agree.option, (own || !stack_connects).then_some(FIRST), "{agree:?}");
+        // Table 3: 010, the SYN-ACK was not, either.
+        assert_eq!((ack.flags, ack.option, ack.len), (Flags::ACK | Flags::CWR, Some(FIRST), 0), "{ack:?}");
+        // From then on both count from 5.
+        for direction in [&path.to_kernel, &path.to_stack] {
+            let data = direction.first.iter().find(|seen| seen.len > 0).unwrap();
+            let ace = data.flags & (Flags::AE | Flags::CWR | Flags::ECE);
+            assert_eq!((ace, data.mark), (Flags::AE | Flags::ECE, Ecn::Ect0), "{data:?}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_sends_few_options_or_none() {
+    // Linux: 0 never, 1 where RFC 9768 wants it most.
+    for option in ["0", "1"] {
+        let Some(net) = Net::accurate("cubic") else { return };
+        net.sysctl("tcp_ecn_option", option);
+        net.mark(5, 5);
+        let Outcome { info, kernel, to_kernel, to_stack } = net.run(true, BYTES);
+        let marked = to_kernel.ce.packets;
+        assert_eq!(kernel.received_ce, marked);
+        assert_eq!(to_stack.with_option == 0, option == "0", "{}", to_stack.with_option);
+        // §3.2.2.5.2: where the three bits may have gone round, eight more.
+        let most = marked + if option == "0" { 8 * to_stack.stretches } else { 0 };
+        assert!((marked..=most).contains(&info.delivered_ce), "{} of {marked} to {most}", info.delivered_ce);
+        assert_eq!((info.delivered_ce - marked) % 8, 0);
+        assert_eq!(kernel.delivered_ce, to_stack.ce.packets);
+    }
+}
+
+#[test]
+fn every_pair_of_settings() {
+    for (ours, kernels) in (0..=5_u8).flat_map(|ours| (0..=2_u8).map(move |kernels| (ours, kernels))) {
+        let Some(net) = Net::new(ours, "cubic") else { return };
+        net.sysctl("tcp_ecn", &kernels.to_string());
+        for stack_connects in [true, false] {
+            net.mark(10, 10);
+            let Outcome { info, kernel, to_kernel, to_stack } = net.run(stack_connects, 256 << 10);
+            let (asks, accepts) = if stack_connects {
+                ([1, 3, 4].contains(&ours), kernels != 0)
+            } else {
+                (kernels == 1, ours != 0)
+            };
+            // Who does not know accurate ECN takes its SYN for RFC 3168's (RFC 9768 table 2).
+            let on = asks && accepts;
+            let what = format!("{ours}, {kernels}, stack connects: {stack_connects}, {info:?}, {kernel:?}");
+            assert_eq!((info.ecn, kernel.ecn), (on, on), "{what}");
+            assert_eq!(to_kernel.ce.packets > 10, on, "{what}");
+            assert_eq!(to_stack.ce.packets > 10, on, "{what}");
+            assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{what}");
+            // RFC 3168 §6.1.2: who is told of a mark says so, and the telling ends.
+            assert_eq!((to_kernel.cwr > 0, to_stack.cwr > 0), (on, on), "{what}");
+            assert_eq!((to_kernel.with_option, to_stack.with_option), (0, 0), "{what}");
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A path between a stack and the kernel that marks packets and knows how many: a TUN interface, held by the stack, that
+//! changes what passes. And what the kernel says of its own sockets.
+#![allow(unreachable_pub, reason = "one test uses it")]
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use taut::device::{Device, LinkCaps, Received, Tun};
+use taut_core::{Gather, Offload, Transmit};
+use taut_wire::{AccEcn, Ecn, Flags, IpHeader, TcpHeader, tcp};
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    Kernel,
+    Stack,
+}
+
+/// Packets of one direction, by what they carried when they came out at the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub packets: u32,
+    pub bytes: u32,
+}
+
+/// What one direction carried.
+#[derive(Clone, Debug, Default)]
+pub struct Direction {
+    /// Of so many data packets that are capable, one is marked; 0 for none.
+    pub mark_each: u32,
+    capable: u32,
+    /// Where the data ends that has passed.
+    end: Option<u32>,
+    pub ect0: Count,
+    pub ect1: Count,
+    pub ce: Count,
+    /// Data segments.
+    pub data: u32,
+    /// Segments with the AccECN option, SYNs aside, and those without.
+    pub with_option: u32,
+    pub without_option: u32,
+    /// Segments with CWR, SYNs aside.
+    pub cwr: u32,
+    /// ACKs that acknowledged so much at once that three bits may have gone round.
+    pub stretches: u32,
+    acked: Option<u32>,
+    /// The first segments, as they came out.
+    pub first: Vec<Seen>,
+}
+
+/// A segment as it left the path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub flags: Flags,
+    pub mark: Ecn,
+    pub option: Option<AccEcn>,
+    pub len: usize,
+}
+
+/// A change to a segment that a router on the path makes.
+pub type Tamper = fn(To, &mut TcpHeader, &mut Ecn);
+
+/// What the path does and has seen.
+#[derive(Debug, Default)]
+pub struct Path {
+    pub to_kernel: Direction,
+    pub to_stack: Direction,
+    pub tamper: Option<Tamper>,
+}
+
+const FIRST: usize = 8;
+
+impl Path {
+    /// Takes a whole packet on its way, marks it perhaps, and counts it.
+    fn pass(&mut self, to: To, packet: &mut Vec<u8>) {
+        let Ok(mut ip) = IpHeader::parse(packet) else { return };
+        let start = ip.emitted_len();
+        let Ok((mut header, tcp_len)) = TcpHeader::parse(&packet[start..]) else { return };
+        let payload = packet[start + tcp_len..].to_vec();
+        let before = (ip.ecn, header);
+        let tamper = self.tamper;
+        let direction = match to {
+            To::Kernel => &mut self.to_kernel,
+            To::Stack => &mut self.to_stack,
+        };
+        // What comes again is left alone and not counted: nothing is lost here, so that it is not acceptable at its end,
+        // which may not count it, either (RFC 9768 §1.3). Linux marks what it sends again as capable.
+        let end = header.seq.wrapping_add(payload.len() as u32);
+        let is_new =
+            !payload.is_empty() && direction.end.is_none_or(|last| end.wrapping_sub(last) as i32 > 0);
+        if is_new {
+            direction.end = Some(end);
+        }
+        if ip.ecn != Ecn::NotEct && is_new && direction.mark_each > 0 {
+            direction.capable += 1;
+            if direction.capable % direction.mark_each == 0 {
+                ip.ecn = Ecn::Ce;
+            }
+        }
+        if let Some(tamper) = tamper {
+            tamper(to, &mut header, &mut ip.ecn);
+        }
+        if is_new || payload.is_empty() {
+            direction.count(&header, ip.ecn, payload.len());
+        }
+        if (ip.ecn, header) == before {
+            return;
+        }
+        let mut tcp_bytes = [0; 60];
+        let tcp_len = header.emit(&mut tcp_bytes);
+        tcp::set_checksum(&mut tcp_bytes, 0);
+        let sum = tcp::full_checksum(ip.src, ip.dst, &tcp_bytes[..tcp_len], &[&payload]);
+        tcp::set_checksum(&mut tcp_bytes, sum);
+        ip.payload_len = tcp_len + payload.len();
+        packet.resize(start + tcp_len + payload.len(), 0);
+        let id = u16::from_be_bytes([packet[4], packet[5]]);
+        ip.emit(packet, id);
+        packet[start..start + tcp_len].copy_from_slice(&tcp_bytes[..tcp_len]);
+        packet[start + tcp_len..].copy_from_slice(&payload);
+    }
+}
+
+impl Direction {
+    fn count(&mut self, header: &TcpHeader, mark: Ecn, len: usize) {
+        let count = match mark {
+            Ecn::NotEct => None,
+            Ecn::Ect0 => Some(&mut self.ect0),
+            Ecn::Ect1 => Some(&mut self.ect1),
+            Ecn::Ce => Some(&mut self.ce),
+        };
+        if let Some(count) = count {
+            count.packets += 1;
+            count.bytes += len as u32;
+        }
+        self.data += u32::from(len > 0);
+        if !header.flags.contains(Flags::SYN) {
+            match header.options.accecn {
+                Some(_) => self.with_option += 1,
+                None => self.without_option += 1,
+            }
+        }
+        if !header.flags.contains(Flags::SYN) {
+            self.cwr += u32::from(header.flags.contains(Flags::CWR));
+            let newly = header.ack.wrapping_sub(self.acked.unwrap_or(header.ack));
+            // Segments hold 1,428 bytes or more, but for the last of each write.
+            self.stretches += u32::from(newly as i32 > 7 * 1_428);
+            self.acked = Some(header.ack);
+        }
+        if self.first.len() < FIRST {
+            self.first.push(Seen { flags: header.flags, mark, option: header.options.accecn, len });
+        }
+    }
+}
+
+/// The stack's end of it.
+#[derive(Debug)]
+pub struct Marker {
+    tun: Tun,
+    path: Arc<Mutex<Path>>,
+    packet: Vec<u8>,
+}
+
+impl Marker {
+    /// `tun` must be without offloads, so that a packet is a packet.
+    pub fn new(tun: Tun, path: Arc<Mutex<Path>>) -> Self {
+        Self { tun, path, packet: Vec::new() }
+    }
+}
+
+pub fn lock(path: &Mutex<Path>) -> MutexGuard<'_, Path> {
+    path.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Device for Marker {
+    fn caps(&self) -> LinkCaps {
+        self.tun.caps()
+    }
+
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
+        let received = self.tun.recv(buffer)?;
+        self.packet.clear();
+        self.packet.extend_from_slice(&buffer[received.range.clone()]);
+        lock(&self.path).pass(To::Stack, &mut self.packet);
+        buffer[..self.packet.len()].copy_from_slice(&self.packet);
+        Ok(Received { range: 0..self.packet.len(), ..received })
+    }
+
+    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
+        assert_eq!(transmit.offload, Offload::None, "the path takes whole packets");
+        self.packet.clear();
+        for piece in std::iter::once(&transmit.header).chain(transmit.payload.slices()) {
+            self.packet.extend_from_slice(piece);
+        }
+        lock(&self.path).pass(To::Kernel, &mut self.packet);
+        // It has been counted: a full queue may not bring it back.
+        while let Err(error) = self.tun.put(&self.packet, &Gather::EMPTY, Offload::None) {
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        Device::as_fd(&self.tun)
+    }
+}
+
+/// What Linux's `struct tcp_info` says of ECN. The fields of accurate ECN are there since 6.18.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// `TCPI_OPT_ECN` and `TCPI_OPT_ECN_SEEN`.
+    pub ecn: bool,
+    pub ecn_seen: bool,
+    pub unacked: u32,
+    pub delivered_ce: u32,
+    pub received_ce: u32,
+    /// Payload bytes of ECT(1), ECT(0) and CE.
+    pub delivered_bytes: [u32; 3],
+    pub received_bytes: [u32; 3],
+}
+
+impl KernelInfo {
+    /// Asks for it. `None` where the kernel's structure ends before these fields.
+    pub fn of(socket: &TcpStream) -> Option<Self> {
+        let mut bytes = [0_u8; 512];
+        let mut len = bytes.len() as libc::socklen_t;
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: the kernel writes at most `len` bytes to `bytes`.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                bytes.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+        let at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        (len >= 276).then(|| Self {
+            ecn: bytes[5] & 8 != 0,
+            ecn_seen: bytes[5] & 16 != 0,
+            unacked: at(24),
+            delivered_ce: at(196),
+            received_ce: at(248),
+            delivered_bytes: [at(252), at(256), at(260)],
+            received_bytes: [at(264), at(268), at(272)],
+        })
+    }
+}
