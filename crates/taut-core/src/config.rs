@@ -57,6 +57,13 @@ pub struct StackConfig {
     /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux:
     /// `tcp_ecn_fallback`.
     pub tcp_ecn_fallback: bool,
+    /// Accurate ECN's option, which counts marked bytes (RFC 9768 §3.2.3): 0 never sent, 1 where a count of them changes its
+    /// kind, where marks come, and as a beacon, 2 with all that acknowledges something new, 3 the same even if what
+    /// carries it seems to be lost. Linux: `tcp_ecn_option`; there 2 is with every segment, and 6.18 has no 3.
+    pub tcp_ecn_option: u8,
+    /// How often in a round trip the option is sent at least where it is sent sparingly, 0 for never. Linux:
+    /// `tcp_ecn_option_beacon`.
+    pub tcp_ecn_option_beacon: u8,
     /// RFC 7323 window scaling. Linux: `tcp_window_scaling`.
     pub tcp_window_scaling: bool,
     /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
@@ -168,6 +175,8 @@ impl Default for StackConfig {
             tcp_sack: true,
             tcp_ecn: 2,
             tcp_ecn_fallback: true,
+            tcp_ecn_option: 2,
+            tcp_ecn_option_beacon: 3,
             tcp_window_scaling: true,
             tcp_rmem: BufferSizes { min: 4_096, initial: 131_072, max: BUFFER_MAX },
             tcp_wmem: BufferSizes { min: 4_096, initial: 16_384, max: BUFFER_MAX },

@@ -225,7 +225,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 53] = [
+static TABLE: [Setting; 55] = [
     setting!("net.core.rmem_max", rmem_max: BUFFER_MIN => INT_MAX),
     setting!("net.core.wmem_max", wmem_max: BUFFER_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
@@ -243,6 +243,8 @@ static TABLE: [Setting; 53] = [
     setting!("net.ipv4.tcp_early_retrans", tcp_early_retrans: early_retrans, |value: u8| value.to_string()),
     setting!("net.ipv4.tcp_ecn", tcp_ecn: 0 => 5),
     setting!("net.ipv4.tcp_ecn_fallback", tcp_ecn_fallback: switch),
+    setting!("net.ipv4.tcp_ecn_option", tcp_ecn_option: 0 => 3),
+    setting!("net.ipv4.tcp_ecn_option_beacon", tcp_ecn_option_beacon: 0 => 3),
     setting!("net.ipv4.tcp_fin_timeout", tcp_fin_timeout: 0 => 1 << 20; S),
     setting!("net.ipv4.tcp_frto", tcp_frto: 0 => u8::MAX),
     setting!("net.ipv4.tcp_invalid_ratelimit", tcp_invalid_ratelimit: 0 => u64::from(INT_MAX); MS),
@@ -365,6 +367,8 @@ mod tests {
             ("net.ipv4.tcp_frto", "2"),
             ("net.ipv4.tcp_ecn", "2"),
             ("net.ipv4.tcp_ecn_fallback", "1"),
+            ("net.ipv4.tcp_ecn_option", "2"),
+            ("net.ipv4.tcp_ecn_option_beacon", "3"),
             ("net.ipv4.tcp_rto_min_us", "200000"),
             ("net.ipv4.tcp_comp_sack_delay_ns", "1000000"),
             ("net.ipv4.tcp_comp_sack_nr", "44"),

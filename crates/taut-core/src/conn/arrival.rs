@@ -246,8 +246,14 @@ impl Conn {
             self.challenge(around);
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
-            if range.end <= self.rx.nxt() && self.rx.sack {
-                self.rx.reassembly.note_duplicate(range);
+            if range.end <= self.rx.nxt() {
+                // One byte may be a keepalive probe's.
+                if let Some(rare) = self.rare.as_mut().filter(|_| range.end - range.start > 1) {
+                    rare.ecn.on_repeated();
+                }
+                if self.rx.sack {
+                    self.rx.reassembly.note_duplicate(range);
+                }
             }
             self.flags.ack_due = true;
             self.flags.wants_output = true;

@@ -46,7 +46,7 @@ use crate::listener::ListenerId;
 use crate::report::Totals;
 use crate::stats::Counters;
 use crate::units::{Duration, Instant};
-use ecn::Ecn;
+use ecn::{Ecn, Said};
 use handshake::Offer;
 use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use state::State;
@@ -191,7 +191,7 @@ impl Conn {
 
     /// Payload bytes a segment can hold now: less while SACK blocks or counts of marks ride along.
     pub(crate) fn mss(&self) -> u32 {
-        let marks = self.accecn_option(false).map_or(0, |option| option.emitted_len() as u32);
+        let marks = self.accecn_option(Said::Data).map_or(0, |option| option.emitted_len() as u32);
         let options = self.sack_blocks_len() + marks;
         let mss = u32::from(self.offer.snd_mss).saturating_sub(options);
         self.tx.bounded_mss(mss).max(1)
@@ -210,10 +210,10 @@ impl Conn {
     }
 
     /// The counts of the peer's marked bytes, if the next segment is to carry them (RFC 9768 §3.2.3.3).
-    fn accecn_option(&self, acks_syn: bool) -> Option<AccEcn> {
+    fn accecn_option(&self, on: Said) -> Option<AccEcn> {
         let rare = self.rare.as_ref()?;
         let blocks = if self.rx.sack { self.rx.sack_blocks().as_slice().len() } else { 0 };
-        rare.ecn.option(acks_syn && rare.ecn.acks_syn_first(), self.rx.timestamps.on, blocks)
+        rare.ecn.option(on, self.rx.timestamps.on, blocks)
     }
 
     /// Nothing has come from the peer but its SYN, so that an ACK without data stands for that.

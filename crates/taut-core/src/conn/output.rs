@@ -6,7 +6,7 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{Carries, Request, Turn};
+use super::ecn::{Carries, Request, Said, Turn};
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
@@ -47,6 +47,10 @@ pub(crate) struct Segment {
 impl Conn {
     /// The next segment, if any may leave. Asks again until the answer is `None`.
     pub(crate) fn poll_output(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
+        let srtt = self.tx.recovery.srtt();
+        if let Some(rare) = &mut self.rare {
+            rare.ecn.prepare(around.config, around.now, srtt);
+        }
         if core::mem::take(&mut self.flags.rst_due) {
             around.counters.out_rsts += 1;
             return Some(self.bare(around, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt, Output::Reset));
@@ -199,8 +203,8 @@ impl Conn {
             if let Some(rare) = &mut self.rare {
                 flags |= rare.ecn.syn_ack_flags(around.config, retries);
             }
-            // RFC 9768 §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
-            options.accecn = self.ecn().option(true, true, 0).filter(|_| self.offer.copies == 0);
+            let on = if self.offer.copies == 0 { Said::Handshake } else { Said::HandshakeAgain };
+            options.accecn = self.ecn().option(on, true, 0);
             (flags, self.ecn().syn_ack_mark())
         } else {
             let request = Request::of(around.config, wanted, retries);
@@ -290,10 +294,15 @@ impl Conn {
             options.sack.push(seq::wire(left), seq::wire(right));
         }
         let acks_syn = pure && self.acks_syn_only();
-        options.accecn = self.accecn_option(acks_syn);
+        let on = match pure {
+            true if acks_syn && self.ecn().acks_syn_first() => Said::Handshake,
+            true => Said::Ack,
+            false => Said::Data,
+        };
+        options.accecn = self.accecn_option(on);
         let marks = self.ecn().echo_flags(acks_syn);
         if let Some(rare) = &mut self.rare {
-            rare.ecn.note_said(options.accecn.is_some());
+            rare.ecn.note_said(on, options.accecn.is_some());
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);

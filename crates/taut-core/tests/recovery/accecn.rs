@@ -6,12 +6,12 @@ use taut_wire::{AccEcn, Ecn};
 use crate::support::trace::{Seg, Trace};
 
 /// What both ends count from (§3.2.1).
-const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
+pub(crate) const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
 
 /// Tables 2 and 3: how a mark on a SYN or SYN-ACK is told.
 const CODES: [(Ecn, &str); 4] = [(Ecn::NotEct, "W"), (Ecn::Ect1, "EW"), (Ecn::Ect0, "A"), (Ecn::Ce, "AW")];
 
-fn config() -> StackConfig {
+pub(crate) fn config() -> StackConfig {
     StackConfig { tcp_ecn: 3, ..StackConfig::default() }
 }
 
@@ -32,7 +32,7 @@ fn accepted_with(config: StackConfig, caps: LinkCaps) -> Trace {
     t
 }
 
-fn accepted(config: StackConfig) -> Trace {
+pub(crate) fn accepted(config: StackConfig) -> Trace {
     accepted_with(config, LinkCaps::plain(1_500))
 }
 

@@ -43,8 +43,8 @@ pub struct Direction {
     pub without_option: u32,
     /// Segments with CWR, SYNs aside.
     pub cwr: u32,
-    /// ACKs that acknowledged so much at once that three bits may have gone round.
-    pub stretches: u32,
+    /// Packets acknowledged by ACKs for eight and more, in eights: so often three bits may have gone round unseen.
+    pub ambiguous: u32,
     acked: Option<u32>,
     /// The first segments, as they came out.
     pub first: Vec<Seen>,
@@ -144,8 +144,10 @@ impl Direction {
         if !header.flags.contains(Flags::SYN) {
             self.cwr += u32::from(header.flags.contains(Flags::CWR));
             let newly = header.ack.wrapping_sub(self.acked.unwrap_or(header.ack));
-            // Segments hold 1,428 bytes or more, but for the last of each write.
-            self.stretches += u32::from(newly as i32 > 7 * 1_428);
+            if newly as i32 > 0 {
+                // Segments hold 1,428 bytes or more, but for the last of each write.
+                self.ambiguous += (newly / 1_428 + 1) / 8 * 8;
+            }
             self.acked = Some(header.ack);
         }
         if self.first.len() < FIRST {

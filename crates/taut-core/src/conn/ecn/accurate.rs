@@ -17,6 +17,7 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
+use super::telling::{Said, Telling};
 use super::{Carries, Urgency};
 use crate::congestion::EcnUse;
 use crate::recovery::{AckOutcome, Bytes, Counted};
@@ -29,10 +30,6 @@ const ACE_MASK: u32 = 7;
 /// Marked packets after which an ACK leaves: while data is unacknowledged, and when there is none. §3.2.2.5.1.
 const UNSAID_WITH_DATA: u32 = 2;
 const UNSAID: u32 = 3;
-/// Bytes of options, and what two SACK blocks take of them.
-const OPTIONS_MAX: usize = 40;
-const TIMESTAMPS_LEN: usize = 12;
-
 /// The ACE field of a segment, or what a SYN says there.
 pub(super) fn ace(flags: TcpFlags) -> u32 {
     let bit = |flag, value| if flags.contains(flag) { value } else { 0 };
@@ -65,14 +62,24 @@ const fn is_intact(code: u32) -> bool {
 
 /// Payload bytes received, by mark. §3.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Received {
-    ect0: u32,
-    ce: u32,
-    ect1: u32,
+pub(super) struct Received {
+    pub(super) ect0: u32,
+    pub(super) ce: u32,
+    pub(super) ect1: u32,
 }
 
 impl Received {
-    const FIRST: Self = Self { ect0: 1, ce: 0, ect1: 1 };
+    pub(super) const FIRST: Self = Self { ect0: 1, ce: 0, ect1: 1 };
+
+    /// The counter that bytes with this mark go to.
+    const fn of(&mut self, mark: Mark) -> Option<&mut u32> {
+        match mark {
+            Mark::NotEct => None,
+            Mark::Ect0 => Some(&mut self.ect0),
+            Mark::Ect1 => Some(&mut self.ect1),
+            Mark::Ce => Some(&mut self.ce),
+        }
+    }
 }
 
 /// State of a connection that both ends agreed to count on.
@@ -90,8 +97,7 @@ pub(crate) struct Accurate {
     /// r.cep: packets of the peer's that arrived marked.
     cep: u32,
     received: Received,
-    /// What the last option said.
-    told: Option<Received>,
+    telling: Telling,
     /// Marked packets since an ACK left.
     unsaid: u32,
     last_was_marked: bool,
@@ -116,7 +122,7 @@ impl Accurate {
             deaf: false,
             cep: FIRST_CEP,
             received: Received::FIRST,
-            told: None,
+            telling: Telling::new(client),
             unsaid: 0,
             last_was_marked: false,
             sent_cep: FIRST_CEP,
@@ -204,15 +210,10 @@ impl Accurate {
 
     /// An acceptable packet came: `segs` of them, with `bytes` in all. `owed`: data is not acknowledged.
     pub(super) fn on_packet(&mut self, mark: Mark, segs: u32, bytes: u32, owed: bool) -> Urgency {
-        let received = &mut self.received;
-        let counter = match mark {
-            Mark::NotEct => None,
-            Mark::Ect0 => Some(&mut received.ect0),
-            Mark::Ect1 => Some(&mut received.ect1),
-            Mark::Ce => Some(&mut received.ce),
-        };
-        if let Some(counter) = counter {
+        if let Some(counter) = self.received.of(mark).filter(|_| bytes > 0) {
+            let before = *counter;
             *counter = counter.wrapping_add(bytes);
+            self.telling.on_bytes(mark, before, *counter);
         }
         let marked = mark == Mark::Ce;
         let begins = marked && !self.last_was_marked && bytes > 0;
@@ -225,39 +226,20 @@ impl Accurate {
         Urgency { now: begins || self.unsaid >= most, quick: false }
     }
 
-    /// The option of a segment, if it has news or is one of the `handshake`. §3.2.3.3.
-    pub(super) fn option(&self, handshake: bool) -> Option<AccEcn> {
-        let Received { ect0, ce, ect1 } = self.received;
-        let low = |count: u32| Some(count % AccEcn::MODULUS);
-        let all = AccEcn { ee0b: low(ect0), eceb: low(ce), ee1b: low(ect1) };
-        if handshake {
-            return Some(all);
-        }
-        if self.told.unwrap_or(Received::FIRST) == self.received {
-            return None;
-        }
-        // What never moved is left out.
-        let moved = |is: u32, first: u32| is != first;
-        let Received { ect0: ect0_0, ce: ce_0, ect1: ect1_0 } = Received::FIRST;
-        let eceb = all.eceb.filter(|_| moved(ce, ce_0));
-        Some(match (moved(ect0, ect0_0), moved(ect1, ect1_0)) {
-            (true, true) => all,
-            (false, true) => AccEcn { ee0b: None, eceb, ..all },
-            _ => AccEcn { ee1b: None, eceb, ..all },
-        })
+    /// When and whether the option goes out.
+    pub(super) const fn telling_mut(&mut self) -> &mut Telling {
+        &mut self.telling
+    }
+
+    /// The option of a segment.
+    pub(super) fn option(&self, on: Said) -> Option<AccEcn> {
+        self.telling.option(self.received, on)
     }
 
     /// A segment leaves with the field, and perhaps with the option.
-    pub(super) fn note_said(&mut self, option: bool) {
+    pub(super) fn note_said(&mut self, on: Said, option: bool) {
         self.unsaid = 0;
-        if option {
-            self.told = Some(self.received);
-        }
-    }
-
-    /// It did not leave after all.
-    pub(super) fn note_unsaid(&mut self) {
-        self.told = None;
+        self.telling.note_said(self.received, on, option);
     }
 
     /// What an ACK says of our packets, if its sender is to be believed.
@@ -299,14 +281,4 @@ impl Accurate {
             self.counted = 0;
         }
     }
-}
-
-/// Whether an option fits beside timestamps and two of `sack_blocks`, which come first (§3.2.3.3).
-pub(super) fn fits(option: AccEcn, timestamps: bool, sack_blocks: usize) -> bool {
-    let timestamps = if timestamps { TIMESTAMPS_LEN } else { 0 };
-    let sack = match sack_blocks.min(2) {
-        0 => 0,
-        blocks => 4 + 8 * blocks,
-    };
-    timestamps + sack + option.emitted_len() <= OPTIONS_MAX
 }
