@@ -235,6 +235,55 @@ fn the_handshake_on_the_wire() {
     }
 }
 
+/// The interpreter, on a path that marks the SYN-ACK.
+fn marks_the_syn_ack(to: To, header: &mut TcpHeader, mark: &mut Ecn) {
+    interpreter(to, header, mark);
+    if header.flags.contains(Flags::SYN | Flags::ACK) {
+        *mark = Ecn::Ce;
+    }
+}
+
+/// The interpreter, on a path that marks the SYN.
+fn marks_the_syn(to: To, header: &mut TcpHeader, mark: &mut Ecn) {
+    interpreter(to, header, mark);
+    if header.flags.contains(Flags::SYN) && !header.flags.contains(Flags::ACK) {
+        *mark = Ecn::Ce;
+    }
+}
+
+#[test]
+fn marks_on_the_handshake() {
+    // RFC 9768 §3.2.2.2: a marked SYN-ACK is told by the ACK of it and counted by both, from 5 to 6.
+    for stack_connects in [true, false] {
+        let Some(net) = Net::accurate("cubic") else { return };
+        lock(&net.path).tamper = Some(marks_the_syn_ack);
+        net.mark(37, 23);
+        let Outcome { info, kernel, to_kernel, to_stack } = net.run(stack_connects, BYTES);
+        let ack = if stack_connects { &to_kernel.first[1] } else { &to_stack.first[1] };
+        assert_eq!(ack.flags, Flags::ACK | Flags::AE | Flags::CWR, "{ack:?}");
+        assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{kernel:?}");
+        let told = info.delivered_ce;
+        if stack_connects {
+            // Linux 6.18 takes the path for broken then, and sends no options; without them eight may have been any number.
+            assert!(told >= to_kernel.ce.packets && (told - to_kernel.ce.packets) % 8 == 0, "{info:?}");
+        } else {
+            // §3.2.2.3: it was not capable when it left, and nothing is any more.
+            assert_eq!((told, to_kernel.ce.packets, to_kernel.ect0.packets), (1, 1, 0), "{to_kernel:?}");
+            assert_eq!(kernel.delivered_ce, to_stack.ce.packets, "{kernel:?}");
+        }
+    }
+    // A marked SYN is told by the SYN-ACK, and not counted.
+    let Some(net) = Net::accurate("cubic") else { return };
+    lock(&net.path).tamper = Some(marks_the_syn);
+    net.mark(37, 23);
+    let Outcome { info, kernel, to_kernel, to_stack } = net.run(false, BYTES);
+    let agree = &to_kernel.first[0];
+    assert_eq!(agree.flags, Flags::SYN | Flags::ACK | Flags::AE | Flags::CWR, "{agree:?}");
+    assert_eq!(net.stack.counters().in_ce_pkts, u64::from(to_stack.ce.packets));
+    assert_eq!(kernel.delivered_ce, to_stack.ce.packets - 1, "{kernel:?}");
+    assert_eq!(info.delivered_ce, to_kernel.ce.packets, "{info:?}");
+}
+
 #[test]
 fn few_options_or_none() {
     // 0 never, 1 where RFC 9768 wants it most; by both ends.

@@ -14,7 +14,7 @@ use crate::error::ConnError;
 use crate::ingress::delayed_ack::Arrival as DataArrival;
 use crate::ingress::payload::Payload;
 use crate::ingress::validate::{self, Verdict};
-use crate::recovery::{AckInput, AckOutcome, Undone};
+use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
 use crate::seq;
 use crate::units::Duration;
 
@@ -121,6 +121,14 @@ impl Conn {
             crossed = true;
         }
         let flags = header.flags;
+        if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
+            && header.ack == seq::wire(self.offer.first())
+            && self.is_same_syn(&header)
+            && let Some(rare) = &mut self.rare
+        {
+            // The peer did not get our ACK. It is answered below, by a challenge.
+            rare.ecn.on_syn_ack_again(flags, mark);
+        }
         let start = seq::expand(self.rx.nxt(), header.seq);
         let fin = flags.contains(TcpFlags::FIN);
         let len = payload.len() as u64 + u64::from(flags.contains(TcpFlags::SYN)) + u64::from(fin);
@@ -144,7 +152,8 @@ impl Conn {
             return Consequence::None;
         }
         let ack = seq::expand(self.tx.una(), header.ack);
-        if self.state == State::SynReceived {
+        let ends_handshake = self.state == State::SynReceived;
+        if ends_handshake {
             if ack != self.offer.first() {
                 return Consequence::Reset;
             }
@@ -166,6 +175,11 @@ impl Conn {
             return Consequence::None;
         }
         self.note_heard(around.now);
+        if !ends_handshake && self.ecn().awaits_first() {
+            let acked = ack.saturating_sub(self.tx.una());
+            let few = acked <= 2 * u64::from(self.mss()) && header.options.sack.is_empty();
+            self.rare_mut().ecn.on_first(flags, few);
+        }
         let counted = self.count_mark(mark, payload.len(), gso_size);
         let rtt = self.timestamp_rtt(around, &header);
         self.note_timestamp(around, &header, start);
@@ -343,7 +357,9 @@ impl Conn {
             }
         }
         let option = header.options.accecn;
-        let marks = self.ecn().feedback(header.flags, option);
+        // RFC 9768 §3.2.2.2: one that was overtaken says nothing of marks, whatever its SACK blocks say.
+        let overtaken = ack < una;
+        let marks = if overtaken { Feedback::None } else { self.ecn().feedback(header.flags, option) };
         let may_send_new = self.tx.has_unsent() && ack + u64::from(self.tx.window.bytes) > self.tx.nxt;
         let outcome = self.tx.recovery.on_ack(
             around.now,
@@ -363,7 +379,7 @@ impl Conn {
         );
         self.judge_mtu_probe(around);
         self.count_recovery(around, &outcome);
-        if let Some(rare) = &mut self.rare {
+        if let Some(rare) = self.rare.as_mut().filter(|_| !overtaken) {
             rare.ecn.on_ack(option, &outcome);
         }
         if let Some(sample) = outcome.rate {

@@ -9,7 +9,7 @@ use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
 use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
-use crate::congestion::Congestion;
+use crate::congestion::{Congestion, Signal};
 use crate::demux::Tuple;
 use crate::egress::Sender;
 use crate::ingress::recv_window::{RecvWindow, scale_for};
@@ -224,6 +224,13 @@ impl Conn {
         if self.offer.copies == 1 {
             let rtt = around.now.since(self.offer.sent_at);
             self.tx.recovery.seed_rtt(around.now, rtt, around.config);
+        }
+        if self.rare.as_mut().is_some_and(|rare| rare.ecn.take_marked_syn()) {
+            // The first window, as one that was in flight then.
+            self.tx.congestion.begin_reduction(around.now, Signal::Mark, false);
+            self.tx.congestion.end_reduction();
+            // Linux: a SYN-ACK counts as a packet that was delivered.
+            around.counters.tcp_delivered_ce += u64::from(self.ecn().delivered_ce());
         }
         self.expand_sndbuf(around);
         self.update_pacing_rate(around);

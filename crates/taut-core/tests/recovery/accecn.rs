@@ -15,7 +15,7 @@ pub(crate) fn config() -> StackConfig {
     StackConfig { tcp_ecn: 3, ..StackConfig::default() }
 }
 
-fn ce(bytes: u32) -> AccEcn {
+pub(crate) fn ce(bytes: u32) -> AccEcn {
     AccEcn { ee0b: Some(1), eceb: Some(bytes), ee1b: None }
 }
 
@@ -357,6 +357,15 @@ fn an_ack_that_was_overtaken_counts_for_nothing() {
     assert_eq!(t.info().delivered_ce, 2);
     inject!(t, ".", seq(1), ack(6_001), accecn(ce(3_000)));
     assert_eq!(t.info().delivered_ce, 3);
+    // Of what is known otherwise, by SACK, it tells; not of marks.
+    inject!(t, ".AEW", seq(1), ack(4_001), sack(&[(7_001, 8_001)]));
+    assert_eq!((t.info().sacked, t.info().delivered_ce), (1, 3));
+    // With the same acknowledgment, marked bytes tell.
+    inject!(t, ".E", seq(1), ack(6_001), sack(&[(7_001, 9_001)]), accecn(ce(4_000)));
+    inject!(t, ".", seq(1), ack(6_001), sack(&[(9_001, 10_001), (7_001, 8_001)]), accecn(ce(3_000)));
+    assert_eq!((t.info().sacked, t.info().delivered_ce), (3, 4));
+    inject!(t, ".E", seq(1), ack(10_001), accecn(ce(4_000)));
+    assert_eq!(t.info().delivered_ce, 4);
 }
 
 #[test]

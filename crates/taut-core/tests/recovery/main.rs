@@ -5,6 +5,7 @@
 mod support;
 
 mod accecn;
+mod accecn_handshake;
 mod accecn_option;
 mod burst;
 mod ecn;

@@ -8,6 +8,10 @@
 //! **Rule.** The receiver counts marked packets, and the low three bits of the count stand where AE, CWR and ECE were: the
 //! ACE field. Whether those went round between two ACKs is told by the AccECN option, which counts bytes.
 //!
+//! **Broken paths.** What something on the way does to SYNs, to the field or to the option it will do to more: after signs
+//! of that nothing is marked as capable any more ([`is_intact`], §3.2.2.3; §3.2.2.4; §3.2.3.2.5), or what the option says is
+//! not read (§3.2.3.2.4). What arrives is counted and told in any case (§3.1.5).
+//!
 //! **Segmentation.** All segments of a super-packet may carry one ACE field. But what cuts them up by the rules of
 //! RFC 3168 takes the middle bit for CWR, and leaves it on the first segment only; so does Linux below a TUN device, with
 //! and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment each (§3.3.4):
@@ -54,6 +58,9 @@ const fn code(mark: Mark) -> u32 {
     }
 }
 
+/// The code of a mark. RFC 9768 §3.2.2.2.
+pub(super) const MARKED: u32 = code(Mark::Ce);
+
 /// The marks that a code does not contradict: SYNs leave here as not capable, so anything else was done to it on its
 /// way, and may be done to data (§3.2.2.3). Codes without a meaning say nothing (§3.1.3, table 4).
 const fn is_intact(code: u32) -> bool {
@@ -91,8 +98,10 @@ pub(crate) struct Accurate {
     peer_syn: Mark,
     /// Nothing of ours is marked as capable: something on the way does not bear it.
     unmarked: bool,
-    /// What the peer says of marks is not believed. §3.2.2.1, note 1.
+    /// What the peer says of marks is not believed. §3.2.2.1, note 1, and §3.2.2.4.
     deaf: bool,
+    /// The first segment after the handshake has not come: its field must not be zero. §3.2.2.4.
+    first_due: bool,
 
     /// r.cep: packets of the peer's that arrived marked.
     cep: u32,
@@ -108,6 +117,8 @@ pub(crate) struct Accurate {
     sent_ceb: u32,
     /// The peer sends options.
     has_options: bool,
+    /// Something on the way zeroes them. §3.2.3.2.4.
+    zeroed: bool,
     /// Packets delivered, and counted as marked, since the last option.
     delivered: u32,
     counted: u32,
@@ -120,6 +131,7 @@ impl Accurate {
             peer_syn,
             unmarked: false,
             deaf: false,
+            first_due: client,
             cep: FIRST_CEP,
             received: Received::FIRST,
             telling: Telling::new(client),
@@ -128,6 +140,7 @@ impl Accurate {
             sent_cep: FIRST_CEP,
             sent_ceb: 0,
             has_options: false,
+            zeroed: false,
             delivered: 0,
             counted: 0,
         }
@@ -144,8 +157,22 @@ impl Accurate {
         // Table 3.
         new.cep += u32::from(mark == Mark::Ce);
         new.unmarked = !is_intact(ace(syn_ack));
-        new.has_options = option.is_some();
+        new.note_first_option(option);
         new
+    }
+
+    /// The SYN-ACK came again: its ACK was lost. The latest mark is told (§3.1.5), and one is counted (§3.2.2.2).
+    pub(super) fn on_syn_ack_again(&mut self, mark: Mark) {
+        self.peer_syn = mark;
+        if mark == Mark::Ce {
+            self.cep = self.cep.max(FIRST_CEP + 1);
+        }
+    }
+
+    /// What acknowledges our SYN came, with this option.
+    fn note_first_option(&mut self, option: Option<AccEcn>) {
+        self.has_options = option.is_some();
+        self.zeroed = option.is_some_and(|option| option.ee0b == Some(0) || option.ee1b == Some(0));
     }
 
     /// The peer's SYN came again, after it was taken.
@@ -165,16 +192,39 @@ impl Accurate {
         self.unmarked = true;
     }
 
-    /// The ACK that ends the handshake came to a server, and is nothing but that. Table 4.
-    pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>) {
+    /// The segment that ends the handshake came to a server. `pure`: it is nothing but an ACK, and its field says how our
+    /// SYN-ACK came: table 4. True if marked.
+    pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) -> bool {
+        self.note_first_option(option);
+        self.first_due = pure;
         let code = ace(flags);
+        if !pure {
+            // Nothing was sent yet that could have been counted.
+            self.on_first(flags, true);
+            return false;
+        }
         if code == 0 {
             self.unmarked = true;
             self.deaf = true;
         }
         self.unmarked |= !is_intact(code);
-        self.sent_cep += u32::from(code == 0b110);
-        self.has_options |= option.is_some();
+        let marked = code == MARKED;
+        self.sent_cep += u32::from(marked);
+        marked
+    }
+
+    /// No segment has come since the handshake.
+    pub(super) const fn awaits_first(&self) -> bool {
+        self.first_due
+    }
+
+    /// It came. `few`: it acknowledges too little for the peer to have counted from 5 to 8.
+    pub(super) fn on_first(&mut self, flags: TcpFlags, few: bool) {
+        self.first_due = false;
+        if few && ace(flags) == 0 {
+            self.unmarked = true;
+            self.deaf = true;
+        }
     }
 
     /// The ACE field of a segment. `acks_syn`: it is a pure ACK for the peer's SYN and no more.
@@ -242,9 +292,15 @@ impl Accurate {
         self.telling.note_said(self.received, on, option);
     }
 
+    /// Marked bytes do not become fewer: it was sent before the last one that came.
+    fn is_overtaken(&self, option: Option<AccEcn>) -> bool {
+        let ceb = option.filter(|_| !self.zeroed).and_then(|option| option.eceb).unwrap_or(self.sent_ceb);
+        ceb.wrapping_sub(self.sent_ceb) % AccEcn::MODULUS >= AccEcn::MODULUS / 2
+    }
+
     /// What an ACK says of our packets, if its sender is to be believed.
     pub(super) fn feedback(&self, flags: TcpFlags, option: Option<AccEcn>) -> Option<Counted> {
-        if self.deaf {
+        if self.deaf || self.is_overtaken(option) {
             return None;
         }
         let packets = ace(flags).wrapping_sub(self.sent_cep) & ACE_MASK;
@@ -253,11 +309,11 @@ impl Accurate {
             delivered: self.delivered,
             counted: self.counted,
         };
-        let bytes = match option.map(|option| option.eceb) {
+        let bytes = match option.filter(|_| !self.zeroed).map(|option| option.eceb) {
             Some(Some(ceb)) => moved(ceb),
             // Not counted yet, or else not changed: then it may be that another with the change was lost.
             Some(None) if self.sent_ceb == 0 => moved(0),
-            _ if self.has_options => Bytes::Absent,
+            _ if self.has_options && !self.zeroed => Bytes::Absent,
             _ => Bytes::Never,
         };
         Some(Counted { packets, bytes })
@@ -266,17 +322,20 @@ impl Accurate {
     /// The ACK was taken for as many marks as `outcome` says. One that brought nothing may have been overtaken
     /// (appendix A.1), and counts for nothing.
     pub(super) fn on_ack(&mut self, option: Option<AccEcn>, outcome: &AckOutcome) {
-        if !outcome.advanced && outcome.delivered_segs == 0 {
+        if (!outcome.advanced && outcome.delivered_segs == 0) || self.is_overtaken(option) {
             return;
         }
         self.sent_cep = self.sent_cep.wrapping_add(outcome.delivered_ce);
         self.has_options |= option.is_some();
         self.delivered = self.delivered.saturating_add(outcome.delivered_segs);
         self.counted = self.counted.saturating_add(outcome.delivered_ce);
-        if let Some(option) = option
+        if let Some(option) = option.filter(|_| !self.zeroed)
             && (option.eceb.is_some() || self.sent_ceb == 0)
         {
-            self.sent_ceb = option.eceb.unwrap_or(0);
+            let ceb = option.eceb.unwrap_or(0);
+            // §3.2.3.2.5: marked bytes without a marked packet. Eight packets or more would have been taken for marked.
+            self.unmarked |= ceb != self.sent_ceb && self.counted == 0;
+            self.sent_ceb = ceb;
             self.delivered = 0;
             self.counted = 0;
         }

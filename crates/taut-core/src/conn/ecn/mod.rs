@@ -129,6 +129,8 @@ pub(crate) struct Ecn {
     echo: bool,
     /// A packet of the peer's was marked as capable. Linux: `TCPI_OPT_ECN_SEEN`.
     seen: bool,
+    /// Our SYN or SYN-ACK arrived marked, and nothing was done about it yet.
+    marked_syn: bool,
     /// Segments that the peer reported as marked, wrapping.
     delivered_ce: u32,
     turns: VecDeque<Turn>,
@@ -160,6 +162,7 @@ impl Ecn {
         asked: Request::Nothing,
         echo: false,
         seen: false,
+        marked_syn: false,
         delivered_ce: 0,
         turns: VecDeque::new(),
         accurate: None,
@@ -219,6 +222,7 @@ impl Ecn {
         self.mode = mode;
         if mode == EcnMode::Accurate {
             self.accurate = Some(if syn.flags.contains(TcpFlags::ACK) {
+                self.marked_syn = accurate::ace(syn.flags) == accurate::MARKED;
                 Accurate::client(syn.flags, syn.mark, syn.option)
             } else {
                 Accurate::server(syn.mark)
@@ -241,10 +245,39 @@ impl Ecn {
         }
     }
 
+    /// The SYN-ACK came again.
+    pub(crate) fn on_syn_ack_again(&mut self, flags: TcpFlags, mark: Mark) {
+        if let Some(accurate) = self.accurate.as_mut().filter(|accurate| accurate.is_client())
+            && !matches!(accurate::ace(flags), 0b000 | 0b001 | 0b111)
+        {
+            accurate.on_syn_ack_again(mark);
+        }
+    }
+
     /// The segment came that ends the handshake of a server; `pure`: an ACK without data, and without SACK blocks.
+    /// RFC 9768 table 4; without that ECE says it (RFC 5562 §3), where our SYN-ACK could be marked.
     pub(crate) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) {
-        if let Some(accurate) = self.accurate.as_mut().filter(|_| pure) {
-            accurate.on_handshake_ack(flags, option);
+        self.marked_syn = match &mut self.accurate {
+            Some(accurate) => accurate.on_handshake_ack(flags, option, pure),
+            None => self.mode == EcnMode::Dctcp && flags.contains(TcpFlags::ECE),
+        };
+        self.delivered_ce = self.delivered_ce.wrapping_add(u32::from(self.marked_syn));
+    }
+
+    /// Our SYN or SYN-ACK arrived marked: once. RFC 9768 §3.2.2.2: the congestion control is to act on it.
+    pub(crate) fn take_marked_syn(&mut self) -> bool {
+        core::mem::take(&mut self.marked_syn)
+    }
+
+    /// No segment has come since the handshake.
+    pub(crate) fn awaits_first(&self) -> bool {
+        self.accurate.as_ref().is_some_and(Accurate::awaits_first)
+    }
+
+    /// It came. `few`: it acknowledges too little for the peer to have counted from 5 to 8.
+    pub(crate) fn on_first(&mut self, flags: TcpFlags, few: bool) {
+        if let Some(accurate) = &mut self.accurate {
+            accurate.on_first(flags, few);
         }
     }
 
