@@ -110,6 +110,48 @@ fn prague_fills_the_link_above_a_shorter_queue() {
     assert!(prague.told > 100, "{}", prague.told);
 }
 
+/// Shares of a link of 50 Mbit/s after ten seconds, of two that send at once, in a queue that both share.
+fn shares(algorithms: [&str; 2], codel: FqCodelSpec, delay: Duration) -> [f64; 2] {
+    let rate: taut_link::Rate = RATE.parse().unwrap();
+    let mut world = World::new(1);
+    let config = StackConfig { tcp_ecn: 3, wmem_max: 4_000_000, ..StackConfig::default() };
+    let spec = DumbbellSpec {
+        delays: vec![Duration::ZERO; 2],
+        bottleneck: PortSpec { rate: Some(rate), qdisc: QdiscSpec::FqCodel(codel) },
+        delay,
+        access: "1gbit".parse().unwrap(),
+        host: HostSpec { config, ..HostSpec::new("1gbit".parse().unwrap()) },
+    };
+    let net = Dumbbell::new(&mut world, &spec);
+    let mut reads = Vec::new();
+    for (index, algorithm) in algorithms.into_iter().enumerate() {
+        let sink = Sink::new(5001);
+        reads.push(sink.stats());
+        world.app(net.right[index], sink);
+        let to = (world.host_ref(net.right[index]).address().unwrap(), 5001).into();
+        let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
+        world.app(net.left[index], Bulk::new(to).options(options));
+    }
+    world.run_for(Duration::from_secs(10)).unwrap();
+    let before: Vec<u64> = reads.iter().map(|read| read.borrow().bytes).collect();
+    world.run_for(Duration::from_secs(30)).unwrap();
+    let link = rate.bytes_per_second() as f64 * EFFICIENCY * 30.0;
+    [0, 1].map(|index| (reads[index].borrow().bytes - before[index]) as f64 / link)
+}
+
+#[test]
+fn prague_leaves_others_their_share_of_a_queue_that_is_not_l4s() {
+    // RFC 9331 §4.3. One CoDel queue for all: RFC 8289's 5 ms, and a mark now and then. By its share of marks alone Prague
+    // takes 91 %, and leaves 7.
+    let mut codel = FqCodelSpec::default();
+    codel.flows = 1;
+    for delay in [5, 10, 20, 40] {
+        let [prague, cubic] = shares(["prague", "cubic"], codel, Duration::from_millis(delay));
+        assert!(prague + cubic > 0.85, "{delay} ms: {prague} and {cubic}");
+        assert!(prague < 2.0 * cubic && cubic < 3.0 * prague, "{delay} ms: {prague} and {cubic}");
+    }
+}
+
 #[test]
 fn counts_ride_on_data_that_goes_the_other_way() {
     // Requests and responses of one connection, ten windows each: the response carries the counts of the request, and at

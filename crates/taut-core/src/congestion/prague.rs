@@ -9,12 +9,19 @@
 //! at all. α, the average share of marks, and the reduction by α/2 are DCTCP's. Up to 25 ms every round trip counts as
 //! one of 25 ms: α moves once in so long, and the window grows as if it were that of a flow of the same rate there, by
 //! (RTT / 25 ms)² segments a round trip. Loss takes three tenths, as from CUBIC: there a queue was full that others share.
+//!
+//! **Classic queues.** Where the queue that marks seems to be none for L4S (`prague/classic.rs`, RFC 9331 §4.3) the window
+//! is Reno's (RFC 5681): half of it for a mark, and one segment more a round trip. Packets go on saying ECT(1), so that it
+//! is seen when the path changes.
+
+mod classic;
 
 use alloc::boxed::Box;
 
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH};
 use crate::units::{Duration, Instant};
+use classic::Classic;
 
 /// For [`Algorithm::Prague`](super::Algorithm).
 pub(super) static DEFINITION: Definition = Definition {
@@ -46,11 +53,13 @@ struct Prague {
     /// Segments delivered since, and of these marked.
     delivered: u32,
     marked: u32,
+    classic: Classic,
 }
 
 impl Prague {
     const fn new() -> Self {
-        Self { alpha: ONE, round_end: 0, moved_at: Instant::ZERO, delivered: 0, marked: 0 }
+        let classic = Classic::NEW;
+        Self { alpha: ONE, round_end: 0, moved_at: Instant::ZERO, delivered: 0, marked: 0, classic }
     }
 
     fn move_alpha(&mut self, now: Instant) {
@@ -80,6 +89,7 @@ impl Controller for Prague {
     fn observe(&mut self, ack: &AckEvent<'_>) {
         self.delivered = self.delivered.saturating_add(ack.acked);
         self.marked = self.marked.saturating_add(ack.delivered_ce);
+        self.classic.on_ack(ack, ack.una >= self.round_end);
         if ack.una < self.round_end {
             return;
         }
@@ -99,13 +109,15 @@ impl Controller for Prague {
             acked = window.slow_start(acked);
         }
         if acked > 0 {
-            window.additive(every(window.cwnd(), ack.srtt), acked);
+            let srtt = ack.srtt.filter(|_| !self.classic.is_shared());
+            window.additive(every(window.cwnd(), srtt), acked);
         }
     }
 
     fn reduce(&mut self, window: &Window, why: Signal, _now: Instant) -> u32 {
         let cwnd = u64::from(window.cwnd());
         let left = match why {
+            Signal::Mark if self.classic.is_shared() => cwnd / 2,
             Signal::Mark => cwnd - cwnd * u64::from(self.alpha) / u64::from(2 * ONE),
             Signal::Loss | Signal::LocalQueue | Signal::Timeout => cwnd * AFTER_LOSS.0 / AFTER_LOSS.1,
         };
@@ -113,7 +125,8 @@ impl Controller for Prague {
     }
 
     fn describe(&self, to: &mut dyn core::fmt::Write) -> core::fmt::Result {
-        write!(to, "alpha:{}/{ONE}", self.alpha)
+        write!(to, "alpha:{}/{ONE}", self.alpha)?;
+        if self.classic.is_shared() { to.write_str(" classic") } else { Ok(()) }
     }
 }
 
