@@ -14,7 +14,8 @@ use std::fmt;
 
 use taut_core::{Blocked, ConnInfo, Instant, State};
 
-use crate::host::{Host, flow_between};
+use crate::host::Host;
+use crate::packet::flow_between;
 use crate::qdisc::QueueLimit;
 use crate::world::World;
 

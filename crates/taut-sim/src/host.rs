@@ -8,24 +8,28 @@
 //!
 //! The root queue gives packets away only while the NIC has room, and the NIC has room again when the host has been told
 //! what was sent. What the host does at one time is one turn: completions, received packets, timers, then whatever the
-//! stack has to send, then the applications.
+//! stack has to send, then the applications. The turn is here; `host/up.rs` and `host/down.rs` are the ways of packets.
+
+mod down;
+mod tickets;
+mod up;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use taut_core::{Blocked, ConnId, Event, Instant, LinkCaps, Offload, Stack, StackConfig, TxTicket};
-use taut_link::{NicSpec, Packet, Qdisc, QdiscStats, Rate, Verdict};
+use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
+use taut_link::{NicSpec, Qdisc, QdiscStats, Rate};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
 use crate::event::AlarmId;
-use crate::gro;
 use crate::nic::Nic;
-use crate::packet::{NO_TICKET, PacketId};
+use crate::packet::PacketId;
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::qdisc::{QdiscSpec, QueueLimit};
 use crate::rng::Rng;
 use crate::world::{Fabric, HostId, WireId};
+use tickets::Tickets;
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -102,55 +106,6 @@ impl Due {
         self.timer || self.root || self.sent || self.received
     }
 }
-
-/// A ticket that is out.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) ticket: TxTicket,
-    /// Of its packet.
-    pub(crate) flow: u64,
-}
-
-/// All tickets of a host that are out.
-#[derive(Debug, Default)]
-pub(crate) struct Tickets {
-    slots: Vec<Option<Held>>,
-    free: Vec<u32>,
-}
-
-impl Tickets {
-    fn put(&mut self, ticket: TxTicket, flow: u64) -> u32 {
-        let held = Some(Held { ticket, flow });
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = held;
-            return slot;
-        }
-        self.slots.push(held);
-        self.slots.len() as u32 - 1
-    }
-
-    pub(crate) fn take(&mut self, slot: u32) -> Option<TxTicket> {
-        let held = self.slots.get_mut(slot as usize)?.take()?;
-        self.free.push(slot);
-        Some(held.ticket)
-    }
-
-    pub(crate) fn get(&self, slot: u32) -> Option<&TxTicket> {
-        self.slots.get(slot as usize)?.as_ref().map(|held| &held.ticket)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn slots(&self) -> u32 {
-        self.slots.len() as u32
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> + '_ {
-        self.slots.iter().flatten()
-    }
-}
-
-/// Most packets that the root queue may refuse in one turn before the stack is left alone until something happens.
-const REFUSALS_MAX: u32 = 64;
 
 /// A machine with one link.
 pub struct Host {
@@ -491,262 +446,9 @@ impl Host {
         fabric.agenda.set(self.alarms.sent, sent);
     }
 
-    // ---- up ----
-
-    /// The NIC tells what it has sent.
-    fn complete(&mut self, fabric: &mut Fabric) {
-        let now = fabric.now;
-        let Self { nic, tickets, stack, .. } = self;
-        let frames = nic.complete(now, |slot| {
-            if let Some(ticket) = tickets.take(slot) {
-                stack.handle_tx_completion(now, ticket);
-            }
-        });
-        self.counts.completions += u64::from(frames);
-        if fabric.probes.want.interrupts {
-            fabric.probes.tell(now, &ProbeEvent::Interrupt { host: self.id, transmit: true, frames });
-        }
-    }
-
-    fn take_received(&mut self, fabric: &mut Fabric) {
-        let now = fabric.now;
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(self.received.drain(..));
-        // More may have come while the core was at it; and of what goes up the first is reckoned with.
-        let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
-        self.cpu.owe(self.cpu.model.rx_segment, more);
-        let mut runs = 0_u64;
-        let mut rest = batch.as_slice();
-        while !rest.is_empty() {
-            let count = if self.nic.spec.gro { gro::run(&fabric.pool, rest) } else { 1 };
-            let (run, after) = rest.split_at(count.max(1));
-            rest = after;
-            self.counts.packets_in += 1;
-            runs += 1;
-            if let Some(first) = run.first() {
-                self.counts.acks_in += u64::from(is_pure_ack(fabric, first));
-            }
-            let stack = &mut self.stack;
-            gro::with_packet(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
-            if fabric.probes.want.acks {
-                self.tell_ack(fabric, run);
-            }
-            if !self.batched || self.stack.must_answer() {
-                self.pump(fabric);
-            }
-        }
-        self.cpu.owe(self.cpu.model.rx_packet, runs.saturating_sub(1));
-        for packet in batch.drain(..) {
-            fabric.pool.free(packet);
-        }
-        self.batch = batch;
-    }
-
-    fn tell_ack(&mut self, fabric: &mut Fabric, run: &[PacketId]) {
-        let Some(packet) = run.first().map(|first| fabric.pool.get(first)) else { return };
-        let Some(&conn) = self.by_flow.get(&packet.flow) else { return };
-        if let Some(info) = self.stack.conn_info(conn, fabric.now) {
-            fabric.probes.tell(fabric.now, &ProbeEvent::Ack { host: self.id, conn, info: &info });
-        }
-    }
-
-    /// Takes the stack's news and passes them to the applications.
-    fn collect(&mut self, fabric: &mut Fabric) {
-        while let Some(event) = self.stack.poll_event() {
-            self.apps.tell(event);
-            if let Event::Failed(conn, _) | Event::Closed(conn) = event {
-                self.gates.remove(&conn);
-            }
-        }
-        if fabric.probes.want.blocked {
-            self.tell_gates(fabric);
-        }
-    }
-
-    fn tell_gates(&mut self, fabric: &mut Fabric) {
-        let ids: Vec<ConnId> = self.apps.conns().collect();
-        for conn in ids {
-            let Some(gate) = self.stack.conn_mut(conn).map(|conn| conn.blocked()) else { continue };
-            if self.gates.insert(conn, gate.name()) != Some(gate.name()) {
-                fabric.probes.tell(fabric.now, &ProbeEvent::Blocked { host: self.id, conn, gate });
-            }
-        }
-    }
-
-    /// A connection belongs to an application from now on.
-    pub(crate) fn on_conn(&mut self, id: ConnId) {
-        if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.peer_addr(), conn.local_addr());
-            self.by_flow.insert(flow, id);
-        }
-    }
-
-    /// A connection is let go of.
-    pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
-        if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.peer_addr(), conn.local_addr());
-            self.by_flow.remove(&flow);
-        }
-        self.gates.remove(&id);
-    }
-
-    // ---- down ----
-
-    /// Takes everything that the stack wants to send.
-    pub(crate) fn pump(&mut self, fabric: &mut Fabric) {
-        let now = fabric.now;
-        let mut refusals = 0;
-        while refusals < REFUSALS_MAX {
-            let Some(transmit) = self.stack.poll_transmit(now) else { break };
-            let id = fabric.pool.put(now, &transmit, self.id);
-            let to = destination(transmit.header);
-            let is_ack = transmit.payload.is_empty() && !matches!(transmit.offload, Offload::None);
-            self.counts.bytes_handed += transmit.len() as u64;
-            let (departure, ticket) = (transmit.departure, transmit.ticket);
-            self.counts.packets_out += 1;
-            self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));
-            self.cpu.owe(self.cpu.model.tx_packet, 1);
-            let Some(to) = to.and_then(|to| self.find(fabric, to)) else {
-                // Nobody has this address: as if a router far away had no way there.
-                self.stack.handle_tx_completion(now, ticket);
-                fabric.lose(Place::Root(self.id), id);
-                continue;
-            };
-            let flow = fabric.pool.get(&id).flow;
-            let slot = self.tickets.put(ticket, flow);
-            let packet = fabric.pool.get_mut(&id);
-            (packet.to, packet.ticket) = (to, slot);
-            let packet = fabric.dress(departure, id);
-            refusals += u32::from(!self.enqueue(fabric, packet, slot));
-            self.feed(fabric);
-        }
-    }
-
-    /// Who has this address.
-    fn find(&mut self, fabric: &Fabric, to: IpAddr) -> Option<HostId> {
-        if let Some((address, host)) = self.latest_to
-            && address == to
-        {
-            return Some(host);
-        }
-        let host = fabric.addresses.get(&to).copied()?;
-        self.latest_to = Some((to, host));
-        Some(host)
-    }
-
-    /// Puts a packet into the root queue. False if it would not take it.
-    fn enqueue(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>, slot: u32) -> bool {
-        let now = fabric.now;
-        let len = u64::from(packet.len);
-        if fabric.probes.want.packets {
-            let backlog_bytes = self.root.backlog_bytes() + len;
-            let packet = PacketView::new(&fabric.pool, &packet.item);
-            fabric.probes.tell(now, &ProbeEvent::Handed { host: self.id, packet, backlog_bytes });
-        }
-        let orphans = self.root.orphans();
-        if orphans {
-            // What is in there stands for the way: the stack is told that it has left.
-            fabric.pool.get_mut(&packet.item).ticket = NO_TICKET;
-        }
-        let mut taken = true;
-        match self.root.enqueue(now, packet) {
-            Verdict::Taken => {}
-            Verdict::Congested => {
-                if let Some(ticket) = self.tickets.get(slot) {
-                    self.stack.handle_tx_congested(now, ticket);
-                }
-            }
-            Verdict::Dropped(packet) => {
-                taken = false;
-                let id = fabric.pool.settle(packet.item);
-                fabric.pool.get_mut(&id).ticket = slot;
-                self.lose(fabric, id, |stack, ticket| stack.handle_tx_dropped(now, ticket));
-            }
-        }
-        if orphans && let Some(ticket) = self.tickets.take(slot).filter(|_| taken) {
-            self.stack.handle_tx_completion(now, ticket);
-        }
-        self.throw_out(fabric);
-        self.peak_below = self.peak_below.max(self.root.backlog_bytes() + self.nic.bytes());
-        taken
-    }
-
-    /// The root queue threw out what it had taken: lost, like any other packet on its way.
-    fn throw_out(&mut self, fabric: &mut Fabric) {
-        let now = fabric.now;
-        while let Some(packet) = self.root.poll_dropped() {
-            let id = fabric.pool.settle(packet.item);
-            self.lose(fabric, id, |stack, ticket| stack.handle_tx_completion(now, ticket));
-        }
-    }
-
-    fn lose(&mut self, fabric: &mut Fabric, packet: PacketId, tell: impl FnOnce(&mut Stack, TxTicket)) {
-        self.counts.dropped += 1;
-        let slot = std::mem::replace(&mut fabric.pool.get_mut(&packet).ticket, NO_TICKET);
-        if let Some(ticket) = self.tickets.take(slot) {
-            tell(&mut self.stack, ticket);
-        }
-        fabric.lose(Place::Root(self.id), packet);
-    }
-
-    /// From the root queue to the NIC, while that has room.
-    fn feed(&mut self, fabric: &mut Fabric) {
-        while self.nic.room() {
-            let Some(packet) = self.root.dequeue(fabric.now) else { break };
-            self.post(fabric, packet);
-        }
-        self.throw_out(fabric);
-    }
-
-    /// The NIC takes a packet, cuts it, and sends the segments one after another.
-    fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<PacketId>) {
-        let now = fabric.now;
-        let bytes = packet.len;
-        // A super-packet has one damaged bit, in one of its segments.
-        let damage = if packet.segs > 1 { packet.corrupt.take() } else { None };
-        let whole = fabric.undress(packet);
-        let slot = std::mem::replace(&mut fabric.pool.get_mut(&whole).ticket, NO_TICKET);
-        let segs = fabric.pool.segs(&whole);
-        self.counts.segments_out += u64::from(segs);
-        self.counts.bytes_out += u64::from(bytes);
-        let place = Place::Nic(self.id);
-        let mut sent = now;
-        let mut send = |fabric: &mut Fabric, segment: PacketId, len: u32| {
-            sent = self.nic.line.send(now, len);
-            fabric.tell_sent(place, sent, &segment);
-            match self.wire {
-                Some(wire) => fabric.launch(wire, sent, segment),
-                None => fabric.lose(place, segment),
-            }
-        };
-        if segs == 1 {
-            send(fabric, whole, bytes);
-        } else {
-            for index in 0..segs {
-                let segment = fabric.pool.cut(&whole, index);
-                if let Some(bit) = damage.filter(|_| index == 0) {
-                    fabric.pool.corrupt(&segment, u64::from(bit));
-                }
-                let len = fabric.pool.len(&segment);
-                send(fabric, segment, len);
-            }
-            fabric.pool.free(whole);
-        }
-        self.nic.post(sent, slot, bytes);
-    }
-
     /// Whether all that is due has been done, so that what the stack waits for must be on its way.
     pub(crate) fn is_settled(&self) -> bool {
         !self.due.any() && !self.apps.has_work() && self.cpu.phase == Phase::Idle
-    }
-}
-
-/// The destination in an IP header.
-fn destination(header: &[u8]) -> Option<IpAddr> {
-    match header.first()? >> 4 {
-        4 => Some(IpAddr::from(*header.get(16..)?.first_chunk::<4>()?)),
-        6 => Some(IpAddr::from(*header.get(24..)?.first_chunk::<16>()?)),
-        _ => None,
     }
 }
 
@@ -756,27 +458,4 @@ fn is_pure_ack(fabric: &Fabric, id: &PacketId) -> bool {
     let packet = fabric.pool.get(id);
     let flags = packet.header().get(packet.tcp_at() + 13);
     fabric.pool.payload_len(id) == 0 && flags.is_some_and(|flags| flags & SYN_FIN_RST == 0)
-}
-
-/// What [`crate::packet::flow`] makes of packets from one end to the other.
-pub(crate) fn flow_between(from: SocketAddr, to: SocketAddr) -> u64 {
-    let mut header = [0; 44];
-    match (from.ip(), to.ip()) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            header[0] = 0x45;
-            header[12..16].copy_from_slice(&a.octets());
-            header[16..20].copy_from_slice(&b.octets());
-            header[20..22].copy_from_slice(&from.port().to_be_bytes());
-            header[22..24].copy_from_slice(&to.port().to_be_bytes());
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            header[0] = 0x60;
-            header[8..24].copy_from_slice(&a.octets());
-            header[24..40].copy_from_slice(&b.octets());
-            header[40..42].copy_from_slice(&from.port().to_be_bytes());
-            header[42..44].copy_from_slice(&to.port().to_be_bytes());
-        }
-        _ => {}
-    }
-    crate::packet::flow(&header)
 }

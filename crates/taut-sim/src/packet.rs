@@ -8,6 +8,8 @@
 //! A name is neither copied nor cloned: who drops a packet gives the name back to the pool. One that is forgotten is
 //! found by the invariant checker, which counts what the queues hold against what the pool thinks is out.
 
+use std::net::{IpAddr, SocketAddr};
+
 use taut_core::{Gather, Instant, Offload, Transmit};
 use taut_link::Ecn;
 use taut_wire::{IpHeader, TcpHeader, checksum, tcp};
@@ -463,4 +465,27 @@ pub(crate) fn flow(header: &[u8]) -> u64 {
         let word = word.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
         (sum.rotate_left(5) ^ word).wrapping_mul(SPREAD)
     })
+}
+
+/// What [`flow`] makes of packets from one end to the other.
+pub(crate) fn flow_between(from: SocketAddr, to: SocketAddr) -> u64 {
+    let mut header = [0; 44];
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            header[0] = 0x45;
+            header[12..16].copy_from_slice(&a.octets());
+            header[16..20].copy_from_slice(&b.octets());
+            header[20..22].copy_from_slice(&from.port().to_be_bytes());
+            header[22..24].copy_from_slice(&to.port().to_be_bytes());
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            header[0] = 0x60;
+            header[8..24].copy_from_slice(&a.octets());
+            header[24..40].copy_from_slice(&b.octets());
+            header[40..42].copy_from_slice(&from.port().to_be_bytes());
+            header[42..44].copy_from_slice(&to.port().to_be_bytes());
+        }
+        _ => {}
+    }
+    flow(&header)
 }

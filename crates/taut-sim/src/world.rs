@@ -2,27 +2,25 @@
 //! and by whoever runs experiments.
 //!
 //! Everything that can be decided by chance is decided by the seed, and nothing depends on addresses or hash order: the
-//! same calls with the same seed give the same run, which [`World::digest`] proves without keeping it.
+//! same calls with the same seed give the same run, which [`World::digest`] proves without keeping it. `world/build.rs`
+//! makes its parts, `world/fabric.rs` is what these share.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+mod build;
+mod fabric;
 
-use taut_core::{Duration, Instant, Stack, StackConfig};
-use taut_link::{Ecn, NicSpec, Packet, Qdisc, Rate};
+use taut_core::{Duration, Instant, Stack};
+use taut_link::{Qdisc, Rate};
 
-use crate::app::{App, AppId};
 use crate::check::{self, Checks, Failure};
 use crate::cpu::Counts;
-use crate::event::{Agenda, AlarmId};
-use crate::fault::Faults;
-use crate::host::{Host, HostSpec};
-use crate::packet::{NO_TICKET, PacketId, Pool, SPREAD};
-use crate::probe::{PacketView, Place, Probe, ProbeEvent, Probes};
+use crate::event::AlarmId;
+use crate::host::Host;
 use crate::qdisc::QdiscSpec;
-use crate::rng::Rng;
-use crate::router::{NO_ROUTE, Port, Router, RouterId};
-use crate::wire::{End, Line, Wire, WireCounts};
+use crate::router::{Router, RouterId};
+use crate::wire::{End, WireCounts};
+use build::Link;
+pub(crate) use fabric::Fabric;
+use fabric::Owner;
 
 /// When every world begins: a second after the epoch, so that nothing happens at zero.
 pub const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
@@ -81,116 +79,6 @@ impl PortSpec {
     }
 }
 
-/// Whose alarm it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    Stack(u32),
-    Root(u32),
-    NicSent(u32),
-    NicReceived(u32),
-    Core(u32),
-    Apart(u32),
-    App(u32, u32),
-    Wire(u32),
-    Port(u32, u32),
-}
-
-/// What hosts and routers share.
-pub(crate) struct Fabric {
-    pub(crate) now: Instant,
-    pub(crate) agenda: Agenda,
-    pub(crate) pool: Pool,
-    pub(crate) wires: Vec<Wire>,
-    pub(crate) probes: Probes,
-    pub(crate) addresses: BTreeMap<IpAddr, HostId>,
-    pub(crate) failures: VecDeque<Failure>,
-    pub(crate) rng: Rng,
-    digest: u64,
-    owners: Vec<Owner>,
-    lost: u64,
-}
-
-impl Fabric {
-    fn alarm(&mut self, owner: Owner) -> AlarmId {
-        self.owners.push(owner);
-        self.agenda.add()
-    }
-
-    /// An alarm for an application of a host.
-    pub(crate) fn app_alarm(&mut self, host: HostId, app: AppId) -> AlarmId {
-        self.alarm(Owner::App(host.0, app.index() as u32))
-    }
-
-    /// Makes the digest depend on `word`.
-    pub(crate) fn note(&mut self, word: u64) {
-        self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(SPREAD);
-    }
-
-    /// A packet dressed for a queue.
-    pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<PacketId> {
-        let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
-        let packet = self.pool.get(&id);
-        let (flow, ecn) = (packet.flow, packet.ecn());
-        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id) }
-    }
-
-    /// A packet that came out of a queue, with what the queue wrote on it.
-    pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
-        let id = self.pool.settle(packet.item);
-        if packet.ecn == Ecn::Marked {
-            self.pool.get_mut(&id).mark();
-        }
-        if let Some(bit) = packet.corrupt {
-            self.pool.corrupt(&id, u64::from(bit));
-        }
-        id
-    }
-
-    /// Puts a packet on a wire whose last bit goes out at `sent`.
-    pub(crate) fn launch(&mut self, WireId(id): WireId, sent: Instant, packet: PacketId) {
-        let Some(wire) = self.wires.get_mut(id as usize) else { return self.pool.free(packet) };
-        let before = wire.next();
-        let lost = wire.launch(sent, packet, &mut self.pool);
-        let next = wire.next();
-        if next != before {
-            self.agenda.set(wire.alarm, next);
-        }
-        if let Some(lost) = lost {
-            self.lose(Place::Wire(id), lost);
-        }
-    }
-
-    /// A packet was dropped.
-    pub(crate) fn lose(&mut self, place: Place, packet: PacketId) {
-        let packet = self.pool.settle(packet);
-        self.lost += 1;
-        self.note(self.pool.get(&packet).fingerprint() ^ 1);
-        if self.probes.want.packets {
-            let view = PacketView::new(&self.pool, &packet);
-            self.probes.tell(self.now, &ProbeEvent::Dropped { place, packet: view });
-        }
-        debug_assert_eq!(self.pool.get(&packet).ticket, NO_TICKET, "its host must be told");
-        self.pool.free(packet);
-    }
-
-    /// Tells probes of a packet that a line sends.
-    pub(crate) fn tell_sent(&mut self, place: Place, at: Instant, packet: &PacketId) {
-        if self.probes.want.packets {
-            let packet = PacketView::new(&self.pool, packet);
-            self.probes.tell(self.now, &ProbeEvent::Sent { place, packet, at });
-        }
-    }
-}
-
-/// One link of the plan, for routing.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    from: NodeId,
-    to: NodeId,
-    /// Port at `from`, if that is a router.
-    port: u32,
-}
-
 /// Progress of a run, for whoever waits for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
@@ -226,19 +114,7 @@ impl World {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
-            fabric: Fabric {
-                now: BEGIN,
-                agenda: Agenda::default(),
-                pool: Pool::default(),
-                wires: Vec::new(),
-                probes: Probes::default(),
-                addresses: BTreeMap::new(),
-                failures: VecDeque::new(),
-                rng: Rng::new(seed),
-                digest: 0,
-                owners: Vec::new(),
-                lost: 0,
-            },
+            fabric: Fabric::new(seed),
             hosts: Vec::new(),
             routers: Vec::new(),
             links: Vec::new(),
@@ -246,178 +122,6 @@ impl World {
             events: 0,
             checks: Checks::default(),
             at_once: 0,
-        }
-    }
-
-    // ---- building ----
-
-    /// A host. Without addresses of its own it gets the next of 10.0.0.0/8.
-    pub fn host(&mut self, mut spec: HostSpec) -> HostId {
-        let number = self.hosts.len() as u32;
-        let id = HostId(number);
-        if spec.config.addresses.is_empty() {
-            spec.config.addresses.push(IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0001 + number)));
-        }
-        for address in &spec.config.addresses {
-            self.fabric.addresses.insert(*address, id);
-        }
-        let config: Arc<StackConfig> = Arc::new(spec.config.clone());
-        let seed = self.fabric.rng.bytes();
-        let stack = Stack::new(config, spec.caps(), seed);
-        let rng = self.fabric.rng.fork();
-        let alarms = crate::host::Alarms {
-            stack: self.fabric.alarm(Owner::Stack(number)),
-            root: self.fabric.alarm(Owner::Root(number)),
-            sent: self.fabric.alarm(Owner::NicSent(number)),
-            received: self.fabric.alarm(Owner::NicReceived(number)),
-            core: self.fabric.alarm(Owner::Core(number)),
-            apart: self.fabric.alarm(Owner::Apart(number)),
-        };
-        self.hosts.push(Host::new(id, &spec, stack, alarms, rng));
-        id
-    }
-
-    /// A router without links.
-    pub fn router(&mut self) -> RouterId {
-        let id = RouterId(self.routers.len() as u32);
-        self.routers.push(Router { id, ports: Vec::new(), routes: Vec::new() });
-        id
-    }
-
-    /// A link from a host to a router: the host sends by its NIC, the router as `port` says.
-    pub fn attach(
-        &mut self,
-        host: HostId,
-        router: RouterId,
-        port: &PortSpec,
-        delay: Duration,
-    ) -> (WireId, WireId) {
-        let up = self.wire(End::Router(router.0), delay);
-        let down = self.wire(End::Host(host.0), delay);
-        if let Some(host) = self.hosts.get_mut(host.index()) {
-            host.wire = Some(up);
-        }
-        self.links.push(Link { from: host.into(), to: router.into(), port: NO_ROUTE });
-        self.port(router, host.into(), port, down);
-        (up, down)
-    }
-
-    /// A link between two routers, `there` from `a` to `b` and `back` the other way.
-    pub fn join(
-        &mut self,
-        a: RouterId,
-        b: RouterId,
-        there: &PortSpec,
-        back: &PortSpec,
-        delay: Duration,
-    ) -> (WireId, WireId) {
-        let ab = self.wire(End::Router(b.0), delay);
-        let ba = self.wire(End::Router(a.0), delay);
-        self.port(a, b.into(), there, ab);
-        self.port(b, a.into(), back, ba);
-        (ab, ba)
-    }
-
-    /// A link between two hosts, NIC to NIC.
-    pub fn cable(&mut self, a: HostId, b: HostId, delay: Duration) -> (WireId, WireId) {
-        let ab = self.wire(End::Host(b.0), delay);
-        let ba = self.wire(End::Host(a.0), delay);
-        for (host, peer, wire) in [(a, b, ab), (b, a, ba)] {
-            if let Some(host) = self.hosts.get_mut(host.index()) {
-                host.wire = Some(wire);
-            }
-            self.links.push(Link { from: host.into(), to: peer.into(), port: NO_ROUTE });
-        }
-        (ab, ba)
-    }
-
-    fn wire(&mut self, to: End, delay: Duration) -> WireId {
-        let id = self.fabric.wires.len() as u32;
-        let alarm = self.fabric.alarm(Owner::Wire(id));
-        self.fabric.wires.push(Wire::new(to, delay, alarm));
-        WireId(id)
-    }
-
-    fn port(&mut self, router: RouterId, to: NodeId, spec: &PortSpec, wire: WireId) {
-        self.routed = false;
-        let Some(ports) = self.routers.get_mut(router.0 as usize).map(|router| &mut router.ports) else {
-            return;
-        };
-        let number = ports.len() as u32;
-        let alarm = self.fabric.alarm(Owner::Port(router.0, number));
-        let queue = spec.qdisc.build(self.fabric.rng.next());
-        let limit = spec.qdisc.limit();
-        ports.push(Port {
-            queue,
-            limit,
-            line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
-            wire,
-            alarm,
-            drops: 0,
-            peak_bytes: 0,
-        });
-        self.links.push(Link { from: router.into(), to, port: number });
-    }
-
-    /// Gives a wire faults, which hold from now on.
-    pub fn set_faults(&mut self, WireId(id): WireId, faults: Faults) {
-        let rng = self.fabric.rng.fork();
-        if let Some(wire) = self.fabric.wires.get_mut(id as usize) {
-            wire.set_faults(faults, rng);
-        }
-    }
-
-    /// Changes how long a wire is. What is on it arrives when it would have.
-    pub fn set_delay(&mut self, WireId(id): WireId, delay: Duration) {
-        if let Some(wire) = self.fabric.wires.get_mut(id as usize) {
-            wire.delay = delay;
-        }
-    }
-
-    /// An application that starts at once.
-    pub fn app(&mut self, host: HostId, app: impl App + 'static) -> AppId {
-        self.app_at(host, self.fabric.now, app)
-    }
-
-    /// An application that starts at `at`.
-    pub fn app_at(&mut self, host: HostId, at: Instant, app: impl App + 'static) -> AppId {
-        let Some(host) = self.hosts.get_mut(host.index()) else { return AppId::NONE };
-        host.add_app(&mut self.fabric, at, Box::new(app))
-    }
-
-    /// An observer; share it by `Rc<RefCell<_>>` to read it afterwards.
-    pub fn probe(&mut self, probe: impl Probe + 'static) {
-        self.fabric.probes.add(Box::new(probe));
-    }
-
-    /// What is checked, and how often; nothing unless set.
-    pub fn check(&mut self, checks: Checks) {
-        self.checks = checks;
-    }
-
-    /// Way to every host from every router: fewest links, and of those the one that was made first.
-    fn route(&mut self) {
-        self.routed = true;
-        let hosts = self.hosts.len();
-        for router in &mut self.routers {
-            router.routes = vec![NO_ROUTE; hosts];
-        }
-        for host in 0..hosts {
-            // Backwards from the host, breadth first. A host forwards nothing.
-            let mut next = VecDeque::from([NodeId::Host(HostId(host as u32))]);
-            let mut seen = vec![false; self.routers.len()];
-            while let Some(node) = next.pop_front() {
-                for link in self.links.iter().filter(|link| link.to == node) {
-                    let NodeId::Router(RouterId(router)) = link.from else { continue };
-                    let router = router as usize;
-                    if let Some(seen) = seen.get_mut(router)
-                        && !std::mem::replace(seen, true)
-                    {
-                        self.routers[router].routes[host] = link.port;
-                        next.push_back(link.from);
-                    }
-                }
-            }
         }
     }
 

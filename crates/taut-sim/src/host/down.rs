@@ -1,0 +1,169 @@
+//! A host's way down: what the stack wants to send goes into the root queue, and from there to the NIC while that has
+//! room, which cuts it into segments. Called by `host.rs` in a turn.
+
+use std::net::IpAddr;
+
+use taut_core::{Offload, Stack, TxTicket};
+use taut_link::{Packet, Verdict};
+
+use super::{Host, is_pure_ack};
+use crate::packet::{NO_TICKET, PacketId};
+use crate::probe::{PacketView, Place, ProbeEvent};
+use crate::world::{Fabric, HostId};
+
+/// Most packets that the root queue may refuse in one turn before the stack is left alone until something happens.
+const REFUSALS_MAX: u32 = 64;
+
+impl Host {
+    /// Takes everything that the stack wants to send.
+    pub(crate) fn pump(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let mut refusals = 0;
+        while refusals < REFUSALS_MAX {
+            let Some(transmit) = self.stack.poll_transmit(now) else { break };
+            let id = fabric.pool.put(now, &transmit, self.id);
+            let to = destination(transmit.header);
+            let is_ack = transmit.payload.is_empty() && !matches!(transmit.offload, Offload::None);
+            self.counts.bytes_handed += transmit.len() as u64;
+            let (departure, ticket) = (transmit.departure, transmit.ticket);
+            self.counts.packets_out += 1;
+            self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));
+            self.cpu.owe(self.cpu.model.tx_packet, 1);
+            let Some(to) = to.and_then(|to| self.find(fabric, to)) else {
+                // Nobody has this address: as if a router far away had no way there.
+                self.stack.handle_tx_completion(now, ticket);
+                fabric.lose(Place::Root(self.id), id);
+                continue;
+            };
+            let flow = fabric.pool.get(&id).flow;
+            let slot = self.tickets.put(ticket, flow);
+            let packet = fabric.pool.get_mut(&id);
+            (packet.to, packet.ticket) = (to, slot);
+            let packet = fabric.dress(departure, id);
+            refusals += u32::from(!self.enqueue(fabric, packet, slot));
+            self.feed(fabric);
+        }
+    }
+
+    /// Who has this address.
+    fn find(&mut self, fabric: &Fabric, to: IpAddr) -> Option<HostId> {
+        if let Some((address, host)) = self.latest_to
+            && address == to
+        {
+            return Some(host);
+        }
+        let host = fabric.addresses.get(&to).copied()?;
+        self.latest_to = Some((to, host));
+        Some(host)
+    }
+
+    /// Puts a packet into the root queue. False if it would not take it.
+    fn enqueue(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>, slot: u32) -> bool {
+        let now = fabric.now;
+        let len = u64::from(packet.len);
+        if fabric.probes.want.packets {
+            let backlog_bytes = self.root.backlog_bytes() + len;
+            let packet = PacketView::new(&fabric.pool, &packet.item);
+            fabric.probes.tell(now, &ProbeEvent::Handed { host: self.id, packet, backlog_bytes });
+        }
+        let orphans = self.root.orphans();
+        if orphans {
+            // What is in there stands for the way: the stack is told that it has left.
+            fabric.pool.get_mut(&packet.item).ticket = NO_TICKET;
+        }
+        let mut taken = true;
+        match self.root.enqueue(now, packet) {
+            Verdict::Taken => {}
+            Verdict::Congested => {
+                if let Some(ticket) = self.tickets.get(slot) {
+                    self.stack.handle_tx_congested(now, ticket);
+                }
+            }
+            Verdict::Dropped(packet) => {
+                taken = false;
+                let id = fabric.pool.settle(packet.item);
+                fabric.pool.get_mut(&id).ticket = slot;
+                self.lose(fabric, id, |stack, ticket| stack.handle_tx_dropped(now, ticket));
+            }
+        }
+        if orphans && let Some(ticket) = self.tickets.take(slot).filter(|_| taken) {
+            self.stack.handle_tx_completion(now, ticket);
+        }
+        self.throw_out(fabric);
+        self.peak_below = self.peak_below.max(self.root.backlog_bytes() + self.nic.bytes());
+        taken
+    }
+
+    /// The root queue threw out what it had taken: lost, like any other packet on its way.
+    fn throw_out(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        while let Some(packet) = self.root.poll_dropped() {
+            let id = fabric.pool.settle(packet.item);
+            self.lose(fabric, id, |stack, ticket| stack.handle_tx_completion(now, ticket));
+        }
+    }
+
+    fn lose(&mut self, fabric: &mut Fabric, packet: PacketId, tell: impl FnOnce(&mut Stack, TxTicket)) {
+        self.counts.dropped += 1;
+        let slot = std::mem::replace(&mut fabric.pool.get_mut(&packet).ticket, NO_TICKET);
+        if let Some(ticket) = self.tickets.take(slot) {
+            tell(&mut self.stack, ticket);
+        }
+        fabric.lose(Place::Root(self.id), packet);
+    }
+
+    /// From the root queue to the NIC, while that has room.
+    pub(super) fn feed(&mut self, fabric: &mut Fabric) {
+        while self.nic.room() {
+            let Some(packet) = self.root.dequeue(fabric.now) else { break };
+            self.post(fabric, packet);
+        }
+        self.throw_out(fabric);
+    }
+
+    /// The NIC takes a packet, cuts it, and sends the segments one after another.
+    fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<PacketId>) {
+        let now = fabric.now;
+        let bytes = packet.len;
+        // A super-packet has one damaged bit, in one of its segments.
+        let damage = if packet.segs > 1 { packet.corrupt.take() } else { None };
+        let whole = fabric.undress(packet);
+        let slot = std::mem::replace(&mut fabric.pool.get_mut(&whole).ticket, NO_TICKET);
+        let segs = fabric.pool.segs(&whole);
+        self.counts.segments_out += u64::from(segs);
+        self.counts.bytes_out += u64::from(bytes);
+        let place = Place::Nic(self.id);
+        let mut sent = now;
+        let mut send = |fabric: &mut Fabric, segment: PacketId, len: u32| {
+            sent = self.nic.line.send(now, len);
+            fabric.tell_sent(place, sent, &segment);
+            match self.wire {
+                Some(wire) => fabric.launch(wire, sent, segment),
+                None => fabric.lose(place, segment),
+            }
+        };
+        if segs == 1 {
+            send(fabric, whole, bytes);
+        } else {
+            for index in 0..segs {
+                let segment = fabric.pool.cut(&whole, index);
+                if let Some(bit) = damage.filter(|_| index == 0) {
+                    fabric.pool.corrupt(&segment, u64::from(bit));
+                }
+                let len = fabric.pool.len(&segment);
+                send(fabric, segment, len);
+            }
+            fabric.pool.free(whole);
+        }
+        self.nic.post(sent, slot, bytes);
+    }
+}
+
+/// The destination in an IP header.
+fn destination(header: &[u8]) -> Option<IpAddr> {
+    match header.first()? >> 4 {
+        4 => Some(IpAddr::from(*header.get(16..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*header.get(24..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}

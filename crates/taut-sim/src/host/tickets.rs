@@ -1,0 +1,50 @@
+//! The tickets of a host that are out: a packet in the pool bears the number of its own. Called by `up.rs` and `down.rs`, and
+//! by the checks, which hold them against what the stack believes.
+
+use taut_core::TxTicket;
+
+/// A ticket that is out.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) ticket: TxTicket,
+    /// Of its packet.
+    pub(crate) flow: u64,
+}
+
+/// All tickets of a host that are out.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    slots: Vec<Option<Held>>,
+    free: Vec<u32>,
+}
+
+impl Tickets {
+    pub(super) fn put(&mut self, ticket: TxTicket, flow: u64) -> u32 {
+        let held = Some(Held { ticket, flow });
+        if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = held;
+            return slot;
+        }
+        self.slots.push(held);
+        self.slots.len() as u32 - 1
+    }
+
+    pub(crate) fn take(&mut self, slot: u32) -> Option<TxTicket> {
+        let held = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        Some(held.ticket)
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&TxTicket> {
+        self.slots.get(slot as usize)?.as_ref().map(|held| &held.ticket)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> + '_ {
+        self.slots.iter().flatten()
+    }
+}

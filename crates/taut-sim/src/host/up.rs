@@ -1,0 +1,109 @@
+//! A host's way up: what the NIC has sent goes back to the stack as tickets, what it received goes through GRO into it,
+//! and the stack's news go to the applications. Called by `host.rs` in a turn.
+
+use taut_core::{ConnId, Event};
+
+use super::{Host, is_pure_ack};
+use crate::gro;
+use crate::packet::{PacketId, flow_between};
+use crate::probe::ProbeEvent;
+use crate::world::Fabric;
+
+impl Host {
+    /// The NIC tells what it has sent.
+    pub(super) fn complete(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let Self { nic, tickets, stack, .. } = self;
+        let frames = nic.complete(now, |slot| {
+            if let Some(ticket) = tickets.take(slot) {
+                stack.handle_tx_completion(now, ticket);
+            }
+        });
+        self.counts.completions += u64::from(frames);
+        if fabric.probes.want.interrupts {
+            fabric.probes.tell(now, &ProbeEvent::Interrupt { host: self.id, transmit: true, frames });
+        }
+    }
+
+    pub(super) fn take_received(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.extend(self.received.drain(..));
+        // More may have come while the core was at it; and of what goes up the first is reckoned with.
+        let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
+        self.cpu.owe(self.cpu.model.rx_segment, more);
+        let mut runs = 0_u64;
+        let mut rest = batch.as_slice();
+        while !rest.is_empty() {
+            let count = if self.nic.spec.gro { gro::run(&fabric.pool, rest) } else { 1 };
+            let (run, after) = rest.split_at(count.max(1));
+            rest = after;
+            self.counts.packets_in += 1;
+            runs += 1;
+            if let Some(first) = run.first() {
+                self.counts.acks_in += u64::from(is_pure_ack(fabric, first));
+            }
+            let stack = &mut self.stack;
+            gro::with_packet(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
+            if fabric.probes.want.acks {
+                self.tell_ack(fabric, run);
+            }
+            if !self.batched || self.stack.must_answer() {
+                self.pump(fabric);
+            }
+        }
+        self.cpu.owe(self.cpu.model.rx_packet, runs.saturating_sub(1));
+        for packet in batch.drain(..) {
+            fabric.pool.free(packet);
+        }
+        self.batch = batch;
+    }
+
+    fn tell_ack(&mut self, fabric: &mut Fabric, run: &[PacketId]) {
+        let Some(packet) = run.first().map(|first| fabric.pool.get(first)) else { return };
+        let Some(&conn) = self.by_flow.get(&packet.flow) else { return };
+        if let Some(info) = self.stack.conn_info(conn, fabric.now) {
+            fabric.probes.tell(fabric.now, &ProbeEvent::Ack { host: self.id, conn, info: &info });
+        }
+    }
+
+    /// Takes the stack's news and passes them to the applications.
+    pub(super) fn collect(&mut self, fabric: &mut Fabric) {
+        while let Some(event) = self.stack.poll_event() {
+            self.apps.tell(event);
+            if let Event::Failed(conn, _) | Event::Closed(conn) = event {
+                self.gates.remove(&conn);
+            }
+        }
+        if fabric.probes.want.blocked {
+            self.tell_gates(fabric);
+        }
+    }
+
+    fn tell_gates(&mut self, fabric: &mut Fabric) {
+        let ids: Vec<ConnId> = self.apps.conns().collect();
+        for conn in ids {
+            let Some(gate) = self.stack.conn_mut(conn).map(|conn| conn.blocked()) else { continue };
+            if self.gates.insert(conn, gate.name()) != Some(gate.name()) {
+                fabric.probes.tell(fabric.now, &ProbeEvent::Blocked { host: self.id, conn, gate });
+            }
+        }
+    }
+
+    /// A connection belongs to an application from now on.
+    pub(crate) fn on_conn(&mut self, id: ConnId) {
+        if let Some(conn) = self.stack.conn_mut(id) {
+            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            self.by_flow.insert(flow, id);
+        }
+    }
+
+    /// A connection is let go of.
+    pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
+        if let Some(conn) = self.stack.conn_mut(id) {
+            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            self.by_flow.remove(&flow);
+        }
+        self.gates.remove(&id);
+    }
+}

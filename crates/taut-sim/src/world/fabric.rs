@@ -1,0 +1,135 @@
+//! What hosts and routers share: the time, the agenda, the packets, the wires, who listens. Handed to whichever of them the
+//! world lets act.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+
+use taut_core::Instant;
+use taut_link::{Ecn, Packet};
+
+use super::{BEGIN, HostId, WireId};
+use crate::app::AppId;
+use crate::check::Failure;
+use crate::event::{Agenda, AlarmId};
+use crate::packet::{NO_TICKET, PacketId, Pool, SPREAD};
+use crate::probe::{PacketView, Place, ProbeEvent, Probes};
+use crate::rng::Rng;
+use crate::wire::Wire;
+
+/// Whose alarm it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Stack(u32),
+    Root(u32),
+    NicSent(u32),
+    NicReceived(u32),
+    Core(u32),
+    Apart(u32),
+    App(u32, u32),
+    Wire(u32),
+    Port(u32, u32),
+}
+
+/// What hosts and routers share.
+pub(crate) struct Fabric {
+    pub(crate) now: Instant,
+    pub(crate) agenda: Agenda,
+    pub(crate) pool: Pool,
+    pub(crate) wires: Vec<Wire>,
+    pub(crate) probes: Probes,
+    pub(crate) addresses: BTreeMap<IpAddr, HostId>,
+    pub(crate) failures: VecDeque<Failure>,
+    pub(crate) rng: Rng,
+    pub(super) digest: u64,
+    pub(super) owners: Vec<Owner>,
+    pub(super) lost: u64,
+}
+
+impl Fabric {
+    /// Nothing yet, at the beginning.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            now: BEGIN,
+            agenda: Agenda::default(),
+            pool: Pool::default(),
+            wires: Vec::new(),
+            probes: Probes::default(),
+            addresses: BTreeMap::new(),
+            failures: VecDeque::new(),
+            rng: Rng::new(seed),
+            digest: 0,
+            owners: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    pub(super) fn alarm(&mut self, owner: Owner) -> AlarmId {
+        self.owners.push(owner);
+        self.agenda.add()
+    }
+
+    /// An alarm for an application of a host.
+    pub(crate) fn app_alarm(&mut self, host: HostId, app: AppId) -> AlarmId {
+        self.alarm(Owner::App(host.0, app.index() as u32))
+    }
+
+    /// Makes the digest depend on `word`.
+    pub(crate) fn note(&mut self, word: u64) {
+        self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(SPREAD);
+    }
+
+    /// A packet dressed for a queue.
+    pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<PacketId> {
+        let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
+        let packet = self.pool.get(&id);
+        let (flow, ecn) = (packet.flow, packet.ecn());
+        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id) }
+    }
+
+    /// A packet that came out of a queue, with what the queue wrote on it.
+    pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
+        let id = self.pool.settle(packet.item);
+        if packet.ecn == Ecn::Marked {
+            self.pool.get_mut(&id).mark();
+        }
+        if let Some(bit) = packet.corrupt {
+            self.pool.corrupt(&id, u64::from(bit));
+        }
+        id
+    }
+
+    /// Puts a packet on a wire whose last bit goes out at `sent`.
+    pub(crate) fn launch(&mut self, WireId(id): WireId, sent: Instant, packet: PacketId) {
+        let Some(wire) = self.wires.get_mut(id as usize) else { return self.pool.free(packet) };
+        let before = wire.next();
+        let lost = wire.launch(sent, packet, &mut self.pool);
+        let next = wire.next();
+        if next != before {
+            self.agenda.set(wire.alarm, next);
+        }
+        if let Some(lost) = lost {
+            self.lose(Place::Wire(id), lost);
+        }
+    }
+
+    /// A packet was dropped.
+    pub(crate) fn lose(&mut self, place: Place, packet: PacketId) {
+        let packet = self.pool.settle(packet);
+        self.lost += 1;
+        self.note(self.pool.get(&packet).fingerprint() ^ 1);
+        if self.probes.want.packets {
+            let view = PacketView::new(&self.pool, &packet);
+            self.probes.tell(self.now, &ProbeEvent::Dropped { place, packet: view });
+        }
+        debug_assert_eq!(self.pool.get(&packet).ticket, NO_TICKET, "its host must be told");
+        self.pool.free(packet);
+    }
+
+    /// Tells probes of a packet that a line sends.
+    pub(crate) fn tell_sent(&mut self, place: Place, at: Instant, packet: &PacketId) {
+        if self.probes.want.packets {
+            let packet = PacketView::new(&self.pool, packet);
+            self.probes.tell(self.now, &ProbeEvent::Sent { place, packet, at });
+        }
+    }
+}
