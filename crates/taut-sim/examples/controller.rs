@@ -11,8 +11,7 @@ use std::fmt;
 
 use taut_core::congestion::{AckEvent, Controller, Definition, EcnUse, Signal, Window};
 use taut_core::{Algorithm, ConnOptions, Duration, Instant};
-use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Dumbbell, DumbbellSpec, HostSpec, PortSpec, World};
+use taut_sim::{Dumbbell, DumbbellSpec, PortSpec, World};
 
 /// Segments that may wait in the path's queue: more cwnd below, less above.
 const QUEUE_MIN: u64 = 2;
@@ -77,26 +76,16 @@ impl Controller for Vegas {
 fn run(congestion: Algorithm) -> Result<(f64, f64), Box<dyn Error>> {
     let rate: taut_link::Rate = "50mbit".parse()?;
     let mut world = World::new(1);
-    let net = Dumbbell::new(
-        &mut world,
-        &DumbbellSpec {
-            delays: vec![Duration::ZERO],
-            bottleneck: PortSpec::fifo(rate, 400),
-            delay: Duration::from_millis(20),
-            access: "1gbit".parse()?,
-            host: HostSpec::new("1gbit".parse()?),
-        },
-    );
-    let sink = Sink::new(5001);
-    let read = sink.stats();
-    world.app(net.right[0], sink);
-    let to = (world.host_ref(net.right[0]).address().ok_or("no address")?, 5001).into();
+    let line = PortSpec::fifo(rate, 400);
+    let spec = DumbbellSpec::new(1, "1gbit".parse()?, line, Duration::from_millis(20));
+    let net = Dumbbell::new(&mut world, &spec);
     let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
-    world.app(net.left[0], Bulk::new(to).options(options));
+    let begin = world.now();
+    let read = net.transfer(&mut world, 0, begin, options);
     let (mut backlog, samples) = (0, 2_000);
     for _ in 0..samples {
         world.run_for(Duration::from_millis(10))?;
-        backlog += world.port_state(net.routers.0, net.bottleneck).map_or(0, |port| port.backlog_bytes);
+        backlog += net.backlog_bytes(&world);
     }
     let link = rate.bytes_per_second() as f64;
     let goodput = read.borrow().bytes as f64 / 20.0 / link * 100.0;

@@ -8,37 +8,26 @@
 use std::env;
 use std::error::Error;
 
-use taut_core::{Algorithm, ConnOptions, Duration, Instant};
-use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Dumbbell, DumbbellSpec, HostSpec, PortSpec, World};
+use taut_core::{Algorithm, ConnOptions, Duration};
+use taut_sim::{Dumbbell, DumbbellSpec, PortSpec, World};
 
 /// Seconds after the newcomer's start, or `None` if a minute was not enough.
 fn run(seed: u64, kinds: [Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> {
     let mut world = World::new(seed);
-    let spec = DumbbellSpec {
-        delays: vec![Duration::ZERO; 2],
-        bottleneck: PortSpec::fifo("100mbit".parse()?, 325),
-        delay: Duration::from_millis(20),
-        access: "1gbit".parse()?,
-        host: HostSpec::new("1gbit".parse()?),
-    };
+    let line = PortSpec::fifo("100mbit".parse()?, 325);
+    let spec = DumbbellSpec::new(2, "1gbit".parse()?, line, Duration::from_millis(20));
     let net = Dumbbell::new(&mut world, &spec);
-    let mut reads = Vec::new();
-    let begin = world.now();
-    for (index, congestion) in kinds.into_iter().enumerate() {
-        let sink = Sink::new(5001);
-        reads.push(sink.stats());
-        world.app(net.right[index], sink);
-        let to = (world.host_ref(net.right[index]).address().ok_or("no address")?, 5001).into();
-        let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
-        let at: Instant = begin + Duration::from_millis(index as u64 * (10_000 + seed * 37));
-        world.app_at(net.left[index], at, Bulk::new(to).options(options));
-    }
-    world.run_for(Duration::from_millis(10_000 + seed * 37))?;
+    let alone = Duration::from_millis(10_000 + seed * 37);
+    let starts = [world.now(), world.now() + alone];
+    let reads = [0, 1].map(|pair| {
+        let options = ConnOptions { congestion: Some(kinds[pair]), ..ConnOptions::default() };
+        net.transfer(&mut world, pair, starts[pair], options)
+    });
+    world.run_for(alone)?;
     let mut history: Vec<[f64; 2]> = Vec::new();
     for step in 1..=600_usize {
         world.run_for(Duration::from_millis(100))?;
-        history.push([0, 1].map(|index| reads[index].borrow().bytes as f64));
+        history.push(reads.each_ref().map(|read| read.borrow().bytes as f64));
         let Some(before) = step.checked_sub(11).and_then(|at| history.get(at)) else { continue };
         let now = history[step - 1];
         let (a, b) = (now[0] - before[0], now[1] - before[1]);

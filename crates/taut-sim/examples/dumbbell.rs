@@ -5,8 +5,7 @@
 use std::env;
 use std::error::Error;
 
-use taut_core::Duration;
-use taut_sim::app::{Bulk, Sink};
+use taut_core::{ConnOptions, Duration};
 use taut_sim::{Checks, Dumbbell, DumbbellSpec, HostSpec, PortSpec, World};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -31,14 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     if checked {
         world.check(Checks { every: 1_000 });
     }
-    let mut reads = Vec::new();
-    for (&a, &b) in net.left.iter().zip(&net.right) {
-        let sink = Sink::new(5001);
-        reads.push(sink.stats());
-        world.app(b, sink);
-        let to = (world.host_ref(b).address().ok_or("no address")?, 5001).into();
-        world.app(a, Bulk::new(to));
-    }
+    let begin = world.now();
+    let reads: Vec<_> = (0..net.left.len())
+        .map(|pair| net.transfer(&mut world, pair, begin, ConnOptions::default()))
+        .collect();
     world.run_for(Duration::from_secs(seconds))?;
 
     let segments: u64 = net.left.iter().chain(&net.right).map(|&id| world.counts(id).segments_in).sum();

@@ -7,8 +7,7 @@ use std::error::Error;
 
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_link::{Rate, parse_time};
-use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Dumbbell, DumbbellSpec, Faults, HostSpec, PortSpec, World};
+use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -26,22 +25,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bdp = bytes_per_sec * rtt.as_nanos() as f64 / 1e9;
     let packets = ((bdp * queue / 1_514.0) as usize).max(4);
     let mut world = World::new(seed);
-    let spec = DumbbellSpec {
-        delays: vec![Duration::ZERO],
-        bottleneck: PortSpec::fifo(rate, packets),
-        delay: rtt / 2,
-        access: "10gbit".parse()?,
-        host: HostSpec::new("10gbit".parse()?),
-    };
+    let spec = DumbbellSpec::new(1, "10gbit".parse()?, PortSpec::fifo(rate, packets), rtt / 2);
     let net = Dumbbell::new(&mut world, &spec);
     world.set_faults(net.wires.0, Faults { loss, ..Faults::default() });
-    let (&a, &b) = net.left.iter().zip(&net.right).next().ok_or("no hosts")?;
-    let sink = Sink::new(5001);
-    let read = sink.stats();
-    world.app(b, sink);
-    let to = (world.host_ref(b).address().ok_or("no address")?, 5001).into();
+    let a = net.left[0];
     let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
-    world.app(a, Bulk::new(to).options(options));
+    let begin = world.now();
+    let read = net.transfer(&mut world, 0, begin, options);
 
     let step = if every == 0 { 1_000 } else { every };
     let warm_up = seconds * 1_000 / 3;

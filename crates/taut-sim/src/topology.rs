@@ -1,8 +1,13 @@
 //! Networks that are often wanted. Called by tests and by whoever runs experiments.
 
-use taut_core::Duration;
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use taut_core::{ConnOptions, Duration, Instant};
 use taut_link::Rate;
 
+use crate::app::{Bulk, Sink, SinkStats};
 use crate::host::HostSpec;
 use crate::qdisc::QdiscSpec;
 use crate::router::RouterId;
@@ -66,6 +71,19 @@ pub struct DumbbellSpec {
     pub host: HostSpec,
 }
 
+impl DumbbellSpec {
+    /// So many pairs of hosts of today, all at their routers, whose NICs and the routers' ports towards them have the rate
+    /// `access`.
+    #[must_use]
+    pub fn new(pairs: usize, access: Rate, bottleneck: PortSpec, delay: Duration) -> Self {
+        let delays = vec![Duration::ZERO; pairs];
+        Self { delays, bottleneck, delay, access, host: HostSpec::new(access) }
+    }
+}
+
+/// Where [`Dumbbell::transfer`] sends to.
+const SINK_PORT: u16 = 5001;
+
 impl Dumbbell {
     /// Builds it.
     pub fn new(world: &mut World, spec: &DumbbellSpec) -> Self {
@@ -81,6 +99,34 @@ impl Dumbbell {
             right.push(b);
         }
         Self { left, right, routers: (l, r), bottleneck: 0, wires }
+    }
+
+    /// From `at` on, the host on the left of a pair writes to that on the right whatever it takes; one transfer a pair.
+    /// Returns what arrives.
+    ///
+    /// # Panics
+    /// If there is no such pair.
+    pub fn transfer(
+        &self,
+        world: &mut World,
+        pair: usize,
+        at: Instant,
+        options: ConnOptions,
+    ) -> Rc<RefCell<SinkStats>> {
+        let (from, to) = (self.left[pair], self.right[pair]);
+        let sink = Sink::new(SINK_PORT);
+        let read = sink.stats();
+        world.app(to, sink);
+        // A host has an address.
+        let address = world.host_ref(to).address().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        world.app_at(from, at, Bulk::new(SocketAddr::new(address, SINK_PORT)).options(options));
+        read
+    }
+
+    /// What waits at the bottleneck now, in bytes of IP packets.
+    #[must_use]
+    pub fn backlog_bytes(&self, world: &World) -> u64 {
+        world.port_state(self.routers.0, self.bottleneck).map_or(0, |port| port.backlog_bytes)
     }
 }
 

@@ -3,8 +3,8 @@
 
 use taut_core::{Algorithm, ConnOptions, Duration, ListenOptions, StackConfig};
 use taut_link::FqCodelSpec;
-use taut_sim::app::{Bulk, Request, Responder, Sink};
-use taut_sim::{Checks, Dumbbell, DumbbellSpec, HostSpec, PortSpec, QdiscSpec, World};
+use taut_sim::app::{Request, Responder};
+use taut_sim::{Checks, Dumbbell, DumbbellSpec, PortSpec, QdiscSpec, World};
 
 const RATE: &str = "50mbit";
 /// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
@@ -21,42 +21,38 @@ struct Outcome {
     retransmitted: u64,
 }
 
-/// Two hosts and a queue between them that marks what waits longer than `threshold`, on the way from the first.
-fn world(tcp_ecn: u8, threshold: Duration) -> (World, Dumbbell) {
-    let rate: taut_link::Rate = RATE.parse().unwrap();
+/// Pairs of hosts and a queue that all share on the way from the first of each.
+fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (World, Dumbbell) {
     let mut world = World::new(1);
+    let line = PortSpec { rate: Some(RATE.parse().unwrap()), qdisc: QdiscSpec::FqCodel(codel) };
+    let mut spec = DumbbellSpec::new(pairs, "1gbit".parse().unwrap(), line, delay);
+    spec.host.config = StackConfig { tcp_ecn, wmem_max: 4_000_000, ..StackConfig::default() };
+    let net = Dumbbell::new(&mut world, &spec);
+    (world, net)
+}
+
+/// One pair, and a queue that marks what waits longer than `threshold`.
+fn world(tcp_ecn: u8, threshold: Duration) -> (World, Dumbbell) {
     let mut codel = FqCodelSpec::default();
     codel.ce_threshold = Some(threshold);
     // Only the threshold marks.
     codel.target = Duration::from_millis(500);
-    let config = StackConfig { tcp_ecn, wmem_max: 4_000_000, ..StackConfig::default() };
-    let spec = DumbbellSpec {
-        delays: vec![Duration::ZERO],
-        bottleneck: PortSpec { rate: Some(rate), qdisc: QdiscSpec::FqCodel(codel) },
-        delay: Duration::from_millis(10),
-        access: "1gbit".parse().unwrap(),
-        host: HostSpec { config, ..HostSpec::new("1gbit".parse().unwrap()) },
-    };
-    let net = Dumbbell::new(&mut world, &spec);
-    (world, net)
+    network(1, tcp_ecn, codel, Duration::from_millis(10))
 }
 
 fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outcome {
     let (mut world, net) = world(tcp_ecn, threshold);
     let link = RATE.parse::<taut_link::Rate>().unwrap().bytes_per_second() as f64;
     let (a, b) = (net.left[0], net.right[0]);
-    let sink = Sink::new(5001);
-    let read = sink.stats();
-    world.app(b, sink);
-    let to = (world.host_ref(b).address().unwrap(), 5001).into();
     let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
-    world.app(a, Bulk::new(to).options(options));
+    let begin = world.now();
+    let read = net.transfer(&mut world, 0, begin, options);
     world.run_for(Duration::from_millis(seconds * 1_000 / 3)).unwrap();
     let before = read.borrow().bytes;
     let (steps, mut backlog) = (seconds * 1_000 * 2 / 3 / 10, 0);
     for _ in 0..steps {
         world.run_for(Duration::from_millis(10)).unwrap();
-        backlog += world.port_state(net.routers.0, net.bottleneck).unwrap().backlog_bytes;
+        backlog += net.backlog_bytes(&world);
     }
     let measured = steps as f64 / 100.0 * link * EFFICIENCY;
     Outcome {
@@ -112,30 +108,16 @@ fn prague_fills_the_link_above_a_shorter_queue() {
 
 /// Shares of a link of 50 Mbit/s after ten seconds, of two that send at once, in a queue that both share.
 fn shares(algorithms: [&str; 2], codel: FqCodelSpec, delay: Duration) -> [f64; 2] {
-    let rate: taut_link::Rate = RATE.parse().unwrap();
-    let mut world = World::new(1);
-    let config = StackConfig { tcp_ecn: 3, wmem_max: 4_000_000, ..StackConfig::default() };
-    let spec = DumbbellSpec {
-        delays: vec![Duration::ZERO; 2],
-        bottleneck: PortSpec { rate: Some(rate), qdisc: QdiscSpec::FqCodel(codel) },
-        delay,
-        access: "1gbit".parse().unwrap(),
-        host: HostSpec { config, ..HostSpec::new("1gbit".parse().unwrap()) },
-    };
-    let net = Dumbbell::new(&mut world, &spec);
-    let mut reads = Vec::new();
-    for (index, algorithm) in algorithms.into_iter().enumerate() {
-        let sink = Sink::new(5001);
-        reads.push(sink.stats());
-        world.app(net.right[index], sink);
-        let to = (world.host_ref(net.right[index]).address().unwrap(), 5001).into();
-        let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
-        world.app(net.left[index], Bulk::new(to).options(options));
-    }
+    let (mut world, net) = network(2, 3, codel, delay);
+    let begin = world.now();
+    let reads = [0, 1].map(|pair| {
+        let congestion = Algorithm::by_name(algorithms[pair]);
+        net.transfer(&mut world, pair, begin, ConnOptions { congestion, ..ConnOptions::default() })
+    });
     world.run_for(Duration::from_secs(10)).unwrap();
     let before: Vec<u64> = reads.iter().map(|read| read.borrow().bytes).collect();
     world.run_for(Duration::from_secs(30)).unwrap();
-    let link = rate.bytes_per_second() as f64 * EFFICIENCY * 30.0;
+    let link = RATE.parse::<taut_link::Rate>().unwrap().bytes_per_second() as f64 * EFFICIENCY * 30.0;
     [0, 1].map(|index| (reads[index].borrow().bytes - before[index]) as f64 / link)
 }
 

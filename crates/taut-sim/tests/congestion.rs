@@ -2,8 +2,7 @@
 //! The bounds are those the algorithms were made for, with room for the start; each fails if its mechanism is off.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
-use taut_sim::app::{Bulk, Sink};
-use taut_sim::{Dumbbell, DumbbellSpec, Faults, HostSpec, PortSpec, World};
+use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
 
 /// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
 const EFFICIENCY: f64 = 1_448.0 / 1_514.0;
@@ -28,30 +27,22 @@ fn run(seed: u64, path: &Path, flows: &[Algorithm], seconds: u64) -> Outcome {
     let link = rate.bytes_per_second() as f64;
     let bdp = link * path.rtt.as_nanos() as f64 / 1e9;
     let mut world = World::new(seed);
-    let spec = DumbbellSpec {
-        delays: flows.iter().map(|_| Duration::ZERO).collect(),
-        bottleneck: PortSpec::fifo(rate, ((bdp * path.queue / 1_514.0) as usize).max(4)),
-        delay: path.rtt / 2,
-        access: "1gbit".parse().unwrap(),
-        host: HostSpec::new("1gbit".parse().unwrap()),
-    };
+    let line = PortSpec::fifo(rate, ((bdp * path.queue / 1_514.0) as usize).max(4));
+    let spec = DumbbellSpec::new(flows.len(), "1gbit".parse().unwrap(), line, path.rtt / 2);
     let net = Dumbbell::new(&mut world, &spec);
     world.set_faults(net.wires.0, Faults { loss: path.loss, ..Faults::default() });
+    let begin = world.now();
     let mut reads = Vec::new();
-    for ((&a, &b), &congestion) in net.left.iter().zip(&net.right).zip(flows) {
-        let sink = Sink::new(5001);
-        reads.push(sink.stats());
-        world.app(b, sink);
-        let to = (world.host_ref(b).address().unwrap(), 5001).into();
+    for (pair, &congestion) in flows.iter().enumerate() {
         let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
-        world.app(a, Bulk::new(to).options(options));
+        reads.push(net.transfer(&mut world, pair, begin, options));
     }
     world.run_for(Duration::from_millis(seconds * 1_000 / 3)).unwrap();
     let before: Vec<u64> = reads.iter().map(|read| read.borrow().bytes).collect();
     let (steps, mut backlog) = (seconds * 1_000 * 2 / 3 / 10, 0);
     for _ in 0..steps {
         world.run_for(Duration::from_millis(10)).unwrap();
-        backlog += world.port_state(net.routers.0, net.bottleneck).unwrap().backlog_bytes;
+        backlog += net.backlog_bytes(&world);
     }
     let measured = steps as f64 / 100.0 * link * EFFICIENCY;
     let shares =

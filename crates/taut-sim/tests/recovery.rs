@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use taut_core::{Algorithm, ConnOptions, Counters, Duration, Instant};
-use taut_sim::app::{Bulk, Sink};
 use taut_sim::{
-    BEGIN, Checks, Dumbbell, DumbbellSpec, Faults, HostId, HostSpec, Interest, PortSpec, Probe, ProbeEvent,
-    QdiscSpec, World,
+    BEGIN, Checks, Dumbbell, DumbbellSpec, Faults, HostId, Interest, PortSpec, Probe, ProbeEvent, World,
 };
 
 /// Every 100 ms: payload that arrived for the first time, and packets dropped.
@@ -66,26 +64,15 @@ struct Run {
 /// One flow over 100 Mbit/s and 100 ms with a queue of so many packets; 833 are a bandwidth-delay product.
 fn run(seed: u64, algorithm: &str, queue: usize) -> Run {
     let mut world = World::new(seed);
-    let spec = DumbbellSpec {
-        delays: vec![Duration::from_millis(25)],
-        bottleneck: PortSpec {
-            rate: Some("100mbit".parse().unwrap()),
-            qdisc: QdiscSpec::Pfifo { packets: queue },
-        },
-        delay: Duration::from_millis(25),
-        access: "1gbit".parse().unwrap(),
-        host: HostSpec::new("1gbit".parse().unwrap()),
-    };
+    let line = PortSpec::fifo("100mbit".parse().unwrap(), queue);
+    let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), line, Duration::from_millis(50));
     let net = Dumbbell::new(&mut world, &spec);
     world.check(Checks { every: 1_000 });
     let watch =
         Rc::new(RefCell::new(Watch { receiver: net.right[0], seen: BTreeSet::new(), slots: Vec::new() }));
     world.probe(Rc::clone(&watch));
-    let sink = Sink::new(1);
-    world.app(net.right[0], sink);
-    let to = (world.host_ref(net.right[0]).address().unwrap(), 1).into();
     let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
-    world.app(net.left[0], Bulk::new(to).options(options));
+    net.transfer(&mut world, 0, BEGIN, options);
     Run { world, net, watch }
 }
 
