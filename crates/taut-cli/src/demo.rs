@@ -285,9 +285,7 @@ impl<A: Transport, B: Transport> Bout<A, B> {
         };
         match work {
             Work::Upload => near.within(|| workload::upload(near, to, payload, time))?.map(bulk),
-            Work::Download => {
-                near.within(|| workload::download(near, to, payload.bytes.len(), time))?.map(bulk)
-            }
+            Work::Download => near.within(|| workload::download(near, to, payload, time))?.map(bulk),
             Work::Connect => workload::connections(near, to, time).map(per_second),
             Work::Accept => workload::connections(far, self.near[family], time).map(per_second),
             Work::Latency => {
