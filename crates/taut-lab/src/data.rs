@@ -124,7 +124,7 @@ pub struct RunData {
     pub packets: Vec<PacketPoint>,
     /// Distributions.
     pub histograms: Vec<Histogram>,
-    /// SNMP counters of the first sender, by Linux's names, without those that are zero.
+    /// SNMP counters of all senders' stacks together, by Linux's names, without those that are zero.
     pub counters: BTreeMap<String, u64>,
     /// What hosts did.
     pub hosts: Vec<HostCounts>,

@@ -122,17 +122,14 @@ fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
 }
 
 fn without_runs(set: &RunSet) -> RunSet {
-    RunSet { runs: Vec::new(), table: set.table.clone(), ..clone_head(set) }
-}
-
-fn clone_head(set: &RunSet) -> RunSet {
     RunSet {
         schema: set.schema,
         scenario: set.scenario.clone(),
         title: set.title.clone(),
         about: set.about.clone(),
         source: set.source.clone(),
-        ..RunSet::default()
+        table: set.table.clone(),
+        runs: Vec::new(),
     }
 }
 

@@ -26,7 +26,7 @@ impl Job {
     /// Its metadata.
     pub(crate) fn meta(&self, engine: Engine) -> Meta {
         let scenario = &self.variation.scenario;
-        let s = |span: taut_core::Duration| span.as_nanos() as f64 / 1e9;
+        let s = crate::view::seconds;
         Meta {
             schema: SCHEMA,
             scenario: self.scenario.clone(),

@@ -23,3 +23,4 @@ pub mod sim;
 pub mod stats;
 pub mod sweep;
 pub mod table;
+mod view;

@@ -437,9 +437,6 @@ fn finish(job: &Job, result: Option<apps::Result>, ways: [u64; 7]) -> Result<Run
     result.socket_memory.iter().for_each(|bytes| measured.socket_memory.add(*bytes));
     result.unsent_bytes.iter().for_each(|bytes| measured.unsent_bytes.add(*bytes));
     result.srtt_ns.iter().for_each(|ns| measured.rtt_ns.add(*ns));
-    if packets_out > 0 && job.engine == Engine::Live {
-        measured.blocked_s = vec![0.0; GATES.len()];
-    }
     let (mut flows, mut series) = (Vec::new(), Vec::new());
     for (number, flow) in result.flows.into_iter().enumerate() {
         measure_flow(&flow, &mut measured);
@@ -477,6 +474,7 @@ fn measure_flow(flow: &FlowResult, measured: &mut Measured) {
     measured.acked_by_flow.push(acked);
     measured.sndbuf = measured.sndbuf.max(last.sndbuf);
     if let Some(shares) = &last.shares_s {
+        measured.blocked_s.resize(GATES.len(), 0.0);
         for ((sum, now), then) in measured.blocked_s.iter_mut().zip(shares).zip(&flow.shares_at_mark) {
             *sum += (now - then).max(0.0);
         }

@@ -19,6 +19,7 @@ use crate::events::EventLog;
 use crate::job::{Job, Outcome, RunError};
 use crate::metrics::{self, Measured};
 use crate::stats::Tally;
+use crate::view;
 use collect::{Collector, FLOWS_MAX, Key, seconds};
 use plan::{Net, Source, Traffic};
 
@@ -156,7 +157,7 @@ impl Run<'_> {
     /// The end of an interval.
     fn look(&mut self, world: &World, now: Instant) {
         let span = now.since(self.at);
-        let seconds_passed = span.as_nanos() as f64 / 1e9;
+        let seconds_passed = view::seconds(span);
         let peaks: BTreeMap<HostId, u64> =
             self.net.senders.iter().map(|&id| (id, self.collector.borrow_mut().take_max(id, now))).collect();
         let bottleneck = self.net.bottleneck_bytes(world);
@@ -179,29 +180,19 @@ impl Run<'_> {
             }
             let Some(info) = flow.info.as_ref().filter(|_| number < FLOWS_MAX) else { continue };
             let shares = flow.shares();
-            let in_flight = flow.report.as_ref().map_or(0, |report| report.queues[2].bytes);
             let (qdisc_bytes, ring_bytes) = host.below();
-            let mss = u64::from(info.snd_mss);
-            let blocked = |(after, before): (&Duration, &Duration)| {
-                after.saturating_sub(*before).as_nanos() as f64 / 1e9
-            };
+            let blocked =
+                |(after, before): (&Duration, &Duration)| view::seconds(after.saturating_sub(*before));
             flow.points.push(Interval {
                 t_s: seconds(now),
-                unsent_bytes: info.notsent_bytes,
-                below_tcp_bytes: Some(info.wmem_alloc.into()),
                 qdisc_bytes,
                 ring_bytes,
                 device_bytes: peaks.get(&traffic.from).copied().unwrap_or(0),
                 bottleneck_bytes: bottleneck,
-                in_flight_bytes: in_flight,
-                cwnd_bytes: u64::from(info.snd_cwnd) * mss,
-                ssthresh_bytes: collect::ssthresh(info),
-                peer_window_bytes: info.snd_wnd.into(),
-                pacing_bps: (info.pacing_rate != u64::MAX).then_some(info.pacing_rate as f64 * 8.0),
-                delivery_bps: info.delivery_rate as f64 * 8.0,
+                in_flight_bytes: flow.report.as_ref().map_or(0, view::in_flight_bytes),
                 goodput_bps: (info.bytes_acked - before) as f64 * 8.0 / seconds_passed,
-                srtt_s: info.rtt.map(|rtt| rtt.as_nanos() as f64 / 1e9),
                 blocked_s: shares.iter().zip(&shares_before).map(blocked).collect(),
+                ..view::point(info)
             });
         }
         if now > self.from {
@@ -291,7 +282,7 @@ fn finish(
     collector: Collector,
 ) -> Outcome {
     let scenario = &job.variation.scenario;
-    let measured_s = told.now.since(BEGIN + scenario.warm_up()).as_nanos() as f64 / 1e9;
+    let measured_s = view::seconds(told.now.since(BEGIN + scenario.warm_up()));
     let none = Counts::default();
     let did = |id: &HostId| counts(&told.counts[id], sums.start.counts.get(id).unwrap_or(&none));
     let (mut sender, mut receiver, mut counters) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -336,7 +327,7 @@ fn finish(
         let tally = if is_pages { &mut measured.page_ns } else { &mut measured.latency_ns };
         latencies.iter().skip(skip).for_each(|latency| tally.add(latency.as_nanos()));
         if let Some((span, bytes)) = traffic.source.elapsed() {
-            let span_s = span.as_nanos() as f64 / 1e9;
+            let span_s = view::seconds(span);
             measured.elapsed_s = Some(measured.elapsed_s.unwrap_or(0.0).max(span_s));
             *measured.elapsed_bps.get_or_insert(0.0) += bytes as f64 * 8.0 / span_s;
         }
@@ -348,7 +339,7 @@ fn finish(
             .shares()
             .iter()
             .zip(&flow.shares_at_mark)
-            .map(|(after, before)| after.saturating_sub(*before).as_nanos() as f64 / 1e9)
+            .map(|(after, before)| view::seconds(after.saturating_sub(*before)))
             .collect();
         measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
         let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
@@ -417,7 +408,6 @@ fn told_flow(
     goodput_bps: f64,
     shares: &[f64],
 ) -> Flow {
-    let s = |span: Duration| span.as_nanos() as f64 / 1e9;
     let info = flow.info.as_ref();
     let blocked = GATES.iter().zip(shares).filter(|(_, share)| **share > 0.0);
     let sojourn = flow.report.as_ref().map_or_else(Vec::new, |report| {
@@ -435,8 +425,8 @@ fn told_flow(
         acked_bytes: flow.acked(),
         retransmitted_bytes: info.map_or(0, |info| info.bytes_retrans),
         goodput_bps,
-        srtt_s: info.and_then(|info| info.rtt).map(s),
-        min_rtt_s: info.and_then(|info| info.min_rtt).map(s),
+        srtt_s: info.and_then(|info| info.rtt).map(view::seconds),
+        min_rtt_s: info.and_then(|info| info.min_rtt).map(view::seconds),
         blocked: blocked.map(|(name, share)| Share { name: (*name).into(), seconds: *share }).collect(),
         sojourn,
     }

@@ -48,6 +48,28 @@ pub(super) trait Conn: Sized {
     fn snapshot(&self) -> io::Result<Snapshot>;
 }
 
+/// What a [`Conn`] has under the same names as the stream itself: tokio's, or taut's in the shape of tokio's.
+macro_rules! forward_to_stream {
+    () => {
+        async fn writable(&self) -> io::Result<()> {
+            Self::writable(self).await
+        }
+
+        async fn readable(&self) -> io::Result<()> {
+            Self::readable(self).await
+        }
+
+        fn try_write(&self, data: &[u8]) -> io::Result<usize> {
+            Self::try_write(self, data)
+        }
+
+        fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+            Self::try_read(self, into)
+        }
+    };
+}
+pub(super) use forward_to_stream;
+
 /// Where connections come from, and what their host tells.
 pub(super) trait Sender {
     type Conn: Conn;

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use taut_core::ConnOptions;
 
-use super::apps::{Conn, Sender, Snapshot};
+use super::apps::{Conn, Sender, Snapshot, forward_to_stream};
 use crate::data::Interval;
+use crate::view;
 
 /// What the queue of the device holds, when nobody has looked yet or can.
 pub(super) const UNKNOWN: u64 = u64::MAX;
@@ -161,21 +162,7 @@ const MEMINFO_SNDBUF: usize = 3;
 const MEMINFO_WMEM_QUEUED: usize = 5;
 
 impl Conn for tokio::net::TcpStream {
-    async fn writable(&self) -> io::Result<()> {
-        Self::writable(self).await
-    }
-
-    async fn readable(&self) -> io::Result<()> {
-        Self::readable(self).await
-    }
-
-    fn try_write(&self, data: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, data)
-    }
-
-    fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
-        Self::try_read(self, into)
-    }
+    forward_to_stream!();
 
     fn finish(&self) -> io::Result<()> {
         SockRef::from(self).shutdown(Shutdown::Write)
@@ -189,9 +176,7 @@ impl Conn for tokio::net::TcpStream {
             word.map_or(0, |bytes| u64::from(u32::from_ne_bytes(*bytes)))
         };
         let mss = u64::from(info.u32(at::SND_MSS));
-        let ssthresh = info.u32(at::SND_SSTHRESH);
         let s = |us: u32| (us > 0 && us != u32::MAX).then_some(f64::from(us) / 1e6);
-        let pacing = info.u64(at::PACING_RATE);
         Ok(Snapshot {
             point: Interval {
                 unsent_bytes: info.u32(at::NOTSENT_BYTES).into(),
@@ -199,9 +184,9 @@ impl Conn for tokio::net::TcpStream {
                 below_tcp_bytes: Some(memory(MEMINFO_WMEM_ALLOC).saturating_sub(1)),
                 in_flight_bytes: u64::from(info.u32(at::UNACKED)) * mss,
                 cwnd_bytes: u64::from(info.u32(at::SND_CWND)) * mss,
-                ssthresh_bytes: (ssthresh < 0x7fff_ffff).then(|| u64::from(ssthresh) * mss),
+                ssthresh_bytes: view::ssthresh_bytes(info.u32(at::SND_SSTHRESH), mss),
                 peer_window_bytes: info.u32(at::SND_WND).into(),
-                pacing_bps: (pacing != u64::MAX).then_some(pacing as f64 * 8.0),
+                pacing_bps: view::pacing_bps(info.u64(at::PACING_RATE)),
                 delivery_bps: info.u64(at::DELIVERY_RATE) as f64 * 8.0,
                 srtt_s: s(info.u32(at::RTT)),
                 ..Interval::default()

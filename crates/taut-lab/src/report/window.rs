@@ -32,26 +32,24 @@ impl View {
         let flow = run.series.first().map(|series| series.flow).or(run.acks.first().map(|ack| ack.flow));
         let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
         let acks: Vec<_> = run.acks.iter().filter(|ack| Some(ack.flow) == flow).collect();
+        // Rows of both kinds call these values by the same names.
+        macro_rules! take {
+            ($rows:expr) => {
+                for row in $rows {
+                    view.times.push(row.t_s);
+                    view.cwnd.push(row.cwnd_bytes as f64);
+                    view.in_flight.push(row.in_flight_bytes as f64);
+                    view.ssthresh.push(bytes(row.ssthresh_bytes));
+                    view.peer_window.push(row.peer_window_bytes as f64);
+                    view.pacing.push(row.pacing_bps.unwrap_or(f64::NAN));
+                    view.delivery.push(row.delivery_bps);
+                }
+            };
+        }
         if !acks.is_empty() && run.left_out.get("acks").is_none_or(|count| *count == 0) {
-            for ack in acks {
-                view.times.push(ack.t_s);
-                view.cwnd.push(ack.cwnd_bytes as f64);
-                view.in_flight.push(ack.in_flight_bytes as f64);
-                view.ssthresh.push(bytes(ack.ssthresh_bytes));
-                view.peer_window.push(ack.peer_window_bytes as f64);
-                view.pacing.push(ack.pacing_bps.unwrap_or(f64::NAN));
-                view.delivery.push(ack.delivery_bps);
-            }
+            take!(acks);
         } else {
-            for point in run.series.first().into_iter().flat_map(|series| &series.points) {
-                view.times.push(point.t_s);
-                view.cwnd.push(point.cwnd_bytes as f64);
-                view.in_flight.push(point.in_flight_bytes as f64);
-                view.ssthresh.push(bytes(point.ssthresh_bytes));
-                view.peer_window.push(point.peer_window_bytes as f64);
-                view.pacing.push(point.pacing_bps.unwrap_or(f64::NAN));
-                view.delivery.push(point.delivery_bps);
-            }
+            take!(run.series.first().into_iter().flat_map(|series| &series.points));
         }
         view
     }

@@ -11,6 +11,7 @@ use crate::capture::Capture;
 use crate::data::{AckRow, PacketPoint, PointKind};
 use crate::events::EventLog;
 use crate::stats::{Tally, Thinned};
+use crate::view;
 
 /// Flows that have points and rows.
 pub(super) const FLOWS_MAX: usize = 8;
@@ -86,7 +87,7 @@ pub(super) struct Collector {
 
 /// Seconds since the world began.
 pub(super) fn seconds(at: Instant) -> f64 {
-    at.since(BEGIN).as_nanos() as f64 / 1e9
+    view::seconds(at.since(BEGIN))
 }
 
 impl Collector {
@@ -345,31 +346,24 @@ impl Below {
 }
 
 fn ack_row(now: Instant, info: &ConnInfo) -> AckRow {
-    let mss = u64::from(info.snd_mss);
-    let rate = |bytes: u64| (bytes != u64::MAX).then_some(bytes as f64 * 8.0);
-    let seconds_of = |span: taut_core::Duration| span.as_nanos() as f64 / 1e9;
+    let point = view::point(info);
     AckRow {
         t_s: seconds(now),
         flow: 0,
         acked_bytes: info.bytes_acked,
-        in_flight_bytes: u64::from(info.unacked) * mss,
-        unsent_bytes: info.notsent_bytes,
+        in_flight_bytes: u64::from(info.unacked) * u64::from(info.snd_mss),
+        unsent_bytes: point.unsent_bytes,
         below_tcp_bytes: info.wmem_alloc.into(),
-        cwnd_bytes: u64::from(info.snd_cwnd) * mss,
-        ssthresh_bytes: ssthresh(info),
-        peer_window_bytes: info.snd_wnd.into(),
-        srtt_s: info.rtt.map(seconds_of),
-        min_rtt_s: info.min_rtt.map(seconds_of),
-        pacing_bps: rate(info.pacing_rate),
-        delivery_bps: info.delivery_rate as f64 * 8.0,
+        cwnd_bytes: point.cwnd_bytes,
+        ssthresh_bytes: point.ssthresh_bytes,
+        peer_window_bytes: point.peer_window_bytes,
+        srtt_s: point.srtt_s,
+        min_rtt_s: info.min_rtt.map(view::seconds),
+        pacing_bps: point.pacing_bps,
+        delivery_bps: point.delivery_bps,
         ca_state: info.ca_state.into(),
         blocked: info.blocked.name().into(),
     }
-}
-
-/// Slow-start threshold in bytes, if there is one: Linux's "none" is 2³¹ − 1 segments.
-pub(super) fn ssthresh(info: &ConnInfo) -> Option<u64> {
-    (info.snd_ssthresh < 0x7fff_ffff).then(|| u64::from(info.snd_ssthresh) * u64::from(info.snd_mss))
 }
 
 impl Probe for Collector {
