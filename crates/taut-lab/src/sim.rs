@@ -48,9 +48,12 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
         at: begin,
         from,
     };
-    let mut start = None;
+    let mut start = Mark::default();
     let mut next = begin;
     while next < end {
+        if next == from {
+            start = run.mark(&world);
+        }
         // The end of the warm-up is a stop, too.
         let interval = next + scenario.interval();
         let stop = if next < from { interval.min(from) } else { interval }.min(end);
@@ -64,13 +67,9 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
             return Err(RunError::Interrupted);
         }
         run.look(&world, stop);
-        if stop >= from && start.is_none() {
-            start = Some(run.mark(&world));
-        }
         next = stop;
     }
     collector.borrow_mut().finish(end);
-    let start = start.unwrap_or_default();
     let Run { flows, socket_memory, unsent_bytes, .. } = run;
     let sums = Sums { start, socket_memory, unsent_bytes };
     // The world has the other owner of the collector.

@@ -10,7 +10,7 @@ use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
 use taut_lab::data::{Engine, RunSet};
 use taut_lab::job::Job;
 use taut_lab::runner::Plan;
-use taut_lab::scenario::Document;
+use taut_lab::scenario::{Change, Document};
 use taut_lab::sim;
 
 const TEXT: &str = r#"title = "small"
@@ -188,6 +188,20 @@ fn intervals_add_up_to_the_run() {
     // The round trip takes at least what the wires do.
     assert!(data.metrics["rtt_mean"] > 10.0, "{:?}", data.metrics);
     assert!(points.iter().any(|point| point.bottleneck_bytes.is_some_and(|bytes| bytes > 1_500)));
+}
+
+#[test]
+fn without_a_warm_up_everything_counts() {
+    // Long intervals, so that much is there at the end of the first.
+    let changes = ["warm-up=0s", "interval=200ms"].map(|change| Change::parse(change).unwrap());
+    let document = Document::parse("small", "small.toml", TEXT, &changes).unwrap();
+    let job = Job { variation: document.variations().unwrap().remove(0), ..job(1) };
+    let data = sim::run(&job, &|_| true).unwrap().data;
+    let acked: u64 = data.flows.iter().map(|flow| flow.acked_bytes).sum();
+    let counted = data.metrics["goodput"] * 1e6 / 8.0 * 0.4;
+    assert!((counted - acked as f64).abs() < 1.0, "{counted} of {acked}");
+    // Both of the sender's connections began in that time.
+    assert_eq!(data.counters["TcpActiveOpens"], 2);
 }
 
 #[test]
