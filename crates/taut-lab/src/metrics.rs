@@ -83,6 +83,12 @@ impl Measured {
         self.sender(name).map(|count| count / self.seconds)
     }
 
+    /// kB a second as `sar` counts them: what is on the line but preamble, checksum and gap.
+    fn frame_kbytes(&self, bytes: &str, segments: &str) -> Option<f64> {
+        const ETHERNET_HEADER_BYTES: f64 = 14.0;
+        Some((self.rate(bytes)? + ETHERNET_HEADER_BYTES * self.rate(segments)?) / 1e3)
+    }
+
     fn gate(&self, name: &str) -> Option<f64> {
         let index = GATES.iter().position(|gate| *gate == name)?;
         let all: f64 = self.blocked_s.iter().sum();
@@ -202,6 +208,7 @@ const ALL: &[Metric] = &[
         Some(m.rate("tx_interrupts")? + m.rate("rx_interrupts")?)
     }),
     metric("tx_interrupts", "TX interrupts a second", "", |m| m.rate("tx_interrupts")),
+    metric("completions", "completions of sent packets a second", "", |m| m.rate("completions")),
     metric("rx_interrupts", "RX interrupts a second", "", |m| m.rate("rx_interrupts")),
     metric("timer_events", "timer events a second, stack and queue discipline", "", |m| {
         Some(m.rate("timer_events")? + m.rate("qdisc_timers").unwrap_or(0.0))
@@ -210,8 +217,12 @@ const ALL: &[Metric] = &[
     metric("qdisc_timers", "timer events of the queue discipline a second", "", |m| m.rate("qdisc_timers")),
     metric("tx_packets", "segments sent a second", "", |m| m.rate("segments_out")),
     metric("rx_packets", "segments received a second", "", |m| m.rate("segments_in")),
-    metric("tx_kbytes", "sent", "kB/s", |m| m.rate("bytes_out").map(|bytes| bytes / 1e3)),
-    metric("rx_kbytes", "received", "kB/s", |m| m.rate("bytes_in").map(|bytes| bytes / 1e3)),
+    metric("tx_kbytes", "sent, with Ethernet's headers", "kB/s", |m| {
+        m.frame_kbytes("bytes_out", "segments_out")
+    }),
+    metric("rx_kbytes", "received, with Ethernet's headers", "kB/s", |m| {
+        m.frame_kbytes("bytes_in", "segments_in")
+    }),
     metric("acks_in", "ACKs received", "", |m| m.sender("acks_in")),
     metric("acks_up", "packets up to the sender's stack", "", |m| m.sender("packets_in")),
     metric("cpu", "processor busy", "%", |m| m.sender("busy_ns").map(|ns| ns / 1e7 / m.seconds)),
@@ -265,6 +276,9 @@ mod tests {
         measured.acked_by_flow = vec![250_000_000, 0];
         measured.device_ns.add(3_000_000);
         measured.sender.insert("wakeups".into(), 500);
+        // Two thousand full frames in two seconds.
+        measured.sender.insert("bytes_out".into(), 3_000_000);
+        measured.sender.insert("segments_out".into(), 2_000);
         measured.blocked_s = vec![0.0; GATES.len()];
         measured.blocked_s[3] = 3.0;
         measured.blocked_s[9] = 1.0;
@@ -274,6 +288,7 @@ mod tests {
         assert_eq!(values["fairness"], 0.5);
         assert_eq!(values["device_time_max"], 3.0);
         assert_eq!(values["wakeups"], 250.0);
+        assert_eq!((values["tx_packets"], values["tx_kbytes"]), (1_000.0, 1_514.0));
         assert_eq!((values["blocked_cwnd"], values["blocked_small_queue"]), (75.0, 25.0));
         assert!(!values.contains_key("latency_mean") && !values.contains_key("retransmits"));
     }

@@ -43,7 +43,6 @@ mod nic;
 mod packet;
 mod pattern;
 pub mod probe;
-pub mod published;
 mod qdisc;
 mod rng;
 mod router;
