@@ -128,7 +128,7 @@ pub struct RunData {
     pub counters: BTreeMap<String, u64>,
     /// What hosts did.
     pub hosts: Vec<HostCounts>,
-    /// What had no place, by name of the list: rows or points.
+    /// What had no place, by name of the list: rows or points; of events at least so many.
     pub left_out: BTreeMap<String, u64>,
 }
 

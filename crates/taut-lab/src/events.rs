@@ -27,9 +27,14 @@ impl EventLog {
         Self { text, lines: 0, left_out: 0 }
     }
 
-    /// The text, and how many lines had no place.
+    /// The text, and how many of the lines that it was given had no place.
     pub(crate) fn finish(self) -> (String, u64) {
         (self.text, self.left_out)
+    }
+
+    /// Whether more is kept.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.lines < LINES_MAX
     }
 
     /// An event, if there is room for it.
@@ -40,7 +45,7 @@ impl EventLog {
         names: &[String],
         place_name: impl Fn(Place) -> String,
     ) {
-        if self.lines == LINES_MAX {
+        if !self.has_room() {
             self.left_out += 1;
             return;
         }

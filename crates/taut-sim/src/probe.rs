@@ -238,7 +238,7 @@ pub enum ProbeEvent<'a> {
 
 /// An observer.
 pub trait Probe {
-    /// What it wants to be told; asked once.
+    /// What it wants to be told; asked when it is added, and again whenever the world is let run.
     fn interest(&self) -> Interest {
         Interest::ALL
     }
@@ -267,14 +267,21 @@ pub(crate) struct Probes {
 
 impl Probes {
     pub(crate) fn add(&mut self, probe: Box<dyn Probe>) {
-        let interest = probe.interest();
-        let want = &mut self.want;
-        want.packets |= interest.packets;
-        want.acks |= interest.acks;
-        want.apps |= interest.apps;
-        want.interrupts |= interest.interrupts;
-        want.blocked |= interest.blocked;
-        self.all.push((interest, probe));
+        self.all.push((Interest::default(), probe));
+        self.ask();
+    }
+
+    /// Asks all what they want now.
+    pub(crate) fn ask(&mut self) {
+        self.want = Interest::default();
+        for (interest, probe) in &mut self.all {
+            *interest = probe.interest();
+            self.want.packets |= interest.packets;
+            self.want.acks |= interest.acks;
+            self.want.apps |= interest.apps;
+            self.want.interrupts |= interest.interrupts;
+            self.want.blocked |= interest.blocked;
+        }
     }
 
     pub(crate) fn tell(&mut self, now: Instant, what: &ProbeEvent<'_>) {

@@ -156,6 +156,7 @@ impl World {
         if !self.routed {
             self.route();
         }
+        self.fabric.probes.ask();
         loop {
             if let Some(failure) = self.fabric.failures.pop_front() {
                 return Err(failure);

@@ -368,8 +368,9 @@ fn ack_row(now: Instant, info: &ConnInfo) -> AckRow {
 
 impl Probe for Collector {
     fn interest(&self) -> Interest {
-        let kept = self.is_kept;
-        Interest { packets: true, acks: kept, apps: kept, interrupts: kept, blocked: kept }
+        // Only the log wants the others, of which gates are dear: all connections are looked at after everything that happens.
+        let logs = self.events.as_ref().is_some_and(EventLog::has_room);
+        Interest { packets: true, acks: self.is_kept, apps: logs, interrupts: logs, blocked: logs }
     }
 
     fn on(&mut self, now: Instant, what: &ProbeEvent<'_>) {
