@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
-use taut_link::{NicSpec, Qdisc, QdiscStats, Rate};
+use taut_link::{NicSpec, Qdisc, Rate};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
@@ -191,12 +191,6 @@ impl Host {
     #[must_use]
     pub const fn peak_below(&self) -> u64 {
         self.peak_below
-    }
-
-    /// Counts of its root queue.
-    #[must_use]
-    pub fn root_stats(&self) -> QdiscStats {
-        self.root.stats()
     }
 
     // ---- what the world tells ----

@@ -81,7 +81,7 @@ pub struct WireCounts {
 #[derive(Debug)]
 pub(crate) struct Wire {
     pub(crate) to: End,
-    pub(crate) delay: Duration,
+    delay: Duration,
     /// By time of arrival.
     queue: VecDeque<(Instant, PacketId)>,
     pub(crate) alarm: AlarmId,

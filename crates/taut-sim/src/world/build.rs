@@ -144,13 +144,6 @@ impl World {
         }
     }
 
-    /// Changes how long a wire is. What is on it arrives when it would have.
-    pub fn set_delay(&mut self, WireId(id): WireId, delay: Duration) {
-        if let Some(wire) = self.fabric.wires.get_mut(id as usize) {
-            wire.delay = delay;
-        }
-    }
-
     /// An application that starts at once.
     pub fn app(&mut self, host: HostId, app: impl App + 'static) -> AppId {
         self.app_at(host, self.fabric.now, app)
