@@ -115,6 +115,10 @@ pub fn main() -> ExitCode {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/support/scratch.rs"]
+mod scratch;
+
+#[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
 

@@ -290,49 +290,33 @@ fn write(path: &Path, content: &[u8], figure: Option<&Figure>) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     /// The file by which a scenario's directory is known.
     const VALUES: &str = "summary.json";
 
-    /// A directory that is removed again.
-    struct Scratch(PathBuf);
+    /// A directory that has the example of a run in it.
+    fn with_run(name: &str) -> Scratch {
+        let scratch = Scratch::new(&format!("plot-{name}"));
+        let example = include_str!("../../taut-lab/tests/example.json");
+        fs::write(scratch.0.join(VALUES), example).unwrap();
+        scratch
+    }
 
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("taut-plot-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        /// One that has the example of a run in it.
-        fn with_run(name: &str) -> Self {
-            let scratch = Self::new(name);
-            let example = include_str!("../../taut-lab/tests/example.json");
-            fs::write(scratch.0.join(VALUES), example).unwrap();
-            scratch
-        }
-
-        fn args(&self) -> PlotArgs {
-            PlotArgs {
-                run: self.0.clone(),
-                output: None,
-                figure: Vec::new(),
-                case: Vec::new(),
-                variant: Vec::new(),
-                theme: Ground::Auto,
-                json: false,
-            }
-        }
-
-        fn output(&self, name: &str) -> PlotArgs {
-            PlotArgs { output: Some(self.0.join(name)), ..self.args() }
+    fn args(scratch: &Scratch) -> PlotArgs {
+        PlotArgs {
+            run: scratch.0.clone(),
+            output: None,
+            figure: Vec::new(),
+            case: Vec::new(),
+            variant: Vec::new(),
+            theme: Ground::Auto,
+            json: false,
         }
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
-        }
+    fn output(scratch: &Scratch, name: &str) -> PlotArgs {
+        PlotArgs { output: Some(scratch.0.join(name)), ..args(scratch) }
     }
 
     fn error(args: &PlotArgs) -> String {
@@ -341,8 +325,8 @@ mod tests {
 
     #[test]
     fn all_figures_are_written_beside_the_run() {
-        let scratch = Scratch::with_run("all");
-        run(&scratch.args()).unwrap();
+        let scratch = with_run("all");
+        run(&args(&scratch)).unwrap();
         let mut names: Vec<_> = fs::read_dir(scratch.0.join("figures"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -359,7 +343,7 @@ mod tests {
 
     #[test]
     fn each_case_has_its_own_figures() {
-        let scratch = Scratch::with_run("cases");
+        let scratch = with_run("cases");
         let example: RunSet =
             serde_json::from_str(include_str!("../../taut-lab/tests/example.json")).unwrap();
         let mut set = RunSet { runs: Vec::new(), ..example.clone() };
@@ -370,7 +354,7 @@ mod tests {
             }));
         }
         fs::write(scratch.0.join(VALUES), serde_json::to_string(&set).unwrap()).unwrap();
-        run(&scratch.args()).unwrap();
+        run(&args(&scratch)).unwrap();
         for (directory, case, other) in
             [("1-gbit-s-tso", "1 Gbit/s, TSO", "100 Mbit/s"), ("100-mbit-s", "100 Mbit/s", "1 Gbit/s, TSO")]
         {
@@ -382,7 +366,7 @@ mod tests {
         // Nothing lies beside the directories of the cases.
         assert_eq!(fs::read_dir(scratch.0.join("figures")).unwrap().count(), 2);
 
-        let one = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.svg") };
+        let one = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.svg") };
         assert_eq!(
             error(&one),
             "one file has one case; say which with --case: \"1 Gbit/s, TSO\", \"100 Mbit/s\""
@@ -390,25 +374,25 @@ mod tests {
         run(&PlotArgs { case: vec!["100 Mbit/s".into()], ..one }).unwrap();
         let text = fs::read_to_string(scratch.0.join("x.svg")).unwrap();
         assert!(text.contains("100 Mbit/s") && !text.contains("1 Gbit/s, TSO"));
-        let unknown = PlotArgs { case: vec!["x".into()], ..scratch.args() };
+        let unknown = PlotArgs { case: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&unknown), "the run has no case x; it has: \"1 Gbit/s, TSO\", \"100 Mbit/s\"");
-        let unknown = PlotArgs { variant: vec!["x".into()], ..scratch.args() };
+        let unknown = PlotArgs { variant: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&unknown), "the run has no variant x; it has: before, after");
     }
 
     #[test]
     fn one_figure_of_one_variant_goes_to_a_file() {
-        let scratch = Scratch::with_run("one");
+        let scratch = with_run("one");
         let figure = vec!["queues".to_owned()];
-        run(&PlotArgs { figure, variant: vec!["after".into()], ..scratch.output("x.svg") }).unwrap();
+        run(&PlotArgs { figure, variant: vec!["after".into()], ..output(&scratch, "x.svg") }).unwrap();
         let text = fs::read_to_string(scratch.0.join("x.svg")).unwrap();
         assert!(text.contains(">after<") && !text.contains(">before<"));
     }
 
     #[test]
     fn a_page_has_the_table_of_the_variants_that_are_drawn() {
-        let scratch = Scratch::with_run("page");
-        run(&PlotArgs { variant: vec!["after".into()], ..scratch.output("x.html") }).unwrap();
+        let scratch = with_run("page");
+        run(&PlotArgs { variant: vec!["after".into()], ..output(&scratch, "x.html") }).unwrap();
         let text = fs::read_to_string(scratch.0.join("x.html")).unwrap();
         assert!(text.starts_with("<!DOCTYPE html>"));
         assert!(
@@ -420,42 +404,42 @@ mod tests {
 
     #[test]
     fn errors_say_what_would_be_right() {
-        let scratch = Scratch::with_run("errors");
-        let none = Scratch::new("none");
-        assert!(error(&none.args()).contains("is no run: it has neither summary.json"));
-        let missing = PlotArgs { run: none.0.join("missing"), ..none.args() };
+        let scratch = with_run("errors");
+        let none = Scratch::new("plot-none");
+        assert!(error(&args(&none)).contains("is no run: it has neither summary.json"));
+        let missing = PlotArgs { run: none.0.join("missing"), ..args(&none) };
         assert!(error(&missing).contains("is no run"));
-        let file = PlotArgs { run: scratch.0.join(VALUES), ..scratch.args() };
+        let file = PlotArgs { run: scratch.0.join(VALUES), ..args(&scratch) };
         assert!(error(&file).contains("is no run"));
-        assert!(error(&scratch.output("x.svg")).contains("--figure: queues, sequence"));
-        assert!(error(&scratch.output("x.gif")).contains(".svg, .png or .html"));
-        let nothing = PlotArgs { figure: vec!["latency".into()], ..scratch.args() };
+        assert!(error(&output(&scratch, "x.svg")).contains("--figure: queues, sequence"));
+        assert!(error(&output(&scratch, "x.gif")).contains(".svg, .png or .html"));
+        let nothing = PlotArgs { figure: vec!["latency".into()], ..args(&scratch) };
         assert!(error(&nothing).contains("no figure latency; it has: queues, "));
-        let case = PlotArgs { case: vec!["x".into()], ..scratch.args() };
+        let case = PlotArgs { case: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&case), "the run has no case x; it has none");
-        let variant = PlotArgs { variant: vec!["x".into()], ..scratch.args() };
+        let variant = PlotArgs { variant: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&variant), "the run has no variant x; it has: before, after");
-        let page = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.html") };
+        let page = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.html") };
         assert!(error(&page).contains("shows all figures"));
         fs::write(none.0.join(VALUES), r#"{"schema":999}"#).unwrap();
-        assert!(error(&none.args()).contains("of version 999"));
+        assert!(error(&args(&none)).contains("of version 999"));
         fs::write(none.0.join(VALUES), "{").unwrap();
-        assert!(error(&none.args()).contains("is damaged"));
+        assert!(error(&args(&none)).contains("is damaged"));
     }
 
     #[cfg(not(feature = "png"))]
     #[test]
     fn without_png_it_says_how_to_have_it() {
-        let scratch = Scratch::with_run("nopng");
-        let args = PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.png") };
+        let scratch = with_run("nopng");
+        let args = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.png") };
         assert!(error(&args).contains("--features png"));
     }
 
     #[cfg(feature = "png")]
     #[test]
     fn png_is_twice_as_large() {
-        let scratch = Scratch::with_run("png");
-        run(&PlotArgs { figure: vec!["queues".into()], ..scratch.output("x.png") }).unwrap();
+        let scratch = with_run("png");
+        run(&PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.png") }).unwrap();
         let bytes = fs::read(scratch.0.join("x.png")).unwrap();
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
         // The width in the first chunk.

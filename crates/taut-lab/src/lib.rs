@@ -24,3 +24,7 @@ pub mod stats;
 pub mod sweep;
 pub mod table;
 mod view;
+
+#[cfg(test)]
+#[path = "../../../tests/support/scratch.rs"]
+mod scratch;

@@ -214,6 +214,7 @@ mod tests {
     use crate::data::RunSet;
     use crate::files::{Directory, run_name};
     use crate::job::Outcome;
+    use crate::scratch::Scratch;
 
     use super::*;
 
@@ -242,7 +243,8 @@ mod tests {
 
     #[test]
     fn what_is_read_back_is_what_the_csv_says() {
-        let out = std::env::temp_dir().join(format!("taut-parquet-{}", std::process::id()));
+        let scratch = Scratch::new("parquet");
+        let out = &scratch.0;
         let mut set: RunSet = serde_json::from_str(include_str!("../tests/example.json")).unwrap();
         let run = &mut set.runs[0];
         // What a kernel's TCP leaves out, and what is beyond 32 bits.
@@ -254,7 +256,7 @@ mod tests {
         run.acks[1].acked_bytes = 5_000_000_001;
         run.acks[1].srtt_s = None;
         let place = Path::new(&set.scenario).join(run_name(run));
-        let directory = Directory::new(&out, &set.scenario).unwrap();
+        let directory = Directory::new(out, &set.scenario).unwrap();
         directory.run(Outcome { data: run.clone(), ..Outcome::default() }).unwrap();
         set.runs.truncate(1);
         directory.finish(&set).unwrap();
@@ -270,7 +272,6 @@ mod tests {
         let metadata = reader.metadata().file_metadata().key_value_metadata().unwrap();
         let version = metadata.iter().find(|entry| entry.key == "taut.schema").unwrap();
         assert_eq!(version.value, Some(SCHEMA.to_string()));
-        fs::remove_dir_all(&out).unwrap();
     }
 
     #[test]

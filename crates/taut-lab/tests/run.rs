@@ -13,6 +13,12 @@ use taut_lab::runner::Plan;
 use taut_lab::scenario::{Change, Document};
 use taut_lab::sim;
 
+#[path = "../../../tests/support/live.rs"]
+mod live;
+#[path = "../../../tests/support/scratch.rs"]
+mod scratch;
+use scratch::Scratch;
+
 const TEXT: &str = r#"title = "small"
 duration = "400ms"
 warm-up = "100ms"
@@ -57,23 +63,6 @@ fn job(seed: u64) -> Job {
         engine: Engine::Sim,
         keep: true,
         command: "test".into(),
-    }
-}
-
-/// A directory of a test's own, which goes when the test does.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("taut-lab-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -295,8 +284,7 @@ fn a_capture_is_read_by_others() {
     fs::write(&path, &outcome.capture).unwrap();
     let fields = ["-T", "fields", "-e", "tcp.len", "-e", "frame.comment"];
     let Ok(output) = Command::new("tshark").arg("-r").arg(&path).args(fields).output() else {
-        eprintln!("skipped: there is no tshark");
-        return;
+        return live::skip("not installed: tshark (make setup)");
     };
     let text = String::from_utf8_lossy(&output.stdout);
     assert_eq!(text.lines().count() as u64, packets, "{}", String::from_utf8_lossy(&output.stderr));

@@ -254,23 +254,7 @@ mod tests {
     use super::*;
     use crate::files::Directory;
     use crate::job::Outcome;
-
-    /// A directory that is removed again.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("taut-read-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use crate::scratch::Scratch;
 
     fn example() -> RunSet {
         serde_json::from_str(include_str!("../../tests/example.json")).unwrap()
@@ -286,7 +270,7 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_again() {
-        let scratch = Scratch::new("again");
+        let scratch = Scratch::new("read-again");
         let mut set = example();
         // What a kernel's TCP leaves out, and a case.
         set.runs[1].series[0].points[3].below_tcp_bytes = None;
@@ -302,7 +286,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_wrong() {
-        let scratch = Scratch::new("errors");
+        let scratch = Scratch::new("read-errors");
         let error = |path: &Path| read(path).unwrap_err().to_string();
         assert!(error(&scratch.0).contains("is no run: it has neither summary.json nor meta.json"));
         assert!(error(&scratch.0.join("missing")).contains("is no run"));
