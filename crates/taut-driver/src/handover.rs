@@ -5,8 +5,9 @@
 //! owner follows from the packet alone ([`taut_core::Steering`]); a shard that gets another's packet puts it into that
 //! one's inbox. When the owner has answered, the kernel knows its queue again.
 //!
-//! An inbox has a lock of its own, held for the length of a push or of a swap; nobody takes another lock under it. It is bounded,
-//! as a device's queue is: what does not fit is lost, and the sender's TCP will say it again. Called by `shard.rs`.
+//! An inbox has a lock of its own, held for the length of a push or of a swap and, where that is the first packet or all
+//! of them, of announcing it; nobody takes another lock under it. It is bounded, as a device's queue is: what does not
+//! fit is lost, and the sender's TCP will say it again. Called by `shard.rs`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -41,9 +42,9 @@ struct Waiting {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
-    /// Something waits. Spares the owner the lock, and others the system call.
+    /// Something waits; changed under the lock. Spares the owner that, when nothing does.
     filled: AtomicBool,
-    /// Readable when something waits.
+    /// Readable when something waits; changed under the lock, or it would stay so for what was taken already.
     event: EventFd,
 }
 
@@ -60,15 +61,14 @@ impl Inbox {
     pub(crate) fn put(&self, packet: &[u8], received: &Received) -> bool {
         let handed =
             Handed { bytes: packet.to_vec(), checksum: received.checksum, gso_size: received.gso_size };
-        {
-            let mut waiting = self.lock();
-            if waiting.packets.len() >= PACKETS_MAX || waiting.bytes + packet.len() > BYTES_MAX {
-                return false;
-            }
-            waiting.bytes += packet.len();
-            waiting.packets.push_back(handed);
+        let mut waiting = self.lock();
+        if waiting.packets.len() >= PACKETS_MAX || waiting.bytes + packet.len() > BYTES_MAX {
+            return false;
         }
-        if !self.filled.swap(true, Ordering::SeqCst) {
+        waiting.bytes += packet.len();
+        waiting.packets.push_back(handed);
+        if waiting.packets.len() == 1 {
+            self.filled.store(true, Ordering::SeqCst);
             self.event.signal();
         }
         true
@@ -79,12 +79,10 @@ impl Inbox {
         if !self.filled.load(Ordering::SeqCst) {
             return VecDeque::new();
         }
-        // In this order: what is put in between is taken now, and announced once more than needed.
-        self.event.drain();
-        self.filled.store(false, Ordering::SeqCst);
         let mut waiting = self.lock();
-        waiting.bytes = 0;
-        std::mem::take(&mut waiting.packets)
+        self.filled.store(false, Ordering::SeqCst);
+        self.event.drain();
+        std::mem::take(&mut *waiting).packets
     }
 }
 
@@ -96,6 +94,8 @@ impl AsFd for Inbox {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     fn received(len: usize) -> Received {
@@ -120,5 +120,31 @@ mod tests {
         let large = vec![0; 65_000];
         let fitted = (0..1_000).take_while(|_| inbox.put(&large, &received(65_000))).count();
         assert_eq!(fitted, BYTES_MAX / 65_000);
+    }
+
+    #[test]
+    fn what_was_taken_is_no_longer_announced() {
+        // A descriptor that stays readable would keep the driver turning for nothing.
+        let (inbox, barrier) = (Inbox::new().unwrap(), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..5_000 {
+                    assert!(inbox.put(&[1], &received(1)));
+                    barrier.wait();
+                    barrier.wait();
+                }
+            });
+            // Asserted when both are through: a panic here would leave the other waiting.
+            let announced = (0..5_000).filter(|_| {
+                while inbox.take().is_empty() {
+                    std::hint::spin_loop();
+                }
+                barrier.wait();
+                let is_announced = inbox.event.drain();
+                barrier.wait();
+                is_announced
+            });
+            assert_eq!(announced.count(), 0);
+        });
     }
 }
