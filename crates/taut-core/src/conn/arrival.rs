@@ -367,13 +367,11 @@ impl Conn {
             &AckInput {
                 ack,
                 sack: sack.get(..blocks).unwrap_or_default(),
-                snd_nxt: self.tx.nxt,
                 timestamp_echo_rtt: rtt,
                 carries_data: payload_len > 0,
                 window_changed,
                 may_send_new,
                 marks,
-                cwnd_limited: false,
             },
             around.config,
         );

@@ -142,14 +142,7 @@ impl Sender {
             Status::Delegated => departure + Duration::from_micros(u64::from(cx.tx_delay_us)),
             Status::None | Status::Needed => cx.now,
         };
-        self.recovery.on_transmit(
-            leaves,
-            plan.range.clone(),
-            plan.mss,
-            plan.kind,
-            &self.congestion,
-            cx.config,
-        );
+        self.recovery.on_transmit(leaves, plan.range.clone(), plan.mss, plan.kind, cx.config);
         if plan.mtu_probe {
             self.recovery.on_mtu_probe_sent(plan.range.clone(), cx.mss);
         }

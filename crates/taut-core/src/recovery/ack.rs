@@ -71,7 +71,6 @@ impl Recovery {
         let was_reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
         let upto = ack.ack.min(f.log.nxt());
         out.advanced = upto > self.una;
-        out.acked_bytes = upto.saturating_sub(self.una);
 
         // 1. What was delivered.
         let mut news =
@@ -171,13 +170,11 @@ impl Recovery {
         self.leave_if_complete(f, cc);
         if marked && self.state <= CaState::Disorder {
             self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);
-            out.reduced = true;
         }
         self.detect(f, now, out.advanced, cfg);
         if f.judge_mtu_probe(self.una, self.state) {
             self.resend_without_reduction(f, cc);
         } else if f.log.pending() > 0 && self.state < CaState::Recovery {
-            out.reduced |= self.state < CaState::Cwr;
             let loss = Reduction { undoable: !marked, ..Reduction::LOSS };
             self.begin_reduction(f, now, cc, loss, news.segs);
         }
@@ -211,7 +208,7 @@ impl Recovery {
         let delivered = self.delivered;
         f.log.take_lost(delivered, |packet| cc.on_lost(packet));
         if out.advanced || news.segs > 0 || out.newly_lost_segs > 0 {
-            cc.on_ack(self.event(f, now, ack, &out, marked, prior_in_flight), may_grow);
+            cc.on_ack(self.event(f, now, &out, marked, prior_in_flight), may_grow);
             if cc.take_app_limited() {
                 f.sampler.set_app_limited(self.delivered, f.log.in_flight());
             }
@@ -228,7 +225,6 @@ impl Recovery {
         &self,
         f: &InFlight,
         now: Instant,
-        ack: &AckInput<'_>,
         out: &'a AckOutcome,
         marked: bool,
         prior_in_flight: u32,
@@ -246,11 +242,12 @@ impl Recovery {
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min_rtt(),
             una: self.una,
-            nxt: ack.snd_nxt,
+            nxt: f.log.nxt(),
             rate: out.rate.as_ref(),
             ece: marked,
             delivered_ce: out.delivered_ce,
-            cwnd_limited: ack.cwnd_limited,
+            // Congestion control was told by the sender, and fills it in.
+            cwnd_limited: false,
             recovering: self.state >= CaState::Recovery,
             seed: f.seed,
         }
@@ -304,7 +301,6 @@ impl Recovery {
                     self.begin_reduction(f, now, cc, Reduction::REPAIRED, 0);
                     cc.end_reduction();
                     self.state = CaState::Open;
-                    out.reduced = true;
                 }
             }
         }

@@ -32,7 +32,6 @@ use alloc::boxed::Box;
 use core::ops::Range;
 
 use crate::config::StackConfig;
-use crate::congestion::Congestion;
 use crate::units::{Duration, Instant};
 pub use delivery_rate::RateSample;
 use delivery_rate::Sampler;
@@ -115,8 +114,6 @@ pub(crate) struct AckInput<'a> {
     pub(crate) ack: u64,
     /// SACK blocks, expanded, in the order received; not checked otherwise.
     pub(crate) sack: &'a [Range<u64>],
-    /// Next position never sent.
-    pub(crate) snd_nxt: u64,
     /// `now` minus the time that TSecr stands for, in whole milliseconds of the timestamp clock, when the ACK
     /// advances and carries one.
     pub(crate) timestamp_echo_rtt: Option<Duration>,
@@ -126,8 +123,6 @@ pub(crate) struct AckInput<'a> {
     pub(crate) may_send_new: bool,
     /// What it says of congestion marks.
     pub(crate) marks: Feedback,
-    /// cwnd was the limit when the data was sent, beyond what [`Congestion::note_limited`] was told.
-    pub(crate) cwnd_limited: bool,
 }
 
 /// What an ACK did.
@@ -135,7 +130,6 @@ pub(crate) struct AckInput<'a> {
 pub(crate) struct AckOutcome {
     /// `una` moved.
     pub(crate) advanced: bool,
-    pub(crate) acked_bytes: u64,
     /// Segments newly delivered, cumulatively or selectively.
     pub(crate) delivered_segs: u32,
     pub(crate) newly_lost_segs: u32,
@@ -145,8 +139,6 @@ pub(crate) struct AckOutcome {
     pub(crate) dup: bool,
     /// The peer reported data received twice.
     pub(crate) dsack: bool,
-    /// A reduction of cwnd began.
-    pub(crate) reduced: bool,
     /// Segments delivered that the peer reported as marked.
     pub(crate) delivered_ce: u32,
     /// A reduction was taken back.
@@ -460,7 +452,6 @@ impl Recovery {
         range: Range<u64>,
         mss: u32,
         kind: SendKind,
-        _cc: &Congestion,
         cfg: &StackConfig,
     ) {
         if range.start >= range.end {

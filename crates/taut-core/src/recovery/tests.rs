@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, Congestion};
 
 const MSS: u32 = 1000;
 const FIRST: u64 = 1 << 32;
@@ -47,7 +47,7 @@ impl World {
         for _ in 0..segs / per {
             let range = self.nxt..self.nxt + per * u64::from(MSS);
             self.nxt = range.end;
-            self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::New, &self.cc, &self.cfg);
+            self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::New, &self.cfg);
             self.rec.on_tx_completed(&range);
         }
         let (packets, una) = (self.rec.packets_out(), self.rec.una());
@@ -59,13 +59,11 @@ impl World {
         let input = AckInput {
             ack: seg(to),
             sack: &sack,
-            snd_nxt: self.nxt,
             timestamp_echo_rtt: echo_ms.map(Duration::from_millis),
             carries_data: false,
             window_changed: false,
             may_send_new: self.new_data,
             marks: Feedback::None,
-            cwnd_limited: false,
         };
         let out = self.rec.on_ack(self.now, &mut self.cc, &input, &self.cfg);
         self.check();
@@ -78,7 +76,7 @@ impl World {
 
     fn resend(&mut self) -> Option<Range<u64>> {
         let range = self.rec.next_retransmit(self.cc.cwnd(), 45, u64::MAX)?;
-        self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::Retransmit, &self.cc, &self.cfg);
+        self.rec.on_transmit(self.now, range.clone(), MSS, SendKind::Retransmit, &self.cfg);
         self.rec.on_tx_completed(&range);
         self.check();
         Some(range)
@@ -147,16 +145,14 @@ fn single_loss_is_resent_once_and_costs_half_the_window() {
     w.ack(0, &[(1, 2)]);
     w.ack(0, &[(1, 3)]);
     assert_eq!(w.rec.state(), CaState::Disorder);
-    let out = w.ack(0, &[(1, 4)]);
-    assert!(out.reduced);
+    w.ack(0, &[(1, 4)]);
     assert_eq!((w.rec.state(), w.rec.lost_out(), w.cc.ssthresh()), (CaState::Recovery, 1, 5));
     assert_eq!(w.resend(), Some(seg(0)..seg(1)));
     assert_eq!(w.resend(), None);
     w.ack(0, &[(1, 10)]);
     assert_eq!(w.rec.records(), 2, "sacked neighbours join");
     w.pass(100);
-    let out = w.ack(10, &[]);
-    assert!(out.advanced && out.acked_bytes == 10_000);
+    assert!(w.ack(10, &[]).advanced);
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.in_flight()), (CaState::Open, 5, 0));
     assert!(w.rec.deadline().is_none());
 }
@@ -189,7 +185,7 @@ fn tail_loss_is_probed_and_then_recovered() {
     assert_eq!(w.fire(), (RecoveryTimer::Probe, TimeoutAction::Probe));
     let range = w.rec.probe_range(MSS).unwrap();
     assert_eq!(range, seg(9)..seg(10));
-    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cc, &w.cfg);
+    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cfg);
     w.rec.on_probe_sent(w.now);
     assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_millis(300), RecoveryTimer::Rto)));
     w.pass(100);
@@ -207,7 +203,7 @@ fn probe_that_repaired_a_loss_costs_one_reduction() {
     w.ack(9, &[]);
     let _ = w.fire();
     let range = w.rec.probe_range(MSS).unwrap();
-    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cc, &w.cfg);
+    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cfg);
     w.rec.on_probe_sent(w.now);
     w.pass(100);
     assert!(!w.ack(10, &[]).probe_repaired);
@@ -341,7 +337,7 @@ fn prr_halves_the_window_over_one_round_trip() {
 fn refused_new_data_leaves_no_trace() {
     let mut w = World::new(true);
     let range = seg(0)..seg(3);
-    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cc, &w.cfg);
+    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cfg);
     assert!(w.rec.in_device(&range));
     w.rec.on_refused(&range, SendKind::New);
     assert_eq!((w.rec.packets_out(), w.rec.records(), w.rec.deadline()), (0, 0, None));
@@ -356,7 +352,7 @@ fn a_reduction_that_was_told_by_a_refused_packet_is_told_again() {
     w.pass(100);
     w.ack(0, &[(1, 4)]);
     let range = seg(10)..seg(11);
-    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cc, &w.cfg);
+    w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::New, &w.cfg);
     // RFC 3168 §6.1.2: once for each reduction.
     assert!(w.rec.take_cwr(seg(10)));
     assert!(!w.rec.take_cwr(seg(10)));
@@ -454,13 +450,11 @@ fn run(steps: &[Step], sack: bool) {
                 let input = AckInput {
                     ack,
                     sack: &blocks,
-                    snd_nxt: w.nxt,
                     timestamp_echo_rtt: Some(Duration::from_nanos(ack)),
                     carries_data: false,
                     window_changed: false,
                     may_send_new: w.new_data,
                     marks: if ack % 7 == 0 { Feedback::Echo } else { Feedback::None },
-                    cwnd_limited: true,
                 };
                 let _ = w.rec.on_ack(w.now, &mut w.cc, &input, &w.cfg);
             }
