@@ -20,7 +20,7 @@ use crate::units::Duration;
 
 /// A segment, parsed and found intact.
 pub(crate) struct Arrival<'a> {
-    pub(crate) header: TcpHeader,
+    pub(crate) header: &'a TcpHeader,
     pub(crate) payload: Payload<'a>,
     /// Segment size of a super-packet, 0 of an ordinary one.
     pub(crate) gso_size: u16,
@@ -48,7 +48,7 @@ impl Conn {
     /// Takes a segment in.
     pub(crate) fn on_segment(&mut self, around: &mut Surroundings<'_>, arrival: Arrival<'_>) -> Consequence {
         match self.state {
-            State::SynSent => self.on_segment_in_syn_sent(around, &arrival.header, arrival.mark),
+            State::SynSent => self.on_segment_in_syn_sent(around, arrival.header, arrival.mark),
             State::Closed | State::TimeWait => Consequence::None,
             _ => self.on_segment_synchronized(around, arrival),
         }
@@ -101,8 +101,9 @@ impl Conn {
     ) -> Consequence {
         let Arrival { mut header, payload, gso_size, mark } = arrival;
         self.segs_in = self.segs_in.wrapping_add(1);
+        let without_syn;
         let mut crossed = false;
-        if self.state == State::SynReceived && self.is_same_syn(&header) {
+        if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
                 let config = around.config;
                 if self.rare.as_mut().is_some_and(|rare| !rare.ecn.on_syn_again(config, header.flags, mark)) {
@@ -116,14 +117,18 @@ impl Conn {
                 return Consequence::None;
             }
             // The other half of a simultaneous open: the SYN is known, the ACK is news.
-            header.flags = header.flags.without(TcpFlags::SYN);
-            header.seq = header.seq.wrapping_add(1);
+            without_syn = TcpHeader {
+                flags: header.flags.without(TcpFlags::SYN),
+                seq: header.seq.wrapping_add(1),
+                ..*header
+            };
+            header = &without_syn;
             crossed = true;
         }
         let flags = header.flags;
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
             && header.ack == seq::wire(self.offer.first())
-            && self.is_same_syn(&header)
+            && self.is_same_syn(header)
             && let Some(rare) = &mut self.rare
         {
             // The peer did not get our ACK. It is answered below, by a challenge.
@@ -134,7 +139,7 @@ impl Conn {
         let len = payload.len() as u64 + u64::from(flags.contains(TcpFlags::SYN)) + u64::from(fin);
 
         // First, is it in the window, and of this turn of the sequence space?
-        if let Some(consequence) = self.reject(around, &header, start..start + len) {
+        if let Some(consequence) = self.reject(around, header, start..start + len) {
             return consequence;
         }
         // Second, RST.
@@ -181,9 +186,9 @@ impl Conn {
             self.rare_mut().ecn.on_first(flags, few);
         }
         let counted = self.count_mark(mark, payload.len(), gso_size);
-        let rtt = self.timestamp_rtt(around, &header);
-        self.note_timestamp(around, &header, start);
-        self.on_ack(around, &header, ack, start, payload.len(), rtt);
+        let rtt = self.timestamp_rtt(around, header);
+        self.note_timestamp(around, header, start);
+        self.on_ack(around, header, ack, start, payload.len(), rtt);
         if self.state == State::Closed {
             return Consequence::None;
         }
@@ -380,8 +385,9 @@ impl Conn {
         if let Some(rare) = self.rare.as_mut().filter(|_| !overtaken) {
             rare.ecn.on_ack(option, &outcome);
         }
+        let mss = self.mss();
         if let Some(sample) = outcome.rate {
-            let rate = sample.bytes_per_sec(self.mss());
+            let rate = sample.bytes_per_sec(mss);
             self.tx.note_delivery_rate(rate, sample.is_app_limited);
         }
         if outcome.advanced {
@@ -395,7 +401,7 @@ impl Conn {
         if moved && self.state >= State::Established {
             self.update_pacing_rate(around);
         }
-        if self.tx.window_fits(self.mss()) {
+        if self.tx.window_fits(mss) {
             self.cancel_probe();
         }
         self.want_to_send();

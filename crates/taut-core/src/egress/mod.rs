@@ -339,11 +339,14 @@ impl Sender {
     /// What is to be sent again next, if anything.
     fn wanted_again(&self, cx: &Context<'_>) -> Option<Range<u64>> {
         if self.probe_due && !self.has_unsent() {
-            self.recovery.probe_range(cx.mss)
-        } else {
-            let segs = self.autosized_segs(cx);
-            self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
+            return self.recovery.probe_range(cx.mss);
         }
+        // Asked for every packet: nothing is sized for a retransmission that there is not.
+        if self.recovery.lost_out() == 0 {
+            return None;
+        }
+        let segs = self.autosized_segs(cx);
+        self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
     }
 
     /// Whether something is wanted again of which a copy has not even left this host.

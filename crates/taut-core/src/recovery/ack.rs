@@ -57,6 +57,8 @@ impl Recovery {
         outcome
     }
 
+    // Not a part of the connection's function for an ACK, which has not registers enough for both.
+    #[inline(never)]
     fn on_ack_in(
         &mut self,
         f: &mut InFlight,
@@ -166,7 +168,9 @@ impl Recovery {
             cc.forget_prior();
             f.undo.end();
         }
-        self.undo_if_needless(f, now, cc, ack, &news, &mut out);
+        if self.state >= CaState::Recovery || out.dsack {
+            self.undo_if_needless(f, now, cc, ack, &news, &mut out);
+        }
         self.leave_if_complete(f, cc);
         if marked && self.state <= CaState::Disorder {
             self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);

@@ -327,6 +327,9 @@ impl SentLog {
 
     /// Reports what was marked lost since this was last called. `delivered`: segments since the beginning.
     pub(super) fn take_lost(&mut self, delivered: u64, mut report: impl FnMut(&LostPacket)) {
+        if self.unreported.is_empty() {
+            return;
+        }
         for Loss { segs, snapshot, total_lost } in self.unreported.drain(..) {
             report(&LostPacket {
                 segs,
