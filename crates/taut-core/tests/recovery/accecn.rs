@@ -3,6 +3,7 @@
 use taut_core::{Algorithm, ConnOptions, LinkCaps, ListenOptions, StackConfig};
 use taut_wire::{AccEcn, Ecn};
 
+use crate::scene::use_up_quick_acks;
 use crate::support::trace::{Seg, Trace};
 
 /// What both ends count from (§3.2.1).
@@ -199,6 +200,40 @@ fn syns_that_come_again() {
 }
 
 #[test]
+fn after_a_syn_without_ecn_nothing_is_marked() {
+    // §3.1.5: the client may have got the answer to either, and may be without ECN.
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000));
+    expect!(t, "S.W", seq(0));
+    inject!(t, "S", seq(0), mss(1_000));
+    expect!(t, "S.W", seq(0));
+    inject!(t, ".W", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(500);
+    expect!(t, ".AE", seq(1), len(500), ecn(Ecn::NotEct));
+}
+
+#[test]
+fn a_syn_ack_that_was_marked_is_told_of_and_counted() {
+    // Table 4: 110, and s.cep is 6 from the beginning. Our SYN-ACK was not capable, so something changed it: nothing is marked
+    // (§3.2.2.3).
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.W", seq(0));
+    inject!(t, ".AW", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(2_000);
+    expect!(t, ".AE", seq(1), len(1_000), ecn(Ecn::NotEct));
+    // The SYN-ACK was one; the counter stands still, and then counts one more.
+    inject!(t, ".AW", seq(1), ack(1_001));
+    assert_eq!((t.info().delivered_ce, t.info().ca_state), (1, "open"));
+    inject!(t, ".AEW", seq(1), ack(2_001));
+    assert_eq!(t.info().delivered_ce, 2);
+}
+
+#[test]
 fn a_handshake_that_ends_with_zero() {
     // Table 4, note 1: neither are packets marked, nor is what the peer says believed; marks are still counted.
     let mut t = Trace::with(config());
@@ -246,6 +281,22 @@ fn marks_are_counted_and_told() {
 }
 
 #[test]
+fn a_change_and_every_second_mark_are_told_at_once() {
+    // §3.2.2.5.1: change-triggered, and increment-triggered with n = 2 while there is data to acknowledge.
+    let mut t = accepted(config());
+    use_up_quick_acks(&mut t, ".AE", 1);
+    inject!(t, ".AE", seq(4_001), len(100), ecn(Ecn::Ect0));
+    expect_nothing!(t);
+    // 6 is A and W.
+    inject!(t, ".AE", seq(4_101), len(100), ecn(Ecn::Ce));
+    expect!(t, ".AW", ack(4_201));
+    inject!(t, ".AE", seq(4_201), len(100), ecn(Ecn::Ce));
+    expect_nothing!(t);
+    inject!(t, ".AE", seq(4_301), len(100), ecn(Ecn::Ce));
+    expect!(t, ".", ack(4_401));
+}
+
+#[test]
 fn a_super_packet_counts_as_many() {
     let mut t = accepted(config());
     inject!(t, ".AE", seq(1), len(4_000), gso(1_000), ecn(Ecn::Ce));
@@ -264,11 +315,7 @@ fn the_option_rides_on_data_and_the_segment_is_shorter() {
     t.out.clear();
     inject!(t, ".W", seq(1_201), len(100), ecn(Ecn::Ect0));
     t.out.clear();
-    for n in 0..40 {
-        inject!(t, ".W", seq(1_301 + n * 100), len(100), ecn(Ecn::Ect0));
-    }
-    t.wait_ms(50);
-    t.out.clear();
+    use_up_quick_acks(&mut t, ".W", 1_301);
     inject!(t, ".W", seq(5_301), len(100), ecn(Ecn::Ect0));
     expect_nothing!(t);
     t.write(2_000);
@@ -366,6 +413,50 @@ fn an_ack_that_was_overtaken_counts_for_nothing() {
     assert_eq!((t.info().sacked, t.info().delivered_ce), (3, 4));
     inject!(t, ".E", seq(1), ack(10_001), accecn(ce(4_000)));
     assert_eq!(t.info().delivered_ce, 4);
+
+    // Nor are the bytes that it counts where the next ones are counted from: 5 + 2 and 2,000 are two, not ten, of ten.
+    let mut t = accepted(config());
+    t.write(10_000);
+    t.poll();
+    inject!(t, ".AW", seq(1), ack(1_001), accecn(ce(1_000)));
+    inject!(t, ".AE", seq(1), ack(1), accecn(ce(0)));
+    inject!(t, ".AEW", seq(1), ack(10_001), accecn(ce(2_000)));
+    assert_eq!(t.info().delivered_ce, 2);
+}
+
+#[test]
+fn bytes_are_counted_from_the_last_option_on() {
+    let mut t = accepted(config());
+    t.write(10_000);
+    t.poll();
+    inject!(t, ".AE", seq(1), ack(10_001));
+    // Slow start: twenty.
+    t.write(20_000);
+    t.poll();
+    assert_eq!((t.info().unacked, t.info().snd_cwnd), (20, 20));
+    // Nine of ten marked: 5 + 9 is 6 modulo 8. Then all ten: 6 + 10 is 0. Each with its bytes.
+    inject!(t, ".AW", seq(1), ack(20_001), accecn(ce(9_000)));
+    assert_eq!(t.info().delivered_ce, 9);
+    inject!(t, ".", seq(1), ack(30_001), accecn(ce(19_000)));
+    assert_eq!(t.info().delivered_ce, 19);
+}
+
+#[test]
+fn the_option_goes_before_a_third_sack_block() {
+    // Forty bytes: 12 of timestamps, 8 of two counters, 20 of two SACK blocks.
+    let mut t = Trace::with(config());
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535), ts(1, 0));
+    expect!(t, "S.W", seq(0));
+    inject!(t, ".W", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    for seq in [1_001, 3_001, 5_001] {
+        t.out.clear();
+        inject!(t, ".W", seq(seq), len(1_000), ecn(Ecn::Ce));
+    }
+    t.wait_ms(50);
+    let options = t.out.pop_back().unwrap().options;
+    assert_eq!((options.accecn, options.sack.len()), (Some(ce(3_000)), 2));
 }
 
 #[test]

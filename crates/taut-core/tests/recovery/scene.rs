@@ -1,6 +1,7 @@
 //! Where the traces begin: a round trip of 100 ms was measured, ten segments of 1000 bytes are in flight, more wait.
 
 use taut_core::{ListenOptions, StackConfig};
+use taut_wire::Ecn;
 
 use crate::support::trace::{Offer, Seg, Trace};
 
@@ -43,6 +44,17 @@ pub(crate) fn sent(t: &mut Trace) -> Vec<u32> {
             got.seq
         })
         .collect()
+}
+
+/// The peer sends forty segments of 100 bytes from `seq` on, capable of ECN and with these `flags`: the quick ACKs of the
+/// beginning are used up, and ACKs are delayed from now on. Returns what comes next.
+pub(crate) fn use_up_quick_acks(t: &mut Trace, flags: &str, seq: u32) -> u32 {
+    for n in 0..40 {
+        t.inject(&Seg::new(flags).seq(seq + n * 100).len(100).ecn(Ecn::Ect0));
+    }
+    t.wait_ms(50);
+    t.out.clear();
+    seq + 4_000
 }
 
 /// Retransmitted segments, timeouts and probes.
