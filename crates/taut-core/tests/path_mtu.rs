@@ -3,9 +3,12 @@
 #[macro_use]
 mod support;
 
-use support::trace::{Offer, Trace};
+use support::trace::{Offer, Seg, Trace};
 use support::{Faults, World, config, drain, pump};
-use taut_core::{Algorithm, ConnId, ConnInfo, ConnOptions, Duration, LinkCaps, ListenOptions, StackConfig};
+use taut_core::{
+    Algorithm, ConnId, ConnInfo, ConnOptions, Duration, Frame, LinkCaps, ListenOptions, RxChecksum, RxPacket,
+    StackConfig,
+};
 use taut_wire::Unreachable;
 
 /// A path of 20 ms and `rate` bytes a second that throws away, and says nothing of, what is longer than `mtu`.
@@ -87,34 +90,27 @@ fn who_searches_from_the_beginning_meets_no_timeout_and_probes_reduce_nothing() 
 
 #[test]
 fn an_outage_costs_the_size_of_segments_only_for_a_while() {
-    // Nothing at all arrives for six seconds: that looks like a black hole.
+    const LEN: u64 = 3_000_000;
     let mut world = silent(1_500, 1, 1_250_000);
-    let pair = world.pair();
-    assert!(send(&mut world, pair, 500_000, 10).is_some());
-    let from = world.now;
-    let lost = std::rc::Rc::new(std::cell::Cell::new(true));
+    let (client, server) = world.pair();
+    let lost = std::rc::Rc::new(std::cell::Cell::new(false));
     let filter = lost.clone();
     world.filter = Some(Box::new(move |_, _| filter.get()));
-    let (mut written, mut read) = (0, 0);
-    world.run_until(Duration::from_secs(60), |world| {
-        lost.set(world.now.since(from) < Duration::from_secs(6));
-        let len = 500_000;
-        let _ = support::pattern(0);
-        let now = world.now;
-        if written < len
-            && let Ok(count) = world.stacks[0].conn_mut(pair.0).unwrap().write(now, &[0; 8_000])
-        {
-            written += count as u64;
+    let (mut written, mut read, mut began) = (0, 0, None);
+    let done = world.run_until(Duration::from_secs(60), |world| {
+        if read >= 100_000 {
+            // Nothing at all arrives for six seconds: that looks like a black hole.
+            let began = *began.get_or_insert(world.now);
+            lost.set(world.now.since(began) < Duration::from_secs(6));
         }
-        let mut buffer = [0; 10_000];
-        while let Ok(count) = world.stacks[1].conn_mut(pair.1).unwrap().read(now, &mut buffer) {
-            read += count as u64;
-        }
-        read >= 3_000_000 || (written >= len && read >= written)
+        pump(world, 0, client, &mut written, LEN);
+        drain(world, 1, server, &mut read);
+        read == LEN
     });
+    assert!(done, "it gets through");
     assert!(world.stacks[0].counters().mtu_black_holes > 0);
     // The first probe has the full size, and arrives.
-    assert_eq!(info(&mut world, pair.0).pmtu, 1_500);
+    assert_eq!(info(&mut world, client).pmtu, 1_500);
     assert_eq!(world.stacks[0].counters().tcp_mtup_fail, 0);
 }
 
@@ -140,25 +136,36 @@ fn what_a_router_said_is_forgotten_after_ten_minutes() {
     expect!(t, ".", seq(3_897), len(1_448));
 }
 
-#[test]
-fn a_probe_on_the_wire() {
+/// A connection that searches from the beginning: cwnd is 12, eight segments of `tcp_base_mss` are in flight, and next comes
+/// a probe. Below eleven none leaves, so ten segments went before.
+fn about_to_probe() -> Trace {
     let config = StackConfig { tcp_mtu_probing: 2, ..StackConfig::default() };
     let mut t = Trace::with(config);
     let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
     t.accept_with(Offer::ALL, ListenOptions { conn, ..ListenOptions::default() });
     t.write(40_000);
-    t.poll();
-    // Ten segments of tcp_base_mss: cwnd is below the 11 that a probe asks for.
     for at in 0..10 {
         expect!(t, ".", seq(1 + at * 1_024), len(1_024));
     }
-    inject!(t, ".", seq(1), ack(1 + 2_048));
-    // cwnd 12, 8 in flight. One segment, not two in one, of the size that the handshake agreed on.
+    let ack = t.build(&Seg::new(".").seq(1).ack(1 + 2_048));
+    let frame = Frame::Slice(&ack);
+    t.stack.handle_packet(t.now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+    t
+}
+
+/// The probe is under way, and one segment behind it: one, not two in one, of the size that the handshake agreed on.
+fn probing() -> Trace {
+    let mut t = about_to_probe();
     expect!(t, ".", seq(10_241), len(1_448));
     expect!(t, ".", seq(11_689), len(1_024));
     t.poll();
     t.out.clear();
-    // It is lost alone; those behind it arrive.
+    t
+}
+
+#[test]
+fn a_probe_that_is_lost_alone_costs_nothing() {
+    let mut t = probing();
     inject!(t, ".", seq(1), ack(10_241));
     t.out.clear();
     let (cwnd, ssthresh) = (t.info().snd_cwnd, t.info().snd_ssthresh);
@@ -169,4 +176,60 @@ fn a_probe_on_the_wire() {
     assert_eq!((t.info().snd_ssthresh, t.info().retrans), (ssthresh, 2));
     assert!(t.info().snd_cwnd >= cwnd);
     assert_eq!(t.stack.counters().tcp_mtup_fail, 1);
+}
+
+#[test]
+fn a_probe_that_is_found_lost_late_costs_nothing_either() {
+    let mut t = probing();
+    inject!(t, ".", seq(1), ack(10_241));
+    t.out.clear();
+    // Two segments above it prove nothing yet: the timer for reordering does (RFC 8985 §6.2 step 5).
+    inject!(t, ".", seq(1), ack(10_241), sack(&[(11_689, 11_689 + 2 * 1_024)]));
+    t.out.clear();
+    t.wait_ms(20);
+    assert_eq!(t.out.front().map(|got| (got.seq, got.payload.len())), Some((10_241, 1_024)));
+    assert_eq!((t.stack.counters().tcp_mtup_fail, t.info().snd_ssthresh), (1, u32::MAX));
+}
+
+#[test]
+fn a_probe_that_is_lost_with_others_tells_nothing() {
+    // RFC 4821 §7.6.1: that is congestion, and the window is reduced.
+    let mut t = probing();
+    inject!(t, ".", seq(1), ack(9_217));
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(9_217), sack(&[(11_689, 11_689 + 3 * 1_024)]));
+    assert_eq!((t.info().ca_state, t.stack.counters().tcp_mtup_fail), ("recovery", 0));
+    assert_ne!(t.info().snd_ssthresh, u32::MAX);
+}
+
+#[test]
+fn a_probe_that_arrives_makes_segments_larger_and_the_window_no_larger() {
+    let mut t = probing();
+    // Nine segments in slow start: cwnd is 12 + 9 segments of 1024 bytes. RFC 4821 §7.3: as many bytes afterwards.
+    inject!(t, ".", seq(1), ack(11_689));
+    let info = t.info();
+    assert_eq!((info.snd_mss, t.stack.counters().tcp_mtup_success), (1_448, 1));
+    assert_eq!(info.snd_cwnd, 21 * 1_024 / 1_448);
+}
+
+#[test]
+fn a_probe_that_is_selectively_acknowledged_has_arrived() {
+    let mut t = probing();
+    inject!(t, ".", seq(1), ack(1 + 2_048), sack(&[(10_241, 11_689)]));
+    assert_eq!((t.info().snd_mss, t.stack.counters().tcp_mtup_success), (1_448, 1));
+}
+
+#[test]
+fn a_probe_that_the_device_refused_was_none() {
+    let mut t = about_to_probe();
+    let transmit = t.stack.poll_transmit(t.now).expect("the probe");
+    assert_eq!(transmit.payload.len(), 1_448);
+    let ticket = transmit.ticket;
+    t.stack.handle_tx_refused(t.now, ticket);
+    // The same bytes, in segments of a size that is known.
+    expect!(t, ".", seq(10_241), len(1_024));
+    t.poll();
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(10_241 + 1_024));
+    assert_eq!((t.info().snd_mss, t.stack.counters().tcp_mtup_success), (1_024, 0));
 }

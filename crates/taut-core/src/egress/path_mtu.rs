@@ -307,8 +307,24 @@ mod tests {
             assert!(tried.len() <= 8, "{tried:?}");
             // Ten minutes later it looks again, and finds what has grown.
             assert_eq!(path.decide(at(599), &view(&path), &config), Decision::No);
-            search(&mut path, at(600), 1_448, &config);
-            assert_eq!(path.mss(), if found > 1_440 { found as u16 } else { 1_448 });
+            let mut grown = path;
+            search(&mut grown, at(600), 1_448, &config);
+            assert_eq!(grown.mss(), if found > 1_440 { found as u16 } else { 1_448 });
+            // Or nothing, and then not before another ten minutes.
+            let again = search(&mut path, at(600), truth, &config);
+            assert!(again.len() <= 8 && u32::from(path.mss()) <= truth, "{again:?}");
+            assert_eq!(path.decide(at(1_199), &view(&path), &config), Decision::No);
+        }
+    }
+
+    #[test]
+    fn a_threshold_of_one_finds_the_very_byte() {
+        let config = StackConfig { tcp_probe_threshold: 1, ..StackConfig::default() };
+        for truth in [1_024, 1_025, 1_300, 1_446, 1_447, 1_448] {
+            let mut path = PathMtu::new(1_448, 500);
+            path.search(at(0), &config);
+            search(&mut path, at(0), truth, &config);
+            assert_eq!(u32::from(path.mss()), truth);
         }
     }
 
@@ -363,6 +379,8 @@ mod tests {
         assert!(path.on_told(at(0), 1_000, S * 600));
         assert!(!path.on_verdict(Verdict::Arrived), "of nothing");
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
+        assert!(!path.expire(at(600)), "no probe of that size was ever answered");
+        assert_eq!(path.mss(), 1_000);
         // Unknown: the same size again.
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);

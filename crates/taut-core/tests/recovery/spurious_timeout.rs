@@ -63,6 +63,21 @@ fn frto_takes_sacks_of_only_the_new_data_for_a_real_loss() {
     expect!(t, ".", seq(1_001), len(1_000));
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
     assert_eq!(t.info().snd_ssthresh, 7);
+    // The question is answered: an original that comes after all changes nothing.
+    inject!(t, ".", ack(1_001), sack(&[(3_001, 4_001), (10_001, 11_001)]));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (0, 7));
+}
+
+#[test]
+fn frto_waits_on_while_nothing_is_said() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    // Data of the peer's is no duplicate ACK (RFC 5681 §2).
+    inject!(t, ".", seq(1), len(100), ack(1_001));
+    inject!(t, ".", seq(101), ack(2_001));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (1, u32::MAX));
 }
 
 #[test]
@@ -78,6 +93,9 @@ fn frto_without_new_data_recovers_as_usual() {
     expect!(t, ".", seq(1_001), len(1_000));
     expect!(t, ".", seq(2_001), len(1_000));
     expect_nothing!(t);
+    // Step 2.b: that is conventional recovery, and what an ACK brings proves nothing any more.
+    inject!(t, ".", ack(5_001));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
 }
 
 #[test]

@@ -436,6 +436,8 @@ impl Ecn {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     fn config(tcp_ecn: u8) -> StackConfig {
@@ -546,6 +548,14 @@ mod tests {
         assert_eq!(ecn.take_turn(), Some(Turn { ack: 3_000, marked: true }));
         assert_eq!(ecn.take_turn(), None);
         assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
+        // A peer that alternates gets no more ACKs at once than that: the last stands for all that were joined into it.
+        for n in 4..44 {
+            let mark = if n % 2 == 0 { Mark::Ce } else { Mark::Ect0 };
+            let _ = ecn.on_data(TcpFlags::ACK, mark, n * 1_000, true);
+        }
+        let turns: Vec<Turn> = core::iter::from_fn(|| ecn.take_turn()).collect();
+        assert_eq!(turns.len(), TURNS_MAX);
+        assert_eq!(turns.last(), Some(&Turn { ack: 43_000, marked: true }));
         // Nothing owed: one ACK says it all.
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 4_000, false).now);
         assert_eq!(ecn.take_turn(), None);
