@@ -31,6 +31,17 @@ fn a_single_loss_waits_for_its_own_copy() {
 }
 
 #[test]
+fn what_arrives_before_it_could_be_sent_again_was_not_lost() {
+    // RFC 4015 §3.2: an ACK for what was sent only once. The window is as before.
+    let mut t = held();
+    inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("recovery", 7));
+    assert!(sent(&mut t).iter().all(|&seq| seq >= 10_001));
+    inject!(t, ".", ack(5_001));
+    assert_eq!((t.info().snd_ssthresh, t.stack.counters().retrans_segs), (u32::MAX, 0));
+}
+
+#[test]
 fn a_burst_goes_again_as_its_copies_leave() {
     let config = StackConfig { tcp_early_retrans: 0, tsq: TsqMode::Off, ..StackConfig::default() };
     let mut t = established(config, Offer::EASY);

@@ -99,6 +99,32 @@ fn frto_without_new_data_recovers_as_usual() {
 }
 
 #[test]
+fn frto_sends_what_new_data_there_is_and_nothing_beside() {
+    // RFC 5682 §3.1 step 2.b asks for up to two segments. One that is not full does not wait for an ACK, which it is to bring.
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    t.accept(Offer::EASY);
+    t.write(10_300);
+    t.poll();
+    t.out.clear();
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(300));
+    expect_nothing!(t);
+}
+
+#[test]
+fn frto_asks_again_at_the_next_timeout() {
+    // RFC 5682 §3.1 step 1: a recovery is under way, but by a timeout; Linux the same.
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    expect!(t, ".", seq(1), len(1_000), after_ms(400));
+    inject!(t, ".", ack(1_001));
+    expect!(t, ".", seq(10_001), len(1_000));
+    expect!(t, ".", seq(11_001), len(1_000));
+    inject!(t, ".", ack(2_001));
+    assert_eq!(t.stack.counters().tcp_spurious_rtos, 1);
+}
+
+#[test]
 fn frto_can_be_switched_off() {
     let mut t = timed_out(StackConfig { tcp_frto: 0, ..StackConfig::default() }, Offer::EASY);
     inject!(t, ".", ack(1_001));
@@ -126,6 +152,12 @@ fn frto_works_without_sack() {
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(1_001), len(1_000));
     assert_eq!(t.stack.counters().tcp_spurious_rtos, 0);
+
+    // What lies above the head may have arrived before the timeout, and the peer could not say so: the ACK for both is for the
+    // head that was sent again.
+    let mut t = timed_out(StackConfig::default(), plain);
+    inject!(t, ".", ack(3_001));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
 }
 
 #[test]
