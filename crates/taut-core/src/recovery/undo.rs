@@ -75,3 +75,42 @@ impl Undo {
         now.as_millis().saturating_sub(rtt.as_millis()) < resent.as_millis()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_nanos(1_000_000);
+
+    /// One segment at 1000 was sent again.
+    fn resent() -> Undo {
+        let mut undo = Undo::default();
+        undo.begin(1_000, 0);
+        undo.on_retransmit(NOW, 1);
+        undo
+    }
+
+    #[test]
+    fn only_what_was_sent_again_since_the_reduction_counts() {
+        // RFC 3708 §2: of the window in which the loss was found.
+        let mut undo = resent();
+        assert!(!undo.all_reported());
+        undo.on_dsack(1_000, 1);
+        assert!(!undo.all_reported(), "from before it");
+        undo.on_dsack(2_000, 1);
+        assert!(undo.all_reported());
+        undo.end();
+        assert!(!undo.all_reported(), "nothing to undo");
+    }
+
+    #[test]
+    fn what_never_left_is_not_waited_for_and_proves_nothing() {
+        let mut undo = resent();
+        undo.on_refused(1);
+        assert!(!undo.all_reported());
+        undo.on_retransmit(NOW, 2);
+        undo.on_refused(1);
+        undo.on_dsack(2_000, 1);
+        assert!(undo.all_reported());
+    }
+}

@@ -149,6 +149,23 @@ fn a_loss_is_told_with_cwr_too_and_what_goes_again_is_not_marked() {
 }
 
 #[test]
+fn a_reduction_that_was_taken_back_is_not_told() {
+    // Nothing new to send: no segment has said CWR when the loss turns out to be none (RFC 3708). Linux withdraws it.
+    let mut t = accepted();
+    t.write(10_000);
+    t.poll();
+    t.out.clear();
+    t.wait_ms(10);
+    inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 5_001)]));
+    expect!(t, ".", seq(1), len(1_000));
+    inject!(t, ".", seq(1), ack(5_001));
+    inject!(t, ".", seq(1), ack(5_001), sack(&[(1, 1_001)]));
+    assert_eq!((t.stack.counters().tcp_dsack_undo, t.info().snd_ssthresh), (1, u32::MAX));
+    t.write(1_000);
+    assert!(!expect!(t, ".", seq(10_001), len(1_000)).has("W"));
+}
+
+#[test]
 fn marks_are_echoed_until_cwr_comes() {
     let mut t = accepted();
     inject!(t, ".", seq(1), len(1_000), ecn(Ecn::Ect0));
