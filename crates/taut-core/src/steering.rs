@@ -9,7 +9,7 @@
 use core::net::SocketAddr;
 
 use siphasher::sip::SipHasher13;
-use taut_wire::{Icmp, IpHeader, Quoted, Unreachable, protocol};
+use taut_wire::{Icmp, IpHeader, Quoted, protocol};
 
 use crate::addr::Endpoint;
 
@@ -82,14 +82,9 @@ impl Steering {
                     _ => Icmp::parse_v4(payload),
                 };
                 let quoted = match quoted {
-                    Ok(
-                        Icmp::DestinationUnreachable {
-                            code: Unreachable::FragmentationNeeded { .. },
-                            quoted,
-                        }
-                        | Icmp::DestinationUnreachable { quoted, .. }
-                        | Icmp::PacketTooBig { quoted, .. },
-                    ) => Quoted::parse(quoted).ok()?,
+                    Ok(Icmp::DestinationUnreachable { quoted, .. } | Icmp::PacketTooBig { quoted, .. }) => {
+                        Quoted::parse(quoted).ok()?
+                    }
                     _ => return None,
                 };
                 (quoted.protocol == protocol::TCP)
