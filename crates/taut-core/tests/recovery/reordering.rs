@@ -1,25 +1,9 @@
 //! Packets that overtake each other: what RFC 8985 allows for it, and what a receiver must not take amiss.
 
-use taut_core::Duration;
+use taut_core::{Duration, StackConfig};
 
-use crate::support::trace::{Offer, Trace};
-
-/// A connection with a round trip of 100 ms, and ten segments in flight.
-fn in_flight() -> Trace {
-    let mut t = Trace::new();
-    let listener = t.listen();
-    t.syn(Offer::EASY);
-    expect!(t, "S.", seq(0), ack(1));
-    t.wait_ms(100);
-    inject!(t, ".", seq(1), ack(1));
-    t.id = Some(t.stack.accept(listener).unwrap().0);
-    t.write(23_000);
-    t.poll();
-    assert_eq!(t.out.len(), 10);
-    t.out.clear();
-    t.wait_ms(100);
-    t
-}
+use crate::scene::{established, in_flight};
+use crate::support::trace::Offer;
 
 #[test]
 fn what_was_seen_to_reorder_gets_a_quarter_of_the_round_trip() {
@@ -83,13 +67,7 @@ fn the_window_grows_by_what_arrives_in_any_order() {
 
 #[test]
 fn a_segment_that_a_retransmission_overtook_is_not_taken_for_an_old_one() {
-    let mut t = Trace::new();
-    let listener = t.listen();
-    t.syn(Offer::ALL);
-    expect!(t, "S.", seq(0), ack(1));
-    t.wait_ms(100);
-    inject!(t, ".", seq(1), ack(1));
-    t.id = Some(t.stack.accept(listener).unwrap().0);
+    let mut t = established(StackConfig::default(), Offer::ALL);
     let sent = t.peer_clock();
     // 1 is lost, 2 arrives, 3 is late; 1 comes again, 50 ms later, and TS.Recent is that (RFC 7323 §4.3).
     inject!(t, ".", seq(1_001), len(1_000), ts(sent, t.last_tsval));
