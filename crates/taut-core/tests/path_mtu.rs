@@ -5,10 +5,7 @@ mod support;
 
 use support::trace::{Offer, Seg, Trace};
 use support::{Faults, World, config, drain, pump};
-use taut_core::{
-    Algorithm, ConnId, ConnInfo, ConnOptions, Duration, Frame, LinkCaps, ListenOptions, RxChecksum, RxPacket,
-    StackConfig,
-};
+use taut_core::{Algorithm, ConnId, ConnInfo, ConnOptions, Duration, LinkCaps, ListenOptions, StackConfig};
 use taut_wire::Unreachable;
 
 /// A path of 20 ms and `rate` bytes a second that throws away, and says nothing of, what is longer than `mtu`.
@@ -136,9 +133,9 @@ fn what_a_router_said_is_forgotten_after_ten_minutes() {
     expect!(t, ".", seq(3_897), len(1_448));
 }
 
-/// A connection that searches from the beginning: cwnd is 12, eight segments of `tcp_base_mss` are in flight, and next comes
+/// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12, eight segments of `tcp_base_mss` are in flight, and next comes
 /// a probe. Below eleven none leaves, so ten segments went before.
-fn about_to_probe() -> Trace {
+fn about_to_probe(window: u16) -> Trace {
     let config = StackConfig { tcp_mtu_probing: 2, ..StackConfig::default() };
     let mut t = Trace::with(config);
     let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
@@ -147,15 +144,37 @@ fn about_to_probe() -> Trace {
     for at in 0..10 {
         expect!(t, ".", seq(1 + at * 1_024), len(1_024));
     }
-    let ack = t.build(&Seg::new(".").seq(1).ack(1 + 2_048));
-    let frame = Frame::Slice(&ack);
-    t.stack.handle_packet(t.now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+    t.inject_unpolled(&Seg::new(".").seq(1).ack(1 + 2_048).win(window));
     t
+}
+
+#[test]
+fn a_probe_waits_for_the_window_to_have_room() {
+    // The peer's window is 80 · 128 = 10,240 bytes, of which 8,192 are in flight: not room for a probe and four segments behind
+    // it, which make 5,544. Nothing smaller takes that room away (Linux: `tcp_mtu_probe` says wait).
+    let mut t = about_to_probe(80);
+    expect_nothing!(t);
+    t.inject(&Seg::new(".").seq(1).ack(1 + 10_240).win(80));
+    expect!(t, ".", seq(10_241), len(1_448));
+}
+
+#[test]
+fn a_black_hole_is_suspected_after_more_than_retries1_timeouts() {
+    // Linux: `tcp_retries1` is 3.
+    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    t.accept(Offer::ALL);
+    t.write(1_448);
+    for (timeouts, mss) in [(1, 1_448), (2, 1_448), (3, 1_448), (4, 1_024)] {
+        while t.stack.counters().tcp_timeouts < timeouts {
+            t.wait_ms(50);
+        }
+        assert_eq!(t.info().snd_mss, mss, "after {timeouts}");
+    }
 }
 
 /// The probe is under way, and one segment behind it: one, not two in one, of the size that the handshake agreed on.
 fn probing() -> Trace {
-    let mut t = about_to_probe();
+    let mut t = about_to_probe(65_535);
     expect!(t, ".", seq(10_241), len(1_448));
     expect!(t, ".", seq(11_689), len(1_024));
     t.poll();
@@ -221,11 +240,8 @@ fn a_probe_that_is_selectively_acknowledged_has_arrived() {
 
 #[test]
 fn a_probe_that_the_device_refused_was_none() {
-    let mut t = about_to_probe();
-    let transmit = t.stack.poll_transmit(t.now).expect("the probe");
-    assert_eq!(transmit.payload.len(), 1_448);
-    let ticket = transmit.ticket;
-    t.stack.handle_tx_refused(t.now, ticket);
+    let mut t = about_to_probe(65_535);
+    assert_eq!(t.refuse(), 1_448);
     // The same bytes, in segments of a size that is known.
     expect!(t, ".", seq(10_241), len(1_024));
     t.poll();

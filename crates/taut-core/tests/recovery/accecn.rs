@@ -77,15 +77,7 @@ fn data_does_not_overtake_the_code() {
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
     expect!(t, "SAEW", seq(0));
-    let syn_ack = t.build(&Seg::new("S.W").seq(0).ack(1).mss(1_000).sackok());
-    t.stack.handle_packet(
-        t.now,
-        taut_core::RxPacket {
-            frame: taut_core::Frame::Slice(&syn_ack),
-            checksum: taut_core::RxChecksum::Unverified,
-            gso_size: 0,
-        },
-    );
+    t.inject_unpolled(&Seg::new("S.W").seq(0).ack(1).mss(1_000).sackok());
     t.write(500);
     expect!(t, ".W", seq(1), ack(1));
     expect!(t, ".AE", seq(1), len(500));
@@ -294,6 +286,15 @@ fn a_change_and_every_second_mark_are_told_at_once() {
     expect_nothing!(t);
     inject!(t, ".AE", seq(4_301), len(100), ecn(Ecn::Ce));
     expect!(t, ".", ack(4_401));
+}
+
+#[test]
+fn what_the_device_refused_is_not_told() {
+    let mut t = accepted(config());
+    t.inject_unpolled(&Seg::new(".AE").seq(1).len(1_000).ecn(Ecn::Ce));
+    assert_eq!(t.refuse(), 0);
+    // The counter that moved goes with the same ACK again.
+    expect!(t, ".AW", ack(1_001), accecn(ce(1_000)));
 }
 
 #[test]

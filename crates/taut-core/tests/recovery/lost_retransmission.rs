@@ -39,3 +39,16 @@ fn with_nothing_sent_after_it_the_timeout_finds_it_and_restarts_from_it() {
     assert_eq!(t.stack.counters().tcp_timeouts, 1);
     assert_eq!(t.info().ca_state, "loss");
 }
+
+#[test]
+fn the_timeout_waits_while_what_was_sent_before_still_arrives() {
+    let mut t = in_flight();
+    t.wait_ms(20);
+    inject!(t, ".", ack(1), sack(&[(1_001, 4_001)]));
+    assert_eq!(sent(&mut t).first(), Some(&1));
+    t.wait_ms(150);
+    // Sent before the head last left, so no answer to that can be here yet. Linux restarts the timer.
+    inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
+    t.wait_ms(220);
+    assert_eq!(t.stack.counters().tcp_timeouts, 0, "370 ms after the head");
+}

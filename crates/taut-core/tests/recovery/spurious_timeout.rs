@@ -117,6 +117,8 @@ fn frto_asks_again_at_the_next_timeout() {
     // RFC 5682 §3.1 step 1: a recovery is under way, but by a timeout; Linux the same.
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     expect!(t, ".", seq(1), len(1_000), after_ms(400));
+    // One reduction for one loss (RFC 5681 §3.1).
+    assert_eq!(t.info().snd_ssthresh, 7);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
     expect!(t, ".", seq(11_001), len(1_000));

@@ -47,6 +47,14 @@ fn a_probe_that_was_needless_costs_nothing() {
     t.wait_ms(100);
     inject!(t, ".", ack(6_001));
     assert_eq!((t.info().snd_ssthresh, t.stack.counters().tcp_loss_probe_recovery), (u32::MAX, 0));
+    // Nor does that D-SACK say anything of reordering: min_rtt/4 is as long as it was (RFC 8985 §6.2 steps 4 and 5), and 2 ms
+    // for the timer.
+    t.write(4_000);
+    let _ = sent(&mut t);
+    t.wait_ms(100);
+    inject!(t, ".", ack(6_001), sack(&[(7_001, 9_001)]));
+    expect_nothing!(t);
+    expect!(t, ".", seq(6_001), len(1_000), after_ms(27));
 }
 
 #[test]

@@ -522,10 +522,28 @@ impl Trace {
     }
 
     pub(crate) fn inject_bytes(&mut self, bytes: &[u8], gso_size: u16) {
+        self.handle(bytes, gso_size);
+        self.poll();
+    }
+
+    /// [`inject`](Self::inject) without asking yet for what is sent then.
+    pub(crate) fn inject_unpolled(&mut self, seg: &Seg) {
+        let bytes = self.build(seg);
+        self.handle(&bytes, seg.gso);
+    }
+
+    fn handle(&mut self, bytes: &[u8], gso_size: u16) {
         let packet = RxPacket { frame: Frame::Slice(bytes), checksum: RxChecksum::Unverified, gso_size };
         self.stack.handle_packet(self.now, packet);
         self.mark = self.now;
-        self.poll();
+    }
+
+    /// The device refuses the next packet. Says how much payload it had.
+    pub(crate) fn refuse(&mut self) -> usize {
+        let transmit = self.stack.poll_transmit(self.now).expect("there is a packet");
+        let (len, ticket) = (transmit.payload.len(), transmit.ticket);
+        self.stack.handle_tx_refused(self.now, ticket);
+        len
     }
 
     /// A router says something about a packet that the stack sent.
