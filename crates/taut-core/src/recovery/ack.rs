@@ -179,8 +179,7 @@ impl Recovery {
         if f.judge_mtu_probe(self.una, self.state) {
             self.resend_without_reduction(f, cc);
         } else if f.log.pending() > 0 && self.state < CaState::Recovery {
-            let loss = Reduction { undoable: !marked, ..Reduction::LOSS };
-            self.begin_reduction(f, now, cc, loss, news.segs);
+            self.begin_reduction(f, now, cc, Reduction::LOSS, news.segs);
         }
         if self.state <= CaState::Disorder {
             let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
