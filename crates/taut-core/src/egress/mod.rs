@@ -144,29 +144,28 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
     let segs = s.autosized_segs(cx);
     // ③ The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
-    let Candidate { len, is_tail, fin, .. } = candidate;
-    // Or something larger, to see whether it arrives.
-    if let Some(size) = mtu_probe(s, cx, len)? {
-        let pass = tsq::gate(
-            cx.config.tsq,
-            s.small_queue.outstanding(),
-            s.small_queue_limit(cx, size, false),
-            s.recovery.records(),
-        )?;
-        let range = s.nxt..s.nxt + u64::from(size);
-        let exempt = pass == Pass::Exempt;
-        let psh = range.start < s.pushed && s.pushed <= range.end;
-        return Ok(Plan {
-            range,
-            payload: size,
-            fin: false,
-            psh,
-            mss: size,
-            kind: SendKind::New,
-            mtu_probe: true,
-            exempt,
-        });
-    }
+    // Something larger than is known to fit, to see whether it arrives; or what the next gates leave.
+    let probe = mtu_probe(s, cx, candidate.len)?;
+    let (payload, mss) = match probe {
+        Some(size) => (size, size),
+        None => (cut(s, cx, candidate, segs, quota)?, cx.mss),
+    };
+    // ⑦ Not more below TCP than keeps the device busy.
+    let limit = s.small_queue_limit(cx, payload, false);
+    let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
+
+    let start = s.nxt;
+    let end = start + u64::from(payload);
+    let fin = candidate.fin && end == s.queue.end() && s.window_end() > end;
+    let psh = payload > mss || (start < s.pushed && s.pushed <= end);
+    let range = start..end + u64::from(fin);
+    let exempt = pass == Pass::Exempt;
+    Ok(Plan { range, payload, fin, psh, mss, kind: SendKind::New, mtu_probe: probe.is_some(), exempt })
+}
+
+/// Gates ④ to ⑥: how much of the candidate may leave in segments of the usual size.
+fn cut(s: &Sender, cx: &Context<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
+    let Candidate { len, is_tail, fin } = candidate;
     // ④ Not beyond the peer's window.
     let window = s.window_room();
     let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
@@ -184,18 +183,7 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
         tso_defer::gate(s.deferral(cx, candidate, segs))?;
     }
     // ⑥ Cut.
-    let payload = split_point(s, cx, len, is_tail && !fin, window, quota.min(segs));
-    // ⑦ Not more below TCP than keeps the device busy.
-    let limit = s.small_queue_limit(cx, payload, false);
-    let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
-
-    let start = s.nxt;
-    let end = start + u64::from(payload);
-    let fin = fin && end == s.queue.end() && s.window_end() > end;
-    let psh = payload > cx.mss || (start < s.pushed && s.pushed <= end);
-    let range = start..end + u64::from(fin);
-    let exempt = pass == Pass::Exempt;
-    Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind: SendKind::New, mtu_probe: false, exempt })
+    Ok(split_point(s, cx, len, is_tail && !fin, window, quota.min(segs)))
 }
 
 /// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
