@@ -97,6 +97,11 @@ impl Steering {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use taut_wire::{Ecn, Unreachable};
+
     use super::*;
 
     fn pair(port: u16) -> (SocketAddr, SocketAddr) {
@@ -105,7 +110,7 @@ mod tests {
 
     #[test]
     fn all_shards_agree_and_share_evenly() {
-        let shards: alloc::vec::Vec<_> = (0..4).map(|index| Steering::new(&[7; 32], index, 4)).collect();
+        let shards: Vec<_> = (0..4).map(|index| Steering::new(&[7; 32], index, 4)).collect();
         let mut counts = [0; 4];
         for port in 0..10_000 {
             let (local, peer) = pair(port);
@@ -125,6 +130,50 @@ mod tests {
             one.owner(local, peer) != two.owner(local, peer)
         });
         assert!((400..600).contains(&differ.count()));
+    }
+
+    /// A packet with this after its IP header; the peer's packets and our own differ in their ends alone.
+    fn packet(src: SocketAddr, dst: SocketAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let (src, dst) = (src.ip(), dst.ip());
+        let header_len = if src.is_ipv4() { 20 } else { 40 };
+        let payload_len = payload.len();
+        let ip = IpHeader { src, dst, protocol, hop_limit: 64, ecn: Ecn::NotEct, header_len, payload_len };
+        let mut bytes = vec![0; header_len];
+        ip.emit(&mut bytes, 0);
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+
+    fn segment(src: SocketAddr, dst: SocketAddr) -> Vec<u8> {
+        let mut tcp = [0; 20];
+        tcp[..2].copy_from_slice(&src.port().to_be_bytes());
+        tcp[2..4].copy_from_slice(&dst.port().to_be_bytes());
+        tcp[12] = 0x50;
+        packet(src, dst, protocol::TCP, &tcp)
+    }
+
+    #[test]
+    fn a_segment_and_an_error_about_its_answer_have_one_owner() {
+        let steering = Steering::new(&[3; 32], 0, 1_000);
+        for (local, peer, router) in [
+            ("10.0.0.2:80", "10.0.0.1:40000", "10.9.9.9:0"),
+            ("[fd00::2]:80", "[fd00::1]:40000", "[fd00::9]:0"),
+        ] {
+            let [local, peer, router]: [SocketAddr; 3] = [local, peer, router].map(|at| at.parse().unwrap());
+            let owner = Some(steering.owner(local, peer));
+            assert_eq!(steering.owner_of_packet(&segment(peer, local)), owner);
+            assert_ne!(steering.owner_of_packet(&segment(local, peer)), owner, "of a thousand");
+            // Each kind quotes what we sent.
+            let quoted = segment(local, peer);
+            for code in [Unreachable::Host, Unreachable::FragmentationNeeded { mtu: 1_300 }] {
+                let mut icmp = vec![0; 200];
+                let len =
+                    taut_wire::icmp::emit_unreachable(&mut icmp, router.ip(), local.ip(), code, &quoted);
+                let protocol = if local.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 };
+                let error = packet(router, local, protocol, &icmp[..len]);
+                assert_eq!(steering.owner_of_packet(&error), owner, "{code:?}");
+            }
+        }
     }
 
     #[test]
