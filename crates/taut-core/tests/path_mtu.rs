@@ -133,8 +133,8 @@ fn what_a_router_said_is_forgotten_after_ten_minutes() {
     expect!(t, ".", seq(3_897), len(1_448));
 }
 
-/// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12, eight segments of `tcp_base_mss` are in flight, and next comes
-/// a probe. Below eleven none leaves, so ten segments went before.
+/// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12, eight segments
+/// of `tcp_base_mss` are in flight, and next comes a probe. Below eleven none leaves, so ten segments went before.
 fn about_to_probe(window: u16) -> Trace {
     let config = StackConfig { tcp_mtu_probing: 2, ..StackConfig::default() };
     let mut t = Trace::with(config);

@@ -83,7 +83,8 @@ impl Stack {
         self.config.addresses.contains(&ip) || (self.config.any_address && is_possible_peer(ip))
     }
 
-    // Apart, `ip` stays in memory as it is; inlined, it is taken to pieces and put together again, at 150 instructions a packet.
+    // Apart, `ip` stays in memory as it is; inlined, it is taken to pieces and put together again, at 150 instructions a
+    // packet.
     #[inline(never)]
     fn on_tcp(&mut self, now: Instant, ip: &IpHeader, packet: RxPacket<'_>) {
         let (bytes, _) = head(&packet.frame);
