@@ -213,12 +213,15 @@ fn a_probe_that_is_found_lost_late_costs_nothing_either() {
 #[test]
 fn a_probe_that_is_lost_with_others_tells_nothing() {
     // RFC 4821 §7.6.1: that is congestion, and the window is reduced.
-    let mut t = probing();
-    inject!(t, ".", seq(1), ack(9_217));
-    t.out.clear();
-    inject!(t, ".", seq(1), ack(9_217), sack(&[(11_689, 11_689 + 3 * 1_024)]));
-    assert_eq!((t.info().ca_state, t.stack.counters().tcp_mtup_fail), ("recovery", 0));
-    assert_ne!(t.info().snd_ssthresh, u32::MAX);
+    // With the segment before it, and with the one behind it.
+    for (ack, arrived) in [(9_217, 11_689), (10_241, 12_713)] {
+        let mut t = probing();
+        inject!(t, ".", seq(1), ack(ack));
+        t.out.clear();
+        inject!(t, ".", seq(1), ack(ack), sack(&[(arrived, arrived + 3 * 1_024)]));
+        assert_eq!((t.info().ca_state, t.stack.counters().tcp_mtup_fail), ("recovery", 0), "{ack}");
+        assert_ne!(t.info().snd_ssthresh, u32::MAX);
+    }
 }
 
 #[test]
@@ -246,6 +249,6 @@ fn a_probe_that_the_device_refused_was_none() {
     expect!(t, ".", seq(10_241), len(1_024));
     t.poll();
     t.out.clear();
-    inject!(t, ".", seq(1), ack(10_241 + 1_024));
+    inject!(t, ".", seq(1), ack(10_241 + 2 * 1_024));
     assert_eq!((t.info().snd_mss, t.stack.counters().tcp_mtup_success), (1_024, 0));
 }
