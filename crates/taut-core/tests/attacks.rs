@@ -215,7 +215,8 @@ fn icmp_too_big_lowers_the_segment_size_and_resends() {
         let big = t.out.pop_front().unwrap_or_else(|| expect!(t, ".", len(mss as usize)));
         t.inject_icmp(Unreachable::FragmentationNeeded { mtu: 1_400 }, &big.bytes);
         assert_eq!(t.info().snd_mss, mss);
-        t.inject_icmp(Unreachable::FragmentationNeeded { mtu: 68 }, &big.bytes);
+        let too_small = if t.local.is_ipv4() { 68 } else { 1_279 };
+        t.inject_icmp(Unreachable::FragmentationNeeded { mtu: too_small }, &big.bytes);
         let least = if t.local.is_ipv4() { 552 - 52 } else { mss };
         assert_eq!(t.info().snd_mss, least);
     }

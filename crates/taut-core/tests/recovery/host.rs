@@ -39,8 +39,7 @@ fn what_arrives_before_it_could_be_sent_again_was_not_lost() {
     assert!(sent(&mut t).iter().all(|&seq| seq >= 10_001));
     inject!(t, ".", ack(5_001));
     assert_eq!((t.info().snd_ssthresh, t.stack.counters().retrans_segs), (u32::MAX, 0));
-    // So packets overtake each other here (Linux: a partial undo counts as reordering seen), and three above a hole prove
-    // nothing at once any more (RFC 8985 §6.2 step 4).
+    // So packets overtake each other here, and three above a hole prove nothing at once any more (RFC 8985 §6.2 step 4).
     inject!(t, ".", ack(5_001), sack(&[(6_001, 9_001)]));
     assert_eq!(t.info().ca_state, "disorder");
 }

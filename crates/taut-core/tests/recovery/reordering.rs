@@ -41,6 +41,21 @@ fn a_needless_retransmission_widens_the_window() {
 }
 
 #[test]
+fn a_recovery_that_was_needless_shows_reordering() {
+    let mut t = in_flight();
+    inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
+    assert_eq!(t.info().ca_state, "recovery");
+    t.wait_ms(10);
+    // The first segment was late: the D-SACK is the evidence.
+    inject!(t, ".", ack(5_001));
+    inject!(t, ".", ack(5_001), sack(&[(1, 1_001)]));
+    assert_eq!(t.stack.counters().tcp_dsack_undo, 1);
+    // RFC 8985 §6.2 step 4: once reordering was seen, three above a hole no longer prove it at once.
+    inject!(t, ".", ack(5_001), sack(&[(6_001, 9_001)]));
+    assert_eq!(t.info().ca_state, "disorder");
+}
+
+#[test]
 fn duplicates_made_by_the_network_widen_nothing() {
     let mut t = in_flight();
     inject!(t, ".", ack(1), sack(&[(1_001, 2_001)]));

@@ -103,12 +103,15 @@ fn frto_sends_what_new_data_there_is_and_nothing_beside() {
     // RFC 5682 §3.1 step 2.b asks for up to two segments. One that is not full does not wait for an ACK, which it is to bring.
     let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
     t.accept(Offer::EASY);
-    t.write(10_300);
+    // The last of ten is not full, so Nagle holds the next one back as long as that is unacknowledged.
+    t.write(9_900);
     t.poll();
-    t.out.clear();
+    t.write(300);
+    t.poll();
+    assert_eq!(t.out.drain(..).map(|got| got.payload.len()).sum::<usize>(), 9_900);
     expect!(t, ".", seq(1), len(1_000), after_ms(200));
     inject!(t, ".", ack(1_001));
-    expect!(t, ".", seq(10_001), len(300));
+    expect!(t, ".", seq(9_901), len(300));
     expect_nothing!(t);
 }
 
