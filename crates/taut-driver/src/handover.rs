@@ -123,6 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_comes_out_as_it_went_in() {
+        let inbox = Inbox::new().unwrap();
+        for (checksum, gso_size) in [(RxChecksum::Unverified, 0), (RxChecksum::Verified, 1_448)] {
+            assert!(inbox.put(&[1, 2, 3], &Received { range: 5..8, checksum, gso_size }));
+            let handed = inbox.take().pop_front().unwrap();
+            assert_eq!((handed.bytes, handed.checksum, handed.gso_size), (vec![1, 2, 3], checksum, gso_size));
+        }
+    }
+
+    #[test]
     fn what_was_taken_is_no_longer_announced() {
         // A descriptor that stays readable would keep the driver turning for nothing.
         let (inbox, barrier) = (Inbox::new().unwrap(), Barrier::new(2));
