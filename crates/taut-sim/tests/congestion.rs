@@ -78,7 +78,8 @@ fn bbr_does_not_mind_loss_that_is_not_its_doing() {
     let short = Path { rate: "10mbit", rtt: Duration::from_millis(40), ..LONG };
     for path in [LONG, short] {
         for (loss, least) in [(0.001, 0.93), (0.01, 0.91), (0.05, 0.85)] {
-            let shares = [1, 2, 3].map(|seed| run(seed, &Path { loss, ..path }, &[Algorithm::Bbr], 15).shares[0]);
+            let shares =
+                [1, 2, 3].map(|seed| run(seed, &Path { loss, ..path }, &[Algorithm::Bbr], 15).shares[0]);
             assert!(shares.iter().sum::<f64>() / 3.0 > least, "{} {loss}: {shares:?}", path.rate);
         }
     }
