@@ -13,7 +13,7 @@
 //!
 //! **What it costs others**: flows that share a queue of a sixteenth of the round-trip time or more lose as much and get as much
 //! of it as by the draft, to within a few percent (`taut lab run fairness`). A crowd in a shorter one loses more: ten flows
-//! of 40 ms in a queue of 2.4 ms 8 % rather than 3.
+//! of 40 ms in a queue of 2.4 ms 8 % rather than 2.
 
 use super::params::PARAMS;
 use crate::congestion::controller::AckEvent;
