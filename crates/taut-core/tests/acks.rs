@@ -122,9 +122,10 @@ fn out_of_order_data_is_acknowledged_at_once() {
     t.read(5_000);
 }
 
-#[test]
-fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
-    // Linux 4.18: from the fourth on they wait for 5 % of the round trip, 1 ms at most, or 44 of them.
+/// Six segments beyond a hole: three ACKs, and three that wait. Linux 4.18: from the fourth on they wait for 5 % of the round
+/// trip, 1 ms at most, or 44 of them.
+#[track_caller]
+fn six_beyond_a_hole() -> Trace {
     let mut t = settled();
     for at in [2_101, 3_101, 4_101] {
         inject!(t, ".", seq(at), ack(1), len(500));
@@ -134,6 +135,12 @@ fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
         inject!(t, ".", seq(at), ack(1), len(500));
         expect_nothing!(t);
     }
+    t
+}
+
+#[test]
+fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
+    let mut t = six_beyond_a_hole();
     t.wait_ms(1);
     expect!(t, ".", ack(1_601));
     expect_nothing!(t);
@@ -146,15 +153,7 @@ fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
 #[test]
 fn what_no_further_ack_could_tell_is_told_at_once() {
     // Linux, `tcp_sack_new_ofo_skb`: what is held back leaves before there are more blocks than fit, four without timestamps.
-    let mut t = settled();
-    for at in [2_101, 3_101, 4_101] {
-        inject!(t, ".", seq(at), ack(1), len(500));
-        expect!(t, ".", ack(1_601));
-    }
-    for at in [5_101, 6_101, 7_101] {
-        inject!(t, ".", seq(at), ack(1), len(500));
-        expect_nothing!(t);
-    }
+    let mut t = six_beyond_a_hole();
     inject!(t, ".", seq(8_101), ack(1), len(500));
     let blocks = [8_101, 7_101, 6_101, 5_101].map(|at| (at, at + 500));
     expect!(t, ".", ack(1_601), sack(&blocks));

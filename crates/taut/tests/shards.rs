@@ -42,6 +42,13 @@ fn echo_server(net: &Net) -> (SocketAddr, Arc<AtomicUsize>) {
     (at, served)
 }
 
+/// A connection of the stack's that fails rather than hangs.
+fn connect(net: &Net, to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(&net.stack, to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
 /// A message there and back.
 fn ask(mut stream: impl Read + Write, len: usize) {
     let message: Vec<u8> = (0..len).map(|at| (at * 7) as u8).collect();
@@ -120,7 +127,7 @@ fn what_is_begun_here_is_begun_by_all_shards_and_the_answers_come_back() {
             thread::spawn(move || echo(stream));
         }
     });
-    let streams: Vec<_> = (0..COUNT).map(|_| TcpStream::connect(&net.stack, at).unwrap()).collect();
+    let streams: Vec<_> = (0..COUNT).map(|_| connect(&net, at)).collect();
     for stream in &streams {
         ask(stream, 5_000);
     }
@@ -176,7 +183,7 @@ fn churn_in_both_directions() {
                     if number % 2 == 0 {
                         ask(&net.connect(at), len);
                     } else {
-                        ask(&TcpStream::connect(&net.stack, kernel_at).unwrap(), len);
+                        ask(&connect(net, kernel_at), len);
                     }
                 }
             });

@@ -58,7 +58,10 @@ impl Net {
 
     /// A connection from the kernel.
     pub fn connect(&self, to: SocketAddr) -> TcpStream {
-        self.namespace.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(10))).unwrap().unwrap()
+        let stream = self.namespace.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)));
+        let stream = stream.unwrap().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
     }
 }
 
