@@ -85,7 +85,7 @@ pub(super) struct Cycle {
     started: Instant,
     /// Time from Down to Refill, drawn by lot.
     wait: Duration,
-    pub(super) rounds_since_probe: u32,
+    rounds_since_probe: u32,
     /// Rounds in Up, acknowledged there, and how much of that buys one more segment.
     up_rounds: u32,
     up_acked: u32,
@@ -117,6 +117,11 @@ impl Cycle {
             probe_rtt_done_at: None,
             probe_rtt_round_done: false,
         }
+    }
+
+    /// The ACK at hand ends a round, or does not.
+    pub(super) fn note_round(&mut self, ended: bool) {
+        self.rounds_since_probe = self.rounds_since_probe.saturating_add(ended.into());
     }
 
     /// The table of §5.6.1: percent.

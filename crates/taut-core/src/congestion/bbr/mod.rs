@@ -209,7 +209,8 @@ impl Controller for Bbr {
         self.delivered = ack.total_delivered;
         let sample = ack.rate.copied();
         if let Some(rs) = &sample {
-            self.path.update_round(rs, ack.total_delivered, &mut self.cycle);
+            self.path.update_round(rs, ack.total_delivered);
+            self.cycle.note_round(self.path.round_start);
             self.bounds.update_latest(rs, ack.total_delivered);
             self.path.update_max_bw(rs);
             self.adapt_lower_bounds(ack);

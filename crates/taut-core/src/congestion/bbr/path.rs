@@ -1,7 +1,6 @@
 //! What BBR measures of the path: round trips, bandwidth, round-trip time, and how much ACKs are bunched.
 //! draft-ietf-ccwg-bbr-06 §5.5.1 to §5.5.9. Called by `bbr/mod.rs` for every ACK, in the draft's order.
 
-use super::cycle::Cycle;
 use super::params::PARAMS;
 use crate::congestion::controller::AckEvent;
 use crate::recovery::RateSample;
@@ -96,12 +95,11 @@ impl Path {
 
     // ---- rounds, §5.5.1 ----
 
-    pub(super) fn update_round(&mut self, rs: &RateSample, total_delivered: u64, cycle: &mut Cycle) {
+    pub(super) const fn update_round(&mut self, rs: &RateSample, total_delivered: u64) {
         self.round_start = rs.prior_delivered >= self.next_round_delivered;
         if self.round_start {
             self.start_round(total_delivered);
             self.round_count = self.round_count.wrapping_add(1);
-            cycle.rounds_since_probe = cycle.rounds_since_probe.saturating_add(1);
         }
     }
 
