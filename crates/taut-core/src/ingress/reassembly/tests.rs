@@ -1,0 +1,290 @@
+//! Out-of-order data against a map of bytes, and what SACK is to say of it.
+
+extern crate std;
+use super::*;
+use crate::buffers::BUFFER_BYTES;
+use crate::link::Frame;
+use crate::seq::FIRST;
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+/// What the stream has at a position: any value that tells positions apart.
+fn byte(offset: u64) -> u8 {
+    (offset % 251) as u8
+}
+
+fn stream(range: Range<u64>) -> Vec<u8> {
+    range.map(byte).collect()
+}
+
+struct Receiver {
+    pool: BufferPool,
+    queue: ReadQueue,
+    reassembly: Reassembly,
+    nxt: u64,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self {
+            pool: BufferPool::new(),
+            queue: ReadQueue::new(FIRST),
+            reassembly: Reassembly::new(),
+            nxt: FIRST,
+        }
+    }
+
+    fn insert(&mut self, range: Range<u64>) -> Inserted {
+        let data = stream(range.clone());
+        let payload = Payload::new(Frame::Slice(&data), 0, data.len());
+        self.reassembly.insert(FIRST + range.start, payload, self.nxt, &mut self.pool)
+    }
+
+    fn take(&mut self) -> u64 {
+        self.nxt = self.reassembly.take_in_order(self.nxt, &mut self.queue, &mut self.pool);
+        self.nxt - FIRST
+    }
+
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        let blocks = self.reassembly.sack_blocks(SACK_BLOCKS_MAX);
+        blocks.as_slice().iter().map(|&(start, end)| (start - FIRST, end - FIRST)).collect()
+    }
+
+    fn check(&self) {
+        let Some(held) = &self.reassembly.held else { return };
+        assert!(!held.ranges.is_empty());
+        let mut last = 0;
+        for (&start, &end) in &held.ranges {
+            assert!(last < start && start < end, "ranges touch or are empty");
+            last = end;
+        }
+        let mut chunks = held.chunks.values().peekable();
+        for (&start, &end) in &held.ranges {
+            let mut at = start;
+            while at < end {
+                let chunk = chunks.next().unwrap();
+                assert_eq!(chunk.base(), at);
+                at = chunk.end();
+            }
+            assert_eq!(at, end);
+        }
+        assert!(chunks.next().is_none());
+        assert_eq!(held.len, held.ranges.iter().map(|(start, end)| (end - start) as usize).sum::<usize>());
+        assert_eq!(held.memory, held.chunks.values().map(Chunk::capacity).sum::<usize>());
+        assert!(held.memory <= 3 * held.len + SLACK_BYTES + 2 * BUFFER_BYTES);
+    }
+}
+
+/// RFC 2018 §7, case 2: of eight segments of 500 bytes from 5000 on, the first is lost.
+#[test]
+fn rfc_2018_the_first_segment_is_dropped() {
+    let mut rx = Receiver::new();
+    for n in 1..8 {
+        let start = 500 * n;
+        rx.insert(start..start + 500);
+        assert_eq!(rx.blocks(), [(500, start + 500)]);
+    }
+    rx.insert(0..500);
+    assert_eq!(rx.take(), 4000);
+    assert!(rx.reassembly.is_empty() && rx.blocks().is_empty());
+}
+
+/// RFC 2018 §7, case 3: the 2nd, 4th, 6th and 8th are lost, then the 4th and the 2nd come after all.
+#[test]
+fn rfc_2018_every_other_segment_is_dropped() {
+    let mut rx = Receiver::new();
+    rx.insert(0..500);
+    assert_eq!(rx.take(), 500);
+    rx.insert(1000..1500);
+    assert_eq!(rx.blocks(), [(1000, 1500)]);
+    rx.insert(2000..2500);
+    assert_eq!(rx.blocks(), [(2000, 2500), (1000, 1500)]);
+    rx.insert(3000..3500);
+    assert_eq!(rx.blocks(), [(3000, 3500), (2000, 2500), (1000, 1500)]);
+    rx.insert(1500..2000);
+    assert_eq!(rx.blocks(), [(1000, 2500), (3000, 3500)]);
+    rx.insert(500..1000);
+    assert_eq!(rx.take(), 2500);
+    assert_eq!(rx.blocks(), [(3000, 3500)]);
+}
+
+/// RFC 2883 §4.1.3: the duplicate comes first, the range that holds it next, once.
+#[test]
+fn rfc_2883_a_duplicate_of_held_data() {
+    let mut rx = Receiver::new();
+    rx.insert(500..1500);
+    assert_eq!(
+        rx.insert(500..1000),
+        Inserted { duplicate: Some(FIRST + 500..FIRST + 1000), ..Inserted::default() }
+    );
+    assert_eq!(rx.blocks(), [(500, 1000), (500, 1500)]);
+    rx.reassembly.on_sack_sent(SACK_BLOCKS_MAX);
+    assert_eq!(rx.blocks(), [(500, 1500)]);
+}
+
+/// RFC 2883 §4.2.1: a segment of which only a part was received before.
+#[test]
+fn rfc_2883_a_partial_duplicate() {
+    let mut rx = Receiver::new();
+    rx.insert(0..1000);
+    rx.take();
+    let inserted = rx.insert(500..1500);
+    assert_eq!((inserted.new, inserted.duplicate), (500, Some(FIRST + 500..FIRST + 1000)));
+    assert_eq!(rx.take(), 1500);
+    assert_eq!(rx.blocks(), [(500, 1000)]);
+}
+
+#[test]
+fn data_that_came_in_order_meanwhile_is_dropped() {
+    let mut rx = Receiver::new();
+    rx.insert(1000..2000);
+    rx.insert(3000..3100);
+    let data = stream(0..1400);
+    rx.queue.push(Payload::new(Frame::Slice(&data), 0, 1400), &mut rx.pool);
+    rx.nxt += 1400;
+    assert_eq!(rx.take(), 2000);
+    assert_eq!(rx.blocks(), [(1000, 1400), (3000, 3100)]);
+    let mut all = vec![0; 2000];
+    rx.queue.read(&mut all, &mut rx.pool);
+    assert_eq!(all, stream(0..2000));
+}
+
+#[test]
+fn a_hostile_peer_costs_bounded_memory() {
+    // Every other byte.
+    let mut rx = Receiver::new();
+    let held: usize = (1..5_000).map(|n| rx.insert(2 * n..2 * n + 1).new).sum();
+    assert_eq!(held, RANGES_MAX);
+    rx.check();
+    // What extends a range is still taken.
+    assert_eq!(rx.insert(2..1025).new, 1023 - RANGES_MAX);
+    rx.check();
+    // Back to front.
+    let mut rx = Receiver::new();
+    for n in (1..20_000).rev() {
+        rx.insert(n..n + 1);
+    }
+    rx.check();
+    assert!(rx.reassembly.memory_bytes() <= 2 * SLACK_BYTES);
+    rx.reassembly.discard_all(&mut rx.pool);
+    assert_eq!((rx.reassembly.memory_bytes(), rx.reassembly.len()), (0, 0));
+}
+
+#[test]
+fn a_lent_buffer_is_kept() {
+    let mut rx = Receiver::new();
+    let mut buffer = stream(0..50_000);
+    let address = buffer.as_ptr();
+    let payload = Payload::new(Frame::Lend { buffer: &mut buffer, range: 0..50_000 }, 100, 49_900);
+    rx.reassembly.insert(FIRST + 100, payload, rx.nxt, &mut rx.pool);
+    assert!(buffer.is_empty());
+    rx.check();
+    rx.insert(0..100);
+    assert_eq!(rx.take(), 50_000);
+    // The first hundred bytes alone would waste a chunk; then comes the very buffer.
+    rx.queue.consume(100, &mut rx.pool);
+    assert_eq!(rx.queue.chunk().as_ptr(), address.wrapping_add(100));
+}
+
+#[test]
+fn a_batch_of_more_holes_than_fit_is_reported_in_two_acks() {
+    let mut rx = Receiver::new();
+    for start in [100, 200, 300, 400, 500] {
+        rx.insert(start..start + 10);
+    }
+    let blocks = |rx: &Receiver| -> Vec<u64> {
+        rx.reassembly.sack_blocks(3).as_slice().iter().map(|block| block.0 - FIRST).collect()
+    };
+    assert_eq!(blocks(&rx), [300, 200, 100]);
+    assert!(rx.reassembly.on_sack_sent(3));
+    assert_eq!(blocks(&rx), [500, 400, 300]);
+    assert!(!rx.reassembly.on_sack_sent(3));
+    assert_eq!(blocks(&rx), [500, 400, 300]);
+}
+
+#[test]
+fn an_ack_is_full_with_as_many_changes_as_blocks_fit() {
+    let mut rx = Receiver::new();
+    for (start, full) in [(100, false), (110, false), (200, false), (300, true)] {
+        rx.insert(start..start + 10);
+        assert_eq!(rx.reassembly.is_full(3), full, "{start}");
+    }
+    rx.reassembly.on_sack_sent(3);
+    assert!(!rx.reassembly.is_full(3));
+    // A duplicate takes a block of its own (RFC 2883 §4).
+    rx.insert(400..410);
+    assert!(!rx.reassembly.is_full(3));
+    rx.insert(500..510);
+    assert!(!rx.reassembly.is_full(3));
+    rx.insert(500..510);
+    assert!(rx.reassembly.is_full(3));
+}
+
+#[test]
+fn a_fast_path_that_loses_much_is_no_attack() {
+    // 16 MB on their way, of which every twentieth segment is missing.
+    let mut rx = Receiver::new();
+    for segment in (0..11_000).filter(|segment| segment % 20 > 0) {
+        assert_eq!(rx.insert(segment * 1_448..(segment + 1) * 1_448).refused, 0, "segment {segment}");
+    }
+}
+
+proptest! {
+    /// Random segments with overlaps, in any order, against a map of bytes.
+    #[test]
+    fn behaves_like_a_map_of_bytes(
+        segments in prop::collection::vec((0_u64..6_000, prop_oneof![1_u64..40, 1_u64..1_500]), 1..120),
+        taken in any::<bool>(),
+    ) {
+        let mut rx = Receiver::new();
+        let mut model = vec![false; 8_000];
+        let mut nxt = 0;
+        for (start, len) in segments {
+            let range = start as usize..(start + len) as usize;
+            let fresh = model[range.clone()].iter().filter(|&&held| !held).count();
+            let mut twice = range.clone().filter(|&at| model[at]);
+            let duplicate = twice.next().map(|first| {
+                let mut end = first + 1;
+                while twice.next() == Some(end) {
+                    end += 1;
+                }
+                FIRST + first as u64..FIRST + end as u64
+            });
+            let inserted = rx.insert(start..start + len);
+            prop_assert_eq!(&inserted, &Inserted { new: fresh, refused: 0, duplicate: duplicate.clone() });
+            model[range.clone()].fill(true);
+            rx.check();
+
+            // SACK blocks: the duplicate once, then ranges beyond RCV.NXT, the newest first.
+            let mut blocks = rx.blocks();
+            if let Some(duplicate) = duplicate {
+                prop_assert_eq!(blocks.remove(0), (duplicate.start - FIRST, duplicate.end - FIRST));
+            }
+            rx.reassembly.on_sack_sent(SACK_BLOCKS_MAX);
+            if let Some(&(from, to)) = blocks.first().filter(|_| start >= nxt && fresh > 0) {
+                prop_assert!(from < start + len && start < to, "the newest comes first");
+            }
+            let ranges = rx.reassembly.held.as_ref().map_or(0, |held| held.ranges.len());
+            prop_assert!(blocks.len() == ranges.min(4) || blocks.len() == 3);
+            for (n, &(from, to)) in blocks.iter().enumerate() {
+                prop_assert!(from >= nxt && from < to && !blocks[..n].contains(&(from, to)));
+                prop_assert!(model[from as usize..to as usize].iter().all(|&held| held));
+                prop_assert!(!model[to as usize] && (from == nxt || !model[from as usize - 1]));
+            }
+
+            if taken || start % 3 == 0 {
+                nxt = rx.take();
+                rx.check();
+                prop_assert_eq!(nxt as usize, model.iter().position(|&held| !held).unwrap());
+                prop_assert!(rx.blocks().is_empty() || rx.blocks()[0].0 > nxt);
+            }
+            let held = model[nxt as usize..].iter().filter(|&&held| held).count();
+            prop_assert_eq!(rx.reassembly.len(), held as u64);
+        }
+        let nxt = rx.take();
+        let mut all = vec![0; rx.queue.len() as usize];
+        rx.queue.read(&mut all, &mut rx.pool);
+        prop_assert_eq!(all, stream(0..nxt));
+    }
+}
