@@ -177,12 +177,17 @@ impl Bbr {
         self.bdp(self.bw, PARAMS.probe_rtt_cwnd_gain).max(PARAMS.min_pipe_cwnd)
     }
 
-    /// §5.6.4.7 and the last column of the table in §5.6.1.
+    /// §5.6.4.7 and the last column of the table in §5.6.1. Ours: the room that Cruise leaves to others is the queue's. Where
+    /// that is a tenth of the bandwidth-delay product, the draft's would be taken from the rate, too.
     fn volume_cap(&self) -> u32 {
+        let most = self.bounds.inflight_longterm;
         let long_term = match self.cycle.state {
             State::Startup => UNBOUNDED,
-            State::Drain | State::Down | State::Refill | State::Up => self.bounds.inflight_longterm,
-            State::Cruise | State::ProbeRtt => self.bounds.inflight_with_headroom(),
+            State::Drain | State::Down | State::Refill | State::Up => most,
+            State::Cruise | State::ProbeRtt => {
+                let bdp = self.with_budget(self.bdp(self.bw, 100));
+                self.bounds.inflight_with_headroom().max(bdp.min(most))
+            }
         };
         long_term.min(self.bounds.inflight_shortterm).max(PARAMS.min_pipe_cwnd)
     }
