@@ -15,8 +15,8 @@
 //!
 //! A [`Stack`] is driven by calls and calls nobody. The contract, in the order of one turn:
 //!
-//! 1. [`Stack::handle_packet`] for each packet that came, [`Stack::handle_timeout`] when
-//!    [`Stack::poll_timeout`] is due, commands ([`Stack::connect`], [`ConnMut::write`] …) as the application likes.
+//! 1. [`Stack::handle_packet`] for each packet that came, as long as not [`Stack::must_answer`];
+//!    [`Stack::handle_timeout`] when [`Stack::poll_timeout`] is due, commands ([`Stack::connect`], [`ConnMut::write`] …) as the application likes.
 //! 2. [`Stack::poll_transmit`] until there is nothing: put each [`Transmit`] on the link and give its [`TxTicket`] back
 //!    when the bytes have left the host ([`Stack::handle_tx_completion`]), or at once if the link would not take it
 //!    ([`Stack::handle_tx_refused`]).
