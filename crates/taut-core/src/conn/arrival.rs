@@ -185,7 +185,7 @@ impl Conn {
             let few = acked <= 2 * u64::from(self.mss()) && header.options.sack.is_empty();
             self.rare_mut().ecn.on_first(flags, few);
         }
-        let counted = self.count_mark(mark, payload.len(), gso_size);
+        let counted = self.count_mark(mark, payload.segments(gso_size), payload.len());
         let rtt = self.timestamp_rtt(around, header);
         self.note_timestamp(around, header, start);
         self.on_ack(around, header, ack, start, payload.len(), rtt);
@@ -221,10 +221,9 @@ impl Conn {
     }
 
     /// RFC 9768 §3.2: acceptable packets are counted by their marks, whatever they carry.
-    fn count_mark(&mut self, mark: Mark, bytes: usize, gso_size: u16) -> Urgency {
+    fn count_mark(&mut self, mark: Mark, segs: usize, bytes: usize) -> Urgency {
         let owed = self.rx.delayed_ack.is_pending();
         let Some(rare) = &mut self.rare else { return Urgency::default() };
-        let segs = if gso_size == 0 { 1 } else { bytes.div_ceil(usize::from(gso_size)).max(1) };
         rare.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
     }
 

@@ -40,6 +40,14 @@ impl<'a> Payload<'a> {
         self.len
     }
 
+    /// Segments on the wire: a super-packet's are `gso_size` bytes long; 0 if it is none. One without payload is one, too.
+    pub(crate) const fn segments(&self, gso_size: u16) -> usize {
+        match (gso_size, self.len) {
+            (0, _) | (_, 0) => 1,
+            (size, len) => len.div_ceil(size as usize),
+        }
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.len == 0
     }

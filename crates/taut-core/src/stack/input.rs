@@ -104,7 +104,7 @@ impl Stack {
         }
         let gso_size = packet.gso_size;
         let payload = Payload::new(packet.frame, ip.header_len + header_len, ip.payload_len - header_len);
-        let segs = if gso_size == 0 { 1 } else { payload.len().div_ceil(gso_size.into()).max(1) };
+        let segs = payload.segments(gso_size);
         self.counters.in_segs += segs as u64;
         self.count_marks(ip.ecn, segs as u64);
         let tuple = Tuple {
