@@ -90,10 +90,11 @@ fn bbr_does_not_mind_loss_that_is_not_its_doing() {
 
 #[test]
 fn bbr_does_mind_loss_that_is() {
-    // A queue of a tenth of a BDP: whoever takes overflow for weather loses a fifth of all he sends.
+    // A queue of a tenth of a BDP: whoever takes overflow for weather loses a fifth of all he sends, and whoever leaves 15 %
+    // of what is in flight to others leaves them 6.5 % of the link.
     let path = Path { queue: 0.1, ..LONG };
     let share = run(1, &path, &[Algorithm::Bbr], 15).shares[0];
-    assert!(share > 0.85, "{share}");
+    assert!(share > 0.94, "{share}");
     let two = run(1, &path, &[Algorithm::Bbr, Algorithm::Bbr], 30);
     assert!(two.shares.iter().sum::<f64>() > 0.8, "{:?}", two.shares);
 }
