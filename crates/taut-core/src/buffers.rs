@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::link::{GATHER_MAX, Gather};
+use crate::words::{GATHER_MAX, Gather};
 
 /// Length of a pooled buffer. A super-packet is at most 64 KiB (RFC 791's 16-bit length), and 256 bytes beside
 /// it hold the headers of a link or of virtio-net, so a device can receive into the very same buffers.

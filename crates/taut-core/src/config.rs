@@ -9,7 +9,7 @@ use core::net::IpAddr;
 
 use crate::congestion::{Algorithm, Definition};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// As far as buffers are tuned by default. Linux stops at 6 MiB for receiving and 4 MiB for sending, which is less than
 /// 1 Gbit/s keeps on its way for 100 ms (12.5 MB). This is three times what it does for 300 ms (37.5 MB): once for what

@@ -72,46 +72,33 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod addr;
 mod buffers;
-pub mod config;
+mod config;
 pub mod congestion;
-pub mod conn;
-mod demux;
-pub mod egress;
-pub mod error;
-pub mod event;
+mod conn;
+mod ecn;
+mod egress;
 mod ingress;
-pub mod link;
-pub mod listener;
+mod options;
 mod recovery;
-mod replies;
-pub mod report;
-mod secrets;
-pub mod seq;
-pub mod stack;
-pub mod stats;
-pub mod steering;
+mod report;
+mod stack;
+mod stats;
 mod sysctl;
-mod table;
-mod time_wait;
-mod timer_queue;
-pub mod units;
+mod words;
 
 pub use config::{BufferSizes, StackConfig};
 pub use congestion::Algorithm;
-pub use conn::ConnId;
 pub use conn::info::ConnInfo;
-pub use conn::options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use conn::state::State;
 pub use egress::{AutocorkMode, AutosizeMode, Blocked, LowatMode, PacingMode, TsqMode};
-pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
-pub use event::Event;
-pub use link::{Frame, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxTicket};
-pub use listener::{ListenerId, ListenerInfo};
-pub use report::{Histogram, QueueReport, Report};
-pub use stack::{ConnMut, Stack, Timer};
+pub use options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
+pub use report::{QueueReport, Report};
+pub use stack::{ConnMut, ListenerInfo, Stack, Steering, Timer};
 pub use stats::Counters;
-pub use steering::Steering;
 pub use sysctl::SysctlError;
-pub use units::{Duration, Instant};
+pub use words::{
+    ConnError, ConnId, ConnectError, Duration, Event, Frame, GATHER_MAX, Gather, Histogram, Instant,
+    LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit,
+    TxTicket, WriteError,
+};

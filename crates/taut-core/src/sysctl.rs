@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::config::{BufferSizes, StackConfig};
 use crate::congestion::Algorithm;
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// Why a setting was not read or changed. Nothing changed then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -11,7 +11,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-use taut_core::link::GATHER_MAX;
+use taut_core::GATHER_MAX;
 use taut_core::{Gather, LinkCaps, Offload, RxChecksum, Transmit};
 use taut_wire::VnetHeader;
 

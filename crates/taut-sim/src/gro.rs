@@ -2,7 +2,7 @@
 //! `tcp_gro_receive` joins: the same connection, flags, ACK, window and options, the next sequence number, all but the
 //! last of one length; PSH ends a packet. Called by the host for each batch.
 
-use taut_core::{Frame, Gather, RxChecksum, RxPacket, link::GATHER_MAX};
+use taut_core::{Frame, GATHER_MAX, Gather, RxChecksum, RxPacket};
 
 use crate::packet::{PacketId, Pool, set_ip_len};
 

@@ -73,8 +73,8 @@ pub mod link {
 
 /// Names of the core that configuration is written with.
 pub mod config {
-    pub use taut_core::config::BufferSizes;
-    pub use taut_core::units::Duration;
+    pub use taut_core::BufferSizes;
+    pub use taut_core::Duration;
     pub use taut_core::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
 
-use taut_core::stack::ConnMut;
+use taut_core::ConnMut;
 use taut_core::{
     ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, Report, SetOption,
     WriteError, WriteFlags,

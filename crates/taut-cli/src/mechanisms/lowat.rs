@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use taut_core::config::BufferSizes;
+use taut_core::BufferSizes;
 use taut_core::{ConnOptions, LowatMode};
 
 use super::Run;

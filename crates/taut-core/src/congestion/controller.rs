@@ -21,8 +21,7 @@
 use core::fmt;
 
 use super::CWND_MAX;
-use crate::recovery::RateSample;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// A congestion control of one connection.
 ///
@@ -167,6 +166,40 @@ impl<'a> AckEvent<'a> {
             recovering: false,
             seed: 0,
         }
+    }
+}
+
+/// One measurement of what the network delivered, and over what time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RateSample {
+    /// Segments delivered over `interval`.
+    pub delivered: u32,
+    /// The longer of the time to send them and the time to see them acknowledged.
+    pub interval: Duration,
+    /// The rate may be the application's, not the network's.
+    pub is_app_limited: bool,
+    /// Segments in flight before this ACK.
+    pub prior_in_flight: u32,
+    /// Segments in flight when the newest packet delivered was sent, itself included.
+    pub tx_in_flight: u32,
+    /// Segments delivered, since the beginning, when that packet was sent: rounds are told apart by it.
+    pub prior_delivered: u64,
+    /// Segments marked lost since that packet was sent.
+    pub lost: u32,
+    /// Segments marked lost by this ACK.
+    pub losses: u32,
+    /// Segments this ACK delivered.
+    pub acked_sacked: u32,
+}
+
+impl RateSample {
+    /// Bytes per second, of segments of `mss` bytes.
+    #[must_use]
+    pub fn bytes_per_sec(&self, mss: u32) -> u64 {
+        let ns = self.interval.as_nanos().max(1);
+        let bytes = u64::from(self.delivered) * u64::from(mss);
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX)
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::hystart::{Growth, HyStart};
 use super::{Definition, EcnUse, MIN_SSTHRESH};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// For [`Algorithm::Cubic`](super::Algorithm).
 pub(super) static DEFINITION: Definition = Definition {

@@ -10,9 +10,8 @@
 use alloc::boxed::Box;
 
 use super::controller::{AckEvent, Controller, Signal, Window};
-use super::reno;
-use super::{Definition, EcnUse, MIN_SSTHRESH};
-use crate::units::Instant;
+use super::{Definition, EcnUse, MIN_SSTHRESH, reno};
+use crate::words::Instant;
 
 /// For [`Algorithm::Dctcp`](super::Algorithm).
 pub(super) static DEFINITION: Definition = Definition {

@@ -2,7 +2,7 @@
 //! RFC 9406.
 //! Called by `cubic.rs` for every ACK in slow start.
 
-use crate::units::Duration;
+use crate::words::Duration;
 
 // RFC 9406 §4.3.
 const MIN_RTT_THRESH_US: u32 = 4_000;

@@ -15,11 +15,9 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::config::StackConfig;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 pub use algorithm::{Algorithm, Definition, EcnUse};
-pub use controller::{AckEvent, Controller, LostPacket, Signal, Window};
-
-pub use crate::recovery::RateSample;
+pub use controller::{AckEvent, Controller, LostPacket, RateSample, Signal, Window};
 
 /// RFC 6928 §2.
 pub(crate) const INITIAL_CWND: u32 = 10;

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH};
-use crate::units::Instant;
+use crate::words::Instant;
 
 /// For [`Algorithm::Reno`](super::Algorithm).
 pub(super) static DEFINITION: Definition = Definition {

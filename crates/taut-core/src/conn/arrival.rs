@@ -6,17 +6,15 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader};
 
-use super::ecn::Urgency;
 use super::state::State;
 use super::{Conn, Surroundings};
+use crate::ecn::Urgency;
 use crate::egress::pacing::UNLIMITED;
-use crate::error::ConnError;
 use crate::ingress::delayed_ack::Arrival as DataArrival;
 use crate::ingress::payload::Payload;
 use crate::ingress::validate::{self, Verdict};
 use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
-use crate::seq;
-use crate::units::Duration;
+use crate::words::{ConnError, Duration, seq};
 
 /// A segment, parsed and found intact.
 pub(crate) struct Arrival<'a> {

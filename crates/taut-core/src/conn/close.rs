@@ -3,7 +3,7 @@
 
 use super::state::State;
 use super::{Conn, Surroundings};
-use crate::error::{ConnError, WriteError};
+use crate::words::{ConnError, WriteError};
 
 impl Conn {
     /// The application will write no more: FIN follows the data.

@@ -4,21 +4,17 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{Ecn, EcnMode, PeerSyn};
-use super::options::ConnOptions;
 use super::state::State;
 use super::timers::Timers;
-use super::{Conn, Flags, NO_LISTENER, News, Surroundings};
+use super::{Conn, Flags, News, Surroundings};
 use crate::congestion::{Congestion, Signal};
-use crate::demux::Tuple;
+use crate::ecn::{Ecn, EcnMode, PeerSyn};
 use crate::egress::Sender;
 use crate::ingress::recv_window::{RecvWindow, scale_for};
 use crate::ingress::{Receiver, Timestamps};
-use crate::link::LinkCaps;
-use crate::listener::ListenerId;
+use crate::options::ConnOptions;
 use crate::recovery::Recovery;
-use crate::seq;
-use crate::units::Instant;
+use crate::words::{Instant, LinkCaps, ListenerId, Tuple, seq};
 
 /// Segment size of a peer that does not say (RFC 9293 §3.7.1, RFC 8200 §8.3).
 const DEFAULT_MSS_V4: u16 = 536;
@@ -137,7 +133,7 @@ impl Conn {
             tuple: birth.tuple,
             generation: birth.generation,
             segs_in: 0,
-            listener: NO_LISTENER,
+            listener: ListenerId::NONE,
             state: State::SynSent,
             flags: Flags::default(),
             news: News::default(),

@@ -3,8 +3,7 @@
 
 use super::state::State;
 use super::{Conn, Surroundings};
-use crate::error::ConnError;
-use crate::seq;
+use crate::words::{ConnError, seq};
 
 impl Conn {
     /// Whether the error quotes something that is in flight: a stranger would have to guess that (RFC 5927 §4.1).

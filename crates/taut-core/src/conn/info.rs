@@ -10,9 +10,8 @@ use crate::config::StackConfig;
 use crate::congestion::Algorithm;
 use crate::egress::pacing::UNLIMITED;
 use crate::egress::{Blocked, Context, Queue};
-use crate::link::LinkCaps;
 use crate::report::Report;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant, LinkCaps};
 
 /// A snapshot of one connection.
 #[derive(Clone, Debug)]

@@ -16,39 +16,33 @@
 
 mod arrival;
 mod close;
-mod ecn;
 pub(crate) mod handshake;
 mod icmp;
-pub mod info;
-pub mod options;
+pub(crate) mod info;
 mod output;
 mod path;
-pub mod state;
+pub(crate) mod state;
 mod timers;
 
 use alloc::boxed::Box;
 
 pub(crate) use arrival::{Arrival, Consequence};
-pub(crate) use output::Output;
 
 use taut_wire::AccEcn;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
-use crate::demux::Tuple;
+use crate::ecn::{Ecn, Said};
 use crate::egress::pacing::UNLIMITED;
 use crate::egress::path_mtu::PathMtu;
-use crate::egress::{Blocked, Context, Gate, Push, Sender};
-use crate::error::{ConnError, OptionError, ReadError, WriteError};
+use crate::egress::{Blocked, Context, Gate, Push, Sender, Totals};
 use crate::ingress::Receiver;
-use crate::link::{LinkCaps, TxTicket};
-use crate::listener::ListenerId;
-use crate::report::Totals;
+use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use crate::stats::Counters;
-use crate::units::{Duration, Instant};
-use ecn::{Ecn, Said};
+use crate::words::{
+    ConnError, Duration, Instant, LinkCaps, ListenerId, OptionError, ReadError, Tuple, TxTicket, WriteError,
+};
 use handshake::Offer;
-use options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use state::State;
 use timers::{NEVER, Timers};
 
@@ -57,21 +51,6 @@ const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
 
 fn tx_delay_us(delay: Duration) -> Option<u32> {
     u32::try_from(delay.as_micros()).ok().filter(|&us| u64::from(us) <= TX_DELAY_MAX_US)
-}
-
-/// Names a connection for as long as the application holds it; never reused for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-impl ConnId {
-    /// A small index, unique among live connections: for side tables of the caller's.
-    #[must_use]
-    pub const fn slot(self) -> usize {
-        self.slot as usize
-    }
 }
 
 /// What every call into a connection may use: shared by all connections of a stack.
@@ -160,9 +139,6 @@ impl Default for Rare {
     }
 }
 
-/// Names no listener.
-const NO_LISTENER: ListenerId = ListenerId { slot: u32::MAX, generation: 0 };
-
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
@@ -170,7 +146,7 @@ pub(crate) struct Conn {
     pub(crate) generation: u32,
     /// Segments received, wrapping.
     segs_in: u32,
-    /// Where it came from, or [`NO_LISTENER`] if it was begun here.
+    /// Where it came from, or `NONE` if it was begun here.
     listener: ListenerId,
     pub(crate) state: State,
     pub(crate) flags: Flags,
@@ -186,7 +162,7 @@ pub(crate) struct Conn {
 impl Conn {
     /// The listener this connection came from.
     pub(crate) fn listener(&self) -> Option<ListenerId> {
-        (self.listener != NO_LISTENER).then_some(self.listener)
+        (self.listener != ListenerId::NONE).then_some(self.listener)
     }
 
     /// Payload bytes a segment can hold now: less while SACK blocks or counts of marks ride along.

@@ -6,24 +6,11 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
-use super::ecn::{Carries, Request, Said, Turn};
 use super::state::State;
 use super::{Conn, Surroundings};
+use crate::ecn::{Carries, Request, Said, Turn};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
-use crate::link::TxTicket;
-use crate::recovery::SendKind;
-use crate::seq;
-use crate::units::Instant;
-
-/// What a segment is, as far as its return matters: the device may refuse it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Output {
-    Reset,
-    Syn,
-    Data(SendKind),
-    Probe,
-    Ack,
-}
+use crate::words::{Instant, Output, SendKind, TxTicket, seq};
 
 /// A segment that leaves now.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 //! ICMP error, an ACK or a timeout has come, and before data leaves.
 
 use super::{Conn, Surroundings};
-use crate::egress::path_mtu::{PathMtu, Verdict};
+use crate::egress::path_mtu::PathMtu;
+use crate::recovery::ProbeFate;
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
 const MTU_MIN_V6: u32 = 1_280;
@@ -86,9 +87,9 @@ impl Conn {
         }
         let Some(verdict) = self.tx.recovery.take_mtu_verdict() else { return };
         match verdict {
-            Verdict::Arrived => around.counters.tcp_mtup_success += 1,
-            Verdict::Lost => around.counters.tcp_mtup_fail += 1,
-            Verdict::Unknown => {}
+            ProbeFate::Arrived => around.counters.tcp_mtup_success += 1,
+            ProbeFate::Lost => around.counters.tcp_mtup_fail += 1,
+            ProbeFate::Unknown => {}
         }
         let before = u32::from(self.offer.snd_mss);
         if self.path().on_verdict(verdict) {

@@ -7,9 +7,8 @@
 use super::state::State;
 use super::{Conn, Surroundings};
 use crate::egress::Gate;
-use crate::error::ConnError;
 use crate::recovery::TimeoutAction;
-use crate::units::{Duration, Instant};
+use crate::words::{ConnError, Duration, Instant};
 
 /// Later than anything.
 pub(super) const NEVER: Instant = Instant::from_nanos(u64::MAX);

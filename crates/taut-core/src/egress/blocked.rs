@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-use crate::units::Instant;
+use crate::words::Instant;
 
 /// The gate that said no, in the order in which the gates stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! buffer. The network's share is what remains of busy. [`Blocked`](super::Blocked) shares say the same in finer grain;
 //! these three are what existing tools read.
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// What a clock measures, the more specific the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

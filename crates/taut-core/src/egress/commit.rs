@@ -6,10 +6,9 @@ use super::chrono::Kind;
 use super::pacing::Status;
 use super::tso_defer::Limited;
 use super::{Blocked, Candidate, Context, Gate, Plan, Sender, tsq};
-use crate::link::TxTicket;
-use crate::recovery::{CaState, SendKind};
-use crate::report::Totals;
-use crate::units::{Duration, Instant};
+use crate::egress::Totals;
+use crate::recovery::CaState;
+use crate::words::{Duration, Instant, SendKind, TxTicket};
 
 impl Sender {
     /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says

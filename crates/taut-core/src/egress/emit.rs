@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use taut_wire::tcp::{self, CHECKSUM_OFFSET};
 use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
 
-use crate::link::{Gather, LinkCaps, Offload};
+use crate::words::{Gather, LinkCaps, Offload};
 
 /// Longest headers there are: IPv6 and TCP with all options.
 pub(crate) const HEADER_MAX: usize = 40 + 60;

@@ -13,8 +13,7 @@
 
 use super::blocked::Gate;
 use super::chrono::Chrono;
-use crate::report::{Histogram, Totals};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Histogram, Instant};
 
 /// Where bytes wait, in the order in which they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +31,27 @@ impl Queue {
             Self::Unsent => "unsent",
             Self::Device => "device",
             Self::InFlight => "in flight",
+        }
+    }
+}
+
+/// Sums over all connections that a stack ever had.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) shares: [Duration; Gate::COUNT],
+    pub(crate) sojourn: [Histogram; 3],
+}
+
+impl Totals {
+    pub(crate) fn add_share(&mut self, gate: Gate, span: Duration) {
+        if let Some(share) = self.shares.get_mut(gate as usize) {
+            *share += span;
+        }
+    }
+
+    pub(crate) fn add_sojourn(&mut self, queue: Queue, span: Duration) {
+        if let Some(histogram) = self.sojourn.get_mut(queue as usize) {
+            histogram.record(span);
         }
     }
 }

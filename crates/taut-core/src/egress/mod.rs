@@ -18,29 +18,29 @@
 //! | ⑥ | | (cuts the packet) |
 //! | ⑦ | [`tsq`] | enough is below TCP |
 
-pub mod autocork;
-pub mod blocked;
-pub mod chrono;
+pub(crate) mod autocork;
+pub(crate) mod blocked;
+pub(crate) mod chrono;
 mod commit;
 pub(crate) mod emit;
-pub mod ledger;
-pub mod nagle;
-pub mod notsent_lowat;
-pub mod pacing;
+pub(crate) mod ledger;
+pub(crate) mod nagle;
+pub(crate) mod notsent_lowat;
+pub(crate) mod pacing;
 pub(crate) mod path_mtu;
 mod sender;
-pub mod sndbuf;
-pub mod tso_autosize;
-pub mod tso_defer;
-pub mod tsq;
-pub mod write_queue;
+pub(crate) mod sndbuf;
+pub(crate) mod tso_autosize;
+pub(crate) mod tso_defer;
+pub(crate) mod tsq;
+pub(crate) mod write_queue;
 
 use core::ops::Range;
 
 pub use autocork::AutocorkMode;
 pub use blocked::Blocked;
 pub(crate) use blocked::Gate;
-pub(crate) use ledger::{Ledger, Queue};
+pub(crate) use ledger::{Ledger, Queue, Totals};
 pub use notsent_lowat::LowatMode;
 pub use pacing::PacingMode;
 pub(crate) use sender::{Push, Sender};
@@ -48,9 +48,8 @@ pub use tso_autosize::AutosizeMode;
 pub use tsq::TsqMode;
 
 use crate::config::StackConfig;
-use crate::link::LinkCaps;
-use crate::recovery::{CaState, SendKind};
-use crate::units::{Duration, Instant};
+use crate::recovery::CaState;
+use crate::words::{Duration, Instant, LinkCaps, SendKind};
 use path_mtu::{Decision, PathMtu, View};
 use tso_autosize::Autosize;
 use tso_defer::Defer;

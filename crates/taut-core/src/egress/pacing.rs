@@ -33,7 +33,7 @@
 //! of fq. Departure times replaced it in 4.20, so that the same clock serves fq, NICs and the internal timer.
 
 use super::blocked::Blocked;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// "No limit": what the rate is until the first RTT is known and when nobody set one.
 pub(crate) const UNLIMITED: u64 = u64::MAX;

@@ -21,7 +21,8 @@
 //! Sizes here are payloads of a segment, timestamps counted, as `snd_mss` is; headers are the connection's affair.
 
 use crate::config::StackConfig;
-use crate::units::{Duration, Instant};
+use crate::recovery::ProbeFate;
+use crate::words::{Duration, Instant};
 
 /// No probe below this window: its loss would hurt too much. Linux.
 const CWND_MIN: u32 = 11;
@@ -85,16 +86,6 @@ pub(crate) enum Decision {
     WaitForWindow,
     /// One segment of so many bytes.
     Probe(u32),
-}
-
-/// What became of a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Arrived,
-    /// It alone was lost.
-    Lost,
-    /// It was lost with others, or sent again: nothing is learned.
-    Unknown,
 }
 
 /// Where a search begins, and where a black hole leads first.
@@ -224,22 +215,22 @@ impl PathMtu {
     }
 
     /// What became of the probe. Returns whether ordinary segments become larger.
-    pub(crate) fn on_verdict(&mut self, verdict: Verdict) -> bool {
+    pub(crate) fn on_verdict(&mut self, verdict: ProbeFate) -> bool {
         let before = self.mss();
         let Some(search) = &mut self.search else { return false };
         let size = core::mem::take(&mut search.probing);
         match verdict {
             // A router, or a black hole, was faster.
             _ if size <= search.low => {}
-            Verdict::Arrived => {
+            ProbeFate::Arrived => {
                 search.low = size;
                 search.fresh = false;
             }
-            Verdict::Lost => {
+            ProbeFate::Lost => {
                 search.high = size - 1;
                 search.fresh = false;
             }
-            Verdict::Unknown => {}
+            ProbeFate::Unknown => {}
         }
         self.mss() > before
     }
@@ -276,7 +267,7 @@ mod tests {
             tried.push(size);
             path.on_sent(now, size, config);
             assert_eq!(path.decide(now, &view(path), config), Decision::No, "one at a time");
-            path.on_verdict(if size <= truth { Verdict::Arrived } else { Verdict::Lost });
+            path.on_verdict(if size <= truth { ProbeFate::Arrived } else { ProbeFate::Lost });
             assert!(tried.len() < 100, "{tried:?}");
         }
         tried
@@ -377,7 +368,7 @@ mod tests {
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);
         assert!(path.on_told(at(0), 1_000, S * 600));
-        assert!(!path.on_verdict(Verdict::Arrived), "of nothing");
+        assert!(!path.on_verdict(ProbeFate::Arrived), "of nothing");
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
         assert!(!path.expire(at(600)), "no probe of that size was ever answered");
         assert_eq!(path.mss(), 1_000);
@@ -385,7 +376,7 @@ mod tests {
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);
-        path.on_verdict(Verdict::Unknown);
+        path.on_verdict(ProbeFate::Unknown);
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::Probe(1_448));
     }
 }

@@ -15,9 +15,9 @@ use super::{AutosizeMode, Context, Gate, Ledger, PeerWindow, tso_autosize};
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::congestion::Congestion;
-use crate::conn::options::WriteFlags;
+use crate::options::WriteFlags;
 use crate::recovery::Recovery;
-use crate::units::Instant;
+use crate::words::Instant;
 
 /// Whether the end of a write starts a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

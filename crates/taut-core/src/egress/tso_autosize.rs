@@ -17,7 +17,7 @@
 //! has its queue full of packets sized for the rate of long ago: 2 MB over a 40 ms path, written early in slow start,
 //! took 599 packets for 1397 segments. Cut at transmission it takes 232.
 
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// Largest super-packet, in payload bytes, on a device that takes `gso_max_bytes` with headers: Linux keeps
 /// 320 bytes for the headers of every layer, plus one.

@@ -17,7 +17,7 @@
 //! autosizing cut packets to one segment more than it had waited for (3.19 made the goals one).
 
 use super::blocked::Blocked;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Everything that decides.
 #[derive(Clone, Copy, Debug)]

@@ -64,10 +64,10 @@ impl TsqMode {
 
 /// Bytes charged beside the payload for every packet below TCP: the order of what Linux's buffer and its
 /// bookkeeping take. Nothing depends on the exact value.
-pub const OVERHEAD: u32 = 1_024;
+pub(crate) const OVERHEAD: u32 = 1_024;
 
 /// Bytes charged for a pure ACK: next to nothing, and its completion wakes nobody.
-pub const ACK_TRUESIZE: u32 = 2;
+pub(crate) const ACK_TRUESIZE: u32 = 2;
 
 /// Linux's `truesize` of a packet with `payload` bytes.
 pub(crate) const fn truesize(payload: u32) -> u32 {

@@ -17,7 +17,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::buffers::{BufferPool, ChunkQueue};
-use crate::link::Gather;
+use crate::words::Gather;
 
 /// Written, not yet acknowledged data. Sent and unsent alike: what was sent is known to others.
 ///
@@ -181,7 +181,7 @@ impl WriteQueue {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::seq::FIRST;
+    use crate::words::seq::FIRST;
     use proptest::prelude::*;
     use std::vec::Vec;
 

@@ -2,7 +2,7 @@
 //! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`, compressed ACKs.
 //! Called by segment arrival, by every packet sent, and by the timer whose deadline it gives.
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Quick ACKs at the start and after a pause: a sender in slow start needs every ACK. Linux: `TCP_MAX_QUICKACKS`.
 const QUICK_MAX: u8 = 16;

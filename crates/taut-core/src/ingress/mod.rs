@@ -10,7 +10,7 @@ pub(crate) mod recv_window;
 pub(crate) mod validate;
 
 use crate::buffers::BufferPool;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 use delayed_ack::DelayedAck;
 use payload::Payload;
 use read_queue::ReadQueue;

@@ -7,7 +7,7 @@ use core::mem;
 use core::ops::Range;
 
 use crate::buffers::{BUFFER_BYTES, BufferPool};
-use crate::link::{Frame, Gather};
+use crate::words::{Frame, Gather};
 
 /// Payloads shorter than this are copied even out of a buffer that could be kept: the copy is cheaper than
 /// finding the device another buffer, and the device's own stays in the cache.

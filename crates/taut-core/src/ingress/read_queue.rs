@@ -123,8 +123,8 @@ mod tests {
     use super::*;
     use crate::buffers::BUFFER_BYTES;
     use crate::ingress::reassembly::Reassembly;
-    use crate::link::{Frame, Gather};
-    use crate::seq::FIRST;
+    use crate::words::seq::FIRST;
+    use crate::words::{Frame, Gather};
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;

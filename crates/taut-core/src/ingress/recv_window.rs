@@ -8,7 +8,7 @@
 
 use core::ops::Range;
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// RFC 7323 §2.3: the largest shift.
 const SCALE_MAX: u8 = 14;
@@ -264,7 +264,7 @@ impl RecvWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seq::FIRST;
+    use crate::words::seq::FIRST;
     use proptest::prelude::*;
 
     const MSS: u16 = 1460;

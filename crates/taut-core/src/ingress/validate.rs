@@ -1,7 +1,7 @@
 //! Which segments are believed: the checks that keep strangers and old packets out.
 //! RFC 9293 §3.10.7.4, RFC 5961, RFC 7323 §5; called by the connection, in this order, before anything changes.
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// What to do with a segment, or with the connection because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

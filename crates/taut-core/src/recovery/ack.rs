@@ -12,7 +12,7 @@ use super::tlp::Verdict;
 use super::{AckInput, AckOutcome, CaState, Feedback, InFlight, Recovery, Undone, rto};
 use crate::config::StackConfig;
 use crate::congestion::{AckEvent, Congestion, Signal};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Duplicate ACKs that stand for a loss, without SACK. RFC 5681 §3.2.
 const DUP_THRESH: u32 = 3;

@@ -32,11 +32,12 @@ use alloc::boxed::Box;
 use core::ops::Range;
 
 use crate::config::StackConfig;
-use crate::units::{Duration, Instant};
-pub use delivery_rate::RateSample;
+use crate::congestion::RateSample;
+use crate::words::{Duration, Instant, SendKind};
 use delivery_rate::Sampler;
 use frto::Frto;
 pub(crate) use marks::{Bytes, Counted, Feedback};
+pub(crate) use mtu_probe::ProbeFate;
 use prr::Prr;
 use rack::Rack;
 use rtt::Rtt;
@@ -71,17 +72,6 @@ impl CaState {
             Self::Loss => "loss",
         }
     }
-}
-
-/// Why a packet was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SendKind {
-    /// Never sent before.
-    New,
-    /// From [`Recovery::next_retransmit`].
-    Retransmit,
-    /// A tail loss probe that repeats data.
-    Probe,
 }
 
 /// What [`Recovery::deadline`] waits for.

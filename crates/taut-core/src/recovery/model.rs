@@ -12,7 +12,7 @@ use super::delivery_rate::Sampler;
 use super::rack::Rack;
 use super::sack::{self, Cache, Delivered};
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 const START: u64 = 1 << 32;
 const MIN_RTT: Duration = Duration::from_millis(100);

@@ -5,7 +5,16 @@ use core::ops::Range;
 
 use super::sent::{LOST, SACKED};
 use super::{CaState, InFlight, Recovery};
-use crate::egress::path_mtu::Verdict;
+
+/// What became of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeFate {
+    Arrived,
+    /// It alone was lost.
+    Lost,
+    /// It was lost with others, or sent again: nothing is learned.
+    Unknown,
+}
 
 /// A probe on its way, or what became of it until somebody asks.
 #[derive(Clone, Debug)]
@@ -13,7 +22,7 @@ pub(super) struct MtuProbe {
     range: Range<u64>,
     /// Size of the segments around it.
     mss: u16,
-    verdict: Option<Verdict>,
+    verdict: Option<ProbeFate>,
 }
 
 impl Recovery {
@@ -27,7 +36,7 @@ impl Recovery {
     }
 
     /// What became of the probe, once.
-    pub(crate) fn take_mtu_verdict(&mut self) -> Option<Verdict> {
+    pub(crate) fn take_mtu_verdict(&mut self) -> Option<ProbeFate> {
         let flight = self.flight.as_mut()?;
         let verdict = flight.mtu_probe.as_ref()?.verdict?;
         flight.mtu_probe = None;
@@ -47,14 +56,14 @@ impl InFlight {
         let whole = covering.is_some_and(|record| probe.range.end <= record.end);
         let has = |flag| covering.is_some_and(|record| record.has(flag));
         if una >= probe.range.end || (whole && has(SACKED)) {
-            probe.verdict = Some(Verdict::Arrived);
+            probe.verdict = Some(ProbeFate::Arrived);
             return false;
         }
         if !has(LOST) {
             return false;
         }
         let alone = una == probe.range.start && self.log.lost_out() == 1 && state < CaState::Cwr;
-        probe.verdict = Some(if alone { Verdict::Lost } else { Verdict::Unknown });
+        probe.verdict = Some(if alone { ProbeFate::Lost } else { ProbeFate::Unknown });
         // It goes again, in segments that fit.
         self.log.resegment(probe.mss);
         alone
@@ -66,7 +75,7 @@ impl InFlight {
             && range.start < probe.range.end
             && probe.range.start < range.end
         {
-            probe.verdict = Some(Verdict::Unknown);
+            probe.verdict = Some(ProbeFate::Unknown);
             self.log.recount(&probe.range, probe.mss);
         }
     }

@@ -9,7 +9,7 @@ use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2.
 const DUP_THRESH: u32 = 3;

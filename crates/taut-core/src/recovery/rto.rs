@@ -3,7 +3,7 @@
 //! Called by `recovery/mod.rs` whenever the timer is armed.
 
 use super::rtt::Rtt;
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// Before anything was measured. RFC 6298 §2.1.
 pub(super) const RTO_INIT: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //! RFC 6298 §2 with Linux's two changes to the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`).
 //! Called by `recovery/mod.rs` for each ACK that measures.
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Least round trip is forgotten after this long: a path may change. Linux: `tcp_min_rtt_wlen`, 300 s.
 const MIN_RTT_WINDOW_MS: u32 = 300_000;

@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::delivery_rate::TxSnapshot;
 use super::rack::Rack;
 use super::sent::{EVER_RETRANS, Record, SACKED, SentLog};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Blocks that fit in a TCP header (RFC 2018 §3); whatever else is passed is not looked at.
 pub(super) const BLOCKS_MAX: usize = 4;

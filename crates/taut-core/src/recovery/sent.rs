@@ -8,7 +8,7 @@ use core::ops::Range;
 
 use super::delivery_rate::TxSnapshot;
 use crate::congestion::LostPacket;
-use crate::units::Instant;
+use crate::words::Instant;
 
 /// Selectively acknowledged; excludes [`LOST`] and [`RETRANS`].
 pub(super) const SACKED: u8 = 1;

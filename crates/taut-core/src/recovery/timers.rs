@@ -10,7 +10,7 @@ use super::tlp::{self, Probe};
 use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
 use crate::config::StackConfig;
 use crate::congestion::{Congestion, Signal};
-use crate::units::Instant;
+use crate::words::Instant;
 
 impl Recovery {
     /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.

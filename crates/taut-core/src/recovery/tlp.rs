@@ -5,7 +5,7 @@
 use core::ops::Range;
 
 use super::rto::RTO_INIT;
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// Room for timer and processing jitter when several segments are out. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
 const SLACK: Duration = Duration::from_millis(2);

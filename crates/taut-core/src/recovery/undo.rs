@@ -2,7 +2,7 @@
 //! RFC 3522 / RFC 4015 (Eifel, by timestamps) and RFC 3708 (by D-SACK), the tests in Linux's order.
 //! Called by `recovery/mod.rs` when recovery begins and on every ACK after.
 
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// What must be remembered to find out that retransmissions were not needed.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,12 +5,11 @@ use core::net::SocketAddr;
 use super::Stack;
 use crate::conn::Conn;
 use crate::conn::info::ConnInfo;
-use crate::conn::options::{SetOption, WriteFlags};
 use crate::conn::state::State;
 use crate::egress::Blocked;
-use crate::error::{ConnError, OptionError, ReadError, WriteError};
+use crate::options::{SetOption, WriteFlags};
 use crate::report::Report;
-use crate::units::Instant;
+use crate::words::{ConnError, Instant, OptionError, ReadError, WriteError};
 
 /// One connection, borrowed from its stack with [`Stack::conn_mut`].
 ///

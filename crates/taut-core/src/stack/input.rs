@@ -8,17 +8,13 @@ use taut_wire::{
     Ecn, Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
 };
 
+use super::demux::Owner;
+use super::replies::{self, Reply};
+use super::time_wait::{TimeWaitAction, TimeWaitSegment};
 use super::{Stack, is_broadcast};
-use crate::addr::Endpoint;
 use crate::conn::{Arrival, Conn, Consequence};
-use crate::demux::{Owner, Tuple};
-use crate::error::ConnError;
 use crate::ingress::payload::Payload;
-use crate::link::{Frame, RxChecksum, RxPacket};
-use crate::replies::{self, Reply};
-use crate::seq;
-use crate::time_wait::{TimeWaitAction, TimeWaitSegment};
-use crate::units::Instant;
+use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};
 
 /// The part of a frame that holds all headers, and the length of the whole.
 fn head<'f>(frame: &'f Frame<'_>) -> (&'f [u8], usize) {

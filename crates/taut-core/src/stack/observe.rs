@@ -6,12 +6,11 @@ use alloc::string::String;
 use alloc::sync::Arc;
 
 use super::Stack;
-use crate::conn::ConnId;
+use super::listener::ListenerInfo;
 use crate::conn::info::ConnInfo;
-use crate::listener::ListenerInfo;
 use crate::report::Report;
 use crate::sysctl::{self, SysctlError};
-use crate::units::Instant;
+use crate::words::{ConnId, Instant};
 
 impl Stack {
     /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).

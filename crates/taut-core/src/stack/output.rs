@@ -3,13 +3,10 @@
 
 use taut_wire::Ecn;
 
+use super::replies::Reply;
 use super::{Decided, Stack, Surroundings, surroundings};
-use crate::conn::{ConnId, Output};
 use crate::egress::emit;
-use crate::event::Event;
-use crate::link::{Gather, Offload, Transmit, TxTicket};
-use crate::replies::Reply;
-use crate::units::Instant;
+use crate::words::{ConnId, Event, Gather, Instant, Offload, Output, Transmit, TxTicket};
 
 impl Stack {
     /// News for the application, oldest first.
@@ -132,7 +129,7 @@ impl Stack {
                 segment.mss,
                 &self.caps,
             );
-            if matches!(segment.output, Output::Data(crate::recovery::SendKind::New)) || segment.mss == 0 {
+            if matches!(segment.output, Output::Data(crate::words::SendKind::New)) || segment.mss == 0 {
                 self.counters.out_segs += u64::from(segment.segs);
             }
             let id = ConnId { slot, generation: conn.generation };

@@ -17,7 +17,7 @@
 
 use super::params::PARAMS;
 use crate::congestion::controller::AckEvent;
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// What an RTT may vary by on an empty path, however short.
 const RTT_NOISE: Duration = Duration::from_micros(250);
@@ -96,7 +96,7 @@ impl Ambient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Instant;
+    use crate::words::Instant;
 
     const LEAST: Duration = Duration::from_millis(100);
 

@@ -4,9 +4,9 @@
 use super::params::PARAMS;
 use super::path::Rate;
 use super::{Bbr, UNBOUNDED};
+use crate::congestion::RateSample;
 use crate::congestion::controller::{AckEvent, Window};
-use crate::recovery::RateSample;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// §5.1.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use super::cycle::State;
 use super::params::PARAMS;
 use super::path::Rate;
 use super::{Bbr, UNBOUNDED};
+use crate::congestion::RateSample;
 use crate::congestion::controller::{AckEvent, LostPacket};
-use crate::recovery::RateSample;
 
 /// §2.8 to §2.10.
 #[derive(Debug)]

@@ -38,7 +38,7 @@ use self::params::PARAMS;
 use self::path::{Path, Rate};
 use super::controller::{AckEvent, Controller, LostPacket, Signal, Window};
 use super::{Definition, EcnUse, INITIAL_CWND};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// For [`Algorithm::Bbr`](super::Algorithm).
 pub(super) static DEFINITION: Definition = Definition {

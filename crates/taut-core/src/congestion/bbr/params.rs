@@ -3,7 +3,7 @@
 //!
 //! Gains and shares are percent, volumes segments.
 
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// The parameters. The draft's names are those of its §2.
 #[derive(Clone, Copy, Debug)]

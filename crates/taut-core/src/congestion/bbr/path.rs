@@ -2,9 +2,9 @@
 //! draft-ietf-ccwg-bbr-06 §5.5.1 to §5.5.9. Called by `bbr/mod.rs` for every ACK, in the draft's order.
 
 use super::params::PARAMS;
+use crate::congestion::RateSample;
 use crate::congestion::controller::AckEvent;
-use crate::recovery::RateSample;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// Segments per second, in 65,536ths: 16 bits below the point keep 1 % apart on the slowest link that carries TCP, and a
 /// terabit fits above it.

@@ -11,7 +11,7 @@
 //! L4S's again. A path whose RTT swings by more than that looks like theirs, too: it costs throughput, and harms nobody.
 
 use super::super::controller::AckEvent;
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// Above the least RTT, the shortest of a round trip: more than an L4S queue lets stand, less than any other.
 const STANDING: Duration = Duration::from_millis(3);
@@ -60,7 +60,7 @@ impl Classic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Instant;
+    use crate::words::Instant;
 
     /// A round trip of two ACKs, with RTTs in milliseconds above one of 10.
     fn round(classic: &mut Classic, above_ms: [u64; 2], marked: bool) {

@@ -3,8 +3,8 @@
 extern crate std;
 use super::*;
 use crate::buffers::BUFFER_BYTES;
-use crate::link::Frame;
-use crate::seq::FIRST;
+use crate::words::Frame;
+use crate::words::seq::FIRST;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;

@@ -4,14 +4,7 @@
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
-use crate::addr::Endpoint;
-
-/// This end and the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tuple {
-    pub(crate) local: Endpoint,
-    pub(crate) peer: Endpoint,
-}
+use crate::words::Tuple;
 
 /// What a tuple leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +86,7 @@ fn hash(hasher: &SipHasher13, tuple: &Tuple) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Endpoint;
 
     fn tuple(port: u16) -> Tuple {
         let end = |last, port| Endpoint::new([10, 0, 0, last].into(), port);

@@ -5,9 +5,17 @@
 //! only for speed: transmitting after a batch of input lets its ACKs coalesce.
 
 mod conn_mut;
+mod demux;
 mod input;
+mod listener;
 mod observe;
 mod output;
+mod replies;
+mod secrets;
+mod steering;
+mod table;
+mod time_wait;
+mod timer_queue;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -16,28 +24,29 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 pub use conn_mut::ConnMut;
+pub use listener::ListenerInfo;
+pub use steering::Steering;
 
-use crate::addr::Endpoint;
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::conn::handshake::Birth;
-use crate::conn::options::{ConnOptions, ListenOptions};
 use crate::conn::state::State;
-use crate::conn::{Conn, ConnId, Output, Surroundings};
-use crate::demux::{Demux, Owner, Tuple};
+use crate::conn::{Conn, Surroundings};
+use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
-use crate::error::{ConnectError, ListenError};
-use crate::link::{LinkCaps, Offload, TxTicket};
-use crate::listener::{ListenerId, Listeners};
-use crate::replies::Replies;
-use crate::report::Totals;
-use crate::secrets::Secrets;
+use crate::options::{ConnOptions, ListenOptions};
 use crate::stats::Counters;
-use crate::steering::Steering;
-use crate::table::Table;
-use crate::time_wait::{TimeWait, TimeWaitTable};
-use crate::timer_queue::TimerQueue;
-use crate::units::Instant;
+use crate::words::{
+    ConnId, ConnectError, Endpoint, Instant, LinkCaps, ListenError, ListenerId, Offload, Output, Tuple,
+    TxTicket,
+};
+use demux::{Demux, Owner};
+use listener::Listeners;
+use replies::Replies;
+use secrets::Secrets;
+use table::Table;
+use time_wait::{TimeWait, TimeWaitTable};
+use timer_queue::TimerQueue;
 
 /// What a deadline of [`Stack::poll_timeout`] is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

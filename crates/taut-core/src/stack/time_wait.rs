@@ -4,9 +4,7 @@
 
 use alloc::vec::Vec;
 
-use crate::addr::Endpoint;
-use crate::seq;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Endpoint, Instant, seq};
 
 /// Added to SND.NXT for the least initial sequence number of a connection that replaces this one: beyond anything
 /// that the old one could have had in an unscaled window. Linux uses the same distance.
@@ -272,7 +270,7 @@ impl TimeWaitTable {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::seq::FIRST;
+    use crate::words::seq::FIRST;
     use core::net::SocketAddr;
 
     const SECOND: Duration = Duration::from_secs(1);

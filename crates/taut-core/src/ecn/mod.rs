@@ -15,7 +15,7 @@ use taut_wire::{AccEcn, Ecn as Mark};
 use crate::config::StackConfig;
 use crate::congestion::EcnUse;
 use crate::recovery::{AckOutcome, Feedback};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 use accurate::Accurate;
 pub(crate) use telling::Said;
 

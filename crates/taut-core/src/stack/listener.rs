@@ -5,25 +5,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::addr::Endpoint;
-use crate::conn::ConnId;
-use crate::conn::options::ListenOptions;
-use crate::error::ListenError;
-
-/// Names a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ListenerId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-impl ListenerId {
-    /// A small index, unique among live listeners: for side tables of the caller's.
-    #[must_use]
-    pub const fn slot(self) -> usize {
-        self.slot as usize
-    }
-}
+use crate::options::ListenOptions;
+use crate::words::{ConnId, Endpoint, ListenError, ListenerId};
 
 /// One listening socket.
 #[derive(Debug)]

@@ -5,9 +5,7 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::addr::Endpoint;
-use crate::demux::Tuple;
-use crate::units::Instant;
+use crate::words::{Endpoint, Instant, Tuple};
 
 /// Keys drawn from the seed, one for each use.
 #[derive(Debug)]
@@ -71,7 +69,7 @@ impl Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Duration;
+    use crate::words::Duration;
 
     #[test]
     fn isn_grows_with_the_clock_and_differs_by_tuple_and_seed() {

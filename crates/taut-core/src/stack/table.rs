@@ -5,7 +5,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::conn::{Conn, ConnId};
+use crate::conn::Conn;
+use crate::words::ConnId;
 
 #[derive(Debug)]
 pub(crate) struct Table {

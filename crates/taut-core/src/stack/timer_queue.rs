@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use crate::units::Instant;
+use crate::words::Instant;
 
 /// Children of a node.
 const ARITY: usize = 4;

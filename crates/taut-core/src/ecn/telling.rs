@@ -13,7 +13,7 @@ use taut_wire::{AccEcn, Ecn as Mark};
 
 use super::accurate::Received;
 use crate::config::StackConfig;
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 
 /// `tcp_ecn_option`.
 const NEVER: u8 = 0;

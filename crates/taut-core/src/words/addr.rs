@@ -64,6 +64,13 @@ impl fmt::Debug for Endpoint {
     }
 }
 
+/// This end and the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tuple {
+    pub(crate) local: Endpoint,
+    pub(crate) peer: Endpoint,
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;

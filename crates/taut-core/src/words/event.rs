@@ -1,8 +1,6 @@
 //! What the stack has to tell the application; taken with [`Stack::poll_event`](crate::Stack::poll_event).
 
-use crate::conn::ConnId;
-use crate::error::ConnError;
-use crate::listener::ListenerId;
+use super::{ConnError, ConnId, ListenerId};
 
 /// Something became possible, or ended. Each is told once until it happens anew (edges, not levels), so the queue
 /// of events is bounded by the number of connections.

@@ -6,8 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::conn::{ConnId, Output};
-use crate::units::Instant;
+use super::{Instant, TxTicket};
 
 /// What a link can do. Fixed for the life of a [`Stack`](crate::Stack), but for [`paces`](Self::paces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,37 +211,4 @@ pub enum Offload {
         /// IPv6 rather than IPv4.
         ipv6: bool,
     },
-}
-
-/// The receipt for bytes below TCP: TCP Small Queues in one value.
-///
-/// Charged when a packet is handed out, released by
-/// [`handle_tx_completion`](crate::Stack::handle_tx_completion). It cannot be copied, so bytes are neither
-/// released twice nor, if the driver keeps `must_use` in mind, forgotten.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
-pub struct TxTicket {
-    /// The connection charged; `None` for packets that belong to none (a RST to a stranger, an echo reply).
-    pub(crate) conn: Option<ConnId>,
-    /// Bytes charged: Linux's truesize.
-    pub(crate) truesize: u32,
-    /// Sequence space carried; empty for pure ACKs.
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    /// Segments on the wire.
-    pub(crate) segs: u16,
-    /// When it was handed out.
-    pub(crate) handed: Instant,
-    /// Earliest departure of the connection before this packet, in case the device refuses it.
-    pub(crate) prior_departure: Instant,
-    /// What it was, in case the device refuses it.
-    pub(crate) output: Output,
-}
-
-impl TxTicket {
-    /// Bytes charged below TCP for this packet, overhead included.
-    #[must_use]
-    pub const fn truesize(&self) -> u32 {
-        self.truesize
-    }
 }

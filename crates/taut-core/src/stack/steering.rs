@@ -11,7 +11,7 @@ use core::net::SocketAddr;
 use siphasher::sip::SipHasher13;
 use taut_wire::{Icmp, IpHeader, Quoted, protocol};
 
-use crate::addr::Endpoint;
+use crate::words::Endpoint;
 
 /// One shard's view of the rule. All shards of a stack have the same key.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::congestion::Algorithm;
-use crate::units::Duration;
+use crate::words::Duration;
 
 /// TCP keepalive (RFC 9293 §3.8.4). Linux: `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use alloc::boxed::Box;
 
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH};
-use crate::units::{Duration, Instant};
+use crate::words::{Duration, Instant};
 use classic::Classic;
 
 /// For [`Algorithm::Prague`](super::Algorithm).

@@ -6,18 +6,18 @@
 //! position below the window instead of underflowing.
 
 /// Added to every initial sequence number, one whole turn of the 32-bit circle.
-pub const FIRST: u64 = 1 << 32;
+pub(crate) const FIRST: u64 = 1 << 32;
 
 /// The position nearest to `reference` whose low 32 bits are `wire` (at most 2³¹ away).
 #[must_use]
-pub const fn expand(reference: u64, wire: u32) -> u64 {
+pub(crate) const fn expand(reference: u64, wire: u32) -> u64 {
     let ahead = wire.wrapping_sub(reference as u32) as i32;
     reference.wrapping_add(ahead as i64 as u64)
 }
 
 /// What goes on the wire for a position.
 #[must_use]
-pub const fn wire(position: u64) -> u32 {
+pub(crate) const fn wire(position: u64) -> u32 {
     position as u32
 }
 

@@ -1,0 +1,28 @@
+//! The vocabulary: values that every room of the stack uses, and that know none of the rooms.
+//!
+//! ```text
+//!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap
+//!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
+//!   link.rs      LinkCaps, packets in and out      ticket.rs     the receipt for bytes below TCP
+//!   error.rs event.rs histogram.rs
+//! ```
+
+mod addr;
+mod error;
+mod event;
+mod histogram;
+mod ids;
+mod link;
+pub(crate) mod seq;
+mod ticket;
+mod units;
+
+pub(crate) use addr::{Endpoint, Tuple};
+pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
+pub use event::Event;
+pub use histogram::Histogram;
+pub use ids::{ConnId, ListenerId};
+pub use link::{Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit};
+pub use ticket::TxTicket;
+pub(crate) use ticket::{Output, SendKind};
+pub use units::{Duration, Instant};
