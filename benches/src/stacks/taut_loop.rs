@@ -20,7 +20,7 @@ use crate::probe::{Probe, histogram};
 
 /// A stack with one address and Linux's defaults, as everywhere.
 pub fn stack(address: std::net::Ipv4Addr, caps: LinkCaps) -> Stack {
-    let config = StackConfig { addresses: vec![address.into()], ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.addresses = vec![address.into()]);
     Stack::new(Arc::new(config), caps, [7; 32])
 }
 

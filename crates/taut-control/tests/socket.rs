@@ -25,7 +25,7 @@ struct Host {
 
 impl Host {
     fn new() -> Self {
-        let config = StackConfig { addresses: vec!["10.0.0.2".parse().unwrap()], ..StackConfig::default() };
+        let config = StackConfig::default().with(|c| c.addresses = vec!["10.0.0.2".parse().unwrap()]);
         let stack = Stack::new(Arc::new(config), LinkCaps::plain(1500), [7; 32]);
         Self {
             stack: Arc::new(Mutex::new(stack)),
@@ -184,7 +184,7 @@ fn settings_are_read_and_changed_within_their_ranges() {
     let all = client.sysctls().unwrap();
     assert!(all.iter().any(|setting| setting.name == "net.ipv4.tcp_sack" && setting.value == "1"));
     assert_eq!(client.set_sysctl("tcp_autocorking", "0").unwrap().name, "net.ipv4.tcp_autocorking");
-    assert!(!lab.host.stack.lock().unwrap().config().tcp_autocorking);
+    assert!(!lab.host.stack.lock().unwrap().config().send.autocorking);
     assert_eq!(client.sysctl("net.ipv4.tcp_autocorking").unwrap().value, "0");
     for (name, value) in [("net.ipv4.tcp_autocorking", "2"), ("net.ipv4.moon_phase", "1")] {
         match client.set_sysctl(name, value) {

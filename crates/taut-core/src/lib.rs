@@ -32,7 +32,8 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let at = |ip: &str| -> Result<Stack, std::net::AddrParseError> {
-//!     let config = StackConfig { addresses: vec![ip.parse()?], ..StackConfig::default() };
+//!     let ip = ip.parse()?;
+//!     let config = StackConfig::default().with(|config| config.addresses.push(ip));
 //!     Ok(Stack::new(Arc::new(config), LinkCaps::plain(1500), [7; 32]))
 //! };
 //! let (mut client, mut server) = (at("10.0.0.1")?, at("10.0.0.2")?);
@@ -73,7 +74,7 @@ extern crate alloc;
 extern crate std;
 
 mod buffers;
-mod config;
+pub mod config;
 pub mod congestion;
 mod conn;
 mod ecn;
@@ -87,7 +88,7 @@ mod stats;
 mod sysctl;
 mod words;
 
-pub use config::{BufferSizes, StackConfig};
+pub use config::StackConfig;
 pub use congestion::Algorithm;
 pub use conn::info::ConnInfo;
 pub use conn::state::State;
@@ -98,7 +99,7 @@ pub use stack::{ConnMut, ListenerInfo, Stack, Steering, Timer};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
-    ConnError, ConnId, ConnectError, Duration, Event, Frame, GATHER_MAX, Gather, Histogram, Instant,
-    LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit,
-    TxTicket, WriteError,
+    BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Frame, GATHER_MAX, Gather, Histogram,
+    Instant, LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket,
+    Transmit, TxTicket, WriteError,
 };

@@ -13,10 +13,11 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-use crate::config::{BufferSizes, StackConfig};
+use crate::config::StackConfig;
+use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig};
 use crate::congestion::Algorithm;
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
-use crate::words::Duration;
+use crate::words::{BufferSizes, Duration};
 
 /// Why a setting was not read or changed. Nothing changed then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -102,6 +103,24 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
+// Linux's numbers for what are words here.
+const ECN: [(&str, EcnPolicy); 6] = [
+    ("0", EcnPolicy::Off),
+    ("1", EcnPolicy::Ask),
+    ("2", EcnPolicy::Accept),
+    ("3", EcnPolicy::AskAccurate),
+    ("4", EcnPolicy::AcceptAccurateAskClassic),
+    ("5", EcnPolicy::AcceptAccurate),
+];
+const ECN_OPTION: [(&str, EcnOptionUse); 4] = [
+    ("0", EcnOptionUse::Never),
+    ("1", EcnOptionUse::Sparing),
+    ("2", EcnOptionUse::Usual),
+    ("3", EcnOptionUse::Persistent),
+];
+const MTU_PROBING: [(&str, MtuProbing); 3] =
+    [("0", MtuProbing::Off), ("1", MtuProbing::AfterBlackHole), ("2", MtuProbing::Always)];
+
 const AUTOSIZE: [(&str, AutosizeMode); 3] = [
     ("off", AutosizeMode::Off),
     ("at-write", AutosizeMode::AtWrite),
@@ -143,31 +162,43 @@ fn tsq_text(mode: TsqMode) -> String {
 }
 
 fn congestion(config: &StackConfig, text: &str) -> Result<Algorithm, String> {
-    config.algorithm(text.trim()).ok_or_else(|| {
-        let names: alloc::vec::Vec<_> = config.algorithms().map(Algorithm::name).collect();
+    config.congestion.algorithm(text.trim()).ok_or_else(|| {
+        let names: alloc::vec::Vec<_> = config.congestion.algorithms().map(Algorithm::name).collect();
         format!("must be one of {}", names.join(", "))
     })
 }
 
-/// TCP_EARLY_RETRANS knows 3 and 4 as "on".
-fn early_retrans(text: &str) -> Result<u8, String> {
+/// `tcp_early_retrans`: Linux takes 3 and 4 for the same.
+fn early_retrans(text: &str) -> Result<bool, String> {
     match text.trim() {
-        "0" => Ok(0),
-        "3" => Ok(3),
-        "4" => Ok(4),
+        "0" => Ok(false),
+        "3" | "4" => Ok(true),
         _ => Err("must be 0 (no tail loss probes), 3 or 4".to_string()),
     }
 }
 
-/// RACK is the only loss detection there is.
-fn recovery(text: &str) -> Result<u8, String> {
-    match number(text, 0_u8, 7) {
-        Ok(bits) if bits & 1 == 1 => Ok(bits),
-        _ => {
-            Err("must be 1 (RACK), and 2 more for a fixed window, 4 more for no duplicate threshold"
-                .to_string())
-        }
-    }
+/// `tcp_frto`: Linux takes all but 0 for the same.
+fn frto(text: &str) -> Result<bool, String> {
+    number(text, 0, u8::MAX).map(|value| value != 0)
+}
+
+/// `tcp_recovery`: bit 0 is RACK, the only loss detection there is.
+const RACK: u8 = 1;
+const FIXED_REORDER_WINDOW: u8 = 2;
+const IGNORE_DUP_THRESH: u8 = 4;
+
+fn set_recovery(config: &mut RecoveryConfig, text: &str) -> Result<(), String> {
+    let bits = number(text, 0_u8, 7).ok().filter(|bits| bits & RACK != 0).ok_or_else(|| {
+        "must be 1 (RACK), and 2 more for a fixed window, 4 more for no duplicate threshold".to_string()
+    })?;
+    config.fixed_reorder_window = bits & FIXED_REORDER_WINDOW != 0;
+    config.ignore_dup_thresh = bits & IGNORE_DUP_THRESH != 0;
+    Ok(())
+}
+
+fn recovery_text(config: &RecoveryConfig) -> String {
+    let fixed = u8::from(config.fixed_reorder_window) * FIXED_REORDER_WINDOW;
+    (RACK + fixed + u8::from(config.ignore_dup_thresh) * IGNORE_DUP_THRESH).to_string()
 }
 
 fn port_range(text: &str) -> Result<(u16, u16), String> {
@@ -180,111 +211,115 @@ fn port_range(text: &str) -> Result<(u16, u16), String> {
 
 /// A row for a field that is a switch, a number, a span of time, three sizes, or a word of a list.
 macro_rules! setting {
-    ($name:literal, $field:ident: switch) => {
+    ($name:literal, $($field:ident).+: switch) => {
         Setting {
             name: $name,
-            get: |config| u8::from(config.$field).to_string(),
-            set: |config, text| switch(text).map(|value| config.$field = value),
+            get: |config| u8::from(config.$($field).+).to_string(),
+            set: |config, text| switch(text).map(|value| config.$($field).+ = value),
         }
     };
-    ($name:literal, $field:ident: $low:expr => $high:expr) => {
+    ($name:literal, $($field:ident).+: $low:expr => $high:expr) => {
         Setting {
             name: $name,
-            get: |config| config.$field.to_string(),
-            set: |config, text| number(text, $low, $high).map(|value| config.$field = value),
+            get: |config| config.$($field).+.to_string(),
+            set: |config, text| number(text, $low, $high).map(|value| config.$($field).+ = value),
         }
     };
-    ($name:literal, $field:ident: $low:expr => $high:expr; $unit:ident) => {
+    ($name:literal, $($field:ident).+: $low:expr => $high:expr; $unit:ident) => {
         Setting {
             name: $name,
-            get: |config| (config.$field.as_nanos() / $unit).to_string(),
-            set: |config, text| span(text, $low, $high, $unit).map(|value| config.$field = value),
+            get: |config| (config.$($field).+.as_nanos() / $unit).to_string(),
+            set: |config, text| span(text, $low, $high, $unit).map(|value| config.$($field).+ = value),
         }
     };
-    ($name:literal, $field:ident: sizes) => {
+    ($name:literal, $($field:ident).+: sizes) => {
         Setting {
             name: $name,
-            get: |config| sizes_text(config.$field),
-            set: |config, text| sizes(text).map(|value| config.$field = value),
+            get: |config| sizes_text(config.$($field).+),
+            set: |config, text| sizes(text).map(|value| config.$($field).+ = value),
         }
     };
-    ($name:literal, $field:ident: $words:ident) => {
+    ($name:literal, $($field:ident).+: $words:ident) => {
         Setting {
             name: $name,
-            get: |config| name_of(&config.$field, &$words).to_string(),
-            set: |config, text| word(text, &$words).map(|value| config.$field = value),
+            get: |config| name_of(&config.$($field).+, &$words).to_string(),
+            set: |config, text| word(text, &$words).map(|value| config.$($field).+ = value),
         }
     };
-    ($name:literal, $field:ident: $parse:ident, $print:expr) => {
+    ($name:literal, $($field:ident).+: $parse:ident, $print:expr) => {
         Setting {
             name: $name,
-            get: |config| $print(config.$field),
-            set: |config, text| $parse(text).map(|value| config.$field = value),
+            get: |config| $print(config.$($field).+),
+            set: |config, text| $parse(text).map(|value| config.$($field).+ = value),
         }
     };
 }
 
 /// Every setting, by name.
 static TABLE: [Setting; 55] = [
-    setting!("net.core.rmem_max", rmem_max: BUFFER_MIN => INT_MAX),
-    setting!("net.core.wmem_max", wmem_max: BUFFER_MIN => INT_MAX),
+    setting!("net.core.rmem_max", receive.rmem_max: BUFFER_MIN => INT_MAX),
+    setting!("net.core.wmem_max", send.wmem_max: BUFFER_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
-    setting!("net.ipv4.route.min_pmtu", min_pmtu: 68 => u16::MAX),
-    setting!("net.ipv4.route.mtu_expires", mtu_expires: 1 => u64::from(INT_MAX); S),
-    setting!("net.ipv4.tcp_autocorking", tcp_autocorking: switch),
-    setting!("net.ipv4.tcp_base_mss", tcp_base_mss: 48 => u16::MAX),
-    setting!("net.ipv4.tcp_comp_sack_delay_ns", tcp_comp_sack_delay: 0 => u64::from(u32::MAX); NS),
-    setting!("net.ipv4.tcp_comp_sack_nr", tcp_comp_sack_nr: 0 => u8::MAX),
+    setting!("net.ipv4.route.min_pmtu", mtu.min_pmtu: 68 => u16::MAX),
+    setting!("net.ipv4.route.mtu_expires", mtu.expires: 1 => u64::from(INT_MAX); S),
+    setting!("net.ipv4.tcp_autocorking", send.autocorking: switch),
+    setting!("net.ipv4.tcp_base_mss", mtu.base_mss: 48 => u16::MAX),
+    setting!("net.ipv4.tcp_comp_sack_delay_ns", receive.comp_sack_delay: 0 => u64::from(u32::MAX); NS),
+    setting!("net.ipv4.tcp_comp_sack_nr", receive.comp_sack_nr: 0 => u8::MAX),
     Setting {
         name: "net.ipv4.tcp_congestion_control",
-        get: |config| config.tcp_congestion_control.name().to_string(),
-        set: |config, text| congestion(config, text).map(|value| config.tcp_congestion_control = value),
+        get: |config| config.congestion.control.name().to_string(),
+        set: |config, text| congestion(config, text).map(|value| config.congestion.control = value),
     },
-    setting!("net.ipv4.tcp_early_retrans", tcp_early_retrans: early_retrans, |value: u8| value.to_string()),
-    setting!("net.ipv4.tcp_ecn", tcp_ecn: 0 => 5),
-    setting!("net.ipv4.tcp_ecn_fallback", tcp_ecn_fallback: switch),
-    setting!("net.ipv4.tcp_ecn_option", tcp_ecn_option: 0 => 3),
-    setting!("net.ipv4.tcp_ecn_option_beacon", tcp_ecn_option_beacon: 0 => 3),
-    setting!("net.ipv4.tcp_fin_timeout", tcp_fin_timeout: 0 => 1 << 20; S),
-    setting!("net.ipv4.tcp_frto", tcp_frto: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_invalid_ratelimit", tcp_invalid_ratelimit: 0 => u64::from(INT_MAX); MS),
-    setting!("net.ipv4.tcp_keepalive_intvl", tcp_keepalive_intvl: 1 => 32_767; S),
-    setting!("net.ipv4.tcp_keepalive_probes", tcp_keepalive_probes: 1 => 127),
-    setting!("net.ipv4.tcp_keepalive_time", tcp_keepalive_time: 1 => 32_767; S),
-    setting!("net.ipv4.tcp_limit_output_bytes", tcp_limit_output_bytes: 0 => INT_MAX),
-    setting!("net.ipv4.tcp_max_tw_buckets", tcp_max_tw_buckets: 0 => INT_MAX),
-    setting!("net.ipv4.tcp_min_tso_segs", tcp_min_tso_segs: 1 => u8::MAX),
-    setting!("net.ipv4.tcp_moderate_rcvbuf", tcp_moderate_rcvbuf: switch),
-    setting!("net.ipv4.tcp_mtu_probe_floor", tcp_mtu_probe_floor: 48 => u16::MAX),
-    setting!("net.ipv4.tcp_mtu_probing", tcp_mtu_probing: 0 => 2),
-    setting!("net.ipv4.tcp_notsent_lowat", tcp_notsent_lowat: 0 => u32::MAX),
-    setting!("net.ipv4.tcp_pacing_ca_ratio", tcp_pacing_ca_ratio: 0 => 1_000),
-    setting!("net.ipv4.tcp_pacing_ss_ratio", tcp_pacing_ss_ratio: 0 => 1_000),
-    setting!("net.ipv4.tcp_probe_interval", tcp_probe_interval: 1 => u64::from(INT_MAX); S),
-    setting!("net.ipv4.tcp_probe_threshold", tcp_probe_threshold: 0 => u16::MAX),
-    setting!("net.ipv4.tcp_recovery", tcp_recovery: recovery, |bits: u8| bits.to_string()),
-    setting!("net.ipv4.tcp_retries1", tcp_retries1: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_retries2", tcp_retries2: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_rmem", tcp_rmem: sizes),
-    setting!("net.ipv4.tcp_rto_min_us", tcp_rto_min: 1 => 120_000_000; US),
-    setting!("net.ipv4.tcp_sack", tcp_sack: switch),
-    setting!("net.ipv4.tcp_slow_start_after_idle", tcp_slow_start_after_idle: switch),
-    setting!("net.ipv4.tcp_syn_retries", tcp_syn_retries: 1 => 127),
-    setting!("net.ipv4.tcp_synack_retries", tcp_synack_retries: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_timestamps", tcp_timestamps: switch),
-    setting!("net.ipv4.tcp_tso_rtt_log", tcp_tso_rtt_log: 0 => 31),
-    setting!("net.ipv4.tcp_tso_win_divisor", tcp_tso_win_divisor: 0 => u8::MAX),
-    setting!("net.ipv4.tcp_window_scaling", tcp_window_scaling: switch),
-    setting!("net.ipv4.tcp_wmem", tcp_wmem: sizes),
+    setting!("net.ipv4.tcp_early_retrans", recovery.tail_loss_probes: early_retrans, |on: bool| if on { "3" } else { "0" }.to_string()),
+    setting!("net.ipv4.tcp_ecn", ecn.policy: ECN),
+    setting!("net.ipv4.tcp_ecn_fallback", ecn.fallback: switch),
+    setting!("net.ipv4.tcp_ecn_option", ecn.option: ECN_OPTION),
+    setting!("net.ipv4.tcp_ecn_option_beacon", ecn.option_beacon: 0 => 3),
+    setting!("net.ipv4.tcp_fin_timeout", tcp.fin_timeout: 0 => 1 << 20; S),
+    setting!("net.ipv4.tcp_frto", recovery.frto: frto, |on: bool| if on { "2" } else { "0" }.to_string()),
+    setting!("net.ipv4.tcp_invalid_ratelimit", tcp.invalid_ratelimit: 0 => u64::from(INT_MAX); MS),
+    setting!("net.ipv4.tcp_keepalive_intvl", tcp.keepalive_intvl: 1 => 32_767; S),
+    setting!("net.ipv4.tcp_keepalive_probes", tcp.keepalive_probes: 1 => 127),
+    setting!("net.ipv4.tcp_keepalive_time", tcp.keepalive_time: 1 => 32_767; S),
+    setting!("net.ipv4.tcp_limit_output_bytes", send.limit_output_bytes: 0 => INT_MAX),
+    setting!("net.ipv4.tcp_max_tw_buckets", max_tw_buckets: 0 => INT_MAX),
+    setting!("net.ipv4.tcp_min_tso_segs", send.min_tso_segs: 1 => u8::MAX),
+    setting!("net.ipv4.tcp_moderate_rcvbuf", receive.moderate_rcvbuf: switch),
+    setting!("net.ipv4.tcp_mtu_probe_floor", mtu.probe_floor: 48 => u16::MAX),
+    setting!("net.ipv4.tcp_mtu_probing", mtu.probing: MTU_PROBING),
+    setting!("net.ipv4.tcp_notsent_lowat", send.notsent_lowat: 0 => u32::MAX),
+    setting!("net.ipv4.tcp_pacing_ca_ratio", congestion.pacing_ca_ratio: 0 => 1_000),
+    setting!("net.ipv4.tcp_pacing_ss_ratio", congestion.pacing_ss_ratio: 0 => 1_000),
+    setting!("net.ipv4.tcp_probe_interval", mtu.probe_interval: 1 => u64::from(INT_MAX); S),
+    setting!("net.ipv4.tcp_probe_threshold", mtu.probe_threshold: 0 => u16::MAX),
+    Setting {
+        name: "net.ipv4.tcp_recovery",
+        get: |config| recovery_text(&config.recovery),
+        set: |config, text| set_recovery(&mut config.recovery, text),
+    },
+    setting!("net.ipv4.tcp_retries1", tcp.retries1: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_retries2", tcp.retries2: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_rmem", receive.rmem: sizes),
+    setting!("net.ipv4.tcp_rto_min_us", recovery.rto_min: 1 => 120_000_000; US),
+    setting!("net.ipv4.tcp_sack", tcp.sack: switch),
+    setting!("net.ipv4.tcp_slow_start_after_idle", congestion.slow_start_after_idle: switch),
+    setting!("net.ipv4.tcp_syn_retries", tcp.syn_retries: 1 => 127),
+    setting!("net.ipv4.tcp_synack_retries", tcp.synack_retries: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_timestamps", tcp.timestamps: switch),
+    setting!("net.ipv4.tcp_tso_rtt_log", send.tso_rtt_log: 0 => 31),
+    setting!("net.ipv4.tcp_tso_win_divisor", send.tso_win_divisor: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_window_scaling", tcp.window_scaling: switch),
+    setting!("net.ipv4.tcp_wmem", send.wmem: sizes),
     setting!("taut.any_address", any_address: switch),
-    setting!("taut.autocork", autocork: AUTOCORK),
-    setting!("taut.autosizing", autosizing: AUTOSIZE),
+    setting!("taut.autocork", send.autocork: AUTOCORK),
+    setting!("taut.autosizing", send.autosizing: AUTOSIZE),
     setting!("taut.icmp_echo", icmp_echo: switch),
-    setting!("taut.lowat", lowat: LOWAT),
+    setting!("taut.lowat", send.lowat: LOWAT),
     setting!("taut.max_connections", max_connections: 0 => u32::MAX),
-    setting!("taut.pacing", pacing: PACING),
+    setting!("taut.pacing", send.pacing: PACING),
     setting!("taut.time_wait", time_wait: 0 => 3_600; S),
-    setting!("taut.tsq", tsq: tsq, tsq_text),
+    setting!("taut.tsq", send.tsq: tsq, tsq_text),
 ];
 
 /// The setting of that name; `net.ipv4.` may be left out.
@@ -294,32 +329,34 @@ fn find(name: &str) -> Result<&'static Setting, SysctlError> {
     found.ok_or_else(|| SysctlError::Unknown(name.to_string()))
 }
 
-/// The value of a setting, as text.
-///
-/// # Errors
-///
-/// [`SysctlError::Unknown`].
-pub(crate) fn get(config: &StackConfig, name: &str) -> Result<String, SysctlError> {
-    find(name).map(|setting| (setting.get)(config))
-}
+impl StackConfig {
+    /// The value of a setting, as text.
+    ///
+    /// # Errors
+    ///
+    /// [`SysctlError::Unknown`].
+    pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
+        find(name).map(|setting| (setting.get)(self))
+    }
 
-/// Changes a setting.
-///
-/// # Errors
-///
-/// As [`SysctlError`] says; nothing changed then.
-pub(crate) fn set(config: &mut StackConfig, name: &str, value: &str) -> Result<(), SysctlError> {
-    let setting = find(name)?;
-    (setting.set)(config, value).map_err(|expected| SysctlError::Invalid {
-        name: setting.name,
-        value: value.to_string(),
-        expected,
-    })
-}
+    /// Changes a setting.
+    ///
+    /// # Errors
+    ///
+    /// As [`SysctlError`] says; nothing changed then.
+    pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
+        let setting = find(name)?;
+        (setting.set)(self, value).map_err(|expected| SysctlError::Invalid {
+            name: setting.name,
+            value: value.to_string(),
+            expected,
+        })
+    }
 
-/// Name and value of every setting, by name.
-pub(crate) fn all(config: &StackConfig) -> impl Iterator<Item = (&'static str, String)> + '_ {
-    TABLE.iter().map(|setting| (setting.name, (setting.get)(config)))
+    /// Name and value of every setting, by name.
+    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        TABLE.iter().map(|setting| (setting.name, (setting.get)(self)))
+    }
 }
 
 #[cfg(test)]
@@ -331,12 +368,12 @@ mod tests {
     #[test]
     fn names_ascend_and_every_value_can_be_set_to_itself() {
         let mut config = StackConfig::default();
-        let before: Vec<_> = all(&config).collect();
+        let before: Vec<_> = config.sysctls().collect();
         assert!(before.windows(2).all(|pair| pair[0].0 < pair[1].0));
         for (name, value) in &before {
-            set(&mut config, name, value).unwrap();
+            config.set_sysctl(name, value).unwrap();
         }
-        assert_eq!(all(&config).collect::<Vec<_>>(), before);
+        assert_eq!(config.sysctls().collect::<Vec<_>>(), before);
     }
 
     #[test]
@@ -376,7 +413,7 @@ mod tests {
             ("taut.tsq", "rate-scaled"),
             ("taut.pacing", "auto"),
         ] {
-            assert_eq!(get(&config, name).as_deref(), Ok(value), "{name}");
+            assert_eq!(config.sysctl(name).as_deref(), Ok(value), "{name}");
         }
     }
 
@@ -402,29 +439,29 @@ mod tests {
             ("taut.tsq", "fixed:0"),
             ("taut.pacing", "on"),
         ] {
-            let before = get(&config, name).unwrap();
-            let error = set(&mut config, name, value).unwrap_err();
+            let before = config.sysctl(name).unwrap();
+            let error = config.set_sysctl(name, value).unwrap_err();
             assert!(
                 matches!(&error, SysctlError::Invalid { expected, .. } if !expected.is_empty()),
                 "{name}"
             );
-            assert_eq!(get(&config, name), Ok(before));
+            assert_eq!(config.sysctl(name), Ok(before));
         }
-        assert_eq!(get(&config, "net.ipv4.nonsense"), Err(SysctlError::Unknown("net.ipv4.nonsense".into())));
-        let error = set(&mut config, "tcp_min_tso_segs", "0").unwrap_err();
+        assert_eq!(config.sysctl("net.ipv4.nonsense"), Err(SysctlError::Unknown("net.ipv4.nonsense".into())));
+        let error = config.set_sysctl("tcp_min_tso_segs", "0").unwrap_err();
         assert_eq!(error.to_string(), "net.ipv4.tcp_min_tso_segs = 0: must be a whole number from 1 to 255");
     }
 
     #[test]
     fn histories_by_name() {
         let mut config = StackConfig::default();
-        set(&mut config, "taut.tsq", "fixed").unwrap();
-        assert_eq!(config.tsq, TsqMode::Fixed { cap_bytes: 131_072 });
-        set(&mut config, "taut.tsq", "fixed:40000").unwrap();
-        assert_eq!(get(&config, "taut.tsq").unwrap(), "fixed:40000");
-        set(&mut config, "taut.autosizing", "at-write").unwrap();
-        assert_eq!(config.autosizing, AutosizeMode::AtWrite);
-        set(&mut config, "taut.lowat", "wake-at-mark").unwrap();
-        assert_eq!(config.lowat, LowatMode::WakeAtMark);
+        config.set_sysctl("taut.tsq", "fixed").unwrap();
+        assert_eq!(config.send.tsq, TsqMode::Fixed { cap_bytes: 131_072 });
+        config.set_sysctl("taut.tsq", "fixed:40000").unwrap();
+        assert_eq!(config.sysctl("taut.tsq").unwrap(), "fixed:40000");
+        config.set_sysctl("taut.autosizing", "at-write").unwrap();
+        assert_eq!(config.send.autosizing, AutosizeMode::AtWrite);
+        config.set_sysctl("taut.lowat", "wake-at-mark").unwrap();
+        assert_eq!(config.send.lowat, LowatMode::WakeAtMark);
     }
 }

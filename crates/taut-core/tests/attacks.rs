@@ -230,7 +230,7 @@ fn impossible_sources_are_dropped() {
     ] {
         for source in sources {
             // The last of them is the land attack: our own address, port and all.
-            let config = StackConfig { tcp_ecn: 3, ..StackConfig::default() };
+            let config = StackConfig::default().with(|c| c.set_sysctl("tcp_ecn", "3").unwrap());
             let mut t = Trace::on(config, taut_core::LinkCaps::plain(1_500), own, source);
             t.peer.set_port(80);
             t.listen();

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::{A, B, Faults, World, config, pattern};
-use taut_core::{ConnId, Duration, Event, LinkCaps, ListenOptions, StackConfig};
+use taut_core::{ConnId, Duration, Event, LinkCaps, ListenOptions};
 
 /// Opens, uses and closes `count` connections, at most `at_once` at a time.
 fn churn(world: &mut World, count: usize, at_once: usize) {
@@ -91,7 +91,7 @@ fn a_thousand_at_a_time_over_a_bad_link() {
 #[test]
 fn more_connections_than_ports() {
     // Ports come back out of TIME-WAIT after a second (RFC 6191), so a hundred do for a thousand connections.
-    let few = StackConfig { ip_local_port_range: (50_000, 50_099), ..config(A) };
+    let few = config(A).with(|c| c.ip_local_port_range = (50_000, 50_099));
     let mut world = World::with(3, few, config(B), LinkCaps::plain(1_500));
     world.faults(Faults { delay: Duration::from_millis(25), ..Faults::default() });
     churn(&mut world, 1_000, 3);

@@ -315,7 +315,7 @@ fn fin_wait_2_ends_by_itself_when_nobody_holds_it() {
 
 #[test]
 fn an_unanswered_fin_is_given_up_in_the_end() {
-    let config = StackConfig { tcp_retries2: 3, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.tcp.retries2 = 3);
     for received_fin in [false, true] {
         let mut t = Trace::with(config.clone());
         t.accept(Offer::EASY);
@@ -448,7 +448,7 @@ fn connect_reuses_a_tuple_after_a_second() {
 
 #[test]
 fn a_full_time_wait_table_forgets() {
-    let mut t = Trace::with(StackConfig { tcp_max_tw_buckets: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.max_tw_buckets = 0));
     t.accept(Offer::ALL);
     t.close();
     expect!(t, "F.");

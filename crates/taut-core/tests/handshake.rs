@@ -110,12 +110,11 @@ fn every_option_is_optional() {
 
 #[test]
 fn what_is_switched_off_is_not_offered() {
-    let config = StackConfig {
-        tcp_timestamps: false,
-        tcp_sack: false,
-        tcp_window_scaling: false,
-        ..StackConfig::default()
-    };
+    let config = StackConfig::default().with(|c| {
+        c.tcp.timestamps = false;
+        c.tcp.sack = false;
+        c.tcp.window_scaling = false;
+    });
     let mut t = Trace::with(config.clone());
     t.connect();
     let syn = expect!(t, "S", mss(1_460));
@@ -179,7 +178,7 @@ fn syn_is_retransmitted_with_backoff_and_then_given_up() {
 
 #[test]
 fn syn_retries_are_configurable() {
-    let mut t = Trace::with(StackConfig { tcp_syn_retries: 1, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.syn_retries = 1));
     let id = t.connect();
     expect!(t, "S");
     expect!(t, "S", after_ms(1_000));
@@ -329,7 +328,7 @@ fn a_full_backlog_drops_syns() {
 
 #[test]
 fn the_number_of_connections_is_bounded() {
-    let mut t = Trace::with(StackConfig { max_connections: 3, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.max_connections = 3));
     t.listen();
     for port in 1..=5 {
         inject!(t, "S", seq(0), port(port));

@@ -135,7 +135,7 @@ fn the_user_timeout_bounds_retransmission() {
         assert_eq!(t.conn().error(), Some(ConnError::TimedOut), "{seconds} s");
     }
     // Without: tcp_retries2.
-    let mut t = Trace::with(StackConfig { tcp_retries2: 5, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 5));
     t.accept(Offer::EASY);
     t.write(100);
     t.wait_ms(200 * 31);

@@ -10,11 +10,10 @@ use taut_wire::Unreachable;
 
 /// A path of 20 ms and `rate` bytes a second that throws away, and says nothing of, what is longer than `mtu`.
 fn silent(mtu: usize, probing: u8, rate: u64) -> World {
-    let sender = StackConfig {
-        tcp_mtu_probing: probing,
-        tcp_congestion_control: Algorithm::Reno,
-        ..config(support::A)
-    };
+    let sender = config(support::A).with(|c| {
+        c.set_sysctl("tcp_mtu_probing", &probing.to_string()).unwrap();
+        c.congestion.control = Algorithm::Reno;
+    });
     let mut world = World::with(7, sender, config(support::B), LinkCaps::plain(1_500));
     world.faults(Faults { delay: Duration::from_millis(10), rate, ..Faults::default() });
     world.filter = Some(Box::new(move |from, bytes| from == 0 && bytes.len() > mtu));
@@ -136,7 +135,7 @@ fn what_a_router_said_is_forgotten_after_ten_minutes() {
 /// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12, eight segments
 /// of `tcp_base_mss` are in flight, and next comes a probe. Below eleven none leaves, so ten segments went before.
 fn about_to_probe(window: u16) -> Trace {
-    let config = StackConfig { tcp_mtu_probing: 2, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.set_sysctl("tcp_mtu_probing", "2").unwrap());
     let mut t = Trace::with(config);
     let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
     t.accept_with(Offer::ALL, ListenOptions { conn, ..ListenOptions::default() });
@@ -161,7 +160,7 @@ fn a_probe_waits_for_the_window_to_have_room() {
 #[test]
 fn a_black_hole_is_suspected_after_more_than_retries1_timeouts() {
     // Linux: `tcp_retries1` is 3.
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::ALL);
     t.write(1_448);
     for (timeouts, mss) in [(1, 1_448), (2, 1_448), (3, 1_448), (4, 1_024)] {

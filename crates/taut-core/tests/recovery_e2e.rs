@@ -101,7 +101,7 @@ fn a_lost_retransmission_is_found_without_a_timeout() {
 #[test]
 fn without_sack_partial_acks_repair() {
     // RFC 6582.
-    let old = |address| StackConfig { tcp_sack: false, ..config(address) };
+    let old = |address| config(address).with(|c| c.tcp.sack = false);
     for count in [1, 3] {
         let caps = LinkCaps::plain(1_500);
         let mut world = World::with(5, old(support::A), old(support::B), caps);
@@ -113,7 +113,7 @@ fn without_sack_partial_acks_repair() {
 
 #[test]
 fn without_timestamps_too() {
-    let plain = |address| StackConfig { tcp_timestamps: false, ..config(address) };
+    let plain = |address| config(address).with(|c| c.tcp.timestamps = false);
     let caps = LinkCaps::plain(1_500);
     let mut world = World::with(6, plain(support::A), plain(support::B), caps);
     lose(&mut world, move |n, again| (100..110).contains(&n) && again == 0);
@@ -193,7 +193,10 @@ fn two_segments_that_overtake_are_no_loss() {
 #[test]
 fn timeouts_back_off_until_the_connection_is_given_up() {
     // RFC 6298 §5.4 to §5.6, with the least timeout of 200 ms and without probes.
-    let config = StackConfig { tcp_retries2: 6, tcp_early_retrans: 0, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| {
+        c.tcp.retries2 = 6;
+        c.recovery.tail_loss_probes = false;
+    });
     let mut t = Trace::with(config);
     t.accept(Offer::EASY);
     t.write(100);
@@ -225,7 +228,7 @@ fn the_longest_interval_is_two_minutes() {
 #[test]
 fn a_fresh_sample_ends_the_backoff() {
     // RFC 6298 §5.7.
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     t.write(100);
     expect!(t, "P.", len(100));

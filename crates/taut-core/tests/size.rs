@@ -110,7 +110,7 @@ fn per_connection() -> [i64; 2] {
 #[test]
 fn an_idle_connection_costs_at_most_600_bytes() {
     let stack = |address: &str| {
-        let config = StackConfig { addresses: vec![address.parse().unwrap()], ..StackConfig::default() };
+        let config = StackConfig::default().with(|c| c.addresses = vec![address.parse().unwrap()]);
         Stack::new(Arc::new(config), LinkCaps::plain(1_500), [1; 32])
     };
     let mut pair =

@@ -24,13 +24,14 @@ fn random_worlds_lose_nothing() {
     for seed in 0..80 {
         let caps = if seed % 2 == 0 { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
         // Every combination of options, and now and then small buffers.
-        let options = |address| StackConfig {
-            tcp_sack: seed % 3 != 1,
-            tcp_timestamps: seed % 5 != 2,
-            tcp_window_scaling: seed % 7 != 3,
-            tcp_autocorking: seed % 11 != 4,
-            tcp_rmem: if seed % 4 == 3 { SMALL } else { StackConfig::default().tcp_rmem },
-            ..config(address)
+        let options = |address| {
+            config(address).with(|c| {
+                c.tcp.sack = seed % 3 != 1;
+                c.tcp.timestamps = seed % 5 != 2;
+                c.tcp.window_scaling = seed % 7 != 3;
+                c.send.autocorking = seed % 11 != 4;
+                c.receive.rmem = if seed % 4 == 3 { SMALL } else { StackConfig::default().receive.rmem };
+            })
         };
         let mut world = World::with(seed, options(support::A), options(support::B), caps);
         world.faults(Faults {

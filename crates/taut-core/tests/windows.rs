@@ -48,7 +48,7 @@ fn probes_back_off_and_last_as_long_as_they_are_answered() {
 
 #[test]
 fn unanswered_probes_end_the_connection() {
-    let config = StackConfig { tcp_retries2: 3, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.tcp.retries2 = 3);
     let mut t = closed_window(Trace::with(config));
     let id = t.id.unwrap();
     for wait in [200, 400, 800] {
@@ -187,7 +187,7 @@ fn a_shrinking_window_is_tolerated() {
 fn data_in_flight_into_a_closed_window_is_a_probe_too() {
     // RFC 9293 §3.8.6.1: as long as the peer answers, the connection stays open. Here it shrank its window to nothing
     // with data on the way, and throws that away.
-    let config = StackConfig { tcp_retries2: 4, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.tcp.retries2 = 4);
     let mut t = Trace::with(config);
     t.accept(Offer::EASY);
     t.write(2_000);
@@ -230,7 +230,7 @@ fn an_old_segment_does_not_change_the_window() {
 fn the_largest_scale() {
     // RFC 7323 §2.3: 14, which is a window of a gibibyte.
     let rmem = BufferSizes { min: 4_096, initial: 131_072, max: 1 << 30 };
-    let mut t = Trace::with(StackConfig { tcp_rmem: rmem, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.receive.rmem = rmem));
     t.connect();
     expect!(t, "S", wscale(14), win(65_535));
     t.syn_ack(Offer { wscale: Some(14), ..Offer::EASY });
@@ -344,7 +344,7 @@ fn a_reader_that_never_read_fast_pins_what_it_began_with() {
 fn a_fast_reader_that_stops_pins_no_more_than_its_maximum_and_gives_all_back() {
     const MAX: u32 = 20_000_000;
     let mut server_config = config(support::B);
-    server_config.tcp_rmem.max = MAX;
+    server_config.receive.rmem.max = MAX;
     let caps = LinkCaps::offloading(1_500);
     let mut world = World::with(5, config(support::A), server_config, caps);
     let delay = Duration::from_millis(50);
@@ -377,7 +377,7 @@ fn a_window_that_was_not_used_for_long_is_not_used_at_once() {
         [(true, 150, 30), (true, 30_000, 10), (false, 30_000, 30)]
     {
         let config =
-            StackConfig { tcp_slow_start_after_idle: slow_start_after_idle, ..StackConfig::default() };
+            StackConfig::default().with(|c| c.congestion.slow_start_after_idle = slow_start_after_idle);
         let mut t = Trace::with(config);
         let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
         t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });

@@ -441,7 +441,7 @@ pub(crate) fn is_congestion(error: &io::Error) -> bool {
 /// A ticket that nobody waits for: a [`Transmit`] has one, also when its packet's own came back already. Only a stack
 /// makes tickets, so one is taken from a stack that is thrown away.
 fn spare_ticket() -> Option<TxTicket> {
-    let config = StackConfig { addresses: vec![[127, 0, 0, 1].into()], ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| c.addresses = vec![[127, 0, 0, 1].into()]);
     let mut stack = Stack::new(config.into(), LinkCaps::plain(1500), [0; 32]);
     let now = Instant::from_nanos(1);
     stack.connect(now, ([127, 0, 0, 2], 1).into(), &ConnOptions::default()).ok()?;

@@ -26,7 +26,10 @@ fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (W
     let mut world = World::new(1);
     let line = PortSpec { rate: Some(RATE.parse().unwrap()), qdisc: QdiscSpec::FqCodel(codel) };
     let mut spec = DumbbellSpec::new(pairs, "1gbit".parse().unwrap(), line, delay);
-    spec.host.config = StackConfig { tcp_ecn, wmem_max: 4_000_000, ..StackConfig::default() };
+    spec.host.config = StackConfig::default().with(|c| {
+        c.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
+        c.send.wmem_max = 4_000_000;
+    });
     let net = Dumbbell::new(&mut world, &spec);
     (world, net)
 }

@@ -177,7 +177,7 @@ fn a_root_queue_that_drops_tells_the_stack() {
     {
         let (world, pair) = transfer(5_000_000, |spec| {
             spec.qdisc = qdisc.clone();
-            spec.config.tsq = taut_core::TsqMode::Off;
+            spec.config.send.tsq = taut_core::TsqMode::Off;
         });
         assert!(world.counts(pair.a).dropped > 0, "{qdisc:?}");
     }

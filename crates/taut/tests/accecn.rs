@@ -58,7 +58,10 @@ impl Net {
             Stack::builder()
                 .device(Marker::new(tun, shared))
                 .address("10.7.0.2/24")
-                .sysctl(|config| (config.tcp_ecn, config.tcp_congestion_control) = (tcp_ecn, algorithm))
+                .sysctl(|config| {
+                    config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
+                    config.congestion.control = algorithm;
+                })
                 .build()
                 .unwrap()
         };

@@ -86,7 +86,7 @@ fn small_writes(
 ) -> anyhow::Result<Row> {
     let bench = Bench::new(
         &format!("rate {rate} tx-usecs {}", COMPLETIONS[0]),
-        |config| config.autocork = mode,
+        |config| config.send.autocork = mode,
         false,
     )?;
     let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
@@ -134,7 +134,7 @@ fn request_response(completion: &str, time: Duration) -> anyhow::Result<Vec<Row>
     for _ in 0..TURNS {
         for ((_, mode), side) in MODES.iter().zip(&mut sides) {
             let bench =
-                Bench::new(&format!("tx-usecs {completion}"), |config| config.autocork = *mode, false)?;
+                Bench::new(&format!("tx-usecs {completion}"), |config| config.send.autocork = *mode, false)?;
             // The first rounds find cold caches and a stack that has just started.
             bench.ping(time / (4 * TURNS), Duration::ZERO)?;
             let before = bench.stack.counters();

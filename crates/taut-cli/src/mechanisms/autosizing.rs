@@ -50,8 +50,8 @@ fn measure(name: &str, mode: AutosizeMode, times: usize) -> anyhow::Result<Row> 
     let bench = Bench::new(
         "delay 40ms",
         |config| {
-            config.autosizing = mode;
-            config.wmem_max = 4 << 20;
+            config.send.autosizing = mode;
+            config.send.wmem_max = 4 << 20;
         },
         false,
     )?;

@@ -72,7 +72,7 @@ impl Bench {
         };
         let mut builder = taut::Stack::builder().device(device).address(NEAR).sysctl(|config| {
             // Linux's maximum, which was behind the published figures.
-            config.tcp_wmem.max = 4 << 20;
+            config.send.wmem.max = 4 << 20;
             configure(config);
         });
         if !link.is_empty() {

@@ -71,8 +71,8 @@ fn measure(name: &str, mark: u32, mode: LowatMode, setup: Setup) -> anyhow::Resu
     let bench = Bench::new(
         setup.link,
         |config| {
-            config.lowat = mode;
-            config.tcp_wmem = BufferSizes { max: WMEM_MAX, ..config.tcp_wmem };
+            config.send.lowat = mode;
+            config.send.wmem = BufferSizes { max: WMEM_MAX, ..config.send.wmem };
         },
         false,
     )?;

@@ -75,7 +75,7 @@ fn measure(
     warm_up: Duration,
     time: Duration,
 ) -> anyhow::Result<Row> {
-    let bench = Bench::new("", |config| config.pacing = mode, true)?;
+    let bench = Bench::new("", |config| config.send.pacing = mode, true)?;
     let recorder = bench.recorder.as_ref().context("the bench records nothing")?;
     let rate = mbit * 125_000;
     recorder.follow(rate);

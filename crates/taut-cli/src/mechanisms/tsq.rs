@@ -68,7 +68,7 @@ fn measure(
     warm_up: Duration,
     time: Duration,
 ) -> anyhow::Result<Row> {
-    let bench = Bench::new(&format!("rate {rate} delay {rtt_ms}ms"), |config| config.tsq = mode, false)?;
+    let bench = Bench::new(&format!("rate {rate} delay {rtt_ms}ms"), |config| config.send.tsq = mode, false)?;
     let bytes_per_second = rate.parse::<taut::link::Rate>()?.bytes_per_second() as f64;
     bench.with_bulk(&ConnOptions::default(), || {
         std::thread::sleep(warm_up);

@@ -13,7 +13,7 @@ pub struct Algorithm(&'static Definition);
 
 /// What makes a congestion control. Those built in are defined no differently: a `static` of this is all it takes, handed
 /// in with `ConnOptions { congestion: Some(Algorithm::custom(&MINE)), .. }` for one connection, or as one of
-/// [`StackConfig::custom_congestion`](crate::StackConfig::custom_congestion) to be had by name everywhere.
+/// [`CongestionConfig::custom`](super::CongestionConfig::custom) to be had by name everywhere.
 #[derive(Debug)]
 pub struct Definition {
     /// Its name for `TCP_CONGESTION`, `tcp_congestion_control` and `ss`. Linux's, where it is also Linux's.

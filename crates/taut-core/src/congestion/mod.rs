@@ -4,6 +4,7 @@
 
 mod algorithm;
 mod bbr;
+mod config;
 mod controller;
 mod cubic;
 mod dctcp;
@@ -14,9 +15,9 @@ mod reno;
 use alloc::boxed::Box;
 use alloc::string::String;
 
-use crate::config::StackConfig;
 use crate::words::{Duration, Instant};
 pub use algorithm::{Algorithm, Definition, EcnUse};
+pub use config::CongestionConfig;
 pub use controller::{AckEvent, Controller, LostPacket, RateSample, Signal, Window};
 
 /// RFC 6928 §2.
@@ -276,9 +277,9 @@ impl Congestion {
 
     /// A window that was not used for an RTO is lowered half-way to what was. RFC 2861 §3.1 as Linux does it.
     /// Call after [`note_limited`](Self::note_limited), in state Open and when the send buffer is not the limit.
-    pub(crate) fn restrain_unused(&mut self, now: Instant, rto: Duration, cfg: &StackConfig) {
+    pub(crate) fn restrain_unused(&mut self, now: Instant, rto: Duration, cfg: &CongestionConfig) {
         let Some(live) = &mut self.live else { return };
-        if !cfg.tcp_slow_start_after_idle
+        if !cfg.slow_start_after_idle
             || live.owns_cwnd()
             || live.is_cwnd_limited()
             || now.since(live.stamp) < rto
@@ -302,7 +303,7 @@ impl Congestion {
         last_sent: Instant,
         rto: Duration,
         max_pacing_rate: u64,
-        cfg: &StackConfig,
+        cfg: &CongestionConfig,
     ) {
         let Some(live) = &mut self.live else { return };
         let idle = now.since(last_sent);
@@ -310,7 +311,7 @@ impl Congestion {
         if let Some(rate) = live.controller.pacing_rate() {
             self.pacing_rate = rate.min(max_pacing_rate);
         }
-        if !cfg.tcp_slow_start_after_idle || live.owns_cwnd() || idle <= rto {
+        if !cfg.slow_start_after_idle || live.owns_cwnd() || idle <= rto {
             return;
         }
         let floor = live.window.cwnd.min(INITIAL_CWND);
@@ -329,7 +330,7 @@ impl Congestion {
         srtt: Option<Duration>,
         packets_out: u32,
         max_pacing_rate: u64,
-        cfg: &StackConfig,
+        cfg: &CongestionConfig,
     ) {
         if let Some(live) = &self.live
             && let Some(rate) = live.controller.pacing_rate()
@@ -339,7 +340,7 @@ impl Congestion {
         }
         let window = self.window();
         let slow_start = window.cwnd < window.ssthresh / 2;
-        let percent = if slow_start { cfg.tcp_pacing_ss_ratio } else { cfg.tcp_pacing_ca_ratio };
+        let percent = if slow_start { cfg.pacing_ss_ratio } else { cfg.pacing_ca_ratio };
         let percent = self.algorithm.first_pacing_percent().unwrap_or(percent);
         let bytes = u64::from(mss) * u64::from(window.cwnd.max(packets_out));
         // Bytes per eighth of a µs, times the percentage: Linux keeps srtt in that unit, and without one the

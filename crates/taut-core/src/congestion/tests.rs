@@ -17,7 +17,7 @@ fn event(now: Instant, acked: u32, rtt_ms: u64, una: u64, nxt: u64) -> AckEvent<
 
 #[test]
 fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
-    let cfg = StackConfig::default();
+    let cfg = CongestionConfig::default();
     let mut cc = Congestion::new(Algorithm::Reno);
     let srtt = Some(Duration::from_millis(40));
     assert_eq!(cc.pacing_rate(), u64::MAX);
@@ -60,7 +60,7 @@ fn comp_1_slow_start_stops_at_twice_what_was_out() {
 
 #[test]
 fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
-    let cfg = StackConfig::default();
+    let cfg = CongestionConfig::default();
     let rto = Duration::from_millis(300);
     let mut cc = Congestion::new(Algorithm::Reno);
     cc.live(at(0)).window.set_cwnd(100);

@@ -104,7 +104,11 @@ impl Conn {
         if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
                 let config = around.config;
-                if self.rare.as_mut().is_some_and(|rare| !rare.ecn.on_syn_again(config, header.flags, mark)) {
+                if self
+                    .rare
+                    .as_mut()
+                    .is_some_and(|rare| !rare.ecn.on_syn_again(&config.ecn, header.flags, mark))
+                {
                     around.counters.attempt_fails += 1;
                     self.abort(around);
                     return Consequence::None;
@@ -375,7 +379,7 @@ impl Conn {
                 may_send_new,
                 marks,
             },
-            around.config,
+            &around.config.recovery,
         );
         self.judge_mtu_probe(around);
         self.count_recovery(around, &outcome);
@@ -447,7 +451,7 @@ impl Conn {
         let srtt = self.tx.recovery.srtt();
         let packets_out = self.tx.recovery.packets_out();
         let max_rate = self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate);
-        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, around.config);
+        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, &around.config.congestion);
     }
 
     /// Congestion marks are told without delay.
@@ -500,7 +504,7 @@ impl Conn {
                 rto: self.tx.recovery.rto(),
                 reordered: taken.reordered,
                 rcv_rtt: self.rx.window.rtt(),
-                compression: (around.config.tcp_comp_sack_delay, around.config.tcp_comp_sack_nr),
+                compression: (around.config.receive.comp_sack_delay, around.config.receive.comp_sack_nr),
             },
         );
         // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.

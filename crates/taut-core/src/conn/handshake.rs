@@ -120,15 +120,15 @@ impl Conn {
         let ipv4 = birth.tuple.local.is_ipv4();
         let mss = own_mss(around.link, ipv4, birth.options.maxseg);
         let first = seq::FIRST + u64::from(birth.isn) + 1;
-        let rcvbuf = birth.options.rcvbuf.map(|bytes| bytes.min(config.rmem_max).saturating_mul(2));
-        let reachable = rcvbuf.unwrap_or(config.tcp_rmem.max);
-        let scale = if config.tcp_window_scaling { scale_for(reachable) } else { UNSCALED };
-        let algorithm = birth.options.congestion.unwrap_or(config.tcp_congestion_control);
-        let initial = rcvbuf.unwrap_or(config.tcp_rmem.initial);
-        let tuned = config.tcp_moderate_rcvbuf && rcvbuf.is_none();
-        let window = RecvWindow::new(initial, config.tcp_rmem.max, tuned);
+        let rcvbuf = birth.options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2));
+        let reachable = rcvbuf.unwrap_or(config.receive.rmem.max);
+        let scale = if config.tcp.window_scaling { scale_for(reachable) } else { UNSCALED };
+        let algorithm = birth.options.congestion.unwrap_or(config.congestion.control);
+        let initial = rcvbuf.unwrap_or(config.receive.rmem.initial);
+        let tuned = config.receive.moderate_rcvbuf && rcvbuf.is_none();
+        let window = RecvWindow::new(initial, config.receive.rmem.max, tuned);
         let timestamps =
-            Timestamps { on: config.tcp_timestamps, offset: birth.timestamp_offset, ..Timestamps::default() };
+            Timestamps { on: config.tcp.timestamps, offset: birth.timestamp_offset, ..Timestamps::default() };
         let mut conn = Self {
             tuple: birth.tuple,
             generation: birth.generation,
@@ -138,8 +138,8 @@ impl Conn {
             flags: Flags::default(),
             news: News::default(),
             error: None,
-            tx: Sender::new(now, first, config.tcp_sack, Congestion::new(algorithm), config),
-            rx: Receiver::new(window, timestamps, config.tcp_sack),
+            tx: Sender::new(now, first, config.tcp.sack, Congestion::new(algorithm), &config.send),
+            rx: Receiver::new(window, timestamps, config.tcp.sack),
             timers: Timers::new(now),
             offer: Offer {
                 first,
@@ -163,7 +163,7 @@ impl Conn {
         let ecn = if syn.flags.contains(TcpFlags::ACK) {
             self.ecn().on_syn_ack(wanted, syn.flags)
         } else {
-            Ecn::on_syn(around.config, wanted, syn.flags, mark)
+            Ecn::on_syn(&around.config.ecn, wanted, syn.flags, mark)
         };
         if ecn != EcnMode::Off {
             let peer = PeerSyn { flags: syn.flags, mark, option: syn.options.accecn };
@@ -219,7 +219,7 @@ impl Conn {
         // RFC 6298 §3 (Karn): of several SYNs it is not known which was acknowledged.
         if self.offer.copies == 1 {
             let rtt = around.now.since(self.offer.sent_at);
-            self.tx.recovery.seed_rtt(around.now, rtt, around.config);
+            self.tx.recovery.seed_rtt(around.now, rtt, &around.config.recovery);
         }
         if self.rare.as_mut().is_some_and(|rare| rare.ecn.take_marked_syn()) {
             // The first window, as one that was in flight then.

@@ -9,7 +9,7 @@ use super::state::State;
 use crate::config::StackConfig;
 use crate::congestion::Algorithm;
 use crate::egress::pacing::UNLIMITED;
-use crate::egress::{Blocked, Context, Queue};
+use crate::egress::{Blocked, Queue};
 use crate::report::Report;
 use crate::words::{Duration, Instant, LinkCaps};
 
@@ -145,13 +145,13 @@ impl Conn {
 
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let cx = Context { now, link, config, mss: self.mss(), tx_delay_us: 0, path: None, single: false };
+        let cx = self.context_at(now, link, config);
         let recovery = &self.tx.recovery;
         let ledger = self.tx.ledger.as_deref();
         let [busy, rwnd_limited, sndbuf_limited] =
             ledger.map_or([Duration::ZERO; 3], |ledger| ledger.chrono.spent_until(now));
         let bytes_retrans = ledger.map_or(0, |ledger| ledger.bytes_retrans);
-        let room = self.tx.room(self.tx.size_goal(&cx), config);
+        let room = self.tx.room(self.tx.size_goal(&cx), &config.send);
         ConnInfo {
             state: self.state,
             local: self.tuple.local.into(),

@@ -202,10 +202,18 @@ impl Conn {
     }
 
     fn context<'a>(&self, around: &Surroundings<'a>) -> Context<'a> {
+        self.context_at(around.now, around.link, around.config)
+    }
+
+    /// What surrounds a decision of the send path.
+    fn context_at<'a>(&self, now: Instant, link: &'a LinkCaps, config: &'a StackConfig) -> Context<'a> {
         Context {
-            now: around.now,
-            link: around.link,
-            config: around.config,
+            now,
+            link,
+            config: &config.send,
+            mtu: &config.mtu,
+            recovery: &config.recovery,
+            congestion: &config.congestion,
             mss: self.mss(),
             tx_delay_us: self.tx_delay_us(),
             path: self.known_path(),
@@ -281,7 +289,7 @@ impl Conn {
                 recovery.last_sent_at(),
                 recovery.rto(),
                 self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
-                around.config,
+                &around.config.congestion,
             );
         }
     }
@@ -369,7 +377,7 @@ impl Conn {
 
     fn room_is_writable(&self, around: &Surroundings<'_>) -> bool {
         let goal = self.tx.size_goal(&self.context(around));
-        self.tx.room(goal, around.config).is_writable()
+        self.tx.room(goal, &around.config.send).is_writable()
     }
 
     /// Room may have appeared: tell the application, if it waits for that.
@@ -393,7 +401,7 @@ impl Conn {
         let mss = u32::from(self.offer.snd_mss);
         let cwnd = self.tx.congestion.cwnd();
         let windows = u64::from(self.tx.congestion.send_buffer_windows());
-        self.tx.buffer.expand(mss, cwnd, REORDERING, windows, around.config.tcp_wmem.max);
+        self.tx.buffer.expand(mss, cwnd, REORDERING, windows, around.config.send.wmem.max);
     }
 
     /// A ticket came back.
@@ -445,11 +453,11 @@ impl Conn {
                 self.check_space(around);
             }
             SetOption::Sndbuf(bytes) => {
-                self.tx.buffer.set(bytes, around.config.wmem_max);
+                self.tx.buffer.set(bytes, around.config.send.wmem_max);
                 self.check_space(around);
             }
             SetOption::Rcvbuf(bytes) => {
-                let size = bytes.min(around.config.rmem_max).saturating_mul(2);
+                let size = bytes.min(around.config.receive.rmem_max).saturating_mul(2);
                 self.rx.window.lock_rcvbuf(size);
             }
             SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
@@ -489,7 +497,7 @@ impl Conn {
         self.tx.nagle.off = options.nodelay;
         self.tx.lowat = options.notsent_lowat;
         if let Some(bytes) = options.sndbuf {
-            self.tx.buffer.set(bytes, around.config.wmem_max);
+            self.tx.buffer.set(bytes, around.config.send.wmem_max);
         }
         if let Some(rate) = options.max_pacing_rate.filter(|&rate| rate > 0) {
             let _ = self.set_option(around, SetOption::MaxPacingRate(rate));

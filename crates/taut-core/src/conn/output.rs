@@ -36,7 +36,7 @@ impl Conn {
     pub(crate) fn poll_output(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
         let srtt = self.tx.recovery.srtt();
         if let Some(rare) = &mut self.rare {
-            rare.ecn.prepare(around.config, around.now, srtt);
+            rare.ecn.prepare(&around.config.ecn, around.now, srtt);
         }
         if core::mem::take(&mut self.flags.rst_due) {
             around.counters.out_rsts += 1;
@@ -188,13 +188,13 @@ impl Conn {
         let (flags, mark) = if self.state == State::SynReceived {
             let mut flags = TcpFlags::SYN | TcpFlags::ACK;
             if let Some(rare) = &mut self.rare {
-                flags |= rare.ecn.syn_ack_flags(around.config, retries);
+                flags |= rare.ecn.syn_ack_flags(&around.config.ecn, retries);
             }
             let on = if self.offer.copies == 0 { Said::Handshake } else { Said::HandshakeAgain };
             options.accecn = self.ecn().option(on, true, 0);
             (flags, self.ecn().syn_ack_mark())
         } else {
-            let request = Request::of(around.config, wanted, retries);
+            let request = Request::of(&around.config.ecn, wanted, retries);
             if request != Request::Nothing {
                 self.rare_mut().ecn.note_asked(request);
             }

@@ -3,6 +3,7 @@
 //! ICMP error, an ACK or a timeout has come, and before data leaves.
 
 use super::{Conn, Surroundings};
+use crate::egress::MtuProbing;
 use crate::egress::path_mtu::PathMtu;
 use crate::recovery::ProbeFate;
 
@@ -28,14 +29,14 @@ impl Conn {
 
     /// A probe of `size` bytes left.
     pub(super) fn note_mtu_probe(&mut self, around: &Surroundings<'_>, size: u32) {
-        self.path().on_sent(around.now, size, around.config);
+        self.path().on_sent(around.now, size, &around.config.mtu);
     }
 
     /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
     pub(super) fn on_told_mtu(&mut self, around: &mut Surroundings<'_>, mtu: u32) {
         let mtu = if self.tuple.local.is_ipv4() {
             // 0 is what routers say that are older than RFC 1191; less than any sane link has is an attack.
-            mtu.max(around.config.min_pmtu.into())
+            mtu.max(around.config.mtu.min_pmtu.into())
         } else if mtu < MTU_MIN_V6 {
             // RFC 8201 §4: discarded.
             return;
@@ -46,7 +47,7 @@ impl Conn {
         if mss >= u32::from(self.offer.snd_mss) {
             return;
         }
-        let (now, expires) = (around.now, around.config.mtu_expires);
+        let (now, expires) = (around.now, around.config.mtu.expires);
         if self.path().on_told(now, mss as u16, expires) {
             self.follow_path();
         }
@@ -65,7 +66,7 @@ impl Conn {
 
     /// Before data leaves: what routers said may have expired, and a search may be wanted from the beginning.
     pub(super) fn update_path(&mut self, around: &Surroundings<'_>) {
-        let always = around.config.tcp_mtu_probing == 2;
+        let always = around.config.mtu.probing == MtuProbing::Always;
         if self.known_path().is_none() && !always {
             return;
         }
@@ -73,7 +74,7 @@ impl Conn {
         let path = self.path();
         let grows = path.expire(now);
         if always {
-            path.search(now, around.config);
+            path.search(now, &around.config.mtu);
         }
         if grows || always {
             self.follow_path();
@@ -107,11 +108,14 @@ impl Conn {
     /// A timeout, one of `timeouts` in a row: large segments may vanish silently on this path.
     pub(super) fn suspect_black_hole(&mut self, around: &mut Surroundings<'_>, timeouts: u8) {
         let config = around.config;
-        if config.tcp_mtu_probing == 0 || timeouts <= config.tcp_retries1 || !self.state.is_synchronized() {
+        if config.mtu.probing == MtuProbing::Off
+            || timeouts <= config.tcp.retries1
+            || !self.state.is_synchronized()
+        {
             return;
         }
         let (now, segment) = (around.now, self.tx.recovery.head_segment());
-        if self.path().on_black_hole(now, segment, config) {
+        if self.path().on_black_hole(now, segment, &config.mtu) {
             around.counters.mtu_black_holes += 1;
             self.follow_path();
         }

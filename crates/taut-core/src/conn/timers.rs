@@ -90,7 +90,8 @@ impl Conn {
     fn on_recovery_timeout(&mut self, around: &mut Surroundings<'_>) {
         let since = self.tx.recovery.first_timeout_at();
         let before = self.tx.recovery.timeouts();
-        let action = self.tx.recovery.on_timeout(around.now, &mut self.tx.congestion, around.config);
+        let action =
+            self.tx.recovery.on_timeout(around.now, &mut self.tx.congestion, &around.config.recovery);
         self.tx.probe_due = action == TimeoutAction::Probe;
         let timeouts = self.tx.recovery.timeouts();
         if timeouts > before {
@@ -112,7 +113,7 @@ impl Conn {
     fn has_waited_too_long(&self, around: &Surroundings<'_>, since: Option<Instant>, attempts: u8) -> bool {
         match self.user_timeout() {
             Some(timeout) => since.is_some_and(|since| around.now.since(since) >= timeout),
-            None => attempts > around.config.tcp_retries2,
+            None => attempts > around.config.tcp.retries2,
         }
     }
 
@@ -131,7 +132,7 @@ impl Conn {
 
     fn on_syn_timeout(&mut self, around: &mut Surroundings<'_>) {
         let active = self.state == State::SynSent;
-        let most = if active { around.config.tcp_syn_retries } else { around.config.tcp_synack_retries };
+        let most = if active { around.config.tcp.syn_retries } else { around.config.tcp.synack_retries };
         let waited = around.now.since(self.offer.sent_at);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         if self.offer.retries >= most || user_timeout {
@@ -265,14 +266,14 @@ impl Conn {
     /// FIN-WAIT-2 with nobody to read: it ends by itself. Linux: `tcp_fin_timeout`.
     pub(super) fn arm_fin_wait(&mut self, around: &Surroundings<'_>) {
         if self.state == State::FinWait2 && !self.flags.held {
-            self.timers.phase = around.now + around.config.tcp_fin_timeout;
+            self.timers.phase = around.now + around.config.tcp.fin_timeout;
         }
     }
 
     /// Whether a challenge ACK may leave now: strangers can provoke them (RFC 5961 §10).
     pub(super) fn may_challenge(&mut self, around: &Surroundings<'_>) -> bool {
         let now_ms = (around.now.as_millis() as u32).max(1);
-        let least = around.config.tcp_invalid_ratelimit.as_millis() as u32;
+        let least = around.config.tcp.invalid_ratelimit.as_millis() as u32;
         if self.timers.challenged_ms != 0 && now_ms.wrapping_sub(self.timers.challenged_ms) < least {
             return false;
         }

@@ -5,6 +5,7 @@
 //! Called by the handshake, by arrival and by output; what an echo does to the window is `recovery/`'s affair.
 
 mod accurate;
+mod config;
 mod telling;
 
 use alloc::collections::VecDeque;
@@ -12,11 +13,11 @@ use alloc::collections::VecDeque;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
-use crate::config::StackConfig;
 use crate::congestion::EcnUse;
 use crate::recovery::{AckOutcome, Feedback};
 use crate::words::{Duration, Instant};
 use accurate::Accurate;
+pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub(crate) use telling::Said;
 
 /// What a SYN of ours asks for.
@@ -33,15 +34,15 @@ pub(crate) enum Request {
 
 impl Request {
     /// What our SYN, sent for the `retries`-th time again, asks for. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
-    pub(crate) fn of(config: &StackConfig, wanted: EcnUse, retries: u8) -> Self {
-        let (request, tries) = match config.tcp_ecn {
+    pub(crate) fn of(config: &EcnConfig, wanted: EcnUse, retries: u8) -> Self {
+        let (request, tries) = match config.policy {
             _ if wanted == EcnUse::L4s => (Self::Accurate, TRIES_ACCURATE),
-            ASK_ACCURATE => (Self::Accurate, TRIES_ACCURATE),
-            ecn if ASK.contains(&ecn) || wanted == EcnUse::Precise => (Self::Classic, TRIES),
+            EcnPolicy::AskAccurate => (Self::Accurate, TRIES_ACCURATE),
+            policy if policy.asks_classic() || wanted == EcnUse::Precise => (Self::Classic, TRIES),
             _ => (Self::Nothing, 0),
         };
         // What drops such a SYN may let one without ECN pass; never one that asks for less (RFC 9768 §3.1.5).
-        if config.tcp_ecn_fallback && retries >= tries { Self::Nothing } else { request }
+        if config.fallback && retries >= tries { Self::Nothing } else { request }
     }
 
     pub(crate) const fn flags(self) -> TcpFlags {
@@ -94,11 +95,6 @@ impl EcnMode {
     }
 }
 
-/// `tcp_ecn`: who accepts RFC 3168 and RFC 9768, and who asks for them. Linux: 4 asks for the first, accepts both.
-const ACCEPT: core::ops::RangeInclusive<u8> = 1..=5;
-const ACCEPT_ACCURATE: core::ops::RangeInclusive<u8> = 3..=5;
-const ASK: [u8; 2] = [1, 4];
-const ASK_ACCURATE: u8 = 3;
 /// SYNs that ask before one does not. RFC 9768 §3.1.4.1: twice; Linux, of RFC 3168: once.
 const TRIES_ACCURATE: u8 = 2;
 const TRIES: u8 = 1;
@@ -187,15 +183,15 @@ impl Ecn {
     }
 
     /// The peer's SYN came, in a packet marked `mark`: what holds then. RFC 3168 §6.1.1, RFC 9768 table 2.
-    pub(crate) fn on_syn(config: &StackConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> EcnMode {
-        let accurate = ACCEPT_ACCURATE.contains(&config.tcp_ecn) || wanted == EcnUse::L4s;
+    pub(crate) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> EcnMode {
+        let accurate = config.policy.accepts_accurate() || wanted == EcnUse::L4s;
         // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will include it.
         if accurate && !matches!(accurate::ace(flags), 0b000 | 0b011) {
             return EcnMode::Accurate;
         }
         let asks = flags.contains(ASKS);
         // A SYN must not be marked as capable; one that is was tampered with, or is DCTCP's.
-        let accepts = ACCEPT.contains(&config.tcp_ecn) && mark == Mark::NotEct;
+        let accepts = config.policy.accepts() && mark == Mark::NotEct;
         if asks && (accepts || wanted == EcnUse::Precise) { EcnMode::of(wanted) } else { EcnMode::Off }
     }
 
@@ -233,14 +229,14 @@ impl Ecn {
     /// The peer's SYN came again. False when it asks for another kind of ECN than the first, so that neither end could
     /// know what holds: the connection is to be reset (RFC 9768 §3.1.5).
     #[must_use]
-    pub(crate) fn on_syn_again(&mut self, config: &StackConfig, flags: TcpFlags, mark: Mark) -> bool {
+    pub(crate) fn on_syn_again(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
         match (&mut self.accurate, accurate::ace(flags)) {
             (Some(_), 0b011) => false,
             (Some(accurate), _) => {
                 accurate.on_syn_again(flags, mark);
                 true
             }
-            (None, 0b111) => !(self.is_on() && ACCEPT_ACCURATE.contains(&config.tcp_ecn)),
+            (None, 0b111) => !(self.is_on() && config.policy.accepts_accurate()),
             (None, _) => true,
         }
     }
@@ -282,10 +278,10 @@ impl Ecn {
     }
 
     /// Flags of our SYN-ACK, sent for the `retries`-th time again.
-    pub(crate) fn syn_ack_flags(&mut self, config: &StackConfig, retries: u8) -> TcpFlags {
+    pub(crate) fn syn_ack_flags(&mut self, config: &EcnConfig, retries: u8) -> TcpFlags {
         let classic = if self.is_on() { TcpFlags::ECE } else { TcpFlags::NONE };
         match &mut self.accurate {
-            Some(accurate) if config.tcp_ecn_fallback && retries >= ANSWERS_ACCURATE => {
+            Some(accurate) if config.fallback && retries >= ANSWERS_ACCURATE => {
                 accurate.give_up_marking();
                 TcpFlags::NONE
             }
@@ -320,7 +316,7 @@ impl Ecn {
     }
 
     /// A packet is asked for: what holds for its option. `srtt`: of the connection.
-    pub(crate) fn prepare(&mut self, config: &StackConfig, now: Instant, srtt: Option<Duration>) {
+    pub(crate) fn prepare(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
         if let Some(accurate) = &mut self.accurate {
             accurate.telling_mut().prepare(config, now, srtt);
         }
@@ -439,9 +435,12 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
+    use alloc::string::ToString;
 
-    fn config(tcp_ecn: u8) -> StackConfig {
-        StackConfig { tcp_ecn, ..StackConfig::default() }
+    /// By Linux's number.
+    fn config(tcp_ecn: u8) -> EcnConfig {
+        let config = crate::StackConfig::default();
+        config.with(|config| config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap()).ecn
     }
 
     fn agreed(mode: EcnMode) -> Ecn {
@@ -498,7 +497,7 @@ mod tests {
         assert_eq!(Request::of(&config(1), EcnUse::Classic, 1), Nothing);
         assert_eq!(Request::of(&config(3), EcnUse::Classic, 1), Accurate);
         assert_eq!(Request::of(&config(3), EcnUse::Classic, 2), Nothing);
-        let stubborn = |sysctl| StackConfig { tcp_ecn_fallback: false, ..config(sysctl) };
+        let stubborn = |sysctl| EcnConfig { fallback: false, ..config(sysctl) };
         assert_eq!(Request::of(&stubborn(1), EcnUse::Classic, 1), Classic);
         assert_eq!(Request::of(&stubborn(3), EcnUse::Classic, 5), Accurate);
     }

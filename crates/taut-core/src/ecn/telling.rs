@@ -12,14 +12,9 @@
 use taut_wire::{AccEcn, Ecn as Mark};
 
 use super::accurate::Received;
-use crate::config::StackConfig;
+use super::{EcnConfig, EcnOptionUse};
 use crate::words::{Duration, Instant};
 
-/// `tcp_ecn_option`.
-const NEVER: u8 = 0;
-const SPARINGLY: u8 = 1;
-const USUALLY: u8 = 2;
-const PERSISTENTLY: u8 = 3;
 /// ACKs that are to carry it once another counter moves than before: that which tells of it, and the next. §3.2.3.3.
 const DEMAND: u8 = 2;
 /// Of every counter, one such part is told of at least, as they have 24 bits. §3.2.3.3.
@@ -49,7 +44,7 @@ pub(crate) enum Said {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Telling {
     /// `tcp_ecn_option`, as of the last packet that was asked for.
-    mode: u8,
+    mode: EcnOptionUse,
     /// What the last one said.
     told: Option<Received>,
     /// Next ACKs that carry it where it is sent sparingly.
@@ -71,7 +66,7 @@ pub(super) struct Telling {
 impl Telling {
     pub(super) fn new(client: bool) -> Self {
         Self {
-            mode: USUALLY,
+            mode: EcnOptionUse::Usual,
             told: None,
             demand: 0,
             last: None,
@@ -87,10 +82,10 @@ impl Telling {
     }
 
     /// A packet is asked for at `now`.
-    pub(super) fn prepare(&mut self, config: &StackConfig, now: Instant, srtt: Option<Duration>) {
-        self.mode = config.tcp_ecn_option;
+    pub(super) fn prepare(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
+        self.mode = config.option;
         self.now = now;
-        let times = u64::from(config.tcp_ecn_option_beacon);
+        let times = u64::from(config.option_beacon);
         self.beacon = times > 0
             && self.told_at.is_none_or(|at| now.since(at) * times >= srtt.unwrap_or(Duration::ZERO));
     }
@@ -122,7 +117,7 @@ impl Telling {
 
     /// The option of a segment that leaves when so much was `received`.
     pub(super) fn option(&self, received: Received, on: Said) -> Option<AccEcn> {
-        if self.mode == NEVER || (self.is_blocked() && self.mode != PERSISTENTLY) {
+        if self.mode == EcnOptionUse::Never || (self.is_blocked() && self.mode != EcnOptionUse::Persistent) {
             return None;
         }
         let Received { ect0, ce, ect1 } = received;
@@ -131,12 +126,12 @@ impl Telling {
         match on {
             Said::Handshake => return Some(all),
             // §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
-            Said::HandshakeAgain => return Some(all).filter(|_| self.mode == PERSISTENTLY),
+            Said::HandshakeAgain => return Some(all).filter(|_| self.mode == EcnOptionUse::Persistent),
             Said::Data if self.first_data => return Some(all),
             Said::Data | Said::Ack => {}
         }
         let news = self.told.unwrap_or(Received::FIRST) != received;
-        if !news || (self.mode == SPARINGLY && self.demand == 0 && !self.beacon) {
+        if !news || (self.mode == EcnOptionUse::Sparing && self.demand == 0 && !self.beacon) {
             return None;
         }
         // What never moved is left out.

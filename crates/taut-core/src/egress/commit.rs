@@ -29,7 +29,7 @@ impl Sender {
             let packets_out = self.recovery.packets_out();
             self.congestion.note_limited(cx.now, packets_out, self.nxt, self.una(), cwnd_limited);
             if self.recovery.state() == CaState::Open && !self.buffer.nospace {
-                self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.config);
+                self.congestion.restrain_unused(cx.now, self.recovery.rto(), cx.congestion);
             }
         }
         if why == Blocked::PeerWindow && self.congestion.paces() {
@@ -141,7 +141,7 @@ impl Sender {
             Status::Delegated => departure + Duration::from_micros(u64::from(cx.tx_delay_us)),
             Status::None | Status::Needed => cx.now,
         };
-        self.recovery.on_transmit(leaves, plan.range.clone(), plan.mss, plan.kind, cx.config);
+        self.recovery.on_transmit(leaves, plan.range.clone(), plan.mss, plan.kind, cx.recovery);
         if plan.mtu_probe {
             self.recovery.on_mtu_probe_sent(plan.range.clone(), cx.mss);
         }

@@ -22,6 +22,7 @@ pub(crate) mod autocork;
 pub(crate) mod blocked;
 pub(crate) mod chrono;
 mod commit;
+mod config;
 pub(crate) mod emit;
 pub(crate) mod ledger;
 pub(crate) mod nagle;
@@ -40,6 +41,7 @@ use core::ops::Range;
 pub use autocork::AutocorkMode;
 pub use blocked::Blocked;
 pub(crate) use blocked::Gate;
+pub use config::{MtuConfig, MtuProbing, SendConfig};
 pub(crate) use ledger::{Ledger, Queue, Totals};
 pub use notsent_lowat::LowatMode;
 pub use pacing::PacingMode;
@@ -47,8 +49,8 @@ pub(crate) use sender::{Push, Sender};
 pub use tso_autosize::AutosizeMode;
 pub use tsq::TsqMode;
 
-use crate::config::StackConfig;
-use crate::recovery::CaState;
+use crate::congestion::CongestionConfig;
+use crate::recovery::{CaState, RecoveryConfig};
 use crate::words::{Duration, Instant, LinkCaps, SendKind};
 use path_mtu::{Decision, PathMtu, View};
 use tso_autosize::Autosize;
@@ -60,7 +62,10 @@ use tsq::{Limit, Pass};
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
     pub(crate) link: &'a LinkCaps,
-    pub(crate) config: &'a StackConfig,
+    pub(crate) config: &'a SendConfig,
+    pub(crate) mtu: &'a MtuConfig,
+    pub(crate) recovery: &'a RecoveryConfig,
+    pub(crate) congestion: &'a CongestionConfig,
     /// Payload bytes a segment can hold now, all options of this moment counted.
     pub(crate) mss: u32,
     /// TCP_TX_DELAY in microseconds: packets depart this much later.
@@ -221,7 +226,7 @@ fn mtu_probe(s: &Sender, cx: &Context<'_>, len: u32) -> Result<Option<u32>, Bloc
         window_room: s.window_room(),
         window: s.window.bytes,
     };
-    match path.decide(cx.now, &view, cx.config) {
+    match path.decide(cx.now, &view, cx.mtu) {
         Decision::No => Ok(None),
         Decision::WaitForCwnd => Err(Blocked::Cwnd),
         Decision::WaitForWindow => Err(Blocked::PeerWindow),
@@ -283,8 +288,8 @@ impl Sender {
             gso_max_bytes: cx.link.gso_max_bytes,
             gso_max_segs: cx.link.gso_max_segs,
             shift: cx.link.pacing_shift,
-            min_tso_segs: cx.config.tcp_min_tso_segs,
-            tso_rtt_log: cx.config.tcp_tso_rtt_log,
+            min_tso_segs: cx.config.min_tso_segs,
+            tso_rtt_log: cx.config.tso_rtt_log,
         })
     }
 
@@ -296,7 +301,7 @@ impl Sender {
             pacing_rate: self.congestion.pacing_rate(),
             shift: cx.link.pacing_shift,
             tx_delay_us: cx.tx_delay_us,
-            cap: cx.config.tcp_limit_output_bytes,
+            cap: cx.config.limit_output_bytes,
             retransmit,
         })
     }
@@ -317,7 +322,7 @@ impl Sender {
             whole_window: self.window.bytes.min(cwnd_bytes),
             mss: cx.mss,
             segs,
-            divisor: cx.config.tcp_tso_win_divisor,
+            divisor: cx.config.tso_win_divisor,
             head_departure: self.recovery.head_sent_at(),
             srtt: self.recovery.srtt().unwrap_or(Duration::ZERO),
         }

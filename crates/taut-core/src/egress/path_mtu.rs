@@ -20,7 +20,7 @@
 //!
 //! Sizes here are payloads of a segment, timestamps counted, as `snd_mss` is; headers are the connection's affair.
 
-use crate::config::StackConfig;
+use super::{MtuConfig, MtuProbing};
 use crate::recovery::ProbeFate;
 use crate::words::{Duration, Instant};
 
@@ -89,8 +89,8 @@ pub(crate) enum Decision {
 }
 
 /// Where a search begins, and where a black hole leads first.
-fn base(config: &StackConfig, floor: u16) -> u16 {
-    config.tcp_base_mss.max(floor)
+fn base(config: &MtuConfig, floor: u16) -> u16 {
+    config.base_mss.max(floor)
 }
 
 impl PathMtu {
@@ -131,7 +131,7 @@ impl PathMtu {
     }
 
     /// Begins to search, from the base on: `tcp_mtu_probing` = 2.
-    pub(crate) fn search(&mut self, now: Instant, config: &StackConfig) {
+    pub(crate) fn search(&mut self, now: Instant, config: &MtuConfig) {
         if self.search.is_none() {
             let high = self.mss();
             let low = base(config, self.floor).min(high);
@@ -140,9 +140,9 @@ impl PathMtu {
     }
 
     /// A segment of `segment` bytes timed out again and again. Returns whether ordinary segments become smaller.
-    pub(crate) fn on_black_hole(&mut self, now: Instant, segment: u32, config: &StackConfig) -> bool {
+    pub(crate) fn on_black_hole(&mut self, now: Instant, segment: u32, config: &MtuConfig) -> bool {
         let before = self.mss();
-        let floor = self.floor.max(config.tcp_mtu_probe_floor).max(MSS_MIN);
+        let floor = self.floor.max(config.probe_floor).max(MSS_MIN);
         let low = match self.search {
             None => base(config, self.floor),
             Some(search) => (search.low / 2).min(base(config, self.floor)).max(floor),
@@ -161,8 +161,10 @@ impl PathMtu {
     }
 
     /// Whether a probe leaves now.
-    pub(crate) fn decide(&self, now: Instant, view: &View, config: &StackConfig) -> Decision {
-        let Some(search) = self.search.filter(|_| config.tcp_mtu_probing > 0) else { return Decision::No };
+    pub(crate) fn decide(&self, now: Instant, view: &View, config: &MtuConfig) -> Decision {
+        let Some(search) = self.search.filter(|_| config.probing != MtuProbing::Off) else {
+            return Decision::No;
+        };
         // Segments that are smaller for the moment (SACK blocks, a small window) are no measure.
         if search.probing != 0 || !view.open || view.cwnd < CWND_MIN || view.mss != u32::from(self.mss()) {
             return Decision::No;
@@ -183,15 +185,15 @@ impl PathMtu {
     }
 
     /// The size to try next; none while the search is over.
-    fn next_size(&self, now: Instant, search: &Search, config: &StackConfig) -> Option<u16> {
+    fn next_size(&self, now: Instant, search: &Search, config: &MtuConfig) -> Option<u16> {
         let ceiling = self.ceiling();
-        let (low, high, fresh) = if now.since(search.began) >= config.tcp_probe_interval {
+        let (low, high, fresh) = if now.since(search.began) >= config.probe_interval {
             // Anew: the path may have changed.
             (search.low, ceiling, true)
         } else {
             (search.low, search.high.min(ceiling), search.fresh)
         };
-        if high.saturating_sub(low) < config.tcp_probe_threshold.max(1) {
+        if high.saturating_sub(low) < config.probe_threshold.max(1) {
             return None;
         }
         Some(if fresh { high } else { low + (high - low).div_ceil(2) })
@@ -203,10 +205,10 @@ impl PathMtu {
     }
 
     /// A probe of [`Decision::Probe`]'s size left.
-    pub(crate) fn on_sent(&mut self, now: Instant, size: u32, config: &StackConfig) {
+    pub(crate) fn on_sent(&mut self, now: Instant, size: u32, config: &MtuConfig) {
         let ceiling = self.ceiling();
         let Some(search) = &mut self.search else { return };
-        if now.since(search.began) >= config.tcp_probe_interval {
+        if now.since(search.began) >= config.probe_interval {
             search.began = now;
             search.high = ceiling;
             search.fresh = true;
@@ -261,7 +263,7 @@ mod tests {
     }
 
     /// Searches to the end on a path that carries `truth`; every size that was tried.
-    fn search(path: &mut PathMtu, now: Instant, truth: u32, config: &StackConfig) -> Vec<u32> {
+    fn search(path: &mut PathMtu, now: Instant, truth: u32, config: &MtuConfig) -> Vec<u32> {
         let mut tried = Vec::new();
         while let Decision::Probe(size) = path.decide(now, &view(path), config) {
             tried.push(size);
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_search_ends_within_the_threshold_of_the_truth() {
-        let config = StackConfig::default();
+        let config = MtuConfig::default();
         for truth in [1_024, 1_030, 1_100, 1_248, 1_400, 1_440, 1_447, 1_448] {
             let mut path = PathMtu::new(1_448, 500);
             path.search(at(0), &config);
@@ -310,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_threshold_of_one_finds_the_very_byte() {
-        let config = StackConfig { tcp_probe_threshold: 1, ..StackConfig::default() };
+        let config = MtuConfig { probe_threshold: 1, ..MtuConfig::default() };
         for truth in [1_024, 1_025, 1_300, 1_446, 1_447, 1_448] {
             let mut path = PathMtu::new(1_448, 500);
             path.search(at(0), &config);
@@ -321,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_black_hole_leads_to_the_base_and_then_to_halves() {
-        let config = StackConfig::default();
+        let config = MtuConfig::default();
         let mut path = PathMtu::new(1_448, 48);
         assert!(!path.on_black_hole(at(0), 900, &config), "a small segment hangs for another reason");
         for mss in [1_024, 512, 256, 128, 64, 48] {
@@ -338,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_probe_needs_company_and_room() {
-        let config = StackConfig::default();
+        let config = MtuConfig::default();
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         let (no, full) = (Decision::No, view(&path));
@@ -357,13 +359,13 @@ mod tests {
         ] {
             assert_eq!(path.decide(at(0), &view, &config), expected, "{view:?}");
         }
-        let off = StackConfig { tcp_mtu_probing: 0, ..config };
+        let off = MtuConfig { probing: MtuProbing::Off, ..config };
         assert_eq!(path.decide(at(0), &full, &off), no);
     }
 
     #[test]
     fn a_router_ends_a_probe_and_bounds_the_search() {
-        let config = StackConfig::default();
+        let config = MtuConfig::default();
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 
+use super::SendConfig;
 use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
 use super::nagle::Nagle;
@@ -13,7 +14,6 @@ use super::tsq::{self, SmallQueue};
 use super::write_queue::WriteQueue;
 use super::{AutosizeMode, Context, Gate, Ledger, PeerWindow, tso_autosize};
 use crate::buffers::BufferPool;
-use crate::config::StackConfig;
 use crate::congestion::Congestion;
 use crate::options::WriteFlags;
 use crate::recovery::Recovery;
@@ -74,7 +74,7 @@ impl Sender {
         first: u64,
         sack: bool,
         congestion: Congestion,
-        config: &StackConfig,
+        config: &SendConfig,
     ) -> Self {
         Self {
             queue: WriteQueue::new(first),
@@ -86,7 +86,7 @@ impl Sender {
             nagle: Nagle::default(),
             pacing: Pacing::new(),
             small_queue: SmallQueue::default(),
-            buffer: SendBuffer::new(config.tcp_wmem.initial),
+            buffer: SendBuffer::new(config.wmem.initial),
             lowat: 0,
             fin_queued: false,
             probe_due: false,
@@ -163,7 +163,7 @@ impl Sender {
     }
 
     /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`].
-    pub(crate) fn room(&self, size_goal: u32, config: &StackConfig) -> Room {
+    pub(crate) fn room(&self, size_goal: u32, config: &SendConfig) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
         let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
@@ -171,7 +171,7 @@ impl Sender {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
             sndbuf: self.buffer.limit,
             unsent,
-            lowat: if self.lowat == 0 { config.tcp_notsent_lowat } else { self.lowat },
+            lowat: if self.lowat == 0 { config.notsent_lowat } else { self.lowat },
             mode: config.lowat,
         }
     }
@@ -236,7 +236,7 @@ impl Sender {
         }
         let tail_start = self.queue.tail_start().max(self.nxt);
         let input = Autocork {
-            mode: if cx.config.tcp_autocorking { cx.config.autocork } else { AutocorkMode::Off },
+            mode: if cx.config.autocorking { cx.config.autocork } else { AutocorkMode::Off },
             tail_len: self.queue.end().saturating_sub(tail_start) as u32,
             size_goal: self.size_goal(cx),
             records: self.recovery.records(),

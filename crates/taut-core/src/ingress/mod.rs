@@ -2,6 +2,7 @@
 //!
 //! The order in which these are asked is RFC 9293 §3.10.7's and stands in [`conn::arrival`](crate::conn).
 
+mod config;
 pub(crate) mod delayed_ack;
 pub(crate) mod payload;
 pub(crate) mod read_queue;
@@ -11,6 +12,7 @@ pub(crate) mod validate;
 
 use crate::buffers::BufferPool;
 use crate::words::{Duration, Instant};
+pub use config::ReceiveConfig;
 use delayed_ack::DelayedAck;
 use payload::Payload;
 use read_queue::ReadQueue;

@@ -4,13 +4,13 @@
 
 use core::ops::Range;
 
+use super::RecoveryConfig;
 use super::frto::{Frto, FrtoAck};
 use super::prr::Prr;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::tlp::Verdict;
 use super::{AckInput, AckOutcome, CaState, Feedback, InFlight, Recovery, Undone, rto};
-use crate::config::StackConfig;
 use crate::congestion::{AckEvent, Congestion, Signal};
 use crate::words::{Duration, Instant};
 
@@ -46,7 +46,7 @@ impl Recovery {
         now: Instant,
         cc: &mut Congestion,
         ack: &AckInput<'_>,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> AckOutcome {
         let Some(mut flight) = self.flight.take() else { return AckOutcome::default() };
         let outcome = self.on_ack_in(&mut flight, now, cc, ack, cfg);
@@ -65,7 +65,7 @@ impl Recovery {
         now: Instant,
         cc: &mut Congestion,
         ack: &AckInput<'_>,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> AckOutcome {
         let mut out = AckOutcome::default();
         let prior_in_flight = f.log.in_flight();
@@ -263,7 +263,7 @@ impl Recovery {
         news: &Delivered,
         ack: &AckInput<'_>,
         nxt: u64,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> Option<Duration> {
         let clean = |at: Option<Instant>| if news.acked_retransmitted { None } else { at };
         let oldest = clean(news.acked_first).or(news.sacked_first).map(|at| now.since(at));
@@ -275,7 +275,7 @@ impl Recovery {
         if let Some(rtt) = newest {
             self.rtt.sample_min(now, rtt);
         }
-        self.rtt.sample(smoothed, self.una, nxt, cfg.tcp_rto_min);
+        self.rtt.sample(smoothed, self.una, nxt, cfg.rto_min);
         // RFC 6298 §5.7: a fresh sample ends the backoff.
         self.backoff = 0;
         newest
@@ -400,7 +400,7 @@ impl Recovery {
     }
 
     /// Marks what is lost.
-    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &StackConfig) {
+    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
         if !self.sack_ok {
             // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
             let fast =
@@ -413,7 +413,7 @@ impl Recovery {
         }
         let recovering = self.state >= CaState::Recovery;
         let (min_rtt, srtt) = (self.rtt.min_rtt(), self.rtt.srtt());
-        let found = f.rack.detect(now, &mut f.log, recovering, min_rtt, srtt, cfg.tcp_recovery);
+        let found = f.rack.detect(now, &mut f.log, recovering, min_rtt, srtt, cfg);
         f.reorder_at = found.timer;
     }
 

@@ -42,8 +42,8 @@ pub(super) struct FrtoAck {
 
 impl Frto {
     /// A timeout fired. RFC 5682 §3.1 step 1: only if no recovery was under way, or this is not its first timeout.
-    pub(super) const fn on_timeout(&mut self, sysctl: u8, recovering: bool, timeouts_before: u8) {
-        *self = if sysctl != 0 && (!recovering || timeouts_before > 0) { Self::Waiting } else { Self::Off };
+    pub(super) const fn on_timeout(&mut self, is_on: bool, recovering: bool, timeouts_before: u8) {
+        *self = if is_on && (!recovering || timeouts_before > 0) { Self::Waiting } else { Self::Off };
     }
 
     /// Whether the timeout was needless.

@@ -14,6 +14,7 @@
 //! when a timer finds the connection idle: one that only receives never has it.
 
 mod ack;
+mod config;
 mod delivery_rate;
 mod frto;
 mod marks;
@@ -31,9 +32,9 @@ mod undo;
 use alloc::boxed::Box;
 use core::ops::Range;
 
-use crate::config::StackConfig;
 use crate::congestion::RateSample;
 use crate::words::{Duration, Instant, SendKind};
+pub use config::RecoveryConfig;
 use delivery_rate::Sampler;
 use frto::Frto;
 pub(crate) use marks::{Bytes, Counted, Feedback};
@@ -423,9 +424,9 @@ impl Recovery {
     // ---- sending ----
 
     /// The handshake's round trip, if it tells one.
-    pub(crate) fn seed_rtt(&mut self, now: Instant, rtt: Duration, cfg: &StackConfig) {
+    pub(crate) fn seed_rtt(&mut self, now: Instant, rtt: Duration, cfg: &RecoveryConfig) {
         self.rtt.sample_min(now, rtt);
-        self.rtt.sample(rtt, self.una, self.una, cfg.tcp_rto_min);
+        self.rtt.sample(rtt, self.una, self.una, cfg.rto_min);
     }
 
     /// The application has nothing more to send: samples until all this is delivered show its rate.
@@ -442,7 +443,7 @@ impl Recovery {
         range: Range<u64>,
         mss: u32,
         kind: SendKind,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) {
         if range.start >= range.end {
             return;

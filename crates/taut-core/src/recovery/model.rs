@@ -196,7 +196,14 @@ impl Pair {
     fn detect(&mut self) {
         let before = self.log.total_lost();
         let lost = self.naive.count(|segment| segment.lost && !segment.retrans);
-        let found = self.rack.detect(self.now, &mut self.log, false, Some(MIN_RTT), Some(MIN_RTT), 1);
+        let found = self.rack.detect(
+            self.now,
+            &mut self.log,
+            false,
+            Some(MIN_RTT),
+            Some(MIN_RTT),
+            &super::RecoveryConfig::default(),
+        );
         self.naive.detect(self.now);
         let newly = self.naive.count(|segment| segment.lost && !segment.retrans) - lost;
         assert_eq!((found.lost_segs, self.log.total_lost() - before), (newly, newly), "segments newly lost");

@@ -8,6 +8,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use super::RecoveryConfig;
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use crate::words::{Duration, Instant};
 
@@ -15,10 +16,6 @@ use crate::words::{Duration, Instant};
 const DUP_THRESH: u32 = 3;
 /// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
 const REO_WND_PERSIST: u8 = 16;
-/// `tcp_recovery`: the reordering window does not follow D-SACKs.
-const STATIC_REO_WND: u8 = 2;
-/// `tcp_recovery`: segments above a hole stand for no loss.
-const NO_DUP_THRESH: u8 = 4;
 /// Added to the reordering timer, so that one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 
@@ -157,18 +154,18 @@ impl Rack {
         recovering: bool,
         min_rtt: Option<Duration>,
         srtt: Option<Duration>,
-        policy: u8,
+        config: &RecoveryConfig,
     ) -> Duration {
-        let dup_thresh = policy & NO_DUP_THRESH == 0 && sacked_out >= DUP_THRESH;
+        let dup_thresh = !config.ignore_dup_thresh && sacked_out >= DUP_THRESH;
         if !self.reordering_seen && (recovering || dup_thresh) {
             return Duration::ZERO;
         }
-        let multiple = if policy & STATIC_REO_WND == 0 { self.reo_wnd_mult } else { 1 };
+        let multiple = if config.fixed_reorder_window { 1 } else { self.reo_wnd_mult };
         let window = min_rtt.unwrap_or(Duration::ZERO) * u64::from(multiple) / 4;
         window.min(srtt.unwrap_or(Duration::ZERO))
     }
 
-    /// Step 5: marks what is lost, and says when more will be. `policy` is `tcp_recovery`.
+    /// Step 5: marks what is lost, and says when more will be.
     pub(super) fn detect(
         &mut self,
         now: Instant,
@@ -176,13 +173,13 @@ impl Rack {
         recovering: bool,
         min_rtt: Option<Duration>,
         srtt: Option<Duration>,
-        policy: u8,
+        config: &RecoveryConfig,
     ) -> Detected {
         let mut found = Detected::default();
         if self.end == 0 {
             return found;
         }
-        let patience = self.rtt + self.reo_wnd(log.sacked_out(), recovering, min_rtt, srtt, policy);
+        let patience = self.rtt + self.reo_wnd(log.sacked_out(), recovering, min_rtt, srtt, config);
         let mut wait_until = |at: Instant| {
             let at = at + TIMER_SLACK;
             found.timer = Some(found.timer.map_or(at, |other| other.min(at)));

@@ -16,7 +16,7 @@ struct World {
     nxt: u64,
     rec: Recovery,
     cc: Congestion,
-    cfg: StackConfig,
+    cfg: RecoveryConfig,
     new_data: bool,
 }
 
@@ -33,7 +33,7 @@ impl World {
     fn new(sack: bool) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let mut rec = Recovery::new(now, FIRST, sack);
-        let cfg = StackConfig::default();
+        let cfg = RecoveryConfig::default();
         rec.seed_rtt(now, Duration::from_millis(100), &cfg);
         Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::Reno), cfg, new_data: false }
     }

@@ -4,26 +4,26 @@
 
 use core::ops::Range;
 
+use super::RecoveryConfig;
 use super::ack::Reduction;
 use super::sent::SACKED;
 use super::tlp::{self, Probe};
 use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
-use crate::config::StackConfig;
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
 impl Recovery {
     /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
-    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &StackConfig) {
+    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &RecoveryConfig) {
         let Some(flight) = &mut self.flight else { return };
         let allowed = self.sack_ok
-            && matches!(cfg.tcp_early_retrans, 3 | 4)
+            && cfg.tail_loss_probes
             && matches!(self.state, CaState::Open | CaState::Cwr)
             && !flight.log.is_empty()
             && flight.log.sacked_out() == 0
             && flight.probe.is_none();
         flight.tlp_at = allowed.then(|| {
-            let at = now + tlp::timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.tcp_rto_min);
+            let at = now + tlp::timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
             flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
         });
     }
@@ -33,7 +33,7 @@ impl Recovery {
         &mut self,
         now: Instant,
         cc: &mut Congestion,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> TimeoutAction {
         let Some(mut flight) = self.flight.take() else { return TimeoutAction::Nothing };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
@@ -58,7 +58,7 @@ impl Recovery {
         f: &mut InFlight,
         now: Instant,
         cc: &mut Congestion,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> TimeoutAction {
         f.reorder_at = None;
         self.detect(f, now, false, cfg);
@@ -83,7 +83,7 @@ impl Recovery {
         f: &mut InFlight,
         now: Instant,
         cc: &mut Congestion,
-        cfg: &StackConfig,
+        cfg: &RecoveryConfig,
     ) -> TimeoutAction {
         f.rto_at = None;
         f.tlp_at = None;
@@ -103,7 +103,7 @@ impl Recovery {
         }
         // After a timeout nobody knows what it was that did not arrive.
         f.judge_mtu_probe(self.una, CaState::Loss);
-        f.frto.on_timeout(cfg.tcp_frto, self.state >= CaState::Recovery, self.timeouts);
+        f.frto.on_timeout(cfg.frto, self.state >= CaState::Recovery, self.timeouts);
         // One reduction for one loss: not again for data sent before the last one, unless that was repaired since
         // (RFC 5681 §3.1).
         let repaired = self.state == CaState::Loss && self.timeouts == 0;

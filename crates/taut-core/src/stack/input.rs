@@ -218,7 +218,7 @@ impl Stack {
                 if action == TimeWaitAction::AckStray {
                     self.time_wait.restart(slot, now);
                 }
-                if self.time_wait.may_answer(slot, now, self.config.tcp_invalid_ratelimit) {
+                if self.time_wait.may_answer(slot, now, self.config.tcp.invalid_ratelimit) {
                     self.counters.tcp_challenge_ack += 1;
                     self.replies.push(answer);
                 }

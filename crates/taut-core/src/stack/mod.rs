@@ -136,7 +136,7 @@ impl Stack {
     pub fn new(config: Arc<StackConfig>, caps: LinkCaps, seed: [u8; 32]) -> Self {
         let (secrets, demux_key) = Secrets::new(seed);
         Self {
-            time_wait: TimeWaitTable::new(config.tcp_max_tw_buckets, config.time_wait),
+            time_wait: TimeWaitTable::new(config.max_tw_buckets, config.time_wait),
             config,
             caps,
             table: Table::new(),

@@ -9,7 +9,7 @@ use super::Stack;
 use super::listener::ListenerInfo;
 use crate::conn::info::ConnInfo;
 use crate::report::Report;
-use crate::sysctl::{self, SysctlError};
+use crate::sysctl::SysctlError;
 use crate::words::{ConnId, Instant};
 
 impl Stack {
@@ -19,7 +19,7 @@ impl Stack {
     ///
     /// [`SysctlError::Unknown`].
     pub fn sysctl(&self, name: &str) -> Result<String, SysctlError> {
-        sysctl::get(&self.config, name)
+        self.config.sysctl(name)
     }
 
     /// Changes a setting, from now on and for this stack alone. What a connection is born with holds for later ones.
@@ -28,14 +28,14 @@ impl Stack {
     ///
     /// As [`SysctlError`] says; nothing changed then.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
-        sysctl::set(Arc::make_mut(&mut self.config), name, value)?;
-        self.time_wait.limit(self.config.tcp_max_tw_buckets, self.config.time_wait);
+        Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
+        self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
         Ok(())
     }
 
     /// Name and value of every setting, by name.
     pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        sysctl::all(&self.config)
+        self.config.sysctls()
     }
 
     /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`](crate::LinkCaps::paces).

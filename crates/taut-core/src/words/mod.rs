@@ -25,4 +25,4 @@ pub use ids::{ConnId, ListenerId};
 pub use link::{Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit};
 pub use ticket::TxTicket;
 pub(crate) use ticket::{Output, SendKind};
-pub use units::{Duration, Instant};
+pub use units::{BufferSizes, Duration, Instant};

@@ -18,6 +18,25 @@ pub struct Instant(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Duration(u64);
 
+/// Three sizes of a buffer in bytes, as in `tcp_rmem` and `tcp_wmem`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// Floor that memory pressure never goes below.
+    pub min: u32,
+    /// What a connection starts with.
+    pub initial: u32,
+    /// As far as autotuning goes.
+    pub max: u32,
+}
+
+impl BufferSizes {
+    /// As far as buffers are tuned by default. Linux stops at 6 MiB for receiving and 4 MiB for sending, which is less
+    /// than 1 Gbit/s keeps on its way for 100 ms (12.5 MB). This is three times what it does for 300 ms (37.5 MB): once
+    /// for what is in flight, once more for slow start, which sends double a round trip later, and a reserve. No
+    /// connection has a buffer of that size but one that has moved half as much in a single round trip.
+    pub(crate) const MAX_BYTES: u32 = 128 << 20;
+}
+
 impl Instant {
     /// The epoch itself.
     pub const ZERO: Self = Self(0);

@@ -13,7 +13,7 @@ pub(crate) const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: So
 const CODES: [(Ecn, &str); 4] = [(Ecn::NotEct, "W"), (Ecn::Ect1, "EW"), (Ecn::Ect0, "A"), (Ecn::Ce, "AW")];
 
 pub(crate) fn config() -> StackConfig {
-    StackConfig { tcp_ecn: 3, ..StackConfig::default() }
+    StackConfig::default().with(|c| c.set_sysctl("tcp_ecn", "3").unwrap())
 }
 
 pub(crate) fn ce(bytes: u32) -> AccEcn {
@@ -42,7 +42,8 @@ fn a_server_tells_how_the_syn_was_marked() {
     for (mark, code) in CODES {
         // Linux: 3, 4 and 5 accept.
         for tcp_ecn in 3..=5 {
-            let mut t = Trace::with(StackConfig { tcp_ecn, ..config() });
+            let mut t =
+                Trace::with(config().with(|c| c.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap()));
             let listener = t.listen_with(ListenOptions::default());
             inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(mark));
             t.expect(&Seg::new(&format!("S.{code}")).seq(0).ack(1).ecn(Ecn::NotEct).accecn(FIRST));
@@ -181,7 +182,7 @@ fn syns_that_come_again() {
 
     // The other way round; but an end that does not know accurate ECN sees the same request twice.
     for (tcp_ecn, answer) in [(3, "R"), (2, "S")] {
-        let mut t = Trace::with(StackConfig { tcp_ecn, ..config() });
+        let mut t = Trace::with(config().with(|c| c.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap()));
         t.listen_with(ListenOptions::default());
         inject!(t, "SEW", seq(0), mss(1_000));
         expect!(t, "S.E", seq(0));
@@ -463,7 +464,7 @@ fn the_option_goes_before_a_third_sack_block() {
 #[test]
 fn dctcp_gets_the_exact_share() {
     let dctcp = Algorithm::by_name("dctcp").unwrap();
-    let mut t = accepted(StackConfig { tcp_congestion_control: dctcp, ..config() });
+    let mut t = accepted(config().with(|c| c.congestion.control = dctcp));
     t.write(23_000);
     for n in 0..10 {
         expect!(t, ".AE", seq(1 + n * 1_000), len(1_000), ecn(Ecn::Ect0));

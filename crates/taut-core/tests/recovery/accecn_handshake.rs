@@ -74,7 +74,7 @@ fn a_marked_syn_ack_is_congestion() {
         assert_eq!((t.info().delivered_ce, t.info().ca_state), (counted, "open"));
     }
     // RFC 8257: α is 1 at first, and half the window goes.
-    let dctcp = StackConfig { tcp_congestion_control: Algorithm::by_name("dctcp").unwrap(), ..config() };
+    let dctcp = config().with(|c| c.congestion.control = Algorithm::by_name("dctcp").unwrap());
     assert_eq!(listened(dctcp, ".AW", FIRST).info().snd_cwnd, 5);
 }
 
@@ -83,7 +83,10 @@ fn a_marked_syn_ack_of_dctcp() {
     // RFC 5562 §3: without counters ECE on the ACK says it, where the SYN-ACK was capable.
     for (ecn, answer, cwnd, counted) in [(2, ".", 10, 0), (2, ".E", 5, 1)] {
         let dctcp = Algorithm::by_name("dctcp").unwrap();
-        let mut t = Trace::with(StackConfig { tcp_congestion_control: dctcp, tcp_ecn: ecn, ..config() });
+        let mut t = Trace::with(config().with(|c| {
+            c.congestion.control = dctcp;
+            c.set_sysctl("tcp_ecn", &ecn.to_string()).unwrap();
+        }));
         let listener = t.listen_with(ListenOptions::default());
         inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
         expect!(t, "S.E", seq(0), ack(1), ecn(Ecn::Ect0));

@@ -8,7 +8,10 @@ use crate::accecn::{FIRST, accepted, config};
 use crate::support::trace::Trace;
 
 fn with(tcp_ecn_option: u8, tcp_ecn_option_beacon: u8) -> StackConfig {
-    StackConfig { tcp_ecn_option, tcp_ecn_option_beacon, ..config() }
+    config().with(|c| {
+        c.set_sysctl("tcp_ecn_option", &tcp_ecn_option.to_string()).unwrap();
+        c.ecn.option_beacon = tcp_ecn_option_beacon;
+    })
 }
 
 /// The peer sends the `n`-th 1,000 bytes; the option of the ACK.

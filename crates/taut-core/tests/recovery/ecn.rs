@@ -7,7 +7,7 @@ use crate::scene::use_up_quick_acks;
 use crate::support::trace::{Offer, Seg, Trace};
 
 fn config(tcp_ecn: u8) -> StackConfig {
-    StackConfig { tcp_ecn, ..StackConfig::default() }
+    StackConfig::default().with(|c| c.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap())
 }
 
 /// A connection that the peer began, asking for ECN; `tcp_ecn` is Linux's default.
@@ -89,7 +89,7 @@ fn a_syn_that_is_not_answered_goes_again_without() {
     expect!(t, ".", seq(1), ack(1));
     assert!(t.info().ecn);
 
-    let mut t = Trace::with(StackConfig { tcp_ecn_fallback: false, ..config(1) });
+    let mut t = Trace::with(config(1).with(|c| c.ecn.fallback = false));
     t.connect_with(&ConnOptions::default());
     expect!(t, "SEW", seq(0));
     expect!(t, "SEW", seq(0), after_ms(1_000));
@@ -238,10 +238,9 @@ fn after_a_mark_no_d_sack_gives_the_window_back() {
 
 /// A connection that the peer began, to a stack that uses DCTCP.
 fn dctcp() -> Trace {
-    let mut t = Trace::with(StackConfig {
-        tcp_congestion_control: Algorithm::by_name("dctcp").unwrap(),
-        ..StackConfig::default()
-    });
+    let mut t = Trace::with(
+        StackConfig::default().with(|c| c.congestion.control = Algorithm::by_name("dctcp").unwrap()),
+    );
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
     // Linux: DCTCP marks all it sends, SYN-ACKs too.

@@ -14,7 +14,10 @@ fn complete_first(t: &mut Trace) {
 
 fn held() -> Trace {
     // Without small queues: two segments in the device would be enough.
-    let config = StackConfig { tcp_early_retrans: 0, tsq: TsqMode::Off, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| {
+        c.recovery.tail_loss_probes = false;
+        c.send.tsq = TsqMode::Off;
+    });
     in_flight_with(config, Offer::EASY, true)
 }
 
@@ -46,7 +49,10 @@ fn what_arrives_before_it_could_be_sent_again_was_not_lost() {
 
 #[test]
 fn a_burst_goes_again_as_its_copies_leave() {
-    let config = StackConfig { tcp_early_retrans: 0, tsq: TsqMode::Off, ..StackConfig::default() };
+    let config = StackConfig::default().with(|c| {
+        c.recovery.tail_loss_probes = false;
+        c.send.tsq = TsqMode::Off;
+    });
     let mut t = established(config, Offer::EASY);
     t.hold_tickets = true;
     t.write(10_000);

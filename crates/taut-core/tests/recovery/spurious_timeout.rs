@@ -7,7 +7,7 @@ use crate::support::trace::{Offer, Trace};
 /// Ten segments of twenty are out, and the timeout has fired: the head was sent again, 200 ms after the last.
 /// cwnd is 1 (RFC 5681 §3.1).
 fn timed_out(config: StackConfig, offer: Offer) -> Trace {
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..config });
+    let mut t = Trace::with(config.with(|c| c.recovery.tail_loss_probes = false));
     t.accept(offer);
     t.write(20_000);
     for n in 0..10 {
@@ -82,7 +82,7 @@ fn frto_waits_on_while_nothing_is_said() {
 
 #[test]
 fn frto_without_new_data_recovers_as_usual() {
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     t.write(10_000);
     t.poll();
@@ -101,7 +101,7 @@ fn frto_without_new_data_recovers_as_usual() {
 #[test]
 fn frto_sends_what_new_data_there_is_and_nothing_beside() {
     // RFC 5682 §3.1 step 2.b asks for up to two segments. One that is not full does not wait for an ACK, which it is to bring.
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     // The last of ten is not full, so Nagle holds the next one back as long as that is unacknowledged.
     t.write(9_900);
@@ -131,7 +131,7 @@ fn frto_asks_again_at_the_next_timeout() {
 
 #[test]
 fn frto_can_be_switched_off() {
-    let mut t = timed_out(StackConfig { tcp_frto: 0, ..StackConfig::default() }, Offer::EASY);
+    let mut t = timed_out(StackConfig::default().with(|c| c.recovery.frto = false), Offer::EASY);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(1_001), len(1_000));
     expect!(t, ".", seq(2_001), len(1_000));
@@ -168,7 +168,7 @@ fn frto_works_without_sack() {
 #[test]
 fn eifel_believes_the_timestamp_of_the_original() {
     let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(offer);
     t.wait_ms(50);
     t.write(20_000);
@@ -191,7 +191,10 @@ fn eifel_believes_the_timestamp_of_the_original() {
 #[test]
 fn an_echo_of_the_retransmission_undoes_nothing() {
     let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
-    let mut t = Trace::with(StackConfig { tcp_early_retrans: 0, tcp_frto: 0, ..StackConfig::default() });
+    let mut t = Trace::with(StackConfig::default().with(|c| {
+        c.recovery.tail_loss_probes = false;
+        c.recovery.frto = false;
+    }));
     t.accept(offer);
     t.write(20_000);
     t.poll();

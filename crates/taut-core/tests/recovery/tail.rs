@@ -99,7 +99,8 @@ fn one_probe_then_the_timeout() {
 
 #[test]
 fn without_probes_the_timeout_is_all_there_is() {
-    let mut t = established(StackConfig { tcp_early_retrans: 0, ..StackConfig::default() }, Offer::EASY);
+    let mut t =
+        established(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false), Offer::EASY);
     t.write(5_000);
     let _ = sent(&mut t);
     t.wait_ms(100);

@@ -151,7 +151,7 @@ fn ac_08_an_ack_pushes_under_nagle() {
 /// `tcp_autocorking` 0: never held.
 #[test]
 fn ac_09_switched_off_nothing_is_held() {
-    let mut rig = nodelay().config(|config| config.tcp_autocorking = false).open();
+    let mut rig = nodelay().config(|config| config.send.autocorking = false).open();
     rig.write(100);
     rig.write(50);
     assert_eq!(rig.news(), [0..100, 100..150]);

@@ -63,7 +63,7 @@ fn comp_01_what_is_not_used_does_not_grow() {
     assert_eq!(info.snd_ssthresh, u32::MAX);
 
     // Small queues: two below TCP, 2 ms each pair. About one a millisecond again, 22 ms to the ACK.
-    let setup = plain().config(|config| config.tcp_limit_output_bytes = 4_000);
+    let setup = plain().config(|config| config.send.limit_output_bytes = 4_000);
     let mut rig = setup.open();
     let peak = run(&mut rig, millis(2), Duration::from_secs(3));
     let info = rig.info();
@@ -281,7 +281,7 @@ fn comp_04_not_the_application() {
 #[test]
 fn comp_05_a_set_send_buffer_stays() {
     for (sndbuf, expected) in [(Some(50_000), Some(100_000)), (None, None)] {
-        let mut setup = plain().config(|config| config.tcp_wmem.initial = 16_384);
+        let mut setup = plain().config(|config| config.send.wmem.initial = 16_384);
         setup.options.sndbuf = sndbuf;
         let mut rig = setup.open();
         rig.device = Device::Completes;

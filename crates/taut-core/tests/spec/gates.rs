@@ -118,7 +118,7 @@ fn paced() -> Rig {
 
 /// The same, but nobody waits.
 fn unpaced() -> Rig {
-    let mut rig = Setup::default().config(|config| config.pacing = PacingMode::Off).open();
+    let mut rig = Setup::default().config(|config| config.send.pacing = PacingMode::Off).open();
     rig.limit_rate(100_000);
     rig
 }
@@ -488,7 +488,7 @@ fn gate_device_a_refusal_moves_no_departure() {
 #[test]
 fn gates_open_in_order_for_a_small_tail() {
     let setup = Setup { window: 10 * MSS as u32, wscale: 0, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_autocorking = false).open();
+    let mut rig = setup.config(|config| config.send.autocorking = false).open();
     rig.limit_rate(100_000);
     rig.set(SetOption::Cork(true));
     rig.device = Device::Completes;

@@ -11,9 +11,9 @@ use taut_core::{
 #[track_caller]
 fn bulk(mode: TsqMode, cwnd: u32) -> Rig {
     let setup = fast().config(|config| {
-        config.tsq = mode;
+        config.send.tsq = mode;
         // Today's cap, which has no part in the older rules.
-        config.tcp_limit_output_bytes = 10_000;
+        config.send.limit_output_bytes = 10_000;
     });
     let mut rig = setup.open();
     rig.grow_cwnd(cwnd, micros(100));
@@ -59,7 +59,7 @@ fn tsq_fixed_caps_bytes_below_and_halves_packets() {
 /// Fixed: neither the rate nor the number of packets in flight matters. The exemption came in 2017.
 #[test]
 fn tsq_fixed_knows_no_rate_and_no_exemption() {
-    let setup = unpaced(millis(40)).config(|config| config.tsq = TsqMode::Fixed { cap_bytes: 20_000 });
+    let setup = unpaced(millis(40)).config(|config| config.send.tsq = TsqMode::Fixed { cap_bytes: 20_000 });
     let mut rig = at_rate(&setup, 1_250_000, 40);
     rig.write(500_000);
     // Two segments a packet at that rate; the sixth makes 23,520 of 19,600.
@@ -81,7 +81,7 @@ fn tsq_fixed_knows_no_rate_and_no_exemption() {
 #[test]
 fn autosize_off_sends_what_the_device_takes() {
     for (cwnd, expected) in [(40, 20), (200, 45)] {
-        let setup = unpaced(millis(40)).config(|config| config.autosizing = AutosizeMode::Off);
+        let setup = unpaced(millis(40)).config(|config| config.send.autosizing = AutosizeMode::Off);
         let mut rig = at_rate(&setup, 1_250_000, cwnd);
         let half = u64::from(rig.info().snd_cwnd / 2).min(45);
         assert!(half >= expected);
@@ -94,7 +94,7 @@ fn autosize_off_sends_what_the_device_takes() {
 /// Asleep, 40 segments are written at `rate`, and another maximum rate is set.
 #[track_caller]
 fn written_at(mode: AutosizeMode, rate: u64, then: u64) -> (Rig, u64) {
-    let setup = unpaced(millis(40)).config(|config| config.autosizing = mode);
+    let setup = unpaced(millis(40)).config(|config| config.send.autosizing = mode);
     let mut rig = at_rate(&setup, rate, 200);
     let start = rig.written;
     rig.device = Device::Sleeps;
@@ -157,7 +157,7 @@ fn ack_before_completion(change: impl FnOnce(&mut StackConfig)) -> Rig {
 /// MayHoldHead: a late completion delays a request although nothing is in flight.
 #[test]
 fn autocork_may_hold_the_head_when_a_completion_is_late() {
-    let mut rig = ack_before_completion(|config| config.autocork = AutocorkMode::MayHoldHead);
+    let mut rig = ack_before_completion(|config| config.send.autocork = AutocorkMode::MayHoldHead);
     assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::Autocork));
     rig.advance(millis(5));
     assert_eq!(rig.news(), [], "however late");
@@ -168,11 +168,11 @@ fn autocork_may_hold_the_head_when_a_completion_is_late() {
 /// Fixed, Off, and `tcp_autocorking` off: the head is not held.
 #[test]
 fn autocork_otherwise_lets_the_head_go() {
-    let fixed = ack_before_completion(|config| config.autocork = AutocorkMode::Fixed);
-    let off = ack_before_completion(|config| config.autocork = AutocorkMode::Off);
+    let fixed = ack_before_completion(|config| config.send.autocork = AutocorkMode::Fixed);
+    let off = ack_before_completion(|config| config.send.autocork = AutocorkMode::Off);
     let switched_off = ack_before_completion(|config| {
-        config.autocork = AutocorkMode::MayHoldHead;
-        config.tcp_autocorking = false;
+        config.send.autocork = AutocorkMode::MayHoldHead;
+        config.send.autocorking = false;
     });
     for mut rig in [fixed, off, switched_off] {
         assert_eq!(rig.news(), [100..150]);
@@ -184,7 +184,8 @@ fn autocork_otherwise_lets_the_head_go() {
 fn autocork_off_holds_nothing() {
     for (mode, expected) in [(AutocorkMode::Off, vec![100..150]), (AutocorkMode::Fixed, vec![])] {
         let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
-        let mut rig = Setup { options, ..Setup::default() }.config(|config| config.autocork = mode).open();
+        let mut rig =
+            Setup { options, ..Setup::default() }.config(|config| config.send.autocork = mode).open();
         rig.write(100);
         rig.news();
         rig.write(50);
@@ -199,7 +200,7 @@ fn wakeups_of_thirty_acks(mode: LowatMode) -> usize {
     const X: u64 = 200 * MSS;
     let options = ConnOptions { notsent_lowat: X as u32, ..ConnOptions::default() };
     let setup = Setup { options, caps: LinkCaps::plain(1_500), ..Setup::default() };
-    let mut rig = setup.config(|config| config.lowat = mode).open();
+    let mut rig = setup.config(|config| config.send.lowat = mode).open();
     rig.device = Device::Completes;
     // The window leaves at once, the rest up to the mark waits.
     while rig.try_write(MSS, WriteFlags::default()).is_ok() {}
@@ -237,7 +238,7 @@ fn lowat_mark_decides_what_poll_says() {
         (LowatMode::WakeAtHalf, 10_000, false),
     ] {
         let options = ConnOptions { notsent_lowat: 20_000, ..ConnOptions::default() };
-        let mut rig = Setup { options, ..Setup::default() }.config(|config| config.lowat = mode).open();
+        let mut rig = Setup { options, ..Setup::default() }.config(|config| config.send.lowat = mode).open();
         rig.device = Device::Sleeps;
         rig.write_eor(unsent);
         assert_eq!(rig.info().wmem_queued, unsent as u32 + OVERHEAD);
@@ -260,7 +261,7 @@ enum Spaced {
 #[track_caller]
 fn who_spaces(mode: PacingMode, link_paces: bool, max_rate: bool) -> Spaced {
     let caps = LinkCaps { paces: link_paces, ..LinkCaps::offloading(1_500) };
-    let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.pacing = mode).open();
+    let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.send.pacing = mode).open();
     if max_rate {
         rig.limit_rate(100_000);
     }

@@ -70,7 +70,7 @@ fn nag_04_a_lone_msg_more_leaves_after_the_rto() {
     assert!(rig.sent[0].has("P"));
 
     // With a lower floor the RTO is 40 + 4 · 20 = 120 ms; the ceiling stays at 200.
-    let setup = Setup::default().config(|config| config.tcp_rto_min = Duration::from_millis(5));
+    let setup = Setup::default().config(|config| config.recovery.rto_min = Duration::from_millis(5));
     let mut rig = setup.open();
     assert_eq!(rig.info().rto, Duration::from_millis(120));
     rig.write_more(10);

@@ -238,8 +238,8 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
     let mut rig = setup
         .config(|config| {
-            config.tcp_early_retrans = 0;
-            config.tcp_frto = 0;
+            config.recovery.tail_loss_probes = false;
+            config.recovery.frto = false;
         })
         .open();
     rig.device = Device::Completes;
@@ -305,7 +305,7 @@ fn pace_10_rate() {
     }
     let options = ConnOptions { congestion: Some(Algorithm::Reno), ..ConnOptions::default() };
     let setup = Setup { caps: LinkCaps::plain(1_500), options, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_slow_start_after_idle = false).open();
+    let mut rig = setup.config(|config| config.congestion.slow_start_after_idle = false).open();
     rig.device = Device::Completes;
     // cwnd 10, ssthresh infinite, 40 ms.
     assert_eq!(rig.info().pacing_rate, 724_000);
@@ -366,7 +366,7 @@ fn pace_modes() {
     for (mode, paces, limited, expected) in cases {
         let caps = LinkCaps { paces, ..LinkCaps::plain(1_500) };
         let setup = Setup { caps, rtt: millis(10), ..Setup::default() };
-        let mut rig = setup.config(|config| config.pacing = mode).open();
+        let mut rig = setup.config(|config| config.send.pacing = mode).open();
         rig.device = Device::Completes;
         if limited {
             rig.limit_rate(RATE);

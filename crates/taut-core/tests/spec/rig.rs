@@ -57,7 +57,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         let mut config = StackConfig::default();
-        config.tcp_wmem.initial = config.tcp_wmem.max;
+        config.send.wmem.initial = config.send.wmem.max;
         Self {
             config,
             caps: LinkCaps::offloading(1_500),
@@ -217,7 +217,7 @@ impl Rig {
     pub(crate) fn new(setup: &Setup) -> Self {
         let (own, peer): (IpAddr, SocketAddr) =
             ("192.0.2.1".parse().unwrap(), "192.0.2.2:80".parse().unwrap());
-        let config = StackConfig { addresses: vec![own], ..setup.config.clone() };
+        let config = setup.config.clone().with(|c| c.addresses = vec![own]);
         let mut stack = Stack::new(Arc::new(config), setup.caps, [42; 32]);
         let id = stack.connect(START, peer, &setup.options).unwrap();
         let mut rig = Self {

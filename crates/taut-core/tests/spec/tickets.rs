@@ -81,8 +81,8 @@ fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 fn random_config(rng: &mut Rng, address: &str) -> StackConfig {
-    let mut config = StackConfig {
-        tsq: pick(
+    let mut config = config(address).with(|c| {
+        c.send.tsq = pick(
             rng,
             &[
                 TsqMode::Off,
@@ -91,21 +91,21 @@ fn random_config(rng: &mut Rng, address: &str) -> StackConfig {
                 TsqMode::RateScaled,
                 TsqMode::RateScaled,
             ],
-        ),
-        autosizing: pick(rng, &[AutosizeMode::Off, AutosizeMode::AtWrite, AutosizeMode::AtTransmit]),
-        autocork: pick(rng, &[AutocorkMode::Off, AutocorkMode::MayHoldHead, AutocorkMode::Fixed]),
-        lowat: pick(rng, &[LowatMode::WakeAtMark, LowatMode::WakeAtHalf]),
-        pacing: pick(rng, &[PacingMode::Off, PacingMode::Internal, PacingMode::Delegated, PacingMode::Auto]),
-        tcp_limit_output_bytes: pick(rng, &[4_194_304, 4_194_304, 65_536, 3_000]),
-        tcp_notsent_lowat: pick(rng, &[u32::MAX, u32::MAX, 16_384, 1]),
-        tcp_sack: !rng.chance(200),
-        tcp_timestamps: !rng.chance(200),
-        tcp_congestion_control: pick(rng, &Algorithm::ALL),
-        ..config(address)
-    };
+        );
+        c.send.autosizing = pick(rng, &[AutosizeMode::Off, AutosizeMode::AtWrite, AutosizeMode::AtTransmit]);
+        c.send.autocork = pick(rng, &[AutocorkMode::Off, AutocorkMode::MayHoldHead, AutocorkMode::Fixed]);
+        c.send.lowat = pick(rng, &[LowatMode::WakeAtMark, LowatMode::WakeAtHalf]);
+        c.send.pacing =
+            pick(rng, &[PacingMode::Off, PacingMode::Internal, PacingMode::Delegated, PacingMode::Auto]);
+        c.send.limit_output_bytes = pick(rng, &[4_194_304, 4_194_304, 65_536, 3_000]);
+        c.send.notsent_lowat = pick(rng, &[u32::MAX, u32::MAX, 16_384, 1]);
+        c.tcp.sack = !rng.chance(200);
+        c.tcp.timestamps = !rng.chance(200);
+        c.congestion.control = pick(rng, &Algorithm::ALL);
+    });
     if rng.chance(300) {
-        config.tcp_wmem.initial = 4_608;
-        config.tcp_wmem.max = 40_000;
+        config.send.wmem.initial = 4_608;
+        config.send.wmem.max = 40_000;
     }
     config
 }

@@ -16,7 +16,7 @@ pub(crate) const fn millis(ms: u64) -> Duration {
 
 /// The rate shapes sizes, and nobody waits for departures.
 pub(crate) fn unpaced(rtt: Duration) -> Setup {
-    Setup { rtt, ..Setup::default() }.config(|config| config.pacing = PacingMode::Off)
+    Setup { rtt, ..Setup::default() }.config(|config| config.send.pacing = PacingMode::Off)
 }
 
 /// A path so short that neither rate nor RTT keeps a packet below what the device takes.
@@ -137,13 +137,13 @@ fn tso_04_vectors_of_rate_and_rtt() {
 #[test]
 fn tso_04_without_the_rtt_term() {
     let rtt = micros(600);
-    let setup = unpaced(rtt).config(|config| config.tcp_tso_rtt_log = 0);
+    let setup = unpaced(rtt).config(|config| config.send.tso_rtt_log = 0);
     let mut rig = at_rate(&setup, 12_500_000, 60);
     let start = rig.written;
     rig.write(200_000);
     assert_eq!(rig.news()[0], start..start + 8 * MSS);
 
-    let setup = unpaced(rtt).config(|config| config.tcp_min_tso_segs = 11);
+    let setup = unpaced(rtt).config(|config| config.send.min_tso_segs = 11);
     let mut rig = at_rate(&Setup { rtt: millis(40), ..setup }, 1_250_000, 60);
     let start = rig.written;
     rig.write(200_000);
@@ -251,7 +251,7 @@ fn tso_09_a_third_of_the_peers_window_sends() {
 fn tso_09_a_deferral_for_cwnd_is_noted_as_limited_by_it() {
     let rtt = millis(1);
     let mut setup = unpaced(rtt);
-    setup.config.tcp_congestion_control = Algorithm::Reno;
+    setup.config.congestion.control = Algorithm::Reno;
     let mut rig = setup.open();
     rig.grow_cwnd(40, rtt);
     enter_recovery(&mut rig, rtt);
@@ -393,7 +393,7 @@ fn tso_13_with_nothing_in_flight_all_leaves() {
 #[test]
 fn tso_14_marks_stay_with_the_second_part() {
     // Packets of one segment, so that a PSH can only be that of the data.
-    let setup = unpaced(millis(40)).config(|config| config.tcp_min_tso_segs = 1);
+    let setup = unpaced(millis(40)).config(|config| config.send.min_tso_segs = 1);
     let open = || at_rate(&setup, 100_000, 20);
 
     let mut rig = open();
@@ -447,7 +447,7 @@ fn tso_15_several_segments_push_and_a_lone_one_does_not() {
     let pushed: Vec<_> = rig.sent.iter().map(|sent| (sent.segs, sent.has("P"))).collect();
     assert_eq!(pushed, [(5, true), (5, true)], "in the middle of the write");
 
-    let setup = unpaced(millis(40)).config(|config| config.tcp_min_tso_segs = 1);
+    let setup = unpaced(millis(40)).config(|config| config.send.min_tso_segs = 1);
     let mut rig = at_rate(&setup, 100_000, 20);
     let named = rig.sent.len();
     rig.device = Device::Completes;
@@ -463,7 +463,7 @@ fn tso_15_several_segments_push_and_a_lone_one_does_not() {
 #[track_caller]
 fn pushed_segments(write: impl FnOnce(&mut Rig, u64)) -> Vec<u64> {
     let setup = Setup { window: 40 * MSS as u32, wscale: 0, ..unpaced(millis(40)) };
-    let mut rig = at_rate(&setup.config(|config| config.tcp_min_tso_segs = 1), 100_000, 60);
+    let mut rig = at_rate(&setup.config(|config| config.send.min_tso_segs = 1), 100_000, 60);
     let (start, named) = (rig.written, rig.sent.len());
     rig.device = Device::Sleeps;
     write(&mut rig, 60 * MSS);

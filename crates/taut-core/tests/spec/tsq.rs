@@ -25,7 +25,7 @@ fn slow() -> Rig {
 
 fn slow_with(autocorking: bool) -> Rig {
     let setup = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_autocorking = autocorking).open();
+    let mut rig = setup.config(|config| config.send.autocorking = autocorking).open();
     rig.limit_rate(1_250_000);
     rig
 }
@@ -46,7 +46,7 @@ fn strand(rig: &mut Rig, count: u32) {
 /// below TCP, under a cap of `cap` bytes.
 fn ten_segments(cap: u32, held: &[usize], unsent: u64) -> Rig {
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_limit_output_bytes = cap).open();
+    let mut rig = setup.config(|config| config.send.limit_output_bytes = cap).open();
     rig.write((10 + unsent) * MSS);
     for name in (0..10).filter(|name| !held.contains(name)) {
         rig.complete(name);
@@ -68,7 +68,7 @@ fn sack_each(rig: &mut Rig, first: u64, segments: std::ops::Range<u64>) {
 #[test]
 fn tsq_01_fixed_cap_bounds_what_is_below() {
     let setup = Setup { rtt: Duration::from_millis(1), ..Setup::default() };
-    let mut rig = setup.config(|config| config.tsq = TsqMode::Fixed { cap_bytes: 131_072 }).open();
+    let mut rig = setup.config(|config| config.send.tsq = TsqMode::Fixed { cap_bytes: 131_072 }).open();
     rig.grow_cwnd(200, Duration::from_millis(1));
     rig.write(1_000_000);
     let packets = rig.news();
@@ -85,7 +85,7 @@ fn tsq_01_fixed_cap_bounds_what_is_below() {
 #[test]
 fn tsq_02_fixed_cap_halves_super_packets() {
     let setup = Setup { rtt: Duration::from_millis(1), ..Setup::default() };
-    let mut rig = setup.config(|config| config.tsq = TsqMode::Fixed { cap_bytes: 40_000 }).open();
+    let mut rig = setup.config(|config| config.send.tsq = TsqMode::Fixed { cap_bytes: 40_000 }).open();
     rig.grow_cwnd(100, Duration::from_millis(1));
     rig.write(1_000_000);
     for _ in 0..10 {
@@ -307,7 +307,7 @@ fn tsq_13_no_retransmission_while_the_original_is_below() {
 #[test]
 fn tsq_13_not_even_after_a_timeout() {
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tcp_early_retrans = 0).open();
+    let mut rig = setup.config(|config| config.recovery.tail_loss_probes = false).open();
     rig.write(MSS);
     rig.news();
     // RTO = srtt + 200 ms, then twice that.
@@ -329,7 +329,7 @@ fn tsq_14_rate_share_under_the_cap() {
         for (below, sent) in [(0, 0), (1, 1)] {
             let millisecond = Duration::from_millis(1);
             let setup = Setup { caps: pacing_link(), rtt: millisecond, ..Setup::default() };
-            let mut rig = setup.config(|config| config.tcp_limit_output_bytes = cap).open();
+            let mut rig = setup.config(|config| config.send.limit_output_bytes = cap).open();
             rig.set(SetOption::Nodelay(true));
             rig.grow_cwnd(1_000, millisecond);
             rig.limit_rate(1_250_000_000);
@@ -457,7 +457,7 @@ fn tsq_18_blocked_after_a_split() {
 #[test]
 fn tsq_off_sends_the_whole_window() {
     let setup = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() };
-    let mut rig = setup.config(|config| config.tsq = TsqMode::Off).open();
+    let mut rig = setup.config(|config| config.send.tsq = TsqMode::Off).open();
     rig.limit_rate(1_250_000);
     rig.write(100_000);
     assert_eq!(rig.info().unacked, 10);

@@ -137,7 +137,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn config(address: &str) -> StackConfig {
-    StackConfig { addresses: vec![address.parse().unwrap()], ..StackConfig::default() }
+    StackConfig::default().with(|c| c.addresses = vec![address.parse().unwrap()])
 }
 
 impl World {

@@ -71,7 +71,7 @@ impl World {
 
     fn new(front: Box<Front>, pipe_bytes: usize) -> Self {
         let stack = |ip: [u8; 4]| {
-            let config = StackConfig { addresses: vec![ip.into()], ..StackConfig::default() };
+            let config = StackConfig::default().with(|c| c.addresses = vec![ip.into()]);
             Stack::new(config.into(), LinkCaps::offloading(1500), [3; 32])
         };
         let (mut sender, mut receiver) = (stack([10, 0, 0, 1]), stack([10, 0, 0, 2]));

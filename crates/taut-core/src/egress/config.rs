@@ -1,0 +1,102 @@
+//! What the send path goes by: Linux's sysctls, and each mechanism's history.
+//! A part of [`StackConfig`](crate::StackConfig); the rules are on the mechanisms' own pages.
+
+use super::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
+use crate::words::{BufferSizes, Duration};
+
+/// How the send path holds and cuts what was written.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct SendConfig {
+    /// Send buffer, bookkeeping included. Linux: `tcp_wmem`, with a maximum of 4 MiB; 128 MiB here.
+    pub wmem: BufferSizes,
+    /// Most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
+    pub wmem_max: u32,
+    /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
+    pub limit_output_bytes: u32,
+    /// Coalesce small writes while an earlier packet is below TCP. Linux: `tcp_autocorking`.
+    pub autocorking: bool,
+    /// Unsent bytes at which a socket stops being writable. Linux: `tcp_notsent_lowat`.
+    pub notsent_lowat: u32,
+    /// Least segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
+    pub min_tso_segs: u8,
+    /// Makes super-packets bigger at small RTTs, 0..=31. Linux: `tcp_tso_rtt_log`.
+    pub tso_rtt_log: u8,
+    /// A super-packet of a third of the window is worth sending, 0..=255. Linux: `tcp_tso_win_divisor`.
+    pub tso_win_divisor: u8,
+    /// How much may be below TCP; today's rule unless an experiment asks for an older one.
+    pub tsq: TsqMode,
+    /// What decides the size of a super-packet.
+    pub autosizing: AutosizeMode,
+    /// What small writes wait for; [`autocorking`](Self::autocorking) switches it as a whole.
+    pub autocork: AutocorkMode,
+    /// When a socket with TCP_NOTSENT_LOWAT becomes writable again.
+    pub lowat: LowatMode,
+    /// Who spaces packets.
+    pub pacing: PacingMode,
+}
+
+impl Default for SendConfig {
+    fn default() -> Self {
+        Self {
+            wmem: BufferSizes { min: 4_096, initial: 16_384, max: BufferSizes::MAX_BYTES },
+            wmem_max: 212_992,
+            limit_output_bytes: 4_194_304,
+            autocorking: true,
+            notsent_lowat: u32::MAX,
+            min_tso_segs: 2,
+            tso_rtt_log: 9,
+            tso_win_divisor: 3,
+            tsq: TsqMode::RateScaled,
+            autosizing: AutosizeMode::AtTransmit,
+            autocork: AutocorkMode::Fixed,
+            lowat: LowatMode::WakeAtHalf,
+            pacing: PacingMode::Auto,
+        }
+    }
+}
+
+/// When the path's MTU is searched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MtuProbing {
+    /// Never.
+    Off,
+    /// Once a black hole is suspected.
+    AfterBlackHole,
+    /// Always.
+    Always,
+}
+
+/// How large segments may be, beyond what the handshake agreed on.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct MtuConfig {
+    /// When to search. Linux: `tcp_mtu_probing`, which is off by default; after a black hole here.
+    pub probing: MtuProbing,
+    /// Segment size where that search begins, in bytes of payload. Linux: `tcp_base_mss`.
+    pub base_mss: u16,
+    /// Segment size that a black hole never leads below. Linux: `tcp_mtu_probe_floor`.
+    pub probe_floor: u16,
+    /// Bytes of uncertainty at which the search ends. Linux: `tcp_probe_threshold`.
+    pub probe_threshold: u16,
+    /// When the search begins again. Linux: `tcp_probe_interval`, 600 s.
+    pub probe_interval: Duration,
+    /// Routers that claim an IPv4 link to be smaller are not believed. Linux: `route.min_pmtu`.
+    pub min_pmtu: u16,
+    /// How long what a router said of its link holds. Linux: `route.mtu_expires`, 600 s.
+    pub expires: Duration,
+}
+
+impl Default for MtuConfig {
+    fn default() -> Self {
+        Self {
+            probing: MtuProbing::AfterBlackHole,
+            base_mss: 1_024,
+            probe_floor: 48,
+            probe_threshold: 8,
+            probe_interval: Duration::from_secs(600),
+            min_pmtu: 552,
+            expires: Duration::from_secs(600),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! What the receive path goes by: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
+
+use crate::words::{BufferSizes, Duration};
+
+/// How much is kept for the application, and which ACKs wait.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ReceiveConfig {
+    /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
+    pub rmem: BufferSizes,
+    /// Most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`.
+    pub rmem_max: u32,
+    /// Grow receive buffers with the rate. Linux: `tcp_moderate_rcvbuf`.
+    pub moderate_rcvbuf: bool,
+    /// Longest wait of an ACK that repeats SACK blocks. Linux: `tcp_comp_sack_delay_ns`.
+    pub comp_sack_delay: Duration,
+    /// Most ACKs that such a wait swallows; 0 sends each at once. Linux: `tcp_comp_sack_nr`.
+    pub comp_sack_nr: u8,
+}
+
+impl Default for ReceiveConfig {
+    fn default() -> Self {
+        Self {
+            rmem: BufferSizes { min: 4_096, initial: 131_072, max: BufferSizes::MAX_BYTES },
+            rmem_max: 212_992,
+            moderate_rcvbuf: true,
+            comp_sack_delay: Duration::from_millis(1),
+            comp_sack_nr: 44,
+        }
+    }
+}
