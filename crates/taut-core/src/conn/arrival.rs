@@ -7,7 +7,7 @@ use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader};
 
 use super::state::State;
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::ecn::Urgency;
 use crate::egress::pacing::UNLIMITED;
 use crate::ingress::delayed_ack::Arrival as DataArrival;
@@ -44,18 +44,18 @@ const LATE_MAX: Duration = Duration::from_millis(200);
 
 impl Conn {
     /// Takes a segment in.
-    pub(crate) fn on_segment(&mut self, around: &mut Surroundings<'_>, arrival: Arrival<'_>) -> Consequence {
+    pub(crate) fn on_segment(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
         match self.state {
-            State::SynSent => self.on_segment_in_syn_sent(around, arrival.header, arrival.mark),
+            State::SynSent => self.on_segment_in_syn_sent(cx, arrival.header, arrival.mark),
             State::Closed | State::TimeWait => Consequence::None,
-            _ => self.on_segment_synchronized(around, arrival),
+            _ => self.on_segment_synchronized(cx, arrival),
         }
     }
 
     /// §3.10.7.3.
     fn on_segment_in_syn_sent(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         header: &TcpHeader,
         mark: Mark,
     ) -> Consequence {
@@ -68,17 +68,17 @@ impl Conn {
         // Second, the RST: believed if it acknowledges our SYN.
         if flags.contains(TcpFlags::RST) {
             if acks_syn {
-                around.counters.attempt_fails += 1;
-                self.fail(around, ConnError::Refused);
+                cx.counters.attempt_fails += 1;
+                self.fail(cx, ConnError::Refused);
             }
             return Consequence::None;
         }
         // Fourth, the SYN.
         if flags.contains(TcpFlags::SYN) {
-            self.agree(around, header, mark);
-            self.note_heard(around.now);
+            self.agree(cx, header, mark);
+            self.note_heard(cx.now);
             if acks_syn {
-                self.establish(around);
+                self.establish(cx);
                 self.news.connected = true;
                 self.flags.ack_due = true;
             } else {
@@ -92,25 +92,21 @@ impl Conn {
     }
 
     /// §3.10.7.4.
-    fn on_segment_synchronized(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        arrival: Arrival<'_>,
-    ) -> Consequence {
+    fn on_segment_synchronized(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
         let Arrival { mut header, payload, gso_size, mark } = arrival;
         self.segs_in = self.segs_in.wrapping_add(1);
         let without_syn;
         let mut crossed = false;
         if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
-                let config = around.config;
+                let config = cx.config;
                 if self
-                    .rare
+                    .extras
                     .as_mut()
-                    .is_some_and(|rare| !rare.ecn.on_syn_again(&config.ecn, header.flags, mark))
+                    .is_some_and(|extras| !extras.ecn.on_syn_again(&config.ecn, header.flags, mark))
                 {
-                    around.counters.attempt_fails += 1;
-                    self.abort(around);
+                    cx.counters.attempt_fails += 1;
+                    self.abort(cx);
                     return Consequence::None;
                 }
                 // Our SYN-ACK was lost.
@@ -131,27 +127,27 @@ impl Conn {
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
             && header.ack == seq::wire(self.offer.first())
             && self.is_same_syn(header)
-            && let Some(rare) = &mut self.rare
+            && let Some(extras) = &mut self.extras
         {
             // The peer did not get our ACK. It is answered below, by a challenge.
-            rare.ecn.on_syn_ack_again(flags, mark);
+            extras.ecn.on_syn_ack_again(flags, mark);
         }
         let start = seq::expand(self.rx.nxt(), header.seq);
         let fin = flags.contains(TcpFlags::FIN);
         let len = payload.len() as u64 + u64::from(flags.contains(TcpFlags::SYN)) + u64::from(fin);
 
         // First, is it in the window, and of this turn of the sequence space?
-        if let Some(consequence) = self.reject(around, header, start..start + len) {
+        if let Some(consequence) = self.reject(cx, header, start..start + len) {
             return consequence;
         }
         // Second, RST.
         if flags.contains(TcpFlags::RST) {
-            self.on_reset(around, start);
+            self.on_reset(cx, start);
             return Consequence::None;
         }
         // Fourth, SYN: never believed (RFC 5961 §4.2).
         if flags.contains(TcpFlags::SYN) {
-            self.challenge(around);
+            self.challenge(cx);
             return Consequence::None;
         }
         // Fifth, ACK: every segment has one.
@@ -164,11 +160,11 @@ impl Conn {
             if ack != self.offer.first() {
                 return Consequence::Reset;
             }
-            if let Some(rare) = self.rare.as_mut().filter(|_| !crossed) {
+            if let Some(extras) = self.extras.as_mut().filter(|_| !crossed) {
                 let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
-                rare.ecn.on_handshake_ack(flags, header.options.accecn, pure);
+                extras.ecn.on_handshake_ack(flags, header.options.accecn, pure);
             }
-            self.establish(around);
+            self.establish(cx);
             if self.listener().is_none() {
                 self.news.connected = true;
             } else {
@@ -178,19 +174,19 @@ impl Conn {
         }
         if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt, self.tx.window.max) == Verdict::Challenge
         {
-            self.challenge(around);
+            self.challenge(cx);
             return Consequence::None;
         }
-        self.note_heard(around.now);
+        self.note_heard(cx.now);
         if !ends_handshake && self.ecn().awaits_first() {
             let acked = ack.saturating_sub(self.tx.una());
             let few = acked <= 2 * u64::from(self.mss()) && header.options.sack.is_empty();
-            self.rare_mut().ecn.on_first(flags, few);
+            self.extras_mut().ecn.on_first(flags, few);
         }
         let counted = self.count_mark(mark, payload.segments(gso_size), payload.len());
-        let rtt = self.timestamp_rtt(around, header);
-        self.note_timestamp(around, header, start);
-        self.on_ack(around, header, ack, start, payload.len(), rtt);
+        let rtt = self.timestamp_rtt(cx, header);
+        self.note_timestamp(cx, header, start);
+        self.on_ack(cx, header, ack, start, payload.len(), rtt);
         if self.state == State::Closed {
             return Consequence::None;
         }
@@ -205,19 +201,19 @@ impl Conn {
         }
         if !self.flags.held && !payload.is_empty() {
             // Nobody will read this (RFC 1122 §4.2.2.13).
-            around.counters.estab_resets += 1;
-            self.abort(around);
+            cx.counters.estab_resets += 1;
+            self.abort(cx);
             return Consequence::None;
         }
         let mut urgency = Urgency::default();
         if !payload.is_empty() {
             let owed = self.rx.delayed_ack.is_pending();
             let nxt = self.rx.nxt();
-            if let Some(rare) = &mut self.rare {
-                urgency = rare.ecn.on_data(flags, mark, nxt, owed);
+            if let Some(extras) = &mut self.extras {
+                urgency = extras.ecn.on_data(flags, mark, nxt, owed);
             }
         }
-        self.on_data(around, payload, start, fin, gso_size, rtt);
+        self.on_data(cx, payload, start, fin, gso_size, rtt);
         self.hurry(urgency);
         Consequence::None
     }
@@ -225,51 +221,40 @@ impl Conn {
     /// RFC 9768 §3.2: acceptable packets are counted by their marks, whatever they carry.
     fn count_mark(&mut self, mark: Mark, segs: usize, bytes: usize) -> Urgency {
         let owed = self.rx.delayed_ack.is_pending();
-        let Some(rare) = &mut self.rare else { return Urgency::default() };
-        rare.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
+        let Some(extras) = &mut self.extras else { return Urgency::default() };
+        extras.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
     }
 
     /// Window and PAWS. `None` lets the segment pass.
-    fn reject(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        header: &TcpHeader,
-        range: Range<u64>,
-    ) -> Option<Consequence> {
+    fn reject(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, range: Range<u64>) -> Option<Consequence> {
         let rst = header.flags.contains(TcpFlags::RST);
         let timestamps = &self.rx.timestamps;
         let old = match header.options.timestamps {
             Some(peer) if timestamps.on && !rst => {
                 let late = range.end > self.rx.nxt() && self.is_just_late(timestamps.recent, peer.value);
-                !late
-                    && validate::paws_rejects(
-                        timestamps.recent,
-                        timestamps.recent_at(),
-                        around.now,
-                        peer.value,
-                    )
+                !late && validate::paws_rejects(timestamps.recent, timestamps.recent_at(), cx.now, peer.value)
             }
             _ => false,
         };
         if old {
-            around.counters.paws_estab += 1;
+            cx.counters.paws_estab += 1;
         } else if self.rx.window.accepts(&range) {
             return None;
         } else {
-            around.counters.tcp_out_of_window += 1;
+            cx.counters.tcp_out_of_window += 1;
         }
         if rst {
             return Some(Consequence::None);
         }
         if range.is_empty() || header.flags.contains(TcpFlags::SYN) {
             // Could be provoked by a stranger at will, and nothing of ours needs the answer (RFC 5961 §4.2 and §7).
-            self.challenge(around);
+            self.challenge(cx);
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
             if range.end <= self.rx.nxt() {
                 // One byte may be a keepalive probe's.
-                if let Some(rare) = self.rare.as_mut().filter(|_| range.end - range.start > 1) {
-                    rare.ecn.on_repeated();
+                if let Some(extras) = self.extras.as_mut().filter(|_| range.end - range.start > 1) {
+                    extras.ecn.on_repeated();
                 }
                 if self.rx.sack {
                     self.rx.reassembly.note_duplicate(range);
@@ -290,7 +275,7 @@ impl Conn {
         rtt.is_some_and(|rtt| u64::from(recent.wrapping_sub(value)) <= rtt.min(LATE_MAX).as_millis())
     }
 
-    fn on_reset(&mut self, around: &mut Surroundings<'_>, start: u64) {
+    fn on_reset(&mut self, cx: &mut StackCx<'_>, start: u64) {
         match validate::reset(start, self.rx.nxt(), self.rx.window.edge()) {
             Verdict::Reset => {
                 let error = if self.state == State::SynReceived && self.listener().is_none() {
@@ -299,52 +284,52 @@ impl Conn {
                     ConnError::Reset
                 };
                 if self.state == State::SynReceived {
-                    around.counters.attempt_fails += 1;
+                    cx.counters.attempt_fails += 1;
                 } else {
-                    around.counters.estab_resets += 1;
+                    cx.counters.estab_resets += 1;
                 }
                 match self.state {
                     // Both sides had said everything.
-                    State::Closing | State::LastAck => self.finish(around),
-                    _ => self.fail(around, error),
+                    State::Closing | State::LastAck => self.finish(cx),
+                    _ => self.fail(cx, error),
                 }
             }
-            Verdict::Challenge => self.challenge(around),
+            Verdict::Challenge => self.challenge(cx),
             Verdict::Accept | Verdict::Drop => {}
         }
     }
 
     /// Tell the peer where we are, not too often (RFC 5961 §7).
-    fn challenge(&mut self, around: &mut Surroundings<'_>) {
-        if self.may_challenge(around) {
-            around.counters.tcp_challenge_ack += 1;
+    fn challenge(&mut self, cx: &mut StackCx<'_>) {
+        if self.may_challenge(cx) {
+            cx.counters.tcp_challenge_ack += 1;
             self.flags.ack_due = true;
             self.flags.wants_output = true;
         }
     }
 
     /// RFC 7323 §4.3: what to echo from now on.
-    fn note_timestamp(&mut self, around: &Surroundings<'_>, header: &TcpHeader, start: u64) {
+    fn note_timestamp(&mut self, cx: &StackCx<'_>, header: &TcpHeader, start: u64) {
         let timestamps = &mut self.rx.timestamps;
         let Some(peer) = header.options.timestamps.filter(|_| timestamps.on) else { return };
         if start <= self.rx.last_ack_sent && (peer.value.wrapping_sub(timestamps.recent) as i32) >= 0 {
-            timestamps.remember(around.now, peer.value);
+            timestamps.remember(cx.now, peer.value);
         }
     }
 
     /// The round trip that the echoed timestamp spans, in the clock's milliseconds.
-    fn timestamp_rtt(&self, around: &Surroundings<'_>, header: &TcpHeader) -> Option<Duration> {
+    fn timestamp_rtt(&self, cx: &StackCx<'_>, header: &TcpHeader) -> Option<Duration> {
         /// Longer ones are garbage, or an echo from before a pause.
         const LONGEST_MS: u32 = 3_600_000;
         let timestamps = &self.rx.timestamps;
         let echo = header.options.timestamps.filter(|_| timestamps.on)?.echo;
-        let elapsed = timestamps.value(around.now).wrapping_sub(echo);
+        let elapsed = timestamps.value(cx.now).wrapping_sub(echo);
         (echo != 0 && elapsed <= LONGEST_MS).then(|| Duration::from_millis(u64::from(elapsed)))
     }
 
     fn on_ack(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         header: &TcpHeader,
         ack: u64,
         start: u64,
@@ -368,7 +353,7 @@ impl Conn {
         let marks = if overtaken { Feedback::None } else { self.ecn().feedback(header.flags, option) };
         let may_send_new = self.tx.has_unsent() && ack + u64::from(self.tx.window.bytes) > self.tx.nxt;
         let outcome = self.tx.recovery.on_ack(
-            around.now,
+            cx.now,
             &mut self.tx.congestion,
             &AckInput {
                 ack,
@@ -379,12 +364,12 @@ impl Conn {
                 may_send_new,
                 marks,
             },
-            &around.config.recovery,
+            &cx.config.recovery,
         );
-        self.judge_mtu_probe(around);
-        self.count_recovery(around, &outcome);
-        if let Some(rare) = self.rare.as_mut().filter(|_| !overtaken) {
-            rare.ecn.on_ack(option, &outcome);
+        self.judge_mtu_probe(cx);
+        self.count_recovery(cx, &outcome);
+        if let Some(extras) = self.extras.as_mut().filter(|_| !overtaken) {
+            extras.ecn.on_ack(option, &outcome);
         }
         let mss = self.mss();
         if let Some(sample) = outcome.rate {
@@ -394,26 +379,26 @@ impl Conn {
         if outcome.advanced {
             let una = self.tx.una();
             let freed = una.min(self.tx.queue.end());
-            self.tx.queue.release_until(freed, around.pool);
+            self.tx.queue.release_until(freed, cx.pool);
             self.tx.probe_due = false;
-            self.tx.note_acked(around.now, around.totals);
+            self.tx.note_acked(cx.now, cx.totals);
         }
         let moved = outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion.paces());
         if moved && self.state >= State::Established {
-            self.update_pacing_rate(around);
+            self.update_pacing_rate(cx);
         }
         if self.tx.window_fits(mss) {
             self.cancel_probe();
         }
         self.want_to_send();
         if outcome.advanced && self.tx.fin_acked() {
-            self.on_fin_acked(around);
+            self.on_fin_acked(cx);
         }
     }
 
     /// The counters of what an ACK said about losses.
-    fn count_recovery(&self, around: &mut Surroundings<'_>, outcome: &AckOutcome) {
-        let counters = &mut *around.counters;
+    fn count_recovery(&self, cx: &mut StackCx<'_>, outcome: &AckOutcome) {
+        let counters = &mut *cx.counters;
         counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
         counters.tcp_delivered_ce += u64::from(outcome.delivered_ce);
         counters.tcp_dsack_recv += u64::from(outcome.dsack);
@@ -446,12 +431,12 @@ impl Conn {
     }
 
     /// After every ACK that moved something.
-    pub(super) fn update_pacing_rate(&mut self, around: &Surroundings<'_>) {
+    pub(super) fn update_pacing_rate(&mut self, cx: &StackCx<'_>) {
         let mss = u32::from(self.offer.snd_mss);
         let srtt = self.tx.recovery.srtt();
         let packets_out = self.tx.recovery.packets_out();
-        let max_rate = self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate);
-        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, &around.config.congestion);
+        let max_rate = self.extras.as_ref().map_or(UNLIMITED, |extras| extras.max_pacing_rate);
+        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, &cx.config.congestion);
     }
 
     /// Congestion marks are told without delay.
@@ -467,7 +452,7 @@ impl Conn {
 
     fn on_data(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         payload: Payload<'_>,
         start: u64,
         fin: bool,
@@ -482,17 +467,17 @@ impl Conn {
             // The packet itself was counted when it came.
             self.segs_in = self.segs_in.wrapping_add(segs - 1);
         }
-        let taken = self.rx.take(start, payload, fin, around.pool);
+        let taken = self.rx.take(start, payload, fin, cx.pool);
         if taken.in_order > 0 {
             self.news.readable = true;
             // Timestamps tick in milliseconds; a shorter path is known better from our own segments.
             let rtt = rtt.filter(|rtt| rtt.as_millis() > 1).or(self.tx.recovery.srtt());
-            self.rx.window.on_data(around.now, rtt);
+            self.rx.window.on_data(cx.now, rtt);
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let unread = self.rx.queue.len();
         self.rx.delayed_ack.on_data(
-            around.now,
+            cx.now,
             &DataArrival {
                 len,
                 gso_size,
@@ -504,18 +489,18 @@ impl Conn {
                 rto: self.tx.recovery.rto(),
                 reordered: taken.reordered,
                 rcv_rtt: self.rx.window.rtt(),
-                compression: (around.config.receive.comp_sack_delay, around.config.receive.comp_sack_nr),
+                compression: (cx.config.receive.comp_sack_delay, cx.config.receive.comp_sack_nr),
             },
         );
         // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.
         let full = self.rx.has_full_report();
-        *around.must_answer |= full;
+        *cx.must_answer |= full;
         if taken.ack_now && (full || !taken.reordered) {
             self.rx.delayed_ack.ack_now();
         }
         self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
         if taken.fin {
-            self.on_fin(around);
+            self.on_fin(cx);
         }
     }
 }

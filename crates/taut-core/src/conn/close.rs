@@ -2,7 +2,7 @@
 //! RFC 9293 §3.6 and §3.10.4–3.10.5; called by the application's commands, by arrival and by timers.
 
 use super::state::State;
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::words::{ConnError, WriteError};
 
 impl Conn {
@@ -11,64 +11,64 @@ impl Conn {
     /// # Errors
     ///
     /// As [`WriteError`] says; shutting down twice is fine.
-    pub(crate) fn shutdown_write(&mut self, around: &mut Surroundings<'_>) -> Result<(), WriteError> {
+    pub(crate) fn shutdown_write(&mut self, cx: &mut StackCx<'_>) -> Result<(), WriteError> {
         if self.tx.fin_queued {
             return Ok(());
         }
         self.may_write()?;
-        self.queue_fin(around);
+        self.queue_fin(cx);
         Ok(())
     }
 
-    fn queue_fin(&mut self, around: &mut Surroundings<'_>) {
+    fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
         self.tx.fin_queued = true;
         self.tx.nagle.more = false;
         self.state = self.state.on_close();
         self.want_to_send();
         // Room for writing is of no interest any more, but whoever waits for it must learn that.
         self.news.writable |= core::mem::take(&mut self.tx.buffer.nospace);
-        self.arm_fin_wait(around);
+        self.arm_fin_wait(cx);
     }
 
     /// The application will read no more: what is here and what comes is thrown away.
-    pub(crate) fn shutdown_read(&mut self, around: &mut Surroundings<'_>) {
+    pub(crate) fn shutdown_read(&mut self, cx: &mut StackCx<'_>) {
         self.rx.shut = true;
         let unread = usize::try_from(self.rx.queue.len()).unwrap_or(usize::MAX);
-        self.consume(around, unread);
+        self.consume(cx, unread);
         self.news.readable = true;
     }
 
     /// The application lets go of the connection.
-    pub(crate) fn close(&mut self, around: &mut Surroundings<'_>) {
+    pub(crate) fn close(&mut self, cx: &mut StackCx<'_>) {
         self.flags.held = false;
         let unread = !self.rx.queue.is_empty();
         match self.state {
             State::Closed | State::TimeWait => {}
-            State::SynSent => self.finish(around),
+            State::SynSent => self.finish(cx),
             // Throwing received data away is told to the peer (RFC 2525 §2.17).
-            _ if unread => self.abort(around),
-            _ if self.tx.fin_queued => self.arm_fin_wait(around),
-            _ => self.queue_fin(around),
+            _ if unread => self.abort(cx),
+            _ if self.tx.fin_queued => self.arm_fin_wait(cx),
+            _ => self.queue_fin(cx),
         }
     }
 
     /// RST, and everything queued is forgotten (RFC 9293 §3.10.5).
-    pub(crate) fn abort(&mut self, around: &mut Surroundings<'_>) {
+    pub(crate) fn abort(&mut self, cx: &mut StackCx<'_>) {
         if self.state == State::Closed || self.state == State::TimeWait {
             return;
         }
         self.flags.rst_due = self.state != State::SynSent;
-        self.fail(around, ConnError::Aborted);
+        self.fail(cx, ConnError::Aborted);
     }
 
     /// The connection ends with an error. What was received stays readable.
-    pub(super) fn fail(&mut self, around: &mut Surroundings<'_>, error: ConnError) {
+    pub(super) fn fail(&mut self, cx: &mut StackCx<'_>, error: ConnError) {
         self.error = Some(error);
-        self.finish(around);
+        self.finish(cx);
     }
 
     /// The connection ends here and now: nothing is sent or received any more, but for a RST that is due.
-    pub(super) fn finish(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn finish(&mut self, cx: &mut StackCx<'_>) {
         self.state = State::Closed;
         self.news.ended = true;
         self.flags.syn_due = false;
@@ -76,32 +76,32 @@ impl Conn {
         self.flags.probe_due = false;
         self.flags.wants_output = self.flags.rst_due;
         self.cancel_timers();
-        self.tx.queue.discard_all(around.pool);
-        self.rx.reassembly.discard_all(around.pool);
+        self.tx.queue.discard_all(cx.pool);
+        self.rx.reassembly.discard_all(cx.pool);
     }
 
     /// Our FIN was acknowledged.
-    pub(super) fn on_fin_acked(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn on_fin_acked(&mut self, cx: &mut StackCx<'_>) {
         self.state = self.state.on_fin_acked();
         match self.state {
-            State::FinWait2 => self.arm_fin_wait(around),
-            State::TimeWait => self.enter_time_wait(around),
-            State::Closed => self.finish(around),
+            State::FinWait2 => self.arm_fin_wait(cx),
+            State::TimeWait => self.enter_time_wait(cx),
+            State::Closed => self.finish(cx),
             _ => {}
         }
     }
 
     /// The peer's FIN was received in order.
-    pub(super) fn on_fin(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn on_fin(&mut self, cx: &mut StackCx<'_>) {
         self.state = self.state.on_fin();
         self.news.readable = true;
         if self.state == State::TimeWait {
-            self.enter_time_wait(around);
+            self.enter_time_wait(cx);
         }
     }
 
     /// Both sides are done; the stack moves what must be remembered into its table once the last ACK has left.
-    fn enter_time_wait(&mut self, _around: &mut Surroundings<'_>) {
+    fn enter_time_wait(&mut self, _around: &mut StackCx<'_>) {
         self.news.ended = true;
         self.cancel_timers();
         self.flags.ack_due = true;

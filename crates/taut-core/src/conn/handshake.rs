@@ -6,7 +6,7 @@ use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps
 
 use super::state::State;
 use super::timers::Timers;
-use super::{Conn, Flags, News, Surroundings};
+use super::{Conn, Flags, News, StackCx};
 use crate::congestion::{Congestion, Signal};
 use crate::ecn::{Ecn, EcnMode, PeerSyn};
 use crate::egress::Sender;
@@ -88,8 +88,8 @@ pub(crate) struct Birth<'a> {
 
 impl Conn {
     /// A connection that is about to send its SYN.
-    pub(crate) fn active(around: &mut Surroundings<'_>, birth: &Birth<'_>) -> Self {
-        let mut conn = Self::new(around, birth);
+    pub(crate) fn active(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
+        let mut conn = Self::new(cx, birth);
         conn.flags.syn_due = true;
         conn.flags.held = true;
         conn.flags.wants_output = true;
@@ -98,27 +98,27 @@ impl Conn {
 
     /// A connection that a listener makes from a SYN.
     pub(crate) fn passive(
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         birth: &Birth<'_>,
         listener: ListenerId,
         syn: &TcpHeader,
         mark: Mark,
     ) -> Self {
-        let mut conn = Self::new(around, birth);
+        let mut conn = Self::new(cx, birth);
         conn.listener = listener;
         conn.state = State::SynReceived;
         conn.flags.half_open = true;
         conn.flags.syn_due = true;
         conn.flags.wants_output = true;
-        conn.agree(around, syn, mark);
+        conn.agree(cx, syn, mark);
         conn
     }
 
-    fn new(around: &mut Surroundings<'_>, birth: &Birth<'_>) -> Self {
-        let config = around.config;
-        let now = around.now;
+    fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
+        let config = cx.config;
+        let now = cx.now;
         let ipv4 = birth.tuple.local.is_ipv4();
-        let mss = own_mss(around.link, ipv4, birth.options.maxseg);
+        let mss = own_mss(cx.link, ipv4, birth.options.maxseg);
         let first = seq::FIRST + u64::from(birth.isn) + 1;
         let rcvbuf = birth.options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2));
         let reachable = rcvbuf.unwrap_or(config.receive.rmem.max);
@@ -151,23 +151,23 @@ impl Conn {
                 copies: 0,
                 sent_at: now,
             },
-            rare: None,
+            extras: None,
         };
-        conn.apply(around, birth.options);
+        conn.apply(cx, birth.options);
         conn
     }
 
     /// Takes the peer's SYN, which came in a packet marked `mark`: what both sides offered is on, everything else is off.
-    pub(super) fn agree(&mut self, around: &Surroundings<'_>, syn: &TcpHeader, mark: Mark) {
+    pub(super) fn agree(&mut self, cx: &StackCx<'_>, syn: &TcpHeader, mark: Mark) {
         let wanted = self.tx.congestion.algorithm().ecn();
         let ecn = if syn.flags.contains(TcpFlags::ACK) {
             self.ecn().on_syn_ack(wanted, syn.flags)
         } else {
-            Ecn::on_syn(&around.config.ecn, wanted, syn.flags, mark)
+            Ecn::on_syn(&cx.config.ecn, wanted, syn.flags, mark)
         };
         if ecn != EcnMode::Off {
             let peer = PeerSyn { flags: syn.flags, mark, option: syn.options.accecn };
-            self.rare_mut().ecn.begin(ecn, peer);
+            self.extras_mut().ecn.begin(ecn, peer);
         }
         let options = &syn.options;
         let ipv4 = self.tuple.local.is_ipv4();
@@ -176,7 +176,7 @@ impl Conn {
         let timestamps = &mut self.rx.timestamps;
         match options.timestamps {
             Some(peer) if timestamps.on => {
-                timestamps.remember(around.now, peer.value);
+                timestamps.remember(cx.now, peer.value);
             }
             _ => timestamps.on = false,
         }
@@ -189,9 +189,9 @@ impl Conn {
         }
         self.rx.sack &= options.sack_permitted;
         // Nothing but the SYN was sent: recovery begins here, with or without SACK.
-        self.tx.recovery = Recovery::new(around.now, self.offer.first, self.rx.sack);
+        self.tx.recovery = Recovery::new(cx.now, self.offer.first, self.rx.sack);
         let scale = if self.offer.scale == UNSCALED { 0 } else { self.offer.scale };
-        self.rx.begin(around.now, seq::FIRST + u64::from(syn.seq) + 1, scale, self.offer.mss);
+        self.rx.begin(cx.now, seq::FIRST + u64::from(syn.seq) + 1, scale, self.offer.mss);
         // The window of a SYN is never scaled (RFC 7323 §2.2).
         self.tx.window.bytes = u32::from(syn.window);
         self.tx.window.max = u32::from(syn.window);
@@ -212,25 +212,25 @@ impl Conn {
     }
 
     /// Our SYN is acknowledged: the connection is open.
-    pub(super) fn establish(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn establish(&mut self, cx: &mut StackCx<'_>) {
         self.state = State::Established;
         self.flags.syn_due = false;
         self.timers.cancel_phase();
         // RFC 6298 §3 (Karn): of several SYNs it is not known which was acknowledged.
         if self.offer.copies == 1 {
-            let rtt = around.now.since(self.offer.sent_at);
-            self.tx.recovery.seed_rtt(around.now, rtt, &around.config.recovery);
+            let rtt = cx.now.since(self.offer.sent_at);
+            self.tx.recovery.seed_rtt(cx.now, rtt, &cx.config.recovery);
         }
-        if self.rare.as_mut().is_some_and(|rare| rare.ecn.take_marked_syn()) {
+        if self.extras.as_mut().is_some_and(|extras| extras.ecn.take_marked_syn()) {
             // The first window, as one that was in flight then.
-            self.tx.congestion.begin_reduction(around.now, Signal::Mark, false);
+            self.tx.congestion.begin_reduction(cx.now, Signal::Mark, false);
             self.tx.congestion.end_reduction();
             // Linux: a SYN-ACK counts as a packet that was delivered.
-            around.counters.tcp_delivered_ce += u64::from(self.ecn().delivered_ce());
+            cx.counters.tcp_delivered_ce += u64::from(self.ecn().delivered_ce());
         }
-        self.expand_sndbuf(around);
-        self.update_pacing_rate(around);
-        self.arm_keepalive(around);
+        self.expand_sndbuf(cx);
+        self.update_pacing_rate(cx);
+        self.arm_keepalive(cx);
         self.want_to_send();
     }
 

@@ -2,7 +2,7 @@
 //! RFC 1191, RFC 8201, RFC 5461, RFC 5927; called by the stack for ICMP errors that quote a segment of ours.
 
 use super::state::State;
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::words::{ConnError, seq};
 
 impl Conn {
@@ -19,18 +19,18 @@ impl Conn {
     }
 
     /// A router could not forward a packet of ours: smaller segments from now on, and those in flight again.
-    pub(crate) fn on_too_big(&mut self, around: &mut Surroundings<'_>, wire_seq: u32, mtu: u32) {
+    pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
         // No SYN is too big for anything.
         if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
-            self.on_told_mtu(around, mtu);
+            self.on_told_mtu(cx, mtu);
         }
     }
 
     /// Nobody there. Fatal while connecting; later it may pass, and the timeouts decide (RFC 1122 §4.2.3.9).
-    pub(crate) fn on_unreachable(&mut self, around: &mut Surroundings<'_>, wire_seq: u32, error: ConnError) {
+    pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
         if matches!(self.state, State::SynSent | State::SynReceived) && self.is_in_flight(wire_seq) {
-            around.counters.attempt_fails += 1;
-            self.fail(around, error);
+            cx.counters.attempt_fails += 1;
+            self.fail(cx, error);
         }
     }
 }

@@ -145,13 +145,13 @@ impl Conn {
 
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let cx = self.context_at(now, link, config);
+        let send = self.send_cx_at(now, link, config);
         let recovery = &self.tx.recovery;
         let ledger = self.tx.ledger.as_deref();
         let [busy, rwnd_limited, sndbuf_limited] =
             ledger.map_or([Duration::ZERO; 3], |ledger| ledger.chrono.spent_until(now));
         let bytes_retrans = ledger.map_or(0, |ledger| ledger.bytes_retrans);
-        let room = self.tx.room(self.tx.size_goal(&cx), &config.send);
+        let room = self.tx.room(self.tx.size_goal(&send), &config.send);
         ConnInfo {
             state: self.state,
             local: self.tuple.local.into(),
@@ -190,7 +190,7 @@ impl Conn {
             notsent_lowat: room.lowat,
             rcv_queue_bytes: self.rx.queue.len(),
             pacing_rate: self.tx.congestion.pacing_rate(),
-            max_pacing_rate: self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
+            max_pacing_rate: self.extras.as_ref().map_or(UNLIMITED, |extras| extras.max_pacing_rate),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
             delivery_rate_app_limited: ledger.is_some_and(|ledger| ledger.app_limited),
             busy_time: busy + rwnd_limited + sndbuf_limited,

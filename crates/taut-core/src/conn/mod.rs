@@ -35,7 +35,7 @@ use crate::config::StackConfig;
 use crate::ecn::{Ecn, Said};
 use crate::egress::pacing::UNLIMITED;
 use crate::egress::path_mtu::PathMtu;
-use crate::egress::{Blocked, Context, Gate, Push, Sender, Totals};
+use crate::egress::{Blocked, Gate, Push, SendCx, Sender, Totals};
 use crate::ingress::Receiver;
 use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use crate::stats::Counters;
@@ -54,7 +54,7 @@ fn tx_delay_us(delay: Duration) -> Option<u32> {
 }
 
 /// What every call into a connection may use: shared by all connections of a stack.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct StackCx<'a> {
     pub(crate) now: Instant,
     pub(crate) config: &'a StackConfig,
     pub(crate) link: &'a LinkCaps,
@@ -111,7 +111,7 @@ pub(crate) struct Flags {
 
 /// What few connections have.
 #[derive(Clone, Debug)]
-struct Rare {
+struct Extras {
     keepalive: Option<Keepalive>,
     /// When the next of its probes is due.
     keepalive_at: Instant,
@@ -125,7 +125,7 @@ struct Rare {
     path: Option<PathMtu>,
 }
 
-impl Default for Rare {
+impl Default for Extras {
     fn default() -> Self {
         Self {
             keepalive: None,
@@ -156,7 +156,7 @@ pub(crate) struct Conn {
     pub(crate) rx: Receiver,
     timers: Timers,
     offer: Offer,
-    rare: Option<Box<Rare>>,
+    extras: Option<Box<Extras>>,
 }
 
 impl Conn {
@@ -187,9 +187,9 @@ impl Conn {
 
     /// The counts of the peer's marked bytes, if the next segment is to carry them (RFC 9768 §3.2.3.3).
     fn accecn_option(&self, on: Said) -> Option<AccEcn> {
-        let rare = self.rare.as_ref()?;
+        let extras = self.extras.as_ref()?;
         let blocks = if self.rx.sack { self.rx.sack_blocks().as_slice().len() } else { 0 };
-        rare.ecn.option(on, self.rx.timestamps.on, blocks)
+        extras.ecn.option(on, self.rx.timestamps.on, blocks)
     }
 
     /// Nothing has come from the peer but its SYN, so that an ACK without data stands for that.
@@ -198,16 +198,16 @@ impl Conn {
     }
 
     fn tx_delay_us(&self) -> u32 {
-        self.rare.as_ref().map_or(0, |rare| rare.tx_delay_us)
+        self.extras.as_ref().map_or(0, |extras| extras.tx_delay_us)
     }
 
-    fn context<'a>(&self, around: &Surroundings<'a>) -> Context<'a> {
-        self.context_at(around.now, around.link, around.config)
+    fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
+        self.send_cx_at(cx.now, cx.link, cx.config)
     }
 
     /// What surrounds a decision of the send path.
-    fn context_at<'a>(&self, now: Instant, link: &'a LinkCaps, config: &'a StackConfig) -> Context<'a> {
-        Context {
+    fn send_cx_at<'a>(&self, now: Instant, link: &'a LinkCaps, config: &'a StackConfig) -> SendCx<'a> {
+        SendCx {
             now,
             link,
             config: &config.send,
@@ -228,7 +228,7 @@ impl Conn {
     /// As [`WriteError`] says; nothing was taken then.
     pub(crate) fn write(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<usize, WriteError> {
@@ -236,9 +236,9 @@ impl Conn {
         if data.is_empty() {
             return Ok(0);
         }
-        let cx = self.context(around);
+        let send = self.send_cx(cx);
         let was_empty = !self.tx.has_unsent() && self.tx.recovery.packets_out() == 0;
-        let taken = self.tx.write(&cx, data, flags, around.pool);
+        let taken = self.tx.write(&send, data, flags, cx.pool);
         if taken < data.len() {
             self.tx.buffer.nospace = true;
             // Out of room: cork has nothing to wait for.
@@ -246,14 +246,14 @@ impl Conn {
         }
         if taken > 0 {
             if was_empty {
-                self.restart_after_idle(around);
+                self.restart_after_idle(cx);
             }
-            match self.tx.push(&cx) {
+            match self.tx.push(&send) {
                 Push::Go => self.want_to_send(),
                 Push::Held { throttled } => {
-                    around.counters.tcp_auto_corking += u64::from(throttled);
-                    around.counters.autocork_held += 1;
-                    self.tx.note_held(around.now, Gate::Autocork, around.totals);
+                    cx.counters.tcp_auto_corking += u64::from(throttled);
+                    cx.counters.autocork_held += 1;
+                    self.tx.note_held(cx.now, Gate::Autocork, cx.totals);
                 }
             }
             Ok(taken)
@@ -281,15 +281,15 @@ impl Conn {
     }
 
     /// RFC 5681 §4.1: a window that was not used for an RTO says nothing about the path.
-    fn restart_after_idle(&mut self, around: &Surroundings<'_>) {
+    fn restart_after_idle(&mut self, cx: &StackCx<'_>) {
         if self.tx.data_segs_out > 0 {
             let recovery = &self.tx.recovery;
             self.tx.congestion.on_idle_restart(
-                around.now,
+                cx.now,
                 recovery.last_sent_at(),
                 recovery.rto(),
-                self.rare.as_ref().map_or(UNLIMITED, |rare| rare.max_pacing_rate),
-                &around.config.congestion,
+                self.extras.as_ref().map_or(UNLIMITED, |extras| extras.max_pacing_rate),
+                &cx.config.congestion,
             );
         }
     }
@@ -322,32 +322,28 @@ impl Conn {
     /// # Errors
     ///
     /// As [`ReadError`] says.
-    pub(crate) fn read(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        into: &mut [u8],
-    ) -> Result<usize, ReadError> {
+    pub(crate) fn read(&mut self, cx: &mut StackCx<'_>, into: &mut [u8]) -> Result<usize, ReadError> {
         self.may_read()?;
-        let count = self.rx.queue.read(into, around.pool);
-        self.note_consumed(around, count);
+        let count = self.rx.queue.read(into, cx.pool);
+        self.note_consumed(cx, count);
         Ok(count)
     }
 
     /// Drops the first `count` unread bytes, or all if there are fewer.
-    pub(crate) fn consume(&mut self, around: &mut Surroundings<'_>, count: usize) {
+    pub(crate) fn consume(&mut self, cx: &mut StackCx<'_>, count: usize) {
         let count = count.min(usize::try_from(self.rx.queue.len()).unwrap_or(usize::MAX));
-        self.rx.queue.consume(count, around.pool);
-        self.note_consumed(around, count);
+        self.rx.queue.consume(count, cx.pool);
+        self.note_consumed(cx, count);
     }
 
     /// The application took bytes: the window may open far enough to tell the peer.
-    fn note_consumed(&mut self, around: &mut Surroundings<'_>, count: usize) {
+    fn note_consumed(&mut self, cx: &mut StackCx<'_>, count: usize) {
         if count == 0 || !self.state.may_receive() {
             return;
         }
         let mss = self.rx.delayed_ack.rcv_mss();
         let unread = self.rx.queue.len();
-        self.rx.window.on_copied_to_user(around.now, count, unread, mss);
+        self.rx.window.on_copied_to_user(cx.now, count, unread, mss);
         self.rx.delayed_ack.on_read();
         self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
         if self.rx.window.window_update_due(unread, mss) {
@@ -362,61 +358,61 @@ impl Conn {
     }
 
     /// poll(2)'s POLLOUT. Finding no room arms the news of it.
-    pub(crate) fn poll_writable(&mut self, around: &Surroundings<'_>) -> bool {
+    pub(crate) fn poll_writable(&mut self, cx: &StackCx<'_>) -> bool {
         match self.may_write() {
             Err(WriteError::NotConnected) => false,
             // A write would report the error at once.
             Err(_) => true,
             Ok(()) => {
-                let writable = self.room_is_writable(around);
+                let writable = self.room_is_writable(cx);
                 self.tx.buffer.nospace |= !writable;
                 writable
             }
         }
     }
 
-    fn room_is_writable(&self, around: &Surroundings<'_>) -> bool {
-        let goal = self.tx.size_goal(&self.context(around));
-        self.tx.room(goal, &around.config.send).is_writable()
+    fn room_is_writable(&self, cx: &StackCx<'_>) -> bool {
+        let goal = self.tx.size_goal(&self.send_cx(cx));
+        self.tx.room(goal, &cx.config.send).is_writable()
     }
 
     /// Room may have appeared: tell the application, if it waits for that.
-    fn check_space(&mut self, around: &Surroundings<'_>) {
+    fn check_space(&mut self, cx: &StackCx<'_>) {
         if !self.tx.buffer.nospace || !self.state.may_write() {
             return;
         }
         if self.tx.recovery.in_flight() < self.tx.congestion.cwnd() {
-            self.expand_sndbuf(around);
+            self.expand_sndbuf(cx);
         }
-        if self.room_is_writable(around) {
+        if self.room_is_writable(cx) {
             self.tx.buffer.nospace = false;
-            self.tx.note_space(around.now);
+            self.tx.note_space(cx.now);
             self.news.writable = true;
         }
     }
 
-    fn expand_sndbuf(&mut self, around: &Surroundings<'_>) {
+    fn expand_sndbuf(&mut self, cx: &StackCx<'_>) {
         /// Segments by which the network may reorder, as Linux assumes at first (`tcp_reordering`).
         const REORDERING: u32 = 3;
         let mss = u32::from(self.offer.snd_mss);
         let cwnd = self.tx.congestion.cwnd();
         let windows = u64::from(self.tx.congestion.send_buffer_windows());
-        self.tx.buffer.expand(mss, cwnd, REORDERING, windows, around.config.send.wmem.max);
+        self.tx.buffer.expand(mss, cwnd, REORDERING, windows, cx.config.send.wmem.max);
     }
 
     /// A ticket came back.
-    pub(crate) fn on_completion(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+    pub(crate) fn on_completion(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if ticket.start != ticket.end {
             self.tx.recovery.on_tx_completed(&(ticket.start..ticket.end));
         }
-        if self.tx.note_completed(around.now, ticket.truesize, ticket.handed, around.totals) {
+        if self.tx.note_completed(cx.now, ticket.truesize, ticket.handed, cx.totals) {
             self.want_to_send();
         }
     }
 
     /// A queue of this host is filling up: the same as a congestion mark.
-    pub(crate) fn on_local_congestion(&mut self, around: &mut Surroundings<'_>) {
-        self.tx.recovery.enter_cwr(around.now, &mut self.tx.congestion);
+    pub(crate) fn on_local_congestion(&mut self, cx: &mut StackCx<'_>) {
+        self.tx.recovery.enter_cwr(cx.now, &mut self.tx.congestion);
     }
 
     /// Sets one option.
@@ -424,11 +420,7 @@ impl Conn {
     /// # Errors
     ///
     /// [`OptionError::OutOfRange`]; nothing changed then.
-    pub(crate) fn set_option(
-        &mut self,
-        around: &mut Surroundings<'_>,
-        option: SetOption,
-    ) -> Result<(), OptionError> {
+    pub(crate) fn set_option(&mut self, cx: &mut StackCx<'_>, option: SetOption) -> Result<(), OptionError> {
         match option {
             SetOption::Nodelay(on) => {
                 self.tx.nagle.off = on;
@@ -450,63 +442,63 @@ impl Conn {
             }
             SetOption::NotsentLowat(bytes) => {
                 self.tx.lowat = bytes;
-                self.check_space(around);
+                self.check_space(cx);
             }
             SetOption::Sndbuf(bytes) => {
-                self.tx.buffer.set(bytes, around.config.send.wmem_max);
-                self.check_space(around);
+                self.tx.buffer.set(bytes, cx.config.send.wmem_max);
+                self.check_space(cx);
             }
             SetOption::Rcvbuf(bytes) => {
-                let size = bytes.min(around.config.receive.rmem_max).saturating_mul(2);
+                let size = bytes.min(cx.config.receive.rmem_max).saturating_mul(2);
                 self.rx.window.lock_rcvbuf(size);
             }
             SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
             SetOption::MaxPacingRate(rate) => {
-                self.rare_mut().max_pacing_rate = rate;
+                self.extras_mut().max_pacing_rate = rate;
                 self.tx.pacing_wanted |= rate != UNLIMITED;
                 self.tx.congestion.clamp_pacing_rate(rate);
             }
             SetOption::TxDelay(delay) => {
                 let delay_us = tx_delay_us(delay).ok_or(OptionError::OutOfRange("TCP_TX_DELAY"))?;
-                self.rare_mut().tx_delay_us = delay_us;
+                self.extras_mut().tx_delay_us = delay_us;
             }
             SetOption::Congestion(algorithm) => self.tx.congestion.set_algorithm(algorithm),
             SetOption::Keepalive(keepalive) => {
                 if keepalive.is_some_and(|k| k.count == 0 || k.count > 127 || k.interval.is_zero()) {
                     return Err(OptionError::OutOfRange("SO_KEEPALIVE"));
                 }
-                self.rare_mut().keepalive = keepalive;
-                self.arm_keepalive(around);
+                self.extras_mut().keepalive = keepalive;
+                self.arm_keepalive(cx);
             }
-            SetOption::UserTimeout(timeout) => self.rare_mut().user_timeout = timeout,
+            SetOption::UserTimeout(timeout) => self.extras_mut().user_timeout = timeout,
         }
         Ok(())
     }
 
     fn ecn(&self) -> &Ecn {
         static OFF: Ecn = Ecn::OFF;
-        self.rare.as_ref().map_or(&OFF, |rare| &rare.ecn)
+        self.extras.as_ref().map_or(&OFF, |extras| &extras.ecn)
     }
 
-    fn rare_mut(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    fn extras_mut(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 
     /// Applies what a connection starts with. Values out of range are brought into it.
-    fn apply(&mut self, around: &mut Surroundings<'_>, options: &ConnOptions) {
+    fn apply(&mut self, cx: &mut StackCx<'_>, options: &ConnOptions) {
         self.tx.nagle.off = options.nodelay;
         self.tx.lowat = options.notsent_lowat;
         if let Some(bytes) = options.sndbuf {
-            self.tx.buffer.set(bytes, around.config.send.wmem_max);
+            self.tx.buffer.set(bytes, cx.config.send.wmem_max);
         }
         if let Some(rate) = options.max_pacing_rate.filter(|&rate| rate > 0) {
-            let _ = self.set_option(around, SetOption::MaxPacingRate(rate));
+            let _ = self.set_option(cx, SetOption::MaxPacingRate(rate));
         }
         if options.keepalive.is_some() || options.user_timeout.is_some() {
             let keepalive = options.keepalive.filter(|k| k.count > 0 && !k.interval.is_zero());
-            let rare = self.rare_mut();
-            rare.keepalive = keepalive;
-            rare.user_timeout = options.user_timeout;
+            let extras = self.extras_mut();
+            extras.keepalive = keepalive;
+            extras.user_timeout = options.user_timeout;
         }
     }
 

@@ -7,7 +7,7 @@ use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
 
 use super::state::State;
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::ecn::{Carries, Request, Said, Turn};
 use crate::egress::{self, Blocked, Gate, Plan, tsq};
 use crate::words::{Instant, Output, SendKind, TxTicket, seq};
@@ -33,83 +33,83 @@ pub(crate) struct Segment {
 
 impl Conn {
     /// The next segment, if any may leave. Asks again until the answer is `None`.
-    pub(crate) fn poll_output(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
+    pub(crate) fn poll_output(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
         let srtt = self.tx.recovery.srtt();
-        if let Some(rare) = &mut self.rare {
-            rare.ecn.prepare(&around.config.ecn, around.now, srtt);
+        if let Some(extras) = &mut self.extras {
+            extras.ecn.prepare(&cx.config.ecn, cx.now, srtt);
         }
         if core::mem::take(&mut self.flags.rst_due) {
-            around.counters.out_rsts += 1;
-            return Some(self.bare(around, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt, Output::Reset));
+            cx.counters.out_rsts += 1;
+            return Some(self.bare(cx, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt, Output::Reset));
         }
         if core::mem::take(&mut self.flags.syn_due) {
-            return Some(self.syn(around));
+            return Some(self.syn(cx));
         }
-        if let Some(turn) = self.rare.as_mut().and_then(|rare| rare.ecn.take_turn()) {
-            return Some(self.ack_of(around, turn));
+        if let Some(turn) = self.extras.as_mut().and_then(|extras| extras.ecn.take_turn()) {
+            return Some(self.ack_of(cx, turn));
         }
         if self.flags.ack_due && self.acks_syn_only() && self.ecn().acks_syn_first() {
-            return Some(self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack));
+            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack));
         }
         if self.flags.send_due {
             if self.state.may_transmit()
-                && let Some(segment) = self.data(around)
+                && let Some(segment) = self.data(cx)
             {
                 return Some(segment);
             }
             if !self.state.may_transmit() {
-                self.tx.note_held(around.now, Gate::NoData, around.totals);
+                self.tx.note_held(cx.now, Gate::NoData, cx.totals);
             }
             self.flags.send_due = false;
         }
         if core::mem::take(&mut self.flags.probe_due) {
             // One below what was acknowledged: the peer must answer, and nothing is sent that it could refuse.
             let seq = self.tx.una() - 1;
-            return Some(self.bare(around, TcpFlags::ACK, seq, Output::Probe));
+            return Some(self.bare(cx, TcpFlags::ACK, seq, Output::Probe));
         }
         if self.flags.ack_due || self.rx.delayed_ack.must_ack_now() {
-            return Some(self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack));
+            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack));
         }
         self.flags.wants_output = false;
-        self.check_space(around);
+        self.check_space(cx);
         None
     }
 
-    fn data(&mut self, around: &mut Surroundings<'_>) -> Option<Segment> {
-        self.update_path(around);
-        let cx = self.context(around);
-        let plan = match egress::plan(&self.tx, &cx) {
+    fn data(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
+        self.update_path(cx);
+        let send = self.send_cx(cx);
+        let plan = match egress::plan(&self.tx, &send) {
             Ok(plan) => plan,
             Err(why) => {
-                self.on_blocked(around, why);
+                self.on_blocked(cx, why);
                 return None;
             }
         };
         let prior_departure = self.tx.pacing.next_departure();
-        let (leaves, truesize) = self.tx.commit(&cx, &plan, around.totals);
+        let (leaves, truesize) = self.tx.commit(&send, &plan, cx.totals);
         if plan.mtu_probe {
-            self.note_mtu_probe(around, plan.payload);
+            self.note_mtu_probe(cx, plan.payload);
         }
-        around.counters.tsq_exempt += u64::from(plan.exempt);
+        cx.counters.tsq_exempt += u64::from(plan.exempt);
         if core::mem::take(&mut self.tx.probe_due) {
-            self.tx.recovery.on_probe_sent(around.now);
+            self.tx.recovery.on_probe_sent(cx.now);
         }
         self.cancel_probe();
         let Plan { range, payload, fin, psh, mss, kind, .. } = plan.clone();
         let segs = plan.segs();
         match kind {
-            SendKind::New => around.counters.tcp_orig_data_sent += u64::from(segs),
+            SendKind::New => cx.counters.tcp_orig_data_sent += u64::from(segs),
             SendKind::Retransmit => {
-                around.counters.retrans_segs += u64::from(segs);
+                cx.counters.retrans_segs += u64::from(segs);
                 if self.tx.recovery.is_in_loss() {
-                    around.counters.tcp_slow_start_retrans += u64::from(segs);
+                    cx.counters.tcp_slow_start_retrans += u64::from(segs);
                 } else {
-                    around.counters.tcp_fast_retrans += u64::from(segs);
+                    cx.counters.tcp_fast_retrans += u64::from(segs);
                 }
             }
             SendKind::Probe => {
-                around.counters.retrans_segs += u64::from(segs);
-                around.counters.tcp_loss_probes += 1;
+                cx.counters.retrans_segs += u64::from(segs);
+                cx.counters.tcp_loss_probes += 1;
             }
         }
         let mut flags = TcpFlags::ACK;
@@ -120,7 +120,7 @@ impl Conn {
             flags |= TcpFlags::FIN;
         }
         if payload > 0 {
-            self.rx.delayed_ack.on_data_sent(around.now);
+            self.rx.delayed_ack.on_data_sent(cx.now);
         }
         if kind == SendKind::New
             && payload > 0
@@ -130,7 +130,7 @@ impl Conn {
             // RFC 3168 §6.1.2: once for each reduction, on new data.
             flags |= TcpFlags::CWR;
         }
-        let header = self.header(around, flags, range.start, leaves, false);
+        let header = self.header(cx, flags, range.start, leaves, false);
         let carries = match kind {
             _ if payload == 0 => Carries::Nothing,
             SendKind::New => Carries::New,
@@ -153,58 +153,58 @@ impl Conn {
     }
 
     /// Nothing may leave: remember why, and what will end it.
-    fn on_blocked(&mut self, around: &mut Surroundings<'_>, why: Blocked) {
-        let cx = self.context(around);
+    fn on_blocked(&mut self, cx: &mut StackCx<'_>, why: Blocked) {
+        let send = self.send_cx(cx);
         let news = self.tx.has_sent() || self.tx.blocked != why.gate();
         if self.tx.probe_due {
             // The probe cannot be sent now: the timeout behind it takes over.
             self.tx.probe_due = false;
-            self.tx.recovery.on_probe_impossible(around.now);
+            self.tx.recovery.on_probe_impossible(cx.now);
         }
-        let throttled = self.tx.note_blocked(&cx, why, around.totals);
+        let throttled = self.tx.note_blocked(&send, why, cx.totals);
         match why {
             Blocked::Pacing { .. } => {
-                around.counters.pacing_blocked += u64::from(!self.waits_for_pacing());
+                cx.counters.pacing_blocked += u64::from(!self.waits_for_pacing());
                 self.wait_for_pacing();
             }
             Blocked::SmallQueue => {
-                around.counters.tsq_throttled += u64::from(throttled);
-                let spurious = self.tx.waits_for_own_copy(&cx);
-                around.counters.tcp_spurious_rtx_host_queues += u64::from(spurious);
+                cx.counters.tsq_throttled += u64::from(throttled);
+                let spurious = self.tx.waits_for_own_copy(&send);
+                cx.counters.tcp_spurious_rtx_host_queues += u64::from(spurious);
             }
-            Blocked::TsoDefer => around.counters.tso_deferred += u64::from(news),
+            Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(news),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
             Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery.packets_out() == 0 => {
-                self.arm_probe(around.now);
+                self.arm_probe(cx.now);
             }
             _ => {}
         }
     }
 
-    fn syn(&mut self, around: &mut Surroundings<'_>) -> Segment {
+    fn syn(&mut self, cx: &mut StackCx<'_>) -> Segment {
         let wanted = self.tx.congestion.algorithm().ecn();
         let retries = self.offer.retries;
-        let mut options = self.syn_options(around.now);
+        let mut options = self.syn_options(cx.now);
         let (flags, mark) = if self.state == State::SynReceived {
             let mut flags = TcpFlags::SYN | TcpFlags::ACK;
-            if let Some(rare) = &mut self.rare {
-                flags |= rare.ecn.syn_ack_flags(&around.config.ecn, retries);
+            if let Some(extras) = &mut self.extras {
+                flags |= extras.ecn.syn_ack_flags(&cx.config.ecn, retries);
             }
             let on = if self.offer.copies == 0 { Said::Handshake } else { Said::HandshakeAgain };
             options.accecn = self.ecn().option(on, true, 0);
             (flags, self.ecn().syn_ack_mark())
         } else {
-            let request = Request::of(&around.config.ecn, wanted, retries);
+            let request = Request::of(&cx.config.ecn, wanted, retries);
             if request != Request::Nothing {
-                self.rare_mut().ecn.note_asked(request);
+                self.extras_mut().ecn.note_asked(request);
             }
             (TcpFlags::SYN | request.flags(), request.mark(wanted))
         };
         if self.offer.copies == 0 {
-            self.offer.sent_at = around.now;
+            self.offer.sent_at = cx.now;
         }
         self.offer.copies = self.offer.copies.saturating_add(1);
-        self.arm_syn(around.now);
+        self.arm_syn(cx.now);
         let isn = self.offer.first() - 1;
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
@@ -216,18 +216,18 @@ impl Conn {
             urgent: 0,
             options,
         };
-        Segment { mark, ..self.without_payload(around, header, Output::Syn) }
+        Segment { mark, ..self.without_payload(cx, header, Output::Syn) }
     }
 
     /// A segment without payload.
-    fn bare(&mut self, around: &mut Surroundings<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
-        let header = self.header(around, flags, seq, around.now, true);
-        self.without_payload(around, header, output)
+    fn bare(&mut self, cx: &mut StackCx<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
+        let header = self.header(cx, flags, seq, cx.now, true);
+        self.without_payload(cx, header, output)
     }
 
     /// The ACK of what came before the peer's marks changed (RFC 8257 §3.2). More is owed after it.
-    fn ack_of(&mut self, around: &mut Surroundings<'_>, turn: Turn) -> Segment {
-        let segment = self.bare(around, TcpFlags::ACK, self.tx.nxt, Output::Ack);
+    fn ack_of(&mut self, cx: &mut StackCx<'_>, turn: Turn) -> Segment {
+        let segment = self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack);
         let behind = self.rx.nxt().saturating_sub(turn.ack);
         let shift = self.offer.own_wscale().unwrap_or(0);
         // The window's right edge stays where it is.
@@ -243,7 +243,7 @@ impl Conn {
         Segment { header, ..segment }
     }
 
-    fn without_payload(&mut self, around: &Surroundings<'_>, header: TcpHeader, output: Output) -> Segment {
+    fn without_payload(&mut self, cx: &StackCx<'_>, header: TcpHeader, output: Output) -> Segment {
         self.tx.small_queue.charge(tsq::ACK_TRUESIZE);
         self.tx.segs_out = self.tx.segs_out.wrapping_add(1);
         let nxt = self.tx.nxt;
@@ -255,7 +255,7 @@ impl Conn {
             mss: 0,
             segs: 1,
             truesize: tsq::ACK_TRUESIZE,
-            departure: around.now,
+            departure: cx.now,
             prior_departure: self.tx.pacing.next_departure(),
             output,
         }
@@ -265,7 +265,7 @@ impl Conn {
     /// `pure`: it does nothing else.
     fn header(
         &mut self,
-        around: &mut Surroundings<'_>,
+        cx: &mut StackCx<'_>,
         flags: TcpFlags,
         start: u64,
         leaves: Instant,
@@ -288,13 +288,13 @@ impl Conn {
         };
         options.accecn = self.accecn_option(on);
         let marks = self.ecn().echo_flags(acks_syn);
-        if let Some(rare) = &mut self.rare {
-            rare.ecn.note_said(on, options.accecn.is_some());
+        if let Some(extras) = &mut self.extras {
+            extras.ecn.note_said(on, options.accecn.is_some());
         }
         let rcv_mss = self.rx.delayed_ack.rcv_mss();
         let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
         let nxt = self.rx.nxt();
-        around.counters.tcp_ack_compressed += u64::from(self.rx.delayed_ack.compressed());
+        cx.counters.tcp_ack_compressed += u64::from(self.rx.delayed_ack.compressed());
         self.rx.on_ack_sent();
         self.flags.ack_due = false;
         TcpHeader {
@@ -310,42 +310,42 @@ impl Conn {
     }
 
     /// The device would not take what was just handed out: as if it had not been.
-    pub(crate) fn on_refused(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
-        self.take_back(around, ticket);
+    pub(crate) fn on_refused(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
+        self.take_back(cx, ticket);
         if matches!(ticket.output, Output::Data(_)) {
-            self.tx.note_held(around.now, Gate::Device, around.totals);
+            self.tx.note_held(cx.now, Gate::Device, cx.totals);
         }
         self.want_to_send();
     }
 
     /// A queue of this host dropped what was just handed out. It was not sent, and that is a sign of congestion; it
     /// goes again with the next ACK, completion or timeout, not at once: the queue is full.
-    pub(crate) fn on_dropped(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
+    pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if !matches!(ticket.output, Output::Data(_)) {
             // Lost, as in the network: offered again at once it would only meet the same full queue.
-            return self.on_completion(around, ticket);
+            return self.on_completion(cx, ticket);
         }
-        self.take_back(around, ticket);
+        self.take_back(cx, ticket);
         if ticket.output != Output::Data(SendKind::New) {
-            around.counters.tcp_retrans_fail += u64::from(ticket.segs);
+            cx.counters.tcp_retrans_fail += u64::from(ticket.segs);
         }
-        self.on_local_congestion(around);
-        self.tx.note_held(around.now, Gate::Device, around.totals);
+        self.on_local_congestion(cx);
+        self.tx.note_held(cx.now, Gate::Device, cx.totals);
         self.flags.send_due = false;
         if self.tx.recovery.packets_out() == 0 {
-            self.arm_probe(around.now);
+            self.arm_probe(cx.now);
         }
     }
 
-    fn take_back(&mut self, around: &mut Surroundings<'_>, ticket: &TxTicket) {
-        if let Some(rare) = &mut self.rare {
-            rare.ecn.note_unsaid();
+    fn take_back(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
+        if let Some(extras) = &mut self.extras {
+            extras.ecn.note_unsaid();
         }
-        let counters = &mut around.counters;
+        let counters = &mut cx.counters;
         counters.out_requests -= 1;
         match ticket.output {
             Output::Data(kind) => {
-                self.tx.revoke(around.now, ticket, kind);
+                self.tx.revoke(cx.now, ticket, kind);
                 let segs = u64::from(ticket.segs);
                 match kind {
                     SendKind::New => {

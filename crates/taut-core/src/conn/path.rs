@@ -2,7 +2,7 @@
 //! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are [`path_mtu`](crate::egress::path_mtu)'s. Called when an
 //! ICMP error, an ACK or a timeout has come, and before data leaves.
 
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::egress::MtuProbing;
 use crate::egress::path_mtu::PathMtu;
 use crate::recovery::ProbeFate;
@@ -18,25 +18,25 @@ impl Conn {
         let least = if self.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
         let floor = least.saturating_sub(self.headers_len()) as u16;
         let agreed = self.offer.snd_mss;
-        let rare = self.rare.get_or_insert_default();
-        rare.path.get_or_insert_with(|| PathMtu::new(agreed, floor.min(agreed)))
+        let extras = self.extras.get_or_insert_default();
+        extras.path.get_or_insert_with(|| PathMtu::new(agreed, floor.min(agreed)))
     }
 
     /// What is known of the path, if anything is.
     pub(super) fn known_path(&self) -> Option<PathMtu> {
-        self.rare.as_ref().and_then(|rare| rare.path)
+        self.extras.as_ref().and_then(|extras| extras.path)
     }
 
     /// A probe of `size` bytes left.
-    pub(super) fn note_mtu_probe(&mut self, around: &Surroundings<'_>, size: u32) {
-        self.path().on_sent(around.now, size, &around.config.mtu);
+    pub(super) fn note_mtu_probe(&mut self, cx: &StackCx<'_>, size: u32) {
+        self.path().on_sent(cx.now, size, &cx.config.mtu);
     }
 
     /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
-    pub(super) fn on_told_mtu(&mut self, around: &mut Surroundings<'_>, mtu: u32) {
+    pub(super) fn on_told_mtu(&mut self, cx: &mut StackCx<'_>, mtu: u32) {
         let mtu = if self.tuple.local.is_ipv4() {
             // 0 is what routers say that are older than RFC 1191; less than any sane link has is an attack.
-            mtu.max(around.config.mtu.min_pmtu.into())
+            mtu.max(cx.config.mtu.min_pmtu.into())
         } else if mtu < MTU_MIN_V6 {
             // RFC 8201 §4: discarded.
             return;
@@ -47,7 +47,7 @@ impl Conn {
         if mss >= u32::from(self.offer.snd_mss) {
             return;
         }
-        let (now, expires) = (around.now, around.config.mtu.expires);
+        let (now, expires) = (cx.now, cx.config.mtu.expires);
         if self.path().on_told(now, mss as u16, expires) {
             self.follow_path();
         }
@@ -65,16 +65,16 @@ impl Conn {
     }
 
     /// Before data leaves: what routers said may have expired, and a search may be wanted from the beginning.
-    pub(super) fn update_path(&mut self, around: &Surroundings<'_>) {
-        let always = around.config.mtu.probing == MtuProbing::Always;
+    pub(super) fn update_path(&mut self, cx: &StackCx<'_>) {
+        let always = cx.config.mtu.probing == MtuProbing::Always;
         if self.known_path().is_none() && !always {
             return;
         }
-        let now = around.now;
+        let now = cx.now;
         let path = self.path();
         let grows = path.expire(now);
         if always {
-            path.search(now, &around.config.mtu);
+            path.search(now, &cx.config.mtu);
         }
         if grows || always {
             self.follow_path();
@@ -82,14 +82,14 @@ impl Conn {
     }
 
     /// After an ACK or a timeout: what became of the probe.
-    pub(super) fn judge_mtu_probe(&mut self, around: &mut Surroundings<'_>) {
+    pub(super) fn judge_mtu_probe(&mut self, cx: &mut StackCx<'_>) {
         if self.known_path().is_none() {
             return;
         }
         let Some(verdict) = self.tx.recovery.take_mtu_verdict() else { return };
         match verdict {
-            ProbeFate::Arrived => around.counters.tcp_mtup_success += 1,
-            ProbeFate::Lost => around.counters.tcp_mtup_fail += 1,
+            ProbeFate::Arrived => cx.counters.tcp_mtup_success += 1,
+            ProbeFate::Lost => cx.counters.tcp_mtup_fail += 1,
             ProbeFate::Unknown => {}
         }
         let before = u32::from(self.offer.snd_mss);
@@ -106,17 +106,17 @@ impl Conn {
     }
 
     /// A timeout, one of `timeouts` in a row: large segments may vanish silently on this path.
-    pub(super) fn suspect_black_hole(&mut self, around: &mut Surroundings<'_>, timeouts: u8) {
-        let config = around.config;
+    pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, timeouts: u8) {
+        let config = cx.config;
         if config.mtu.probing == MtuProbing::Off
             || timeouts <= config.tcp.retries1
             || !self.state.is_synchronized()
         {
             return;
         }
-        let (now, segment) = (around.now, self.tx.recovery.head_segment());
+        let (now, segment) = (cx.now, self.tx.recovery.head_segment());
         if self.path().on_black_hole(now, segment, &config.mtu) {
-            around.counters.mtu_black_holes += 1;
+            cx.counters.mtu_black_holes += 1;
             self.follow_path();
         }
     }

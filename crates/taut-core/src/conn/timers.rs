@@ -5,7 +5,7 @@
 //! into one deadline.
 
 use super::state::State;
-use super::{Conn, Surroundings};
+use super::{Conn, StackCx};
 use crate::egress::Gate;
 use crate::recovery::TimeoutAction;
 use crate::words::{ConnError, Duration, Instant};
@@ -62,85 +62,84 @@ impl Conn {
     }
 
     /// Does everything whose time has come.
-    pub(crate) fn on_timeout(&mut self, around: &mut Surroundings<'_>) {
-        let now = around.now;
+    pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>) {
+        let now = cx.now;
         if self.timers.paced && self.tx.pacing.next_departure() <= now {
             self.timers.paced = false;
             self.want_to_send();
         }
         if self.rx.delayed_ack.deadline().is_some_and(|at| at <= now) {
             self.rx.delayed_ack.on_timeout(now);
-            around.counters.delayed_acks += u64::from(self.rx.delayed_ack.must_ack_now());
+            cx.counters.delayed_acks += u64::from(self.rx.delayed_ack.must_ack_now());
             self.flags.wants_output = true;
         }
         if self.tx.recovery.deadline().is_some_and(|(at, _)| at <= now) {
-            self.on_recovery_timeout(around);
+            self.on_recovery_timeout(cx);
         }
         if self.timers.phase <= now {
             self.timers.phase = NEVER;
-            self.on_phase_timeout(around);
+            self.on_phase_timeout(cx);
         }
         if self.keepalive_at() <= now {
             self.set_keepalive_at(NEVER);
-            self.on_keepalive_timeout(around);
+            self.on_keepalive_timeout(cx);
         }
         self.tx.recovery.release_idle();
     }
 
-    fn on_recovery_timeout(&mut self, around: &mut Surroundings<'_>) {
+    fn on_recovery_timeout(&mut self, cx: &mut StackCx<'_>) {
         let since = self.tx.recovery.first_timeout_at();
         let before = self.tx.recovery.timeouts();
-        let action =
-            self.tx.recovery.on_timeout(around.now, &mut self.tx.congestion, &around.config.recovery);
+        let action = self.tx.recovery.on_timeout(cx.now, &mut self.tx.congestion, &cx.config.recovery);
         self.tx.probe_due = action == TimeoutAction::Probe;
         let timeouts = self.tx.recovery.timeouts();
         if timeouts > before {
-            around.counters.tcp_timeouts += 1;
+            cx.counters.tcp_timeouts += 1;
             // RFC 9293 §3.8.6.1: a peer that closed its window over data in flight and still answers is not gone.
-            if self.tx.window.bytes == 0 && around.now.since(self.timers.heard) <= RTO_MAX {
+            if self.tx.window.bytes == 0 && cx.now.since(self.timers.heard) <= RTO_MAX {
                 self.tx.recovery.excuse_timeout();
-            } else if self.has_waited_too_long(around, since, timeouts) {
-                return self.fail(around, ConnError::TimedOut);
+            } else if self.has_waited_too_long(cx, since, timeouts) {
+                return self.fail(cx, ConnError::TimedOut);
             } else {
-                self.suspect_black_hole(around, timeouts);
+                self.suspect_black_hole(cx, timeouts);
             }
         }
-        self.judge_mtu_probe(around);
+        self.judge_mtu_probe(cx);
         self.want_to_send();
     }
 
     /// Whether data has been unanswered for the user timeout, or else for the configured number of attempts.
-    fn has_waited_too_long(&self, around: &Surroundings<'_>, since: Option<Instant>, attempts: u8) -> bool {
+    fn has_waited_too_long(&self, cx: &StackCx<'_>, since: Option<Instant>, attempts: u8) -> bool {
         match self.user_timeout() {
-            Some(timeout) => since.is_some_and(|since| around.now.since(since) >= timeout),
-            None => attempts > around.config.tcp.retries2,
+            Some(timeout) => since.is_some_and(|since| cx.now.since(since) >= timeout),
+            None => attempts > cx.config.tcp.retries2,
         }
     }
 
     fn user_timeout(&self) -> Option<Duration> {
-        self.rare.as_ref().and_then(|rare| rare.user_timeout)
+        self.extras.as_ref().and_then(|extras| extras.user_timeout)
     }
 
-    fn on_phase_timeout(&mut self, around: &mut Surroundings<'_>) {
+    fn on_phase_timeout(&mut self, cx: &mut StackCx<'_>) {
         match self.state {
-            State::SynSent | State::SynReceived => self.on_syn_timeout(around),
+            State::SynSent | State::SynReceived => self.on_syn_timeout(cx),
             // The peer never closed its side and nobody listens to it any more.
-            State::FinWait2 => self.finish(around),
-            _ => self.on_probe_timeout(around),
+            State::FinWait2 => self.finish(cx),
+            _ => self.on_probe_timeout(cx),
         }
     }
 
-    fn on_syn_timeout(&mut self, around: &mut Surroundings<'_>) {
+    fn on_syn_timeout(&mut self, cx: &mut StackCx<'_>) {
         let active = self.state == State::SynSent;
-        let most = if active { around.config.tcp.syn_retries } else { around.config.tcp.synack_retries };
-        let waited = around.now.since(self.offer.sent_at);
+        let most = if active { cx.config.tcp.syn_retries } else { cx.config.tcp.synack_retries };
+        let waited = cx.now.since(self.offer.sent_at);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         if self.offer.retries >= most || user_timeout {
-            around.counters.attempt_fails += 1;
-            return self.fail(around, ConnError::TimedOut);
+            cx.counters.attempt_fails += 1;
+            return self.fail(cx, ConnError::TimedOut);
         }
         self.offer.retries += 1;
-        around.counters.retrans_segs += 1;
+        cx.counters.retrans_segs += 1;
         self.flags.syn_due = true;
         self.flags.wants_output = true;
     }
@@ -167,7 +166,7 @@ impl Conn {
         }
     }
 
-    fn on_probe_timeout(&mut self, around: &mut Surroundings<'_>) {
+    fn on_probe_timeout(&mut self, cx: &mut StackCx<'_>) {
         if self.tx.recovery.packets_out() > 0 || !self.tx.has_unsent() {
             return;
         }
@@ -188,17 +187,17 @@ impl Conn {
         // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
         let asked = self.timers.probes > 0;
         let since = asked.then_some(self.timers.heard);
-        if self.has_waited_too_long(around, since, self.timers.probes.saturating_add(1)) {
-            return self.fail(around, ConnError::TimedOut);
+        if self.has_waited_too_long(cx, since, self.timers.probes.saturating_add(1)) {
+            return self.fail(cx, ConnError::TimedOut);
         }
         if !asked {
-            self.timers.heard = around.now;
+            self.timers.heard = cx.now;
         }
         self.timers.probes = self.timers.probes.saturating_add(1);
         self.timers.probe_backoff = self.timers.probe_backoff.saturating_add(1);
-        around.counters.tcp_win_probe += 1;
+        cx.counters.tcp_win_probe += 1;
         self.flags.probe_due = true;
-        self.arm_probe(around.now);
+        self.arm_probe(cx.now);
     }
 
     /// When the peer was last heard.
@@ -213,67 +212,67 @@ impl Conn {
     }
 
     /// SO_KEEPALIVE was set, or the connection opened.
-    pub(super) fn arm_keepalive(&mut self, around: &Surroundings<'_>) {
-        let keepalive = self.rare.as_ref().and_then(|rare| rare.keepalive);
+    pub(super) fn arm_keepalive(&mut self, cx: &StackCx<'_>) {
+        let keepalive = self.extras.as_ref().and_then(|extras| extras.keepalive);
         self.set_keepalive_at(match keepalive {
-            Some(keepalive) if self.state.is_synchronized() => around.now + keepalive.idle,
+            Some(keepalive) if self.state.is_synchronized() => cx.now + keepalive.idle,
             _ => NEVER,
         });
     }
 
     fn keepalive_at(&self) -> Instant {
-        self.rare.as_ref().map_or(NEVER, |rare| rare.keepalive_at)
+        self.extras.as_ref().map_or(NEVER, |extras| extras.keepalive_at)
     }
 
     fn set_keepalive_at(&mut self, at: Instant) {
-        if let Some(rare) = &mut self.rare {
-            rare.keepalive_at = at;
+        if let Some(extras) = &mut self.extras {
+            extras.keepalive_at = at;
         }
     }
 
-    fn on_keepalive_timeout(&mut self, around: &mut Surroundings<'_>) {
-        let Some(keepalive) = self.rare.as_ref().and_then(|rare| rare.keepalive) else { return };
+    fn on_keepalive_timeout(&mut self, cx: &mut StackCx<'_>) {
+        let Some(keepalive) = self.extras.as_ref().and_then(|extras| extras.keepalive) else { return };
         if !self.state.is_synchronized() {
             return;
         }
         // Data in flight has a timer of its own, and so has data that waits for a window.
         if self.tx.recovery.packets_out() > 0 || self.tx.has_unsent() {
-            self.set_keepalive_at(around.now + keepalive.idle);
+            self.set_keepalive_at(cx.now + keepalive.idle);
             return;
         }
         // A peer that was heard meanwhile is alive.
         let due = self.timers.heard + keepalive.idle;
-        if due > around.now && self.timers.probes == 0 {
+        if due > cx.now && self.timers.probes == 0 {
             self.set_keepalive_at(due);
             return;
         }
         let user_timeout = self.user_timeout();
         let gone = match user_timeout {
-            Some(timeout) => self.timers.probes > 0 && around.now.since(self.timers.heard) >= timeout,
+            Some(timeout) => self.timers.probes > 0 && cx.now.since(self.timers.heard) >= timeout,
             None => self.timers.probes >= keepalive.count,
         };
         if gone {
             self.flags.rst_due = true;
-            return self.fail(around, ConnError::TimedOut);
+            return self.fail(cx, ConnError::TimedOut);
         }
         self.timers.probes += 1;
-        around.counters.tcp_keepalive += 1;
+        cx.counters.tcp_keepalive += 1;
         self.flags.probe_due = true;
         self.flags.wants_output = true;
-        self.set_keepalive_at(around.now + keepalive.interval);
+        self.set_keepalive_at(cx.now + keepalive.interval);
     }
 
     /// FIN-WAIT-2 with nobody to read: it ends by itself. Linux: `tcp_fin_timeout`.
-    pub(super) fn arm_fin_wait(&mut self, around: &Surroundings<'_>) {
+    pub(super) fn arm_fin_wait(&mut self, cx: &StackCx<'_>) {
         if self.state == State::FinWait2 && !self.flags.held {
-            self.timers.phase = around.now + around.config.tcp.fin_timeout;
+            self.timers.phase = cx.now + cx.config.tcp.fin_timeout;
         }
     }
 
     /// Whether a challenge ACK may leave now: strangers can provoke them (RFC 5961 §10).
-    pub(super) fn may_challenge(&mut self, around: &Surroundings<'_>) -> bool {
-        let now_ms = (around.now.as_millis() as u32).max(1);
-        let least = around.config.tcp.invalid_ratelimit.as_millis() as u32;
+    pub(super) fn may_challenge(&mut self, cx: &StackCx<'_>) -> bool {
+        let now_ms = (cx.now.as_millis() as u32).max(1);
+        let least = cx.config.tcp.invalid_ratelimit.as_millis() as u32;
         if self.timers.challenged_ms != 0 && now_ms.wrapping_sub(self.timers.challenged_ms) < least {
             return false;
         }

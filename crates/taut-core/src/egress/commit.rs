@@ -5,7 +5,7 @@
 use super::chrono::Kind;
 use super::pacing::Status;
 use super::tso_defer::Limited;
-use super::{Blocked, Candidate, Context, Gate, Plan, Sender, tsq};
+use super::{Blocked, Candidate, Gate, Plan, SendCx, Sender, tsq};
 use crate::egress::Totals;
 use crate::recovery::CaState;
 use crate::words::{Duration, Instant, SendKind, TxTicket};
@@ -13,7 +13,7 @@ use crate::words::{Duration, Instant, SendKind, TxTicket};
 impl Sender {
     /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says
     /// of the windows. Returns whether the connection begins to wait for a completion.
-    pub(crate) fn note_blocked(&mut self, cx: &Context<'_>, why: Blocked, totals: &mut Totals) -> bool {
+    pub(crate) fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {
         // What was said with one write holds for one attempt.
         self.nagle.more = false;
         let throttled = why == Blocked::SmallQueue && self.small_queue.throttle();
@@ -113,7 +113,7 @@ impl Sender {
     }
 
     /// Acts on a plan: the packet is below TCP from now on. Returns when it leaves the host and its truesize.
-    pub(crate) fn commit(&mut self, cx: &Context<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
+    pub(crate) fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
         let segs = plan.segs();
         if let Some(ledger) = &mut self.ledger {
             ledger.on_handed(cx.now, plan.payload);

@@ -59,7 +59,7 @@ use tsq::{Limit, Pass};
 
 /// What surrounds a decision: everything that is not the connection's own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Context<'a> {
+pub(crate) struct SendCx<'a> {
     pub(crate) now: Instant,
     pub(crate) link: &'a LinkCaps,
     pub(crate) config: &'a SendConfig,
@@ -117,7 +117,7 @@ impl Plan {
 /// # Errors
 ///
 /// The first gate that is shut.
-pub(crate) fn plan(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
+pub(crate) fn plan(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
     // RFC 5682 §3.1 step 2.b: whether a timeout was needless shows by what new data brings back.
     if let Some(left) = s.recovery.prefers_new_data() {
         match plan_new(s, cx) {
@@ -137,7 +137,7 @@ pub(crate) fn plan(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
 }
 
 /// The gates for new data, in Linux's order (6.12, `tcp_write_xmit`).
-fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
+fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
     if !s.has_unsent() {
         return Err(if s.buffer.nospace { Blocked::SendBuffer } else { Blocked::NoData });
     }
@@ -168,7 +168,7 @@ fn plan_new(s: &Sender, cx: &Context<'_>) -> Result<Plan, Blocked> {
 }
 
 /// Gates ④ to ⑥: how much of the candidate may leave in segments of the usual size.
-fn cut(s: &Sender, cx: &Context<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
+fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
     let Candidate { len, is_tail, fin } = candidate;
     // ④ Not beyond the peer's window.
     let window = s.window_room();
@@ -202,7 +202,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn of(s: &Sender, cx: &Context<'_>) -> Self {
+    fn of(s: &Sender, cx: &SendCx<'_>) -> Self {
         let data_end = s.queue.end();
         let mut end = s.queue.next_eor_after(s.nxt).unwrap_or(data_end).min(data_end);
         if cx.config.autosizing == AutosizeMode::AtWrite {
@@ -215,7 +215,7 @@ impl Candidate {
 }
 
 /// Size of a probe that is to leave now, if one is: Linux asks before it looks at the data, `tcp_mtu_probe`.
-fn mtu_probe(s: &Sender, cx: &Context<'_>, len: u32) -> Result<Option<u32>, Blocked> {
+fn mtu_probe(s: &Sender, cx: &SendCx<'_>, len: u32) -> Result<Option<u32>, Blocked> {
     let Some(path) = cx.path.filter(|_| !s.probe_due) else { return Ok(None) };
     let view = View {
         mss: cx.mss,
@@ -249,7 +249,7 @@ fn cwnd_quota(s: &Sender) -> Result<u32, Blocked> {
 }
 
 /// Where to cut a candidate of `len` bytes.
-fn split_point(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32, quota: u32) -> u32 {
+fn split_point(s: &Sender, cx: &SendCx<'_>, len: u32, tail: bool, window: u32, quota: u32) -> u32 {
     let most = cx.mss.saturating_mul(quota);
     let needed = len.min(window);
     if most <= needed {
@@ -264,7 +264,7 @@ fn split_point(s: &Sender, cx: &Context<'_>, len: u32, tail: bool, window: u32, 
 
 impl Sender {
     /// Segments of the next super-packet, by the rule in force.
-    fn autosized_segs(&self, cx: &Context<'_>) -> u32 {
+    fn autosized_segs(&self, cx: &SendCx<'_>) -> u32 {
         if cx.single {
             return 1;
         }
@@ -280,7 +280,7 @@ impl Sender {
     }
 
     /// Segments of a millisecond of the pacing rate, and more on a short path.
-    fn rate_sized_segs(&self, cx: &Context<'_>) -> u32 {
+    fn rate_sized_segs(&self, cx: &SendCx<'_>) -> u32 {
         tso_autosize::segs(Autosize {
             pacing_rate: self.congestion.pacing_rate(),
             min_rtt: self.recovery.min_rtt(),
@@ -294,7 +294,7 @@ impl Sender {
     }
 
     /// The limit of the small queue for a packet of `payload` bytes.
-    fn small_queue_limit(&self, cx: &Context<'_>, payload: u32, retransmit: bool) -> u64 {
+    fn small_queue_limit(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> u64 {
         tsq::limit(Limit {
             mode: cx.config.tsq,
             candidate: tsq::truesize(payload),
@@ -307,7 +307,7 @@ impl Sender {
     }
 
     /// What decides whether a super-packet waits for the next ACK.
-    fn deferral(&self, cx: &Context<'_>, candidate: Candidate, segs: u32) -> Defer {
+    fn deferral(&self, cx: &SendCx<'_>, candidate: Candidate, segs: u32) -> Defer {
         let cwnd_bytes = self.congestion.cwnd().saturating_mul(cx.mss);
         let in_flight_bytes = self.recovery.in_flight().saturating_mul(cx.mss);
         Defer {
@@ -329,7 +329,7 @@ impl Sender {
     }
 
     /// What is to be sent again next, if anything.
-    fn wanted_again(&self, cx: &Context<'_>) -> Option<Range<u64>> {
+    fn wanted_again(&self, cx: &SendCx<'_>) -> Option<Range<u64>> {
         if self.probe_due && !self.has_unsent() {
             return self.recovery.probe_range(cx.mss);
         }
@@ -342,13 +342,13 @@ impl Sender {
     }
 
     /// Whether something is wanted again of which a copy has not even left this host.
-    pub(crate) fn waits_for_own_copy(&self, cx: &Context<'_>) -> bool {
+    pub(crate) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
         self.wanted_again(cx).is_some_and(|range| self.recovery.in_device(&range))
     }
 }
 
 /// The gates for a retransmission: fewer, since it is wanted now. `None` when nothing is to be resent.
-fn plan_retransmit(s: &Sender, cx: &Context<'_>) -> Option<Result<Plan, Blocked>> {
+fn plan_retransmit(s: &Sender, cx: &SendCx<'_>) -> Option<Result<Plan, Blocked>> {
     let range = s.wanted_again(cx)?;
     let fin = s.fin_queued && range.end == s.end();
     let payload = (range.end - range.start - u64::from(fin)) as u32;

@@ -12,7 +12,7 @@ use super::pacing::{Pacing, Status};
 use super::sndbuf::SendBuffer;
 use super::tsq::{self, SmallQueue};
 use super::write_queue::WriteQueue;
-use super::{AutosizeMode, Context, Gate, Ledger, PeerWindow, tso_autosize};
+use super::{AutosizeMode, Gate, Ledger, PeerWindow, SendCx, tso_autosize};
 use crate::buffers::BufferPool;
 use crate::congestion::Congestion;
 use crate::options::WriteFlags;
@@ -148,7 +148,7 @@ impl Sender {
     }
 
     /// Bytes that a buffer of the queue is filled to.
-    pub(crate) fn size_goal(&self, cx: &Context<'_>) -> u32 {
+    pub(crate) fn size_goal(&self, cx: &SendCx<'_>) -> u32 {
         let goal =
             tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max);
         match cx.config.autosizing {
@@ -158,7 +158,7 @@ impl Sender {
     }
 
     /// Who spaces this connection's packets.
-    pub(super) fn pacing_status(&self, cx: &Context<'_>) -> Status {
+    pub(super) fn pacing_status(&self, cx: &SendCx<'_>) -> Status {
         cx.config.pacing.status(self.pacing_wanted || self.congestion.paces(), cx.link.paces)
     }
 
@@ -183,7 +183,7 @@ impl Sender {
     /// buffer asks for room.
     pub(crate) fn write(
         &mut self,
-        cx: &Context<'_>,
+        cx: &SendCx<'_>,
         data: &[u8],
         flags: WriteFlags,
         pool: &mut BufferPool,
@@ -230,7 +230,7 @@ impl Sender {
 
     /// The end of a write: marks PSH and decides whether the tail may go now. When a completion is to come first, says
     /// so, and whether nobody waited for one already.
-    pub(crate) fn push(&mut self, cx: &Context<'_>) -> Push {
+    pub(crate) fn push(&mut self, cx: &SendCx<'_>) -> Push {
         if !self.nagle.more {
             self.pushed = self.queue.end();
         }
@@ -259,7 +259,7 @@ impl Sender {
 
     /// Delivery-rate samples taken while the application has too little to send say nothing about the path
     /// (draft-ietf-ccwg-bbr §4.1.2.4; asked, as in Linux, when a write begins).
-    fn note_app_limited(&mut self, cx: &Context<'_>) {
+    fn note_app_limited(&mut self, cx: &SendCx<'_>) {
         if self.unsent() < u64::from(cx.mss)
             && self.small_queue.outstanding() < tsq::truesize(1)
             && self.recovery.in_flight() < self.congestion.cwnd()

@@ -31,11 +31,7 @@ impl<'a> ConnMut<'a> {
         self.stack.table.at(self.slot).expect("the connection is held")
     }
 
-    fn with<R>(
-        &mut self,
-        now: Instant,
-        f: impl FnOnce(&mut Conn, &mut crate::conn::Surroundings<'_>) -> R,
-    ) -> R {
+    fn with<R>(&mut self, now: Instant, f: impl FnOnce(&mut Conn, &mut crate::conn::StackCx<'_>) -> R) -> R {
         self.stack.with(now, self.slot, f).expect("the connection is held")
     }
 
@@ -56,7 +52,7 @@ impl<'a> ConnMut<'a> {
     ///
     /// As [`write`](Self::write).
     pub fn write_with(&mut self, now: Instant, data: &[u8], flags: WriteFlags) -> Result<usize, WriteError> {
-        self.with(now, |conn, around| conn.write(around, data, flags))
+        self.with(now, |conn, cx| conn.write(cx, data, flags))
     }
 
     /// Moves received bytes to `into`. Zero (for a buffer that is not empty) is the end of the stream.
@@ -65,7 +61,7 @@ impl<'a> ConnMut<'a> {
     ///
     /// [`ReadError::WouldBlock`] when there is nothing: [`Event::Readable`](crate::Event::Readable) follows.
     pub fn read(&mut self, now: Instant, into: &mut [u8]) -> Result<usize, ReadError> {
-        self.with(now, |conn, around| conn.read(around, into))
+        self.with(now, |conn, cx| conn.read(cx, into))
     }
 
     /// Copies received bytes and leaves them to be read.
@@ -91,7 +87,7 @@ impl<'a> ConnMut<'a> {
 
     /// Drops the first `count` received bytes, or all if there are fewer.
     pub fn consume(&mut self, now: Instant, count: usize) {
-        self.with(now, |conn, around| conn.consume(around, count));
+        self.with(now, |conn, cx| conn.consume(cx, count));
     }
 
     /// Whether [`read`](Self::read) has an answer (data, end or error): POLLIN.
@@ -103,7 +99,7 @@ impl<'a> ConnMut<'a> {
     /// Whether it is worth writing: POLLOUT. After `false`, [`Event::Writable`](crate::Event::Writable) follows.
     #[must_use]
     pub fn writable(&mut self, now: Instant) -> bool {
-        self.with(now, |conn, around| conn.poll_writable(around))
+        self.with(now, |conn, cx| conn.poll_writable(cx))
     }
 
     /// No more will be written: FIN follows what is queued. Doing it twice is fine.
@@ -128,9 +124,9 @@ impl<'a> ConnMut<'a> {
 
     /// Lets go of the connection with RST. The name is invalid afterwards.
     pub fn abort(mut self, now: Instant) {
-        self.with(now, |conn, around| {
+        self.with(now, |conn, cx| {
             conn.flags.held = false;
-            conn.abort(around);
+            conn.abort(cx);
         });
     }
 
@@ -140,7 +136,7 @@ impl<'a> ConnMut<'a> {
     ///
     /// [`OptionError::OutOfRange`]; nothing changed then.
     pub fn set_option(&mut self, now: Instant, option: SetOption) -> Result<(), OptionError> {
-        self.with(now, |conn, around| conn.set_option(around, option))
+        self.with(now, |conn, cx| conn.set_option(cx, option))
     }
 
     /// A snapshot in `TCP_INFO`'s terms.

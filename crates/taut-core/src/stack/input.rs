@@ -113,7 +113,7 @@ impl Stack {
         match self.owner(&tuple) {
             Some(Owner::Conn(slot)) => {
                 let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
-                let consequence = self.with(now, slot, |conn, around| conn.on_segment(around, arrival));
+                let consequence = self.with(now, slot, |conn, cx| conn.on_segment(cx, arrival));
                 if consequence == Some(Consequence::Reset) {
                     self.reset(&tuple, &header, len);
                 }
@@ -165,8 +165,8 @@ impl Stack {
         }
         entry.half_open += 1;
         let options = entry.options.conn.clone();
-        self.open(now, *tuple, min_iss, &options, |around, birth| {
-            Conn::passive(around, birth, listener, header, mark)
+        self.open(now, *tuple, min_iss, &options, |cx, birth| {
+            Conn::passive(cx, birth, listener, header, mark)
         });
     }
 
@@ -258,7 +258,7 @@ impl Stack {
             }
             Ok(Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted })
             | Ok(Icmp::PacketTooBig { mtu, quoted }) => {
-                self.on_icmp_error(now, quoted, |conn, around, seq| conn.on_too_big(around, seq, mtu));
+                self.on_icmp_error(now, quoted, |conn, cx, seq| conn.on_too_big(cx, seq, mtu));
             }
             Ok(Icmp::DestinationUnreachable { code, quoted }) => {
                 let error = match code {
@@ -266,7 +266,7 @@ impl Stack {
                     Unreachable::Port | Unreachable::Protocol => ConnError::Refused,
                     _ => ConnError::HostUnreachable,
                 };
-                self.on_icmp_error(now, quoted, |conn, around, seq| conn.on_unreachable(around, seq, error));
+                self.on_icmp_error(now, quoted, |conn, cx, seq| conn.on_unreachable(cx, seq, error));
             }
             _ => {}
         }
@@ -277,7 +277,7 @@ impl Stack {
         &mut self,
         now: Instant,
         quoted: &[u8],
-        f: impl FnOnce(&mut Conn, &mut crate::conn::Surroundings<'_>, u32),
+        f: impl FnOnce(&mut Conn, &mut crate::conn::StackCx<'_>, u32),
     ) {
         let Ok(quoted) = Quoted::parse(quoted) else { return };
         if quoted.protocol != protocol::TCP {
@@ -285,7 +285,7 @@ impl Stack {
         }
         let tuple = Tuple { local: quoted.src.into(), peer: quoted.dst.into() };
         if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
-            self.with(now, slot, |conn, around| f(conn, around, quoted.seq));
+            self.with(now, slot, |conn, cx| f(conn, cx, quoted.seq));
         }
     }
 }

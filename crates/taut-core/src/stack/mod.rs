@@ -31,7 +31,7 @@ use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::conn::handshake::Birth;
 use crate::conn::state::State;
-use crate::conn::{Conn, Surroundings};
+use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
 use crate::options::{ConnOptions, ListenOptions};
@@ -103,9 +103,9 @@ struct Decided {
 }
 
 /// What a call into a connection may use. A macro, not a method: it borrows these fields and leaves the table free.
-macro_rules! surroundings {
+macro_rules! stack_cx {
     ($stack:ident, $now:expr) => {
-        Surroundings {
+        StackCx {
             now: $now,
             config: &$stack.config,
             link: &$stack.caps,
@@ -117,7 +117,7 @@ macro_rules! surroundings {
     };
 }
 
-use surroundings;
+use stack_cx;
 
 /// The tuple of an owner, wherever that is kept.
 fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tuple> {
@@ -327,7 +327,7 @@ impl Stack {
         tuple: Tuple,
         min_iss: Option<u32>,
         options: &ConnOptions,
-        make: impl FnOnce(&mut Surroundings<'_>, &Birth<'_>) -> Conn,
+        make: impl FnOnce(&mut StackCx<'_>, &Birth<'_>) -> Conn,
     ) -> ConnId {
         let id = self.table.next_id();
         let birth = Birth {
@@ -337,8 +337,8 @@ impl Stack {
             isn: min_iss.unwrap_or_else(|| self.secrets.isn(&tuple, now)),
             timestamp_offset: self.secrets.timestamp_offset(&tuple),
         };
-        let mut around = surroundings!(self, now);
-        let conn = make(&mut around, &birth);
+        let mut cx = stack_cx!(self, now);
+        let conn = make(&mut cx, &birth);
         let slot = self.table.insert(conn);
         let (table, time_wait) = (&self.table, &self.time_wait);
         self.demux.insert(&tuple, Owner::Conn(slot), |owner| tuple_of(table, time_wait, owner));
@@ -405,11 +405,11 @@ impl Stack {
         &mut self,
         now: Instant,
         slot: u32,
-        f: impl FnOnce(&mut Conn, &mut Surroundings<'_>) -> R,
+        f: impl FnOnce(&mut Conn, &mut StackCx<'_>) -> R,
     ) -> Option<R> {
         let conn = self.table.at_mut(slot)?;
-        let mut around = surroundings!(self, now);
-        let result = f(conn, &mut around);
+        let mut cx = stack_cx!(self, now);
+        let result = f(conn, &mut cx);
         self.settle(now, slot);
         Some(result)
     }
@@ -510,7 +510,7 @@ impl Stack {
     pub fn handle_tx_completion(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, around| conn.on_completion(around, &ticket));
+            self.with(now, id.slot, |conn, cx| conn.on_completion(cx, &ticket));
         }
     }
 
@@ -521,7 +521,7 @@ impl Stack {
     pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, around| conn.on_refused(around, &ticket));
+            self.with(now, id.slot, |conn, cx| conn.on_refused(cx, &ticket));
         }
     }
 
@@ -532,7 +532,7 @@ impl Stack {
     pub fn handle_tx_dropped(&mut self, now: Instant, ticket: TxTicket) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, around| conn.on_dropped(around, &ticket));
+            self.with(now, id.slot, |conn, cx| conn.on_dropped(cx, &ticket));
         }
     }
 

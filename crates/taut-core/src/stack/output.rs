@@ -4,7 +4,7 @@
 use taut_wire::Ecn;
 
 use super::replies::Reply;
-use super::{Decided, Stack, Surroundings, surroundings};
+use super::{Decided, Stack, StackCx, stack_cx};
 use crate::egress::emit;
 use crate::words::{ConnId, Event, Gather, Instant, Offload, Output, Transmit, TxTicket};
 
@@ -106,8 +106,8 @@ impl Stack {
         loop {
             let slot = self.ready.pop_front()?;
             let Some(conn) = self.table.at_mut(slot) else { continue };
-            let mut around = surroundings!(self, now);
-            let Some(segment) = conn.poll_output(&mut around) else {
+            let mut cx = stack_cx!(self, now);
+            let Some(segment) = conn.poll_output(&mut cx) else {
                 conn.flags.queued_for_output = false;
                 self.settle(now, slot);
                 continue;
