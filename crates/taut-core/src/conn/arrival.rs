@@ -9,10 +9,8 @@ use taut_wire::{Ecn as Mark, TcpHeader};
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::Urgency;
-use crate::egress::pacing::UNLIMITED;
-use crate::ingress::delayed_ack::Arrival as DataArrival;
-use crate::ingress::payload::Payload;
 use crate::ingress::validate::{self, Verdict};
+use crate::ingress::{Payload, ReceiveCx, SACK_BLOCKS_MAX};
 use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
 use crate::words::{ConnError, Duration, seq};
 
@@ -35,9 +33,6 @@ pub(crate) enum Consequence {
     /// Answer this segment with RST, as if there were no connection.
     Reset,
 }
-
-/// SACK has room for four blocks at most (RFC 2018 §3).
-const SACK_BLOCKS_MAX: usize = 4;
 
 /// At 100 Gbit/s sequence numbers come again after 343 ms.
 const LATE_MAX: Duration = Duration::from_millis(200);
@@ -62,7 +57,7 @@ impl Conn {
         let flags = header.flags;
         let acks_syn = flags.contains(TcpFlags::ACK);
         // First, the ACK: nothing but our SYN can be acknowledged.
-        if acks_syn && header.ack != seq::wire(self.offer.first()) {
+        if acks_syn && header.ack != seq::wire(self.handshake.first) {
             return if flags.contains(TcpFlags::RST) { Consequence::None } else { Consequence::Reset };
         }
         // Second, the RST: believed if it acknowledges our SYN.
@@ -80,13 +75,12 @@ impl Conn {
             if acks_syn {
                 self.establish(cx);
                 self.news.connected = true;
-                self.flags.ack_due = true;
+                self.rx.owe_ack();
             } else {
                 // Both ends connect at once (§3.5, figure 8): our SYN goes again, with an ACK.
                 self.state = State::SynReceived;
                 self.flags.syn_due = true;
             }
-            self.flags.wants_output = true;
         }
         Consequence::None
     }
@@ -111,7 +105,6 @@ impl Conn {
                 }
                 // Our SYN-ACK was lost.
                 self.flags.syn_due = true;
-                self.flags.wants_output = true;
                 return Consequence::None;
             }
             // The other half of a simultaneous open: the SYN is known, the ACK is news.
@@ -125,7 +118,7 @@ impl Conn {
         }
         let flags = header.flags;
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
-            && header.ack == seq::wire(self.offer.first())
+            && header.ack == seq::wire(self.handshake.first)
             && self.is_same_syn(header)
             && let Some(extras) = &mut self.extras
         {
@@ -157,7 +150,7 @@ impl Conn {
         let ack = seq::expand(self.tx.una(), header.ack);
         let ends_handshake = self.state == State::SynReceived;
         if ends_handshake {
-            if ack != self.offer.first() {
+            if ack != self.handshake.first {
                 return Consequence::Reset;
             }
             if let Some(extras) = self.extras.as_mut().filter(|_| !crossed) {
@@ -172,7 +165,8 @@ impl Conn {
                 self.flags.held = true;
             }
         }
-        if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt, self.tx.window.max) == Verdict::Challenge
+        if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt(), self.tx.window_max())
+            == Verdict::Challenge
         {
             self.challenge(cx);
             return Consequence::None;
@@ -191,8 +185,7 @@ impl Conn {
             return Consequence::None;
         }
         if counted.now {
-            self.flags.ack_due = true;
-            self.flags.wants_output = true;
+            self.rx.owe_ack();
         }
         // Sixth, URG: tolerated; urgent data is read in its place like any other.
         // Seventh and eighth, the data and the FIN.
@@ -207,7 +200,7 @@ impl Conn {
         }
         let mut urgency = Urgency::default();
         if !payload.is_empty() {
-            let owed = self.rx.delayed_ack.is_pending();
+            let owed = self.rx.is_ack_pending();
             let nxt = self.rx.nxt();
             if let Some(extras) = &mut self.extras {
                 urgency = extras.ecn.on_data(flags, mark, nxt, owed);
@@ -220,7 +213,7 @@ impl Conn {
 
     /// RFC 9768 §3.2: acceptable packets are counted by their marks, whatever they carry.
     fn count_mark(&mut self, mark: Mark, segs: usize, bytes: usize) -> Urgency {
-        let owed = self.rx.delayed_ack.is_pending();
+        let owed = self.rx.is_ack_pending();
         let Some(extras) = &mut self.extras else { return Urgency::default() };
         extras.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
     }
@@ -228,7 +221,7 @@ impl Conn {
     /// Window and PAWS. `None` lets the segment pass.
     fn reject(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, range: Range<u64>) -> Option<Consequence> {
         let rst = header.flags.contains(TcpFlags::RST);
-        let timestamps = &self.rx.timestamps;
+        let timestamps = &self.agreed.timestamps;
         let old = match header.options.timestamps {
             Some(peer) if timestamps.on && !rst => {
                 let late = range.end > self.rx.nxt() && self.is_just_late(timestamps.recent, peer.value);
@@ -238,7 +231,7 @@ impl Conn {
         };
         if old {
             cx.counters.paws_estab += 1;
-        } else if self.rx.window.accepts(&range) {
+        } else if self.rx.accepts(&range) {
             return None;
         } else {
             cx.counters.tcp_out_of_window += 1;
@@ -256,12 +249,9 @@ impl Conn {
                 if let Some(extras) = self.extras.as_mut().filter(|_| range.end - range.start > 1) {
                     extras.ecn.on_repeated();
                 }
-                if self.rx.sack {
-                    self.rx.reassembly.note_duplicate(range);
-                }
+                self.rx.note_duplicate(range);
             }
-            self.flags.ack_due = true;
-            self.flags.wants_output = true;
+            self.rx.owe_ack();
         }
         Some(Consequence::None)
     }
@@ -271,12 +261,12 @@ impl Conn {
     /// sent before it and is late, and what is rejected then must be sent again too: where packets are reordered, one
     /// loss would be followed by ever more.
     fn is_just_late(&self, recent: u32, value: u32) -> bool {
-        let rtt = [self.rx.window.rtt(), self.tx.recovery.srtt()].into_iter().flatten().min();
+        let rtt = [self.rx.rtt(), self.tx.recovery().srtt()].into_iter().flatten().min();
         rtt.is_some_and(|rtt| u64::from(recent.wrapping_sub(value)) <= rtt.min(LATE_MAX).as_millis())
     }
 
     fn on_reset(&mut self, cx: &mut StackCx<'_>, start: u64) {
-        match validate::reset(start, self.rx.nxt(), self.rx.window.edge()) {
+        match validate::reset(start, self.rx.nxt(), self.rx.edge()) {
             Verdict::Reset => {
                 let error = if self.state == State::SynReceived && self.listener().is_none() {
                     ConnError::Refused
@@ -303,16 +293,15 @@ impl Conn {
     fn challenge(&mut self, cx: &mut StackCx<'_>) {
         if self.may_challenge(cx) {
             cx.counters.tcp_challenge_ack += 1;
-            self.flags.ack_due = true;
-            self.flags.wants_output = true;
+            self.rx.owe_ack();
         }
     }
 
     /// RFC 7323 §4.3: what to echo from now on.
     fn note_timestamp(&mut self, cx: &StackCx<'_>, header: &TcpHeader, start: u64) {
-        let timestamps = &mut self.rx.timestamps;
+        let timestamps = &mut self.agreed.timestamps;
         let Some(peer) = header.options.timestamps.filter(|_| timestamps.on) else { return };
-        if start <= self.rx.last_ack_sent && (peer.value.wrapping_sub(timestamps.recent) as i32) >= 0 {
+        if start <= self.rx.last_ack_sent() && (peer.value.wrapping_sub(timestamps.recent) as i32) >= 0 {
             timestamps.remember(cx.now, peer.value);
         }
     }
@@ -321,7 +310,7 @@ impl Conn {
     fn timestamp_rtt(&self, cx: &StackCx<'_>, header: &TcpHeader) -> Option<Duration> {
         /// Longer ones are garbage, or an echo from before a pause.
         const LONGEST_MS: u32 = 3_600_000;
-        let timestamps = &self.rx.timestamps;
+        let timestamps = &self.agreed.timestamps;
         let echo = header.options.timestamps.filter(|_| timestamps.on)?.echo;
         let elapsed = timestamps.value(cx.now).wrapping_sub(echo);
         (echo != 0 && elapsed <= LONGEST_MS).then(|| Duration::from_millis(u64::from(elapsed)))
@@ -337,10 +326,10 @@ impl Conn {
         rtt: Option<Duration>,
     ) {
         let una = self.tx.una();
-        let window_changed = self.note_window(header, ack, start);
+        let window_changed = self.tx.on_window(self.agreed.window(header.window), ack, start);
         let mut sack: [Range<u64>; SACK_BLOCKS_MAX] = [const { 0..0 }; SACK_BLOCKS_MAX];
         let mut blocks = 0;
-        if self.rx.sack {
+        if self.agreed.sack() {
             for ((left, right), place) in header.options.sack.iter().zip(&mut sack) {
                 let left = seq::expand(una, left);
                 *place = left..seq::expand(left, right);
@@ -351,46 +340,30 @@ impl Conn {
         // RFC 9768 §3.2.2.2: one that was overtaken says nothing of marks, whatever its SACK blocks say.
         let overtaken = ack < una;
         let marks = if overtaken { Feedback::None } else { self.ecn().feedback(header.flags, option) };
-        let may_send_new = self.tx.has_unsent() && ack + u64::from(self.tx.window.bytes) > self.tx.nxt;
-        let outcome = self.tx.recovery.on_ack(
-            cx.now,
-            &mut self.tx.congestion,
-            &AckInput {
-                ack,
-                sack: sack.get(..blocks).unwrap_or_default(),
-                timestamp_echo_rtt: rtt,
-                carries_data: payload_len > 0,
-                window_changed,
-                may_send_new,
-                marks,
-            },
-            &cx.config.recovery,
-        );
+        let input = AckInput {
+            ack,
+            sack: sack.get(..blocks).unwrap_or_default(),
+            timestamp_echo_rtt: rtt,
+            carries_data: payload_len > 0,
+            window_changed,
+            may_send_new: self.tx.may_send_new(ack),
+            marks,
+        };
+        let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery);
         self.judge_mtu_probe(cx);
         self.count_recovery(cx, &outcome);
         if let Some(extras) = self.extras.as_mut().filter(|_| !overtaken) {
             extras.ecn.on_ack(option, &outcome);
         }
-        let mss = self.mss();
-        if let Some(sample) = outcome.rate {
-            let rate = sample.bytes_per_sec(mss);
-            self.tx.note_delivery_rate(rate, sample.is_app_limited);
-        }
-        if outcome.advanced {
-            let una = self.tx.una();
-            let freed = una.min(self.tx.queue.end());
-            self.tx.queue.release_until(freed, cx.pool);
-            self.tx.probe_due = false;
-            self.tx.note_acked(cx.now, cx.totals);
-        }
-        let moved = outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion.paces());
+        let send = self.send_cx(cx);
+        self.tx.note_acked(&send, &outcome, cx.pool, cx.totals);
+        let moved = outcome.advanced || (outcome.delivered_segs > 0 && self.tx.congestion().paces());
         if moved && self.state >= State::Established {
-            self.update_pacing_rate(cx);
+            self.tx.update_pacing_rate(&send);
         }
-        if self.tx.window_fits(mss) {
+        if self.tx.window_fits(send.mss) {
             self.cancel_probe();
         }
-        self.want_to_send();
         if outcome.advanced && self.tx.fin_acked() {
             self.on_fin_acked(cx);
         }
@@ -412,41 +385,10 @@ impl Conn {
         }
     }
 
-    /// SND.WND (§3.10.7.4 fifth). An equal segment may only open the window, or close it altogether: reordered ACKs
-    /// must not shrink it.
-    fn note_window(&mut self, header: &TcpHeader, ack: u64, start: u64) -> bool {
-        let window = &mut self.tx.window;
-        let offered = u32::from(header.window) << self.offer.peer_scale;
-        let newer = ack > self.tx.recovery.una()
-            || start > window.changed_by_seq
-            || (start == window.changed_by_seq && (offered > window.bytes || offered == 0));
-        if !newer || ack < self.tx.recovery.una() {
-            return false;
-        }
-        let changed = window.bytes != offered;
-        window.bytes = offered;
-        window.max = window.max.max(offered);
-        window.changed_by_seq = start;
-        changed
-    }
-
-    /// After every ACK that moved something.
-    pub(super) fn update_pacing_rate(&mut self, cx: &StackCx<'_>) {
-        let mss = u32::from(self.offer.snd_mss);
-        let srtt = self.tx.recovery.srtt();
-        let packets_out = self.tx.recovery.packets_out();
-        let max_rate = self.extras.as_ref().map_or(UNLIMITED, |extras| extras.max_pacing_rate);
-        self.tx.congestion.update_pacing_rate(mss, srtt, packets_out, max_rate, &cx.config.congestion);
-    }
-
-    /// Congestion marks are told without delay.
+    /// Congestion marks are reported without delay.
     fn hurry(&mut self, urgency: Urgency) {
-        if urgency.quick {
-            self.rx.delayed_ack.quicken();
-        }
         if urgency.now || urgency.quick {
-            self.rx.delayed_ack.ack_now();
-            self.flags.wants_output = true;
+            self.rx.hasten_ack(urgency.quick);
         }
     }
 
@@ -457,49 +399,23 @@ impl Conn {
         start: u64,
         fin: bool,
         gso_size: u16,
-        rtt: Option<Duration>,
+        echo_rtt: Option<Duration>,
     ) {
-        let len = payload.len();
-        if len > 0 {
-            let segment = if gso_size == 0 { len } else { usize::from(gso_size) };
-            let segs = len.div_ceil(segment.max(1)) as u32;
-            self.rx.data_segs_in = self.rx.data_segs_in.wrapping_add(segs);
-            // The packet itself was counted when it came.
-            self.segs_in = self.segs_in.wrapping_add(segs - 1);
-        }
-        let taken = self.rx.take(start, payload, fin, cx.pool);
-        if taken.in_order > 0 {
-            self.news.readable = true;
-            // Timestamps tick in milliseconds; a shorter path is known better from our own segments.
-            let rtt = rtt.filter(|rtt| rtt.as_millis() > 1).or(self.tx.recovery.srtt());
-            self.rx.window.on_data(cx.now, rtt);
-        }
-        let rcv_mss = self.rx.delayed_ack.rcv_mss();
-        let unread = self.rx.queue.len();
-        self.rx.delayed_ack.on_data(
-            cx.now,
-            &DataArrival {
-                len,
-                gso_size,
-                in_order: !taken.ack_now,
-                advmss: self.offer.mss(),
-                rcv_wnd: self.rx.window.window(),
-                can_grow: self.rx.window.can_grow(unread, rcv_mss),
-                srtt: self.tx.recovery.srtt(),
-                rto: self.tx.recovery.rto(),
-                reordered: taken.reordered,
-                rcv_rtt: self.rx.window.rtt(),
-                compression: (cx.config.receive.comp_sack_delay, cx.config.receive.comp_sack_nr),
-            },
-        );
-        // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.
-        let full = self.rx.has_full_report();
-        *cx.must_answer |= full;
-        if taken.ack_now && (full || !taken.reordered) {
-            self.rx.delayed_ack.ack_now();
-        }
-        self.flags.wants_output |= self.rx.delayed_ack.must_ack_now();
-        if taken.fin {
+        // The packet itself was counted when it came.
+        self.segs_in = self.segs_in.wrapping_add(payload.segments(gso_size) as u32 - 1);
+        let recovery = self.tx.recovery();
+        let receive = ReceiveCx {
+            now: cx.now,
+            config: &cx.config.receive,
+            echo_rtt,
+            srtt: recovery.srtt(),
+            rto: recovery.rto(),
+            announced_mss: self.agreed.announced_mss(),
+        };
+        let received = self.rx.receive(&receive, start, payload, fin, gso_size, cx.pool);
+        self.news.readable |= received.readable;
+        *cx.must_answer |= received.full_report;
+        if received.fin {
             self.on_fin(cx);
         }
     }

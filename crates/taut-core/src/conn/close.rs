@@ -12,7 +12,7 @@ impl Conn {
     ///
     /// As [`WriteError`] says; shutting down twice is fine.
     pub(crate) fn shutdown_write(&mut self, cx: &mut StackCx<'_>) -> Result<(), WriteError> {
-        if self.tx.fin_queued {
+        if self.tx.fin_queued() {
             return Ok(());
         }
         self.may_write()?;
@@ -21,33 +21,29 @@ impl Conn {
     }
 
     fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
-        self.tx.fin_queued = true;
-        self.tx.nagle.more = false;
-        self.state = self.state.on_close();
-        self.want_to_send();
         // Room for writing is of no interest any more, but whoever waits for it must learn that.
-        self.news.writable |= core::mem::take(&mut self.tx.buffer.nospace);
+        self.news.writable |= self.tx.queue_fin();
+        self.state = self.state.on_close();
         self.arm_fin_wait(cx);
     }
 
     /// The application will read no more: what is here and what comes is thrown away.
     pub(crate) fn shutdown_read(&mut self, cx: &mut StackCx<'_>) {
-        self.rx.shut = true;
-        let unread = usize::try_from(self.rx.queue.len()).unwrap_or(usize::MAX);
-        self.consume(cx, unread);
+        self.rx.shut();
+        self.consume(cx, usize::MAX);
         self.news.readable = true;
     }
 
     /// The application lets go of the connection.
     pub(crate) fn close(&mut self, cx: &mut StackCx<'_>) {
         self.flags.held = false;
-        let unread = !self.rx.queue.is_empty();
+        let unread = self.rx.unread() > 0;
         match self.state {
             State::Closed | State::TimeWait => {}
             State::SynSent => self.finish(cx),
             // Throwing received data away is told to the peer (RFC 2525 §2.17).
             _ if unread => self.abort(cx),
-            _ if self.tx.fin_queued => self.arm_fin_wait(cx),
+            _ if self.tx.fin_queued() => self.arm_fin_wait(cx),
             _ => self.queue_fin(cx),
         }
     }
@@ -72,12 +68,10 @@ impl Conn {
         self.state = State::Closed;
         self.news.ended = true;
         self.flags.syn_due = false;
-        self.flags.ack_due = false;
         self.flags.probe_due = false;
-        self.flags.wants_output = self.flags.rst_due;
         self.cancel_timers();
-        self.tx.queue.discard_all(cx.pool);
-        self.rx.reassembly.discard_all(cx.pool);
+        self.tx.discard(cx.pool);
+        self.rx.discard(cx.pool);
     }
 
     /// Our FIN was acknowledged.
@@ -104,7 +98,6 @@ impl Conn {
     fn enter_time_wait(&mut self, _around: &mut StackCx<'_>) {
         self.news.ended = true;
         self.cancel_timers();
-        self.flags.ack_due = true;
-        self.flags.wants_output = true;
+        self.rx.owe_ack();
     }
 }

@@ -8,7 +8,6 @@ use super::Conn;
 use super::state::State;
 use crate::config::StackConfig;
 use crate::congestion::Algorithm;
-use crate::egress::pacing::UNLIMITED;
 use crate::egress::{Blocked, Queue};
 use crate::report::Report;
 use crate::words::{Duration, Instant, LinkCaps};
@@ -140,98 +139,103 @@ pub struct ConnInfo {
 impl Conn {
     /// What the congestion control says of itself.
     pub(crate) fn congestion_state(&self) -> String {
-        self.tx.congestion.describe()
+        self.tx.congestion().describe()
     }
 
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
         let send = self.send_cx_at(now, link, config);
-        let recovery = &self.tx.recovery;
-        let ledger = self.tx.ledger.as_deref();
+        let recovery = self.tx.recovery();
+        let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =
             ledger.map_or([Duration::ZERO; 3], |ledger| ledger.chrono.spent_until(now));
         let bytes_retrans = ledger.map_or(0, |ledger| ledger.bytes_retrans);
-        let room = self.tx.room(self.tx.size_goal(&send), &config.send);
+        let room = self.tx.held_bytes(&send);
+        let first = self.handshake.first;
+        let (data_segs_out, segs_out) = self.tx.segs_out();
+        let (bytes_received, data_segs_in) = self.rx.received();
+        let delayed_ack = self.rx.delayed_ack();
+        let sent_until = self.tx.nxt().min(self.tx.written_until());
         ConnInfo {
             state: self.state,
             local: self.tuple.local.into(),
             peer: self.tuple.peer.into(),
             ca_state: recovery.state().name(),
             blocked: self.blocked(),
-            timestamps: self.rx.timestamps.on,
-            sack: self.rx.sack,
+            timestamps: self.agreed.timestamps.on,
+            sack: self.agreed.sack(),
             ecn: self.ecn().is_on(),
             ecn_seen: self.ecn().seen(),
-            snd_wscale: self.offer.peer_wscale(),
-            rcv_wscale: self.offer.own_wscale(),
-            congestion: self.tx.congestion.algorithm(),
+            snd_wscale: self.agreed.peer_wscale(),
+            rcv_wscale: self.agreed.own_wscale(),
+            congestion: self.tx.congestion().algorithm(),
             rtt: recovery.srtt(),
             rttvar: recovery.rttvar(),
             min_rtt: recovery.min_rtt(),
             rto: recovery.rto(),
             backoff: recovery.backoff(),
             snd_mss: self.mss(),
-            rcv_mss: self.rx.delayed_ack.rcv_mss().into(),
-            advmss: self.advmss(),
-            pmtu: u32::from(self.offer.snd_mss) + self.headers_len(),
-            ato: self.rx.delayed_ack.ato(),
+            rcv_mss: delayed_ack.rcv_mss().into(),
+            advmss: self.agreed.advmss(),
+            pmtu: u32::from(self.agreed.mss()) + self.agreed.headers_len(),
+            ato: delayed_ack.ato(),
             last_data_sent: now.since(recovery.last_sent_at()),
-            last_data_recv: self.rx.delayed_ack.since_last_data(now),
+            last_data_recv: delayed_ack.since_last_data(now),
             last_ack_recv: now.since(self.heard_at()),
-            snd_cwnd: self.tx.congestion.cwnd(),
-            snd_ssthresh: self.tx.congestion.ssthresh(),
-            snd_wnd: self.tx.window.bytes,
-            rcv_wnd: self.rx.window.window() as u32,
+            snd_cwnd: self.tx.congestion().cwnd(),
+            snd_ssthresh: self.tx.congestion().ssthresh(),
+            snd_wnd: self.tx.window_bytes(),
+            rcv_wnd: self.rx.window() as u32,
             unacked: recovery.packets_out(),
             sacked: recovery.sacked_out(),
             lost: recovery.lost_out(),
             retrans: recovery.retrans_out(),
             notsent_bytes: self.tx.unsent(),
             notsent_lowat: room.lowat,
-            rcv_queue_bytes: self.rx.queue.len(),
-            pacing_rate: self.tx.congestion.pacing_rate(),
-            max_pacing_rate: self.extras.as_ref().map_or(UNLIMITED, |extras| extras.max_pacing_rate),
+            rcv_queue_bytes: self.rx.unread(),
+            pacing_rate: self.tx.congestion().pacing_rate(),
+            max_pacing_rate: self.max_pacing_rate(),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
             delivery_rate_app_limited: ledger.is_some_and(|ledger| ledger.app_limited),
             busy_time: busy + rwnd_limited + sndbuf_limited,
             rwnd_limited,
             sndbuf_limited,
-            bytes_sent: self.tx.nxt.min(self.tx.queue.end()) - self.offer.first() + bytes_retrans,
+            bytes_sent: sent_until - first + bytes_retrans,
             bytes_retrans,
-            bytes_acked: self.tx.queue.start() - self.offer.first(),
-            bytes_received: self.rx.bytes_received,
+            bytes_acked: self.tx.kept_from() - first,
+            bytes_received,
             delivered: recovery.delivered(),
             delivered_ce: self.ecn().delivered_ce(),
-            segs_out: self.tx.segs_out,
+            segs_out,
             segs_in: self.segs_in,
-            data_segs_out: self.tx.data_segs_out.into(),
-            data_segs_in: self.rx.data_segs_in.into(),
+            data_segs_out: data_segs_out.into(),
+            data_segs_in: data_segs_in.into(),
             total_retrans: recovery.total_retrans().into(),
-            wmem_alloc: self.tx.small_queue.outstanding(),
+            wmem_alloc: self.tx.outstanding(),
             wmem_queued: room.queued,
-            sndbuf: self.tx.buffer.limit,
-            rcvbuf: self.rx.window.rcvbuf(),
-            rcv_rtt: self.rx.window.rtt(),
+            sndbuf: room.sndbuf,
+            rcvbuf: self.rx.rcvbuf(),
+            rcv_rtt: self.rx.rtt(),
         }
     }
 
     /// Adds what held this connection back, and what it has in which queue, to `report`.
     pub(crate) fn report_to(&self, report: &mut Report, now: Instant, shares: bool) {
-        let Some(ledger) = self.tx.ledger.as_deref() else { return };
+        let Some(ledger) = self.tx.ledger() else { return };
         if shares {
             for ((_, sum), share) in report.shares.iter_mut().zip(ledger.shares_until(now)) {
                 *sum += share;
             }
         }
         let in_device = u64::from(ledger.device_bytes());
-        let sent = self.tx.nxt.min(self.tx.queue.end()).saturating_sub(self.tx.una());
+        let sent = self.tx.nxt().min(self.tx.written_until()).saturating_sub(self.tx.una());
         for (queue, entry) in Queue::ALL.into_iter().zip(&mut report.queues) {
             let (bytes, oldest) = match queue {
                 Queue::Unsent => (self.tx.unsent(), ledger.unsent_age(now)),
                 Queue::Device => (in_device, Some(ledger.device_age(now))),
                 // What lies in the device has been sent, as far as TCP is concerned.
                 Queue::InFlight => {
-                    let oldest = self.tx.recovery.head_sent_at().map(|at| now.since(at));
+                    let oldest = self.tx.recovery().head_sent_at().map(|at| now.since(at));
                     (sent.saturating_sub(in_device), oldest)
                 }
             };

@@ -4,12 +4,12 @@
 use core::ops::Range;
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions, Timestamps as WireTimestamps};
+use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions};
 
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::{Carries, Request, Said, Turn};
-use crate::egress::{self, Blocked, Gate, Plan, tsq};
+use crate::egress::{ACK_TRUESIZE, Blocked, Leaving, NotNow};
 use crate::words::{Instant, Output, SendKind, TxTicket, seq};
 
 /// A segment that leaves now.
@@ -34,13 +34,13 @@ pub(crate) struct Segment {
 impl Conn {
     /// The next segment, if any may leave. Asks again until the answer is `None`.
     pub(crate) fn poll_output(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
-        let srtt = self.tx.recovery.srtt();
+        let srtt = self.tx.recovery().srtt();
         if let Some(extras) = &mut self.extras {
             extras.ecn.prepare(&cx.config.ecn, cx.now, srtt);
         }
         if core::mem::take(&mut self.flags.rst_due) {
             cx.counters.out_rsts += 1;
-            return Some(self.bare(cx, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt, Output::Reset));
+            return Some(self.bare(cx, TcpFlags::RST | TcpFlags::ACK, self.tx.nxt(), Output::Reset));
         }
         if core::mem::take(&mut self.flags.syn_due) {
             return Some(self.syn(cx));
@@ -48,29 +48,26 @@ impl Conn {
         if let Some(turn) = self.extras.as_mut().and_then(|extras| extras.ecn.take_turn()) {
             return Some(self.ack_of(cx, turn));
         }
-        if self.flags.ack_due && self.acks_syn_only() && self.ecn().acks_syn_first() {
-            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack));
+        if self.rx.owes_ack() && self.acks_syn_only() && self.ecn().acks_syn_first() {
+            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack));
         }
-        if self.flags.send_due {
-            if self.state.may_transmit()
-                && let Some(segment) = self.data(cx)
-            {
-                return Some(segment);
+        if self.tx.wants_output() {
+            if self.state.may_transmit() {
+                if let Some(segment) = self.data(cx) {
+                    return Some(segment);
+                }
+            } else {
+                self.tx.hold_all(cx.now, cx.totals);
             }
-            if !self.state.may_transmit() {
-                self.tx.note_held(cx.now, Gate::NoData, cx.totals);
-            }
-            self.flags.send_due = false;
         }
         if core::mem::take(&mut self.flags.probe_due) {
             // One below what was acknowledged: the peer must answer, and nothing is sent that it could refuse.
             let seq = self.tx.una() - 1;
             return Some(self.bare(cx, TcpFlags::ACK, seq, Output::Probe));
         }
-        if self.flags.ack_due || self.rx.delayed_ack.must_ack_now() {
-            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack));
+        if self.rx.ack_wanted() {
+            return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack));
         }
-        self.flags.wants_output = false;
         self.check_space(cx);
         None
     }
@@ -78,40 +75,21 @@ impl Conn {
     fn data(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
         self.update_path(cx);
         let send = self.send_cx(cx);
-        let plan = match egress::plan(&self.tx, &send) {
-            Ok(plan) => plan,
-            Err(why) => {
-                self.on_blocked(cx, why);
+        let leaving = match self.tx.next(&send, cx.totals) {
+            Ok(leaving) => leaving,
+            Err(not_now) => {
+                self.on_held(cx, &not_now);
                 return None;
             }
         };
-        let prior_departure = self.tx.pacing.next_departure();
-        let (leaves, truesize) = self.tx.commit(&send, &plan, cx.totals);
-        if plan.mtu_probe {
-            self.note_mtu_probe(cx, plan.payload);
-        }
-        cx.counters.tsq_exempt += u64::from(plan.exempt);
-        if core::mem::take(&mut self.tx.probe_due) {
-            self.tx.recovery.on_probe_sent(cx.now);
+        if leaving.mtu_probe {
+            self.note_mtu_probe(cx, leaving.payload);
         }
         self.cancel_probe();
-        let Plan { range, payload, fin, psh, mss, kind, .. } = plan.clone();
-        let segs = plan.segs();
-        match kind {
-            SendKind::New => cx.counters.tcp_orig_data_sent += u64::from(segs),
-            SendKind::Retransmit => {
-                cx.counters.retrans_segs += u64::from(segs);
-                if self.tx.recovery.is_in_loss() {
-                    cx.counters.tcp_slow_start_retrans += u64::from(segs);
-                } else {
-                    cx.counters.tcp_fast_retrans += u64::from(segs);
-                }
-            }
-            SendKind::Probe => {
-                cx.counters.retrans_segs += u64::from(segs);
-                cx.counters.tcp_loss_probes += 1;
-            }
-        }
+        self.count_leaving(cx, &leaving);
+        let Leaving {
+            range, payload, fin, psh, mss, segs, kind, departure, prior_departure, truesize, ..
+        } = leaving;
         let mut flags = TcpFlags::ACK;
         if psh {
             flags |= TcpFlags::PSH;
@@ -120,23 +98,19 @@ impl Conn {
             flags |= TcpFlags::FIN;
         }
         if payload > 0 {
-            self.rx.delayed_ack.on_data_sent(cx.now);
+            self.rx.on_data_sent(cx.now);
         }
-        if kind == SendKind::New
-            && payload > 0
-            && self.tx.recovery.take_cwr(range.start)
-            && self.ecn().says_cwr()
-        {
+        if kind == SendKind::New && payload > 0 && self.tx.take_cwr(range.start) && self.ecn().says_cwr() {
             // RFC 3168 §6.1.2: once for each reduction, on new data.
             flags |= TcpFlags::CWR;
         }
-        let header = self.header(cx, flags, range.start, leaves, false);
+        let header = self.header(cx, flags, range.start, departure, false);
         let carries = match kind {
             _ if payload == 0 => Carries::Nothing,
             SendKind::New => Carries::New,
             SendKind::Retransmit | SendKind::Probe => Carries::Again,
         };
-        let mark = self.ecn().mark(carries, self.tx.congestion.algorithm().ecn());
+        let mark = self.ecn().mark(carries, self.tx.congestion().algorithm().ecn());
         let payload = range.start..range.start + u64::from(payload);
         Some(Segment {
             header,
@@ -146,35 +120,43 @@ impl Conn {
             mss,
             segs,
             truesize,
-            departure: leaves,
+            departure,
             prior_departure,
             output: Output::Data(kind),
         })
     }
 
-    /// Nothing may leave: remember why, and what will end it.
-    fn on_blocked(&mut self, cx: &mut StackCx<'_>, why: Blocked) {
-        let send = self.send_cx(cx);
-        let news = self.tx.has_sent() || self.tx.blocked != why.gate();
-        if self.tx.probe_due {
-            // The probe cannot be sent now: the timeout behind it takes over.
-            self.tx.probe_due = false;
-            self.tx.recovery.on_probe_impossible(cx.now);
+    fn count_leaving(&self, cx: &mut StackCx<'_>, leaving: &Leaving) {
+        let segs = u64::from(leaving.segs);
+        cx.counters.tsq_exempt += u64::from(leaving.exempt);
+        match leaving.kind {
+            SendKind::New => cx.counters.tcp_orig_data_sent += segs,
+            SendKind::Retransmit => {
+                cx.counters.retrans_segs += segs;
+                if self.tx.recovery().is_in_loss() {
+                    cx.counters.tcp_slow_start_retrans += segs;
+                } else {
+                    cx.counters.tcp_fast_retrans += segs;
+                }
+            }
+            SendKind::Probe => {
+                cx.counters.retrans_segs += segs;
+                cx.counters.tcp_loss_probes += 1;
+            }
         }
-        let throttled = self.tx.note_blocked(&send, why, cx.totals);
-        match why {
-            Blocked::Pacing { .. } => {
-                cx.counters.pacing_blocked += u64::from(!self.waits_for_pacing());
-                self.wait_for_pacing();
-            }
+    }
+
+    /// Nothing may leave: count why, and see to it that it ends.
+    fn on_held(&mut self, cx: &mut StackCx<'_>, not_now: &NotNow) {
+        match not_now.why {
+            Blocked::Pacing { .. } => cx.counters.pacing_blocked += u64::from(not_now.waits),
             Blocked::SmallQueue => {
-                cx.counters.tsq_throttled += u64::from(throttled);
-                let spurious = self.tx.waits_for_own_copy(&send);
-                cx.counters.tcp_spurious_rtx_host_queues += u64::from(spurious);
+                cx.counters.tsq_throttled += u64::from(not_now.waits);
+                cx.counters.tcp_spurious_rtx_host_queues += u64::from(not_now.own_copy);
             }
-            Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(news),
+            Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(not_now.is_new),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
-            Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery.packets_out() == 0 => {
+            Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery().packets_out() == 0 => {
                 self.arm_probe(cx.now);
             }
             _ => {}
@@ -182,15 +164,15 @@ impl Conn {
     }
 
     fn syn(&mut self, cx: &mut StackCx<'_>) -> Segment {
-        let wanted = self.tx.congestion.algorithm().ecn();
-        let retries = self.offer.retries;
-        let mut options = self.syn_options(cx.now);
+        let wanted = self.tx.congestion().algorithm().ecn();
+        let retries = self.syns.retries;
+        let mut options = self.agreed.syn_options(cx.now);
         let (flags, mark) = if self.state == State::SynReceived {
             let mut flags = TcpFlags::SYN | TcpFlags::ACK;
             if let Some(extras) = &mut self.extras {
                 flags |= extras.ecn.syn_ack_flags(&cx.config.ecn, retries);
             }
-            let on = if self.offer.copies == 0 { Said::Handshake } else { Said::HandshakeAgain };
+            let on = if self.syns.sent == 0 { Said::Handshake } else { Said::HandshakeAgain };
             options.accecn = self.ecn().option(on, true, 0);
             (flags, self.ecn().syn_ack_mark())
         } else {
@@ -200,19 +182,19 @@ impl Conn {
             }
             (TcpFlags::SYN | request.flags(), request.mark(wanted))
         };
-        if self.offer.copies == 0 {
-            self.offer.sent_at = cx.now;
+        if self.syns.sent == 0 {
+            self.handshake.sent_at = cx.now;
         }
-        self.offer.copies = self.offer.copies.saturating_add(1);
+        self.syns.sent = self.syns.sent.saturating_add(1);
         self.arm_syn(cx.now);
-        let isn = self.offer.first() - 1;
+        let isn = self.handshake.first - 1;
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.peer.port(),
             seq: seq::wire(isn),
             ack: if flags.contains(TcpFlags::ACK) { seq::wire(self.rx.nxt()) } else { 0 },
             flags,
-            window: self.rx.window.syn_field(),
+            window: self.rx.syn_window(),
             urgent: 0,
             options,
         };
@@ -227,9 +209,9 @@ impl Conn {
 
     /// The ACK of what came before the peer's marks changed (RFC 8257 §3.2). More is owed after it.
     fn ack_of(&mut self, cx: &mut StackCx<'_>, turn: Turn) -> Segment {
-        let segment = self.bare(cx, TcpFlags::ACK, self.tx.nxt, Output::Ack);
+        let segment = self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack);
         let behind = self.rx.nxt().saturating_sub(turn.ack);
-        let shift = self.offer.own_wscale().unwrap_or(0);
+        let shift = self.agreed.own_wscale().unwrap_or(0);
         // The window's right edge stays where it is.
         let window = u64::from(segment.header.window) + behind.div_ceil(1 << shift);
         let flags = segment.header.flags.without(TcpFlags::ECE);
@@ -239,24 +221,23 @@ impl Conn {
             window: u16::try_from(window).unwrap_or(u16::MAX),
             ..segment.header
         };
-        self.flags.ack_due = true;
+        self.rx.owe_ack();
         Segment { header, ..segment }
     }
 
     fn without_payload(&mut self, cx: &StackCx<'_>, header: TcpHeader, output: Output) -> Segment {
-        self.tx.small_queue.charge(tsq::ACK_TRUESIZE);
-        self.tx.segs_out = self.tx.segs_out.wrapping_add(1);
-        let nxt = self.tx.nxt;
+        self.tx.note_bare();
+        let nxt = self.tx.nxt();
         Segment {
             header,
-            mark: self.ecn().mark(Carries::Nothing, self.tx.congestion.algorithm().ecn()),
+            mark: self.ecn().mark(Carries::Nothing, self.tx.congestion().algorithm().ecn()),
             payload: nxt..nxt,
             range: nxt..nxt,
             mss: 0,
             segs: 1,
-            truesize: tsq::ACK_TRUESIZE,
+            truesize: ACK_TRUESIZE,
             departure: cx.now,
-            prior_departure: self.tx.pacing.next_departure(),
+            prior_departure: cx.now,
             output,
         }
     }
@@ -271,12 +252,8 @@ impl Conn {
         leaves: Instant,
         pure: bool,
     ) -> TcpHeader {
-        let mut options = TcpOptions::default();
-        let timestamps = &self.rx.timestamps;
-        if timestamps.on {
-            options.timestamps =
-                Some(WireTimestamps { value: timestamps.value(leaves), echo: timestamps.recent });
-        }
+        let mut options =
+            TcpOptions { timestamps: self.agreed.timestamps.option(leaves), ..TcpOptions::default() };
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
         }
@@ -291,12 +268,9 @@ impl Conn {
         if let Some(extras) = &mut self.extras {
             extras.ecn.note_said(on, options.accecn.is_some());
         }
-        let rcv_mss = self.rx.delayed_ack.rcv_mss();
-        let window = self.rx.window.select(self.rx.queue.len(), rcv_mss);
+        let window = self.rx.window_field();
         let nxt = self.rx.nxt();
-        cx.counters.tcp_ack_compressed += u64::from(self.rx.delayed_ack.compressed());
-        self.rx.on_ack_sent();
-        self.flags.ack_due = false;
+        cx.counters.tcp_ack_compressed += u64::from(self.rx.on_ack_sent());
         TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.peer.port(),
@@ -312,10 +286,7 @@ impl Conn {
     /// The device would not take what was just handed out: as if it had not been.
     pub(crate) fn on_refused(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         self.take_back(cx, ticket);
-        if matches!(ticket.output, Output::Data(_)) {
-            self.tx.note_held(cx.now, Gate::Device, cx.totals);
-        }
-        self.want_to_send();
+        self.tx.resume();
     }
 
     /// A queue of this host dropped what was just handed out. It was not sent, and that is a sign of congestion; it
@@ -330,9 +301,8 @@ impl Conn {
             cx.counters.tcp_retrans_fail += u64::from(ticket.segs);
         }
         self.on_local_congestion(cx);
-        self.tx.note_held(cx.now, Gate::Device, cx.totals);
-        self.flags.send_due = false;
-        if self.tx.recovery.packets_out() == 0 {
+        self.tx.pause();
+        if self.tx.recovery().packets_out() == 0 {
             self.arm_probe(cx.now);
         }
     }
@@ -345,7 +315,7 @@ impl Conn {
         counters.out_requests -= 1;
         match ticket.output {
             Output::Data(kind) => {
-                self.tx.revoke(cx.now, ticket, kind);
+                self.tx.take_back(cx.now, ticket, kind, cx.totals);
                 let segs = u64::from(ticket.segs);
                 match kind {
                     SendKind::New => {
@@ -354,7 +324,7 @@ impl Conn {
                     }
                     SendKind::Retransmit => {
                         counters.retrans_segs -= segs;
-                        if self.tx.recovery.is_in_loss() {
+                        if self.tx.recovery().is_in_loss() {
                             counters.tcp_slow_start_retrans -= segs;
                         } else {
                             counters.tcp_fast_retrans -= segs;
@@ -373,12 +343,12 @@ impl Conn {
             }
             Output::Syn => {
                 self.flags.syn_due = true;
-                self.offer.copies = self.offer.copies.saturating_sub(1);
+                self.syns.sent = self.syns.sent.saturating_sub(1);
             }
             Output::Probe => self.flags.probe_due = true,
-            Output::Ack => self.flags.ack_due = true,
+            Output::Ack => self.rx.owe_ack(),
         }
         counters.out_segs -= 1;
-        let _ = self.tx.small_queue.release(ticket.truesize);
+        self.tx.take_bare_back(ticket);
     }
 }

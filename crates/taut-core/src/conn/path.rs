@@ -3,8 +3,7 @@
 //! ICMP error, an ACK or a timeout has come, and before data leaves.
 
 use super::{Conn, StackCx};
-use crate::egress::MtuProbing;
-use crate::egress::path_mtu::PathMtu;
+use crate::egress::{MtuProbing, PathMtu};
 use crate::recovery::ProbeFate;
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
@@ -16,8 +15,8 @@ impl Conn {
     /// What is known of the path; made when there is something to know.
     fn path(&mut self) -> &mut PathMtu {
         let least = if self.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
-        let floor = least.saturating_sub(self.headers_len()) as u16;
-        let agreed = self.offer.snd_mss;
+        let floor = least.saturating_sub(self.agreed.headers_len()) as u16;
+        let agreed = self.agreed.mss();
         let extras = self.extras.get_or_insert_default();
         extras.path.get_or_insert_with(|| PathMtu::new(agreed, floor.min(agreed)))
     }
@@ -43,8 +42,8 @@ impl Conn {
         } else {
             mtu
         };
-        let mss = mtu.saturating_sub(self.headers_len());
-        if mss >= u32::from(self.offer.snd_mss) {
+        let mss = mtu.saturating_sub(self.agreed.headers_len());
+        if mss >= u32::from(self.agreed.mss()) {
             return;
         }
         let (now, expires) = (cx.now, cx.config.mtu.expires);
@@ -57,10 +56,10 @@ impl Conn {
     fn follow_path(&mut self) {
         let Some(path) = self.known_path() else { return };
         let mss = path.mss();
-        let smaller = mss < self.offer.snd_mss;
-        self.offer.snd_mss = mss;
-        if smaller && self.tx.recovery.on_mss_change(mss.into(), &mut self.tx.congestion) {
-            self.want_to_send();
+        let smaller = mss < self.agreed.mss();
+        self.agreed.set_mss(mss);
+        if smaller {
+            self.tx.on_mss_shrunk(mss.into());
         }
     }
 
@@ -86,22 +85,16 @@ impl Conn {
         if self.known_path().is_none() {
             return;
         }
-        let Some(verdict) = self.tx.recovery.take_mtu_verdict() else { return };
+        let Some(verdict) = self.tx.take_probe_fate() else { return };
         match verdict {
             ProbeFate::Arrived => cx.counters.tcp_mtup_success += 1,
             ProbeFate::Lost => cx.counters.tcp_mtup_fail += 1,
             ProbeFate::Unknown => {}
         }
-        let before = u32::from(self.offer.snd_mss);
+        let before = u32::from(self.agreed.mss());
         if self.path().on_verdict(verdict) {
             self.follow_path();
-            let after = u32::from(self.offer.snd_mss).max(1);
-            // The window counts segments: of larger ones, fewer (Linux: `tcp_mtup_probe_success`).
-            let congestion = &mut self.tx.congestion;
-            if !congestion.owns_cwnd() {
-                let cwnd = u64::from(congestion.cwnd()) * u64::from(before) / u64::from(after);
-                congestion.set_cwnd((cwnd as u32).max(1));
-            }
+            self.tx.on_mss_grown(before, self.agreed.mss().into());
         }
     }
 
@@ -114,7 +107,7 @@ impl Conn {
         {
             return;
         }
-        let (now, segment) = (cx.now, self.tx.recovery.head_segment());
+        let (now, segment) = (cx.now, self.tx.recovery().head_segment());
         if self.path().on_black_hole(now, segment, &config.mtu) {
             cx.counters.mtu_black_holes += 1;
             self.follow_path();

@@ -6,8 +6,7 @@
 
 use super::state::State;
 use super::{Conn, StackCx};
-use crate::egress::Gate;
-use crate::recovery::TimeoutAction;
+use crate::egress::{Gate, TimedOut};
 use crate::words::{ConnError, Duration, Instant};
 
 /// Later than anything.
@@ -30,15 +29,13 @@ pub(super) struct Timers {
     probes: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
     probe_backoff: u8,
-    /// The pacing gate is waited for.
-    paced: bool,
     /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
     challenged_ms: u32,
 }
 
 impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { phase: NEVER, heard: now, probes: 0, probe_backoff: 0, paced: false, challenged_ms: 0 }
+        Self { phase: NEVER, heard: now, probes: 0, probe_backoff: 0, challenged_ms: 0 }
     }
 
     pub(super) fn cancel_phase(&mut self) {
@@ -54,28 +51,21 @@ fn backed_off(base: Duration, times: u8) -> Duration {
 impl Conn {
     /// The earliest thing that will happen by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let recovery = self.tx.recovery.deadline().map_or(NEVER, |(at, _)| at);
-        let ack = self.rx.delayed_ack.deadline().unwrap_or(NEVER);
-        let pacing = if self.timers.paced { self.tx.pacing.next_departure() } else { NEVER };
-        let first = recovery.min(ack).min(self.timers.phase).min(self.keepalive_at()).min(pacing);
+        let tx = self.tx.deadline().unwrap_or(NEVER);
+        let rx = self.rx.deadline().unwrap_or(NEVER);
+        let first = tx.min(rx).min(self.timers.phase).min(self.keepalive_at());
         (first != NEVER).then_some(first)
     }
 
     /// Does everything whose time has come.
     pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>) {
         let now = cx.now;
-        if self.timers.paced && self.tx.pacing.next_departure() <= now {
-            self.timers.paced = false;
-            self.want_to_send();
+        cx.counters.delayed_acks += u64::from(self.rx.on_timeout(now));
+        let send = self.send_cx(cx);
+        if let Some(timed_out) = self.tx.on_timeout(&send) {
+            self.on_retransmission_timeout(cx, timed_out);
         }
-        if self.rx.delayed_ack.deadline().is_some_and(|at| at <= now) {
-            self.rx.delayed_ack.on_timeout(now);
-            cx.counters.delayed_acks += u64::from(self.rx.delayed_ack.must_ack_now());
-            self.flags.wants_output = true;
-        }
-        if self.tx.recovery.deadline().is_some_and(|(at, _)| at <= now) {
-            self.on_recovery_timeout(cx);
-        }
+        self.judge_mtu_probe(cx);
         if self.timers.phase <= now {
             self.timers.phase = NEVER;
             self.on_phase_timeout(cx);
@@ -84,28 +74,20 @@ impl Conn {
             self.set_keepalive_at(NEVER);
             self.on_keepalive_timeout(cx);
         }
-        self.tx.recovery.release_idle();
+        self.tx.release_idle();
     }
 
-    fn on_recovery_timeout(&mut self, cx: &mut StackCx<'_>) {
-        let since = self.tx.recovery.first_timeout_at();
-        let before = self.tx.recovery.timeouts();
-        let action = self.tx.recovery.on_timeout(cx.now, &mut self.tx.congestion, &cx.config.recovery);
-        self.tx.probe_due = action == TimeoutAction::Probe;
-        let timeouts = self.tx.recovery.timeouts();
-        if timeouts > before {
-            cx.counters.tcp_timeouts += 1;
-            // RFC 9293 §3.8.6.1: a peer that closed its window over data in flight and still answers is not gone.
-            if self.tx.window.bytes == 0 && cx.now.since(self.timers.heard) <= RTO_MAX {
-                self.tx.recovery.excuse_timeout();
-            } else if self.has_waited_too_long(cx, since, timeouts) {
-                return self.fail(cx, ConnError::TimedOut);
-            } else {
-                self.suspect_black_hole(cx, timeouts);
-            }
+    fn on_retransmission_timeout(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
+        let TimedOut { since, timeouts } = timed_out;
+        cx.counters.tcp_timeouts += 1;
+        // RFC 9293 §3.8.6.1: a peer that closed its window over data in flight and still answers is not gone.
+        if self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX {
+            self.tx.excuse_timeout();
+        } else if self.has_waited_too_long(cx, since, timeouts) {
+            self.fail(cx, ConnError::TimedOut);
+        } else {
+            self.suspect_black_hole(cx, timeouts);
         }
-        self.judge_mtu_probe(cx);
-        self.want_to_send();
     }
 
     /// Whether data has been unanswered for the user timeout, or else for the configured number of attempts.
@@ -132,28 +114,27 @@ impl Conn {
     fn on_syn_timeout(&mut self, cx: &mut StackCx<'_>) {
         let active = self.state == State::SynSent;
         let most = if active { cx.config.tcp.syn_retries } else { cx.config.tcp.synack_retries };
-        let waited = cx.now.since(self.offer.sent_at);
+        let waited = cx.now.since(self.handshake.sent_at);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
-        if self.offer.retries >= most || user_timeout {
+        if self.syns.retries >= most || user_timeout {
             cx.counters.attempt_fails += 1;
             return self.fail(cx, ConnError::TimedOut);
         }
-        self.offer.retries += 1;
+        self.syns.retries += 1;
         cx.counters.retrans_segs += 1;
         self.flags.syn_due = true;
-        self.flags.wants_output = true;
     }
 
     /// A SYN left: when to send it again.
     pub(super) fn arm_syn(&mut self, now: Instant) {
-        self.timers.phase = now + backed_off(SYN_RTO, self.offer.retries);
+        self.timers.phase = now + backed_off(SYN_RTO, self.syns.retries);
     }
 
     /// Nothing is in flight and something is queued that no ACK will release: ask the peer, or end the cork, after a
     /// while (RFC 9293 §3.8.6.1).
     pub(super) fn arm_probe(&mut self, now: Instant) {
         if self.timers.phase == NEVER {
-            let base = self.tx.recovery.rto().max(PROBE_MIN);
+            let base = self.tx.recovery().rto().max(PROBE_MIN);
             self.timers.phase = now + backed_off(base, self.timers.probe_backoff);
         }
     }
@@ -167,22 +148,17 @@ impl Conn {
     }
 
     fn on_probe_timeout(&mut self, cx: &mut StackCx<'_>) {
-        if self.tx.recovery.packets_out() > 0 || !self.tx.has_unsent() {
+        if self.tx.recovery().packets_out() > 0 || !self.tx.has_unsent() {
             return;
         }
-        self.want_to_send();
-        if self.tx.blocked == Gate::Cork || self.tx.blocked == Gate::Nagle {
+        self.tx.resume();
+        match self.tx.blocked() {
             // The ceiling of cork: what was held back leaves with PSH.
-            self.tx.release_tail();
-            return;
-        }
-        if self.tx.blocked != Gate::PeerWindow {
-            return;
-        }
-        if self.tx.window_end() > self.tx.nxt {
-            // RFC 9293 §3.8.6.2.1: the override timeout. A window that stays small is better used than not.
-            self.tx.squeeze = true;
-            return;
+            Gate::Cork | Gate::Nagle => return self.tx.release_tail(),
+            // RFC 9293 §3.8.6.2.1: the override timeout.
+            Gate::PeerWindow if self.tx.window_end() > self.tx.nxt() => return self.tx.squeeze(),
+            Gate::PeerWindow => {}
+            _ => return,
         }
         // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
         let asked = self.timers.probes > 0;
@@ -236,7 +212,7 @@ impl Conn {
             return;
         }
         // Data in flight has a timer of its own, and so has data that waits for a window.
-        if self.tx.recovery.packets_out() > 0 || self.tx.has_unsent() {
+        if self.tx.recovery().packets_out() > 0 || self.tx.has_unsent() {
             self.set_keepalive_at(cx.now + keepalive.idle);
             return;
         }
@@ -258,7 +234,6 @@ impl Conn {
         self.timers.probes += 1;
         cx.counters.tcp_keepalive += 1;
         self.flags.probe_due = true;
-        self.flags.wants_output = true;
         self.set_keepalive_at(cx.now + keepalive.interval);
     }
 
@@ -280,21 +255,11 @@ impl Conn {
         true
     }
 
-    /// The pacing gate opens when the next packet departs.
-    pub(super) fn wait_for_pacing(&mut self) {
-        self.timers.paced = true;
-    }
-
-    pub(super) fn waits_for_pacing(&self) -> bool {
-        self.timers.paced
-    }
-
     /// Everything is over.
     pub(super) fn cancel_timers(&mut self) {
         self.timers.phase = NEVER;
         self.set_keepalive_at(NEVER);
-        self.timers.paced = false;
-        self.tx.recovery.discard();
-        self.rx.delayed_ack.on_ack_sent();
+        self.tx.stop();
+        self.rx.stop();
     }
 }

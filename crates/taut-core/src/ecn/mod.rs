@@ -424,6 +424,11 @@ impl Ecn {
         self.turns.push_back(turn);
     }
 
+    /// Whether an ACK must leave before anything else does.
+    pub(crate) fn has_turn(&self) -> bool {
+        !self.turns.is_empty()
+    }
+
     /// The next ACK that stands for a change of marking.
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
         self.turns.pop_front()

@@ -1,21 +1,119 @@
-//! What a decision changes: the only place where sending, refusal, completion and acknowledgement write to the
-//! [`Sender`]. Ours in form; what is noted for congestion control and `TCP_INFO` is what Linux 6.12 notes at the end of
+//! What the device is given and gives back: the only place where sending, refusal and completion write to the [`Sender`].
+//! Ours in form; what is noted for congestion control and `TCP_INFO` is what Linux 6.12 notes at the end of
 //! `tcp_write_xmit`. Called by the connection.
 
 use super::chrono::Kind;
+use super::inputs::Candidate;
 use super::pacing::Status;
+use super::plan::{Plan, plan};
 use super::tso_defer::Limited;
-use super::{Blocked, Candidate, Gate, Plan, SendCx, Sender, tsq};
-use crate::egress::Totals;
+use super::{Blocked, Gate, SendCx, Sender, Totals, tsq};
 use crate::recovery::CaState;
 use crate::words::{Duration, Instant, SendKind, TxTicket};
+use core::ops::Range;
+
+/// A packet that is below TCP from now on.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    /// Sequence space, FIN included.
+    pub(crate) range: Range<u64>,
+    /// Bytes of it that are data.
+    pub(crate) payload: u32,
+    pub(crate) fin: bool,
+    pub(crate) psh: bool,
+    /// Segment size of the super-packet, and how many segments it is.
+    pub(crate) mss: u32,
+    pub(crate) segs: u32,
+    pub(crate) kind: SendKind,
+    /// It probes the path's MTU.
+    pub(crate) mtu_probe: bool,
+    /// It was let through although the small queue is full.
+    pub(crate) exempt: bool,
+    /// When it leaves the host.
+    pub(crate) departure: Instant,
+    /// Earliest departure before this packet, in case it is taken back.
+    pub(crate) prior_departure: Instant,
+    pub(crate) truesize: u32,
+}
+
+/// Nothing may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotNow {
+    /// The first gate that is shut.
+    pub(crate) why: Blocked,
+    /// It was open when it was last asked, or something was sent since.
+    pub(crate) is_new: bool,
+    /// The connection waits for a completion, or for its departure time, and did not before.
+    pub(crate) waits: bool,
+    /// A retransmission waits for its own copy to leave the host.
+    pub(crate) own_copy: bool,
+}
 
 impl Sender {
+    // ---- the device ----
+
+    /// The next packet: decided, and below TCP from now on.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing may leave; what will end that is noted.
+    pub(crate) fn next(&mut self, cx: &SendCx<'_>, totals: &mut Totals) -> Result<Leaving, NotNow> {
+        match plan(self, cx) {
+            Ok(plan) => {
+                let prior_departure = self.pacing.next_departure();
+                let (departure, truesize) = self.commit(cx, &plan, totals);
+                if core::mem::take(&mut self.probe_due) {
+                    self.recovery.on_probe_sent(cx.now);
+                }
+                let segs = plan.segs();
+                let Plan { range, payload, fin, psh, mss, kind, mtu_probe, exempt } = plan;
+                Ok(Leaving {
+                    range,
+                    payload,
+                    fin,
+                    psh,
+                    mss,
+                    segs,
+                    kind,
+                    mtu_probe,
+                    exempt,
+                    departure,
+                    prior_departure,
+                    truesize,
+                })
+            }
+            Err(why) => Err(self.hold(cx, why, totals)),
+        }
+    }
+
+    /// The gates are shut: remembers what will open them.
+    fn hold(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> NotNow {
+        let is_new = self.sent || self.blocked != why.gate();
+        if core::mem::take(&mut self.probe_due) {
+            // The probe cannot be sent now: the timeout behind it takes over.
+            self.recovery.on_probe_impossible(cx.now);
+        }
+        let throttled = self.note_blocked(cx, why, totals);
+        self.due = false;
+        let (waits, own_copy) = match why {
+            Blocked::Pacing { .. } => (!core::mem::replace(&mut self.paced, true), false),
+            Blocked::SmallQueue => (throttled, self.waits_for_own_copy(cx)),
+            _ => (false, false),
+        };
+        NotNow { why, is_new, waits, own_copy }
+    }
+
+    /// Nothing is asked for in this state of the connection.
+    pub(crate) fn hold_all(&mut self, now: Instant, totals: &mut Totals) {
+        self.note_held(now, Gate::NoData, totals);
+        self.due = false;
+    }
+
     /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says
     /// of the windows. Returns whether the connection begins to wait for a completion.
-    pub(crate) fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {
+    fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {
         // What was said with one write holds for one attempt.
-        self.nagle.more = false;
+        self.nagle.forget_more();
         let throttled = why == Blocked::SmallQueue && self.small_queue.throttle();
         let deferred_by = (why == Blocked::TsoDefer).then(|| {
             let candidate = Candidate::of(self, cx);
@@ -52,68 +150,49 @@ impl Sender {
     }
 
     /// The tail is held by `gate` although nobody asked for a packet, or the device would not take one.
-    pub(crate) fn note_held(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
+    pub(super) fn note_held(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
         self.blocked = gate;
         if let Some(ledger) = &mut self.ledger {
             ledger.on_gate(now, gate, totals);
         }
     }
 
-    /// Whether anything was sent since a gate was last found shut.
-    pub(crate) const fn has_sent(&self) -> bool {
-        self.sent
+    /// A packet without data leaves.
+    pub(crate) fn note_bare(&mut self) {
+        self.small_queue.charge(tsq::ACK_TRUESIZE);
+        self.segs_out = self.segs_out.wrapping_add(1);
     }
 
-    /// A sample of the delivery rate, in bytes per second. One that the application limited counts only if it is higher:
-    /// the path can do at least that.
-    pub(crate) fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
-        if let Some(ledger) = &mut self.ledger
-            && (!app_limited || rate > ledger.delivery_rate)
-        {
-            ledger.delivery_rate = rate;
-            ledger.app_limited = app_limited;
-        }
+    /// A packet without data was not sent after all.
+    pub(crate) fn take_bare_back(&mut self, ticket: &TxTicket) {
+        let _ = self.small_queue.release(ticket.truesize);
     }
 
-    /// The application that was refused has room again.
-    pub(crate) fn note_space(&mut self, now: Instant) {
-        if let Some(ledger) = &mut self.ledger {
-            ledger.chrono.stop(now, Kind::SendBuffer, false);
+    /// A ticket came back: the packet has left the host. Resumes the connection if it waited for that.
+    pub(crate) fn complete(&mut self, now: Instant, ticket: &TxTicket, totals: &mut Totals) {
+        if ticket.start != ticket.end {
+            self.recovery.on_tx_completed(&(ticket.start..ticket.end));
         }
-    }
-
-    /// `una` moved.
-    pub(crate) fn note_acked(&mut self, now: Instant, totals: &mut Totals) {
-        let una = self.una();
-        let empty = una == self.end();
-        let Some(ledger) = &mut self.ledger else { return };
-        ledger.on_acked(now, una, totals);
-        if let Some(sent_at) = self.recovery.head_sent_at() {
-            ledger.time_head(una, sent_at);
-        }
-        if empty {
-            ledger.chrono.stop(now, Kind::Busy, true);
-        }
-    }
-
-    /// A ticket came back. Returns whether the connection is to be resumed.
-    pub(crate) fn note_completed(
-        &mut self,
-        now: Instant,
-        truesize: u32,
-        handed: Instant,
-        totals: &mut Totals,
-    ) -> bool {
-        if truesize > tsq::ACK_TRUESIZE
+        if ticket.truesize > tsq::ACK_TRUESIZE
             && let Some(ledger) = &mut self.ledger
         {
-            ledger.on_completed(now, handed, truesize - tsq::OVERHEAD, totals);
+            ledger.on_completed(now, ticket.handed, ticket.truesize - tsq::OVERHEAD, totals);
         }
-        self.small_queue.release(truesize)
+        self.due |= self.small_queue.release(ticket.truesize);
+    }
+
+    /// A queue of this host is filling up: the same as a congestion mark.
+    pub(crate) fn on_local_congestion(&mut self, now: Instant) {
+        self.recovery.enter_cwr(now, &mut self.congestion);
+    }
+
+    /// Whether a packet of new data from `start` on carries CWR: once for each reduction (RFC 3168 §6.1.2).
+    pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
+        self.recovery.take_cwr(start)
     }
 
     /// Acts on a plan: the packet is below TCP from now on. Returns when it leaves the host and its truesize.
-    pub(crate) fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
+    fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
         let segs = plan.segs();
         if let Some(ledger) = &mut self.ledger {
             ledger.on_handed(cx.now, plan.payload);
@@ -148,8 +227,8 @@ impl Sender {
         (leaves, truesize)
     }
 
-    /// Takes back what the device refused at once: as if [`commit`](Self::commit) had never happened.
-    pub(crate) fn revoke(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind) {
+    /// Takes back what the device refused, or a queue of this host dropped: as if it had never been sent.
+    pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
         self.pacing.restore(ticket.prior_departure);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(tsq::OVERHEAD);
@@ -167,5 +246,16 @@ impl Sender {
         self.data_segs_out = self.data_segs_out.wrapping_sub(segs);
         self.segs_out = self.segs_out.wrapping_sub(segs);
         self.recovery.on_refused(&(ticket.start..ticket.end), kind);
+        self.note_held(now, Gate::Device, totals);
+    }
+
+    /// Data may be able to leave: the gates are to be asked.
+    pub(crate) const fn resume(&mut self) {
+        self.due = true;
+    }
+
+    /// The gates are not to be asked until something happens.
+    pub(crate) const fn pause(&mut self) {
+        self.due = false;
     }
 }

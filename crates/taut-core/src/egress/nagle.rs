@@ -26,23 +26,67 @@ use super::blocked::Blocked;
 
 /// The socket's switches and the memory of the last small packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Nagle {
+pub(super) struct Nagle {
     /// TCP_NODELAY.
-    pub(crate) off: bool,
+    off: bool,
     /// TCP_CORK.
-    pub(crate) cork: bool,
+    cork: bool,
     /// Send what is queued, once: NODELAY was set, or the ceiling of cork was reached. Lasts until data starts a
     /// new buffer.
-    pub(crate) push: bool,
+    push: bool,
     /// MSG_MORE on the latest write: cork, until the gates were asked once.
-    pub(crate) more: bool,
+    more: bool,
     /// End of the last packet sent whose length was no multiple of the segment size.
     small_end: u64,
 }
 
 impl Nagle {
+    /// TCP_NODELAY of a connection that has written nothing.
+    pub(super) const fn with_nodelay(off: bool) -> Self {
+        Self { off, cork: false, push: false, more: false, small_end: 0 }
+    }
+
+    /// TCP_NODELAY. Returns whether what is queued may go now.
+    pub(super) const fn set_nodelay(&mut self, on: bool) -> bool {
+        self.off = on;
+        self.push |= on;
+        on
+    }
+
+    /// TCP_CORK. Returns whether what is queued may go now.
+    pub(super) const fn set_cork(&mut self, on: bool) -> bool {
+        self.cork = on;
+        self.push |= !on && self.off;
+        !on
+    }
+
+    /// Data starts a new buffer.
+    pub(super) const fn on_new_buffer(&mut self) {
+        self.push = false;
+    }
+
+    /// A write ended. `more`: with MSG_MORE, and all of it was taken.
+    pub(super) const fn on_write_end(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// Whether the latest write said that more would follow.
+    pub(super) const fn expects_more(&self) -> bool {
+        self.more
+    }
+
+    /// MSG_MORE holds no longer: the gates were asked, or a completion asks them.
+    pub(super) const fn forget_more(&mut self) {
+        self.more = false;
+    }
+
+    /// The ceiling was reached: what is queued goes.
+    pub(super) const fn release(&mut self) {
+        self.push = true;
+    }
+
     /// A packet of `len` payload bytes ending at `end` was sent.
-    pub(crate) fn note_sent(&mut self, len: u32, mss: u32, end: u64) {
+    pub(super) fn note_sent(&mut self, len: u32, mss: u32, end: u64) {
         if mss != 0 && !len.is_multiple_of(mss) {
             self.small_end = end;
         }
@@ -54,7 +98,7 @@ impl Nagle {
     }
 
     /// Whether a piece smaller than a segment, at the tail of the queue, is to wait.
-    pub(crate) fn gate(&self, una: u64, nxt: u64) -> Result<(), Blocked> {
+    pub(super) fn gate(&self, una: u64, nxt: u64) -> Result<(), Blocked> {
         if self.push {
             return Ok(());
         }

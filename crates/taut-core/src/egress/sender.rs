@@ -1,85 +1,93 @@
-//! The sending half of a connection: its state, and the application's side of it. RFC 9293 §3.3.1's send variables, and
-//! Linux 6.12's `tcp_sendmsg` for how a write fills the queue. Called by the connection.
+//! The sending half of a connection: its state, and the application's verbs. RFC 9293 §3.3.1's send variables, and Linux
+//! 6.12's `tcp_sendmsg` for how a write fills the queue. Called by the connection.
+//!
+//! The fields are for this folder alone. What the application asks for is here; what the device is given and gives back is
+//! in `commit.rs`, what the network says in `acked.rs`.
 
 use alloc::boxed::Box;
 
-use super::SendConfig;
 use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
 use super::nagle::Nagle;
 use super::notsent_lowat::Room;
-use super::pacing::{Pacing, Status};
+use super::pacing::{Pacing, Status, UNLIMITED};
+use super::peer_window::PeerWindow;
 use super::sndbuf::SendBuffer;
 use super::tsq::{self, SmallQueue};
 use super::write_queue::WriteQueue;
-use super::{AutosizeMode, Gate, Ledger, PeerWindow, SendCx, tso_autosize};
+use super::{AutosizeMode, Blocked, Gate, Ledger, SendConfig, SendCx, Totals, tso_autosize};
 use crate::buffers::BufferPool;
-use crate::congestion::Congestion;
+use crate::congestion::{Algorithm, Congestion};
 use crate::options::WriteFlags;
 use crate::recovery::Recovery;
-use crate::words::Instant;
+use crate::words::{Gather, Instant};
 
-/// Whether the end of a write starts a transmission.
+/// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Push {
-    /// Yes.
-    Go,
-    /// A completion will. `throttled`: nobody waited for one already.
-    Held { throttled: bool },
+pub(crate) struct Written {
+    /// Bytes that were taken.
+    pub(crate) bytes: usize,
+    /// Autocorking holds them back: a completion sends them.
+    pub(crate) held: Option<Held>,
+}
+
+/// A write that autocorking holds back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Nobody waited for a completion already.
+    pub(crate) throttled: bool,
 }
 
 /// The sending half of a connection. Every written byte lies in `queue` until acknowledged; `nxt` divides it into
 /// sent (remembered by `recovery`) and unsent.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    pub(crate) queue: WriteQueue,
-    pub(crate) recovery: Recovery,
-    pub(crate) congestion: Congestion,
+    pub(super) queue: WriteQueue,
+    pub(super) recovery: Recovery,
+    pub(super) congestion: Congestion,
     /// SND.NXT: the next position never sent.
-    pub(crate) nxt: u64,
+    pub(super) nxt: u64,
     /// End of the data that a write completed: PSH goes there.
     pub(super) pushed: u64,
-    pub(crate) window: PeerWindow,
-    pub(crate) nagle: Nagle,
-    pub(crate) pacing: Pacing,
-    pub(crate) small_queue: SmallQueue,
-    pub(crate) buffer: SendBuffer,
+    pub(super) window: PeerWindow,
+    pub(super) nagle: Nagle,
+    pub(super) pacing: Pacing,
+    pub(super) small_queue: SmallQueue,
+    pub(super) buffer: SendBuffer,
     /// TCP_NOTSENT_LOWAT; 0 follows the stack's.
-    pub(crate) lowat: u32,
+    lowat: u32,
     /// The application will write no more; FIN stands at the queue's end.
-    pub(crate) fin_queued: bool,
+    pub(super) fin_queued: bool,
     /// A tail loss probe is owed.
-    pub(crate) probe_due: bool,
+    pub(super) probe_due: bool,
     /// A maximum rate was set; never unwanted again.
-    pub(crate) pacing_wanted: bool,
+    pacing_wanted: bool,
     /// The next packet may be smaller than a segment, so as to fit the peer's window.
-    pub(crate) squeeze: bool,
+    pub(super) squeeze: bool,
+    /// Data may be able to leave: the gates are to be asked.
+    pub(super) due: bool,
+    /// The pacing gate is waited for.
+    pub(super) paced: bool,
     /// Which gate was shut when it was last asked for a packet.
-    pub(crate) blocked: Gate,
+    pub(super) blocked: Gate,
     /// Something was sent since that was last noted.
     pub(super) sent: bool,
     /// Where bytes wait and why; made at the first write.
-    pub(crate) ledger: Option<Box<Ledger>>,
+    pub(super) ledger: Option<Box<Ledger>>,
     /// Segments with data, wrapping as Linux's counter does.
-    pub(crate) data_segs_out: u32,
+    pub(super) data_segs_out: u32,
     /// Segments of any kind, wrapping as Linux's counter does.
-    pub(crate) segs_out: u32,
+    pub(super) segs_out: u32,
 }
 
 impl Sender {
     /// A sender whose first data byte has position `first`.
-    pub(crate) fn new(
-        now: Instant,
-        first: u64,
-        sack: bool,
-        congestion: Congestion,
-        config: &SendConfig,
-    ) -> Self {
+    pub(crate) fn new(now: Instant, first: u64, algorithm: Algorithm, config: &SendConfig) -> Self {
         Self {
             queue: WriteQueue::new(first),
-            recovery: Recovery::new(now, first, sack),
-            congestion,
+            recovery: Recovery::new(now, first, false),
+            congestion: Congestion::new(algorithm),
             nxt: first,
             pushed: first,
             window: PeerWindow::default(),
@@ -92,6 +100,8 @@ impl Sender {
             probe_due: false,
             pacing_wanted: false,
             squeeze: false,
+            due: false,
+            paced: false,
             blocked: Gate::NoData,
             sent: false,
             ledger: None,
@@ -100,9 +110,308 @@ impl Sender {
         }
     }
 
+    /// The peer's SYN came, with `window` bytes of window. Nothing but our SYN was sent: recovery begins here, with or
+    /// without SACK.
+    pub(crate) fn begin(&mut self, now: Instant, first: u64, sack: bool, window: u16) {
+        self.recovery = Recovery::new(now, first, sack);
+        self.window = PeerWindow::of_syn(window.into());
+    }
+
+    // ---- the application ----
+
+    /// Takes as much of `data` as there is room for, and decides whether it may go now.
+    ///
+    /// Data is appended to the tail buffer while that is short of the size goal, whatever the limits say; only a new
+    /// buffer asks for room.
+    pub(crate) fn write(
+        &mut self,
+        cx: &SendCx<'_>,
+        data: &[u8],
+        flags: WriteFlags,
+        pool: &mut BufferPool,
+        totals: &mut Totals,
+    ) -> Written {
+        let was_empty = !self.has_unsent() && self.recovery.packets_out() == 0;
+        let bytes = self.append(cx, data, flags, pool);
+        self.buffer.nospace |= bytes < data.len();
+        if bytes == 0 {
+            return Written { bytes, held: None };
+        }
+        if was_empty && self.data_segs_out > 0 {
+            // RFC 5681 §4.1: a window that was not used for an RTO says nothing about the path.
+            let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto());
+            self.congestion.on_idle_restart(cx.now, sent_at, rto, cx.max_pacing_rate, cx.congestion);
+        }
+        let held = self.push(cx);
+        match held {
+            Some(_) => self.note_held(cx.now, Gate::Autocork, totals),
+            None => self.due = true,
+        }
+        Written { bytes, held }
+    }
+
+    fn append(&mut self, cx: &SendCx<'_>, data: &[u8], flags: WriteFlags, pool: &mut BufferPool) -> usize {
+        self.note_app_limited(cx);
+        let before = self.queue.end();
+        let goal = self.size_goal(cx).max(1);
+        let mut taken = 0;
+        while taken < data.len() {
+            let end = self.queue.end();
+            let tail_start = self.queue.tail_start().max(self.nxt.min(end));
+            let tail_len = (end - tail_start) as u32;
+            let tail_open = tail_len > 0 && tail_len < goal && !self.queue.tail_has_eor();
+            if !tail_open {
+                if !self.room(goal, cx.config).may_start_buffer() {
+                    break;
+                }
+                self.queue.start_tail();
+                if cx.config.autosizing == AutosizeMode::AtWrite {
+                    self.queue.mark_cut();
+                }
+                self.nagle.on_new_buffer();
+            }
+            let room = if tail_open { goal - tail_len } else { goal } as usize;
+            let piece = room.min(data.len() - taken);
+            self.queue.append(&data[taken..taken + piece], pool);
+            taken += piece;
+            // Half of the largest window unpushed: the peer should hand over what it has.
+            if self.queue.end() > self.pushed + u64::from(self.window.max() / 2) {
+                self.pushed = self.queue.end();
+            }
+        }
+        let all = taken == data.len();
+        if flags.eor && all {
+            self.queue.mark_eor();
+        }
+        // Out of room, cork has nothing to wait for.
+        self.nagle.on_write_end(flags.more && all);
+        if taken > 0 {
+            let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
+            ledger.on_written(cx.now, before);
+            ledger.chrono.start(cx.now, Kind::Busy);
+        }
+        taken
+    }
+
+    /// The end of a write: marks PSH and asks autocorking.
+    fn push(&mut self, cx: &SendCx<'_>) -> Option<Held> {
+        if !self.nagle.expects_more() {
+            self.pushed = self.queue.end();
+        }
+        let tail_start = self.queue.tail_start().max(self.nxt);
+        let input = Autocork {
+            mode: if cx.config.autocorking { cx.config.autocork } else { AutocorkMode::Off },
+            tail_len: self.queue.end().saturating_sub(tail_start) as u32,
+            size_goal: self.size_goal(cx),
+            records: self.recovery.records(),
+            outstanding: self.small_queue.outstanding(),
+            tail_is_eor: self.queue.tail_has_eor(),
+        };
+        autocork::holds(input).then(|| {
+            // What was meant for this push only: a completion flushes by the socket's own rules.
+            self.nagle.forget_more();
+            Held { throttled: self.small_queue.throttle() }
+        })
+    }
+
+    /// Delivery-rate samples taken while the application has too little to send say nothing about the path
+    /// (draft-ietf-ccwg-bbr §4.1.2.4; asked, as in Linux, when a write begins).
+    fn note_app_limited(&mut self, cx: &SendCx<'_>) {
+        if self.unsent() < u64::from(cx.mss)
+            && self.small_queue.outstanding() < tsq::truesize(1)
+            && self.recovery.in_flight() < self.congestion.cwnd()
+            && self.recovery.lost_out() <= self.recovery.retrans_out()
+        {
+            self.recovery.set_app_limited();
+        }
+    }
+
+    /// TCP_NODELAY.
+    pub(crate) fn set_nodelay(&mut self, on: bool) {
+        self.due |= self.nagle.set_nodelay(on);
+    }
+
+    /// TCP_NODELAY of a connection that begins: there is nothing to flush.
+    pub(crate) fn begin_with_nodelay(&mut self, on: bool) {
+        self.nagle = Nagle::with_nodelay(on);
+    }
+
+    /// TCP_CORK.
+    pub(crate) fn set_cork(&mut self, on: bool) {
+        self.due |= self.nagle.set_cork(on);
+    }
+
+    /// The tail was held back long enough: it goes, as if its write were complete.
+    pub(crate) fn release_tail(&mut self) {
+        self.nagle.release();
+        self.pushed = self.queue.end();
+    }
+
+    /// A window that stays smaller than a segment is better used than not: the next packet may fit into it.
+    pub(crate) const fn squeeze(&mut self) {
+        self.squeeze = true;
+    }
+
+    /// FIN follows what is queued. Returns whether somebody waited for room, of which there is no more need.
+    pub(crate) fn queue_fin(&mut self) -> bool {
+        self.fin_queued = true;
+        self.nagle.forget_more();
+        self.due = true;
+        core::mem::take(&mut self.buffer.nospace)
+    }
+
+    /// TCP_NOTSENT_LOWAT; 0 follows the stack's.
+    pub(crate) const fn set_lowat(&mut self, bytes: u32) {
+        self.lowat = bytes;
+    }
+
+    /// SO_SNDBUF.
+    pub(crate) fn set_sndbuf(&mut self, bytes: u32, wmem_max: u32) {
+        self.buffer.set(bytes, wmem_max);
+    }
+
+    /// SO_MAX_PACING_RATE.
+    pub(crate) fn set_max_pacing_rate(&mut self, rate: u64) {
+        self.pacing_wanted |= rate != UNLIMITED;
+        self.congestion.clamp_pacing_rate(rate);
+    }
+
+    /// TCP_CONGESTION.
+    pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
+        self.congestion.set_algorithm(algorithm);
+    }
+
+    /// Whether it is worth writing; if not, the application is notified when it is.
+    pub(crate) fn poll_writable(&mut self, cx: &SendCx<'_>) -> bool {
+        let writable = self.is_writable(cx);
+        self.buffer.nospace |= !writable;
+        writable
+    }
+
+    fn is_writable(&self, cx: &SendCx<'_>) -> bool {
+        self.room(self.size_goal(cx), cx.config).is_writable()
+    }
+
+    /// Room may have appeared. Returns whether the application waited for it and has it now.
+    pub(crate) fn check_space(&mut self, cx: &SendCx<'_>) -> bool {
+        if !self.buffer.nospace {
+            return false;
+        }
+        if self.recovery.in_flight() < self.congestion.cwnd() {
+            self.expand_buffer(cx);
+        }
+        let has_room = self.is_writable(cx);
+        if has_room {
+            self.buffer.nospace = false;
+            if let Some(ledger) = &mut self.ledger {
+                ledger.chrono.stop(cx.now, Kind::SendBuffer, false);
+            }
+        }
+        has_room
+    }
+
+    /// The send buffer follows the congestion window.
+    pub(crate) fn expand_buffer(&mut self, cx: &SendCx<'_>) {
+        /// Segments by which the network may reorder, as Linux assumes at first (`tcp_reordering`).
+        const REORDERING: u32 = 3;
+        let windows = u64::from(self.congestion.send_buffer_windows());
+        let cwnd = self.congestion.cwnd();
+        self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, cx.config.wmem.max);
+    }
+
+    /// Nothing is in flight any more, and nothing happens by itself.
+    pub(crate) fn stop(&mut self) {
+        self.recovery.discard();
+        self.paced = false;
+    }
+
+    /// Forgets what is queued and in flight: the connection is over.
+    pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
+        self.stop();
+        self.release(pool);
+        self.due = false;
+    }
+
+    /// Gives every buffer back.
+    pub(crate) fn release(&mut self, pool: &mut BufferPool) {
+        self.queue.discard_all(pool);
+    }
+
+    /// What must hold between any two calls; for assertions. `over`: the connection is closed.
+    pub(crate) fn invariants(&self, over: bool) {
+        let (una, nxt, end) = (self.una(), self.nxt, self.end());
+        assert!(una <= nxt && nxt <= end, "una {una} nxt {nxt} end {end}");
+        // Exactly what is unacknowledged is kept; FIN takes a position, but no byte.
+        assert!(over || self.queue.start() == una.min(self.queue.end()), "what is kept begins elsewhere");
+        let recovery = &self.recovery;
+        assert_eq!(recovery.packets_out() == 0, recovery.records() == 0);
+        assert!(recovery.sacked_out() + recovery.lost_out() <= recovery.packets_out());
+        assert!(recovery.retrans_out() <= recovery.packets_out());
+        if let Some(logged) = recovery.logged_until() {
+            assert!(over || logged == nxt, "the log ends at {logged}, nxt is {nxt}");
+        }
+    }
+
+    // ---- what it wants, and what can be known of it ----
+
+    /// Whether the gates are to be asked.
+    pub(crate) const fn wants_output(&self) -> bool {
+        self.due
+    }
+
+    /// The earliest thing that happens by itself.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let recovery = self.recovery.deadline().map(|(at, _)| at);
+        let pacing = self.paced.then(|| self.pacing.next_departure());
+        match (recovery, pacing) {
+            (Some(recovery), Some(pacing)) => Some(recovery.min(pacing)),
+            (recovery, pacing) => recovery.or(pacing),
+        }
+    }
+
+    /// What is in flight, lost and measured.
+    pub(crate) const fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The congestion window and what moves it.
+    pub(crate) const fn congestion(&self) -> &Congestion {
+        &self.congestion
+    }
+
+    /// Where bytes waited and why, once anything was written.
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_deref()
+    }
+
+    /// Which gate was shut when it was last asked for a packet.
+    pub(crate) const fn blocked(&self) -> Gate {
+        self.blocked
+    }
+
+    /// The same, with its time.
+    pub(crate) const fn reason(&self) -> Blocked {
+        self.blocked.reason(self.pacing.next_departure())
+    }
+
     /// SND.UNA.
     pub(crate) fn una(&self) -> u64 {
         self.recovery.una()
+    }
+
+    /// SND.NXT.
+    pub(crate) const fn nxt(&self) -> u64 {
+        self.nxt
+    }
+
+    /// End of the data that was written.
+    pub(crate) const fn written_until(&self) -> u64 {
+        self.queue.end()
+    }
+
+    /// Position of the oldest byte that is kept.
+    pub(crate) const fn kept_from(&self) -> u64 {
+        self.queue.start()
     }
 
     /// End of everything there is to send, FIN included.
@@ -110,9 +419,24 @@ impl Sender {
         self.queue.end() + u64::from(self.fin_queued)
     }
 
+    /// The bytes at these positions, as they lie in the write queue.
+    pub(crate) fn payload(&self, range: core::ops::Range<u64>) -> Gather<'_> {
+        self.queue.gather(range)
+    }
+
+    /// SND.WND.
+    pub(crate) const fn window_bytes(&self) -> u32 {
+        self.window.bytes()
+    }
+
+    /// The largest window the peer ever offered.
+    pub(crate) const fn window_max(&self) -> u32 {
+        self.window.max()
+    }
+
     /// Right edge of the peer's window.
     pub(crate) fn window_end(&self) -> u64 {
-        self.una() + u64::from(self.window.bytes)
+        self.una() + u64::from(self.window.bytes())
     }
 
     /// Bytes that the peer's window has room for now.
@@ -137,20 +461,35 @@ impl Sender {
         self.nxt < self.end()
     }
 
+    /// Whether FIN stands at the queue's end.
+    pub(crate) const fn fin_queued(&self) -> bool {
+        self.fin_queued
+    }
+
     /// Whether our FIN was acknowledged.
     pub(crate) fn fin_acked(&self) -> bool {
         self.fin_queued && self.una() == self.end()
     }
 
+    /// Segments with data, and of any kind.
+    pub(crate) const fn segs_out(&self) -> (u32, u32) {
+        (self.data_segs_out, self.segs_out)
+    }
+
+    /// Bytes below TCP, overhead included.
+    pub(crate) const fn outstanding(&self) -> u32 {
+        self.small_queue.outstanding()
+    }
+
     /// What `mss` becomes under a small peer window.
     pub(crate) fn bounded_mss(&self, mss: u32) -> u32 {
-        tso_autosize::half_window_bound(mss, self.window.max)
+        tso_autosize::half_window_bound(mss, self.window.max())
     }
 
     /// Bytes that a buffer of the queue is filled to.
-    pub(crate) fn size_goal(&self, cx: &SendCx<'_>) -> u32 {
+    fn size_goal(&self, cx: &SendCx<'_>) -> u32 {
         let goal =
-            tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max);
+            tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max());
         match cx.config.autosizing {
             AutosizeMode::AtWrite => goal.min(self.rate_sized_segs(cx).saturating_mul(cx.mss)),
             AutosizeMode::Off | AutosizeMode::AtTransmit => goal,
@@ -162,8 +501,13 @@ impl Sender {
         cx.config.pacing.status(self.pacing_wanted || self.congestion.paces(), cx.link.paces)
     }
 
-    /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`].
-    pub(crate) fn room(&self, size_goal: u32, config: &SendConfig) -> Room {
+    /// Bytes held by the send side, for `TCP_INFO`.
+    pub(crate) fn held_bytes(&self, cx: &SendCx<'_>) -> Room {
+        self.room(self.size_goal(cx), cx.config)
+    }
+
+    /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`](super::notsent_lowat).
+    fn room(&self, size_goal: u32, config: &SendConfig) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
         let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
@@ -173,99 +517,6 @@ impl Sender {
             unsent,
             lowat: if self.lowat == 0 { config.notsent_lowat } else { self.lowat },
             mode: config.lowat,
-        }
-    }
-
-    /// Takes as much of `data` as there is room for, and returns how much that was. Follow with
-    /// [`push`](Self::push).
-    ///
-    /// Data is appended to the tail buffer while that is short of the size goal, whatever the limits say; only a new
-    /// buffer asks for room.
-    pub(crate) fn write(
-        &mut self,
-        cx: &SendCx<'_>,
-        data: &[u8],
-        flags: WriteFlags,
-        pool: &mut BufferPool,
-    ) -> usize {
-        self.note_app_limited(cx);
-        let before = self.queue.end();
-        let goal = self.size_goal(cx).max(1);
-        let mut taken = 0;
-        while taken < data.len() {
-            let end = self.queue.end();
-            let tail_start = self.queue.tail_start().max(self.nxt.min(end));
-            let tail_len = (end - tail_start) as u32;
-            let tail_open = tail_len > 0 && tail_len < goal && !self.queue.tail_has_eor();
-            if !tail_open {
-                if !self.room(goal, cx.config).may_start_buffer() {
-                    break;
-                }
-                self.queue.start_tail();
-                if cx.config.autosizing == AutosizeMode::AtWrite {
-                    self.queue.mark_cut();
-                }
-                self.nagle.push = false;
-            }
-            let room = if tail_open { goal - tail_len } else { goal } as usize;
-            let piece = room.min(data.len() - taken);
-            self.queue.append(&data[taken..taken + piece], pool);
-            taken += piece;
-            // Half of the largest window unpushed: the peer should hand over what it has.
-            if self.queue.end() > self.pushed + u64::from(self.window.max / 2) {
-                self.pushed = self.queue.end();
-            }
-        }
-        if flags.eor && taken == data.len() {
-            self.queue.mark_eor();
-        }
-        self.nagle.more = flags.more;
-        if taken > 0 {
-            let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
-            ledger.on_written(cx.now, before);
-            ledger.chrono.start(cx.now, Kind::Busy);
-        }
-        taken
-    }
-
-    /// The end of a write: marks PSH and decides whether the tail may go now. When a completion is to come first, says
-    /// so, and whether nobody waited for one already.
-    pub(crate) fn push(&mut self, cx: &SendCx<'_>) -> Push {
-        if !self.nagle.more {
-            self.pushed = self.queue.end();
-        }
-        let tail_start = self.queue.tail_start().max(self.nxt);
-        let input = Autocork {
-            mode: if cx.config.autocorking { cx.config.autocork } else { AutocorkMode::Off },
-            tail_len: self.queue.end().saturating_sub(tail_start) as u32,
-            size_goal: self.size_goal(cx),
-            records: self.recovery.records(),
-            outstanding: self.small_queue.outstanding(),
-            tail_is_eor: self.queue.tail_has_eor(),
-        };
-        if autocork::holds(input) {
-            // What was meant for this push only: a completion flushes by the socket's own rules.
-            self.nagle.more = false;
-            return Push::Held { throttled: self.small_queue.throttle() };
-        }
-        Push::Go
-    }
-
-    /// The tail was held back long enough: it goes, as if its write were complete.
-    pub(crate) fn release_tail(&mut self) {
-        self.nagle.push = true;
-        self.pushed = self.queue.end();
-    }
-
-    /// Delivery-rate samples taken while the application has too little to send say nothing about the path
-    /// (draft-ietf-ccwg-bbr §4.1.2.4; asked, as in Linux, when a write begins).
-    fn note_app_limited(&mut self, cx: &SendCx<'_>) {
-        if self.unsent() < u64::from(cx.mss)
-            && self.small_queue.outstanding() < tsq::truesize(1)
-            && self.recovery.in_flight() < self.congestion.cwnd()
-            && self.recovery.lost_out() <= self.recovery.retrans_out()
-        {
-            self.recovery.set_app_limited();
         }
     }
 }

@@ -34,10 +34,6 @@ impl ReadQueue {
         self.end - self.start
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
-
     /// Adds the payload at the end: its buffer if that can be kept, else a copy. The caller has trimmed it to
     /// begin at [`end`](Self::end).
     pub(crate) fn push(&mut self, mut payload: Payload<'_>, pool: &mut BufferPool) {

@@ -71,7 +71,7 @@ impl<'a> ConnMut<'a> {
     /// As [`read`](Self::read).
     pub fn peek(&mut self, into: &mut [u8]) -> Result<usize, ReadError> {
         self.conn().may_read()?;
-        Ok(self.conn().rx.queue.peek(into))
+        Ok(self.conn().rx.peek(into))
     }
 
     /// The next received bytes that lie together, without a copy; empty at the end of the stream. Follow with
@@ -82,7 +82,7 @@ impl<'a> ConnMut<'a> {
     /// As [`read`](Self::read).
     pub fn chunk(&mut self) -> Result<&[u8], ReadError> {
         self.conn().may_read()?;
-        Ok(self.conn().rx.queue.chunk())
+        Ok(self.conn().rx.chunk())
     }
 
     /// Drops the first `count` received bytes, or all if there are fewer.

@@ -13,7 +13,7 @@ use super::replies::{self, Reply};
 use super::time_wait::{TimeWaitAction, TimeWaitSegment};
 use super::{Stack, is_broadcast};
 use crate::conn::{Arrival, Conn, Consequence};
-use crate::ingress::payload::Payload;
+use crate::ingress::Payload;
 use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};
 
 /// The part of a frame that holds all headers, and the length of the whole.

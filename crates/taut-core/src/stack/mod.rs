@@ -424,7 +424,7 @@ impl Stack {
         if cfg!(debug_assertions) {
             conn.invariants();
         }
-        if conn.flags.wants_output && !conn.flags.queued_for_output {
+        if conn.wants_output() && !conn.flags.queued_for_output {
             conn.flags.queued_for_output = true;
             self.ready.push_back(slot);
         }
@@ -434,7 +434,7 @@ impl Stack {
         }
         if !conn.flags.detached {
             let ended = match conn.state {
-                State::TimeWait => !conn.flags.wants_output,
+                State::TimeWait => !conn.wants_output(),
                 State::Closed => !conn.flags.rst_due,
                 _ => false,
             };
@@ -462,7 +462,6 @@ impl Stack {
             // The listener went away meanwhile.
             if established {
                 conn.flags.rst_due = true;
-                conn.flags.wants_output = true;
                 conn.flags.held = false;
                 conn.state = State::Closed;
             }
@@ -484,7 +483,7 @@ impl Stack {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.detached = true;
         let tuple = conn.tuple;
-        let remnant = (conn.state == State::TimeWait).then(|| conn.remnant(now));
+        let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
         self.demux.remove(&tuple, Owner::Conn(slot));
         self.timers.clear(slot);
         if let Some(entry) = remnant
@@ -572,25 +571,4 @@ impl Stack {
 
 fn is_broadcast(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
-}
-
-impl Conn {
-    /// What TIME-WAIT remembers.
-    fn remnant(&self, now: Instant) -> TimeWait {
-        let timestamps = &self.rx.timestamps;
-        TimeWait {
-            local: self.tuple.local,
-            peer: self.tuple.peer,
-            window_field: (self.rx.window.window() >> self.rx.window.scale()).min(u64::from(u16::MAX)) as u16,
-            timestamps: timestamps.on,
-            snd_nxt: self.tx.nxt,
-            rcv_nxt: self.rx.nxt(),
-            ts_recent: timestamps.recent,
-            // Its last segment came now, or before.
-            ts_recent_at: now,
-            ts_offset: timestamps.offset,
-            answered_ms: 0,
-            expires: now,
-        }
-    }
 }

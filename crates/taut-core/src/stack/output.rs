@@ -48,7 +48,7 @@ impl Stack {
         self.counters.out_requests += 1;
         let payload = match &decided.conn {
             Some((slot, range)) => {
-                self.table.at(*slot).map_or(Gather::EMPTY, |conn| conn.tx.queue.gather(range.clone()))
+                self.table.at(*slot).map_or(Gather::EMPTY, |conn| conn.tx.payload(range.clone()))
             }
             None => Gather::EMPTY,
         };
@@ -114,11 +114,8 @@ impl Stack {
             };
             self.ready.push_back(slot);
             let len = (segment.payload.end - segment.payload.start) as usize;
-            let payload = if self.caps.tx_checksum {
-                Gather::EMPTY
-            } else {
-                conn.tx.queue.gather(segment.payload.clone())
-            };
+            let payload =
+                if self.caps.tx_checksum { Gather::EMPTY } else { conn.tx.payload(segment.payload.clone()) };
             let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), segment.mark);
             let (header_len, offload) = emit::tcp_packet(
                 &mut self.header,

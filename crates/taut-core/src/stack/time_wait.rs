@@ -4,6 +4,7 @@
 
 use alloc::vec::Vec;
 
+use crate::conn::Conn;
 use crate::words::{Duration, Endpoint, Instant, seq};
 
 /// Added to SND.NXT for the least initial sequence number of a connection that replaces this one: beyond anything
@@ -38,6 +39,26 @@ pub(crate) struct TimeWait {
     pub(crate) answered_ms: u32,
     /// When it is over. The table sets it.
     pub(crate) expires: Instant,
+}
+
+impl TimeWait {
+    /// What TIME-WAIT remembers of a connection. Its last segment came now, or before.
+    pub(crate) fn of(now: Instant, conn: &Conn) -> Self {
+        let timestamps = conn.timestamps();
+        Self {
+            local: conn.tuple.local,
+            peer: conn.tuple.peer,
+            window_field: conn.rx.last_window_field(),
+            timestamps: timestamps.on,
+            snd_nxt: conn.tx.nxt(),
+            rcv_nxt: conn.rx.nxt(),
+            ts_recent: timestamps.recent,
+            ts_recent_at: now,
+            ts_offset: timestamps.offset,
+            answered_ms: 0,
+            expires: now,
+        }
+    }
 }
 
 /// A segment for a connection in TIME-WAIT.

@@ -1,0 +1,197 @@
+//! What both ends agreed on in their SYNs, and the segment size that the path has carried since.
+//! RFC 9293 §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2. Called by the handshake, which fills it in, and by whatever needs
+//! to know how large a segment may be or how a window is scaled.
+
+use taut_wire::{TcpOptions, Timestamps as WireTimestamps};
+
+use crate::ingress::{SACK_BLOCKS_MAX, scale_for};
+use crate::words::{Duration, Instant};
+
+/// Segment size of a peer that does not say (RFC 9293 §3.7.1, RFC 8200 §8.3).
+const DEFAULT_MSS_V4: u16 = 536;
+const DEFAULT_MSS_V6: u16 = 1_220;
+/// No segment is smaller, whatever a peer offers: it would make us send millions of them. Linux: `TCP_MIN_SND_MSS`.
+const MIN_SND_MSS: u16 = 48;
+/// RFC 7323 §2.3: larger shifts are taken for this one.
+const MAX_SCALE: u8 = 14;
+/// No window scaling.
+const UNSCALED: u8 = u8::MAX;
+/// Ten bytes of timestamps and two of padding in every segment (RFC 7323 appendix A).
+const TIMESTAMPS_LEN: u16 = 12;
+
+/// RFC 7323 timestamps, this side's view.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timestamps {
+    pub(crate) on: bool,
+    /// TS.Recent.
+    pub(crate) recent: u32,
+    /// When that was received, in seconds: it matters whether it is 24 days ago.
+    pub(crate) recent_at_s: u32,
+    /// Added to our millisecond clock, so that connections cannot be told to share a host (RFC 7323 §5.4).
+    pub(crate) offset: u32,
+}
+
+impl Timestamps {
+    /// TS.Recent is `value` from now on.
+    pub(crate) const fn remember(&mut self, now: Instant, value: u32) {
+        self.recent = value;
+        self.recent_at_s = (now.as_millis() / 1_000) as u32;
+    }
+
+    /// When TS.Recent was received, to the second.
+    pub(crate) fn recent_at(&self) -> Instant {
+        Instant::ZERO + Duration::from_secs(self.recent_at_s.into())
+    }
+
+    /// The option of a segment that leaves at `now`, where timestamps are used.
+    pub(super) fn option(&self, now: Instant) -> Option<WireTimestamps> {
+        self.on.then(|| WireTimestamps { value: self.value(now), echo: self.recent })
+    }
+
+    /// What we would send at `now`.
+    pub(crate) const fn value(&self, now: Instant) -> u32 {
+        (now.as_millis() as u32).wrapping_add(self.offset)
+    }
+}
+
+/// What we offer until the peer's SYN has come, and what both do from then on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    /// Payload bytes a segment may hold now, timestamps counted.
+    mss: u16,
+    /// Segment size we announce.
+    announced_mss: u16,
+    /// Our window shift, or [`UNSCALED`].
+    scale: u8,
+    /// The peer's window shift (RFC 7323 §2).
+    peer_scale: u8,
+    sack: bool,
+    ipv4: bool,
+    pub(super) timestamps: Timestamps,
+}
+
+/// What we offer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub(super) ipv4: bool,
+    /// Largest packet of the link.
+    pub(super) mtu: u16,
+    /// TCP_MAXSEG.
+    pub(super) maxseg: Option<u16>,
+    /// The largest window there will ever be, if windows are to be scaled.
+    pub(super) scaled_for: Option<u32>,
+    pub(super) sack: bool,
+    pub(super) timestamps: Timestamps,
+}
+
+/// Bytes of IP and TCP headers without options.
+const fn headers_len(ipv4: bool) -> u16 {
+    if ipv4 { 40 } else { 60 }
+}
+
+impl Agreed {
+    /// Nothing is agreed on: what we offer.
+    pub(super) fn offer(offer: Offer) -> Self {
+        let Offer { ipv4, mtu, maxseg, scaled_for, sack, timestamps } = offer;
+        let mss = mtu.saturating_sub(headers_len(ipv4)).max(MIN_SND_MSS);
+        let announced_mss = maxseg.map_or(mss, |most| mss.min(most.max(88)));
+        Self {
+            mss: default_mss(ipv4).min(announced_mss),
+            announced_mss,
+            scale: scaled_for.map_or(UNSCALED, scale_for),
+            peer_scale: 0,
+            sack,
+            ipv4,
+            timestamps,
+        }
+    }
+
+    /// The options of the peer's SYN: what both sides offered is on, everything else is off.
+    pub(super) fn agree(&mut self, now: Instant, options: &TcpOptions) {
+        match options.timestamps {
+            Some(peer) if self.timestamps.on => self.timestamps.remember(now, peer.value),
+            _ => self.timestamps.on = false,
+        }
+        let theirs = options.mss.filter(|&mss| mss != 0).unwrap_or(default_mss(self.ipv4)).max(MIN_SND_MSS);
+        let mss = theirs.min(self.announced_mss).saturating_sub(self.timestamps_len());
+        self.mss = mss.max(MIN_SND_MSS - TIMESTAMPS_LEN);
+        match options.window_scale {
+            Some(shift) if self.scale != UNSCALED => self.peer_scale = shift.min(MAX_SCALE),
+            _ => self.scale = UNSCALED,
+        }
+        self.sack &= options.sack_permitted;
+    }
+
+    /// The options of our SYN or SYN-ACK.
+    pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
+        TcpOptions {
+            mss: Some(self.announced_mss),
+            window_scale: self.own_wscale(),
+            sack_permitted: self.sack,
+            timestamps: self.timestamps.option(now),
+            ..TcpOptions::default()
+        }
+    }
+
+    /// The path carries segments of this size: a router said so, or a probe showed it.
+    pub(super) const fn set_mss(&mut self, mss: u16) {
+        self.mss = mss;
+    }
+
+    /// Payload bytes a segment may hold now, timestamps counted.
+    pub(super) const fn mss(&self) -> u16 {
+        self.mss
+    }
+
+    /// Segment size we announce.
+    pub(super) const fn announced_mss(&self) -> u16 {
+        self.announced_mss
+    }
+
+    /// Payload bytes that the segments of a peer can hold.
+    pub(super) fn advmss(&self) -> u32 {
+        self.announced_mss.saturating_sub(self.timestamps_len()).into()
+    }
+
+    /// Bytes of every header: IP, TCP and timestamps.
+    pub(super) fn headers_len(&self) -> u32 {
+        (headers_len(self.ipv4) + self.timestamps_len()).into()
+    }
+
+    const fn timestamps_len(&self) -> u16 {
+        if self.timestamps.on { TIMESTAMPS_LEN } else { 0 }
+    }
+
+    /// Whether both sides report by SACK.
+    pub(super) const fn sack(&self) -> bool {
+        self.sack
+    }
+
+    /// SACK blocks that a header has room for (RFC 2018 §3).
+    pub(super) const fn sack_blocks_max(&self) -> u8 {
+        match (self.sack, self.timestamps.on) {
+            (false, _) => 0,
+            (true, false) => SACK_BLOCKS_MAX as u8,
+            (true, true) => SACK_BLOCKS_MAX as u8 - 1,
+        }
+    }
+
+    /// The peer's window shift, if windows are scaled.
+    pub(super) fn peer_wscale(&self) -> Option<u8> {
+        (self.scale != UNSCALED).then_some(self.peer_scale)
+    }
+
+    /// Our window shift, if windows are scaled.
+    pub(super) fn own_wscale(&self) -> Option<u8> {
+        (self.scale != UNSCALED).then_some(self.scale)
+    }
+
+    /// The window that a header's field stands for.
+    pub(super) fn window(&self, field: u16) -> u32 {
+        u32::from(field) << self.peer_scale
+    }
+}
+
+const fn default_mss(ipv4: bool) -> u16 {
+    if ipv4 { DEFAULT_MSS_V4 } else { DEFAULT_MSS_V6 }
+}

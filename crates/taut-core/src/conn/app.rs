@@ -1,0 +1,188 @@
+//! The application's side of a connection: writing, reading, polling, options.
+//! RFC 9293 §3.10.2 and §3.10.3, with Linux's socket options. Called by the stack for
+//! [`ConnMut`](crate::ConnMut).
+
+use super::state::State;
+use super::{Conn, StackCx};
+use crate::options::{ConnOptions, SetOption, WriteFlags};
+use crate::words::{Duration, OptionError, ReadError, WriteError};
+
+/// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
+const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
+
+fn tx_delay_us(delay: Duration) -> Option<u32> {
+    u32::try_from(delay.as_micros()).ok().filter(|&us| u64::from(us) <= TX_DELAY_MAX_US)
+}
+
+impl Conn {
+    /// Takes as much of `data` as there is room for.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteError`] says; nothing was taken then.
+    pub(crate) fn write(
+        &mut self,
+        cx: &mut StackCx<'_>,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<usize, WriteError> {
+        self.may_write()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let send = self.send_cx(cx);
+        let written = self.tx.write(&send, data, flags, cx.pool, cx.totals);
+        if let Some(held) = written.held {
+            cx.counters.tcp_auto_corking += u64::from(held.throttled);
+            cx.counters.autocork_held += 1;
+        }
+        if written.bytes == 0 { Err(WriteError::WouldBlock) } else { Ok(written.bytes) }
+    }
+
+    pub(super) fn may_write(&self) -> Result<(), WriteError> {
+        if let Some(error) = self.error {
+            return Err(WriteError::Conn(error));
+        }
+        match self.state {
+            State::SynSent | State::SynReceived => Err(WriteError::NotConnected),
+            _ if self.tx.fin_queued() => Err(WriteError::Shutdown),
+            state if state.may_write() => Ok(()),
+            _ => Err(WriteError::Shutdown),
+        }
+    }
+
+    /// Whether a read would give something (data, the end or an error) at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadError`] says.
+    pub(crate) fn may_read(&self) -> Result<(), ReadError> {
+        if self.rx.unread() > 0 {
+            return Ok(());
+        }
+        // End of stream outranks a later error: the peer had said everything.
+        if self.rx.fin_received() || self.rx.is_shut() {
+            return Ok(());
+        }
+        if let Some(error) = self.error {
+            return Err(ReadError::Conn(error));
+        }
+        match self.state {
+            State::SynSent | State::SynReceived => Err(ReadError::NotConnected),
+            State::Closed | State::TimeWait => Ok(()),
+            _ => Err(ReadError::WouldBlock),
+        }
+    }
+
+    /// Moves received bytes to `into`; zero is the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadError`] says.
+    pub(crate) fn read(&mut self, cx: &mut StackCx<'_>, into: &mut [u8]) -> Result<usize, ReadError> {
+        self.may_read()?;
+        let count = self.rx.read(into, cx.pool);
+        self.note_consumed(cx, count);
+        Ok(count)
+    }
+
+    /// Drops the first `count` unread bytes, or all if there are fewer.
+    pub(crate) fn consume(&mut self, cx: &mut StackCx<'_>, count: usize) {
+        let count = self.rx.consume(count, cx.pool);
+        self.note_consumed(cx, count);
+    }
+
+    fn note_consumed(&mut self, cx: &StackCx<'_>, count: usize) {
+        if count > 0 && self.state.may_receive() {
+            self.rx.on_consumed(cx.now, count);
+        }
+    }
+
+    /// poll(2)'s POLLIN.
+    pub(crate) fn is_readable(&self) -> bool {
+        !matches!(self.may_read(), Err(ReadError::WouldBlock | ReadError::NotConnected))
+    }
+
+    /// poll(2)'s POLLOUT. Finding no room arms the news of it.
+    pub(crate) fn poll_writable(&mut self, cx: &StackCx<'_>) -> bool {
+        match self.may_write() {
+            Err(WriteError::NotConnected) => false,
+            // A write would report the error at once.
+            Err(_) => true,
+            Ok(()) => {
+                let send = self.send_cx(cx);
+                self.tx.poll_writable(&send)
+            }
+        }
+    }
+
+    /// Room may have appeared: the application is notified, if it waits for that.
+    pub(super) fn check_space(&mut self, cx: &StackCx<'_>) {
+        if self.state.may_write() {
+            let send = self.send_cx(cx);
+            self.news.writable |= self.tx.check_space(&send);
+        }
+    }
+
+    /// Sets one option.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError::OutOfRange`]; nothing changed then.
+    pub(crate) fn set_option(&mut self, cx: &mut StackCx<'_>, option: SetOption) -> Result<(), OptionError> {
+        match option {
+            SetOption::Nodelay(on) => self.tx.set_nodelay(on),
+            SetOption::Cork(on) => self.tx.set_cork(on),
+            SetOption::Quickack(on) => self.rx.set_quickack(on),
+            SetOption::NotsentLowat(bytes) => {
+                self.tx.set_lowat(bytes);
+                self.check_space(cx);
+            }
+            SetOption::Sndbuf(bytes) => {
+                self.tx.set_sndbuf(bytes, cx.config.send.wmem_max);
+                self.check_space(cx);
+            }
+            SetOption::Rcvbuf(bytes) => {
+                let size = bytes.min(cx.config.receive.rmem_max).saturating_mul(2);
+                self.rx.lock_rcvbuf(size);
+            }
+            SetOption::MaxPacingRate(0) => return Err(OptionError::OutOfRange("SO_MAX_PACING_RATE")),
+            SetOption::MaxPacingRate(rate) => {
+                self.extras_mut().max_pacing_rate = rate;
+                self.tx.set_max_pacing_rate(rate);
+            }
+            SetOption::TxDelay(delay) => {
+                let delay_us = tx_delay_us(delay).ok_or(OptionError::OutOfRange("TCP_TX_DELAY"))?;
+                self.extras_mut().tx_delay_us = delay_us;
+            }
+            SetOption::Congestion(algorithm) => self.tx.set_algorithm(algorithm),
+            SetOption::Keepalive(keepalive) => {
+                if keepalive.is_some_and(|k| k.count == 0 || k.count > 127 || k.interval.is_zero()) {
+                    return Err(OptionError::OutOfRange("SO_KEEPALIVE"));
+                }
+                self.extras_mut().keepalive = keepalive;
+                self.arm_keepalive(cx);
+            }
+            SetOption::UserTimeout(timeout) => self.extras_mut().user_timeout = timeout,
+        }
+        Ok(())
+    }
+
+    /// Applies what a connection starts with. Values out of range are brought into it.
+    pub(super) fn apply(&mut self, cx: &mut StackCx<'_>, options: &ConnOptions) {
+        self.tx.begin_with_nodelay(options.nodelay);
+        self.tx.set_lowat(options.notsent_lowat);
+        if let Some(bytes) = options.sndbuf {
+            self.tx.set_sndbuf(bytes, cx.config.send.wmem_max);
+        }
+        if let Some(rate) = options.max_pacing_rate.filter(|&rate| rate > 0) {
+            let _ = self.set_option(cx, SetOption::MaxPacingRate(rate));
+        }
+        if options.keepalive.is_some() || options.user_timeout.is_some() {
+            let keepalive = options.keepalive.filter(|k| k.count > 0 && !k.interval.is_zero());
+            let extras = self.extras_mut();
+            extras.keepalive = keepalive;
+            extras.user_timeout = options.user_timeout;
+        }
+    }
+}

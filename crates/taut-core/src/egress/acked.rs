@@ -1,0 +1,150 @@
+//! What the network says, as far as it concerns sending: windows, ACKs, timeouts, a smaller path.
+//! RFC 9293 §3.10.7.4, RFC 6298; what an ACK means for what is in flight is `recovery/`'s. Called by the connection.
+
+use super::chrono::Kind;
+use super::{SendCx, Sender, Totals};
+use crate::buffers::BufferPool;
+use crate::congestion::Signal;
+use crate::recovery::{AckInput, AckOutcome, ProbeFate, RecoveryConfig, TimeoutAction};
+use crate::words::{Duration, Instant};
+
+/// A retransmission timeout.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct TimedOut {
+    /// When the first of those in a row was.
+    pub(crate) since: Option<Instant>,
+    /// How many there were in a row.
+    pub(crate) timeouts: u8,
+}
+
+impl Sender {
+    /// A segment at `start` that acknowledges `ack` offers a window. Returns whether that changes anything.
+    pub(crate) fn on_window(&mut self, offered: u32, ack: u64, start: u64) -> bool {
+        self.window.on_segment(offered, ack, start, self.una())
+    }
+
+    /// An acceptable ACK: what is delivered, lost, to be resent. Follow with [`note_acked`](Self::note_acked).
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Instant,
+        input: &AckInput<'_>,
+        config: &RecoveryConfig,
+    ) -> AckOutcome {
+        self.recovery.on_ack(now, &mut self.congestion, input, config)
+    }
+
+    /// Whether there is data never sent, and room for it in the peer's window from `ack` on.
+    pub(crate) fn may_send_new(&self, ack: u64) -> bool {
+        self.has_unsent() && ack + u64::from(self.window.bytes()) > self.nxt
+    }
+
+    /// The rest of an ACK, once it is known what it did: memory, clocks and the pacing rate follow.
+    pub(crate) fn note_acked(
+        &mut self,
+        cx: &SendCx<'_>,
+        outcome: &AckOutcome,
+        pool: &mut BufferPool,
+        totals: &mut Totals,
+    ) {
+        if let Some(sample) = outcome.rate {
+            self.note_delivery_rate(sample.bytes_per_sec(cx.mss), sample.is_app_limited);
+        }
+        if outcome.advanced {
+            let freed = self.una().min(self.queue.end());
+            self.queue.release_until(freed, pool);
+            self.probe_due = false;
+            self.note_advanced(cx.now, totals);
+        }
+        self.due = true;
+    }
+
+    /// A sample of the delivery rate, in bytes per second. One that the application limited counts only if it is higher:
+    /// the path can do at least that.
+    fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
+        if let Some(ledger) = &mut self.ledger
+            && (!app_limited || rate > ledger.delivery_rate)
+        {
+            ledger.delivery_rate = rate;
+            ledger.app_limited = app_limited;
+        }
+    }
+
+    /// `una` moved.
+    fn note_advanced(&mut self, now: Instant, totals: &mut Totals) {
+        let una = self.una();
+        let empty = una == self.end();
+        let Some(ledger) = &mut self.ledger else { return };
+        ledger.on_acked(now, una, totals);
+        if let Some(sent_at) = self.recovery.head_sent_at() {
+            ledger.time_head(una, sent_at);
+        }
+        if empty {
+            ledger.chrono.stop(now, Kind::Busy, true);
+        }
+    }
+
+    /// After every ACK that moved something, and once when the connection opens.
+    pub(crate) fn update_pacing_rate(&mut self, cx: &SendCx<'_>) {
+        let (srtt, packets_out) = (self.recovery.srtt(), self.recovery.packets_out());
+        self.congestion.update_pacing_rate(cx.full_mss, srtt, packets_out, cx.max_pacing_rate, cx.congestion);
+    }
+
+    /// The handshake took `rtt`: the first sample.
+    pub(crate) fn seed_rtt(&mut self, cx: &SendCx<'_>, rtt: Duration) {
+        self.recovery.seed_rtt(cx.now, rtt, cx.recovery);
+    }
+
+    /// Our SYN or SYN-ACK arrived marked: as if the first window had been in flight then.
+    pub(crate) fn on_marked_syn(&mut self, now: Instant) {
+        self.congestion.begin_reduction(now, Signal::Mark, false);
+        self.congestion.end_reduction();
+    }
+
+    /// Does what is due by now: pacing, loss recovery. Returns the retransmission timeout, if there was one.
+    pub(crate) fn on_timeout(&mut self, cx: &SendCx<'_>) -> Option<TimedOut> {
+        if self.paced && self.pacing.next_departure() <= cx.now {
+            self.paced = false;
+            self.due = true;
+        }
+        if self.recovery.deadline().is_none_or(|(at, _)| at > cx.now) {
+            return None;
+        }
+        let since = self.recovery.first_timeout_at();
+        let before = self.recovery.timeouts();
+        let action = self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
+        self.probe_due = action == TimeoutAction::Probe;
+        self.due = true;
+        let timeouts = self.recovery.timeouts();
+        (timeouts > before).then_some(TimedOut { since, timeouts })
+    }
+
+    /// The peer closed its window over what is in flight, and still answers: the timeout does not count against it.
+    pub(crate) fn excuse_timeout(&mut self) {
+        self.recovery.excuse_timeout();
+    }
+
+    /// Gives back what only data in flight needs, if there is none.
+    pub(crate) fn release_idle(&mut self) {
+        self.recovery.release_idle();
+    }
+
+    /// What became of a probe of the path's MTU, once.
+    pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
+        self.recovery.take_mtu_verdict()
+    }
+
+    /// Segments are no longer than `mss` from now on: larger ones in flight are retransmitted.
+    pub(crate) fn on_mss_shrunk(&mut self, mss: u32) {
+        self.due |= self.recovery.on_mss_change(mss, &mut self.congestion);
+    }
+
+    /// Segments grew from `before` to `after` bytes. The window counts segments: of larger ones, fewer (Linux:
+    /// `tcp_mtup_probe_success`).
+    pub(crate) fn on_mss_grown(&mut self, before: u32, after: u32) {
+        if !self.congestion.owns_cwnd() {
+            let cwnd = u64::from(self.congestion.cwnd()) * u64::from(before) / u64::from(after.max(1));
+            self.congestion.set_cwnd((cwnd as u32).max(1));
+        }
+    }
+}

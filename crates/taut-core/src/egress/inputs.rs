@@ -1,0 +1,194 @@
+//! What the gates of `plan` are asked with: the candidate, its size, its limits.
+//! Values only, computed from the [`Sender`] and what surrounds the decision; called by `plan.rs`.
+
+use core::ops::Range;
+
+use super::config::{MtuConfig, SendConfig};
+use super::path_mtu::{Decision, PathMtu, View};
+use super::tso_autosize::{self, Autosize};
+use super::tso_defer::Defer;
+use super::tsq::{self, Limit};
+use super::{AutosizeMode, Blocked, Sender};
+use crate::congestion::CongestionConfig;
+use crate::recovery::{CaState, RecoveryConfig};
+use crate::words::{Duration, Instant, LinkCaps};
+
+/// What surrounds a decision: everything that is not the connection's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendCx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) link: &'a LinkCaps,
+    pub(crate) config: &'a SendConfig,
+    pub(crate) mtu: &'a MtuConfig,
+    pub(crate) recovery: &'a RecoveryConfig,
+    pub(crate) congestion: &'a CongestionConfig,
+    /// Payload bytes a segment can hold now, all options of this moment counted.
+    pub(crate) mss: u32,
+    /// The same without what SACK blocks and counts of marks take at the moment: what the window's bytes are reckoned in.
+    pub(crate) full_mss: u32,
+    /// SO_MAX_PACING_RATE in bytes per second.
+    pub(crate) max_pacing_rate: u64,
+    /// TCP_TX_DELAY in microseconds: packets depart this much later.
+    pub(crate) tx_delay_us: u32,
+    /// What is known of the path's MTU beyond the handshake.
+    pub(crate) path: Option<PathMtu>,
+    /// Packets hold one segment each: their flags would not survive being cut up.
+    pub(crate) single: bool,
+}
+
+/// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    /// Bytes from `nxt` on, up to the end of the record.
+    pub(super) len: u32,
+    /// They reach the end of what was written.
+    pub(super) is_tail: bool,
+    /// FIN follows them.
+    pub(super) fin: bool,
+}
+
+impl Candidate {
+    pub(super) fn of(s: &Sender, cx: &SendCx<'_>) -> Self {
+        let data_end = s.queue.end();
+        let mut end = s.queue.next_eor_after(s.nxt).unwrap_or(data_end).min(data_end);
+        if cx.config.autosizing == AutosizeMode::AtWrite {
+            end = s.queue.next_cut_after(s.nxt).unwrap_or(end).min(end);
+        }
+        let is_tail = end == data_end;
+        let len = end.saturating_sub(s.nxt).min(u64::from(u32::MAX)) as u32;
+        Self { len, is_tail, fin: is_tail && s.fin_queued }
+    }
+}
+
+/// Size of a probe that is to leave now, if one is: Linux asks before it looks at the data, `tcp_mtu_probe`.
+pub(super) fn mtu_probe(s: &Sender, cx: &SendCx<'_>, len: u32) -> Result<Option<u32>, Blocked> {
+    let Some(path) = cx.path.filter(|_| !s.probe_due) else { return Ok(None) };
+    let view = View {
+        mss: cx.mss,
+        open: s.recovery.state() == CaState::Open,
+        cwnd: s.congestion.cwnd(),
+        in_flight: s.recovery.in_flight(),
+        unsent: u64::from(len),
+        window_room: s.window_room(),
+        window: s.window.bytes(),
+    };
+    match path.decide(cx.now, &view, cx.mtu) {
+        Decision::No => Ok(None),
+        Decision::WaitForCwnd => Err(Blocked::Cwnd),
+        Decision::WaitForWindow => Err(Blocked::PeerWindow),
+        Decision::Probe(size) => Ok(Some(size)),
+    }
+}
+
+/// Segments that the congestion window allows now: at most half of it at once, so that two bursts a window keep the
+/// ACK clock running.
+pub(super) fn cwnd_quota(s: &Sender) -> Result<u32, Blocked> {
+    if s.probe_due {
+        return Ok(1);
+    }
+    let cwnd = s.congestion.cwnd();
+    let in_flight = s.recovery.in_flight();
+    if in_flight >= cwnd {
+        return Err(Blocked::Cwnd);
+    }
+    Ok((cwnd / 2).max(1).min(cwnd - in_flight))
+}
+
+/// Where to cut a candidate of `len` bytes.
+pub(super) fn split_point(s: &Sender, cx: &SendCx<'_>, len: u32, tail: bool, window: u32, quota: u32) -> u32 {
+    let most = cx.mss.saturating_mul(quota);
+    let needed = len.min(window);
+    if most <= needed {
+        return most;
+    }
+    let partial = needed % cx.mss;
+    let withheld = tail && needed > partial && partial != 0 && s.nagle.gate(s.una(), s.nxt).is_err();
+    // A window that cuts off a partial segment makes a silly one (RFC 9293 §3.8.6.2.1).
+    let silly = needed < len && needed > partial;
+    if withheld || silly { needed - partial } else { needed }
+}
+
+impl Sender {
+    /// Segments of the next super-packet, by the rule in force.
+    pub(super) fn autosized_segs(&self, cx: &SendCx<'_>) -> u32 {
+        if cx.single {
+            return 1;
+        }
+        let device_max = u32::from(cx.link.gso_max_segs);
+        let segs = match (cx.config.autosizing, self.congestion.send_quantum()) {
+            (AutosizeMode::AtTransmit, Some(bytes)) => (bytes / cx.mss).clamp(1, device_max),
+            (AutosizeMode::AtTransmit, None) => self.rate_sized_segs(cx),
+            (AutosizeMode::Off | AutosizeMode::AtWrite, _) => {
+                (tso_autosize::gso_payload_max(cx.link.gso_max_bytes) / cx.mss).min(device_max).max(1)
+            }
+        };
+        segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
+    }
+
+    /// Segments of a millisecond of the pacing rate, and more on a short path.
+    pub(super) fn rate_sized_segs(&self, cx: &SendCx<'_>) -> u32 {
+        tso_autosize::segs(Autosize {
+            pacing_rate: self.congestion.pacing_rate(),
+            min_rtt: self.recovery.min_rtt(),
+            mss: cx.mss,
+            gso_max_bytes: cx.link.gso_max_bytes,
+            gso_max_segs: cx.link.gso_max_segs,
+            shift: cx.link.pacing_shift,
+            min_tso_segs: cx.config.min_tso_segs,
+            tso_rtt_log: cx.config.tso_rtt_log,
+        })
+    }
+
+    /// The limit of the small queue for a packet of `payload` bytes.
+    pub(super) fn small_queue_limit(&self, cx: &SendCx<'_>, payload: u32, retransmit: bool) -> u64 {
+        tsq::limit(Limit {
+            mode: cx.config.tsq,
+            candidate: tsq::truesize(payload),
+            pacing_rate: self.congestion.pacing_rate(),
+            shift: cx.link.pacing_shift,
+            tx_delay_us: cx.tx_delay_us,
+            cap: cx.config.limit_output_bytes,
+            retransmit,
+        })
+    }
+
+    /// What decides whether a super-packet waits for the next ACK.
+    pub(super) fn deferral(&self, cx: &SendCx<'_>, candidate: Candidate, segs: u32) -> Defer {
+        let cwnd_bytes = self.congestion.cwnd().saturating_mul(cx.mss);
+        let in_flight_bytes = self.recovery.in_flight().saturating_mul(cx.mss);
+        Defer {
+            now: cx.now,
+            last_departure: self.pacing.next_departure(),
+            recovering: matches!(self.recovery.state(), CaState::Recovery | CaState::Loss),
+            len: candidate.len,
+            tail: candidate.is_tail,
+            ends: self.fin_queued || self.queue.tail_has_eor(),
+            send_window: self.window_room(),
+            cong_window: cwnd_bytes.saturating_sub(in_flight_bytes),
+            whole_window: self.window.bytes().min(cwnd_bytes),
+            mss: cx.mss,
+            segs,
+            divisor: cx.config.tso_win_divisor,
+            head_departure: self.recovery.head_sent_at(),
+            srtt: self.recovery.srtt().unwrap_or(Duration::ZERO),
+        }
+    }
+
+    /// What is to be sent again next, if anything.
+    pub(super) fn wanted_again(&self, cx: &SendCx<'_>) -> Option<Range<u64>> {
+        if self.probe_due && !self.has_unsent() {
+            return self.recovery.probe_range(cx.mss);
+        }
+        // Asked for every packet: nothing is sized for a retransmission that there is not.
+        if self.recovery.lost_out() == 0 {
+            return None;
+        }
+        let segs = self.autosized_segs(cx);
+        self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
+    }
+
+    /// Whether something is wanted again of which a copy has not even left this host.
+    pub(super) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
+        self.wanted_again(cx).is_some_and(|range| self.recovery.in_device(&range))
+    }
+}

@@ -1,0 +1,144 @@
+//! The transmit decision: what to send next, or which gate is shut.
+//! One list of gates in the order of Linux 6.12's `tcp_write_xmit`; called by [`Sender::next`] for every packet.
+//!
+//! Nothing here changes anything. What the gates are asked with is computed in `inputs.rs`; each gate's rule is on its
+//! own page.
+
+use core::ops::Range;
+
+use super::inputs::{Candidate, SendCx, cwnd_quota, mtu_probe, split_point};
+use super::tsq::{self, Pass};
+use super::{Blocked, Sender, tso_defer};
+use crate::words::SendKind;
+
+/// One transmission, decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Sequence space, FIN included.
+    pub(super) range: Range<u64>,
+    /// Bytes of it that are data.
+    pub(super) payload: u32,
+    pub(super) fin: bool,
+    pub(super) psh: bool,
+    /// Segment size of the super-packet.
+    pub(super) mss: u32,
+    pub(super) kind: SendKind,
+    /// One segment, larger than is known to fit.
+    pub(super) mtu_probe: bool,
+    /// Over the small queue's limit, and let through all the same.
+    pub(super) exempt: bool,
+}
+
+impl Plan {
+    /// Segments on the wire.
+    pub(super) fn segs(&self) -> u32 {
+        self.payload.div_ceil(self.mss.max(1)).max(1)
+    }
+}
+
+/// What to send next, or why nothing.
+///
+/// # Errors
+///
+/// The first gate that is shut.
+pub(super) fn plan(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
+    // RFC 5682 §3.1 step 2.b: whether a timeout was needless shows by what new data brings back.
+    if let Some(left) = s.recovery.prefers_new_data() {
+        match plan_new(s, cx) {
+            Err(
+                Blocked::NoData | Blocked::SendBuffer | Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork,
+            ) if !left => {}
+            decided => return decided,
+        }
+    }
+    match plan_retransmit(s, cx) {
+        // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
+        Some(Err(Blocked::SmallQueue)) => plan_new(s, cx).map_err(|_| Blocked::SmallQueue),
+        // Lost data goes before new data (RFC 6675 §5).
+        Some(decided) => decided,
+        None => plan_new(s, cx),
+    }
+}
+
+/// The gates for new data, in Linux's order (6.12, `tcp_write_xmit`).
+fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
+    if !s.has_unsent() {
+        return Err(if s.buffer.nospace { Blocked::SendBuffer } else { Blocked::NoData });
+    }
+    // ① Not before its time.
+    s.pacing.gate(s.pacing_status(cx), cx.now)?;
+    // ② Not more than the network is thought to hold.
+    let quota = cwnd_quota(s)?;
+    let segs = s.autosized_segs(cx);
+    // ③ The candidate: a record, or all there is.
+    let candidate = Candidate::of(s, cx);
+    // Something larger than is known to fit, to see whether it arrives; or what the next gates leave.
+    let probe = mtu_probe(s, cx, candidate.len)?;
+    let (payload, mss) = match probe {
+        Some(size) => (size, size),
+        None => (cut(s, cx, candidate, segs, quota)?, cx.mss),
+    };
+    // ⑦ Not more below TCP than keeps the device busy.
+    let limit = s.small_queue_limit(cx, payload, false);
+    let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
+
+    let start = s.nxt;
+    let end = start + u64::from(payload);
+    let fin = candidate.fin && end == s.queue.end() && s.window_end() > end;
+    let psh = payload > mss || (start < s.pushed && s.pushed <= end);
+    let range = start..end + u64::from(fin);
+    let exempt = pass == Pass::Exempt;
+    Ok(Plan { range, payload, fin, psh, mss, kind: SendKind::New, mtu_probe: probe.is_some(), exempt })
+}
+
+/// Gates ④ to ⑥: how much of the candidate may leave in segments of the usual size.
+fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
+    let Candidate { len, is_tail, fin } = candidate;
+    // ④ Not beyond the peer's window.
+    let window = s.window_room();
+    let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
+    if window < least {
+        return Err(Blocked::PeerWindow);
+    }
+    // ⑤ Not a partial segment that should wait, nor a super-packet that will soon be bigger.
+    if len <= cx.mss {
+        // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
+        let asks = s.probe_due || s.recovery.prefers_new_data().is_some();
+        if len < cx.mss && is_tail && !fin && !asks {
+            s.nagle.gate(s.una(), s.nxt)?;
+        }
+    } else if !s.probe_due {
+        tso_defer::gate(s.deferral(cx, candidate, segs))?;
+    }
+    // ⑥ Cut.
+    Ok(split_point(s, cx, len, is_tail && !fin, window, quota.min(segs)))
+}
+
+/// The gates for a retransmission: fewer, since it is wanted now. `None` when nothing is to be resent.
+fn plan_retransmit(s: &Sender, cx: &SendCx<'_>) -> Option<Result<Plan, Blocked>> {
+    let range = s.wanted_again(cx)?;
+    let fin = s.fin_queued && range.end == s.end();
+    let payload = (range.end - range.start - u64::from(fin)) as u32;
+    // A probe, and the head after a timeout, are late already: they wait for nothing but their own copy.
+    let head_due = s.recovery.timeouts() > 0 && s.recovery.retrans_out() == 0;
+    let urgent = s.probe_due || (s.recovery.is_in_loss() && head_due);
+    let mut exempt = false;
+    if !urgent {
+        let limit = s.small_queue_limit(cx, payload, true);
+        let outstanding = s.small_queue.outstanding();
+        let gates = s
+            .pacing
+            .gate(s.pacing_status(cx), cx.now)
+            .and_then(|()| tsq::gate(cx.config.tsq, outstanding, limit, s.recovery.records()));
+        match gates {
+            Ok(pass) => exempt = pass == Pass::Exempt,
+            Err(why) => return Some(Err(why)),
+        }
+    }
+    if s.recovery.in_device(&range) {
+        return Some(Err(Blocked::SmallQueue));
+    }
+    let kind = if s.probe_due { SendKind::Probe } else { SendKind::Retransmit };
+    let psh = payload > cx.mss || range.end >= s.pushed;
+    Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, mtu_probe: false, exempt }))
+}

@@ -1,0 +1,437 @@
+//! The receiving half of a connection: its state and its verbs. RFC 9293 §3.3.1's receive variables.
+//! Called by the connection: by arrival for what came, by output for what an ACK says, by the application for what it reads.
+
+use core::ops::Range;
+
+use super::ReceiveConfig;
+use super::delayed_ack::{Arrival, DelayedAck};
+use super::payload::Payload;
+use super::read_queue::ReadQueue;
+use super::reassembly::{Reassembly, SackBlocks};
+use super::recv_window::RecvWindow;
+use crate::buffers::BufferPool;
+use crate::words::{Duration, Instant};
+
+/// No FIN was seen.
+const NO_FIN: u64 = u64::MAX;
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    window: RecvWindow,
+    queue: ReadQueue,
+    reassembly: Reassembly,
+    delayed_ack: DelayedAck,
+    /// RCV.NXT when the last ACK left (RFC 7323's Last.ACK.sent).
+    last_ack_sent: u64,
+    /// Position of the peer's FIN.
+    fin_at: u64,
+    bytes_received: u64,
+    /// Wraps, as Linux's does.
+    data_segs_in: u32,
+    /// SACK blocks that a header has room for; 0 without SACK.
+    sack_blocks_max: u8,
+    /// The application reads no more: data is acknowledged and dropped.
+    shut: bool,
+    /// A pure ACK must leave, whatever the delayed-ACK rules say.
+    ack_due: bool,
+}
+
+/// What surrounds an arrival: what the rest of the connection knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveCx<'a> {
+    pub(crate) now: Instant,
+    pub(crate) config: &'a ReceiveConfig,
+    /// Round-trip time that the segment's timestamp tells, if any.
+    pub(crate) echo_rtt: Option<Duration>,
+    /// As the sending half knows them.
+    pub(crate) srtt: Option<Duration>,
+    pub(crate) rto: Duration,
+    /// MSS we announced: no segment is longer.
+    pub(crate) announced_mss: u16,
+}
+
+/// What an arrival changed, for others to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Received {
+    /// More can be read.
+    pub(crate) readable: bool,
+    /// The peer's FIN was reached.
+    pub(crate) fin: bool,
+    /// There is as much to report by SACK as fits: the ACK must leave before more is taken.
+    pub(crate) full_report: bool,
+}
+
+/// What an arrived payload meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    /// Bytes that became readable.
+    in_order: u64,
+    /// The FIN was reached.
+    fin: bool,
+    /// Out of order, duplicate, or filling a hole: the peer should know at once (RFC 5681 §4.2).
+    ack_now: bool,
+    /// New data beyond a hole, and nothing else.
+    reordered: bool,
+}
+
+impl Receiver {
+    /// A receiver that has not seen the peer's SYN. `tuned`: its buffer may grow from `rcvbuf` to `rcvbuf_max`.
+    pub(crate) fn new(rcvbuf: u32, rcvbuf_max: u32, tuned: bool) -> Self {
+        Self {
+            window: RecvWindow::new(rcvbuf, rcvbuf_max, tuned),
+            queue: ReadQueue::new(0),
+            reassembly: Reassembly::new(),
+            delayed_ack: DelayedAck::new(),
+            last_ack_sent: 0,
+            fin_at: NO_FIN,
+            bytes_received: 0,
+            data_segs_in: 0,
+            sack_blocks_max: 0,
+            shut: false,
+            ack_due: false,
+        }
+    }
+
+    /// The peer's SYN stands before `rcv_nxt`; `mss` is the one we announced, and headers have room for so many SACK
+    /// blocks (none without SACK).
+    pub(crate) fn begin(&mut self, now: Instant, rcv_nxt: u64, scale: u8, mss: u16, sack_blocks_max: u8) {
+        self.window.establish(now, rcv_nxt, scale, mss);
+        self.queue = ReadQueue::new(rcv_nxt);
+        self.last_ack_sent = rcv_nxt;
+        self.sack_blocks_max = sack_blocks_max;
+    }
+
+    // ---- what arrives ----
+
+    /// Whether a segment lies in the window (RFC 9293 §3.10.7.4, first).
+    pub(crate) fn accepts(&self, range: &Range<u64>) -> bool {
+        self.window.accepts(range)
+    }
+
+    /// Data came again: the next ACK reports that (RFC 2883).
+    pub(crate) fn note_duplicate(&mut self, range: Range<u64>) {
+        if self.sacks() {
+            self.reassembly.note_duplicate(range);
+        }
+    }
+
+    /// An acceptable segment's payload and FIN. `gso_size` is the segment size of a super-packet, 0 of an ordinary one.
+    pub(crate) fn receive(
+        &mut self,
+        cx: &ReceiveCx<'_>,
+        start: u64,
+        payload: Payload<'_>,
+        fin: bool,
+        gso_size: u16,
+        pool: &mut BufferPool,
+    ) -> Received {
+        let len = payload.len();
+        if len > 0 {
+            self.data_segs_in = self.data_segs_in.wrapping_add(payload.segments(gso_size) as u32);
+        }
+        let taken = self.take(start, payload, fin, pool);
+        if taken.in_order > 0 {
+            // Timestamps tick in milliseconds; a shorter path is known better from our own segments.
+            let rtt = cx.echo_rtt.filter(|rtt| rtt.as_millis() > 1).or(cx.srtt);
+            self.window.on_data(cx.now, rtt);
+        }
+        let arrival = Arrival {
+            len,
+            gso_size,
+            in_order: !taken.ack_now,
+            advmss: cx.announced_mss,
+            rcv_wnd: self.window.window(),
+            can_grow: self.window.can_grow(self.queue.len(), self.delayed_ack.rcv_mss()),
+            srtt: cx.srtt,
+            rto: cx.rto,
+            reordered: taken.reordered,
+            rcv_rtt: self.window.rtt(),
+            compression: (cx.config.comp_sack_delay, cx.config.comp_sack_nr),
+        };
+        self.delayed_ack.on_data(cx.now, &arrival);
+        // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.
+        let full_report = self.has_full_report();
+        if taken.ack_now && (full_report || !taken.reordered) {
+            self.delayed_ack.ack_now();
+        }
+        Received { readable: taken.in_order > 0, fin: taken.fin, full_report }
+    }
+
+    /// Takes the payload at `seq`, trimmed to the window, and the FIN behind it.
+    fn take(&mut self, seq: u64, mut payload: Payload<'_>, fin: bool, pool: &mut BufferPool) -> Taken {
+        let mut taken = Taken::default();
+        let nxt = self.nxt();
+        let end = seq + payload.len() as u64;
+        // A FIN before what the peer has already sent contradicts it, and is none.
+        let after_all = self.reassembly.end().is_none_or(|held| held <= end);
+        if fin && self.fin_at == NO_FIN && end <= self.window.edge() && after_all {
+            self.fin_at = end;
+        }
+        // What lies beyond the peer's own FIN cannot be meant.
+        let right = self.window.edge().min(self.fin_at).max(nxt);
+        if end > right {
+            payload.truncate(right.saturating_sub(seq) as usize);
+            taken.ack_now = true;
+        }
+        if payload.is_empty() {
+            taken.ack_now |= seq != nxt;
+        } else if seq <= nxt && end > nxt && self.reassembly.is_empty() {
+            // The usual case: exactly what was awaited.
+            payload.trim_front((nxt - seq) as usize);
+            taken.ack_now |= seq != nxt;
+            taken.in_order = payload.len() as u64;
+            self.queue.push(payload, pool);
+            self.window.advance_to(nxt + taken.in_order);
+        } else {
+            taken.ack_now = true;
+            let inserted = self.reassembly.insert(seq, payload, nxt, pool);
+            let reached = self.reassembly.take_in_order(nxt, &mut self.queue, pool);
+            taken.in_order = reached - nxt;
+            self.window.advance_to(reached);
+            taken.reordered = reached == nxt && inserted.duplicate.is_none() && self.sacks();
+        }
+        if self.shut {
+            self.queue.discard_all(pool);
+        }
+        self.bytes_received += taken.in_order;
+        if self.nxt() == self.fin_at {
+            self.window.advance_to(self.fin_at + 1);
+            taken.fin = true;
+            taken.ack_now = true;
+            taken.reordered = false;
+        }
+        taken
+    }
+
+    /// A pure ACK must leave.
+    pub(crate) const fn owe_ack(&mut self) {
+        self.ack_due = true;
+    }
+
+    /// The ACK that is owed should not wait; `quick`: nor should the next few.
+    pub(crate) fn hasten_ack(&mut self, quick: bool) {
+        if quick {
+            self.delayed_ack.quicken();
+        }
+        self.delayed_ack.ack_now();
+    }
+
+    // ---- the application ----
+
+    /// Moves received bytes to `into`.
+    pub(crate) fn read(&mut self, into: &mut [u8], pool: &mut BufferPool) -> usize {
+        self.queue.read(into, pool)
+    }
+
+    /// Copies received bytes and leaves them to be read.
+    pub(crate) fn peek(&self, into: &mut [u8]) -> usize {
+        self.queue.peek(into)
+    }
+
+    /// The next received bytes that lie together.
+    pub(crate) fn chunk(&self) -> &[u8] {
+        self.queue.chunk()
+    }
+
+    /// Drops the first `count` unread bytes, or all if there are fewer. Returns how many that were.
+    pub(crate) fn consume(&mut self, count: usize, pool: &mut BufferPool) -> usize {
+        let count = count.min(usize::try_from(self.queue.len()).unwrap_or(usize::MAX));
+        self.queue.consume(count, pool);
+        count
+    }
+
+    /// The application took bytes: the window may open far enough to tell the peer.
+    pub(crate) fn on_consumed(&mut self, now: Instant, count: usize) {
+        let mss = self.delayed_ack.rcv_mss();
+        let unread = self.queue.len();
+        self.window.on_copied_to_user(now, count, unread, mss);
+        self.delayed_ack.on_read();
+        self.ack_due |= self.window.window_update_due(unread, mss);
+    }
+
+    /// The application reads no more.
+    pub(crate) const fn shut(&mut self) {
+        self.shut = true;
+    }
+
+    /// TCP_QUICKACK.
+    pub(crate) const fn set_quickack(&mut self, on: bool) {
+        self.delayed_ack.set_quickack(on);
+    }
+
+    /// SO_RCVBUF, doubled.
+    pub(crate) const fn lock_rcvbuf(&mut self, bytes: u32) {
+        self.window.lock_rcvbuf(bytes);
+    }
+
+    /// Forgets what arrived out of order, and owes no ACK any more: the connection is over. What was received stays.
+    pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
+        self.reassembly.discard_all(pool);
+        self.stop();
+        self.ack_due = false;
+    }
+
+    /// Nothing happens by itself any more.
+    pub(crate) const fn stop(&mut self) {
+        self.delayed_ack.on_ack_sent();
+    }
+
+    /// Gives every buffer back.
+    pub(crate) fn release(&mut self, pool: &mut BufferPool) {
+        self.queue.discard_all(pool);
+        self.reassembly.discard_all(pool);
+    }
+
+    // ---- what leaves ----
+
+    /// Whether a pure ACK should leave now.
+    pub(crate) const fn ack_wanted(&self) -> bool {
+        self.ack_due || self.delayed_ack.must_ack_now()
+    }
+
+    /// Whether one must leave whatever the delayed-ACK rules say.
+    pub(crate) const fn owes_ack(&self) -> bool {
+        self.ack_due
+    }
+
+    /// Whether something received is not acknowledged yet.
+    pub(crate) const fn is_ack_pending(&self) -> bool {
+        self.delayed_ack.is_pending()
+    }
+
+    /// The window field of the segment that leaves now; of a SYN, see [`syn_window`](Self::syn_window).
+    pub(crate) fn window_field(&mut self) -> u16 {
+        self.window.select(self.queue.len(), self.delayed_ack.rcv_mss())
+    }
+
+    /// The window field of our SYN.
+    pub(crate) fn syn_window(&self) -> u16 {
+        self.window.syn_field()
+    }
+
+    /// Blocks to report, the most recent first (RFC 2018 §4, RFC 2883 §4).
+    #[inline]
+    pub(crate) fn sack_blocks(&self) -> SackBlocks {
+        if self.sacks() && self.reassembly.has_news() {
+            self.reassembly.sack_blocks(self.sack_blocks_max.into())
+        } else {
+            SackBlocks::default()
+        }
+    }
+
+    /// Whether an ACK has all to report that fits into it.
+    #[inline]
+    fn has_full_report(&self) -> bool {
+        self.sacks() && self.reassembly.is_full(self.sack_blocks_max.into())
+    }
+
+    const fn sacks(&self) -> bool {
+        self.sack_blocks_max > 0
+    }
+
+    /// A segment with these blocks and this window leaves. If there are more to report, another ACK follows. Returns how
+    /// many ACKs it stands for that were held back.
+    pub(crate) fn on_ack_sent(&mut self) -> u8 {
+        let compressed = self.delayed_ack.compressed();
+        self.ack_due = false;
+        self.last_ack_sent = self.nxt();
+        self.delayed_ack.on_ack_sent();
+        if self.reassembly.on_sack_sent(self.sack_blocks_max.into()) && self.sacks() {
+            self.delayed_ack.ack_now();
+        }
+        compressed
+    }
+
+    /// Data left, and the ACK with it: an exchange by turns.
+    pub(crate) fn on_data_sent(&mut self, now: Instant) {
+        self.delayed_ack.on_data_sent(now);
+    }
+
+    /// When a delayed ACK is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.delayed_ack.deadline()
+    }
+
+    /// Does what is due by now. Returns whether a delayed ACK is.
+    pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
+        if self.delayed_ack.deadline().is_none_or(|at| at > now) {
+            return false;
+        }
+        self.delayed_ack.on_timeout(now);
+        self.delayed_ack.must_ack_now()
+    }
+
+    // ---- what can be known of it ----
+
+    /// RCV.NXT.
+    pub(crate) const fn nxt(&self) -> u64 {
+        self.window.rcv_nxt()
+    }
+
+    /// Right edge of the window.
+    pub(crate) const fn edge(&self) -> u64 {
+        self.window.edge()
+    }
+
+    /// RCV.WND, in bytes.
+    pub(crate) const fn window(&self) -> u64 {
+        self.window.window()
+    }
+
+    /// RCV.WND as a header would have it, for what remembers this connection when it is gone.
+    pub(crate) fn last_window_field(&self) -> u16 {
+        (self.window.window() >> self.window.scale()).min(u64::from(u16::MAX)) as u16
+    }
+
+    /// RCV.NXT when the last ACK left.
+    pub(crate) const fn last_ack_sent(&self) -> u64 {
+        self.last_ack_sent
+    }
+
+    /// Whether everything the peer will ever send is here.
+    pub(crate) const fn fin_received(&self) -> bool {
+        self.fin_at < self.nxt()
+    }
+
+    /// Whether the application reads no more.
+    pub(crate) const fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Bytes that can be read.
+    pub(crate) const fn unread(&self) -> u64 {
+        self.queue.len()
+    }
+
+    /// Payload bytes received in order, and segments with data, wrapping.
+    pub(crate) const fn received(&self) -> (u64, u32) {
+        (self.bytes_received, self.data_segs_in)
+    }
+
+    /// Receive buffer, in bytes.
+    pub(crate) const fn rcvbuf(&self) -> u32 {
+        self.window.rcvbuf()
+    }
+
+    /// Round-trip time as this half sees it.
+    pub(crate) const fn rtt(&self) -> Option<Duration> {
+        self.window.rtt()
+    }
+
+    /// What is known of the peer's segments and of when they are acknowledged.
+    pub(crate) const fn delayed_ack(&self) -> &DelayedAck {
+        &self.delayed_ack
+    }
+
+    /// What must hold between any two calls; for assertions. `synchronized`: the peer's SYN came.
+    pub(crate) fn invariants(&self, synchronized: bool) {
+        assert!(self.window.rcv_nxt() <= self.window.edge());
+        assert!(self.last_ack_sent <= self.nxt());
+        if synchronized && !self.shut {
+            let fin = u64::from(self.fin_received());
+            assert_eq!(self.queue.end() + fin, self.nxt(), "read queue and window disagree");
+        }
+    }
+}
