@@ -1,6 +1,6 @@
 //! `taut explain`: what held each connection back, how long bytes wait in which queue, and what to do about it.
 //!
-//! The numbers are the stack's own ledger, the words are in `reasons.rs`.
+//! The numbers are the stack's own ledger, the words those of its gates.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -9,10 +9,11 @@ use clap::Args;
 use serde::Serialize;
 use taut_control::Client;
 use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot};
+use taut_core::Gate;
 
 use crate::control_args::{SocketArgs, asked};
 use crate::ss_filter::endpoint;
-use crate::{output, reasons, text};
+use crate::{output, text};
 
 /// Says what holds the connections of a running stack back, and where their bytes wait.
 #[derive(Args, Debug)]
@@ -153,10 +154,9 @@ fn paragraph(whose: &str, report: &ReportSnapshot) -> String {
     shares.sort_by_key(|share| std::cmp::Reverse(share.time_ns));
     let per_cent = |time_ns: u64| (time_ns as f64 * 100.0 / total as f64).round();
     let named = shares.iter().filter(|share| per_cent(share.time_ns) >= 1.0);
-    let named: Vec<_> = named
-        .map(|share| format!("{:.0} % {}", per_cent(share.time_ns), reasons::words(&share.reason)))
-        .collect();
-    let advice = shares.first().and_then(|share| reasons::advice(&share.reason)).unwrap_or_default();
+    let named: Vec<_> =
+        named.map(|share| format!("{:.0} % {}", per_cent(share.time_ns), words(&share.reason))).collect();
+    let advice = shares.first().and_then(|share| advice(&share.reason)).unwrap_or_default();
     format!("{whose}  {}\n{}  {advice}\n\n", named.join(", "), queues(&report.queues))
 }
 
@@ -205,6 +205,16 @@ fn span(ns: u64) -> String {
     }
 }
 
+/// A gate's name for people. That of a gate that a newer stack has is its own.
+fn words(gate: &str) -> &str {
+    Gate::by_name(gate).map_or(gate, |gate| gate.words())
+}
+
+/// What it means, and what can be done.
+fn advice(gate: &str) -> Option<&'static str> {
+    Gate::by_name(gate).map(Gate::advice)
+}
+
 #[cfg(test)]
 mod tests {
     use taut_control::snapshot::Share;
@@ -226,6 +236,13 @@ mod tests {
                 .collect(),
             queues: vec![queue("unsent", 131_072), queue("device", 0)],
         }
+    }
+
+    #[test]
+    fn a_gate_of_a_newer_stack_has_its_own_name() {
+        assert_eq!(words("peer-window"), "receiver's window");
+        assert_eq!(words("moon-phase"), "moon-phase");
+        assert_eq!(advice("moon-phase"), None);
     }
 
     #[test]

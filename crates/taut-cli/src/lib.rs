@@ -35,7 +35,6 @@ pub mod plot;
 pub mod progress;
 pub mod qdisc;
 pub mod qdisc_format;
-pub mod reasons;
 pub mod serve;
 pub mod serve_command;
 pub mod ss;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use taut_core::{
-    ConnId, ConnInfo, Duration, Histogram, Instant, QueueReport, Report, Stack, State, SysctlError,
+    ConnId, ConnInfo, Duration, Gate, Histogram, Instant, QueueReport, Report, Stack, State, SysctlError,
 };
 
 use crate::protocol::Setting;
@@ -311,7 +311,7 @@ pub struct ConnReportSnapshot {
 impl From<&Report> for ReportSnapshot {
     fn from(report: &Report) -> Self {
         let share =
-            |&(reason, time): &(&str, Duration)| Share { reason: reason.to_owned(), time_ns: ns(time) };
+            |&(gate, time): &(Gate, Duration)| Share { reason: gate.name().to_owned(), time_ns: ns(time) };
         Self {
             shares: report.shares.iter().map(share).collect(),
             queues: report.queues.iter().map(QueueSnapshot::from).collect(),

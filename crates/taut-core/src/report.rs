@@ -1,7 +1,7 @@
 //! What held connections back, and how long bytes waited where: the answer to "why is my upload slow".
 //! Ours; made from the ledger of a connection or of the whole stack on request.
 
-use crate::egress::{Blocked, Gate, Queue};
+use crate::egress::{Gate, Queue};
 use crate::words::{Duration, Histogram};
 
 /// One of the queues that bytes wait in.
@@ -22,8 +22,8 @@ pub struct QueueReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Time with each gate shut, by [`Blocked`]'s names, in the order of the gates.
-    pub shares: [(&'static str, Duration); Blocked::COUNT],
+    /// Time with each gate shut, in the order in which they are asked.
+    pub shares: [(Gate, Duration); Gate::COUNT],
     /// Unsent, device, in flight.
     pub queues: [QueueReport; 3],
 }
@@ -42,7 +42,7 @@ impl Report {
             oldest: None,
             sojourn: Histogram::default(),
         };
-        Self { shares: Gate::ALL.map(|gate| (gate.name(), Duration::ZERO)), queues: Queue::ALL.map(empty) }
+        Self { shares: Gate::ALL.map(|gate| (gate, Duration::ZERO)), queues: Queue::ALL.map(empty) }
     }
 
     /// Adds another's: for several stacks that are one to their user.

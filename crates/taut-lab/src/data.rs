@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use taut_core::Gate;
 
 /// Version of all that follows. It grows when a reader would misunderstand.
 pub const SCHEMA: u32 = 1;
@@ -262,19 +263,15 @@ pub struct Interval {
 }
 
 /// Names of the gates, in the order of [`Interval::blocked_s`].
-pub const GATES: [&str; 11] = [
-    "no-data",
-    "send-buffer",
-    "pacing",
-    "cwnd",
-    "peer-window",
-    "nagle",
-    "cork",
-    "autocork",
-    "tso-defer",
-    "small-queue",
-    "device",
-];
+pub const GATES: [&str; Gate::COUNT] = {
+    let mut names = [""; Gate::COUNT];
+    let mut index = 0;
+    while index < Gate::COUNT {
+        names[index] = Gate::ALL[index].name();
+        index += 1;
+    }
+    names
+};
 
 /// A sender after it processed an ACK.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,20 +2,44 @@
 //! metric that means something, and by scenarios, for the names.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use crate::data::GATES;
+use taut_core::Gate;
+
 use crate::stats::Tally;
 
 /// A metric.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Metric {
     /// Name in scenarios and files.
-    pub name: &'static str,
+    pub name: String,
     /// In words.
-    pub label: &'static str,
+    pub label: String,
     /// Unit; empty for counts.
     pub unit: &'static str,
-    value: fn(&Measured) -> Option<f64>,
+    value: Value,
+}
+
+/// How a metric comes from what was counted.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Of(fn(&Measured) -> Option<f64>),
+    /// The share of the time for which this gate of the send path was shut.
+    Gate(Gate),
+}
+
+impl Metric {
+    fn value(&self, measured: &Measured) -> Option<f64> {
+        match self.value {
+            Value::Of(of) => of(measured),
+            Value::Gate(gate) => measured.gate(gate),
+        }
+    }
+
+    fn of_gate(gate: Gate) -> Self {
+        let name = format!("blocked_{}", gate.name().replace('-', "_"));
+        Self { name, label: format!("time held by: {}", gate.words()), unit: "%", value: Value::Gate(gate) }
+    }
 }
 
 /// What a run counted in its measured part. A runner leaves at its default what it cannot know.
@@ -65,7 +89,7 @@ pub struct Measured {
     pub counters: BTreeMap<String, u64>,
     /// Packets dropped in the network.
     pub network_drops: Option<u64>,
-    /// Seconds for which each gate was shut, all flows, in the order of [`GATES`]; empty where the sender does not tell.
+    /// Seconds for which each gate was shut, all flows, in the order of [`Gate::ALL`]; empty where the sender does not tell.
     pub blocked_s: Vec<f64>,
 }
 
@@ -89,10 +113,10 @@ impl Measured {
         Some((self.rate(bytes)? + ETHERNET_HEADER_BYTES * self.rate(segments)?) / 1e3)
     }
 
-    fn gate(&self, name: &str) -> Option<f64> {
-        let index = GATES.iter().position(|gate| *gate == name)?;
+    /// Share of the time for which a gate was shut, in per cent.
+    fn gate(&self, gate: Gate) -> Option<f64> {
         let all: f64 = self.blocked_s.iter().sum();
-        let share = self.blocked_s.get(index)? / all;
+        let share = self.blocked_s.get(gate as usize)? / all;
         (all > 0.0).then_some(100.0 * share)
     }
 
@@ -120,16 +144,30 @@ fn min(tally: &Tally) -> Option<f64> {
     (tally.count() > 0).then(|| tally.min() as f64)
 }
 
+/// Name, label, unit, and how it comes from what was counted.
+type Row = (&'static str, &'static str, &'static str, fn(&Measured) -> Option<f64>);
+
 const fn metric(
     name: &'static str,
     label: &'static str,
     unit: &'static str,
     value: fn(&Measured) -> Option<f64>,
-) -> Metric {
-    Metric { name, label, unit, value }
+) -> Row {
+    (name, label, unit, value)
 }
 
-const ALL: &[Metric] = &[
+/// All there are: the rows below, and one for each gate of the send path.
+static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
+    let metric = |&(name, label, unit, value): &Row| Metric {
+        name: name.to_owned(),
+        label: label.to_owned(),
+        unit,
+        value: Value::Of(value),
+    };
+    ROWS.iter().map(metric).chain(Gate::ALL.map(Metric::of_gate)).collect()
+});
+
+const ROWS: &[Row] = &[
     metric("goodput", "goodput", "Mbit/s", |m| Some(m.acked_bytes as f64 * 8e-6 / m.seconds)),
     metric("flow_goodput", "goodput of a flow", "Mbit/s", |m| {
         Some(m.acked_bytes as f64 * 8e-6 / m.seconds / m.flows as f64)
@@ -226,14 +264,6 @@ const ALL: &[Metric] = &[
     metric("acks_in", "ACKs received", "", |m| m.sender("acks_in")),
     metric("acks_up", "packets up to the sender's stack", "", |m| m.sender("packets_in")),
     metric("cpu", "processor busy", "%", |m| m.sender("busy_ns").map(|ns| ns / 1e7 / m.seconds)),
-    metric("blocked_no_data", "time with nothing to send", "%", |m| m.gate("no-data")),
-    metric("blocked_send_buffer", "time held by the send buffer", "%", |m| m.gate("send-buffer")),
-    metric("blocked_pacing", "time held by pacing", "%", |m| m.gate("pacing")),
-    metric("blocked_cwnd", "time held by the congestion window", "%", |m| m.gate("cwnd")),
-    metric("blocked_peer_window", "time held by the peer's window", "%", |m| m.gate("peer-window")),
-    metric("blocked_autocork", "time held by autocorking", "%", |m| m.gate("autocork")),
-    metric("blocked_tso_defer", "time held for a bigger super-packet", "%", |m| m.gate("tso-defer")),
-    metric("blocked_small_queue", "time held by the small queue", "%", |m| m.gate("small-queue")),
 ];
 
 /// The metric of that name.
@@ -245,15 +275,15 @@ pub fn find(name: &str) -> Option<&'static Metric> {
 /// Every name.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    ALL.iter().map(|metric| metric.name).collect()
+    ALL.iter().map(|metric| metric.name.as_str()).collect()
 }
 
 /// Every metric that means something in this run.
 #[must_use]
 pub fn of(measured: &Measured) -> BTreeMap<String, f64> {
     let values = ALL.iter().filter_map(|metric| {
-        let value = (metric.value)(measured).filter(|value| value.is_finite())?;
-        Some((metric.name.to_owned(), value))
+        let value = metric.value(measured).filter(|value| value.is_finite())?;
+        Some((metric.name.clone(), value))
     });
     values.collect()
 }
@@ -279,7 +309,7 @@ mod tests {
         // Two thousand full frames in two seconds.
         measured.sender.insert("bytes_out".into(), 3_000_000);
         measured.sender.insert("segments_out".into(), 2_000);
-        measured.blocked_s = vec![0.0; GATES.len()];
+        measured.blocked_s = vec![0.0; Gate::COUNT];
         measured.blocked_s[3] = 3.0;
         measured.blocked_s[9] = 1.0;
         let values = of(&measured);

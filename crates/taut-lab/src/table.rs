@@ -64,7 +64,7 @@ fn table(document: &Document, base: &Scenario, runs: &[RunData]) -> Result<Table
             rows.push(Row {
                 case: (*case).to_owned(),
                 metric: name.clone(),
-                label: metric.label.into(),
+                label: metric.label.clone(),
                 unit: metric.unit.into(),
                 published: published.cloned().unwrap_or_default(),
                 cells: cells.collect(),

@@ -1,135 +1,164 @@
 //! Why nothing was sent: the single truth from which counters, time shares, timers and explanations derive.
-//! Returned by every gate of `plan`; a deadline taken from anything else would make the driver spin while another gate
-//! is shut.
+//! Ours; returned by every gate of `plan`. A deadline taken from anything else would make the driver spin while another
+//! gate is shut.
 //!
-//! The order of the reasons is that of the gates: when two are shut, the earlier one is told. So "cwnd" does not say
-//! that the peer's window would have had room, only that nobody asked.
+//! One table, in the order in which the gates are asked: when two are shut, the earlier one is named. So "cwnd" does not say
+//! that the peer's window would have had room, only that nobody asked. From this table come [`Blocked`], [`Gate`], the
+//! names and advice of `taut explain`, the columns of the lab's files, and the table in docs/send-path.md.
 
 use core::fmt;
 
 use crate::words::Instant;
 
-/// The gate that said no, in the order in which the gates stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Blocked {
+/// Makes the two types from the table: a gate's variant, its name, its name in plain words, when it is shut, and what to
+/// do if it is shut most of the time.
+macro_rules! gates {
+    ($($(#[$doc:meta])* $gate:ident $({ $(#[$field_doc:meta])* $field:ident: $type:ty })? = $name:literal, $words:literal,
+        shut: $shut:literal, advice: $advice:literal;)*) => {
+        /// The gate that said no, in the order in which the gates stand.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Blocked {
+            $($(#[$doc])* $gate $({ $(#[$field_doc])* $field: $type })?,)*
+        }
+
+        /// A [`Blocked`] in one byte, for every connection to keep: without the time, which is the pacing's own.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Gate {
+            $($(#[$doc])* $gate,)*
+        }
+
+        impl Gate {
+            /// All there are, in the order in which they are asked.
+            pub const ALL: [Self; Self::COUNT] = [$(Self::$gate),*];
+            /// How many there are.
+            pub const COUNT: usize = [$($name),*].len();
+
+            /// One word, for tables and files.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$gate => $name,)*
+                }
+            }
+
+            /// Its name in a sentence.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self {
+                    $(Self::$gate => $words,)*
+                }
+            }
+
+            /// When it is shut.
+            #[must_use]
+            pub const fn shut_when(self) -> &'static str {
+                match self {
+                    $(Self::$gate => $shut,)*
+                }
+            }
+
+            /// What it means, and what to do, if it is shut most of the time.
+            #[must_use]
+            pub const fn advice(self) -> &'static str {
+                match self {
+                    $(Self::$gate => $advice,)*
+                }
+            }
+
+            /// The reason again, given when the next packet departs.
+            #[allow(unused_variables, reason = "only one gate has a time")]
+            pub(crate) const fn reason(self, departure: Instant) -> Blocked {
+                match self {
+                    $(Self::$gate => Blocked::$gate $({ $field: departure })?,)*
+                }
+            }
+        }
+
+        impl Blocked {
+            /// Which gate it is.
+            #[must_use]
+            pub const fn gate(self) -> Gate {
+                match self {
+                    $(Self::$gate $({ $field: _ })? => Gate::$gate,)*
+                }
+            }
+        }
+    };
+}
+
+gates! {
     /// Everything written has been sent.
-    NoData,
-    /// Everything written has been sent, and the application would write more: its send buffer is too small, or it has not
-    /// come back yet since there is room.
-    SendBuffer,
+    NoData = "no-data", "application",
+        shut: "everything written has been sent",
+        advice: "The application had written nothing more: the stack waited for it, not the other way round. Write \
+                 earlier, or in larger pieces.";
+    /// Everything written has been sent, and the application would write more: its send buffer is too small, or it has
+    /// not come back yet since there is room.
+    SendBuffer = "send-buffer", "send buffer",
+        shut: "everything written has been sent, and the application was refused room for more",
+        advice: "All was sent, and the application was refused room for more: the send buffer (tcp_wmem, SO_SNDBUF) or \
+                 the low-water mark is too small for the path, or the application comes back late.";
     /// The next packet departs at `until`.
     Pacing {
         /// When the gate opens by itself.
-        until: Instant,
-    },
+        until: Instant
+    } = "pacing", "pacing",
+        shut: "it is not yet time for the next packet",
+        advice: "Packets leave at the pacing rate, a little above what the network was seen to deliver, so this is \
+                 what a path that is used well looks like. If the rate is too low, look at cwnd, rtt and pacing_rate \
+                 in `taut ss -ti`, and whether SO_MAX_PACING_RATE is set.";
     /// As much is in flight as the congestion window allows.
-    Cwnd,
+    Cwnd = "cwnd", "congestion window",
+        shut: "as much is in flight as the congestion window allows",
+        advice: "As much is on its way as the network seems to bear: the network is the limit. Loss makes the window \
+                 small: compare retrans with data_segs_out in `taut ss -ti`.";
     /// The peer's window has no room for the next segment.
-    PeerWindow,
+    PeerWindow = "peer-window", "receiver's window",
+        shut: "the peer's window has no room for the next segment",
+        advice: "The receiver does not take more: its application reads too slowly, or its receive buffer (tcp_rmem, \
+                 SO_RCVBUF) is too small for the path.";
     /// A small piece waits for the ACK of an earlier small one.
-    Nagle,
+    Nagle = "nagle", "Nagle",
+        shut: "a small piece waits for the ACK of an earlier small one",
+        advice: "Small writes wait for the ACK of the one before. Write each message at once, or set TCP_NODELAY.";
     /// The application corked the tail.
-    Cork,
+    Cork = "cork", "cork",
+        shut: "the application corked the tail",
+        advice: "The application holds back the tail of what it wrote (TCP_CORK, MSG_MORE). Uncork after each message.";
     /// A small write waits for an earlier packet to leave the device.
-    Autocork,
+    Autocork = "autocork", "autocork",
+        shut: "a small write waits for an earlier packet to leave the device",
+        advice: "Small writes wait for an earlier packet to leave the device, to share one. Write each message at \
+                 once, or set net.ipv4.tcp_autocorking=0.";
     /// A super-packet waits for the ACK that will make it bigger.
-    TsoDefer,
+    TsoDefer = "tso-defer", "deferred super-packet",
+        shut: "a super-packet waits for the ACK that will make it bigger",
+        advice: "Packets wait for the next ACK to become larger. For bulk data that is right; where it delays \
+                 requests, set net.ipv4.tcp_tso_win_divisor=0.";
     /// Enough of this connection is below TCP already.
-    SmallQueue,
+    SmallQueue = "small-queue", "small queue",
+        shut: "enough of this connection is below TCP already",
+        advice: "Enough of this connection is in the device already: the device is the limit, and the queue in front \
+                 of it is kept short on purpose. Only a faster device helps. taut.tsq and \
+                 net.ipv4.tcp_limit_output_bytes say how much is enough.";
     /// The device has no room.
-    Device,
-}
-
-/// A [`Blocked`] in one byte, for every connection to keep: without the time, which is the pacing's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Gate {
-    NoData,
-    SendBuffer,
-    Pacing,
-    Cwnd,
-    PeerWindow,
-    Nagle,
-    Cork,
-    Autocork,
-    TsoDefer,
-    SmallQueue,
-    Device,
+    Device = "device", "device",
+        shut: "the device has no room",
+        advice: "The device had no room: whatever takes packets from it is the limit. Look at that queue, or at the \
+                 load of this machine.";
 }
 
 impl Gate {
-    /// All there are, by their numbers.
-    pub(crate) const ALL: [Self; Self::COUNT] = [
-        Self::NoData,
-        Self::SendBuffer,
-        Self::Pacing,
-        Self::Cwnd,
-        Self::PeerWindow,
-        Self::Nagle,
-        Self::Cork,
-        Self::Autocork,
-        Self::TsoDefer,
-        Self::SmallQueue,
-        Self::Device,
-    ];
-    pub(crate) const COUNT: usize = Blocked::COUNT;
-
-    /// The reason again, given when the next packet departs.
-    pub(crate) const fn reason(self, departure: Instant) -> Blocked {
-        match self {
-            Self::NoData => Blocked::NoData,
-            Self::SendBuffer => Blocked::SendBuffer,
-            Self::Pacing => Blocked::Pacing { until: departure },
-            Self::Cwnd => Blocked::Cwnd,
-            Self::PeerWindow => Blocked::PeerWindow,
-            Self::Nagle => Blocked::Nagle,
-            Self::Cork => Blocked::Cork,
-            Self::Autocork => Blocked::Autocork,
-            Self::TsoDefer => Blocked::TsoDefer,
-            Self::SmallQueue => Blocked::SmallQueue,
-            Self::Device => Blocked::Device,
-        }
-    }
-
-    /// One word for tables.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::NoData => "no-data",
-            Self::SendBuffer => "send-buffer",
-            Self::Pacing => "pacing",
-            Self::Cwnd => "cwnd",
-            Self::PeerWindow => "peer-window",
-            Self::Nagle => "nagle",
-            Self::Cork => "cork",
-            Self::Autocork => "autocork",
-            Self::TsoDefer => "tso-defer",
-            Self::SmallQueue => "small-queue",
-            Self::Device => "device",
-        }
+    /// The gate of that [name](Self::name).
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|gate| gate.name() == name)
     }
 }
 
 impl Blocked {
-    /// How many reasons there are.
-    pub const COUNT: usize = 11;
-
-    pub(crate) const fn gate(self) -> Gate {
-        match self {
-            Self::NoData => Gate::NoData,
-            Self::SendBuffer => Gate::SendBuffer,
-            Self::Pacing { .. } => Gate::Pacing,
-            Self::Cwnd => Gate::Cwnd,
-            Self::PeerWindow => Gate::PeerWindow,
-            Self::Nagle => Gate::Nagle,
-            Self::Cork => Gate::Cork,
-            Self::Autocork => Gate::Autocork,
-            Self::TsoDefer => Gate::TsoDefer,
-            Self::SmallQueue => Gate::SmallQueue,
-            Self::Device => Gate::Device,
-        }
-    }
-
     /// One word for tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -140,5 +169,38 @@ impl Blocked {
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::format;
+    use std::string::String;
+
+    #[test]
+    fn names_are_unique_and_advice_is_a_sentence() {
+        for gate in Gate::ALL {
+            assert_eq!(Gate::by_name(gate.name()), Some(gate));
+            assert!(gate.advice().ends_with('.'), "{gate}");
+            assert_eq!(gate.reason(Instant::ZERO).gate(), gate);
+        }
+        assert_eq!(Gate::by_name("moon-phase"), None);
+    }
+
+    /// docs/send-path.md has the same table.
+    #[test]
+    fn the_document_has_this_table() {
+        let document = include_str!("../../../../docs/send-path.md");
+        let rows: String =
+            Gate::ALL.iter().map(|gate| format!("| `{}` | {} |\n", gate.name(), gate.shut_when())).collect();
+        assert!(document.contains(&rows), "docs/send-path.md should have:\n{rows}");
     }
 }

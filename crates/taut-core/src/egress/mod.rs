@@ -16,16 +16,16 @@
 //!
 //! | asked | gate | shut when |
 //! |---|---|---|
-//! | at a write | [`notsent_lowat`], [`sndbuf`] | enough is unsent, or the send buffer is full |
-//! | at a write's end | [`autocork`] | the tail is small and a completion will send it |
-//! | ① | [`pacing`] | it is not yet time |
-//! | ② | congestion window | the network holds as much as it can; half of the window goes at once at most |
-//! | ③ | [`tso_autosize`] | (sizes the packet) |
-//! | | `path_mtu` | (a larger segment goes now and then, to see whether it arrives) |
-//! | ④ | peer's window | the next segment does not fit |
-//! | ⑤ | [`nagle`], [`tso_defer`] | a partial segment should wait, or a super-packet will soon be bigger |
-//! | ⑥ | | (cuts the packet) |
-//! | ⑦ | [`tsq`] | enough is below TCP |
+//! | at a write | `notsent_lowat`, `sndbuf` | enough is unsent, or the send buffer is full |
+//! | at a write's end | `autocork` | the tail is small and a completion will send it |
+//! | for every packet, in this order | `pacing` | it is not yet time |
+//! | | congestion window | the network holds as much as it can; half of the window goes at once at most |
+//! | | peer's window | the next segment does not fit |
+//! | | `nagle`, `tso_defer` | a partial segment should wait, or a super-packet will soon be bigger |
+//! | | `tsq` | enough is below TCP |
+//!
+//! Between these, `tso_autosize` says how large a packet may be, `path_mtu` tries a larger segment now and then, and the
+//! packet is cut. The gates' names stand once, in `blocked.rs`.
 
 mod acked;
 mod autocork;
@@ -51,8 +51,7 @@ mod write_queue;
 
 pub(crate) use acked::TimedOut;
 pub use autocork::AutocorkMode;
-pub use blocked::Blocked;
-pub(crate) use blocked::Gate;
+pub use blocked::{Blocked, Gate};
 pub(crate) use commit::{Leaving, NotNow};
 pub use config::{MtuConfig, MtuProbing, SendConfig};
 pub(crate) use inputs::SendCx;

@@ -65,12 +65,12 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
     if !s.has_unsent() {
         return Err(if s.buffer.nospace { Blocked::SendBuffer } else { Blocked::NoData });
     }
-    // ① Not before its time.
+    // Not before its time.
     s.pacing.gate(s.pacing_status(cx), cx.now)?;
-    // ② Not more than the network is thought to hold.
+    // Not more than the network is thought to hold.
     let quota = cwnd_quota(s)?;
     let segs = s.autosized_segs(cx);
-    // ③ The candidate: a record, or all there is.
+    // The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
     // Something larger than is known to fit, to see whether it arrives; or what the next gates leave.
     let probe = mtu_probe(s, cx, candidate.len)?;
@@ -78,7 +78,7 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
         Some(size) => (size, size),
         None => (cut(s, cx, candidate, segs, quota)?, cx.mss),
     };
-    // ⑦ Not more below TCP than keeps the device busy.
+    // Not more below TCP than keeps the device busy.
     let limit = s.small_queue_limit(cx, payload, false);
     let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
 
@@ -91,16 +91,16 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
     Ok(Plan { range, payload, fin, psh, mss, kind: SendKind::New, mtu_probe: probe.is_some(), exempt })
 }
 
-/// Gates ④ to ⑥: how much of the candidate may leave in segments of the usual size.
+/// How much of the candidate may leave in segments of the usual size.
 fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
     let Candidate { len, is_tail, fin } = candidate;
-    // ④ Not beyond the peer's window.
+    // Not beyond the peer's window.
     let window = s.window_room();
     let least = if s.squeeze { 1 } else { len.min(cx.mss).max(1) };
     if window < least {
         return Err(Blocked::PeerWindow);
     }
-    // ⑤ Not a partial segment that should wait, nor a super-packet that will soon be bigger.
+    // Not a partial segment that should wait, nor a super-packet that will soon be bigger.
     if len <= cx.mss {
         // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
         let asks = s.probe_due || s.recovery.prefers_new_data().is_some();
@@ -110,7 +110,7 @@ fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32)
     } else if !s.probe_due {
         tso_defer::gate(s.deferral(cx, candidate, segs))?;
     }
-    // ⑥ Cut.
+    // Cut.
     Ok(split_point(s, cx, len, is_tail && !fin, window, quota.min(segs)))
 }
 

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use taut_core::Gate;
+
 use super::figures::{Figure, Shown};
 use super::picture::{Key, Swatch};
 use super::scale::{Axis, Kind, Quantity};
@@ -14,22 +16,23 @@ use crate::data::GATES;
 /// Shares below this have no entry of their own.
 const LEAST_SHARE: f64 = 0.005;
 
-/// What a gate is in words, and its colour.
-fn words(gate: &str) -> (&str, Ink) {
-    match gate {
-        "no-data" => ("nothing to send", Ink::PALE),
-        "send-buffer" => ("send buffer full", Ink::GREY),
-        "pacing" => ("pacing", Ink::GREEN),
-        "cwnd" => ("congestion window", Ink::BLUE),
-        "peer-window" => ("receiver's window", Ink::PINK),
-        "nagle" => ("Nagle", Ink::YELLOW),
-        "cork" => ("corked", Ink::OLIVE),
-        "autocork" => ("autocorking", Ink::WINE),
-        "tso-defer" => ("TSO deferred", Ink::SKY),
-        "small-queue" => ("small queue limit", Ink::ORANGE),
-        "device" => ("device full", Ink::VERMILLION),
-        other => (other, Ink::INDIGO),
-    }
+/// What a gate is in words, and its colour. One of a newer stack has its own name.
+fn words(name: &str) -> (&str, Ink) {
+    let Some(gate) = Gate::by_name(name) else { return (name, Ink::INDIGO) };
+    let ink = match gate {
+        Gate::NoData => Ink::PALE,
+        Gate::SendBuffer => Ink::GREY,
+        Gate::Pacing => Ink::GREEN,
+        Gate::Cwnd => Ink::BLUE,
+        Gate::PeerWindow => Ink::PINK,
+        Gate::Nagle => Ink::YELLOW,
+        Gate::Cork => Ink::OLIVE,
+        Gate::Autocork => Ink::WINE,
+        Gate::TsoDefer => Ink::SKY,
+        Gate::SmallQueue => Ink::ORANGE,
+        Gate::Device => Ink::VERMILLION,
+    };
+    (gate.words(), ink)
 }
 
 /// A row: the flows of a kind in a run, with shares of their time in the order of the gates.
