@@ -118,7 +118,7 @@ impl Conn {
 
     /// Room may have appeared: the application is notified, if it waits for that.
     pub(super) fn check_space(&mut self, cx: &StackCx<'_>) {
-        if self.state.may_write() {
+        if self.tx.lacks_space() && self.state.may_write() {
             let send = self.send_cx(cx);
             self.news.writable |= self.tx.check_space(&send);
         }

@@ -292,11 +292,13 @@ impl Sender {
         self.room(self.size_goal(cx), cx.config).is_writable()
     }
 
-    /// Room may have appeared. Returns whether the application waited for it and has it now.
+    /// Whether the application waits for room.
+    pub(crate) const fn lacks_space(&self) -> bool {
+        self.buffer.nospace
+    }
+
+    /// Room may have appeared for an application that waits for it. Returns whether it has.
     pub(crate) fn check_space(&mut self, cx: &SendCx<'_>) -> bool {
-        if !self.buffer.nospace {
-            return false;
-        }
         if self.recovery.in_flight() < self.congestion.cwnd() {
             self.expand_buffer(cx);
         }
