@@ -165,8 +165,8 @@ pub(crate) struct Conn {
 
 /// Copies a connection.
 pub(crate) fn conn(stack: &Stack, id: ConnId, now: Instant) -> Option<Conn> {
-    let info = stack.conn_info(id, now)?;
-    Some(Conn { info, congestion_state: stack.conn_congestion(id).unwrap_or_default() })
+    let info = stack.conn(id).map(|conn| conn.info(now))?;
+    Some(Conn { info, congestion_state: stack.conn(id).map(|conn| conn.congestion()).unwrap_or_default() })
 }
 
 impl From<&Conn> for ConnSnapshot {
@@ -351,8 +351,12 @@ impl From<&ConnReport> for ConnReportSnapshot {
 
 /// Copies a report.
 pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<ConnReport> {
-    let info = stack.conn_info(id, now)?;
-    Some(ConnReport { local: info.local, peer: info.peer, report: stack.conn_report(id, now)? })
+    let info = stack.conn(id).map(|conn| conn.info(now))?;
+    Some(ConnReport {
+        local: info.local,
+        peer: info.peer,
+        report: stack.conn(id).map(|conn| conn.report(now))?,
+    })
 }
 
 /// Copies what is known of the listeners.

@@ -95,7 +95,7 @@ pub use conn::state::State;
 pub use egress::{AutocorkMode, AutosizeMode, Blocked, Gate, LowatMode, PacingMode, TsqMode};
 pub use options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
-pub use stack::{ConnMut, ListenerInfo, Stack, Steering, Timer};
+pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, Timer};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{

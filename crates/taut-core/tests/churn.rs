@@ -130,7 +130,7 @@ fn a_thousand_transfers_at_once_over_a_bad_link() {
         let id = world.connect(0, &to);
         let stream = Stream { offset: n * 7_919, position: 0, end: 1 + world.rng.below(40_000) };
         sending.insert(id, stream);
-        expected.insert(world.stacks[0].conn_mut(id).unwrap().local_addr().port(), stream);
+        expected.insert(world.stacks[0].conn(id).unwrap().local_addr().port(), stream);
     }
     let mut paused: Vec<(u64, usize, ConnId)> = Vec::new();
     let (mut done, start) = (0, world.now);

@@ -196,7 +196,7 @@ fn half_closed_for_long() {
     world.stacks[0].conn_mut(client).unwrap().shutdown_write(now).unwrap();
     // Longer than FIN-WAIT-2 lasts for a connection that nobody holds.
     world.run_for(Duration::from_secs(600));
-    assert_eq!(world.stacks[0].conn_mut(client).unwrap().state(), State::FinWait2);
+    assert_eq!(world.stacks[0].conn(client).unwrap().state(), State::FinWait2);
     let (mut written, mut read) = (0, 0);
     let done = world.run_until(Duration::from_secs(600), |world| {
         pump(world, 1, server, &mut written, 500_000);

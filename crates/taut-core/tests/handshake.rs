@@ -432,7 +432,7 @@ fn simultaneous_open_of_two_stacks() {
     let b = connect(&mut world, 1, &at_b, &at_a);
     world.run_for(Duration::from_secs(1));
     for (side, id) in [(0, a), (1, b)] {
-        assert_eq!(world.stacks[side].conn_mut(id).unwrap().state(), State::Established);
+        assert_eq!(world.stacks[side].conn(id).unwrap().state(), State::Established);
         assert_eq!(world.events[side].pop_front(), Some(Event::Connected(id)));
         assert_eq!(world.stacks[side].counters().retrans_segs, 0);
     }
@@ -500,7 +500,7 @@ fn sequence_numbers_and_ports_differ_between_connections() {
     let mut world = World::with(3, config(A), config(B), LinkCaps::plain(1_500));
     let ids: Vec<_> = (0..50).map(|_| world.connect(0, &format!("{B}:80"))).collect();
     let mut ports: Vec<u16> =
-        ids.iter().map(|&id| world.stacks[0].conn_mut(id).unwrap().local_addr().port()).collect();
+        ids.iter().map(|&id| world.stacks[0].conn(id).unwrap().local_addr().port()).collect();
     ports.sort_unstable();
     ports.dedup();
     assert_eq!(ports.len(), 50);

@@ -33,7 +33,7 @@ fn send(world: &mut World, (client, server): (ConnId, ConnId), len: u64, limit_s
 
 fn info(world: &mut World, id: ConnId) -> ConnInfo {
     let now = world.now;
-    world.stacks[0].conn_mut(id).unwrap().info(now)
+    world.stacks[0].conn(id).unwrap().info(now)
 }
 
 #[test]

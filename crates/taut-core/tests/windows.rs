@@ -291,7 +291,7 @@ fn bulk_over_gbit(rtt_ms: u64, rounds: usize) -> Bulk {
         full |= read - before >= gbit_payload(rtt_ms) * 9 / 10;
         if !full {
             let now = world.now;
-            let info = world.stacks[0].conn_mut(client).unwrap().info(now);
+            let info = world.stacks[0].conn(client).unwrap().info(now);
             bulk.rwnd_limited_at_full = info.rwnd_limited;
         }
     }
@@ -315,7 +315,7 @@ fn autotuning_fills_a_long_fat_path_without_a_setting() {
 /// Unread bytes at a receiver, and its buffer.
 fn pinned(world: &mut World, server: taut_core::ConnId) -> (u64, u64) {
     let now = world.now;
-    let info = world.stacks[1].conn_mut(server).unwrap().info(now);
+    let info = world.stacks[1].conn(server).unwrap().info(now);
     (info.rcv_queue_bytes, u64::from(info.rcvbuf))
 }
 
@@ -433,7 +433,7 @@ fn a_slow_reader_closes_the_window_and_nothing_stalls() {
                 pump(&mut world, 0, client, &mut written, 1_500_000);
                 world.run_for(Duration::from_millis(20));
                 let now = world.now;
-                let info = world.stacks[0].conn_mut(client).unwrap().info(now);
+                let info = world.stacks[0].conn(client).unwrap().info(now);
                 closed += u32::from(info.snd_wnd < 1_448);
                 let mut buffer = [0; 15_000];
                 // 750 kB/s. Sometimes it stops altogether.

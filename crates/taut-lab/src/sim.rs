@@ -166,11 +166,11 @@ impl Run<'_> {
             let Some(conn) = flow.conn else { continue };
             let host = world.host_ref(traffic.from);
             let (before, shares_before) = (flow.acked(), flow.shares());
-            if let Some(info) = host.stack().conn_info(conn, now) {
+            if let Some(info) = host.stack().conn(conn).map(|conn| conn.info(now)) {
                 memory += u64::from(info.wmem_queued);
                 unsent += info.notsent_bytes;
                 flow.info = Some(info);
-                flow.report = host.stack().conn_report(conn, now);
+                flow.report = host.stack().conn(conn).map(|conn| conn.report(now));
             } else if let Some(info) = &mut flow.info {
                 // Gone: everything arrived, if it ended well.
                 info.bytes_acked = info.bytes_acked.max(traffic.source.finished_bytes().unwrap_or(0));
@@ -219,7 +219,7 @@ impl Told {
             let stack = world.host_ref(id).stack();
             stack
                 .conn_ids()
-                .filter_map(move |conn| stack.conn_info(conn, world.now()))
+                .filter_map(move |conn| stack.conn(conn).map(|conn| conn.info(world.now())))
                 .map(|info| info.rcvbuf)
         });
         Self {

@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (now, stack) = (world.now(), world.host_ref(a).stack());
             let share = (bytes - before) as f64 * 1e3 / step as f64 / bytes_per_sec;
             for id in stack.conn_ids() {
-                let info = stack.conn_info(id, now).ok_or("gone")?;
+                let info = stack.conn(id).map(|conn| conn.info(now)).ok_or("gone")?;
                 println!(
                     "{at:6} ms {:5.1} % cwnd {:6} in flight {:6} lost {:5} rtt {:4} ms pacing {:7.2} Mbit/s {} {} {} {}",
                     share * 100.0,
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     info.ca_state,
                     info.blocked,
                     world.port_state(net.routers.0, net.bottleneck).map_or(0, |port| port.backlog_packets),
-                    stack.conn_congestion(id).unwrap_or_default(),
+                    stack.conn(id).map(|conn| conn.congestion()).unwrap_or_default(),
                 );
             }
         }

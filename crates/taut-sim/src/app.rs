@@ -420,17 +420,17 @@ impl<'a> AppCx<'a> {
     /// `TCP_INFO`, without the call being counted.
     #[must_use]
     pub fn info(&self, conn: ConnId) -> Option<ConnInfo> {
-        self.host.stack.conn_info(conn, self.fabric.now)
+        self.host.stack.conn(conn).map(|conn| conn.info(self.fabric.now))
     }
 
     /// The other end.
     pub fn peer(&mut self, conn: ConnId) -> Option<SocketAddr> {
-        self.host.stack.conn_mut(conn).map(|conn| conn.peer_addr())
+        self.host.stack.conn(conn).map(|conn| conn.peer_addr())
     }
 
     /// This end.
     pub fn local(&mut self, conn: ConnId) -> Option<SocketAddr> {
-        self.host.stack.conn_mut(conn).map(|conn| conn.local_addr())
+        self.host.stack.conn(conn).map(|conn| conn.local_addr())
     }
 
     /// The stream of bytes that this connection's opener writes: the same at both ends.

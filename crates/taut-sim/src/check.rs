@@ -147,7 +147,7 @@ fn tickets(world: &World, host: &Host) -> Result<(), Failure> {
         *held.entry(entry.flow).or_default() += u64::from(entry.ticket.truesize());
     }
     for id in host.stack.conn_ids() {
-        let Some(info) = host.stack.conn_info(id, world.now()) else { continue };
+        let Some(info) = host.stack.conn(id).map(|conn| conn.info(world.now())) else { continue };
         let flow = flow_between(info.local, info.peer);
         let below = held.get(&flow).copied().unwrap_or(0);
         if below != u64::from(info.wmem_alloc) {
@@ -164,7 +164,7 @@ fn tickets(world: &World, host: &Host) -> Result<(), Failure> {
 fn stalls(world: &World, host: &Host) -> Result<(), Failure> {
     let has_timer = host.stack.poll_timeout().is_some();
     for id in host.stack.conn_ids() {
-        let Some(info) = host.stack.conn_info(id, world.now()) else { continue };
+        let Some(info) = host.stack.conn(id).map(|conn| conn.info(world.now())) else { continue };
         if let Some(what) = stall(&info, has_timer, world.now(), host.nic.room()) {
             let why = format!(
                 "host {}, {} -> {}: {what} ({} unsent, {} unacked, cwnd {}, window {}, {} below, blocked by {})",
@@ -286,7 +286,7 @@ mod tests {
         let (world, pair) = busy();
         let host = &world.hosts[pair.a.index()];
         let id = host.stack.conn_ids().next().unwrap();
-        let mut info = host.stack.conn_info(id, world.now()).unwrap();
+        let mut info = host.stack.conn(id).map(|conn| conn.info(world.now())).unwrap();
         info.notsent_bytes = 1;
         info.wmem_alloc = 0;
         info.blocked = Blocked::SmallQueue;

@@ -275,7 +275,7 @@ impl Host {
     /// After a write: whether it was held for a completion, which may now come too soon.
     pub(crate) fn note_held(&mut self, now: Instant, conn: ConnId) {
         if self.cpu.model.lost_wakeup.is_some() {
-            let gate = self.stack.conn_mut(conn).map(|conn| conn.blocked());
+            let gate = self.stack.conn(conn).map(|conn| conn.blocked());
             self.held_since = (gate == Some(Blocked::Autocork)).then_some(now);
         }
     }

@@ -55,8 +55,8 @@ pub use stream::TcpStream;
 #[cfg(feature = "control")]
 pub use taut_control;
 pub use taut_core::{
-    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Histogram, Keepalive, ListenOptions,
-    OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
+    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
+    ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
 pub use taut_device as device;
 

@@ -42,7 +42,7 @@ impl Socket {
         let started = shard.attempt(|access| {
             let Access { stack, now, .. } = access;
             Poll::Ready(stack.connect(*now, to, options).map_err(error::connect).map(|id| {
-                let local = stack.conn_mut(id).map(|conn| conn.local_addr());
+                let local = stack.conn(id).map(|conn| conn.local_addr());
                 (id, local)
             }))
         });
@@ -86,10 +86,10 @@ impl Socket {
 
     pub(crate) fn connected(&self, access: &mut Access<'_>) -> Attempt<()> {
         let (conn, _) = self.conn(access)?;
-        if let Some(error) = conn.error() {
+        if let Some(error) = conn.as_ref().error() {
             return Poll::Ready(Err(error::conn(error)));
         }
-        match conn.state() {
+        match conn.as_ref().state() {
             state if state.is_synchronized() => Poll::Ready(Ok(())),
             taut_core::State::Closed => Poll::Ready(Err(error::gone())),
             _ => Poll::Pending,
@@ -216,21 +216,21 @@ impl Socket {
     pub(crate) fn info(&self) -> io::Result<ConnInfo> {
         now_or_would_block(self.shard.attempt(|access| {
             let (conn, now) = self.conn(access)?;
-            Poll::Ready(Ok(conn.info(now)))
+            Poll::Ready(Ok(conn.as_ref().info(now)))
         }))
     }
 
     pub(crate) fn report(&self) -> io::Result<Report> {
         now_or_would_block(self.shard.attempt(|access| {
             let (conn, now) = self.conn(access)?;
-            Poll::Ready(Ok(conn.report(now)))
+            Poll::Ready(Ok(conn.as_ref().report(now)))
         }))
     }
 
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
         let error = now_or_would_block(self.shard.attempt(|access| {
             let (conn, _) = self.conn(access)?;
-            Poll::Ready(Ok(conn.error()))
+            Poll::Ready(Ok(conn.as_ref().error()))
         }))?;
         let Some(error) = error else { return Ok(None) };
         // The stack keeps it; it is told once here, as SO_ERROR is.
@@ -316,7 +316,7 @@ impl Acceptor {
 
     pub(crate) fn accept(&self, place: &Place, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
         let Some((id, peer)) = access.stack.accept(place.id) else { return Poll::Pending };
-        let local = access.stack.conn_mut(id).map_or(self.local, |conn| conn.local_addr());
+        let local = access.stack.conn_mut(id).map_or(self.local, |conn| conn.as_ref().local_addr());
         Poll::Ready(Ok(Socket::held(Arc::clone(&place.shard), id, local, peer, self.nodelay)))
     }
 

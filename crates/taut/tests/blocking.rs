@@ -369,7 +369,11 @@ fn what_held_a_connection_back_is_known() {
         }
         thread::sleep(Duration::from_millis(5));
     };
-    let paced = report.shares.iter().find(|(name, _)| *name == "pacing").map(|(_, share)| share.as_millis());
+    let paced = report
+        .shares
+        .iter()
+        .find(|(gate, _)| *gate == taut::Gate::Pacing)
+        .map(|(_, share)| share.as_millis());
     assert!(paced >= Some(100), "{report:?}");
     assert!(paced <= Some(start.elapsed().as_millis() as u64 + 1));
     assert!(report.queues.iter().all(|queue| queue.bytes == 0 && queue.sojourn.count() > 0), "{report:?}");

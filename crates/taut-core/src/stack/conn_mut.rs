@@ -1,15 +1,9 @@
 //! A connection in the application's hands: the commands and getters of the public interface.
 
-use core::net::SocketAddr;
-
-use super::Stack;
+use super::{ConnRef, Stack};
 use crate::conn::Conn;
-use crate::conn::info::ConnInfo;
-use crate::conn::state::State;
-use crate::egress::Blocked;
 use crate::options::{SetOption, WriteFlags};
-use crate::report::Report;
-use crate::words::{ConnError, Instant, OptionError, ReadError, WriteError};
+use crate::words::{Instant, OptionError, ReadError, WriteError};
 
 /// One connection, borrowed from its stack with [`Stack::conn_mut`].
 ///
@@ -139,47 +133,9 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.set_option(cx, option))
     }
 
-    /// A snapshot in `TCP_INFO`'s terms.
+    /// The same connection, to be read.
     #[must_use]
-    pub fn info(&self, now: Instant) -> ConnInfo {
-        self.conn().info(&self.stack.caps, &self.stack.config, now)
-    }
-
-    /// What held the connection back since its first write, and how long bytes waited in which queue.
-    #[must_use]
-    pub fn report(&self, now: Instant) -> Report {
-        let mut report = Report::new();
-        self.conn().report_to(&mut report, now, true);
-        report
-    }
-
-    /// Which gate was shut when the connection was last asked for a packet.
-    #[must_use]
-    pub fn blocked(&self) -> Blocked {
-        self.conn().blocked()
-    }
-
-    /// This end.
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.conn().tuple.local.into()
-    }
-
-    /// The other end.
-    #[must_use]
-    pub fn peer_addr(&self) -> SocketAddr {
-        self.conn().tuple.peer.into()
-    }
-
-    /// State of RFC 9293.
-    #[must_use]
-    pub fn state(&self) -> State {
-        self.conn().state
-    }
-
-    /// Why the connection ended, if it did with an error.
-    #[must_use]
-    pub fn error(&self) -> Option<ConnError> {
-        self.conn().error
+    pub fn as_ref(&self) -> ConnRef<'_> {
+        ConnRef::new(self.stack, self.conn())
     }
 }

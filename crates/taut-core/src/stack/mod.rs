@@ -5,6 +5,7 @@
 //! only for speed: transmitting after a batch of input lets its ACKs coalesce.
 
 mod conn_mut;
+mod conn_ref;
 mod demux;
 mod input;
 mod listener;
@@ -24,6 +25,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 pub use conn_mut::ConnMut;
+pub use conn_ref::ConnRef;
 pub use listener::ListenerInfo;
 pub use steering::Steering;
 

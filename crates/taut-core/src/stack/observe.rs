@@ -5,9 +5,8 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 
-use super::Stack;
 use super::listener::ListenerInfo;
-use crate::conn::info::ConnInfo;
+use super::{ConnRef, Stack};
 use crate::report::Report;
 use crate::sysctl::SysctlError;
 use crate::words::{ConnId, Instant};
@@ -48,25 +47,10 @@ impl Stack {
         self.table.ids()
     }
 
-    /// A snapshot of a connection in `TCP_INFO`'s terms, also of one that the application has let go of.
+    /// A connection, to be read; also one that the application has let go of.
     #[must_use]
-    pub fn conn_info(&self, id: ConnId, now: Instant) -> Option<ConnInfo> {
-        Some(self.table.get(id)?.info(&self.caps, &self.config, now))
-    }
-
-    /// What the congestion control of a connection says of itself, in words: BBR names its state, bandwidth, least RTT
-    /// and gains. Empty for one with nothing to say.
-    #[must_use]
-    pub fn conn_congestion(&self, id: ConnId) -> Option<String> {
-        Some(self.table.get(id)?.congestion_state())
-    }
-
-    /// What held a connection back, as [`ConnMut::report`](crate::ConnMut::report), also of one that the application has let go of.
-    #[must_use]
-    pub fn conn_report(&self, id: ConnId, now: Instant) -> Option<Report> {
-        let mut report = Report::new();
-        self.table.get(id)?.report_to(&mut report, now, true);
-        Some(report)
+    pub fn conn(&self, id: ConnId) -> Option<ConnRef<'_>> {
+        Some(ConnRef::new(self, self.table.get(id)?))
     }
 
     /// What held all connections back that there ever were, and what is in the queues now. Looks at every connection.

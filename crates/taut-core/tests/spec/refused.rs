@@ -14,7 +14,7 @@ fn refused_are_as_if_never_handed_out() {
         pump(&mut world, 0, client, &mut written, 20_000);
         let stack = &mut world.stacks[0];
         let facts = |stack: &mut Stack| {
-            let info = stack.conn_mut(client).unwrap().info(now);
+            let info = stack.conn(client).unwrap().info(now);
             let counts = [info.bytes_sent, info.bytes_retrans, info.data_segs_out, info.notsent_bytes];
             (counts, info.unacked, info.wmem_alloc, info.retrans, info.lost, *stack.counters())
         };

@@ -164,7 +164,7 @@ impl Worlds {
         for _ in 0..1 + self.rng.below(3) {
             let options = random_options(&mut self.rng);
             let client = self.stacks[0].connect(self.now, to, &options).unwrap();
-            self.ports.push(self.stacks[0].conn_mut(client).unwrap().local_addr().port());
+            self.ports.push(self.stacks[0].conn(client).unwrap().local_addr().port());
             let mut server = None;
             let delay = Duration::from_micros(self.rng.below(20_000));
             while server.is_none() {

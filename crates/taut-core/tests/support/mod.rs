@@ -369,7 +369,7 @@ pub(crate) fn transfer(world: &mut World, len: u64, limit: Duration) -> Duration
         drain(world, 1, server, &mut read)
     });
     let now = world.now;
-    let info = world.stacks[0].conn_mut(client).map(|conn| conn.info(now));
+    let info = world.stacks[0].conn(client).map(|conn| conn.info(now));
     assert!(done, "transfer of {len} ended after {read} bytes at {now:?}: {info:#?}");
     assert_eq!(read, len);
     now.since(start)

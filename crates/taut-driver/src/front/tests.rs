@@ -199,7 +199,7 @@ impl World {
     }
 
     fn wmem_alloc(&mut self) -> u32 {
-        self.sender.conn_mut(self.conn).unwrap().info(self.now).wmem_alloc
+        self.sender.conn(self.conn).unwrap().info(self.now).wmem_alloc
     }
 
     /// All bytes arrive as they were sent, and nothing stays charged or kept.
@@ -300,7 +300,7 @@ fn what_the_queue_refuses_is_sent_again() {
 fn a_queue_that_complains_has_the_packet_all_the_same() {
     let queue = Box::new(Complaining(taut_link::Fifo::packets(100)));
     let mut world = World::new(Front::over(spec(""), queue), usize::MAX);
-    let window = |world: &mut World| world.sender.conn_mut(world.conn).unwrap().info(world.now).snd_cwnd;
+    let window = |world: &mut World| world.sender.conn(world.conn).unwrap().info(world.now).snd_cwnd;
     let before = window(&mut world);
     world.write(1_000_000);
     let mut world = world.finish();

@@ -354,7 +354,7 @@ fn shares_fill_their_row() {
         let all = number(row[0].parent().unwrap(), "width");
         let widths: Vec<_> = row.iter().map(|span| number(*span, "width")).collect();
         assert!((widths[0] - all * 0.75).abs() < 0.11 && (widths[1] - all * 0.25).abs() < 0.11);
-        assert_eq!(title_of(row[1]).split_once(": ").unwrap().1, "small queue limit 25 %");
+        assert_eq!(title_of(row[1]).split_once(": ").unwrap().1, "small queue 25 %");
     }
 }
 

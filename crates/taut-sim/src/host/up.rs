@@ -62,7 +62,7 @@ impl Host {
     fn tell_ack(&mut self, fabric: &mut Fabric, run: &[PacketId]) {
         let Some(packet) = run.first().map(|first| fabric.pool.get(first)) else { return };
         let Some(&conn) = self.by_flow.get(&packet.flow) else { return };
-        if let Some(info) = self.stack.conn_info(conn, fabric.now) {
+        if let Some(info) = self.stack.conn(conn).map(|conn| conn.info(fabric.now)) {
             fabric.probes.tell(fabric.now, &ProbeEvent::Ack { host: self.id, conn, info: &info });
         }
     }
@@ -83,7 +83,7 @@ impl Host {
     fn tell_gates(&mut self, fabric: &mut Fabric) {
         let ids: Vec<ConnId> = self.apps.conns().collect();
         for conn in ids {
-            let Some(gate) = self.stack.conn_mut(conn).map(|conn| conn.blocked()) else { continue };
+            let Some(gate) = self.stack.conn(conn).map(|conn| conn.blocked()) else { continue };
             if self.gates.insert(conn, gate.name()) != Some(gate.name()) {
                 fabric.probes.tell(fabric.now, &ProbeEvent::Blocked { host: self.id, conn, gate });
             }
@@ -93,7 +93,7 @@ impl Host {
     /// A connection belongs to an application from now on.
     pub(crate) fn on_conn(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            let flow = flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
             self.by_flow.insert(flow, id);
         }
     }
@@ -101,7 +101,7 @@ impl Host {
     /// A connection is let go of.
     pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.peer_addr(), conn.local_addr());
+            let flow = flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
             self.by_flow.remove(&flow);
         }
         self.gates.remove(&id);

@@ -197,7 +197,7 @@ fn flows_of_different_kinds_have_rows_of_their_own() {
     let titles: Vec<_> = marks(&document, "edge").into_iter().map(title_of).collect();
     assert_eq!(
         titles,
-        ["only: bulk: pacing 50 %", "only: bulk: congestion window 50 %", "only: rr: nothing to send 100 %"]
+        ["only: bulk: pacing 50 %", "only: bulk: congestion window 50 %", "only: rr: application 100 %"]
     );
 }
 

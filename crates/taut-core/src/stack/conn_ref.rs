@@ -1,0 +1,83 @@
+//! A connection to look at: what can be known of it, by anybody.
+//! Ours; given out by [`Stack::conn`], for connections in any state, those included that the application has let go of.
+
+use alloc::string::String;
+use core::net::SocketAddr;
+
+use super::Stack;
+use crate::conn::Conn;
+use crate::conn::info::ConnInfo;
+use crate::conn::state::State;
+use crate::egress::Blocked;
+use crate::report::Report;
+use crate::words::{ConnError, Instant};
+
+/// A connection, to be read. What changes it is in [`ConnMut`](crate::ConnMut).
+#[derive(Clone, Copy, Debug)]
+pub struct ConnRef<'a> {
+    stack: &'a Stack,
+    conn: &'a Conn,
+}
+
+impl<'a> ConnRef<'a> {
+    pub(super) const fn new(stack: &'a Stack, conn: &'a Conn) -> Self {
+        Self { stack, conn }
+    }
+
+    /// A snapshot in `TCP_INFO`'s terms.
+    #[must_use]
+    pub fn info(&self, now: Instant) -> ConnInfo {
+        self.conn.info(&self.stack.caps, &self.stack.config, now)
+    }
+
+    /// What held the connection back since its first write, and how long bytes waited in which queue.
+    #[must_use]
+    pub fn report(&self, now: Instant) -> Report {
+        let mut report = Report::new();
+        self.conn.report_to(&mut report, now, true);
+        report
+    }
+
+    /// What its congestion control says of itself, in words: BBR names its state, bandwidth, least RTT and gains. Empty for
+    /// one with nothing to say.
+    #[must_use]
+    pub fn congestion(&self) -> String {
+        self.conn.congestion_state()
+    }
+
+    /// Which gate was shut when the connection was last asked for a packet.
+    #[must_use]
+    pub fn blocked(&self) -> Blocked {
+        self.conn.blocked()
+    }
+
+    /// This end.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.conn.tuple.local.into()
+    }
+
+    /// The other end.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.conn.tuple.peer.into()
+    }
+
+    /// State of RFC 9293.
+    #[must_use]
+    pub const fn state(&self) -> State {
+        self.conn.state
+    }
+
+    /// Why the connection ended, if it did with an error.
+    #[must_use]
+    pub const fn error(&self) -> Option<ConnError> {
+        self.conn.error
+    }
+
+    /// Whether a read would give something at once (data, the end or an error): POLLIN.
+    #[must_use]
+    pub fn readable(&self) -> bool {
+        self.conn.is_readable()
+    }
+}
