@@ -259,7 +259,7 @@ fn nagle_holds_the_second_small_segment() {
     t.write(100);
     t.write(100);
     expect_nothing!(t);
-    assert_eq!(t.conn().blocked(), Blocked::Nagle);
+    assert_eq!(t.conn().as_ref().blocked(), Blocked::Nagle);
     inject!(t, ".", seq(1), ack(101));
     expect!(t, "P.", seq(101), len(200));
     // What makes a full segment need not wait.
@@ -313,7 +313,7 @@ fn cork_holds_partial_segments_for_200_ms_at_most() {
     set(&mut t, SetOption::Cork(true));
     t.write(100);
     expect_nothing!(t);
-    assert_eq!(t.conn().blocked(), Blocked::Cork);
+    assert_eq!(t.conn().as_ref().blocked(), Blocked::Cork);
     t.write(950);
     expect!(t, ".", seq(1), len(1_000));
     expect_nothing!(t);
@@ -397,7 +397,7 @@ fn autocork_waits_for_a_completion_but_never_at_the_head() {
     expect!(t, "P.", seq(1), len(100));
     t.write(50);
     expect_nothing!(t);
-    assert_eq!(t.conn().blocked(), Blocked::Autocork);
+    assert_eq!(t.conn().as_ref().blocked(), Blocked::Autocork);
     t.write(40);
     let ticket = t.tickets.pop_front().unwrap();
     let now = t.now;

@@ -36,7 +36,7 @@ fn rst_is_believed_at_exactly_the_left_edge() {
     assert_eq!(t.stack.counters().tcp_challenge_ack, 2);
     inject!(t, "R", seq(1));
     expect_nothing!(t);
-    assert_eq!(t.conn().error(), Some(ConnError::Reset));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::Reset));
     t.close();
     t.expect_gone();
 }
@@ -132,7 +132,7 @@ fn paws_rejects_old_timestamps() {
     inject!(t, "P.", seq(11), ack(1), len(10), ts(recent, t.last_tsval));
     assert_eq!(t.info().bytes_received, 20);
     inject!(t, "R", seq(21), ts(recent - 50, 0));
-    assert_eq!(t.conn().error(), Some(ConnError::Reset));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::Reset));
 }
 
 #[test]

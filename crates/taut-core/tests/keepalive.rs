@@ -132,7 +132,7 @@ fn the_user_timeout_bounds_retransmission() {
         assert_eq!(t.state(), State::Established);
         // Looked at whenever the retransmission timer fires, whose intervals double.
         t.wait_ms(seconds * 1_200 + 1_000);
-        assert_eq!(t.conn().error(), Some(ConnError::TimedOut), "{seconds} s");
+        assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut), "{seconds} s");
     }
     // Without: tcp_retries2.
     let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 5));

@@ -207,7 +207,7 @@ fn timeouts_back_off_until_the_connection_is_given_up() {
     expect_nothing!(t, for_ms 12_799);
     assert_eq!(t.state(), State::Established);
     expect_nothing!(t, for_ms 2);
-    assert_eq!(t.conn().error(), Some(ConnError::TimedOut));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
     t.close();
     t.expect_gone();
 }
@@ -222,7 +222,7 @@ fn the_longest_interval_is_two_minutes() {
     let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
     assert_eq!(longest, Some(120_000));
     t.wait_s(100);
-    assert_eq!(t.conn().error(), Some(ConnError::TimedOut), "Linux: 924.6 s with the default of 15");
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut), "Linux: 924.6 s with the default of 15");
 }
 
 #[test]

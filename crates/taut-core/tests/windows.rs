@@ -76,7 +76,7 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
     // 2.8 s after the first probe; the next time is 3.2 s later.
     assert_eq!(t.state(), State::Established);
     t.wait_ms(3_201);
-    assert_eq!(t.conn().error(), Some(ConnError::TimedOut));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn data_in_flight_into_a_closed_window_is_a_probe_too() {
     t.write(1_000);
     inject!(t, ".", seq(1), ack(2_001), win(0));
     t.wait_s(1_000);
-    assert_eq!(t.conn().error(), Some(ConnError::TimedOut));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
 #[test]

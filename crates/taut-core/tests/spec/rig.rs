@@ -325,12 +325,12 @@ impl Rig {
     #[track_caller]
     pub(crate) fn info(&mut self) -> ConnInfo {
         let now = self.now;
-        self.conn().info(now)
+        self.conn().as_ref().info(now)
     }
 
     #[track_caller]
     pub(crate) fn blocked(&mut self) -> Blocked {
-        self.conn().blocked()
+        self.conn().as_ref().blocked()
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -479,7 +479,7 @@ impl Rig {
     fn check(&mut self) {
         let (now, out) = (self.now, self.out());
         if let Some(conn) = self.stack.conn_mut(self.id) {
-            assert_eq!(conn.info(now).wmem_alloc, out, "what is below TCP is what the device has");
+            assert_eq!(conn.as_ref().info(now).wmem_alloc, out, "what is below TCP is what the device has");
         }
     }
 

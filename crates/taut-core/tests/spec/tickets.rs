@@ -293,7 +293,12 @@ impl Worlds {
             let Some(conn) = end.id.and_then(|id| self.stacks[side].conn_mut(id)) else { continue };
             let held = self.held[side].iter().filter(|held| held.port == port);
             let held: u32 = held.map(|held| held.ticket.truesize()).sum();
-            assert_eq!(held, conn.info(self.now).wmem_alloc, "seed {}, side {side}, port {port}", self.seed);
+            assert_eq!(
+                held,
+                conn.as_ref().info(self.now).wmem_alloc,
+                "seed {}, side {side}, port {port}",
+                self.seed
+            );
         }
     }
 
@@ -303,8 +308,8 @@ impl Worlds {
         let timer = self.stacks[side].poll_timeout().map(|(at, _)| at);
         for (end, &port) in self.ends[side].iter().zip(&self.ports) {
             let Some(conn) = end.id.and_then(|id| self.stacks[side].conn_mut(id)) else { continue };
-            let (info, blocked) = (conn.info(self.now), conn.blocked());
-            if info.notsent_bytes == 0 || conn.error().is_some() {
+            let (info, blocked) = (conn.as_ref().info(self.now), conn.as_ref().blocked());
+            if info.notsent_bytes == 0 || conn.as_ref().error().is_some() {
                 continue;
             }
             let held = self.held[side].iter().any(|held| held.port == port && held.ticket.truesize() > 2);
@@ -507,7 +512,7 @@ impl Worlds {
             for side in [0, 1] {
                 let (from, to) = (&self.ends[side][which], &self.ends[1 - side][which]);
                 let conn = self.stacks[side].conn_mut(from.id.unwrap()).unwrap();
-                let (info, blocked) = (conn.info(self.now), conn.blocked());
+                let (info, blocked) = (conn.as_ref().info(self.now), conn.as_ref().blocked());
                 let story = format!("seed {}, side {side}: {blocked}: {info:#?}", self.seed);
                 assert_eq!(to.read, from.written, "{story}");
                 assert_eq!((info.wmem_alloc, info.unacked, info.notsent_bytes), (0, 0, 0), "{story}");

@@ -350,12 +350,12 @@ impl Trace {
     #[track_caller]
     pub(crate) fn info(&mut self) -> ConnInfo {
         let now = self.now;
-        self.conn().info(now)
+        self.conn().as_ref().info(now)
     }
 
     #[track_caller]
     pub(crate) fn state(&mut self) -> State {
-        self.conn().state()
+        self.conn().as_ref().state()
     }
 
     /// Writes `len` bytes of the pattern; all must fit.
