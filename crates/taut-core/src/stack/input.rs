@@ -8,10 +8,11 @@ use taut_wire::{
     Ecn, Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
 };
 
+use super::Stack;
 use super::demux::Owner;
+use super::open::is_broadcast;
 use super::replies::{self, Reply};
 use super::time_wait::{TimeWaitAction, TimeWaitSegment};
-use super::{Stack, is_broadcast};
 use crate::conn::{Arrival, Conn, Consequence};
 use crate::ingress::Payload;
 use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};

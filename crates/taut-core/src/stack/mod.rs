@@ -3,16 +3,27 @@
 //! Input comes by `handle_*` and by commands, output is asked for with `poll_*`. After any input: take events, take
 //! transmissions until there is none, then sleep until [`Stack::poll_timeout`] or the next input. The order matters
 //! only for speed: transmitting after a batch of input lets its ACKs coalesce.
+//!
+//! ```text
+//!   open.rs       connect, listen, accept, ports        conn_mut.rs conn_ref.rs   a connection in somebody's hands
+//!   input.rs      which connection is this packet for   output.rs                 events and packets, round robin
+//!   lifecycle.rs  what follows every touch of one       observe.rs                settings and snapshots
+//!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   what a stack has besides
+//!   steering.rs shared_link.rs   several stacks on one link
+//! ```
 
 mod conn_mut;
 mod conn_ref;
 mod demux;
 mod input;
+mod lifecycle;
 mod listener;
 mod observe;
+mod open;
 mod output;
 mod replies;
 mod secrets;
+mod shared_link;
 mod steering;
 mod table;
 mod time_wait;
@@ -22,7 +33,6 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::net::{IpAddr, SocketAddr};
 
 pub use conn_mut::ConnMut;
 pub use conn_ref::ConnRef;
@@ -31,23 +41,17 @@ pub use steering::Steering;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
-use crate::conn::handshake::Birth;
-use crate::conn::state::State;
 use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
-use crate::options::{ConnOptions, ListenOptions};
 use crate::stats::Counters;
-use crate::words::{
-    ConnId, ConnectError, Endpoint, Instant, LinkCaps, ListenError, ListenerId, Offload, Output, Tuple,
-    TxTicket,
-};
+use crate::words::{Instant, LinkCaps, ListenerId, Offload, Output, Tuple, TxTicket};
 use demux::{Demux, Owner};
 use listener::Listeners;
 use replies::Replies;
 use secrets::Secrets;
 use table::Table;
-use time_wait::{TimeWait, TimeWaitTable};
+use time_wait::TimeWaitTable;
 use timer_queue::TimerQueue;
 
 /// What a deadline of [`Stack::poll_timeout`] is for.
@@ -191,319 +195,6 @@ impl Stack {
         self.time_wait.len() as usize
     }
 
-    // ---- several on one link ----
-
-    /// From now on this is one of several stacks on one link, and has those connections alone that are its own. To be
-    /// called before there is any.
-    pub fn set_steering(&mut self, steering: Steering) {
-        self.steering = Some(steering);
-    }
-
-    /// Which other stack on this link a received packet is for, if it is not for this one: hand it over to that. Counts.
-    pub fn owner_elsewhere(&mut self, packet: &[u8]) -> Option<usize> {
-        let steering = self.steering.as_ref()?;
-        let owner = steering.owner_of_packet(packet).filter(|&owner| owner != steering.index())?;
-        self.counters.steered += 1;
-        Some(owner)
-    }
-
-    /// A packet that was to be handed over could not be.
-    pub const fn note_steered_lost(&mut self) {
-        self.counters.steered_lost += 1;
-    }
-
-    /// Which stack must begin a connection: one from a port that is asked for is somebody's; any other is whose one will.
-    #[must_use]
-    pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {
-        let steering = self.steering.as_ref()?;
-        let peer = to.ip().to_canonical();
-        let (local, port) = self.local_for(peer, bind).ok().filter(|&(_, port)| port != 0)?;
-        Some(steering.owner_of(Endpoint::new(local, port), Endpoint::new(peer, to.port())))
-    }
-
-    // ---- commands ----
-
-    /// Begins a connection. [`Event::Connected`](crate::Event::Connected) or [`Event::Failed`](crate::Event::Failed) follows.
-    ///
-    /// # Errors
-    ///
-    /// As [`ConnectError`] says; nothing was begun then.
-    pub fn connect(
-        &mut self,
-        now: Instant,
-        to: SocketAddr,
-        options: &ConnOptions,
-    ) -> Result<ConnId, ConnectError> {
-        let ip = to.ip().to_canonical();
-        if to.port() == 0 || ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
-            return Err(ConnectError::InvalidPeer);
-        }
-        if self.table.len() >= self.config.max_connections as usize {
-            return Err(ConnectError::TooManyConnections);
-        }
-        let peer = Endpoint::new(ip, to.port());
-        let (local_ip, port) = self.local_for(ip, options.bind)?;
-        let (tuple, min_iss) = match port {
-            0 => self.free_tuple(now, local_ip, peer)?,
-            port => self
-                .claim(now, Tuple { local: Endpoint::new(local_ip, port), peer })
-                .ok_or(ConnectError::AddrInUse)?,
-        };
-        self.counters.active_opens += 1;
-        Ok(self.open(now, tuple, min_iss, options, Conn::active))
-    }
-
-    /// The local address for a connection to `peer`, and the port if one was asked for.
-    fn local_for(&self, peer: IpAddr, bind: Option<SocketAddr>) -> Result<(IpAddr, u16), ConnectError> {
-        let port = bind.map_or(0, |bind| bind.port());
-        let asked = bind.map(|bind| bind.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
-        let found = match asked {
-            Some(ip) => {
-                let ours = self.config.any_address || self.config.addresses.contains(&ip);
-                (ours && ip.is_ipv4() == peer.is_ipv4()).then_some(ip)
-            }
-            None => self.config.addresses.iter().copied().find(|ip| ip.is_ipv4() == peer.is_ipv4()),
-        };
-        Ok((found.ok_or(ConnectError::AddrNotAvailable)?, port))
-    }
-
-    /// A local port that no connection to `peer` uses (RFC 6056 §3.3.3).
-    fn free_tuple(
-        &mut self,
-        now: Instant,
-        local_ip: IpAddr,
-        peer: Endpoint,
-    ) -> Result<(Tuple, Option<u32>), ConnectError> {
-        let (first, last) = self.config.ip_local_port_range;
-        let count = u32::from(last.saturating_sub(first)) + 1;
-        let offset = self.secrets.port_offset(Endpoint::new(local_ip, 0), peer);
-        for _ in 0..count {
-            let port = first + (offset.wrapping_add(self.next_port) % count) as u16;
-            self.next_port = self.next_port.wrapping_add(1);
-            if let Some(claimed) = self.claim(now, Tuple { local: Endpoint::new(local_ip, port), peer }) {
-                return Ok(claimed);
-            }
-        }
-        Err(ConnectError::AddrInUse)
-    }
-
-    /// Takes a tuple for a new connection, if it is this stack's and free or in a TIME-WAIT that may be cut short. With it comes the
-    /// least initial sequence number that cannot be mistaken for the old connection's.
-    fn claim(&mut self, now: Instant, tuple: Tuple) -> Option<(Tuple, Option<u32>)> {
-        if self.steering.as_ref().is_some_and(|steering| !steering.is_own(tuple.local, tuple.peer)) {
-            return None;
-        }
-        match self.owner(&tuple) {
-            None => Some((tuple, None)),
-            Some(Owner::Conn(_)) => None,
-            Some(Owner::TimeWait(slot)) => {
-                let entry = self.time_wait.get(slot)?;
-                if !entry.may_reuse_for_connect(now) {
-                    return None;
-                }
-                let min_iss = entry.min_iss();
-                self.forget_time_wait(slot);
-                self.counters.tw_recycled += 1;
-                Some((tuple, Some(min_iss)))
-            }
-        }
-    }
-
-    fn owner(&mut self, tuple: &Tuple) -> Option<Owner> {
-        let (table, time_wait) = (&self.table, &self.time_wait);
-        self.demux.find(tuple, |owner| tuple_of(table, time_wait, owner))
-    }
-
-    fn forget_time_wait(&mut self, slot: u32) {
-        if let Some(entry) = self.time_wait.get(slot) {
-            let tuple = Tuple { local: entry.local, peer: entry.peer };
-            self.demux.remove(&tuple, Owner::TimeWait(slot));
-            self.time_wait.remove(slot);
-        }
-    }
-
-    /// Makes a connection with `make`, and enters it everywhere.
-    fn open(
-        &mut self,
-        now: Instant,
-        tuple: Tuple,
-        min_iss: Option<u32>,
-        options: &ConnOptions,
-        make: impl FnOnce(&mut StackCx<'_>, &Birth<'_>) -> Conn,
-    ) -> ConnId {
-        let id = self.table.next_id();
-        let birth = Birth {
-            tuple,
-            generation: id.generation,
-            options,
-            isn: min_iss.unwrap_or_else(|| self.secrets.isn(&tuple, now)),
-            timestamp_offset: self.secrets.timestamp_offset(&tuple),
-        };
-        let mut cx = stack_cx!(self, now);
-        let conn = make(&mut cx, &birth);
-        let slot = self.table.insert(conn);
-        let (table, time_wait) = (&self.table, &self.time_wait);
-        self.demux.insert(&tuple, Owner::Conn(slot), |owner| tuple_of(table, time_wait, owner));
-        self.settle(now, slot);
-        id
-    }
-
-    /// Listens at an address; an unspecified one takes every address of the stack.
-    ///
-    /// # Errors
-    ///
-    /// As [`ListenError`] says.
-    pub fn listen(&mut self, at: SocketAddr, options: ListenOptions) -> Result<ListenerId, ListenError> {
-        let ip = at.ip().to_canonical();
-        if !ip.is_unspecified() && !self.config.any_address && !self.config.addresses.contains(&ip) {
-            return Err(ListenError::AddrNotAvailable);
-        }
-        let (first, last) = self.config.ip_local_port_range;
-        let at = SocketAddr::new(ip, at.port());
-        if at.port() != 0 {
-            return self.listeners.insert(at, options);
-        }
-        (first..=last)
-            .find_map(|port| self.listeners.insert(SocketAddr::new(ip, port), options.clone()).ok())
-            .ok_or(ListenError::AddrInUse)
-    }
-
-    /// Where a listener listens; tells the port that was picked for port 0.
-    #[must_use]
-    pub fn listener_addr(&self, id: ListenerId) -> Option<SocketAddr> {
-        self.listeners.get(id).map(|listener| listener.addr)
-    }
-
-    /// The connection that has waited longest at a listener, and its peer. The caller holds it from now on.
-    pub fn accept(&mut self, id: ListenerId) -> Option<(ConnId, SocketAddr)> {
-        let listener = self.listeners.get_mut(id)?;
-        while let Some(conn_id) = listener.ready.pop_front() {
-            if let Some(conn) = self.table.get(conn_id) {
-                return Some((conn_id, conn.tuple.peer.into()));
-            }
-        }
-        listener.told = false;
-        None
-    }
-
-    /// Stops listening; connections that nobody accepted are reset.
-    pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
-        let Some(listener) = self.listeners.remove(id) else { return };
-        for conn_id in listener.ready {
-            if let Some(conn) = self.conn_mut(conn_id) {
-                conn.abort(now);
-            }
-        }
-    }
-
-    /// The connection of that name, unless it was released.
-    pub fn conn_mut(&mut self, id: ConnId) -> Option<ConnMut<'_>> {
-        self.table.get(id).filter(|conn| conn.flags.held)?;
-        Some(ConnMut::new(self, id.slot))
-    }
-
-    /// Calls `f` with a connection and what it may use, then lets the rest of the stack know what changed.
-    fn with<R>(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        f: impl FnOnce(&mut Conn, &mut StackCx<'_>) -> R,
-    ) -> Option<R> {
-        let conn = self.table.at_mut(slot)?;
-        let mut cx = stack_cx!(self, now);
-        let result = f(conn, &mut cx);
-        self.settle(now, slot);
-        Some(result)
-    }
-
-    /// After a connection was touched: queues, timers, listeners and tables follow its state.
-    fn settle(&mut self, now: Instant, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
-        if conn.flags.half_open && conn.state != State::SynReceived {
-            self.leave_half_open(slot);
-        }
-        let Some(conn) = self.table.at_mut(slot) else { return };
-        if cfg!(debug_assertions) {
-            conn.invariants();
-        }
-        if conn.wants_output() && !conn.flags.queued_for_output {
-            conn.flags.queued_for_output = true;
-            self.ready.push_back(slot);
-        }
-        if conn.news.any() && conn.flags.held && !conn.flags.queued_for_news {
-            conn.flags.queued_for_news = true;
-            self.news.push_back(slot);
-        }
-        if !conn.flags.detached {
-            let ended = match conn.state {
-                State::TimeWait => !conn.wants_output(),
-                State::Closed => !conn.flags.rst_due,
-                _ => false,
-            };
-            if ended {
-                self.detach(now, slot);
-            } else if let Some(at) = conn.deadline() {
-                self.timers.set_if_earlier(slot, at);
-            }
-        }
-        let conn = self.table.at(slot);
-        if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {
-            self.free(slot);
-        }
-    }
-
-    /// The handshake of a passive connection ended, one way or the other.
-    fn leave_half_open(&mut self, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
-        conn.flags.half_open = false;
-        let id = ConnId { slot, generation: conn.generation };
-        let established = conn.state != State::Closed;
-        let listener_id = conn.listener();
-        let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
-        let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
-            // The listener went away meanwhile.
-            if established {
-                conn.flags.rst_due = true;
-                conn.flags.held = false;
-                conn.state = State::Closed;
-            }
-            return;
-        };
-        listener.half_open = listener.half_open.saturating_sub(1);
-        if established {
-            self.counters.passive_opens += 1;
-            listener.ready.push_back(id);
-            if !listener.told {
-                listener.told = true;
-                self.incoming.push_back(listener_id);
-            }
-        }
-    }
-
-    /// Nothing arrives for this connection any more: its tuple is free, or TIME-WAIT's.
-    fn detach(&mut self, now: Instant, slot: u32) {
-        let Some(conn) = self.table.at_mut(slot) else { return };
-        conn.flags.detached = true;
-        let tuple = conn.tuple;
-        let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
-        self.demux.remove(&tuple, Owner::Conn(slot));
-        self.timers.clear(slot);
-        if let Some(entry) = remnant
-            && let Some(place) = self.time_wait.insert(now, entry)
-        {
-            self.counters.time_wait += 1;
-            let (table, time_wait) = (&self.table, &self.time_wait);
-            self.demux.insert(&tuple, Owner::TimeWait(place), |owner| tuple_of(table, time_wait, owner));
-        }
-    }
-
-    fn free(&mut self, slot: u32) {
-        self.timers.clear(slot);
-        if let Some(mut conn) = self.table.remove(slot) {
-            conn.discard(&mut self.pool);
-        }
-    }
-
     // ---- completions and time ----
 
     /// A packet has left the host.
@@ -569,8 +260,4 @@ impl Stack {
             (conn, time_wait) => conn.or(time_wait),
         }
     }
-}
-
-fn is_broadcast(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V4(ip) if ip.is_broadcast())
 }

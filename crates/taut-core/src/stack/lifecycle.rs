@@ -1,0 +1,114 @@
+//! What happens to a connection besides its own doing: after every touch, queues, timers, listeners and tables follow its
+//! state, until its slot is free. Ours; called by everything that touches a connection.
+
+use super::Stack;
+use super::demux::Owner;
+use super::time_wait::TimeWait;
+use super::{stack_cx, tuple_of};
+use crate::conn::state::State;
+use crate::conn::{Conn, StackCx};
+use crate::words::{ConnId, Instant};
+
+impl Stack {
+    /// Calls `f` with a connection and what it may use, then lets the rest of the stack know what changed.
+    pub(super) fn with<R>(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        f: impl FnOnce(&mut Conn, &mut StackCx<'_>) -> R,
+    ) -> Option<R> {
+        let conn = self.table.at_mut(slot)?;
+        let mut cx = stack_cx!(self, now);
+        let result = f(conn, &mut cx);
+        self.settle(now, slot);
+        Some(result)
+    }
+
+    /// After a connection was touched: queues, timers, listeners and tables follow its state.
+    pub(super) fn settle(&mut self, now: Instant, slot: u32) {
+        let Some(conn) = self.table.at_mut(slot) else { return };
+        if conn.flags.half_open && conn.state != State::SynReceived {
+            self.leave_half_open(slot);
+        }
+        let Some(conn) = self.table.at_mut(slot) else { return };
+        if cfg!(debug_assertions) {
+            conn.invariants();
+        }
+        if conn.wants_output() && !conn.flags.queued_for_output {
+            conn.flags.queued_for_output = true;
+            self.ready.push_back(slot);
+        }
+        if conn.news.any() && conn.flags.held && !conn.flags.queued_for_news {
+            conn.flags.queued_for_news = true;
+            self.news.push_back(slot);
+        }
+        if !conn.flags.detached {
+            let ended = match conn.state {
+                State::TimeWait => !conn.wants_output(),
+                State::Closed => !conn.flags.rst_due,
+                _ => false,
+            };
+            if ended {
+                self.detach(now, slot);
+            } else if let Some(at) = conn.deadline() {
+                self.timers.set_if_earlier(slot, at);
+            }
+        }
+        let conn = self.table.at(slot);
+        if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {
+            self.free(slot);
+        }
+    }
+
+    /// The handshake of a passive connection ended, one way or the other.
+    pub(super) fn leave_half_open(&mut self, slot: u32) {
+        let Some(conn) = self.table.at_mut(slot) else { return };
+        conn.flags.half_open = false;
+        let id = ConnId { slot, generation: conn.generation };
+        let established = conn.state != State::Closed;
+        let listener_id = conn.listener();
+        let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
+        let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
+            // The listener went away meanwhile.
+            if established {
+                conn.flags.rst_due = true;
+                conn.flags.held = false;
+                conn.state = State::Closed;
+            }
+            return;
+        };
+        listener.half_open = listener.half_open.saturating_sub(1);
+        if established {
+            self.counters.passive_opens += 1;
+            listener.ready.push_back(id);
+            if !listener.told {
+                listener.told = true;
+                self.incoming.push_back(listener_id);
+            }
+        }
+    }
+
+    /// Nothing arrives for this connection any more: its tuple is free, or TIME-WAIT's.
+    pub(super) fn detach(&mut self, now: Instant, slot: u32) {
+        let Some(conn) = self.table.at_mut(slot) else { return };
+        conn.flags.detached = true;
+        let tuple = conn.tuple;
+        let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
+        self.demux.remove(&tuple, Owner::Conn(slot));
+        self.timers.clear(slot);
+        if let Some(entry) = remnant
+            && let Some(place) = self.time_wait.insert(now, entry)
+        {
+            self.counters.time_wait += 1;
+            let (table, time_wait) = (&self.table, &self.time_wait);
+            self.demux.insert(&tuple, Owner::TimeWait(place), |owner| tuple_of(table, time_wait, owner));
+        }
+    }
+
+    pub(super) fn free(&mut self, slot: u32) {
+        self.timers.clear(slot);
+        if let Some(mut conn) = self.table.remove(slot) {
+            conn.discard(&mut self.pool);
+        }
+    }
+}
