@@ -2,7 +2,7 @@
 //!
 //! Each group is declared in the room that it steers, and this file puts them together. A field has the name of its
 //! sysctl without `tcp_`; `sysctl.rs` has the whole names, and the numbers that Linux gives to what are words here.
-//! A stack keeps its own copy once somebody changes a value while it runs
+//! A stack keeps its own copy once a value is changed while it runs
 //! ([`Stack::set_sysctl`](crate::Stack::set_sysctl)); until then it is shared as an `Arc` by every shard.
 
 use alloc::vec::Vec;

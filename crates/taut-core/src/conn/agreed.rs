@@ -1,6 +1,6 @@
-//! What both ends agreed on in their SYNs, and the segment size that the path has carried since.
-//! RFC 9293 §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2. Called by the handshake, which fills it in, and by whatever needs
-//! to know how large a segment may be or how a window is scaled.
+//! The terms that both ends agreed on in their SYNs, and the segment size that the path has carried since.
+//! RFC 9293 §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2. Filled in by the handshake; read by all code that
+//! must know how large a segment may be or how a window is scaled.
 
 use taut_wire::{TcpOptions, Timestamps as WireTimestamps};
 
@@ -27,7 +27,7 @@ pub(crate) struct Timestamps {
     pub(crate) recent: u32,
     /// When that was received, in seconds: it matters whether it is 24 days ago.
     pub(crate) recent_at_s: u32,
-    /// Added to our millisecond clock, so that connections cannot be told to share a host (RFC 7323 §5.4).
+    /// Added to our millisecond clock, so that nobody can see that connections share a host (RFC 7323 §5.4).
     pub(crate) offset: u32,
 }
 
@@ -54,7 +54,7 @@ impl Timestamps {
     }
 }
 
-/// What we offer until the peer's SYN has come, and what both do from then on.
+/// Our offer until the peer's SYN has come; from then on, the settings that both ends use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     /// Payload bytes a segment may hold now, timestamps counted.
@@ -78,7 +78,7 @@ pub(super) struct Offer {
     pub(super) mtu: u16,
     /// TCP_MAXSEG.
     pub(super) maxseg: Option<u16>,
-    /// The largest window there will ever be, if windows are to be scaled.
+    /// The largest window there will ever be, if windows are scaled.
     pub(super) scaled_for: Option<u32>,
     pub(super) sack: bool,
     pub(super) timestamps: Timestamps,
@@ -106,7 +106,7 @@ impl Agreed {
         }
     }
 
-    /// The options of the peer's SYN: what both sides offered is on, everything else is off.
+    /// The peer's SYN came with these options. An option that both sides offered is on from now on, any other is off.
     pub(super) fn agree(&mut self, now: Instant, options: &TcpOptions) {
         match options.timestamps {
             Some(peer) if self.timestamps.on => self.timestamps.remember(now, peer.value),

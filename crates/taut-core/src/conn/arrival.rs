@@ -77,7 +77,7 @@ impl Conn {
                 self.news.connected = true;
                 self.rx.owe_ack();
             } else {
-                // Both ends connect at once (§3.5, figure 8): our SYN goes again, with an ACK.
+                // Both ends connect at once (§3.5, figure 8): our SYN is retransmitted, with an ACK.
                 self.state = State::SynReceived;
                 self.flags.syn_due = true;
             }
@@ -161,7 +161,7 @@ impl Conn {
             if self.listener().is_none() {
                 self.news.connected = true;
             } else {
-                // Whoever accepts this connection holds it.
+                // The application holds this connection once it accepts it.
                 self.flags.held = true;
             }
         }
@@ -240,7 +240,7 @@ impl Conn {
             return Some(Consequence::None);
         }
         if range.is_empty() || header.flags.contains(TcpFlags::SYN) {
-            // Could be provoked by a stranger at will, and nothing of ours needs the answer (RFC 5961 §4.2 and §7).
+            // Anybody could provoke this at will, and nothing of ours depends on the answer (RFC 5961 §4.2 and §7).
             self.challenge(cx);
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
@@ -258,7 +258,7 @@ impl Conn {
 
     /// Whether new data with this timestamp was merely overtaken: by less than a round trip, in which no sequence number
     /// comes again. RFC 7323 §5.3 rejects it. But a retransmission that fills a hole moves TS.Recent past all that was
-    /// sent before it and is late, and what is rejected then must be sent again too: where packets are reordered, one
+    /// sent before it and is late, and a segment that is rejected then must be retransmitted too: where packets are reordered, one
     /// loss would be followed by ever more.
     fn is_just_late(&self, recent: u32, value: u32) -> bool {
         let rtt = [self.rx.rtt(), self.tx.recovery().srtt()].into_iter().flatten().min();

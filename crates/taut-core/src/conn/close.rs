@@ -1,4 +1,4 @@
-//! Ways to end: FIN after the data, RST at once, or an error from outside.
+//! The ways in which a connection ends: FIN after the data, RST at once, or an error from outside.
 //! RFC 9293 §3.6 and §3.10.4–3.10.5; called by the application's commands, by arrival and by timers.
 
 use super::state::State;
@@ -21,34 +21,34 @@ impl Conn {
     }
 
     fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
-        // Room for writing is of no interest any more, but whoever waits for it must learn that.
+        // Nobody will write any more, but a task that waits for room must be woken to learn that.
         self.news.writable |= self.tx.queue_fin();
         self.state = self.state.on_close();
         self.arm_fin_wait(cx);
     }
 
-    /// The application will read no more: what is here and what comes is thrown away.
+    /// The application will read no more: received data is dropped, now and later.
     pub(crate) fn shutdown_read(&mut self, cx: &mut StackCx<'_>) {
         self.rx.shut();
         self.consume(cx, usize::MAX);
         self.news.readable = true;
     }
 
-    /// The application lets go of the connection.
+    /// The application releases the connection.
     pub(crate) fn close(&mut self, cx: &mut StackCx<'_>) {
         self.flags.held = false;
         let unread = self.rx.unread() > 0;
         match self.state {
             State::Closed | State::TimeWait => {}
             State::SynSent => self.finish(cx),
-            // Throwing received data away is told to the peer (RFC 2525 §2.17).
+            // Unread data is dropped, and the peer must know (RFC 2525 §2.17).
             _ if unread => self.abort(cx),
             _ if self.tx.fin_queued() => self.arm_fin_wait(cx),
             _ => self.queue_fin(cx),
         }
     }
 
-    /// RST, and everything queued is forgotten (RFC 9293 §3.10.5).
+    /// Sends RST and forgets everything queued (RFC 9293 §3.10.5).
     pub(crate) fn abort(&mut self, cx: &mut StackCx<'_>) {
         if self.state == State::Closed || self.state == State::TimeWait {
             return;
@@ -57,13 +57,13 @@ impl Conn {
         self.fail(cx, ConnError::Aborted);
     }
 
-    /// The connection ends with an error. What was received stays readable.
+    /// The connection ends with an error. Received data stays readable.
     pub(super) fn fail(&mut self, cx: &mut StackCx<'_>, error: ConnError) {
         self.error = Some(error);
         self.finish(cx);
     }
 
-    /// The connection ends here and now: nothing is sent or received any more, but for a RST that is due.
+    /// The connection ends here and now: nothing is sent or received any more, except a RST that is due.
     pub(super) fn finish(&mut self, cx: &mut StackCx<'_>) {
         self.state = State::Closed;
         self.news.ended = true;

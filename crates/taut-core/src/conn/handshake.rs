@@ -1,4 +1,4 @@
-//! What two ends tell each other in their SYNs, and what they then agree on.
+//! The handshake: a connection is made, SYNs are exchanged, and both ends agree on their terms.
 //! RFC 9293 §3.5 and §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2; called by connect, by listeners and by arrival.
 
 use taut_wire::tcp::Flags as TcpFlags;
@@ -14,7 +14,7 @@ use crate::ingress::Receiver;
 use crate::options::ConnOptions;
 use crate::words::{Instant, ListenerId, Tuple, seq};
 
-/// What is known of the handshake.
+/// The handshake's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
     /// Position of the first data byte we send; our SYN stands before it.
@@ -32,7 +32,7 @@ pub(super) struct Syns {
     pub(super) retries: u8,
 }
 
-/// Everything a new connection is made from.
+/// The parts that a new connection is made from.
 pub(crate) struct Birth<'a> {
     pub(crate) tuple: Tuple,
     pub(crate) generation: u32,
@@ -105,7 +105,7 @@ impl Conn {
         conn
     }
 
-    /// Takes the peer's SYN, which came in a packet marked `mark`: what both sides offered is on, everything else is off.
+    /// Takes the peer's SYN, which came in a packet with the ECN field `mark`: both ends agree on what both offered.
     pub(super) fn agree(&mut self, cx: &StackCx<'_>, syn: &TcpHeader, mark: Mark) {
         let wanted = self.tx.congestion().algorithm().ecn();
         let ecn = if syn.flags.contains(TcpFlags::ACK) {

@@ -1,4 +1,4 @@
-//! What routers say about our packets: too big, or nobody there.
+//! ICMP errors about our packets: too big, or unreachable.
 //! RFC 1191, RFC 8201, RFC 5461, RFC 5927; called by the stack for ICMP errors that quote a segment of ours.
 
 use super::state::State;
@@ -6,7 +6,7 @@ use super::{Conn, StackCx};
 use crate::words::{ConnError, seq};
 
 impl Conn {
-    /// Whether the error quotes something that is in flight: a stranger would have to guess that (RFC 5927 §4.1).
+    /// Whether the error quotes something that is in flight: an attacker would have to guess that (RFC 5927 §4.1).
     fn is_in_flight(&self, wire_seq: u32) -> bool {
         let una = self.tx.una();
         match self.state {
@@ -18,7 +18,7 @@ impl Conn {
         }
     }
 
-    /// A router could not forward a packet of ours: smaller segments from now on, and those in flight again.
+    /// A router could not forward a packet of ours: segments are smaller from now on, and larger ones in flight are retransmitted.
     pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
         // No SYN is too big for anything.
         if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
@@ -26,7 +26,7 @@ impl Conn {
         }
     }
 
-    /// Nobody there. Fatal while connecting; later it may pass, and the timeouts decide (RFC 1122 §4.2.3.9).
+    /// The destination is unreachable. Fatal while connecting; later the error may pass, and the timeouts decide (RFC 1122 §4.2.3.9).
     pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
         if matches!(self.state, State::SynSent | State::SynReceived) && self.is_in_flight(wire_seq) {
             cx.counters.attempt_fails += 1;

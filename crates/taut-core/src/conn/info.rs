@@ -1,4 +1,4 @@
-//! What can be known of a connection at any time: Linux's `TCP_INFO`, in its names and units, and the report on what
+//! A snapshot of a connection at any time: Linux's `TCP_INFO`, in its names and units, and the report on what
 //! held it back. Called by the application, by `taut ss` and by `taut explain`.
 
 use alloc::string::String;
@@ -104,7 +104,7 @@ pub struct ConnInfo {
     pub sndbuf_limited: Duration,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub bytes_retrans: u64,
     /// Payload bytes that the peer acknowledged.
     pub bytes_acked: u64,
@@ -122,7 +122,7 @@ pub struct ConnInfo {
     pub data_segs_out: u64,
     /// Segments received that carried data.
     pub data_segs_in: u64,
-    /// Segments sent again, since the beginning.
+    /// Segments retransmitted since the beginning.
     pub total_retrans: u64,
     /// Bytes below TCP, overhead included: outstanding tickets.
     pub wmem_alloc: u32,
@@ -233,7 +233,7 @@ impl Conn {
             let (bytes, oldest) = match queue {
                 Queue::Unsent => (self.tx.unsent(), ledger.unsent_age(now)),
                 Queue::Device => (in_device, Some(ledger.device_age(now))),
-                // What lies in the device has been sent, as far as TCP is concerned.
+                // For TCP, bytes in the device have been sent.
                 Queue::InFlight => {
                     let oldest = self.tx.recovery().head_sent_at().map(|at| now.since(at));
                     (sent.saturating_sub(in_device), oldest)

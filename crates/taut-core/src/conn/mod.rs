@@ -1,18 +1,18 @@
 //! One connection: its parts, and how calls reach them.
 //!
 //! ```text
+//!   app.rs        the application writes, reads, polls, sets options
 //!   arrival.rs    a segment came: RFC 9293 §3.10.7, in its order
-//!   output.rs     may something leave: SYN, RST, data, probes, ACK, in this order
-//!   handshake.rs  what is offered and agreed in SYNs
-//!   close.rs      ways to end
-//!   ecn/          congestion marks: agreed on, echoed or counted, and on our packets
-//!   icmp.rs       what routers say
-//!   path.rs       how large segments may be
-//!   timers.rs     what happens when nothing happens
+//!   output.rs     may something leave: RST, SYN, data, probe, ACK, in this order
+//!   timers.rs     deadlines: retries, probes, keepalive, giving up
+//!   handshake.rs  SYNs               agreed.rs  the terms that both ends agreed on
+//!   close.rs      the ways to end    state.rs   RFC 9293's states
+//!   icmp.rs path.rs   routers' errors, and how large segments may be
+//!   info.rs       snapshots
 //! ```
 //!
-//! The sending half is [`egress`](crate::egress), the receiving half `ingress`; what they share
-//! (tuple, state, options) is here.
+//! The sending half is [`egress`](crate::egress), the receiving half `ingress`, congestion marks are `ecn`. Each has a door of
+//! verbs; the parts that both halves share (tuple, state, terms) are here.
 
 mod agreed;
 mod app;
@@ -45,7 +45,7 @@ use handshake::{Handshake, Syns};
 use state::State;
 use timers::{NEVER, Timers};
 
-/// What every call into a connection may use: shared by all connections of a stack.
+/// The context of every call into a connection: parts that all connections of a stack share.
 pub(crate) struct StackCx<'a> {
     pub(crate) now: Instant,
     pub(crate) config: &'a StackConfig,
@@ -94,7 +94,7 @@ pub(crate) struct Flags {
     pub(crate) half_open: bool,
 }
 
-/// What few connections have.
+/// Parts that few connections have.
 #[derive(Clone, Debug)]
 struct Extras {
     keepalive: Option<Keepalive>,
@@ -106,7 +106,7 @@ struct Extras {
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
     ecn: Ecn,
-    /// What is known of the path's MTU beyond the handshake.
+    /// The path's MTU, where more is known than the handshake said.
     path: Option<PathMtu>,
 }
 

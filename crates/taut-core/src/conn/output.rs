@@ -1,4 +1,4 @@
-//! What leaves next: RST, SYN, data, probe or ACK, in this order.
+//! The next segment: RST, SYN, data, probe or ACK, in this order.
 //! RFC 9293 §3.10 throughout; called by the stack when the link has room.
 
 use core::ops::Range;
@@ -61,7 +61,7 @@ impl Conn {
             }
         }
         if core::mem::take(&mut self.flags.probe_due) {
-            // One below what was acknowledged: the peer must answer, and nothing is sent that it could refuse.
+            // The position below una: the peer must answer, and the segment carries nothing that it could refuse.
             let seq = self.tx.una() - 1;
             return Some(self.bare(cx, TcpFlags::ACK, seq, Output::Probe));
         }
@@ -283,14 +283,14 @@ impl Conn {
         }
     }
 
-    /// The device would not take what was just handed out: as if it had not been.
+    /// The device refused the packet that was just handed out: it counts as not sent.
     pub(crate) fn on_refused(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         self.take_back(cx, ticket);
         self.tx.resume();
     }
 
-    /// A queue of this host dropped what was just handed out. It was not sent, and that is a sign of congestion; it
-    /// goes again with the next ACK, completion or timeout, not at once: the queue is full.
+    /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign of congestion.
+    /// It is sent with the next ACK, completion or timeout, not at once: the queue is full.
     pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if !matches!(ticket.output, Output::Data(_)) {
             // Lost, as in the network: offered again at once it would only meet the same full queue.

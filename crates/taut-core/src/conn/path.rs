@@ -1,4 +1,4 @@
-//! How large segments may be: what routers say, what probes find, and what black holes suggest, brought together.
+//! How large segments may be: reports of routers, results of probes and suspected black holes, brought together.
 //! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are [`path_mtu`](crate::egress::path_mtu)'s. Called when an
 //! ICMP error, an ACK or a timeout has come, and before data leaves.
 
@@ -12,7 +12,7 @@ const MTU_MIN_V6: u32 = 1_280;
 const MTU_MIN_V4: u32 = 68;
 
 impl Conn {
-    /// What is known of the path; made when there is something to know.
+    /// The path's MTU; made when there is something to know about it.
     fn path(&mut self) -> &mut PathMtu {
         let least = if self.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
         let floor = least.saturating_sub(self.agreed.headers_len()) as u16;
@@ -21,7 +21,7 @@ impl Conn {
         extras.path.get_or_insert_with(|| PathMtu::new(agreed, floor.min(agreed)))
     }
 
-    /// What is known of the path, if anything is.
+    /// The path's MTU, if anything is known about it.
     pub(super) fn known_path(&self) -> Option<PathMtu> {
         self.extras.as_ref().and_then(|extras| extras.path)
     }
@@ -34,7 +34,7 @@ impl Conn {
     /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
     pub(super) fn on_told_mtu(&mut self, cx: &mut StackCx<'_>, mtu: u32) {
         let mtu = if self.tuple.local.is_ipv4() {
-            // 0 is what routers say that are older than RFC 1191; less than any sane link has is an attack.
+            // Routers older than RFC 1191 report 0; an MTU below that of any sane link is an attack.
             mtu.max(cx.config.mtu.min_pmtu.into())
         } else if mtu < MTU_MIN_V6 {
             // RFC 8201 §4: discarded.
@@ -52,7 +52,7 @@ impl Conn {
         }
     }
 
-    /// Segments have the size that the path is known to carry from now on; what is in flight and larger goes again.
+    /// From now on segments have the size that the path is known to carry; larger segments in flight are retransmitted.
     fn follow_path(&mut self) {
         let Some(path) = self.known_path() else { return };
         let mss = path.mss();

@@ -1,4 +1,4 @@
-//! What happens when nothing happens: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up.
+//! Deadlines of a connection: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up.
 //! RFC 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has come.
 //!
 //! Loss recovery has timers of its own ([`recovery`](crate::recovery)), so has the delayed ACK; this file joins them
@@ -23,7 +23,7 @@ const PROBE_MIN: Duration = Duration::from_millis(200);
 pub(super) struct Timers {
     /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
     phase: Instant,
-    /// When the peer was last heard; once it is asked in vain for its window, when it was first asked.
+    /// When the peer was last heard; while it leaves window probes unanswered, when it was first asked.
     heard: Instant,
     /// Unanswered zero-window or keepalive probes.
     probes: u8,
@@ -57,7 +57,7 @@ impl Conn {
         (first != NEVER).then_some(first)
     }
 
-    /// Does everything whose time has come.
+    /// Does all work that is due.
     pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>) {
         let now = cx.now;
         cx.counters.delayed_acks += u64::from(self.rx.on_timeout(now));
@@ -153,7 +153,7 @@ impl Conn {
         }
         self.tx.resume();
         match self.tx.blocked() {
-            // The ceiling of cork: what was held back leaves with PSH.
+            // The ceiling of cork: the tail that was held back leaves with PSH.
             Gate::Cork | Gate::Nagle => return self.tx.release_tail(),
             // RFC 9293 §3.8.6.2.1: the override timeout.
             Gate::PeerWindow if self.tx.window_end() > self.tx.nxt() => return self.tx.squeeze(),
@@ -244,7 +244,7 @@ impl Conn {
         }
     }
 
-    /// Whether a challenge ACK may leave now: strangers can provoke them (RFC 5961 §10).
+    /// Whether a challenge ACK may leave now: anybody can provoke them (RFC 5961 §10).
     pub(super) fn may_challenge(&mut self, cx: &StackCx<'_>) -> bool {
         let now_ms = (cx.now.as_millis() as u32).max(1);
         let least = cx.config.tcp.invalid_ratelimit.as_millis() as u32;

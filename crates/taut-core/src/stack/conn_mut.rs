@@ -21,7 +21,7 @@ impl<'a> ConnMut<'a> {
     }
 
     fn conn(&self) -> &Conn {
-        // A connection is freed only when its last holder lets go, and `self` is borrowed from that holder.
+        // A connection is freed only when its last holder releases it, and `self` is borrowed from that holder.
         self.stack.table.at(self.slot).expect("the connection is held")
     }
 
@@ -96,7 +96,7 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.poll_writable(cx))
     }
 
-    /// No more will be written: FIN follows what is queued. Doing it twice is fine.
+    /// Ends writing: FIN follows the queued data. A second call changes nothing.
     ///
     /// # Errors
     ///
@@ -105,18 +105,18 @@ impl<'a> ConnMut<'a> {
         self.with(now, Conn::shutdown_write)
     }
 
-    /// No more will be read: what is here and what comes is acknowledged and thrown away.
+    /// Ends reading: received data is acknowledged and dropped, now and later.
     pub fn shutdown_read(&mut self, now: Instant) {
         self.with(now, Conn::shutdown_read);
     }
 
-    /// Lets go of the connection: what is queued is still delivered, then FIN. If there was unread data the peer gets
+    /// Releases the connection: queued data is still delivered, then FIN. If there was unread data the peer gets
     /// RST instead. The name is invalid afterwards.
     pub fn close(mut self, now: Instant) {
         self.with(now, Conn::close);
     }
 
-    /// Lets go of the connection with RST. The name is invalid afterwards.
+    /// Releases the connection with RST. The name is invalid afterwards.
     pub fn abort(mut self, now: Instant) {
         self.with(now, |conn, cx| {
             conn.flags.held = false;

@@ -1,5 +1,5 @@
-//! A connection to look at: what can be known of it, by anybody.
-//! Ours; given out by [`Stack::conn`], for connections in any state, those included that the application has let go of.
+//! A connection to look at.
+//! Ours; given out by [`Stack::conn`], for connections in any state, also those that the application has released.
 
 use alloc::string::String;
 use core::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::egress::Blocked;
 use crate::report::Report;
 use crate::words::{ConnError, Instant};
 
-/// A connection, to be read. What changes it is in [`ConnMut`](crate::ConnMut).
+/// A connection, read only. The calls that change it are those of [`ConnMut`](crate::ConnMut).
 #[derive(Clone, Copy, Debug)]
 pub struct ConnRef<'a> {
     stack: &'a Stack,

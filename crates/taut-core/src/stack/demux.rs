@@ -13,7 +13,7 @@ pub(crate) enum Owner {
     TimeWait(u32),
 }
 
-/// Four bytes an entry: the top bit tells TIME-WAIT from connections.
+/// Four bytes an entry: the top bit distinguishes TIME-WAIT from connections.
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashTable<u32>,

@@ -1,4 +1,4 @@
-//! Packets from the link: whose they are, and what answers those that are nobody's.
+//! Packets from the link: which connection they belong to, and the answers to those that belong to none.
 //! RFC 9293 §3.10.7.1–2, RFC 1122 §3.2; the first half of every packet's way in.
 
 use core::net::IpAddr;
@@ -154,7 +154,7 @@ impl Stack {
         if flags.contains(TcpFlags::ACK) {
             return self.reset(tuple, header, len);
         }
-        // A SYN that also ends the connection is nobody's honest wish. Linux drops it, too.
+        // No honest peer sends a SYN that also ends the connection. Linux drops it, too.
         if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
             return;
         }

@@ -81,8 +81,8 @@ impl Stack {
         if established {
             self.counters.passive_opens += 1;
             listener.ready.push_back(id);
-            if !listener.told {
-                listener.told = true;
+            if !listener.notified {
+                listener.notified = true;
                 self.incoming.push_back(listener_id);
             }
         }

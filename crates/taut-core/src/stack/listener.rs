@@ -17,8 +17,8 @@ pub(crate) struct Listener {
     pub(crate) half_open: u32,
     /// Connections that wait to be accepted, oldest first.
     pub(crate) ready: VecDeque<ConnId>,
-    /// The application was told that something waits, and has not looked since.
-    pub(crate) told: bool,
+    /// The application was notified that a connection waits, and has not looked since.
+    pub(crate) notified: bool,
 }
 
 impl Listener {
@@ -83,7 +83,7 @@ impl Listeners {
         if self.by_addr.contains_key(&key) {
             return Err(ListenError::AddrInUse);
         }
-        let listener = Listener { addr, options, half_open: 0, ready: VecDeque::new(), told: false };
+        let listener = Listener { addr, options, half_open: 0, ready: VecDeque::new(), notified: false };
         let free = self.slots.iter().position(|slot| slot.listener.is_none());
         let index = free.unwrap_or(self.slots.len());
         if free.is_none() {
@@ -116,7 +116,7 @@ impl Listeners {
         slot.listener.as_mut().filter(|_| slot.generation == id.generation)
     }
 
-    /// Who listens at `local`: the exact address before the wildcard of its family before `[::]`, which, as in Linux,
+    /// The listener for `local`: the exact address before the wildcard of its family before `[::]`, which, as in Linux,
     /// takes both families.
     pub(crate) fn find(&self, local: Endpoint) -> Option<ListenerId> {
         let ip = local.ip();

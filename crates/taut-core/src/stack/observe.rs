@@ -47,13 +47,13 @@ impl Stack {
         self.table.ids()
     }
 
-    /// A connection, to be read; also one that the application has let go of.
+    /// A connection to look at, also one that the application has released.
     #[must_use]
     pub fn conn(&self, id: ConnId) -> Option<ConnRef<'_>> {
         Some(ConnRef::new(self, self.table.get(id)?))
     }
 
-    /// What held all connections back that there ever were, and what is in the queues now. Looks at every connection.
+    /// The report on all connections that there ever were, with the bytes in their queues now. Looks at every connection.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let mut report = Report::new();

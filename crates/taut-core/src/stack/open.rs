@@ -160,7 +160,7 @@ impl Stack {
             .ok_or(ListenError::AddrInUse)
     }
 
-    /// Where a listener listens; tells the port that was picked for port 0.
+    /// The address of a listener, with the port that was picked for port 0.
     #[must_use]
     pub fn listener_addr(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.get(id).map(|listener| listener.addr)
@@ -174,7 +174,7 @@ impl Stack {
                 return Some((conn_id, conn.tuple.peer.into()));
             }
         }
-        listener.told = false;
+        listener.notified = false;
         None
     }
 

@@ -1,4 +1,4 @@
-//! Packets that answer strangers: RST for segments that belong to no connection, ACKs of TIME-WAIT, ICMP echo.
+//! Packets that no connection sends: RST for segments without a connection, ACKs of TIME-WAIT, ICMP echo.
 //! RFC 9293 §3.10.7.1; queued by the stack's input, sent before anything else, bounded.
 
 use alloc::collections::VecDeque;
@@ -8,7 +8,7 @@ use core::net::IpAddr;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, IpHeader, TcpHeader, icmp, protocol};
 
-/// A flood of nonsense is answered only so fast; what is more is dropped, as any link may.
+/// A flood of nonsense is answered at a bounded rate; further answers are dropped, as on any link.
 const REPLIES_MAX: usize = 256;
 /// Longest echo that is answered: a reply is never fragmented.
 const ECHO_MAX: usize = 65_535 - 40 - 8;

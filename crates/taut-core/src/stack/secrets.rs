@@ -1,4 +1,4 @@
-//! Numbers that strangers must not guess: initial sequence numbers, timestamp offsets, local ports.
+//! Numbers that an attacker must not guess: initial sequence numbers, timestamp offsets, local ports.
 //! RFC 6528, RFC 7323 §5.4, RFC 6056 §3.3.3; called by the stack when a connection is made.
 
 use core::hash::Hasher;
@@ -53,7 +53,7 @@ impl Secrets {
         hasher.finish() as u32
     }
 
-    /// What is added to the timestamp clock, by address pair: a successor of a connection sees a clock that goes on.
+    /// What is added to the timestamp clock, by address pair: the next connection between two addresses continues the clock of the one before.
     pub(crate) fn timestamp_offset(&self, tuple: &Tuple) -> u32 {
         let local = Endpoint::new(tuple.local.ip(), 0);
         let peer = Endpoint::new(tuple.peer.ip(), 0);

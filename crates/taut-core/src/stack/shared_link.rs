@@ -21,12 +21,12 @@ impl Stack {
         Some(owner)
     }
 
-    /// A packet that was to be handed over could not be.
+    /// A packet could not be handed over.
     pub const fn note_steered_lost(&mut self) {
         self.counters.steered_lost += 1;
     }
 
-    /// Which stack must begin a connection: one from a port that is asked for is somebody's; any other is whose one will.
+    /// Which stack must begin a connection: the port's owner if a port was requested, else any (`None`).
     #[must_use]
     pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {
         let steering = self.steering.as_ref()?;

@@ -1,4 +1,4 @@
-//! Connections in TIME-WAIT: what is left of them, and what a late segment does to them.
+//! Connections in TIME-WAIT: their memory, and their answers to late segments.
 //! Origin: RFC 9293 §3.10.7.4, RFC 6191, RFC 1337; Linux: `tcp_timewait_sock`, `tcp_tw_reuse`.
 //! Called by the stack when a connection closes, when a segment finds one of these, and by `connect`.
 
@@ -42,7 +42,7 @@ pub(crate) struct TimeWait {
 }
 
 impl TimeWait {
-    /// What TIME-WAIT remembers of a connection. Its last segment came now, or before.
+    /// The memory of a connection. Its last segment came now, or before.
     pub(crate) fn of(now: Instant, conn: &Conn) -> Self {
         let timestamps = conn.timestamps();
         Self {
@@ -114,7 +114,7 @@ impl TimeWait {
         if segment.syn && !segment.ack {
             // RFC 6191 §2: a newer timestamp, or a sequence number beyond the old connection's, makes it new.
             let new = !paws_reject && ((self.timestamps && newer) || start > self.rcv_nxt);
-            // RFC 5961 §4.2: any other SYN is answered, and tells the peer where we stand.
+            // RFC 5961 §4.2: any other SYN is answered with our state.
             return if new {
                 TimeWaitAction::Reuse { min_iss: self.min_iss() }
             } else {

@@ -7,7 +7,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConnError {
-    /// RST in answer to our SYN: nobody listens there.
+    /// RST in answer to our SYN: no process listens there.
     #[error("connection refused")]
     Refused,
     /// The peer sent RST on an established connection.

@@ -1,8 +1,8 @@
-//! What the stack has to tell the application; taken with [`Stack::poll_event`](crate::Stack::poll_event).
+//! Notifications for the application; taken with [`Stack::poll_event`](crate::Stack::poll_event).
 
 use super::{ConnError, ConnId, ListenerId};
 
-/// Something became possible, or ended. Each is told once until it happens anew (edges, not levels), so the queue
+/// Something became possible, or ended. Each is reported once until it happens again (edges, not levels), so the queue
 /// of events is bounded by the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -27,7 +27,7 @@ impl Histogram {
         if bucket < Self::BUCKETS { bucket } else { Self::BUCKETS - 1 }
     }
 
-    /// Durations in bucket `index` are below this; the last bucket has no bound, and tells the one it would have.
+    /// Durations in bucket `index` are below this; the last bucket has no bound; for it, this is the bound it would have.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
         Duration::from_micros(32 << index)

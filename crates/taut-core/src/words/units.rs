@@ -1,4 +1,4 @@
-//! Time, as the core knows it: nanoseconds that somebody else counts.
+//! Time, as the core knows it: nanoseconds that the caller counts.
 //!
 //! The core never reads a clock. Every call that depends on time takes `now`, so a run can be replayed
 //! bit for bit and a simulator can pass a year in a second.
