@@ -6,12 +6,12 @@ use core::ops::Range;
 
 use super::RecoveryConfig;
 use super::frto::{Frto, FrtoAck};
-use super::prr::Prr;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
+use super::states::Reduction;
 use super::tlp::Verdict;
-use super::{AckInput, AckOutcome, CaState, Feedback, InFlight, Recovery, Undone, rto};
-use crate::congestion::{AckEvent, Congestion, Signal};
+use super::{CaState, Feedback, InFlight, Recovery, rto};
+use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 
 /// Duplicate ACKs that stand for a loss, without SACK. RFC 5681 §3.2.
@@ -19,24 +19,58 @@ const DUP_THRESH: u32 = 3;
 /// After the peer threw away data it had sacked, its head is resent this much later at least. Linux: 10 ms.
 const RENEGING_DELAY: Duration = Duration::from_millis(10);
 
-/// How a reduction of the window begins.
+/// An ACK that ingress found acceptable (una − max window ≤ ack ≤ nxt).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reduction {
-    pub(super) to: CaState,
-    pub(super) why: Signal,
-    /// It may turn out needless.
-    pub(super) undoable: bool,
+pub(crate) struct AckInput<'a> {
+    pub(crate) ack: u64,
+    /// SACK blocks, expanded, in the order received; not checked otherwise.
+    pub(crate) sack: &'a [Range<u64>],
+    /// `now` minus the time that TSecr stands for, in whole milliseconds of the timestamp clock, when the ACK
+    /// advances and carries one.
+    pub(crate) timestamp_echo_rtt: Option<Duration>,
+    pub(crate) carries_data: bool,
+    pub(crate) window_changed: bool,
+    /// There is data never sent, and the peer's window has room for it.
+    pub(crate) may_send_new: bool,
+    /// What it says of congestion marks.
+    pub(crate) marks: Feedback,
 }
 
-impl Reduction {
-    /// Fast recovery.
-    pub(super) const LOSS: Self = Self { to: CaState::Recovery, why: Signal::Loss, undoable: true };
-    /// A congestion mark.
-    const MARK: Self = Self { to: CaState::Cwr, why: Signal::Mark, undoable: false };
-    /// A loss that a tail loss probe repaired.
-    const REPAIRED: Self = Self { to: CaState::Cwr, why: Signal::Loss, undoable: false };
-    /// A queue of this host.
-    const LOCAL: Self = Self { to: CaState::Cwr, why: Signal::LocalQueue, undoable: false };
+/// What an ACK did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AckOutcome {
+    /// `una` moved.
+    pub(crate) advanced: bool,
+    /// Segments newly delivered, cumulatively or selectively.
+    pub(crate) delivered_segs: u32,
+    pub(crate) newly_lost_segs: u32,
+    pub(crate) rate: Option<RateSample>,
+    pub(crate) rtt: Option<Duration>,
+    /// A duplicate ACK in RFC 5681's sense.
+    pub(crate) dup: bool,
+    /// The peer reported data received twice.
+    pub(crate) dsack: bool,
+    /// Segments delivered that the peer reported as marked.
+    pub(crate) delivered_ce: u32,
+    /// A reduction was taken back.
+    pub(crate) undone: Option<Undone>,
+    /// By F-RTO: a timeout was needless. Counter: TCPSpuriousRTOs.
+    pub(crate) spurious_timeout: bool,
+    /// A tail loss probe had repaired a loss. Counter: TCPLossProbeRecovery.
+    pub(crate) probe_repaired: bool,
+}
+
+/// Which reduction was taken back, in Linux's distinction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undone {
+    /// Every retransmission was reported by D-SACK. Counter: TCPDSACKUndo.
+    Dsack,
+    /// That of a timeout. Counter: TCPLossUndo.
+    Timeout,
+    /// That of a fast recovery, by the ACK that ended it. Counter: TCPFullUndo.
+    Full,
+    /// That of a fast recovery, before its end. Counter: TCPPartialUndo.
+    Partial,
 }
 
 impl Recovery {
@@ -370,35 +404,6 @@ impl Recovery {
         }
     }
 
-    /// All that was out when the trouble began is acknowledged.
-    fn leave_if_complete(&mut self, f: &mut InFlight, cc: &mut Congestion) {
-        let over = match self.state {
-            CaState::Open | CaState::Disorder => false,
-            // Something above it must be: the first ACK after the reduction covers exactly high_seq.
-            CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
-            // RFC 6582 §3.2 step 1: without SACK, duplicates of what was resent must not start another round.
-            CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),
-            CaState::Recovery | CaState::Loss => self.una >= f.high_seq,
-        };
-        if !over {
-            return;
-        }
-        match self.state {
-            CaState::Cwr | CaState::Recovery => cc.end_reduction(),
-            _ => cc.end_loss(),
-        }
-        if self.state >= CaState::Recovery {
-            f.rack.on_recovery_end();
-        }
-        if !self.sack_ok {
-            f.log.clear_dup_acks();
-            // RFC 6582 §3.2 step 1.
-            f.recover = f.high_seq;
-        }
-        f.frto = Frto::Off;
-        self.state = CaState::Open;
-    }
-
     /// Marks what is lost.
     pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
         if !self.sack_ok {
@@ -415,40 +420,5 @@ impl Recovery {
         let (min_rtt, srtt) = (self.rtt.min_rtt(), self.rtt.srtt());
         let found = f.rack.detect(now, &mut f.log, recovering, min_rtt, srtt, cfg);
         f.reorder_at = found.timer;
-    }
-
-    /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
-    pub(super) fn begin_reduction(
-        &mut self,
-        f: &mut InFlight,
-        now: Instant,
-        cc: &mut Congestion,
-        reduction: Reduction,
-        delivered_now: u32,
-    ) {
-        // From CWR into Recovery the reduction under way goes on: one a round trip.
-        if self.state < CaState::Cwr {
-            cc.begin_reduction(now, reduction.why, reduction.undoable);
-            f.cwr_due = true;
-            let unsacked = f.log.packets_out() - f.log.sacked_out();
-            f.prr = Prr::begin(unsacked, delivered_now);
-            if reduction.undoable {
-                f.undo.begin(self.una, f.log.retrans_out());
-            } else {
-                f.undo.end();
-            }
-        }
-        self.state = reduction.to;
-        f.high_seq = f.log.nxt();
-        f.tlp_at = None;
-    }
-
-    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
-    pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
-        let Some(mut flight) = self.flight.take() else { return };
-        if self.state < CaState::Cwr {
-            self.begin_reduction(&mut flight, now, cc, Reduction::LOCAL, 0);
-        }
-        self.flight = Some(flight);
     }
 }

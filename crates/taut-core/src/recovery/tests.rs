@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::congestion::{Algorithm, Congestion};
+use crate::words::SendKind;
 
 const MSS: u32 = 1000;
 const FIRST: u64 = 1 << 32;

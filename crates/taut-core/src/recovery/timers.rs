@@ -1,33 +1,54 @@
-//! The three timers: when they are armed, and what happens when one fires.
-//! RFC 6298 §5, RFC 8985 §6.3 and §7.2.
-//! Called by the connection, when data is sent and when [`Recovery::deadline`] passes.
-
-use core::ops::Range;
+//! Which of the three timers is next, and what happens when one fires.
+//! RFC 6298 §5, RFC 8985 §6.3 and §7.3.
+//! Called by the connection when [`Recovery::deadline`] passes.
 
 use super::RecoveryConfig;
-use super::ack::Reduction;
 use super::sent::SACKED;
-use super::tlp::{self, Probe};
-use super::{CaState, InFlight, Recovery, RecoveryTimer, TimeoutAction};
+use super::states::Reduction;
+use super::{CaState, InFlight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
-impl Recovery {
-    /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
-    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &RecoveryConfig) {
-        let Some(flight) = &mut self.flight else { return };
-        let allowed = self.sack_ok
-            && cfg.tail_loss_probes
-            && matches!(self.state, CaState::Open | CaState::Cwr)
-            && !flight.log.is_empty()
-            && flight.log.sacked_out() == 0
-            && flight.probe.is_none();
-        flight.tlp_at = allowed.then(|| {
-            let at = now + tlp::timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
-            flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
-        });
-    }
+/// What [`Recovery::deadline`] waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecoveryTimer {
+    /// RFC 8985 §6.3: a reordered packet is late enough to be lost.
+    Reorder,
+    /// RFC 8985 §7: tail loss probe.
+    Probe,
+    /// RFC 6298: retransmission timeout.
+    Rto,
+}
 
+/// What the caller does after [`Recovery::on_timeout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum TimeoutAction {
+    /// It was not due, or found nothing.
+    Nothing,
+    /// Something is to be resent: see [`Recovery::next_retransmit`]. The head may always leave after an RTO.
+    LossMarked,
+    /// Send one segment: new data if there is some and it may leave, else [`Recovery::probe_range`]; then say
+    /// [`Recovery::on_probe_sent`] or [`Recovery::on_probe_impossible`].
+    Probe,
+}
+
+impl InFlight {
+    /// The earliest timer; a probe goes before a timeout that is due at the same moment.
+    pub(super) fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
+        let earlier = |first: Option<(Instant, RecoveryTimer)>, at: Option<Instant>, timer| match (first, at)
+        {
+            (Some((first_at, _)), Some(at)) if first_at <= at => first,
+            (_, Some(at)) => Some((at, timer)),
+            (_, None) => first,
+        };
+        let first = self.reorder_at.map(|at| (at, RecoveryTimer::Reorder));
+        let first = earlier(first, self.tlp_at, RecoveryTimer::Probe);
+        earlier(first, self.rto_at, RecoveryTimer::Rto)
+    }
+}
+
+impl Recovery {
     /// A deadline passed.
     pub(crate) fn on_timeout(
         &mut self,
@@ -145,65 +166,5 @@ impl Recovery {
             }
         }
         f.log.set_rack_cursor(f.log.una());
-    }
-
-    /// The last segment in flight, for a probe that repeats data. RFC 8985 §7.3.
-    pub(crate) fn probe_range(&self, mss: u32) -> Option<Range<u64>> {
-        let last = self.log()?.last()?;
-        let mss = u64::from(mss.clamp(1, u32::from(last.mss)));
-        let len = last.end - last.start;
-        let tail = match len % mss {
-            0 => mss,
-            rest => rest,
-        };
-        Some(last.end - tail.min(len)..last.end)
-    }
-
-    /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
-    pub(crate) fn on_probe_sent(&mut self, now: Instant) {
-        let rto = self.rto();
-        let Some(flight) = &mut self.flight else { return };
-        let is_retransmission = flight.probe.is_some_and(|probe| probe.is_retransmission);
-        flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission });
-        flight.tlp_at = None;
-        flight.rto_at = Some(now + rto);
-    }
-
-    /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
-    pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
-        let rto = self.rto();
-        let Some(flight) = &mut self.flight else { return };
-        flight.tlp_at = None;
-        if !flight.log.is_empty() {
-            flight.rto_at = Some(now + rto);
-        }
-    }
-
-    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
-    /// congestion, so the window stays. Returns whether something is to be resent.
-    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
-        let Some(flight) = &mut self.flight else { return false };
-        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
-        flight.mss = mss;
-        // A block may cover whole segments now where it covered a part of one.
-        flight.cache.clear();
-        if flight.log.resegment(mss) == 0 {
-            return false;
-        }
-        let Some(mut flight) = self.flight.take() else { return false };
-        self.resend_without_reduction(&mut flight, cc);
-        self.flight = Some(flight);
-        true
-    }
-
-    /// What is marked lost goes again, and the window stays: it was too large, and not too much. Linux:
-    /// `tcp_simple_retransmit`.
-    pub(super) fn resend_without_reduction(&mut self, f: &mut InFlight, cc: &mut Congestion) {
-        if self.state < CaState::Recovery {
-            cc.forget_prior();
-            f.undo.end();
-            f.high_seq = f.log.nxt();
-            self.state = CaState::Loss;
-        }
     }
 }

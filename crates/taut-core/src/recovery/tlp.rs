@@ -5,13 +5,14 @@
 use core::ops::Range;
 
 use super::rto::RTO_INIT;
-use crate::words::Duration;
+use super::{CaState, Recovery, RecoveryConfig};
+use crate::words::{Duration, Instant};
 
 /// Room for timer and processing jitter when several segments are out. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
 const SLACK: Duration = Duration::from_millis(2);
 
 /// Time to the probe after the last transmission. RFC 8985 §7.2.
-pub(super) fn timeout(srtt: Option<Duration>, packets_out: u32, rto_min: Duration) -> Duration {
+fn timeout(srtt: Option<Duration>, packets_out: u32, rto_min: Duration) -> Duration {
     match srtt {
         // A lone segment's ACK may be delayed; Linux allows as much as the least RTO for that.
         Some(srtt) if packets_out == 1 => srtt * 2 + rto_min,
@@ -54,5 +55,54 @@ impl Probe {
             return Verdict::Repaired;
         }
         if pure_dup { Verdict::Needless } else { Verdict::Open }
+    }
+}
+
+impl Recovery {
+    /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
+    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &RecoveryConfig) {
+        let Some(flight) = &mut self.flight else { return };
+        let allowed = self.sack_ok
+            && cfg.tail_loss_probes
+            && matches!(self.state, CaState::Open | CaState::Cwr)
+            && !flight.log.is_empty()
+            && flight.log.sacked_out() == 0
+            && flight.probe.is_none();
+        flight.tlp_at = allowed.then(|| {
+            let at = now + timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
+            flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
+        });
+    }
+
+    /// The last segment in flight, for a probe that repeats data. RFC 8985 §7.3.
+    pub(crate) fn probe_range(&self, mss: u32) -> Option<Range<u64>> {
+        let last = self.log()?.last()?;
+        let mss = u64::from(mss.clamp(1, u32::from(last.mss)));
+        let len = last.end - last.start;
+        let tail = match len % mss {
+            0 => mss,
+            rest => rest,
+        };
+        Some(last.end - tail.min(len)..last.end)
+    }
+
+    /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
+    pub(crate) fn on_probe_sent(&mut self, now: Instant) {
+        let rto = self.rto();
+        let Some(flight) = &mut self.flight else { return };
+        let is_retransmission = flight.probe.is_some_and(|probe| probe.is_retransmission);
+        flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission });
+        flight.tlp_at = None;
+        flight.rto_at = Some(now + rto);
+    }
+
+    /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
+    pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
+        let rto = self.rto();
+        let Some(flight) = &mut self.flight else { return };
+        flight.tlp_at = None;
+        if !flight.log.is_empty() {
+            flight.rto_at = Some(now + rto);
+        }
     }
 }

@@ -1,0 +1,166 @@
+//! How far things are from well, in five states, and the moves between them: each reduction of the window begins and ends
+//! here. RFC 5681 §3.2, RFC 6582, RFC 9937; the states are those of Linux's `tcp_fastretrans_alert`.
+//! Called by `ack.rs` and `timers.rs`, and by the connection when a queue of this host is full or segments become smaller.
+
+use super::frto::Frto;
+use super::prr::Prr;
+use super::{InFlight, Recovery};
+use crate::congestion::{Congestion, Signal};
+use crate::words::Instant;
+
+/// Linux's names for how far things are from well. `TCP_INFO` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CaState {
+    /// Nothing unusual.
+    Open,
+    /// Something arrived out of order or twice.
+    Disorder,
+    /// cwnd is being reduced, without loss: a congestion mark, or a local queue that was full.
+    Cwr,
+    /// Fast recovery.
+    Recovery,
+    /// After a retransmission timeout.
+    Loss,
+}
+
+impl CaState {
+    /// One word for tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Disorder => "disorder",
+            Self::Cwr => "cwr",
+            Self::Recovery => "recovery",
+            Self::Loss => "loss",
+        }
+    }
+}
+
+/// How a reduction of the window begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reduction {
+    pub(super) to: CaState,
+    pub(super) why: Signal,
+    /// It may turn out needless.
+    pub(super) undoable: bool,
+}
+
+impl Reduction {
+    /// Fast recovery.
+    pub(super) const LOSS: Self = Self { to: CaState::Recovery, why: Signal::Loss, undoable: true };
+    /// A congestion mark.
+    pub(super) const MARK: Self = Self { to: CaState::Cwr, why: Signal::Mark, undoable: false };
+    /// A loss that a tail loss probe repaired.
+    pub(super) const REPAIRED: Self = Self { to: CaState::Cwr, why: Signal::Loss, undoable: false };
+    /// A queue of this host.
+    const LOCAL: Self = Self { to: CaState::Cwr, why: Signal::LocalQueue, undoable: false };
+}
+
+impl Recovery {
+    /// After a retransmission timeout.
+    pub(crate) fn is_in_loss(&self) -> bool {
+        self.state == CaState::Loss
+    }
+
+    /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
+    pub(super) fn begin_reduction(
+        &mut self,
+        f: &mut InFlight,
+        now: Instant,
+        cc: &mut Congestion,
+        reduction: Reduction,
+        delivered_now: u32,
+    ) {
+        // From CWR into Recovery the reduction under way goes on: one a round trip.
+        if self.state < CaState::Cwr {
+            cc.begin_reduction(now, reduction.why, reduction.undoable);
+            f.cwr_due = true;
+            let unsacked = f.log.packets_out() - f.log.sacked_out();
+            f.prr = Prr::begin(unsacked, delivered_now);
+            if reduction.undoable {
+                f.undo.begin(self.una, f.log.retrans_out());
+            } else {
+                f.undo.end();
+            }
+        }
+        self.state = reduction.to;
+        f.high_seq = f.log.nxt();
+        f.tlp_at = None;
+    }
+
+    /// All that was out when the trouble began is acknowledged.
+    pub(super) fn leave_if_complete(&mut self, f: &mut InFlight, cc: &mut Congestion) {
+        let over = match self.state {
+            CaState::Open | CaState::Disorder => false,
+            // Something above it must be: the first ACK after the reduction covers exactly high_seq.
+            CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
+            // RFC 6582 §3.2 step 1: without SACK, duplicates of what was resent must not start another round.
+            CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),
+            CaState::Recovery | CaState::Loss => self.una >= f.high_seq,
+        };
+        if !over {
+            return;
+        }
+        match self.state {
+            CaState::Cwr | CaState::Recovery => cc.end_reduction(),
+            _ => cc.end_loss(),
+        }
+        if self.state >= CaState::Recovery {
+            f.rack.on_recovery_end();
+        }
+        if !self.sack_ok {
+            f.log.clear_dup_acks();
+            // RFC 6582 §3.2 step 1.
+            f.recover = f.high_seq;
+        }
+        f.frto = Frto::Off;
+        self.state = CaState::Open;
+    }
+
+    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
+    pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
+        let Some(mut flight) = self.flight.take() else { return };
+        if self.state < CaState::Cwr {
+            self.begin_reduction(&mut flight, now, cc, Reduction::LOCAL, 0);
+        }
+        self.flight = Some(flight);
+    }
+
+    /// Whether a reduction began that the peer was not told of; it counts as told by the packet from `start` on.
+    pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        let due = core::mem::take(&mut flight.cwr_due);
+        if due {
+            flight.cwr_at = start;
+        }
+        due
+    }
+
+    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
+    /// congestion, so the window stays. Returns whether something is to be resent.
+    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
+        flight.mss = mss;
+        // A block may cover whole segments now where it covered a part of one.
+        flight.cache.clear();
+        if flight.log.resegment(mss) == 0 {
+            return false;
+        }
+        let Some(mut flight) = self.flight.take() else { return false };
+        self.resend_without_reduction(&mut flight, cc);
+        self.flight = Some(flight);
+        true
+    }
+
+    /// What is marked lost goes again, and the window stays: it was too large, and not too much. Linux:
+    /// `tcp_simple_retransmit`.
+    pub(super) fn resend_without_reduction(&mut self, f: &mut InFlight, cc: &mut Congestion) {
+        if self.state < CaState::Recovery {
+            cc.forget_prior();
+            f.undo.end();
+            f.high_seq = f.log.nxt();
+            self.state = CaState::Loss;
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! What is noted of a packet when it is sent, when it is taken back and when it has left the host; and what is
+//! retransmitted next. RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
+
+use alloc::boxed::Box;
+use core::ops::Range;
+
+use super::frto::Frto;
+use super::sent::{LOST, RETRANS, Record, segs_in};
+use super::tlp::Probe;
+use super::{InFlight, Recovery, RecoveryConfig, rto};
+use crate::words::{Instant, SendKind};
+
+impl Recovery {
+    /// A packet was handed to the device. `range` may include FIN's position.
+    pub(crate) fn on_transmit(
+        &mut self,
+        now: Instant,
+        range: Range<u64>,
+        mss: u32,
+        kind: SendKind,
+        cfg: &RecoveryConfig,
+    ) {
+        if range.start >= range.end {
+            return;
+        }
+        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
+        let una = self.una;
+        let flight = self.flight.get_or_insert_with(|| {
+            let mut flight = Box::new(InFlight::new(now, una, mss));
+            // With nothing known of the path, what limits at first is the application.
+            flight.sampler.set_app_limited(self.delivered, 0);
+            flight
+        });
+        flight.mss = mss;
+        self.last_sent_at = now;
+        let in_flight = flight.log.in_flight() + segs_in(range.end - range.start, mss);
+        let idle = flight.log.is_empty();
+        let lost = flight.log.total_lost();
+        let snapshot = flight.sampler.on_transmit(now, self.delivered, idle, in_flight, lost);
+        let rto_at = now + rto::timeout(&self.rtt, self.backoff);
+        let segs = match kind {
+            SendKind::New => {
+                let record = Record {
+                    start: range.start,
+                    end: range.end,
+                    sent_at: now,
+                    snapshot,
+                    mss,
+                    flags: 0,
+                    in_device: 1,
+                };
+                flight.log.push(record);
+                if idle {
+                    // RFC 6298 §5.1.
+                    flight.rto_at = Some(rto_at);
+                }
+                record.segs()
+            }
+            SendKind::Retransmit | SendKind::Probe => {
+                if flight.log.first().is_some_and(|head| range.start <= head.start) {
+                    flight.rto_at = Some(rto_at);
+                }
+                let mut segs = 0;
+                for index in flight.log.isolate(&range) {
+                    segs += flight.log.retransmitted(index, now, snapshot);
+                }
+                flight.spoil_mtu_probe(&range);
+                flight.rack.on_retransmit(now, range);
+                flight.undo.on_retransmit(now, segs);
+                flight.resent_segs = flight.resent_segs.saturating_add(segs);
+                if flight.frto == Frto::SendNew {
+                    // No new data could leave: ordinary recovery.
+                    flight.frto = Frto::Off;
+                }
+                self.total_retrans = self.total_retrans.wrapping_add(segs);
+                if kind == SendKind::Probe {
+                    flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission: true });
+                }
+                segs
+            }
+        };
+        flight.prr.on_sent(segs);
+        self.arm_probe(now, cfg);
+    }
+
+    /// The device would not take the packet that [`on_transmit`](Self::on_transmit) just noted.
+    pub(crate) fn on_refused(&mut self, range: &Range<u64>, kind: SendKind) {
+        let Some(flight) = &mut self.flight else { return };
+        match kind {
+            SendKind::New => {
+                let segs = flight.log.last().map_or(0, Record::segs);
+                if flight.log.pop(range) {
+                    flight.cwr_due |= flight.cwr_at == range.start;
+                    flight.prr.on_refused(segs);
+                    flight.spoil_mtu_probe(range);
+                }
+                if flight.log.is_empty() {
+                    flight.rto_at = None;
+                    flight.tlp_at = None;
+                }
+            }
+            SendKind::Retransmit | SendKind::Probe => {
+                let mut segs = 0;
+                for index in flight.log.isolate(range) {
+                    if flight.log.get(index).is_some_and(|record| record.has(RETRANS)) {
+                        segs += flight.log.retransmission_refused(index);
+                    }
+                }
+                flight.prr.on_refused(segs);
+                flight.undo.on_refused(segs);
+                self.total_retrans = self.total_retrans.wrapping_sub(segs);
+                if kind == SendKind::Probe {
+                    flight.probe = None;
+                }
+            }
+        }
+    }
+
+    /// The ticket of a packet came back: its bytes left the host.
+    pub(crate) fn on_tx_completed(&mut self, range: &Range<u64>) {
+        if let Some(flight) = &mut self.flight {
+            flight.log.completed(range);
+        }
+    }
+
+    /// Next range to send again, if there is one and cwnd allows: at most `max_segs` segments, not beyond
+    /// `window_end`, except that a closed window still lets the head's first segment through (EGRESS §3).
+    pub(crate) fn next_retransmit(&self, cwnd: u32, max_segs: u32, window_end: u64) -> Option<Range<u64>> {
+        let log = self.log()?;
+        let room = cwnd.saturating_sub(log.in_flight()).min(max_segs);
+        if room == 0 {
+            return None;
+        }
+        let first = log.next_pending()?;
+        let head = log.get(first)?;
+        let (start, mss) = (head.start, head.mss);
+        let longest = start + u64::from(room) * u64::from(mss);
+        // Neighbours that are lost too go along, as long as segment boundaries stay where they were.
+        let mut end = start;
+        let mut index = first;
+        while let Some(record) = log.get(index) {
+            let resend = record.has(LOST) && !record.has(RETRANS) && record.mss == mss;
+            if !resend || end >= longest || !(end - start).is_multiple_of(u64::from(mss)) {
+                break;
+            }
+            end = record.end;
+            index += 1;
+        }
+        let end = end.min(longest);
+        if end <= window_end {
+            return Some(start..end);
+        }
+        let fits = window_end.saturating_sub(start) / u64::from(mss) * u64::from(mss);
+        if fits > 0 {
+            Some(start..start + fits)
+        } else if start == self.una {
+            Some(start..end.min(start + u64::from(mss)))
+        } else {
+            None
+        }
+    }
+}
