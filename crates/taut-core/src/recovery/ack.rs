@@ -10,7 +10,7 @@ use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::states::Reduction;
 use super::tlp::Verdict;
-use super::{CaState, Feedback, InFlight, Recovery, rto};
+use super::{Base, CaState, Feedback, Flight, Recovery, rto};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 
@@ -82,20 +82,21 @@ impl Recovery {
         ack: &AckInput<'_>,
         cfg: &RecoveryConfig,
     ) -> AckOutcome {
-        let Some(mut flight) = self.flight.take() else { return AckOutcome::default() };
-        let outcome = self.on_ack_in(&mut flight, now, cc, ack, cfg);
-        self.flight = Some(flight);
+        let Self { base, flight: Some(flight) } = self else { return AckOutcome::default() };
+        let outcome = base.on_ack(flight, now, cc, ack, cfg);
         if outcome.advanced || outcome.delivered_segs > 0 {
-            self.arm_probe(now, cfg);
+            base.arm_probe(flight, now, cfg);
         }
         outcome
     }
+}
 
+impl Base {
     // Not a part of the connection's function for an ACK, which has not registers enough for both.
     #[inline(never)]
-    fn on_ack_in(
+    fn on_ack(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         ack: &AckInput<'_>,
@@ -260,7 +261,7 @@ impl Recovery {
     /// What congestion control is told of the ACK.
     fn event<'a>(
         &self,
-        f: &InFlight,
+        f: &Flight,
         now: Instant,
         out: &'a AckOutcome,
         marked: bool,
@@ -318,7 +319,7 @@ impl Recovery {
     #[expect(clippy::too_many_arguments, reason = "one step of on_ack, cut out to be read alone")]
     fn judge_probe(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         ack: u64,
@@ -348,7 +349,7 @@ impl Recovery {
     /// until an unambiguous sample ends that, as in Linux: a needless timeout was too short a one.
     fn undo_if_needless(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         ack: &AckInput<'_>,
@@ -405,7 +406,7 @@ impl Recovery {
     }
 
     /// Marks what is lost.
-    pub(super) fn detect(&self, f: &mut InFlight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
+    pub(super) fn detect(&self, f: &mut Flight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
         if !self.sack_ok {
             // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
             let fast =

@@ -54,6 +54,14 @@ use undo::Undo;
 /// Loss detection and repair of one connection.
 #[derive(Debug)]
 pub(crate) struct Recovery {
+    base: Base,
+    flight: Option<Box<Flight>>,
+}
+
+/// What is known whether or not something is in flight. What an ACK or a timer does is done by it, to itself and to the
+/// flight.
+#[derive(Debug)]
+struct Base {
     una: u64,
     /// Segments delivered since the beginning.
     delivered: u64,
@@ -65,12 +73,11 @@ pub(crate) struct Recovery {
     backoff: u8,
     /// Timeouts since `una` last moved.
     timeouts: u8,
-    flight: Option<Box<InFlight>>,
 }
 
 /// What is needed only while something is in flight.
 #[derive(Debug)]
-struct InFlight {
+struct Flight {
     log: SentLog,
     rack: Rack,
     cache: Cache,
@@ -103,7 +110,7 @@ struct InFlight {
     seed: u64,
 }
 
-impl InFlight {
+impl Flight {
     fn new(now: Instant, una: u64, mss: u16) -> Self {
         Self {
             log: SentLog::new(una),
@@ -135,7 +142,7 @@ impl InFlight {
 impl Recovery {
     /// Nothing is in flight; `una` is also the next position to send.
     pub(crate) const fn new(now: Instant, una: u64, sack_ok: bool) -> Self {
-        Self {
+        let base = Base {
             una,
             delivered: 0,
             last_sent_at: now,
@@ -145,15 +152,15 @@ impl Recovery {
             sack_ok,
             backoff: 0,
             timeouts: 0,
-            flight: None,
-        }
+        };
+        Self { base, flight: None }
     }
 
     // ---- getters ----
 
     /// Oldest position not acknowledged.
     pub(crate) const fn una(&self) -> u64 {
-        self.una
+        self.base.una
     }
 
     fn log(&self) -> Option<&SentLog> {
@@ -192,12 +199,12 @@ impl Recovery {
     }
 
     pub(crate) const fn state(&self) -> CaState {
-        self.state
+        self.base.state
     }
 
     /// Segments delivered since the beginning.
     pub(crate) const fn delivered(&self) -> u64 {
-        self.delivered
+        self.base.delivered
     }
 
     /// A timeout may have been needless: new data goes first, if any may leave. RFC 5682 §3.1 step 2.b.
@@ -209,12 +216,12 @@ impl Recovery {
 
     /// Segments sent again since the beginning.
     pub(crate) const fn total_retrans(&self) -> u32 {
-        self.total_retrans
+        self.base.total_retrans
     }
 
     /// Last transmission of data; for idle restart.
     pub(crate) const fn last_sent_at(&self) -> Instant {
-        self.last_sent_at
+        self.base.last_sent_at
     }
 
     /// When the head was last sent; what TSO deferral predicts the next ACK from.
@@ -223,16 +230,16 @@ impl Recovery {
     }
 
     pub(crate) fn srtt(&self) -> Option<Duration> {
-        self.rtt.srtt()
+        self.base.rtt.srtt()
     }
 
     pub(crate) fn rttvar(&self) -> Duration {
-        self.rtt.rttvar()
+        self.base.rtt.rttvar()
     }
 
     /// Least RTT of the last 300 s.
     pub(crate) fn min_rtt(&self) -> Option<Duration> {
-        self.rtt.min_rtt()
+        self.base.rtt.min_rtt()
     }
 
     /// Bytes of the oldest segment that is unanswered.
@@ -243,16 +250,16 @@ impl Recovery {
 
     /// Current timeout, backoff included.
     pub(crate) fn rto(&self) -> Duration {
-        rto::timeout(&self.rtt, self.backoff)
+        self.base.rto()
     }
 
     pub(crate) const fn backoff(&self) -> u8 {
-        self.backoff
+        self.base.backoff
     }
 
     /// Consecutive timeouts.
     pub(crate) const fn timeouts(&self) -> u8 {
-        self.timeouts
+        self.base.timeouts
     }
 
     /// When the first of the consecutive timeouts fired.
@@ -273,7 +280,7 @@ impl Recovery {
     /// A timer came and found nothing to do: if nothing is in flight, the memory for what is goes back. What was
     /// learned of reordering is worth keeping.
     pub(crate) fn release_idle(&mut self) {
-        if self.state != CaState::Open {
+        if self.base.state != CaState::Open {
             return;
         }
         match &mut self.flight {
@@ -295,15 +302,22 @@ impl Recovery {
 
     /// The handshake's round trip, if it tells one.
     pub(crate) fn seed_rtt(&mut self, now: Instant, rtt: Duration, cfg: &RecoveryConfig) {
-        self.rtt.sample_min(now, rtt);
-        self.rtt.sample(rtt, self.una, self.una, cfg.rto_min);
+        self.base.rtt.sample_min(now, rtt);
+        self.base.rtt.sample(rtt, self.base.una, self.base.una, cfg.rto_min);
     }
 
     /// The application has nothing more to send: samples until all this is delivered show its rate.
     pub(crate) fn set_app_limited(&mut self) {
         if let Some(flight) = &mut self.flight {
-            flight.sampler.set_app_limited(self.delivered, flight.log.in_flight());
+            flight.sampler.set_app_limited(self.base.delivered, flight.log.in_flight());
         }
+    }
+}
+
+impl Base {
+    /// Current timeout, backoff included.
+    fn rto(&self) -> Duration {
+        rto::timeout(&self.rtt, self.backoff)
     }
 }
 

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use super::sent::{LOST, SACKED};
-use super::{CaState, InFlight, Recovery};
+use super::{CaState, Flight, Recovery};
 
 /// What became of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Recovery {
     }
 }
 
-impl InFlight {
+impl Flight {
     /// Looks at the probe after an ACK, or after losses were marked. True when what is marked is the probe alone, in an
     /// otherwise healthy flight: then nothing is to be reduced.
     pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {

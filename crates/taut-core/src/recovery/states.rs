@@ -4,7 +4,7 @@
 
 use super::frto::Frto;
 use super::prr::Prr;
-use super::{InFlight, Recovery};
+use super::{Base, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
@@ -59,13 +59,48 @@ impl Reduction {
 impl Recovery {
     /// After a retransmission timeout.
     pub(crate) fn is_in_loss(&self) -> bool {
-        self.state == CaState::Loss
+        self.base.state == CaState::Loss
     }
 
+    /// Whether a reduction began that the peer was not told of; it counts as told by the packet from `start` on.
+    pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
+        let Some(flight) = &mut self.flight else { return false };
+        let due = core::mem::take(&mut flight.cwr_due);
+        if due {
+            flight.cwr_at = start;
+        }
+        due
+    }
+
+    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
+    pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
+        let Self { base, flight: Some(flight) } = self else { return };
+        if base.state < CaState::Cwr {
+            base.begin_reduction(flight, now, cc, Reduction::LOCAL, 0);
+        }
+    }
+
+    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
+    /// congestion, so the window stays. Returns whether something is to be resent.
+    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
+        let Self { base, flight: Some(flight) } = self else { return false };
+        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
+        flight.mss = mss;
+        // A block may cover whole segments now where it covered a part of one.
+        flight.cache.clear();
+        if flight.log.resegment(mss) == 0 {
+            return false;
+        }
+        base.resend_without_reduction(flight, cc);
+        true
+    }
+}
+
+impl Base {
     /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
     pub(super) fn begin_reduction(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         reduction: Reduction,
@@ -89,7 +124,7 @@ impl Recovery {
     }
 
     /// All that was out when the trouble began is acknowledged.
-    pub(super) fn leave_if_complete(&mut self, f: &mut InFlight, cc: &mut Congestion) {
+    pub(super) fn leave_if_complete(&mut self, f: &mut Flight, cc: &mut Congestion) {
         let over = match self.state {
             CaState::Open | CaState::Disorder => false,
             // Something above it must be: the first ACK after the reduction covers exactly high_seq.
@@ -117,45 +152,9 @@ impl Recovery {
         self.state = CaState::Open;
     }
 
-    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
-    pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
-        let Some(mut flight) = self.flight.take() else { return };
-        if self.state < CaState::Cwr {
-            self.begin_reduction(&mut flight, now, cc, Reduction::LOCAL, 0);
-        }
-        self.flight = Some(flight);
-    }
-
-    /// Whether a reduction began that the peer was not told of; it counts as told by the packet from `start` on.
-    pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
-        let Some(flight) = &mut self.flight else { return false };
-        let due = core::mem::take(&mut flight.cwr_due);
-        if due {
-            flight.cwr_at = start;
-        }
-        due
-    }
-
-    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
-    /// congestion, so the window stays. Returns whether something is to be resent.
-    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
-        let Some(flight) = &mut self.flight else { return false };
-        let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
-        flight.mss = mss;
-        // A block may cover whole segments now where it covered a part of one.
-        flight.cache.clear();
-        if flight.log.resegment(mss) == 0 {
-            return false;
-        }
-        let Some(mut flight) = self.flight.take() else { return false };
-        self.resend_without_reduction(&mut flight, cc);
-        self.flight = Some(flight);
-        true
-    }
-
     /// What is marked lost goes again, and the window stays: it was too large, and not too much. Linux:
     /// `tcp_simple_retransmit`.
-    pub(super) fn resend_without_reduction(&mut self, f: &mut InFlight, cc: &mut Congestion) {
+    pub(super) fn resend_without_reduction(&mut self, f: &mut Flight, cc: &mut Congestion) {
         if self.state < CaState::Recovery {
             cc.forget_prior();
             f.undo.end();

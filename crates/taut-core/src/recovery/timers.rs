@@ -5,7 +5,7 @@
 use super::RecoveryConfig;
 use super::sent::SACKED;
 use super::states::Reduction;
-use super::{CaState, InFlight, Recovery};
+use super::{Base, CaState, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
@@ -33,7 +33,7 @@ pub(crate) enum TimeoutAction {
     Probe,
 }
 
-impl InFlight {
+impl Flight {
     /// The earliest timer; a probe goes before a timeout that is due at the same moment.
     pub(super) fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
         let earlier = |first: Option<(Instant, RecoveryTimer)>, at: Option<Instant>, timer| match (first, at)
@@ -56,27 +56,35 @@ impl Recovery {
         cc: &mut Congestion,
         cfg: &RecoveryConfig,
     ) -> TimeoutAction {
-        let Some(mut flight) = self.flight.take() else { return TimeoutAction::Nothing };
+        let Self { base, flight: Some(flight) } = self else { return TimeoutAction::Nothing };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
-        let action = match due.map(|(_, timer)| timer) {
+        match due.map(|(_, timer)| timer) {
             None => TimeoutAction::Nothing,
-            Some(RecoveryTimer::Reorder) => self.on_reorder_timeout(&mut flight, now, cc, cfg),
+            Some(RecoveryTimer::Reorder) => base.on_reorder_timeout(flight, now, cc, cfg),
             Some(RecoveryTimer::Probe) => {
                 flight.tlp_at = None;
                 // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
-                flight.rto_at = Some(now + self.rto());
+                flight.rto_at = Some(now + base.rto());
                 TimeoutAction::Probe
             }
-            Some(RecoveryTimer::Rto) => self.on_rto(&mut flight, now, cc, cfg),
-        };
-        self.flight = Some(flight);
-        action
+            Some(RecoveryTimer::Rto) => base.on_rto(flight, now, cc, cfg),
+        }
     }
 
+    /// The timeout that was just handled does not count towards giving up.
+    pub(crate) fn excuse_timeout(&mut self) {
+        self.base.timeouts = self.base.timeouts.saturating_sub(1);
+        if let Some(flight) = &mut self.flight {
+            flight.first_timeout_at = None;
+        }
+    }
+}
+
+impl Base {
     /// RFC 8985 §6.3.
     fn on_reorder_timeout(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         cfg: &RecoveryConfig,
@@ -101,7 +109,7 @@ impl Recovery {
     /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
     fn on_rto(
         &mut self,
-        f: &mut InFlight,
+        f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
         cfg: &RecoveryConfig,
@@ -145,16 +153,8 @@ impl Recovery {
         TimeoutAction::LossMarked
     }
 
-    /// The timeout that was just handled does not count towards giving up.
-    pub(crate) fn excuse_timeout(&mut self) {
-        self.timeouts = self.timeouts.saturating_sub(1);
-        if let Some(flight) = &mut self.flight {
-            flight.first_timeout_at = None;
-        }
-    }
-
     /// The head is lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
-    fn mark_timed_out(&self, f: &mut InFlight, now: Instant, all: bool) {
+    fn mark_timed_out(&self, f: &mut Flight, now: Instant, all: bool) {
         if !self.sack_ok {
             f.log.clear_dup_acks();
         }

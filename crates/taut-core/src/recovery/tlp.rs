@@ -5,7 +5,7 @@
 use core::ops::Range;
 
 use super::rto::RTO_INIT;
-use super::{CaState, Recovery, RecoveryConfig};
+use super::{Base, CaState, Flight, Recovery, RecoveryConfig};
 use crate::words::{Duration, Instant};
 
 /// Room for timer and processing jitter when several segments are out. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
@@ -58,10 +58,9 @@ impl Probe {
     }
 }
 
-impl Recovery {
+impl Base {
     /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
-    pub(super) fn arm_probe(&mut self, now: Instant, cfg: &RecoveryConfig) {
-        let Some(flight) = &mut self.flight else { return };
+    pub(super) fn arm_probe(&self, flight: &mut Flight, now: Instant, cfg: &RecoveryConfig) {
         let allowed = self.sack_ok
             && cfg.tail_loss_probes
             && matches!(self.state, CaState::Open | CaState::Cwr)
@@ -73,7 +72,9 @@ impl Recovery {
             flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
         });
     }
+}
 
+impl Recovery {
     /// The last segment in flight, for a probe that repeats data. RFC 8985 §7.3.
     pub(crate) fn probe_range(&self, mss: u32) -> Option<Range<u64>> {
         let last = self.log()?.last()?;
@@ -88,21 +89,19 @@ impl Recovery {
 
     /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
     pub(crate) fn on_probe_sent(&mut self, now: Instant) {
-        let rto = self.rto();
-        let Some(flight) = &mut self.flight else { return };
+        let Self { base, flight: Some(flight) } = self else { return };
         let is_retransmission = flight.probe.is_some_and(|probe| probe.is_retransmission);
         flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission });
         flight.tlp_at = None;
-        flight.rto_at = Some(now + rto);
+        flight.rto_at = Some(now + base.rto());
     }
 
     /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
     pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
-        let rto = self.rto();
-        let Some(flight) = &mut self.flight else { return };
+        let Self { base, flight: Some(flight) } = self else { return };
         flight.tlp_at = None;
         if !flight.log.is_empty() {
-            flight.rto_at = Some(now + rto);
+            flight.rto_at = Some(now + base.rto());
         }
     }
 }

@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::frto::Frto;
 use super::sent::{LOST, RETRANS, Record, segs_in};
 use super::tlp::Probe;
-use super::{InFlight, Recovery, RecoveryConfig, rto};
+use super::{Flight, Recovery, RecoveryConfig};
 use crate::words::{Instant, SendKind};
 
 impl Recovery {
@@ -24,20 +24,20 @@ impl Recovery {
             return;
         }
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
-        let una = self.una;
-        let flight = self.flight.get_or_insert_with(|| {
-            let mut flight = Box::new(InFlight::new(now, una, mss));
+        let Self { base, flight } = self;
+        let flight = flight.get_or_insert_with(|| {
+            let mut flight = Box::new(Flight::new(now, base.una, mss));
             // With nothing known of the path, what limits at first is the application.
-            flight.sampler.set_app_limited(self.delivered, 0);
+            flight.sampler.set_app_limited(base.delivered, 0);
             flight
         });
         flight.mss = mss;
-        self.last_sent_at = now;
+        base.last_sent_at = now;
         let in_flight = flight.log.in_flight() + segs_in(range.end - range.start, mss);
         let idle = flight.log.is_empty();
         let lost = flight.log.total_lost();
-        let snapshot = flight.sampler.on_transmit(now, self.delivered, idle, in_flight, lost);
-        let rto_at = now + rto::timeout(&self.rtt, self.backoff);
+        let snapshot = flight.sampler.on_transmit(now, base.delivered, idle, in_flight, lost);
+        let rto_at = now + base.rto();
         let segs = match kind {
             SendKind::New => {
                 let record = Record {
@@ -72,7 +72,7 @@ impl Recovery {
                     // No new data could leave: ordinary recovery.
                     flight.frto = Frto::Off;
                 }
-                self.total_retrans = self.total_retrans.wrapping_add(segs);
+                base.total_retrans = base.total_retrans.wrapping_add(segs);
                 if kind == SendKind::Probe {
                     flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission: true });
                 }
@@ -80,7 +80,7 @@ impl Recovery {
             }
         };
         flight.prr.on_sent(segs);
-        self.arm_probe(now, cfg);
+        base.arm_probe(flight, now, cfg);
     }
 
     /// The device would not take the packet that [`on_transmit`](Self::on_transmit) just noted.
@@ -108,7 +108,7 @@ impl Recovery {
                 }
                 flight.prr.on_refused(segs);
                 flight.undo.on_refused(segs);
-                self.total_retrans = self.total_retrans.wrapping_sub(segs);
+                self.base.total_retrans = self.base.total_retrans.wrapping_sub(segs);
                 if kind == SendKind::Probe {
                     flight.probe = None;
                 }
@@ -153,7 +153,7 @@ impl Recovery {
         let fits = window_end.saturating_sub(start) / u64::from(mss) * u64::from(mss);
         if fits > 0 {
             Some(start..start + fits)
-        } else if start == self.una {
+        } else if start == self.base.una {
             Some(start..end.min(start + u64::from(mss)))
         } else {
             None
