@@ -1,22 +1,27 @@
-//! What an ACK means: the steps in order, and the states they move between.
-//! RFC 5681, 6298, 6582, 9937; the order and the states are those of Linux's `tcp_ack`.
-//! Called by the connection, once for every ACK that ingress accepted.
+//! What an ACK means, in six steps; the order is that of Linux's `tcp_ack`.
+//! RFC 5681, 6298, 6582, 6675, 8985, 9937, each at the line that implements it.
+//! Called by the connection, once for every ACK that `ingress` accepted.
+//!
+//! ```text
+//!   deliver ─▶ time ─▶ judge_probe ─▶ undo_or_leave ─▶ detect ─▶ set_window
+//!   what       RTT,    the tail       needless? over?   what is   cwnd
+//!   arrived    RTO     loss probe                       lost
+//! ```
 
 use core::ops::Range;
 
-use super::RecoveryConfig;
 use super::frto::{Frto, FrtoAck};
+use super::rack::DUP_THRESH;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::states::Reduction;
 use super::tlp::Verdict;
-use super::{Base, CaState, Feedback, Flight, Recovery, rto};
+use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig, rto};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 
-/// Duplicate ACKs that stand for a loss, without SACK. RFC 5681 §3.2.
-const DUP_THRESH: u32 = 3;
-/// After the peer threw away data it had sacked, its head is resent this much later at least. Linux: 10 ms.
+/// After the peer dropped data that it had acknowledged selectively, the head is retransmitted this much later at
+/// least. Linux: 10 ms.
 const RENEGING_DELAY: Duration = Duration::from_millis(10);
 
 /// An ACK that ingress found acceptable (una − max window ≤ ack ≤ nxt).
@@ -43,9 +48,7 @@ pub(crate) struct AckOutcome {
     pub(crate) advanced: bool,
     /// Segments newly delivered, cumulatively or selectively.
     pub(crate) delivered_segs: u32,
-    pub(crate) newly_lost_segs: u32,
     pub(crate) rate: Option<RateSample>,
-    pub(crate) rtt: Option<Duration>,
     /// A duplicate ACK in RFC 5681's sense.
     pub(crate) dup: bool,
     /// The peer reported data received twice.
@@ -73,17 +76,45 @@ pub(crate) enum Undone {
     Partial,
 }
 
+/// One ACK on its way through the steps, with what the steps so far have found.
+struct Ack<'a> {
+    now: Instant,
+    cfg: &'a RecoveryConfig,
+    input: &'a AckInput<'a>,
+    /// It acknowledges everything below; never more than was sent.
+    upto: u64,
+    before: Before,
+    delivered: &'a mut Delivered,
+    /// What the peer reports as received twice.
+    dsack: Option<Range<u64>>,
+    /// It reports a congestion mark.
+    marked: bool,
+    /// Round trip of the newest packet that it acknowledges.
+    rtt: Option<Duration>,
+    /// Segments newly found lost.
+    newly_lost: u32,
+    out: &'a mut AckOutcome,
+}
+
+/// How things stood when the ACK arrived.
+struct Before {
+    in_flight: u32,
+    total_lost: u32,
+    /// The window was being reduced step by step.
+    reducing: bool,
+}
+
 impl Recovery {
-    /// An ACK came in. The order is Linux's: what was delivered, how fast, what is lost, then the window.
+    /// An ACK arrived.
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
         cc: &mut Congestion,
-        ack: &AckInput<'_>,
+        input: &AckInput<'_>,
         cfg: &RecoveryConfig,
     ) -> AckOutcome {
         let Self { base, flight: Some(flight) } = self else { return AckOutcome::default() };
-        let outcome = base.on_ack(flight, now, cc, ack, cfg);
+        let outcome = base.on_ack(flight, now, cc, input, cfg);
         if outcome.advanced || outcome.delivered_segs > 0 {
             base.arm_probe(flight, now, cfg);
         }
@@ -92,165 +123,42 @@ impl Recovery {
 }
 
 impl Base {
-    // Not a part of the connection's function for an ACK, which has not registers enough for both.
+    // Not inlined into the connection's function for an ACK: there are not enough registers for both.
     #[inline(never)]
     fn on_ack(
         &mut self,
         f: &mut Flight,
         now: Instant,
         cc: &mut Congestion,
-        ack: &AckInput<'_>,
+        input: &AckInput<'_>,
         cfg: &RecoveryConfig,
     ) -> AckOutcome {
         let mut out = AckOutcome::default();
-        let prior_in_flight = f.log.in_flight();
-        let prior_lost = f.log.total_lost();
-        let was_reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
-        let upto = ack.ack.min(f.log.nxt());
-        out.advanced = upto > self.una;
-
-        // 1. What was delivered.
-        let mut news =
-            Delivered::new(now, f.rack.fack, f.high_seq, self.rtt.min_rtt(), ack.timestamp_echo_rtt);
-        let mut dsack = None;
-        if self.sack_ok && !ack.sack.is_empty() {
-            dsack = sack::duplicate(upto, f.log.nxt(), ack.sack);
-            if let Some(twice) = &dsack {
-                let segs = segs_in(twice.end - twice.start, f.mss);
-                f.dsack_segs = f.dsack_segs.saturating_add(segs);
-                // More than was ever sent again: the network duplicates (RFC 3708 §3; Linux, the same test).
-                if f.dsack_segs <= f.resent_segs {
-                    f.undo.on_dsack(twice.end, segs);
-                    // A probe is a guess that may well be needless: it says nothing of reordering (Linux).
-                    if f.probe.is_none_or(|probe| probe.end != twice.end) {
-                        f.rack.on_dsack(upto, f.log.nxt());
-                    }
-                }
-            }
-            let rest = ack.sack.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
-            let rest = rest.get(..BLOCKS_MAX).unwrap_or(rest);
-            sack::apply(&mut f.log, &mut f.cache, upto, rest, &mut f.rack, &mut news);
-        }
-        out.dsack = dsack.is_some();
-        if out.advanced {
-            f.log.acknowledge(upto, |record, segs| news.acked(record, segs, &mut f.rack));
-            self.una = upto;
-            self.timeouts = 0;
-            f.first_timeout_at = None;
-            if f.log.is_empty() {
-                f.rack.on_empty();
-            }
-        }
-        if news.reordered {
-            f.rack.on_reordering();
-        }
-        // RFC 5681 §2.
-        out.dup = ack.ack == self.una
-            && !out.advanced
-            && !ack.carries_data
-            && !ack.window_changed
-            && !f.log.is_empty();
-        if !self.sack_ok {
-            if out.advanced {
-                news.segs = f.log.consume_dup_acks(news.acked_segs);
-            } else if out.dup && f.log.add_dup_ack() {
-                news.segs = 1;
-            }
-        }
-        self.delivered += u64::from(news.segs);
-        let marked = match ack.marks {
-            Feedback::None => false,
-            Feedback::Echo => {
-                out.delivered_ce = news.segs;
-                true
-            }
-            // An ACK that brings nothing may have been overtaken (RFC 9768 appendix A.1).
-            Feedback::Counted(counted) if out.advanced || news.segs > 0 => {
-                out.delivered_ce = counted.marked(news.segs, u32::from(f.mss));
-                out.delivered_ce > 0
-            }
-            Feedback::Counted(_) => false,
-        };
-        out.delivered_segs = news.segs;
-
-        // 2. How long it took.
-        let newest_rtt = self.take_rtt(now, &news, ack, f.log.nxt(), cfg);
-        out.rtt = newest_rtt;
-        if out.advanced {
-            // RFC 6298 §5.2, §5.3.
-            f.rto_at = (!f.log.is_empty()).then(|| now + self.rto());
-        } else if let (Some(sent_at), Some(head)) = (news.sacked_first, f.log.first())
-            && sent_at < head.sent_at
-        {
-            // What was sent before the head last left is still arriving: no answer to the head can be here yet. (Linux.)
-            f.rto_at = Some(now + self.rto());
-        }
-
-        // 3. Reneging: what now heads the log was acknowledged before. RFC 2018 §8.
-        if out.advanced {
-            f.reneging = f.log.first().is_some_and(|head| head.has(SACKED));
-        }
-        if out.advanced && f.reneging {
-            let patience = (self.rtt.srtt().unwrap_or(rto::RTO_INIT) / 2).max(RENEGING_DELAY);
-            f.rto_at = Some(now + patience);
-        }
-
-        // 4. What the tail loss probe found.
-        self.judge_probe(f, now, cc, upto, dsack.as_ref(), news.sacked_segs, &mut out);
-
-        // 5. What was needless, what is over, and what is lost.
-        if marked {
-            cc.forget_prior();
-            f.undo.end();
-        }
-        if self.state >= CaState::Recovery || out.dsack {
-            self.undo_if_needless(f, now, cc, ack, &news, &mut out);
-        }
-        self.leave_if_complete(f, cc);
-        if marked && self.state <= CaState::Disorder {
-            self.begin_reduction(f, now, cc, Reduction::MARK, news.segs);
-        }
-        self.detect(f, now, out.advanced, cfg);
-        if f.judge_mtu_probe(self.una, self.state) {
-            self.resend_without_reduction(f, cc);
-        } else if f.log.pending() > 0 && self.state < CaState::Recovery {
-            self.begin_reduction(f, now, cc, Reduction::LOSS, news.segs);
-        }
-        if self.state <= CaState::Disorder {
-            let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
-            self.state = if clean { CaState::Open } else { CaState::Disorder };
-        }
-        out.newly_lost_segs = f.log.total_lost().wrapping_sub(prior_lost);
-
-        // 6. The window.
-        out.rate = f.sampler.sample(
+        let (min_rtt, echo_rtt) = (self.rtt.min_rtt(), input.timestamp_echo_rtt);
+        let mut delivered = Delivered::new(now, f.rack.fack, f.high_seq, min_rtt, echo_rtt);
+        let mut ack = Ack {
             now,
-            news.newest,
-            self.delivered,
-            news.segs,
-            prior_in_flight,
-            out.newly_lost_segs,
-            f.log.total_lost(),
-            self.rtt.min_rtt(),
-        );
-        let reducing = matches!(self.state, CaState::Cwr | CaState::Recovery);
-        if reducing && !cc.owns_cwnd() && news.segs > 0 {
-            let safe = out.advanced && out.newly_lost_segs == 0;
-            cc.set_cwnd(f.prr.on_ack(news.segs, f.log.in_flight(), cc.ssthresh(), safe));
-        }
-        // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
-        // Where packets overtake each other, what is delivered in any order shows that there is room (Linux: once the
-        // degree of reordering is above its default); else only what is delivered in order (RFC 5681 §3.1).
-        let progress = out.advanced || (news.segs > 0 && f.rack.knows_reordering());
-        let may_grow = progress && !reducing && !was_reducing;
-        let delivered = self.delivered;
-        f.log.take_lost(delivered, |packet| cc.on_lost(packet));
-        if out.advanced || news.segs > 0 || out.newly_lost_segs > 0 {
-            cc.on_ack(self.event(f, now, &out, marked, prior_in_flight), may_grow);
-            if cc.take_app_limited() {
-                f.sampler.set_app_limited(self.delivered, f.log.in_flight());
-            }
-        }
+            cfg,
+            input,
+            upto: input.ack.min(f.log.nxt()),
+            before: Before {
+                in_flight: f.log.in_flight(),
+                total_lost: f.log.total_lost(),
+                reducing: self.is_reducing(),
+            },
+            delivered: &mut delivered,
+            dsack: None,
+            marked: false,
+            rtt: None,
+            newly_lost: 0,
+            out: &mut out,
+        };
+        self.deliver(f, &mut ack);
+        self.time(f, &mut ack);
+        self.judge_probe(f, cc, &mut ack);
+        self.undo_or_leave(f, cc, &mut ack);
+        self.detect(f, cc, &mut ack);
+        self.set_window(f, cc, &mut ack);
         if f.log.is_empty() {
             f.rto_at = None;
             f.reorder_at = None;
@@ -258,53 +166,86 @@ impl Base {
         out
     }
 
-    /// What congestion control is told of the ACK.
-    fn event<'a>(
-        &self,
-        f: &Flight,
-        now: Instant,
-        out: &'a AckOutcome,
-        marked: bool,
-        prior_in_flight: u32,
-    ) -> AckEvent<'a> {
-        AckEvent {
-            now,
-            mss: u32::from(f.mss),
-            acked: out.delivered_segs,
-            newly_lost: out.newly_lost_segs,
-            prior_in_flight,
-            in_flight: f.log.in_flight(),
-            total_delivered: self.delivered,
-            total_lost: f.log.total_lost(),
-            rtt: out.rtt,
-            srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt(),
-            una: self.una,
-            nxt: f.log.nxt(),
-            rate: out.rate.as_ref(),
-            ece: marked,
-            delivered_ce: out.delivered_ce,
-            // Congestion control was told by the sender, and fills it in.
-            cwnd_limited: false,
-            recovering: self.state >= CaState::Recovery,
-            seed: f.seed,
+    // ---- deliver ----
+
+    /// What arrived: selectively, cumulatively, or (without SACK) by inference from a duplicate ACK.
+    fn deliver(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
+        let Ack { input, upto, delivered, out, .. } = ack;
+        out.advanced = *upto > self.una;
+        if self.sack_ok && !input.sack.is_empty() {
+            ack.dsack = f.take_blocks(*upto, input.sack, delivered);
+            out.dsack = ack.dsack.is_some();
+        }
+        if out.advanced {
+            f.log.acknowledge(*upto, |record, segs| delivered.acked(record, segs, &mut f.rack));
+            self.una = *upto;
+            self.timeouts = 0;
+            f.first_timeout_at = None;
+            if f.log.is_empty() {
+                f.rack.on_empty();
+            }
+        }
+        if delivered.reordered {
+            f.rack.on_reordering();
+        }
+        // RFC 5681 §2.
+        out.dup = input.ack == self.una
+            && !out.advanced
+            && !input.carries_data
+            && !input.window_changed
+            && !f.log.is_empty();
+        if !self.sack_ok {
+            if out.advanced {
+                delivered.segs = f.log.consume_dup_acks(delivered.acked_segs);
+            } else if out.dup && f.log.add_dup_ack() {
+                delivered.segs = 1;
+            }
+        }
+        self.delivered += u64::from(delivered.segs);
+        out.delivered_segs = delivered.segs;
+        let marked = input.marks.marked(delivered.segs, out.advanced, u32::from(f.mss));
+        ack.marked = marked.is_some();
+        out.delivered_ce = marked.unwrap_or(0);
+    }
+
+    // ---- time ----
+
+    /// How long it took, and how long the head may take from now on.
+    fn time(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
+        let Ack { now, delivered, out, .. } = ack;
+        ack.rtt = self.take_rtt(*now, delivered, ack.input, f.log.nxt(), ack.cfg);
+        let head = f.log.first();
+        if out.advanced {
+            // RFC 6298 §5.2, §5.3.
+            f.rto_at = head.map(|_| *now + self.rto());
+            // RFC 2018 §8: the new head was acknowledged selectively, so the peer may have dropped it.
+            f.reneging = head.is_some_and(|head| head.has(SACKED));
+            if f.reneging {
+                let patience = (self.rtt.srtt().unwrap_or(rto::RTO_INIT) / 2).max(RENEGING_DELAY);
+                f.rto_at = Some(*now + patience);
+            }
+        } else if let (Some(sent_at), Some(head)) = (delivered.sacked_first, head)
+            && sent_at < head.sent_at
+        {
+            // What was sent before the head last left is still arriving: no answer to the head can be here yet. (Linux.)
+            f.rto_at = Some(*now + self.rto());
         }
     }
 
-    /// RTT samples of an ACK (Karn: never from what was sent twice); returns that of the newest packet.
+    /// RTT samples of an ACK (Karn: never from what was retransmitted); returns that of the newest packet.
     fn take_rtt(
         &mut self,
         now: Instant,
-        news: &Delivered,
-        ack: &AckInput<'_>,
+        delivered: &Delivered,
+        input: &AckInput<'_>,
         nxt: u64,
         cfg: &RecoveryConfig,
     ) -> Option<Duration> {
-        let clean = |at: Option<Instant>| if news.acked_retransmitted { None } else { at };
-        let oldest = clean(news.acked_first).or(news.sacked_first).map(|at| now.since(at));
-        let newest = clean(news.acked_last).or(news.sacked_last).map(|at| now.since(at));
-        // RFC 7323 §4.3: a timestamp tells even for what was sent twice. Its clock is coarse, so it comes last.
-        let echoed = ack.timestamp_echo_rtt.filter(|_| self.una >= ack.ack && news.acked_segs > 0);
+        let clean = |at: Option<Instant>| if delivered.acked_retransmitted { None } else { at };
+        let oldest = clean(delivered.acked_first).or(delivered.sacked_first).map(|at| now.since(at));
+        let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
+        // RFC 7323 §4.3: a timestamp tells even for what was retransmitted. Its clock is coarse, so it comes last.
+        let echoed = input.timestamp_echo_rtt.filter(|_| self.una >= input.ack && delivered.acked_segs > 0);
         let smoothed = oldest.or(echoed)?;
         let newest = newest.or(echoed);
         if let Some(rtt) = newest {
@@ -316,27 +257,20 @@ impl Base {
         newest
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one step of on_ack, cut out to be read alone")]
-    fn judge_probe(
-        &mut self,
-        f: &mut Flight,
-        now: Instant,
-        cc: &mut Congestion,
-        ack: u64,
-        dsack: Option<&Range<u64>>,
-        sacked_segs: u32,
-        out: &mut AckOutcome,
-    ) {
+    // ---- judge_probe ----
+
+    /// What the tail loss probe found. RFC 8985 §7.4.
+    fn judge_probe(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let Some(probe) = f.probe else { return };
-        let pure_dup = out.dup && sacked_segs == 0;
-        match probe.judge(ack, dsack, pure_dup) {
+        let pure_dup = ack.out.dup && ack.delivered.sacked_segs == 0;
+        match probe.judge(ack.upto, ack.dsack.as_ref(), pure_dup) {
             Verdict::Open => return,
             Verdict::Needless => {}
             Verdict::Repaired => {
                 // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
-                out.probe_repaired = true;
+                ack.out.probe_repaired = true;
                 if self.state < CaState::Cwr {
-                    self.begin_reduction(f, now, cc, Reduction::REPAIRED, 0);
+                    self.begin_reduction(f, ack.now, cc, Reduction::REPAIRED, 0);
                     cc.end_reduction();
                     self.state = CaState::Open;
                 }
@@ -345,68 +279,85 @@ impl Base {
         f.probe = None;
     }
 
-    /// RFC 4015, RFC 3708 and RFC 5682 tests; gives the window back when one succeeds. The RTO stays backed off
-    /// until an unambiguous sample ends that, as in Linux: a needless timeout was too short a one.
-    fn undo_if_needless(
-        &mut self,
-        f: &mut Flight,
-        now: Instant,
-        cc: &mut Congestion,
-        ack: &AckInput<'_>,
-        news: &Delivered,
-        out: &mut AckOutcome,
-    ) {
+    // ---- undo_or_leave ----
+
+    /// Whether a reduction was needless, and whether it is over.
+    fn undo_or_leave(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
+        if ack.marked {
+            // The network is congested, whatever becomes of the losses: their reduction stays.
+            cc.forget_prior();
+            f.undo.end();
+        }
+        if (self.state >= CaState::Recovery || ack.out.dsack)
+            && let Some(undone) = self.was_needless(f, ack)
+        {
+            self.undo_reduction(f, ack.now, cc);
+            ack.out.undone = Some(undone);
+        }
+        self.leave_if_complete(f, cc);
+    }
+
+    /// The tests of RFC 4015 (by timestamps), RFC 3708 (by D-SACK) and RFC 5682 (by order of arrival).
+    fn was_needless(&self, f: &mut Flight, ack: &mut Ack<'_>) -> Option<Undone> {
         let recovered = self.una >= f.high_seq;
-        let delayed = out.advanced
+        let delayed = ack.out.advanced
             && self.state >= CaState::Recovery
             && (self.sack_ok || !recovered || f.undo.was_retransmitted())
-            && f.undo.original_arrived(now, ack.timestamp_echo_rtt);
-        let reported = (out.dsack || self.state == CaState::Loss && out.advanced) && f.undo.all_reported();
-        let undone = match self.state {
-            _ if reported && self.state != CaState::Loss => Undone::Dsack,
-            CaState::Loss if delayed || reported => Undone::Timeout,
+            && f.undo.original_arrived(ack.now, ack.input.timestamp_echo_rtt);
+        let reported =
+            (ack.out.dsack || self.state == CaState::Loss && ack.out.advanced) && f.undo.all_reported();
+        match self.state {
+            CaState::Loss if delayed || reported => Some(Undone::Timeout),
             CaState::Loss => {
-                let frto = FrtoAck {
-                    // Without SACK an ACK beyond a retransmission may be for that alone, and then for arrivals that
-                    // nothing told of.
-                    original_delivered: news.original && (self.sack_ok || !news.acked_retransmitted),
-                    advanced: out.advanced,
-                    recovered,
-                    new_data_out: f.log.nxt() > f.high_seq,
-                    dup_or_sacked: out.dup || news.sacked_segs > 0,
-                    may_send_new: ack.may_send_new,
-                };
-                let sends_new = f.log.nxt();
-                if !f.frto.on_ack(&frto) {
-                    if f.frto == Frto::SendNew {
-                        f.high_seq = sends_new;
-                    }
-                    return;
-                }
-                out.spurious_timeout = true;
-                Undone::Timeout
+                ack.out.spurious_timeout = self.ask_frto(f, ack);
+                ack.out.spurious_timeout.then_some(Undone::Timeout)
             }
-            CaState::Recovery if delayed && recovered => Undone::Full,
-            CaState::Recovery if delayed => Undone::Partial,
-            _ => return,
-        };
-        cc.undo(now);
-        f.cwr_due = false;
-        f.undo.end();
-        f.frto = Frto::Off;
-        f.log.unmark_lost();
-        f.rack.watch_again(&f.log);
-        f.rack.on_reordering();
-        self.timeouts = 0;
-        f.first_timeout_at = None;
-        out.undone = Some(undone);
-        if self.state >= CaState::Cwr {
-            self.state = CaState::Disorder;
+            _ if reported => Some(Undone::Dsack),
+            CaState::Recovery if delayed && recovered => Some(Undone::Full),
+            CaState::Recovery if delayed => Some(Undone::Partial),
+            _ => None,
         }
     }
 
+    /// Whether F-RTO takes the timeout for needless now.
+    fn ask_frto(&self, f: &mut Flight, ack: &Ack<'_>) -> bool {
+        let Ack { input, delivered, out, .. } = ack;
+        let nxt = f.log.nxt();
+        let needless = f.frto.on_ack(&FrtoAck {
+            // Without SACK an ACK beyond a retransmission may be for that alone, and then for arrivals that
+            // no ACK could report.
+            original_delivered: delivered.original && (self.sack_ok || !delivered.acked_retransmitted),
+            advanced: out.advanced,
+            recovered: self.una >= f.high_seq,
+            new_data_out: nxt > f.high_seq,
+            dup_or_sacked: out.dup || delivered.sacked_segs > 0,
+            may_send_new: input.may_send_new,
+        });
+        if f.frto == Frto::SendNew {
+            f.high_seq = nxt;
+        }
+        needless
+    }
+
+    // ---- detect ----
+
+    /// What is lost, and whether the window is reduced for that or for a mark.
+    fn detect(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
+        let segs = ack.delivered.segs;
+        if ack.marked && self.state <= CaState::Disorder {
+            self.begin_reduction(f, ack.now, cc, Reduction::MARK, segs);
+        }
+        self.mark_lost(f, ack.now, ack.out.advanced, ack.cfg);
+        self.begin_repair(f, ack.now, cc, segs);
+        if self.state <= CaState::Disorder {
+            let clean = f.log.sacked_out() == 0 && f.log.lost_out() == 0;
+            self.state = if clean { CaState::Open } else { CaState::Disorder };
+        }
+        ack.newly_lost = f.log.total_lost().wrapping_sub(ack.before.total_lost);
+    }
+
     /// Marks what is lost.
-    pub(super) fn detect(&self, f: &mut Flight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
+    pub(super) fn mark_lost(&self, f: &mut Flight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
         if !self.sack_ok {
             // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
             let fast =
@@ -421,5 +372,99 @@ impl Base {
         let (min_rtt, srtt) = (self.rtt.min_rtt(), self.rtt.srtt());
         let found = f.rack.detect(now, &mut f.log, recovering, min_rtt, srtt, cfg);
         f.reorder_at = found.timer;
+    }
+
+    // ---- set_window ----
+
+    /// The congestion window: while it is being reduced, by what was delivered (RFC 9937); else as the congestion
+    /// control decides.
+    fn set_window(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
+        let Ack { now, before, delivered, newly_lost, out, .. } = ack;
+        out.rate = f.sampler.sample(
+            *now,
+            delivered.newest,
+            self.delivered,
+            delivered.segs,
+            before.in_flight,
+            *newly_lost,
+            f.log.total_lost(),
+            self.rtt.min_rtt(),
+        );
+        let reducing = self.is_reducing();
+        if reducing && !cc.owns_cwnd() && delivered.segs > 0 {
+            let safe = out.advanced && *newly_lost == 0;
+            cc.set_cwnd(f.prr.on_ack(delivered.segs, f.log.in_flight(), cc.ssthresh(), safe));
+        }
+        // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
+        // Where packets overtake each other, what is delivered in any order shows that there is room (Linux: once the
+        // degree of reordering is above its default); else only what is delivered in order (RFC 5681 §3.1).
+        let progress = out.advanced || (delivered.segs > 0 && f.rack.knows_reordering());
+        let may_grow = progress && !reducing && !before.reducing;
+        f.log.take_lost(self.delivered, |packet| cc.on_lost(packet));
+        if out.advanced || delivered.segs > 0 || *newly_lost > 0 {
+            cc.on_ack(self.event(f, ack), may_grow);
+            if cc.take_app_limited() {
+                f.sampler.set_app_limited(self.delivered, f.log.in_flight());
+            }
+        }
+    }
+
+    /// What congestion control hears of the ACK.
+    fn event<'a>(&self, f: &Flight, ack: &'a Ack<'_>) -> AckEvent<'a> {
+        AckEvent {
+            now: ack.now,
+            mss: u32::from(f.mss),
+            acked: ack.out.delivered_segs,
+            newly_lost: ack.newly_lost,
+            prior_in_flight: ack.before.in_flight,
+            in_flight: f.log.in_flight(),
+            total_delivered: self.delivered,
+            total_lost: f.log.total_lost(),
+            rtt: ack.rtt,
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min_rtt(),
+            una: self.una,
+            nxt: f.log.nxt(),
+            rate: ack.out.rate.as_ref(),
+            ece: ack.marked,
+            delivered_ce: ack.out.delivered_ce,
+            // The send path reported it to congestion control, which fills it in.
+            cwnd_limited: false,
+            recovering: self.state >= CaState::Recovery,
+            seed: f.seed,
+        }
+    }
+}
+
+impl Flight {
+    /// Takes SACK blocks. Returns the one that reports data received twice, if one does.
+    fn take_blocks(
+        &mut self,
+        upto: u64,
+        blocks: &[Range<u64>],
+        delivered: &mut Delivered,
+    ) -> Option<Range<u64>> {
+        let dsack = sack::duplicate(upto, self.log.nxt(), blocks);
+        if let Some(twice) = &dsack {
+            self.note_dsack(upto, twice);
+        }
+        let rest = blocks.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
+        let rest = rest.get(..BLOCKS_MAX).unwrap_or(rest);
+        sack::apply(&mut self.log, &mut self.cache, upto, rest, &mut self.rack, delivered);
+        dsack
+    }
+
+    fn note_dsack(&mut self, upto: u64, twice: &Range<u64>) {
+        let segs = segs_in(twice.end - twice.start, self.mss);
+        self.dsack_segs = self.dsack_segs.saturating_add(segs);
+        if self.dsack_segs > self.resent_segs {
+            // More than was ever retransmitted: the network duplicates (RFC 3708 §3; Linux, the same test).
+            return;
+        }
+        self.undo.on_dsack(twice.end, segs);
+        // A tail loss probe is a guess that may well be needless: it says nothing of reordering (Linux).
+        if self.probe.is_none_or(|probe| probe.end != twice.end) {
+            self.rack.on_dsack(upto, self.log.nxt());
+        }
     }
 }

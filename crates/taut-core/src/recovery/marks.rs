@@ -44,9 +44,25 @@ pub(crate) enum Bytes {
     Moved { bytes: u32, delivered: u32, counted: u32 },
 }
 
+impl Feedback {
+    /// How many packets an ACK reports as marked that delivered `newly` of at most `mss` bytes each; `None` when it
+    /// reports no mark.
+    pub(super) fn marked(self, newly: u32, advanced: bool, mss: u32) -> Option<u32> {
+        match self {
+            Self::None => None,
+            Self::Echo => Some(newly),
+            // An ACK that brings nothing may have been overtaken (RFC 9768 appendix A.1).
+            Self::Counted(counted) if advanced || newly > 0 => {
+                Some(counted.marked(newly, mss)).filter(|&marked| marked > 0)
+            }
+            Self::Counted(_) => None,
+        }
+    }
+}
+
 impl Counted {
     /// Packets marked, when `newly` were delivered of at most `mss` bytes each.
-    pub(super) fn marked(self, newly: u32, mss: u32) -> u32 {
+    fn marked(self, newly: u32, mss: u32) -> u32 {
         let least = self.packets;
         match self.bytes {
             // A packet that is not in `newly`, such as a pure ACK, may have been marked too: the counter is right.

@@ -12,8 +12,9 @@ use super::RecoveryConfig;
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use crate::words::{Duration, Instant};
 
-/// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2.
-const DUP_THRESH: u32 = 3;
+/// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2;
+/// duplicate ACKs that do so without SACK, RFC 5681 §3.2.
+pub(super) const DUP_THRESH: u32 = 3;
 /// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
 const REO_WND_PERSIST: u8 = 16;
 /// Added to the reordering timer, so that one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.

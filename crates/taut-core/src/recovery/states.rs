@@ -47,7 +47,7 @@ pub(super) struct Reduction {
 
 impl Reduction {
     /// Fast recovery.
-    pub(super) const LOSS: Self = Self { to: CaState::Recovery, why: Signal::Loss, undoable: true };
+    const LOSS: Self = Self { to: CaState::Recovery, why: Signal::Loss, undoable: true };
     /// A congestion mark.
     pub(super) const MARK: Self = Self { to: CaState::Cwr, why: Signal::Mark, undoable: false };
     /// A loss that a tail loss probe repaired.
@@ -97,6 +97,27 @@ impl Recovery {
 }
 
 impl Base {
+    /// Whether the window is being reduced step by step.
+    pub(super) const fn is_reducing(&self) -> bool {
+        matches!(self.state, CaState::Cwr | CaState::Recovery)
+    }
+
+    /// Begins the repair of what is marked lost, unless it is under way.
+    #[inline]
+    pub(super) fn begin_repair(
+        &mut self,
+        f: &mut Flight,
+        now: Instant,
+        cc: &mut Congestion,
+        delivered_now: u32,
+    ) {
+        if f.judge_mtu_probe(self.una, self.state) {
+            self.resend_without_reduction(f, cc);
+        } else if f.log.pending() > 0 && self.state < CaState::Recovery {
+            self.begin_reduction(f, now, cc, Reduction::LOSS, delivered_now);
+        }
+    }
+
     /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
     pub(super) fn begin_reduction(
         &mut self,
@@ -121,6 +142,23 @@ impl Base {
         self.state = reduction.to;
         f.high_seq = f.log.nxt();
         f.tlp_at = None;
+    }
+
+    /// The reduction was needless: gives the window back. The RTO stays backed off until an unambiguous sample ends
+    /// that, as in Linux: a timeout that was needless was too short.
+    pub(super) fn undo_reduction(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion) {
+        cc.undo(now);
+        f.cwr_due = false;
+        f.undo.end();
+        f.frto = Frto::Off;
+        f.log.unmark_lost();
+        f.rack.watch_again(&f.log);
+        f.rack.on_reordering();
+        self.timeouts = 0;
+        f.first_timeout_at = None;
+        if self.state >= CaState::Cwr {
+            self.state = CaState::Disorder;
+        }
     }
 
     /// All that was out when the trouble began is acknowledged.

@@ -4,7 +4,6 @@
 
 use super::RecoveryConfig;
 use super::sent::SACKED;
-use super::states::Reduction;
 use super::{Base, CaState, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
@@ -90,15 +89,11 @@ impl Base {
         cfg: &RecoveryConfig,
     ) -> TimeoutAction {
         f.reorder_at = None;
-        self.detect(f, now, false, cfg);
+        self.mark_lost(f, now, false, cfg);
         if f.log.pending() == 0 {
             return TimeoutAction::Nothing;
         }
-        if f.judge_mtu_probe(self.una, self.state) {
-            self.resend_without_reduction(f, cc);
-        } else if self.state < CaState::Recovery {
-            self.begin_reduction(f, now, cc, Reduction::LOSS, 0);
-        }
+        self.begin_repair(f, now, cc, 0);
         if self.state == CaState::Recovery && !cc.owns_cwnd() {
             // Nothing was delivered, but the first retransmission must leave (RFC 9937 §6.2).
             cc.set_cwnd(f.prr.on_ack(0, f.log.in_flight(), cc.ssthresh(), false));
