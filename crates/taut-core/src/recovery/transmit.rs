@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use core::ops::Range;
 
+use super::delivery_rate::TxSnapshot;
 use super::frto::Frto;
 use super::sent::{LOST, RETRANS, Record, segs_in};
 use super::tlp::Probe;
@@ -37,41 +38,14 @@ impl Recovery {
         let idle = flight.log.is_empty();
         let lost = flight.log.total_lost();
         let snapshot = flight.sampler.on_transmit(now, base.delivered, idle, in_flight, lost);
-        let rto_at = now + base.rto();
+        // The timer is the head's: the first packet in flight starts it (RFC 6298 §5.1), and each retransmission of the head.
+        if flight.log.first().is_none_or(|head| range.start <= head.start) {
+            flight.rto_at = Some(now + base.rto());
+        }
         let segs = match kind {
-            SendKind::New => {
-                let record = Record {
-                    start: range.start,
-                    end: range.end,
-                    sent_at: now,
-                    snapshot,
-                    mss,
-                    flags: 0,
-                    in_device: 1,
-                };
-                flight.log.push(record);
-                if idle {
-                    // RFC 6298 §5.1.
-                    flight.rto_at = Some(rto_at);
-                }
-                record.segs()
-            }
+            SendKind::New => flight.note_new(now, range, mss, snapshot),
             SendKind::Retransmit | SendKind::Probe => {
-                if flight.log.first().is_some_and(|head| range.start <= head.start) {
-                    flight.rto_at = Some(rto_at);
-                }
-                let mut segs = 0;
-                for index in flight.log.isolate(&range) {
-                    segs += flight.log.retransmitted(index, now, snapshot);
-                }
-                flight.spoil_mtu_probe(&range);
-                flight.rack.on_retransmit(now, range);
-                flight.undo.on_retransmit(now, segs);
-                flight.resent_segs = flight.resent_segs.saturating_add(segs);
-                if flight.frto == Frto::SendNew {
-                    // No new data could leave: ordinary recovery.
-                    flight.frto = Frto::Off;
-                }
+                let segs = flight.note_retransmission(now, range, snapshot);
                 base.total_retrans = base.total_retrans.wrapping_add(segs);
                 if kind == SendKind::Probe {
                     flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission: true });
@@ -158,5 +132,32 @@ impl Recovery {
         } else {
             None
         }
+    }
+}
+
+impl Flight {
+    /// Data that was never sent before. Returns its segments.
+    fn note_new(&mut self, now: Instant, range: Range<u64>, mss: u16, snapshot: TxSnapshot) -> u32 {
+        let Range { start, end } = range;
+        let record = Record { start, end, sent_at: now, snapshot, mss, flags: 0, in_device: 1 };
+        self.log.push(record);
+        record.segs()
+    }
+
+    /// Data that was sent before. Returns its segments.
+    fn note_retransmission(&mut self, now: Instant, range: Range<u64>, snapshot: TxSnapshot) -> u32 {
+        let mut segs = 0;
+        for index in self.log.isolate(&range) {
+            segs += self.log.retransmitted(index, now, snapshot);
+        }
+        self.spoil_mtu_probe(&range);
+        self.rack.on_retransmit(now, range);
+        self.undo.on_retransmit(now, segs);
+        self.resent_segs = self.resent_segs.saturating_add(segs);
+        if self.frto == Frto::SendNew {
+            // No new data could leave: ordinary recovery.
+            self.frto = Frto::Off;
+        }
+        segs
     }
 }
