@@ -3,9 +3,9 @@
 //! Called by the connection, once for every ACK that `ingress` accepted.
 //!
 //! ```text
-//!   deliver ─▶ time ─▶ judge_probe ─▶ undo_or_leave ─▶ detect ─▶ set_window
-//!   what       RTT,    the tail       needless? over?   what is   cwnd
-//!   arrived    RTO     loss probe                       lost
+//!   deliver ─▶ time ─▶ judge_tail_probe ─▶ undo_or_leave ─▶ detect ─▶ set_window
+//!   what       RTT,    did it repair       was the loss     what is   cwnd, and a sample
+//!   arrived    RTO     a loss?             none? over?      lost      of the delivery rate
 //! ```
 
 use core::ops::Range;
@@ -15,7 +15,7 @@ use super::rack::DUP_THRESH;
 use super::sack::{self, BLOCKS_MAX, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::states::Reduction;
-use super::tlp::Verdict;
+use super::tail_probe::TailProbeOutcome;
 use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig, rto};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
@@ -116,7 +116,7 @@ impl Recovery {
         let Self { base, flight: Some(flight) } = self else { return AckOutcome::default() };
         let outcome = base.on_ack(flight, now, cc, input, cfg);
         if outcome.advanced || outcome.delivered_segs > 0 {
-            base.arm_probe(flight, now, cfg);
+            base.arm_tail_probe(flight, now, cfg);
         }
         outcome
     }
@@ -155,7 +155,7 @@ impl Base {
         };
         self.deliver(f, &mut ack);
         self.time(f, &mut ack);
-        self.judge_probe(f, cc, &mut ack);
+        self.judge_tail_probe(f, cc, &mut ack);
         self.undo_or_leave(f, cc, &mut ack);
         self.detect(f, cc, &mut ack);
         self.set_window(f, cc, &mut ack);
@@ -257,16 +257,16 @@ impl Base {
         newest
     }
 
-    // ---- judge_probe ----
+    // ---- judge_tail_probe ----
 
     /// What the tail loss probe found. RFC 8985 §7.4.
-    fn judge_probe(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
-        let Some(probe) = f.probe else { return };
+    fn judge_tail_probe(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
+        let Some(probe) = f.tail_probe else { return };
         let pure_dup = ack.out.dup && ack.delivered.sacked_segs == 0;
         match probe.judge(ack.upto, ack.dsack.as_ref(), pure_dup) {
-            Verdict::Open => return,
-            Verdict::Needless => {}
-            Verdict::Repaired => {
+            TailProbeOutcome::Open => return,
+            TailProbeOutcome::Needless => {}
+            TailProbeOutcome::Repaired => {
                 // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
                 ack.out.probe_repaired = true;
                 if self.state < CaState::Cwr {
@@ -276,7 +276,7 @@ impl Base {
                 }
             }
         }
-        f.probe = None;
+        f.tail_probe = None;
     }
 
     // ---- undo_or_leave ----
@@ -463,7 +463,7 @@ impl Flight {
         }
         self.undo.on_dsack(twice.end, segs);
         // A tail loss probe is a guess that may well be needless: it says nothing of reordering (Linux).
-        if self.probe.is_none_or(|probe| probe.end != twice.end) {
+        if self.tail_probe.is_none_or(|probe| probe.end != twice.end) {
             self.rack.on_dsack(upto, self.log.nxt());
         }
     }

@@ -1,6 +1,6 @@
 //! F-RTO: whether a retransmission timeout was needless, found out by what the next ACKs acknowledge.
 //! RFC 5682 §3.1 (the version enhanced by SACK, which does without it too), with Linux's conditions (`tcp_frto`).
-//! Called by `recovery/ack.rs` for every ACK in state Loss, and by the send path, which lets new data out first.
+//! Called by `timers.rs` at a timeout and by `ack.rs` for every ACK in state Loss.
 //!
 //! After the timeout only the head is sent again. If the ACKs that follow are for packets that were never sent again,
 //! those were under way all the time. To have such ACKs come, two new segments are sent instead of old ones:

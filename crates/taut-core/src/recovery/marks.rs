@@ -1,5 +1,5 @@
 //! How many of our packets an ACK reports as marked.
-//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A.2 for counters. Called by `recovery/ack.rs`.
+//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A.2 for counters. Called by `ack.rs`.
 //!
 //! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. Seven marks between two
 //! ACKs can be told apart; an ACK for eight packets or more may stand for eight marks more than it shows.

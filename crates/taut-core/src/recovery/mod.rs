@@ -1,13 +1,19 @@
-//! What is in flight, what of it is lost, and what to send again; owns the sent log and the three timers.
+//! Loss recovery: what is in flight, what of it is lost, and what is retransmitted; the sent log and the three timers.
 //! RFC 5681, 6298, 6582, 6675, 8985, 9937; states and their order as in Linux's `tcp_fastretrans_alert`.
-//! Called by the connection: when packets are sent, when ACKs come, and when its deadline passes.
+//! Called by the connection: when packets are sent, when ACKs arrive, and when its deadline passes.
 //!
 //! ```text
-//!   on_transmit ─▶ sent.rs (log) ◀─ sack.rs ◀─┐
-//!                    ▲                        │
-//!   next_retransmit ◀┤        rack.rs ◀── on_ack ──▶ congestion
-//!                    └─ tlp.rs, rto.rs ◀─ on_timeout        prr.rs, undo.rs, rtt.rs, marks.rs,
-//!                                                                   delivery_rate.rs: leaves
+//!   a packet    transmit.rs ──▶ sent.rs, the log ──▶ next_retransmit
+//!                                    ▲
+//!   an ACK      ack.rs ──────────────┘
+//!                 deliver             sack.rs, marks.rs
+//!                 time                rtt.rs, rto.rs
+//!                 judge_tail_probe    tail_probe.rs
+//!                 undo_or_leave       undo.rs, frto.rs       states.rs begins, ends and takes back
+//!                 detect              rack.rs, mtu_probe.rs  reductions of the window
+//!                 set_window          prr.rs, delivery_rate.rs ──▶ congestion
+//!
+//!   a deadline  timers.rs: a packet is late (rack.rs), a tail loss probe, the retransmission timeout
 //! ```
 //!
 //! Everything that matters only while data is in flight lies in one box, made at the first transmission and given back
@@ -26,8 +32,8 @@ mod rtt;
 mod sack;
 mod sent;
 mod states;
+mod tail_probe;
 mod timers;
-mod tlp;
 mod transmit;
 mod undo;
 
@@ -47,8 +53,8 @@ use rtt::Rtt;
 use sack::Cache;
 use sent::SentLog;
 pub(crate) use states::CaState;
+use tail_probe::TailProbe;
 pub(crate) use timers::{RecoveryTimer, TimeoutAction};
-use tlp::Probe;
 use undo::Undo;
 
 /// Loss detection and repair of one connection.
@@ -85,14 +91,14 @@ struct Flight {
     undo: Undo,
     frto: Frto,
     sampler: Sampler,
-    probe: Option<Probe>,
+    tail_probe: Option<TailProbe>,
     mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
     high_seq: u64,
     /// Without SACK, duplicates begin a recovery only above this: below they may be of what was sent again.
     recover: u64,
     rto_at: Option<Instant>,
-    tlp_at: Option<Instant>,
+    tail_probe_at: Option<Instant>,
     reorder_at: Option<Instant>,
     /// Since when the head is unanswered, by the first of consecutive timeouts.
     first_timeout_at: Option<Instant>,
@@ -120,12 +126,12 @@ impl Flight {
             undo: Undo::default(),
             frto: Frto::Off,
             sampler: Sampler::new(now),
-            probe: None,
+            tail_probe: None,
             mtu_probe: None,
             high_seq: una,
             recover: 0,
             rto_at: None,
-            tlp_at: None,
+            tail_probe_at: None,
             reorder_at: None,
             first_timeout_at: None,
             reneging: false,

@@ -1,6 +1,6 @@
 //! Proportional rate reduction: how many segments each ACK lets out while cwnd is being reduced.
 //! RFC 9937, in segments.
-//! Called by `recovery/mod.rs` in states CWR and Recovery.
+//! Called by `ack.rs` in states CWR and Recovery, and by `transmit.rs`.
 
 /// One reduction. RFC 9937 §6.1.
 #[derive(Clone, Copy, Debug, Default)]

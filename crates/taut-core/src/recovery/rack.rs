@@ -1,6 +1,6 @@
 //! RACK: a packet is lost when one sent sufficiently later was delivered.
 //! RFC 8985 §6; the reordering timer's slack is Linux's.
-//! Called by `recovery/mod.rs` on every ACK with something in flight, and when the reordering timer fires.
+//! Called by `ack.rs` for every ACK, and by `timers.rs` when the reordering timer fires.
 //!
 //! Nothing is scanned. Records never sent again are in order of time because they are in order of sequence, so a
 //! cursor suffices for them; retransmissions have a log of their own, in order of time.
@@ -10,6 +10,7 @@ use core::ops::Range;
 
 use super::RecoveryConfig;
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
+use super::timers::TIMER_SLACK;
 use crate::words::{Duration, Instant};
 
 /// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2;
@@ -17,8 +18,6 @@ use crate::words::{Duration, Instant};
 pub(super) const DUP_THRESH: u32 = 3;
 /// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
 const REO_WND_PERSIST: u8 = 16;
-/// Added to the reordering timer, so that one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
-const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 /// RFC 8985 §5.2, without what the sent log knows already.
 #[derive(Debug)]

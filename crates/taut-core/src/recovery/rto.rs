@@ -1,6 +1,6 @@
 //! The retransmission timeout.
 //! RFC 6298; bounds and the floor on the variance term are Linux's.
-//! Called by `recovery/mod.rs` whenever the timer is armed.
+//! Called wherever the timer is armed.
 
 use super::rtt::Rtt;
 use crate::words::Duration;

@@ -1,6 +1,6 @@
 //! Round-trip time: smoothed, its variation, and the least seen lately.
 //! RFC 6298 §2 with Linux's two changes to the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`).
-//! Called by `recovery/mod.rs` for each ACK that measures.
+//! Called by `ack.rs` for each ACK that measures.
 
 use crate::words::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! Selective acknowledgements, applied to the sent log.
 //! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); the cache of blocks is Linux's idea.
-//! Called by `recovery/mod.rs` for every ACK that carries blocks.
+//! Called by `ack.rs` for every ACK that carries blocks.
 
 use core::ops::Range;
 

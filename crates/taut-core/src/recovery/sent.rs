@@ -1,6 +1,6 @@
 //! What was transmitted and is not yet acknowledged: one record per super-packet, ordered by sequence.
 //! RFC 6675 §3 (scoreboard); counting in segments as Linux does. A record is cut only where SACK or loss demands.
-//! Called by `recovery/mod.rs` and the leaves beside it.
+//! Called by everything in this folder.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -141,7 +141,7 @@ impl Base {
         }
         self.state = reduction.to;
         f.high_seq = f.log.nxt();
-        f.tlp_at = None;
+        f.tail_probe_at = None;
     }
 
     /// The reduction was needless: gives the window back. The RTO stays backed off until an unambiguous sample ends

@@ -6,7 +6,11 @@ use super::RecoveryConfig;
 use super::sent::SACKED;
 use super::{Base, CaState, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
-use crate::words::Instant;
+use crate::words::{Duration, Instant};
+
+/// Added to the reordering timer and to that of the tail loss probe: for the jitter of timers and hosts, and so that
+/// one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
+pub(super) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 /// What [`Recovery::deadline`] waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +46,7 @@ impl Flight {
             (_, None) => first,
         };
         let first = self.reorder_at.map(|at| (at, RecoveryTimer::Reorder));
-        let first = earlier(first, self.tlp_at, RecoveryTimer::Probe);
+        let first = earlier(first, self.tail_probe_at, RecoveryTimer::Probe);
         earlier(first, self.rto_at, RecoveryTimer::Rto)
     }
 }
@@ -61,7 +65,7 @@ impl Recovery {
             None => TimeoutAction::Nothing,
             Some(RecoveryTimer::Reorder) => base.on_reorder_timeout(flight, now, cc, cfg),
             Some(RecoveryTimer::Probe) => {
-                flight.tlp_at = None;
+                flight.tail_probe_at = None;
                 // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
                 flight.rto_at = Some(now + base.rto());
                 TimeoutAction::Probe
@@ -110,9 +114,9 @@ impl Base {
         cfg: &RecoveryConfig,
     ) -> TimeoutAction {
         f.rto_at = None;
-        f.tlp_at = None;
+        f.tail_probe_at = None;
         f.reorder_at = None;
-        f.probe = None;
+        f.tail_probe = None;
         if f.log.is_empty() {
             return TimeoutAction::Nothing;
         }

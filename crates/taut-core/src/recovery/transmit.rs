@@ -7,7 +7,7 @@ use core::ops::Range;
 use super::delivery_rate::TxSnapshot;
 use super::frto::Frto;
 use super::sent::{LOST, RETRANS, Record, segs_in};
-use super::tlp::Probe;
+use super::tail_probe::TailProbe;
 use super::{Flight, Recovery, RecoveryConfig};
 use crate::words::{Instant, SendKind};
 
@@ -48,13 +48,13 @@ impl Recovery {
                 let segs = flight.note_retransmission(now, range, snapshot);
                 base.total_retrans = base.total_retrans.wrapping_add(segs);
                 if kind == SendKind::Probe {
-                    flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission: true });
+                    flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission: true });
                 }
                 segs
             }
         };
         flight.prr.on_sent(segs);
-        base.arm_probe(flight, now, cfg);
+        base.arm_tail_probe(flight, now, cfg);
     }
 
     /// The device would not take the packet that [`on_transmit`](Self::on_transmit) just noted.
@@ -70,7 +70,7 @@ impl Recovery {
                 }
                 if flight.log.is_empty() {
                     flight.rto_at = None;
-                    flight.tlp_at = None;
+                    flight.tail_probe_at = None;
                 }
             }
             SendKind::Retransmit | SendKind::Probe => {
@@ -84,7 +84,7 @@ impl Recovery {
                 flight.undo.on_refused(segs);
                 self.base.total_retrans = self.base.total_retrans.wrapping_sub(segs);
                 if kind == SendKind::Probe {
-                    flight.probe = None;
+                    flight.tail_probe = None;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Undo: the loss was none, so give the window back.
 //! RFC 3522 / RFC 4015 (Eifel, by timestamps) and RFC 3708 (by D-SACK), the tests in Linux's order.
-//! Called by `recovery/mod.rs` when recovery begins and on every ACK after.
+//! Called by `states.rs` when recovery begins and by `ack.rs` for every ACK after.
 
 use crate::words::{Duration, Instant};
 

@@ -1,29 +1,27 @@
-//! Tail loss probe: when the last of a flight is lost, nothing tells us, so ask.
+//! Tail loss probe: when the last packets of a flight are lost, no ACK shows it, so one more packet asks for an ACK.
 //! RFC 8985 §7, with Linux's allowances in the timeout.
-//! Called by `recovery/mod.rs` when data is sent, acknowledged, or the timer fires.
+//! Called by `transmit.rs` and `ack.rs`, which arm it and judge it, and by the send path when it is due.
 
 use core::ops::Range;
 
 use super::rto::RTO_INIT;
+use super::timers::TIMER_SLACK;
 use super::{Base, CaState, Flight, Recovery, RecoveryConfig};
 use crate::words::{Duration, Instant};
-
-/// Room for timer and processing jitter when several segments are out. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
-const SLACK: Duration = Duration::from_millis(2);
 
 /// Time to the probe after the last transmission. RFC 8985 §7.2.
 fn timeout(srtt: Option<Duration>, packets_out: u32, rto_min: Duration) -> Duration {
     match srtt {
         // A lone segment's ACK may be delayed; Linux allows as much as the least RTO for that.
         Some(srtt) if packets_out == 1 => srtt * 2 + rto_min,
-        Some(srtt) => srtt * 2 + SLACK,
+        Some(srtt) => srtt * 2 + TIMER_SLACK,
         None => RTO_INIT,
     }
 }
 
 /// A probe that was sent and is not yet judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Probe {
+pub(super) struct TailProbe {
     /// RFC 8985's TLP.end_seq: `nxt` when it was sent.
     pub(super) end: u64,
     /// It repeated data, so it may have repaired a loss unseen.
@@ -32,7 +30,7 @@ pub(super) struct Probe {
 
 /// What an ACK says about the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TailProbeOutcome {
     /// Not known yet.
     Open,
     /// Nothing was lost.
@@ -41,33 +39,33 @@ pub(super) enum Verdict {
     Repaired,
 }
 
-impl Probe {
+impl TailProbe {
     /// RFC 8985 §7.4.2. `pure_dup`: the ACK repeats `una`, sacks nothing and carries nothing.
-    pub(super) fn judge(&self, ack: u64, dsack: Option<&Range<u64>>, pure_dup: bool) -> Verdict {
+    pub(super) fn judge(&self, ack: u64, dsack: Option<&Range<u64>>, pure_dup: bool) -> TailProbeOutcome {
         if ack < self.end {
-            return Verdict::Open;
+            return TailProbeOutcome::Open;
         }
         if !self.is_retransmission || dsack.is_some_and(|range| range.end == self.end) {
             // The original arrived, for the peer saw the data twice.
-            return Verdict::Needless;
+            return TailProbeOutcome::Needless;
         }
         if ack > self.end {
-            return Verdict::Repaired;
+            return TailProbeOutcome::Repaired;
         }
-        if pure_dup { Verdict::Needless } else { Verdict::Open }
+        if pure_dup { TailProbeOutcome::Needless } else { TailProbeOutcome::Open }
     }
 }
 
 impl Base {
-    /// Arms the tail loss probe after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
-    pub(super) fn arm_probe(&self, flight: &mut Flight, now: Instant, cfg: &RecoveryConfig) {
+    /// Arms the timer after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
+    pub(super) fn arm_tail_probe(&self, flight: &mut Flight, now: Instant, cfg: &RecoveryConfig) {
         let allowed = self.sack_ok
             && cfg.tail_loss_probes
             && matches!(self.state, CaState::Open | CaState::Cwr)
             && !flight.log.is_empty()
             && flight.log.sacked_out() == 0
-            && flight.probe.is_none();
-        flight.tlp_at = allowed.then(|| {
+            && flight.tail_probe.is_none();
+        flight.tail_probe_at = allowed.then(|| {
             let at = now + timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
             flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
         });
@@ -90,16 +88,16 @@ impl Recovery {
     /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
     pub(crate) fn on_probe_sent(&mut self, now: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
-        let is_retransmission = flight.probe.is_some_and(|probe| probe.is_retransmission);
-        flight.probe = Some(Probe { end: flight.log.nxt(), is_retransmission });
-        flight.tlp_at = None;
+        let is_retransmission = flight.tail_probe.is_some_and(|probe| probe.is_retransmission);
+        flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission });
+        flight.tail_probe_at = None;
         flight.rto_at = Some(now + base.rto());
     }
 
     /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
     pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
-        flight.tlp_at = None;
+        flight.tail_probe_at = None;
         if !flight.log.is_empty() {
             flight.rto_at = Some(now + base.rto());
         }
