@@ -9,7 +9,7 @@ use taut_wire::{Ecn as Mark, TcpHeader};
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::Urgency;
-use crate::ingress::validate::{self, Verdict};
+use crate::ingress::validate::{self, Check};
 use crate::ingress::{Payload, ReceiveCx, SACK_BLOCKS_MAX};
 use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
 use crate::words::{ConnError, Duration, seq};
@@ -166,7 +166,7 @@ impl Conn {
             }
         }
         if validate::acknowledgment(ack, self.tx.una(), self.tx.nxt(), self.tx.window_max())
-            == Verdict::Challenge
+            == Check::Challenge
         {
             self.challenge(cx);
             return Consequence::None;
@@ -267,7 +267,7 @@ impl Conn {
 
     fn on_reset(&mut self, cx: &mut StackCx<'_>, start: u64) {
         match validate::reset(start, self.rx.nxt(), self.rx.edge()) {
-            Verdict::Reset => {
+            Check::Reset => {
                 let error = if self.state == State::SynReceived && self.listener().is_none() {
                     ConnError::Refused
                 } else {
@@ -284,8 +284,8 @@ impl Conn {
                     _ => self.fail(cx, error),
                 }
             }
-            Verdict::Challenge => self.challenge(cx),
-            Verdict::Accept | Verdict::Drop => {}
+            Check::Challenge => self.challenge(cx),
+            Check::Accept | Check::Drop => {}
         }
     }
 
@@ -362,7 +362,7 @@ impl Conn {
             self.tx.update_pacing_rate(&send);
         }
         if self.tx.window_fits(send.mss) {
-            self.cancel_probe();
+            self.cancel_window_probe();
         }
         if outcome.advanced && self.tx.fin_acked() {
             self.on_fin_acked(cx);
@@ -372,7 +372,7 @@ impl Conn {
     /// The counters of what an ACK said about losses.
     fn count_recovery(&self, cx: &mut StackCx<'_>, outcome: &AckOutcome) {
         let counters = &mut *cx.counters;
-        counters.tcp_loss_probe_recovery += u64::from(outcome.probe_repaired);
+        counters.tcp_loss_probe_recovery += u64::from(outcome.tail_probe_repaired);
         counters.tcp_delivered_ce += u64::from(outcome.delivered_ce);
         counters.tcp_dsack_recv += u64::from(outcome.dsack);
         counters.tcp_spurious_rtos += u64::from(outcome.spurious_timeout);

@@ -68,7 +68,7 @@ impl Conn {
         self.state = State::Closed;
         self.news.ended = true;
         self.flags.syn_due = false;
-        self.flags.probe_due = false;
+        self.flags.window_probe_due = false;
         self.cancel_timers();
         self.tx.discard(cx.pool);
         self.rx.discard(cx.pool);

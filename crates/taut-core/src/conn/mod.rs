@@ -89,7 +89,7 @@ pub(crate) struct Flags {
     /// RST must leave, then the connection is gone.
     pub(crate) rst_due: bool,
     /// A zero-window or keepalive probe must leave.
-    pub(crate) probe_due: bool,
+    pub(crate) window_probe_due: bool,
     /// The listener counts this connection among its half-open ones.
     pub(crate) half_open: bool,
 }
@@ -231,7 +231,7 @@ impl Conn {
             || self.rx.ack_wanted()
             || flags.syn_due
             || flags.rst_due
-            || flags.probe_due
+            || flags.window_probe_due
             || self.ecn().has_turn()
     }
 

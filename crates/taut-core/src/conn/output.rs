@@ -60,10 +60,10 @@ impl Conn {
                 self.tx.hold_all(cx.now, cx.totals);
             }
         }
-        if core::mem::take(&mut self.flags.probe_due) {
+        if core::mem::take(&mut self.flags.window_probe_due) {
             // The position below una: the peer must answer, and the segment carries nothing that it could refuse.
             let seq = self.tx.una() - 1;
-            return Some(self.bare(cx, TcpFlags::ACK, seq, Output::Probe));
+            return Some(self.bare(cx, TcpFlags::ACK, seq, Output::WindowProbe));
         }
         if self.rx.ack_wanted() {
             return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack));
@@ -85,7 +85,7 @@ impl Conn {
         if leaving.mtu_probe {
             self.note_mtu_probe(cx, leaving.payload);
         }
-        self.cancel_probe();
+        self.cancel_window_probe();
         self.count_leaving(cx, &leaving);
         let Leaving {
             range, payload, fin, psh, mss, segs, kind, departure, prior_departure, truesize, ..
@@ -108,7 +108,7 @@ impl Conn {
         let carries = match kind {
             _ if payload == 0 => Carries::Nothing,
             SendKind::New => Carries::New,
-            SendKind::Retransmit | SendKind::Probe => Carries::Again,
+            SendKind::Retransmit | SendKind::TailProbe => Carries::Again,
         };
         let mark = self.ecn().mark(carries, self.tx.congestion().algorithm().ecn());
         let payload = range.start..range.start + u64::from(payload);
@@ -139,7 +139,7 @@ impl Conn {
                     cx.counters.tcp_fast_retrans += segs;
                 }
             }
-            SendKind::Probe => {
+            SendKind::TailProbe => {
                 cx.counters.retrans_segs += segs;
                 cx.counters.tcp_loss_probes += 1;
             }
@@ -157,7 +157,7 @@ impl Conn {
             Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(not_now.is_new),
             // Only an ACK can end these, and with nothing in flight none will come by itself.
             Blocked::PeerWindow | Blocked::Cork | Blocked::Nagle if self.tx.recovery().packets_out() == 0 => {
-                self.arm_probe(cx.now);
+                self.arm_window_probe(cx.now);
             }
             _ => {}
         }
@@ -303,7 +303,7 @@ impl Conn {
         self.on_local_congestion(cx);
         self.tx.pause();
         if self.tx.recovery().packets_out() == 0 {
-            self.arm_probe(cx.now);
+            self.arm_window_probe(cx.now);
         }
     }
 
@@ -330,7 +330,7 @@ impl Conn {
                             counters.tcp_fast_retrans -= segs;
                         }
                     }
-                    SendKind::Probe => {
+                    SendKind::TailProbe => {
                         counters.retrans_segs -= segs;
                         counters.tcp_loss_probes -= 1;
                     }
@@ -345,7 +345,7 @@ impl Conn {
                 self.flags.syn_due = true;
                 self.syns.sent = self.syns.sent.saturating_sub(1);
             }
-            Output::Probe => self.flags.probe_due = true,
+            Output::WindowProbe => self.flags.window_probe_due = true,
             Output::Ack => self.rx.owe_ack(),
         }
         counters.out_segs -= 1;

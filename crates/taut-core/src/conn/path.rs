@@ -4,7 +4,7 @@
 
 use super::{Conn, StackCx};
 use crate::egress::{MtuProbing, PathMtu};
-use crate::recovery::ProbeFate;
+use crate::recovery::MtuProbeFate;
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
 const MTU_MIN_V6: u32 = 1_280;
@@ -85,14 +85,14 @@ impl Conn {
         if self.known_path().is_none() {
             return;
         }
-        let Some(verdict) = self.tx.take_probe_fate() else { return };
-        match verdict {
-            ProbeFate::Arrived => cx.counters.tcp_mtup_success += 1,
-            ProbeFate::Lost => cx.counters.tcp_mtup_fail += 1,
-            ProbeFate::Unknown => {}
+        let Some(fate) = self.tx.take_mtu_probe_fate() else { return };
+        match fate {
+            MtuProbeFate::Arrived => cx.counters.tcp_mtup_success += 1,
+            MtuProbeFate::Lost => cx.counters.tcp_mtup_fail += 1,
+            MtuProbeFate::Unknown => {}
         }
         let before = u32::from(self.agreed.mss());
-        if self.path().on_verdict(verdict) {
+        if self.path().on_probe_fate(fate) {
             self.follow_path();
             self.tx.on_mss_grown(before, self.agreed.mss().into());
         }

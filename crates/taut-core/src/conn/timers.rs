@@ -16,7 +16,7 @@ const SYN_RTO: Duration = Duration::from_secs(1);
 /// No wait between probes or SYNs is longer. Linux: `TCP_RTO_MAX`.
 const RTO_MAX: Duration = Duration::from_secs(120);
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
-const PROBE_MIN: Duration = Duration::from_millis(200);
+const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 
 /// Deadlines of one connection.
 #[derive(Debug)]
@@ -26,16 +26,16 @@ pub(super) struct Timers {
     /// When the peer was last heard; while it leaves window probes unanswered, when it was first asked.
     heard: Instant,
     /// Unanswered zero-window or keepalive probes.
-    probes: u8,
+    window_probes: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
-    probe_backoff: u8,
+    window_probe_backoff: u8,
     /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
     challenged_ms: u32,
 }
 
 impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { phase: NEVER, heard: now, probes: 0, probe_backoff: 0, challenged_ms: 0 }
+        Self { phase: NEVER, heard: now, window_probes: 0, window_probe_backoff: 0, challenged_ms: 0 }
     }
 
     pub(super) fn cancel_phase(&mut self) {
@@ -107,7 +107,7 @@ impl Conn {
             State::SynSent | State::SynReceived => self.on_syn_timeout(cx),
             // The peer never closed its side and nobody listens to it any more.
             State::FinWait2 => self.finish(cx),
-            _ => self.on_probe_timeout(cx),
+            _ => self.on_window_probe_timeout(cx),
         }
     }
 
@@ -132,22 +132,22 @@ impl Conn {
 
     /// Nothing is in flight and something is queued that no ACK will release: ask the peer, or end the cork, after a
     /// while (RFC 9293 §3.8.6.1).
-    pub(super) fn arm_probe(&mut self, now: Instant) {
+    pub(super) fn arm_window_probe(&mut self, now: Instant) {
         if self.timers.phase == NEVER {
-            let base = self.tx.recovery().rto().max(PROBE_MIN);
-            self.timers.phase = now + backed_off(base, self.timers.probe_backoff);
+            let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
+            self.timers.phase = now + backed_off(base, self.timers.window_probe_backoff);
         }
     }
 
     /// The window opened, or data left: no probe is needed.
-    pub(super) fn cancel_probe(&mut self) {
+    pub(super) fn cancel_window_probe(&mut self) {
         if self.state.is_synchronized() && self.state != State::FinWait2 {
             self.timers.phase = NEVER;
-            self.timers.probe_backoff = 0;
+            self.timers.window_probe_backoff = 0;
         }
     }
 
-    fn on_probe_timeout(&mut self, cx: &mut StackCx<'_>) {
+    fn on_window_probe_timeout(&mut self, cx: &mut StackCx<'_>) {
         if self.tx.recovery().packets_out() > 0 || !self.tx.has_unsent() {
             return;
         }
@@ -161,19 +161,19 @@ impl Conn {
             _ => return,
         }
         // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
-        let asked = self.timers.probes > 0;
+        let asked = self.timers.window_probes > 0;
         let since = asked.then_some(self.timers.heard);
-        if self.has_waited_too_long(cx, since, self.timers.probes.saturating_add(1)) {
+        if self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1)) {
             return self.fail(cx, ConnError::TimedOut);
         }
         if !asked {
             self.timers.heard = cx.now;
         }
-        self.timers.probes = self.timers.probes.saturating_add(1);
-        self.timers.probe_backoff = self.timers.probe_backoff.saturating_add(1);
+        self.timers.window_probes = self.timers.window_probes.saturating_add(1);
+        self.timers.window_probe_backoff = self.timers.window_probe_backoff.saturating_add(1);
         cx.counters.tcp_win_probe += 1;
-        self.flags.probe_due = true;
-        self.arm_probe(cx.now);
+        self.flags.window_probe_due = true;
+        self.arm_window_probe(cx.now);
     }
 
     /// When the peer was last heard.
@@ -184,7 +184,7 @@ impl Conn {
     /// A valid segment came.
     pub(super) fn note_heard(&mut self, now: Instant) {
         self.timers.heard = now;
-        self.timers.probes = 0;
+        self.timers.window_probes = 0;
     }
 
     /// SO_KEEPALIVE was set, or the connection opened.
@@ -218,22 +218,22 @@ impl Conn {
         }
         // A peer that was heard meanwhile is alive.
         let due = self.timers.heard + keepalive.idle;
-        if due > cx.now && self.timers.probes == 0 {
+        if due > cx.now && self.timers.window_probes == 0 {
             self.set_keepalive_at(due);
             return;
         }
         let user_timeout = self.user_timeout();
         let gone = match user_timeout {
-            Some(timeout) => self.timers.probes > 0 && cx.now.since(self.timers.heard) >= timeout,
-            None => self.timers.probes >= keepalive.count,
+            Some(timeout) => self.timers.window_probes > 0 && cx.now.since(self.timers.heard) >= timeout,
+            None => self.timers.window_probes >= keepalive.count,
         };
         if gone {
             self.flags.rst_due = true;
             return self.fail(cx, ConnError::TimedOut);
         }
-        self.timers.probes += 1;
+        self.timers.window_probes += 1;
         cx.counters.tcp_keepalive += 1;
-        self.flags.probe_due = true;
+        self.flags.window_probe_due = true;
         self.set_keepalive_at(cx.now + keepalive.interval);
     }
 

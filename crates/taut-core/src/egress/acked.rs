@@ -5,7 +5,7 @@ use super::chrono::Kind;
 use super::{SendCx, Sender, Totals};
 use crate::buffers::BufferPool;
 use crate::congestion::Signal;
-use crate::recovery::{AckInput, AckOutcome, ProbeFate, RecoveryConfig, TimeoutAction};
+use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig, TimeoutAction};
 use crate::words::{Duration, Instant};
 
 /// A retransmission timeout.
@@ -113,7 +113,7 @@ impl Sender {
         let since = self.recovery.first_timeout_at();
         let before = self.recovery.timeouts();
         let action = self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
-        self.probe_due = action == TimeoutAction::Probe;
+        self.probe_due = action == TimeoutAction::TailProbe;
         self.due = true;
         let timeouts = self.recovery.timeouts();
         (timeouts > before).then_some(TimedOut { since, timeouts })
@@ -130,8 +130,8 @@ impl Sender {
     }
 
     /// What became of a probe of the path's MTU, once.
-    pub(crate) fn take_probe_fate(&mut self) -> Option<ProbeFate> {
-        self.recovery.take_mtu_verdict()
+    pub(crate) fn take_mtu_probe_fate(&mut self) -> Option<MtuProbeFate> {
+        self.recovery.take_mtu_probe_fate()
     }
 
     /// Segments are no longer than `mss` from now on: larger ones in flight are retransmitted.

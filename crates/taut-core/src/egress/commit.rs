@@ -63,7 +63,7 @@ impl Sender {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, totals);
                 if core::mem::take(&mut self.probe_due) {
-                    self.recovery.on_probe_sent(cx.now);
+                    self.recovery.on_tail_probe_sent(cx.now);
                 }
                 let segs = plan.segs();
                 let Plan { range, payload, fin, psh, mss, kind, mtu_probe, exempt } = plan;
@@ -91,7 +91,7 @@ impl Sender {
         let is_new = self.sent || self.blocked != why.gate();
         if core::mem::take(&mut self.probe_due) {
             // The probe cannot be sent now: the timeout behind it takes over.
-            self.recovery.on_probe_impossible(cx.now);
+            self.recovery.on_tail_probe_impossible(cx.now);
         }
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;
@@ -239,7 +239,7 @@ impl Sender {
             ledger.on_refused(payload);
             match kind {
                 SendKind::New => ledger.on_unsent(now, ticket.start),
-                SendKind::Retransmit | SendKind::Probe => ledger.bytes_retrans -= u64::from(payload),
+                SendKind::Retransmit | SendKind::TailProbe => ledger.bytes_retrans -= u64::from(payload),
             }
         }
         let segs = u32::from(ticket.segs);

@@ -177,7 +177,7 @@ impl Sender {
     /// What is to be sent again next, if anything.
     pub(super) fn wanted_again(&self, cx: &SendCx<'_>) -> Option<Range<u64>> {
         if self.probe_due && !self.has_unsent() {
-            return self.recovery.probe_range(cx.mss);
+            return self.recovery.tail_probe_range(cx.mss);
         }
         // Asked for every packet: nothing is sized for a retransmission that there is not.
         if self.recovery.lost_out() == 0 {

@@ -21,7 +21,7 @@
 //! Sizes here are payloads of a segment, timestamps counted, as `snd_mss` is; headers are the connection's affair.
 
 use super::{MtuConfig, MtuProbing};
-use crate::recovery::ProbeFate;
+use crate::recovery::MtuProbeFate;
 use crate::words::{Duration, Instant};
 
 /// No probe below this window: its loss would hurt too much. Linux.
@@ -217,22 +217,22 @@ impl PathMtu {
     }
 
     /// What became of the probe. Returns whether ordinary segments become larger.
-    pub(crate) fn on_verdict(&mut self, verdict: ProbeFate) -> bool {
+    pub(crate) fn on_probe_fate(&mut self, fate: MtuProbeFate) -> bool {
         let before = self.mss();
         let Some(search) = &mut self.search else { return false };
         let size = core::mem::take(&mut search.probing);
-        match verdict {
+        match fate {
             // A router, or a black hole, was faster.
             _ if size <= search.low => {}
-            ProbeFate::Arrived => {
+            MtuProbeFate::Arrived => {
                 search.low = size;
                 search.fresh = false;
             }
-            ProbeFate::Lost => {
+            MtuProbeFate::Lost => {
                 search.high = size - 1;
                 search.fresh = false;
             }
-            ProbeFate::Unknown => {}
+            MtuProbeFate::Unknown => {}
         }
         self.mss() > before
     }
@@ -269,7 +269,7 @@ mod tests {
             tried.push(size);
             path.on_sent(now, size, config);
             assert_eq!(path.decide(now, &view(path), config), Decision::No, "one at a time");
-            path.on_verdict(if size <= truth { ProbeFate::Arrived } else { ProbeFate::Lost });
+            path.on_probe_fate(if size <= truth { MtuProbeFate::Arrived } else { MtuProbeFate::Lost });
             assert!(tried.len() < 100, "{tried:?}");
         }
         tried
@@ -370,7 +370,7 @@ mod tests {
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);
         assert!(path.on_told(at(0), 1_000, S * 600));
-        assert!(!path.on_verdict(ProbeFate::Arrived), "of nothing");
+        assert!(!path.on_probe_fate(MtuProbeFate::Arrived), "of nothing");
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
         assert!(!path.expire(at(600)), "no probe of that size was ever answered");
         assert_eq!(path.mss(), 1_000);
@@ -378,7 +378,7 @@ mod tests {
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);
-        path.on_verdict(ProbeFate::Unknown);
+        path.on_probe_fate(MtuProbeFate::Unknown);
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::Probe(1_448));
     }
 }

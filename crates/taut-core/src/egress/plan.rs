@@ -138,7 +138,7 @@ fn plan_retransmit(s: &Sender, cx: &SendCx<'_>) -> Option<Result<Plan, Blocked>>
     if s.recovery.in_device(&range) {
         return Some(Err(Blocked::SmallQueue));
     }
-    let kind = if s.probe_due { SendKind::Probe } else { SendKind::Retransmit };
+    let kind = if s.probe_due { SendKind::TailProbe } else { SendKind::Retransmit };
     let psh = payload > cx.mss || range.end >= s.pushed;
     Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, mtu_probe: false, exempt }))
 }

@@ -5,7 +5,7 @@ use crate::words::{Duration, Instant};
 
 /// What to do with a segment, or with the connection because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Check {
     /// Go on with the next check.
     Accept,
     /// Ignore it.
@@ -24,19 +24,19 @@ pub(crate) fn paws_rejects(recent: u32, recent_at: Instant, now: Instant, value:
 }
 
 /// RST in a synchronized state (RFC 5961 §3.2): believed only at exactly the next sequence number.
-pub(crate) const fn reset(seq: u64, rcv_nxt: u64, window_end: u64) -> Verdict {
+pub(crate) const fn reset(seq: u64, rcv_nxt: u64, window_end: u64) -> Check {
     if seq == rcv_nxt {
-        Verdict::Reset
+        Check::Reset
     } else if rcv_nxt < seq && seq < window_end {
-        Verdict::Challenge
+        Check::Challenge
     } else {
-        Verdict::Drop
+        Check::Drop
     }
 }
 
 /// The acknowledgment number (RFC 5961 §5.2): at most one window old, and of nothing that was never sent.
-pub(crate) const fn acknowledgment(ack: u64, una: u64, nxt: u64, max_window: u32) -> Verdict {
-    if ack > nxt || ack + (max_window as u64) < una { Verdict::Challenge } else { Verdict::Accept }
+pub(crate) const fn acknowledgment(ack: u64, una: u64, nxt: u64, max_window: u32) -> Check {
+    if ack > nxt || ack + (max_window as u64) < una { Check::Challenge } else { Check::Accept }
 }
 
 #[cfg(test)]
@@ -45,20 +45,20 @@ mod tests {
 
     #[test]
     fn resets_are_believed_only_at_the_left_edge() {
-        assert_eq!(reset(1_000, 1_000, 2_000), Verdict::Reset);
-        assert_eq!(reset(1_001, 1_000, 2_000), Verdict::Challenge);
-        assert_eq!(reset(1_999, 1_000, 2_000), Verdict::Challenge);
-        assert_eq!(reset(2_000, 1_000, 2_000), Verdict::Drop);
-        assert_eq!(reset(999, 1_000, 2_000), Verdict::Drop);
-        assert_eq!(reset(1_000, 1_000, 1_000), Verdict::Reset, "also with a closed window");
+        assert_eq!(reset(1_000, 1_000, 2_000), Check::Reset);
+        assert_eq!(reset(1_001, 1_000, 2_000), Check::Challenge);
+        assert_eq!(reset(1_999, 1_000, 2_000), Check::Challenge);
+        assert_eq!(reset(2_000, 1_000, 2_000), Check::Drop);
+        assert_eq!(reset(999, 1_000, 2_000), Check::Drop);
+        assert_eq!(reset(1_000, 1_000, 1_000), Check::Reset, "also with a closed window");
     }
 
     #[test]
     fn acknowledgments_of_the_future_and_of_the_distant_past_are_challenged() {
-        assert_eq!(acknowledgment(5_000, 4_000, 5_000, 500), Verdict::Accept);
-        assert_eq!(acknowledgment(5_001, 4_000, 5_000, 500), Verdict::Challenge);
-        assert_eq!(acknowledgment(3_500, 4_000, 5_000, 500), Verdict::Accept);
-        assert_eq!(acknowledgment(3_499, 4_000, 5_000, 500), Verdict::Challenge);
+        assert_eq!(acknowledgment(5_000, 4_000, 5_000, 500), Check::Accept);
+        assert_eq!(acknowledgment(5_001, 4_000, 5_000, 500), Check::Challenge);
+        assert_eq!(acknowledgment(3_500, 4_000, 5_000, 500), Check::Accept);
+        assert_eq!(acknowledgment(3_499, 4_000, 5_000, 500), Check::Challenge);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) struct AckOutcome {
     /// By F-RTO: a timeout was needless. Counter: TCPSpuriousRTOs.
     pub(crate) spurious_timeout: bool,
     /// A tail loss probe had repaired a loss. Counter: TCPLossProbeRecovery.
-    pub(crate) probe_repaired: bool,
+    pub(crate) tail_probe_repaired: bool,
 }
 
 /// Which reduction was taken back, in Linux's distinction.
@@ -268,7 +268,7 @@ impl Base {
             TailProbeOutcome::Needless => {}
             TailProbeOutcome::Repaired => {
                 // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
-                ack.out.probe_repaired = true;
+                ack.out.tail_probe_repaired = true;
                 if self.state < CaState::Cwr {
                     self.begin_reduction(f, ack.now, cc, Reduction::REPAIRED, 0);
                     cc.end_reduction();

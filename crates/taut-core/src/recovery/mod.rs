@@ -46,7 +46,7 @@ pub use config::RecoveryConfig;
 use delivery_rate::Sampler;
 use frto::Frto;
 pub(crate) use marks::{Bytes, Counted, Feedback};
-pub(crate) use mtu_probe::ProbeFate;
+pub(crate) use mtu_probe::MtuProbeFate;
 use prr::Prr;
 use rack::Rack;
 use rtt::Rtt;

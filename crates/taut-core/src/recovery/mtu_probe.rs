@@ -8,7 +8,7 @@ use super::{CaState, Flight, Recovery};
 
 /// What became of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProbeFate {
+pub(crate) enum MtuProbeFate {
     Arrived,
     /// It alone was lost.
     Lost,
@@ -22,7 +22,7 @@ pub(super) struct MtuProbe {
     range: Range<u64>,
     /// Size of the segments around it.
     mss: u16,
-    verdict: Option<ProbeFate>,
+    fate: Option<MtuProbeFate>,
 }
 
 impl Recovery {
@@ -30,17 +30,17 @@ impl Recovery {
     pub(crate) fn on_mtu_probe_sent(&mut self, range: Range<u64>, mss: u32) {
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         if let Some(flight) = &mut self.flight {
-            flight.mtu_probe = Some(MtuProbe { range, mss, verdict: None });
+            flight.mtu_probe = Some(MtuProbe { range, mss, fate: None });
             flight.mss = mss;
         }
     }
 
     /// What became of the probe, once.
-    pub(crate) fn take_mtu_verdict(&mut self) -> Option<ProbeFate> {
+    pub(crate) fn take_mtu_probe_fate(&mut self) -> Option<MtuProbeFate> {
         let flight = self.flight.as_mut()?;
-        let verdict = flight.mtu_probe.as_ref()?.verdict?;
+        let fate = flight.mtu_probe.as_ref()?.fate?;
         flight.mtu_probe = None;
-        Some(verdict)
+        Some(fate)
     }
 }
 
@@ -48,7 +48,7 @@ impl Flight {
     /// Looks at the probe after an ACK, or after losses were marked. True when what is marked is the probe alone, in an
     /// otherwise healthy flight: then nothing is to be reduced.
     pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {
-        let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.verdict.is_none()) else {
+        let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none()) else {
             return false;
         };
         let covering = self.log.get(self.log.index_of(probe.range.start));
@@ -56,14 +56,14 @@ impl Flight {
         let whole = covering.is_some_and(|record| probe.range.end <= record.end);
         let has = |flag| covering.is_some_and(|record| record.has(flag));
         if una >= probe.range.end || (whole && has(SACKED)) {
-            probe.verdict = Some(ProbeFate::Arrived);
+            probe.fate = Some(MtuProbeFate::Arrived);
             return false;
         }
         if !has(LOST) {
             return false;
         }
         let alone = una == probe.range.start && self.log.lost_out() == 1 && state < CaState::Cwr;
-        probe.verdict = Some(if alone { ProbeFate::Lost } else { ProbeFate::Unknown });
+        probe.fate = Some(if alone { MtuProbeFate::Lost } else { MtuProbeFate::Unknown });
         // It goes again, in segments that fit.
         self.log.resegment(probe.mss);
         alone
@@ -71,11 +71,11 @@ impl Flight {
 
     /// Something was sent again: if it was (part of) the probe, its acknowledgement says nothing.
     pub(super) fn spoil_mtu_probe(&mut self, range: &Range<u64>) {
-        if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.verdict.is_none())
+        if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none())
             && range.start < probe.range.end
             && probe.range.start < range.end
         {
-            probe.verdict = Some(ProbeFate::Unknown);
+            probe.fate = Some(MtuProbeFate::Unknown);
             self.log.recount(&probe.range, probe.mss);
         }
     }

@@ -74,7 +74,7 @@ impl Base {
 
 impl Recovery {
     /// The last segment in flight, for a probe that repeats data. RFC 8985 §7.3.
-    pub(crate) fn probe_range(&self, mss: u32) -> Option<Range<u64>> {
+    pub(crate) fn tail_probe_range(&self, mss: u32) -> Option<Range<u64>> {
         let last = self.log()?.last()?;
         let mss = u64::from(mss.clamp(1, u32::from(last.mss)));
         let len = last.end - last.start;
@@ -85,8 +85,8 @@ impl Recovery {
         Some(last.end - tail.min(len)..last.end)
     }
 
-    /// The probe of [`TimeoutAction::Probe`] left, as new data or as a repetition.
-    pub(crate) fn on_probe_sent(&mut self, now: Instant) {
+    /// The probe of [`TimeoutAction::TailProbe`] left, as new data or as a repetition.
+    pub(crate) fn on_tail_probe_sent(&mut self, now: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
         let is_retransmission = flight.tail_probe.is_some_and(|probe| probe.is_retransmission);
         flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission });
@@ -95,7 +95,7 @@ impl Recovery {
     }
 
     /// No probe could be sent (pacing, small queue, window, a copy still below): leave it to the RTO.
-    pub(crate) fn on_probe_impossible(&mut self, now: Instant) {
+    pub(crate) fn on_tail_probe_impossible(&mut self, now: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
         flight.tail_probe_at = None;
         if !flight.log.is_empty() {

@@ -182,12 +182,12 @@ fn tail_loss_is_probed_and_then_recovered() {
     w.ack(7, &[]);
     // 2·SRTT + 2 ms, SRTT = 100 ms.
     let sent = w.now;
-    assert_eq!(w.rec.deadline(), Some((sent + Duration::from_millis(202), RecoveryTimer::Probe)));
-    assert_eq!(w.fire(), (RecoveryTimer::Probe, TimeoutAction::Probe));
-    let range = w.rec.probe_range(MSS).unwrap();
+    assert_eq!(w.rec.deadline(), Some((sent + Duration::from_millis(202), RecoveryTimer::TailProbe)));
+    assert_eq!(w.fire(), (RecoveryTimer::TailProbe, TimeoutAction::TailProbe));
+    let range = w.rec.tail_probe_range(MSS).unwrap();
     assert_eq!(range, seg(9)..seg(10));
-    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cfg);
-    w.rec.on_probe_sent(w.now);
+    w.rec.on_transmit(w.now, range, MSS, SendKind::TailProbe, &w.cfg);
+    w.rec.on_tail_probe_sent(w.now);
     assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_millis(300), RecoveryTimer::Rto)));
     w.pass(100);
     w.ack(7, &[(9, 10)]);
@@ -203,15 +203,15 @@ fn probe_that_repaired_a_loss_costs_one_reduction() {
     w.pass(100);
     w.ack(9, &[]);
     let _ = w.fire();
-    let range = w.rec.probe_range(MSS).unwrap();
-    w.rec.on_transmit(w.now, range, MSS, SendKind::Probe, &w.cfg);
-    w.rec.on_probe_sent(w.now);
+    let range = w.rec.tail_probe_range(MSS).unwrap();
+    w.rec.on_transmit(w.now, range, MSS, SendKind::TailProbe, &w.cfg);
+    w.rec.on_tail_probe_sent(w.now);
     w.pass(100);
-    assert!(!w.ack(10, &[]).probe_repaired);
+    assert!(!w.ack(10, &[]).tail_probe_repaired);
     let cwnd = w.cc.cwnd();
     w.send(1, 1);
     w.pass(100);
-    assert!(w.ack(11, &[]).probe_repaired);
+    assert!(w.ack(11, &[]).tail_probe_repaired);
     assert!(w.cc.cwnd() <= cwnd / 2 + 1 && w.rec.state() == CaState::Open);
 }
 
@@ -268,8 +268,8 @@ fn reneging_peer_gets_everything_again() {
 fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     let mut w = World::new(true);
     w.send(10, 10);
-    assert_eq!(w.fire().1, TimeoutAction::Probe);
-    w.rec.on_probe_impossible(w.now);
+    assert_eq!(w.fire().1, TimeoutAction::TailProbe);
+    w.rec.on_tail_probe_impossible(w.now);
     assert_eq!(w.fire(), (RecoveryTimer::Rto, TimeoutAction::LossMarked));
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
     assert_eq!(w.rec.rto(), Duration::from_millis(600));
@@ -440,8 +440,8 @@ fn run(steps: &[Step], sack: bool) {
                 w.resend();
             }
             Step::Fire => {
-                if w.rec.deadline().is_some() && w.fire().1 == TimeoutAction::Probe {
-                    w.rec.on_probe_impossible(w.now);
+                if w.rec.deadline().is_some() && w.fire().1 == TimeoutAction::TailProbe {
+                    w.rec.on_tail_probe_impossible(w.now);
                 }
             }
             Step::Pass(ms) => w.pass(ms),

@@ -18,7 +18,7 @@ pub(crate) enum RecoveryTimer {
     /// RFC 8985 §6.3: a reordered packet is late enough to be lost.
     Reorder,
     /// RFC 8985 §7: tail loss probe.
-    Probe,
+    TailProbe,
     /// RFC 6298: retransmission timeout.
     Rto,
 }
@@ -31,9 +31,9 @@ pub(crate) enum TimeoutAction {
     Nothing,
     /// Something is to be resent: see [`Recovery::next_retransmit`]. The head may always leave after an RTO.
     LossMarked,
-    /// Send one segment: new data if there is some and it may leave, else [`Recovery::probe_range`]; then say
-    /// [`Recovery::on_probe_sent`] or [`Recovery::on_probe_impossible`].
-    Probe,
+    /// Send one segment: new data if there is some and it may leave, else [`Recovery::tail_probe_range`]; then say
+    /// [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_impossible`].
+    TailProbe,
 }
 
 impl Flight {
@@ -46,7 +46,7 @@ impl Flight {
             (_, None) => first,
         };
         let first = self.reorder_at.map(|at| (at, RecoveryTimer::Reorder));
-        let first = earlier(first, self.tail_probe_at, RecoveryTimer::Probe);
+        let first = earlier(first, self.tail_probe_at, RecoveryTimer::TailProbe);
         earlier(first, self.rto_at, RecoveryTimer::Rto)
     }
 }
@@ -64,11 +64,11 @@ impl Recovery {
         match due.map(|(_, timer)| timer) {
             None => TimeoutAction::Nothing,
             Some(RecoveryTimer::Reorder) => base.on_reorder_timeout(flight, now, cc, cfg),
-            Some(RecoveryTimer::Probe) => {
+            Some(RecoveryTimer::TailProbe) => {
                 flight.tail_probe_at = None;
                 // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
                 flight.rto_at = Some(now + base.rto());
-                TimeoutAction::Probe
+                TimeoutAction::TailProbe
             }
             Some(RecoveryTimer::Rto) => base.on_rto(flight, now, cc, cfg),
         }

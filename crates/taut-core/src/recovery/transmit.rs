@@ -44,10 +44,10 @@ impl Recovery {
         }
         let segs = match kind {
             SendKind::New => flight.note_new(now, range, mss, snapshot),
-            SendKind::Retransmit | SendKind::Probe => {
+            SendKind::Retransmit | SendKind::TailProbe => {
                 let segs = flight.note_retransmission(now, range, snapshot);
                 base.total_retrans = base.total_retrans.wrapping_add(segs);
-                if kind == SendKind::Probe {
+                if kind == SendKind::TailProbe {
                     flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission: true });
                 }
                 segs
@@ -73,7 +73,7 @@ impl Recovery {
                     flight.tail_probe_at = None;
                 }
             }
-            SendKind::Retransmit | SendKind::Probe => {
+            SendKind::Retransmit | SendKind::TailProbe => {
                 let mut segs = 0;
                 for index in flight.log.isolate(range) {
                     if flight.log.get(index).is_some_and(|record| record.has(RETRANS)) {
@@ -83,7 +83,7 @@ impl Recovery {
                 flight.prr.on_refused(segs);
                 flight.undo.on_refused(segs);
                 self.base.total_retrans = self.base.total_retrans.wrapping_sub(segs);
-                if kind == SendKind::Probe {
+                if kind == SendKind::TailProbe {
                     flight.tail_probe = None;
                 }
             }

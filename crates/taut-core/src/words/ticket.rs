@@ -12,7 +12,7 @@ pub(crate) enum SendKind {
     /// Found lost.
     Retransmit,
     /// A tail loss probe that repeats data.
-    Probe,
+    TailProbe,
 }
 
 /// What a segment is, as far as its return matters: the device may refuse it.
@@ -21,7 +21,8 @@ pub(crate) enum Output {
     Reset,
     Syn,
     Data(SendKind),
-    Probe,
+    /// Asks for an ACK: of a closed window, or a keepalive.
+    WindowProbe,
     Ack,
 }
 
