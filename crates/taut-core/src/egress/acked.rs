@@ -5,7 +5,7 @@ use super::chrono::Kind;
 use super::{SendCx, Sender, Totals};
 use crate::buffers::BufferPool;
 use crate::congestion::Signal;
-use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig, TimeoutAction};
+use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig};
 use crate::words::{Duration, Instant};
 
 /// A retransmission timeout.
@@ -53,7 +53,6 @@ impl Sender {
         if outcome.advanced {
             let freed = self.una().min(self.queue.end());
             self.queue.release_until(freed, pool);
-            self.probe_due = false;
             self.note_advanced(cx.now, totals);
         }
         self.due = true;
@@ -112,8 +111,7 @@ impl Sender {
         }
         let since = self.recovery.first_timeout_at();
         let before = self.recovery.timeouts();
-        let action = self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
-        self.probe_due = action == TimeoutAction::TailProbe;
+        self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
         self.due = true;
         let timeouts = self.recovery.timeouts();
         (timeouts > before).then_some(TimedOut { since, timeouts })

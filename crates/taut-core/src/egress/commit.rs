@@ -62,9 +62,7 @@ impl Sender {
             Ok(plan) => {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, totals);
-                if core::mem::take(&mut self.probe_due) {
-                    self.recovery.on_tail_probe_sent(cx.now);
-                }
+                self.recovery.on_tail_probe_sent(cx.now);
                 let segs = plan.segs();
                 let Plan { range, payload, fin, psh, mss, kind, mtu_probe, exempt } = plan;
                 Ok(Leaving {
@@ -89,10 +87,7 @@ impl Sender {
     /// The gates are shut: remembers what will open them.
     fn hold(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> NotNow {
         let is_new = self.sent || self.blocked != why.gate();
-        if core::mem::take(&mut self.probe_due) {
-            // The probe cannot be sent now: the timeout behind it takes over.
-            self.recovery.on_tail_probe_impossible(cx.now);
-        }
+        self.recovery.on_tail_probe_blocked(cx.now);
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;
         let (waits, own_copy) = match why {

@@ -10,7 +10,7 @@ use super::tso_defer::Defer;
 use super::tsq::{self, Limit};
 use super::{AutosizeMode, Blocked, Sender};
 use crate::congestion::CongestionConfig;
-use crate::recovery::{CaState, RecoveryConfig};
+use crate::recovery::{CaState, Mode, RecoveryConfig};
 use crate::words::{Duration, Instant, LinkCaps};
 
 /// What surrounds a decision: everything that is not the connection's own.
@@ -61,8 +61,12 @@ impl Candidate {
 }
 
 /// Size of a probe that is to leave now, if one is: Linux asks before it looks at the data, `tcp_mtu_probe`.
-pub(super) fn mtu_probe(s: &Sender, cx: &SendCx<'_>, len: u32) -> Result<Option<u32>, Blocked> {
-    let Some(path) = cx.path.filter(|_| !s.probe_due) else { return Ok(None) };
+pub(super) fn mtu_probe(
+    s: &Sender,
+    cx: &SendCx<'_>,
+    path: &PathMtu,
+    len: u32,
+) -> Result<Option<u32>, Blocked> {
     let view = View {
         mss: cx.mss,
         open: s.recovery.state() == CaState::Open,
@@ -82,8 +86,8 @@ pub(super) fn mtu_probe(s: &Sender, cx: &SendCx<'_>, len: u32) -> Result<Option<
 
 /// Segments that the congestion window allows now: at most half of it at once, so that two bursts a window keep the
 /// ACK clock running.
-pub(super) fn cwnd_quota(s: &Sender) -> Result<u32, Blocked> {
-    if s.probe_due {
+pub(super) fn cwnd_quota(s: &Sender, mode: Mode) -> Result<u32, Blocked> {
+    if mode == Mode::TailProbe {
         return Ok(1);
     }
     let cwnd = s.congestion.cwnd();
@@ -175,8 +179,8 @@ impl Sender {
     }
 
     /// What is to be sent again next, if anything.
-    pub(super) fn wanted_again(&self, cx: &SendCx<'_>) -> Option<Range<u64>> {
-        if self.probe_due && !self.has_unsent() {
+    pub(super) fn wanted_again(&self, cx: &SendCx<'_>, mode: Mode) -> Option<Range<u64>> {
+        if mode == Mode::TailProbe && !self.has_unsent() {
             return self.recovery.tail_probe_range(cx.mss);
         }
         // Asked for every packet: nothing is sized for a retransmission that there is not.
@@ -189,6 +193,6 @@ impl Sender {
 
     /// Whether something is wanted again of which a copy has not even left this host.
     pub(super) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
-        self.wanted_again(cx).is_some_and(|range| self.recovery.in_device(&range))
+        self.wanted_again(cx, Mode::Normal).is_some_and(|range| self.recovery.in_device(&range))
     }
 }

@@ -9,6 +9,7 @@ use core::ops::Range;
 use super::inputs::{Candidate, SendCx, cwnd_quota, mtu_probe, split_point};
 use super::tsq::{self, Pass};
 use super::{Blocked, Sender, tso_defer};
+use crate::recovery::Mode;
 use crate::words::SendKind;
 
 /// One transmission, decided.
@@ -42,41 +43,47 @@ impl Plan {
 ///
 /// The first gate that is shut.
 pub(super) fn plan(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
-    // RFC 5682 §3.1 step 2.b: whether a timeout was needless shows by what new data brings back.
-    if let Some(left) = s.recovery.prefers_new_data() {
-        match plan_new(s, cx) {
+    let mode = s.recovery.mode();
+    match mode {
+        Mode::NewDataOnly => return plan_new(s, cx, mode),
+        Mode::NewDataFirst => match plan_new(s, cx, mode) {
+            // There is none that could leave soon.
             Err(
                 Blocked::NoData | Blocked::SendBuffer | Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork,
-            ) if !left => {}
+            ) => {}
             decided => return decided,
-        }
+        },
+        Mode::Normal | Mode::TailProbe => {}
     }
-    match plan_retransmit(s, cx) {
+    match plan_retransmit(s, cx, mode) {
         // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
-        Some(Err(Blocked::SmallQueue)) => plan_new(s, cx).map_err(|_| Blocked::SmallQueue),
+        Some(Err(Blocked::SmallQueue)) => plan_new(s, cx, mode).map_err(|_| Blocked::SmallQueue),
         // Lost data goes before new data (RFC 6675 §5).
         Some(decided) => decided,
-        None => plan_new(s, cx),
+        None => plan_new(s, cx, mode),
     }
 }
 
 /// The gates for new data, in Linux's order (6.12, `tcp_write_xmit`).
-fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
+fn plan_new(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     if !s.has_unsent() {
         return Err(if s.buffer.nospace { Blocked::SendBuffer } else { Blocked::NoData });
     }
     // Not before its time.
     s.pacing.gate(s.pacing_status(cx), cx.now)?;
     // Not more than the network is thought to hold.
-    let quota = cwnd_quota(s)?;
+    let quota = cwnd_quota(s, mode)?;
     let segs = s.autosized_segs(cx);
     // The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
     // Something larger than is known to fit, to see whether it arrives; or what the next gates leave.
-    let probe = mtu_probe(s, cx, candidate.len)?;
+    let probe = match &cx.path {
+        Some(path) if mode != Mode::TailProbe => mtu_probe(s, cx, path, candidate.len)?,
+        _ => None,
+    };
     let (payload, mss) = match probe {
         Some(size) => (size, size),
-        None => (cut(s, cx, candidate, segs, quota)?, cx.mss),
+        None => (cut(s, cx, mode, candidate, segs, quota)?, cx.mss),
     };
     // Not more below TCP than keeps the device busy.
     let limit = s.small_queue_limit(cx, payload, false);
@@ -92,7 +99,14 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
 }
 
 /// How much of the candidate may leave in segments of the usual size.
-fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32) -> Result<u32, Blocked> {
+fn cut(
+    s: &Sender,
+    cx: &SendCx<'_>,
+    mode: Mode,
+    candidate: Candidate,
+    segs: u32,
+    quota: u32,
+) -> Result<u32, Blocked> {
     let Candidate { len, is_tail, fin } = candidate;
     // Not beyond the peer's window.
     let window = s.window_room();
@@ -103,11 +117,10 @@ fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32)
     // Not a partial segment that should wait, nor a super-packet that will soon be bigger.
     if len <= cx.mss {
         // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
-        let asks = s.probe_due || s.recovery.prefers_new_data().is_some();
-        if len < cx.mss && is_tail && !fin && !asks {
+        if len < cx.mss && is_tail && !fin && !mode.asks() {
             s.nagle.gate(s.una(), s.nxt)?;
         }
-    } else if !s.probe_due {
+    } else if mode != Mode::TailProbe {
         tso_defer::gate(s.deferral(cx, candidate, segs))?;
     }
     // Cut.
@@ -115,13 +128,13 @@ fn cut(s: &Sender, cx: &SendCx<'_>, candidate: Candidate, segs: u32, quota: u32)
 }
 
 /// The gates for a retransmission: fewer, since it is wanted now. `None` when nothing is to be resent.
-fn plan_retransmit(s: &Sender, cx: &SendCx<'_>) -> Option<Result<Plan, Blocked>> {
-    let range = s.wanted_again(cx)?;
+fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Plan, Blocked>> {
+    let range = s.wanted_again(cx, mode)?;
     let fin = s.fin_queued && range.end == s.end();
     let payload = (range.end - range.start - u64::from(fin)) as u32;
     // A probe, and the head after a timeout, are late already: they wait for nothing but their own copy.
     let head_due = s.recovery.timeouts() > 0 && s.recovery.retrans_out() == 0;
-    let urgent = s.probe_due || (s.recovery.is_in_loss() && head_due);
+    let urgent = mode == Mode::TailProbe || (s.recovery.is_in_loss() && head_due);
     let mut exempt = false;
     if !urgent {
         let limit = s.small_queue_limit(cx, payload, true);
@@ -138,7 +151,7 @@ fn plan_retransmit(s: &Sender, cx: &SendCx<'_>) -> Option<Result<Plan, Blocked>>
     if s.recovery.in_device(&range) {
         return Some(Err(Blocked::SmallQueue));
     }
-    let kind = if s.probe_due { SendKind::TailProbe } else { SendKind::Retransmit };
+    let kind = if mode == Mode::TailProbe { SendKind::TailProbe } else { SendKind::Retransmit };
     let psh = payload > cx.mss || range.end >= s.pushed;
     Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, mtu_probe: false, exempt }))
 }

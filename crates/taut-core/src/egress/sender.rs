@@ -59,8 +59,6 @@ pub(crate) struct Sender {
     lowat: u32,
     /// The application will write no more; FIN stands at the queue's end.
     pub(super) fin_queued: bool,
-    /// A tail loss probe is owed.
-    pub(super) probe_due: bool,
     /// A maximum rate was set; never unwanted again.
     pacing_wanted: bool,
     /// The next packet may be smaller than a segment, so as to fit the peer's window.
@@ -97,7 +95,6 @@ impl Sender {
             buffer: SendBuffer::new(config.wmem.initial),
             lowat: 0,
             fin_queued: false,
-            probe_due: false,
             pacing_wanted: false,
             squeeze: false,
             due: false,

@@ -181,6 +181,7 @@ impl Base {
             self.una = *upto;
             self.timeouts = 0;
             f.first_timeout_at = None;
+            f.tail_probe_due = false;
             if f.log.is_empty() {
                 f.rack.on_empty();
             }

@@ -54,7 +54,7 @@ use sack::Cache;
 use sent::SentLog;
 pub(crate) use states::CaState;
 use tail_probe::TailProbe;
-pub(crate) use timers::{RecoveryTimer, TimeoutAction};
+pub(crate) use timers::RecoveryTimer;
 use undo::Undo;
 
 /// Loss detection and repair of one connection.
@@ -62,6 +62,28 @@ use undo::Undo;
 pub(crate) struct Recovery {
     base: Base,
     flight: Option<Box<Flight>>,
+}
+
+/// What may leave next, as far as recovery decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Lost data goes before new data (RFC 6675 §5).
+    Normal,
+    /// One packet leaves as a tail loss probe: new data if there is some, else [`Recovery::tail_probe_range`]
+    /// (RFC 8985 §7.3). [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_blocked`] ends this.
+    TailProbe,
+    /// A timeout may have been needless. New data goes first, for the ACKs of new data will show it (F-RTO, RFC 5682
+    /// §3.1 step 2.b).
+    NewDataFirst,
+    /// The same, once some new data has left: nothing is retransmitted before the next ACK.
+    NewDataOnly,
+}
+
+impl Mode {
+    /// Whether what leaves should bring an ACK at once.
+    pub(crate) fn asks(self) -> bool {
+        self != Self::Normal
+    }
 }
 
 /// What is known whether or not something is in flight. What an ACK or a timer does is done by it, to itself and to the
@@ -92,6 +114,8 @@ struct Flight {
     frto: Frto,
     sampler: Sampler,
     tail_probe: Option<TailProbe>,
+    /// The timer of the tail loss probe has fired, and none has left since.
+    tail_probe_due: bool,
     mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
     high_seq: u64,
@@ -127,6 +151,7 @@ impl Flight {
             frto: Frto::Off,
             sampler: Sampler::new(now),
             tail_probe: None,
+            tail_probe_due: false,
             mtu_probe: None,
             high_seq: una,
             recover: 0,
@@ -213,11 +238,19 @@ impl Recovery {
         self.base.delivered
     }
 
-    /// A timeout may have been needless: new data goes first, if any may leave. RFC 5682 §3.1 step 2.b.
-    /// The answer is `Some(true)` once some has left: then nothing is sent again before the next ACK.
-    pub(crate) fn prefers_new_data(&self) -> Option<bool> {
-        let flight = self.flight.as_ref()?;
-        (flight.frto == Frto::SendNew).then(|| flight.log.nxt() > flight.high_seq)
+    /// What may leave next, as far as recovery decides it.
+    pub(crate) fn mode(&self) -> Mode {
+        match &self.flight {
+            Some(flight) if flight.tail_probe_due => Mode::TailProbe,
+            Some(flight) if flight.frto == Frto::SendNew => {
+                if flight.log.nxt() > flight.high_seq {
+                    Mode::NewDataOnly
+                } else {
+                    Mode::NewDataFirst
+                }
+            }
+            _ => Mode::Normal,
+        }
     }
 
     /// Segments sent again since the beginning.

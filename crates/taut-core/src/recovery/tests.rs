@@ -84,12 +84,12 @@ impl World {
     }
 
     /// Runs to the next deadline.
-    fn fire(&mut self) -> (RecoveryTimer, TimeoutAction) {
+    fn fire(&mut self) -> RecoveryTimer {
         let (at, timer) = self.rec.deadline().expect("a timer is armed");
         self.now = self.now.max(at);
-        let action = self.rec.on_timeout(self.now, &mut self.cc, &self.cfg);
+        self.rec.on_timeout(self.now, &mut self.cc, &self.cfg);
         self.check();
-        (timer, action)
+        timer
     }
 
     fn check(&self) {
@@ -183,11 +183,12 @@ fn tail_loss_is_probed_and_then_recovered() {
     // 2·SRTT + 2 ms, SRTT = 100 ms.
     let sent = w.now;
     assert_eq!(w.rec.deadline(), Some((sent + Duration::from_millis(202), RecoveryTimer::TailProbe)));
-    assert_eq!(w.fire(), (RecoveryTimer::TailProbe, TimeoutAction::TailProbe));
+    assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::TailProbe, Mode::TailProbe));
     let range = w.rec.tail_probe_range(MSS).unwrap();
     assert_eq!(range, seg(9)..seg(10));
     w.rec.on_transmit(w.now, range, MSS, SendKind::TailProbe, &w.cfg);
     w.rec.on_tail_probe_sent(w.now);
+    assert_eq!(w.rec.mode(), Mode::Normal, "one probe");
     assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_millis(300), RecoveryTimer::Rto)));
     w.pass(100);
     w.ack(7, &[(9, 10)]);
@@ -258,8 +259,7 @@ fn reneging_peer_gets_everything_again() {
     w.pass(100);
     // The ACK lands at data that was sacked.
     w.ack(1, &[]);
-    let (timer, action) = w.fire();
-    assert_eq!((timer, action), (RecoveryTimer::Rto, TimeoutAction::LossMarked));
+    assert_eq!(w.fire(), RecoveryTimer::Rto);
     assert_eq!((w.rec.sacked_out(), w.rec.lost_out(), w.cc.cwnd()), (0, 9, 1));
     assert_eq!(w.resend(), Some(seg(1)..seg(2)));
 }
@@ -268,9 +268,9 @@ fn reneging_peer_gets_everything_again() {
 fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     let mut w = World::new(true);
     w.send(10, 10);
-    assert_eq!(w.fire().1, TimeoutAction::TailProbe);
-    w.rec.on_tail_probe_impossible(w.now);
-    assert_eq!(w.fire(), (RecoveryTimer::Rto, TimeoutAction::LossMarked));
+    assert_eq!(w.fire(), RecoveryTimer::TailProbe);
+    w.rec.on_tail_probe_blocked(w.now);
+    assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Normal));
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
     assert_eq!(w.rec.rto(), Duration::from_millis(600));
     assert_eq!(w.rec.first_timeout_at(), Some(w.now));
@@ -440,8 +440,8 @@ fn run(steps: &[Step], sack: bool) {
                 w.resend();
             }
             Step::Fire => {
-                if w.rec.deadline().is_some() && w.fire().1 == TimeoutAction::TailProbe {
-                    w.rec.on_tail_probe_impossible(w.now);
+                if w.rec.deadline().is_some() && w.fire() == RecoveryTimer::TailProbe {
+                    w.rec.on_tail_probe_blocked(w.now);
                 }
             }
             Step::Pass(ms) => w.pass(ms),

@@ -23,19 +23,6 @@ pub(crate) enum RecoveryTimer {
     Rto,
 }
 
-/// What the caller does after [`Recovery::on_timeout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum TimeoutAction {
-    /// It was not due, or found nothing.
-    Nothing,
-    /// Something is to be resent: see [`Recovery::next_retransmit`]. The head may always leave after an RTO.
-    LossMarked,
-    /// Send one segment: new data if there is some and it may leave, else [`Recovery::tail_probe_range`]; then say
-    /// [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_impossible`].
-    TailProbe,
-}
-
 impl Flight {
     /// The earliest timer; a probe goes before a timeout that is due at the same moment.
     pub(super) fn deadline(&self) -> Option<(Instant, RecoveryTimer)> {
@@ -52,23 +39,20 @@ impl Flight {
 }
 
 impl Recovery {
-    /// A deadline passed.
-    pub(crate) fn on_timeout(
-        &mut self,
-        now: Instant,
-        cc: &mut Congestion,
-        cfg: &RecoveryConfig,
-    ) -> TimeoutAction {
-        let Self { base, flight: Some(flight) } = self else { return TimeoutAction::Nothing };
+    /// A deadline passed: [`mode`](Self::mode) and [`next_retransmit`](Self::next_retransmit) say what may leave now. The
+    /// head may always leave after a retransmission timeout.
+    pub(crate) fn on_timeout(&mut self, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
+        let Self { base, flight: Some(flight) } = self else { return };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
+        flight.tail_probe_due = false;
         match due.map(|(_, timer)| timer) {
-            None => TimeoutAction::Nothing,
+            None => {}
             Some(RecoveryTimer::Reorder) => base.on_reorder_timeout(flight, now, cc, cfg),
             Some(RecoveryTimer::TailProbe) => {
+                flight.tail_probe_due = true;
                 flight.tail_probe_at = None;
                 // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
                 flight.rto_at = Some(now + base.rto());
-                TimeoutAction::TailProbe
             }
             Some(RecoveryTimer::Rto) => base.on_rto(flight, now, cc, cfg),
         }
@@ -91,34 +75,27 @@ impl Base {
         now: Instant,
         cc: &mut Congestion,
         cfg: &RecoveryConfig,
-    ) -> TimeoutAction {
+    ) {
         f.reorder_at = None;
         self.mark_lost(f, now, false, cfg);
         if f.log.pending() == 0 {
-            return TimeoutAction::Nothing;
+            return;
         }
         self.begin_repair(f, now, cc, 0);
         if self.state == CaState::Recovery && !cc.owns_cwnd() {
             // Nothing was delivered, but the first retransmission must leave (RFC 9937 §6.2).
             cc.set_cwnd(f.prr.on_ack(0, f.log.in_flight(), cc.ssthresh(), false));
         }
-        TimeoutAction::LossMarked
     }
 
     /// RFC 6298 §5.4-5.6, RFC 5681 §3.1.
-    fn on_rto(
-        &mut self,
-        f: &mut Flight,
-        now: Instant,
-        cc: &mut Congestion,
-        cfg: &RecoveryConfig,
-    ) -> TimeoutAction {
+    fn on_rto(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
         f.rto_at = None;
         f.tail_probe_at = None;
         f.reorder_at = None;
         f.tail_probe = None;
         if f.log.is_empty() {
-            return TimeoutAction::Nothing;
+            return;
         }
         // RFC 2018 §8: a head that the peer once had and does not acknowledge is missing after all.
         if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
@@ -149,7 +126,6 @@ impl Base {
         self.backoff = self.backoff.saturating_add(1);
         f.first_timeout_at.get_or_insert(now);
         f.rto_at = Some(now + self.rto());
-        TimeoutAction::LossMarked
     }
 
     /// The head is lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
