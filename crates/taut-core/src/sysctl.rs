@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::config::StackConfig;
 use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig};
 use crate::congestion::Algorithm;
-use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
+use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, SNDBUF_MIN, TsqMode};
 use crate::words::{BufferSizes, Duration};
 
 /// Why a setting was not read or changed. Nothing changed then.
@@ -72,8 +72,6 @@ fn name_of<T: PartialEq>(value: &T, words: &[(&'static str, T)]) -> &'static str
     words.iter().find(|(_, other)| other == value).map_or("", |&(name, _)| name)
 }
 
-/// Linux's `SOCK_MIN_SNDBUF`.
-const BUFFER_MIN: u32 = 4_608;
 /// The largest `int`.
 const INT_MAX: u32 = i32::MAX as u32;
 
@@ -257,8 +255,8 @@ macro_rules! setting {
 
 /// Every setting, by name.
 static TABLE: [Setting; 55] = [
-    setting!("net.core.rmem_max", receive.rmem_max: BUFFER_MIN => INT_MAX),
-    setting!("net.core.wmem_max", send.wmem_max: BUFFER_MIN => INT_MAX),
+    setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
+    setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
     setting!("net.ipv4.route.min_pmtu", mtu.min_pmtu: 68 => u16::MAX),
     setting!("net.ipv4.route.mtu_expires", mtu.expires: 1 => u64::from(INT_MAX); S),

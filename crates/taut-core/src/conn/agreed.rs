@@ -2,9 +2,9 @@
 //! RFC 9293 §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2. Filled in by the handshake; read by all code that
 //! must know how large a segment may be or how a window is scaled.
 
-use taut_wire::{TcpOptions, Timestamps as WireTimestamps};
+use taut_wire::{SackBlocks, TcpOptions, Timestamps as WireTimestamps};
 
-use crate::ingress::{SACK_BLOCKS_MAX, scale_for};
+use crate::ingress::{SCALE_MAX, scale_for};
 use crate::words::{Duration, Instant};
 
 /// Segment size of a peer that does not say (RFC 9293 §3.7.1, RFC 8200 §8.3).
@@ -12,8 +12,6 @@ const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1_220;
 /// No segment is smaller, whatever a peer offers: it would make us send millions of them. Linux: `TCP_MIN_SND_MSS`.
 const MIN_SND_MSS: u16 = 48;
-/// RFC 7323 §2.3: larger shifts are taken for this one.
-const MAX_SCALE: u8 = 14;
 /// No window scaling.
 const UNSCALED: u8 = u8::MAX;
 /// Ten bytes of timestamps and two of padding in every segment (RFC 7323 appendix A).
@@ -116,7 +114,7 @@ impl Agreed {
         let mss = theirs.min(self.announced_mss).saturating_sub(self.timestamps_len());
         self.mss = mss.max(MIN_SND_MSS - TIMESTAMPS_LEN);
         match options.window_scale {
-            Some(shift) if self.scale != UNSCALED => self.peer_scale = shift.min(MAX_SCALE),
+            Some(shift) if self.scale != UNSCALED => self.peer_scale = shift.min(SCALE_MAX),
             _ => self.scale = UNSCALED,
         }
         self.sack &= options.sack_permitted;
@@ -171,8 +169,8 @@ impl Agreed {
     pub(super) const fn sack_blocks_max(&self) -> u8 {
         match (self.sack, self.timestamps.on) {
             (false, _) => 0,
-            (true, false) => SACK_BLOCKS_MAX as u8,
-            (true, true) => SACK_BLOCKS_MAX as u8 - 1,
+            (true, false) => SackBlocks::MAX as u8,
+            (true, true) => SackBlocks::MAX as u8 - 1,
         }
     }
 

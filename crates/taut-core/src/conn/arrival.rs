@@ -4,13 +4,13 @@
 use core::ops::Range;
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn as Mark, TcpHeader};
+use taut_wire::{Ecn as Mark, SackBlocks, TcpHeader};
 
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::Urgency;
 use crate::ingress::validate::{self, Check};
-use crate::ingress::{Payload, ReceiveCx, SACK_BLOCKS_MAX};
+use crate::ingress::{Payload, ReceiveCx};
 use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
 use crate::words::{ConnError, Duration, seq};
 
@@ -327,7 +327,7 @@ impl Conn {
     ) {
         let una = self.tx.una();
         let window_changed = self.tx.on_window(self.agreed.window(header.window), ack, start);
-        let mut sack: [Range<u64>; SACK_BLOCKS_MAX] = [const { 0..0 }; SACK_BLOCKS_MAX];
+        let mut sack: [Range<u64>; SackBlocks::MAX] = [const { 0..0 }; SackBlocks::MAX];
         let mut blocks = 0;
         if self.agreed.sack() {
             for ((left, right), place) in header.options.sack.iter().zip(&mut sack) {

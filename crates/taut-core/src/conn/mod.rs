@@ -43,7 +43,7 @@ use crate::words::{ConnError, Duration, Instant, LinkCaps, ListenerId, Tuple, Tx
 use agreed::{Agreed, Timestamps};
 use handshake::{Handshake, Syns};
 use state::State;
-use timers::{NEVER, Timers};
+use timers::Timers;
 
 /// The context of every call into a connection: parts that all connections of a stack share.
 pub(crate) struct StackCx<'a> {
@@ -114,7 +114,7 @@ impl Default for Extras {
     fn default() -> Self {
         Self {
             keepalive: None,
-            keepalive_at: NEVER,
+            keepalive_at: Instant::NEVER,
             user_timeout: None,
             max_pacing_rate: UNLIMITED,
             tx_delay_us: 0,

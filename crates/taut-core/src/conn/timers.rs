@@ -7,14 +7,9 @@
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{Gate, TimedOut};
+use crate::recovery::{RTO_INIT, RTO_MAX};
 use crate::words::{ConnError, Duration, Instant};
 
-/// Later than anything.
-pub(super) const NEVER: Instant = Instant::from_nanos(u64::MAX);
-/// First SYN timeout (RFC 6298 §2.1).
-const SYN_RTO: Duration = Duration::from_secs(1);
-/// No wait between probes or SYNs is longer. Linux: `TCP_RTO_MAX`.
-const RTO_MAX: Duration = Duration::from_secs(120);
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
 const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 
@@ -35,11 +30,17 @@ pub(super) struct Timers {
 
 impl Timers {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { phase: NEVER, heard: now, window_probes: 0, window_probe_backoff: 0, challenged_ms: 0 }
+        Self {
+            phase: Instant::NEVER,
+            heard: now,
+            window_probes: 0,
+            window_probe_backoff: 0,
+            challenged_ms: 0,
+        }
     }
 
     pub(super) fn cancel_phase(&mut self) {
-        self.phase = NEVER;
+        self.phase = Instant::NEVER;
     }
 }
 
@@ -51,10 +52,10 @@ fn backed_off(base: Duration, times: u8) -> Duration {
 impl Conn {
     /// The earliest thing that will happen by itself.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let tx = self.tx.deadline().unwrap_or(NEVER);
-        let rx = self.rx.deadline().unwrap_or(NEVER);
+        let tx = self.tx.deadline().unwrap_or(Instant::NEVER);
+        let rx = self.rx.deadline().unwrap_or(Instant::NEVER);
         let first = tx.min(rx).min(self.timers.phase).min(self.keepalive_at());
-        (first != NEVER).then_some(first)
+        (first != Instant::NEVER).then_some(first)
     }
 
     /// Does all work that is due.
@@ -67,11 +68,11 @@ impl Conn {
         }
         self.judge_mtu_probe(cx);
         if self.timers.phase <= now {
-            self.timers.phase = NEVER;
+            self.timers.phase = Instant::NEVER;
             self.on_phase_timeout(cx);
         }
         if self.keepalive_at() <= now {
-            self.set_keepalive_at(NEVER);
+            self.set_keepalive_at(Instant::NEVER);
             self.on_keepalive_timeout(cx);
         }
         self.tx.release_idle();
@@ -127,13 +128,13 @@ impl Conn {
 
     /// A SYN left: when to send it again.
     pub(super) fn arm_syn(&mut self, now: Instant) {
-        self.timers.phase = now + backed_off(SYN_RTO, self.syns.retries);
+        self.timers.phase = now + backed_off(RTO_INIT, self.syns.retries);
     }
 
     /// Nothing is in flight and something is queued that no ACK will release: ask the peer, or end the cork, after a
     /// while (RFC 9293 §3.8.6.1).
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
-        if self.timers.phase == NEVER {
+        if self.timers.phase == Instant::NEVER {
             let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
             self.timers.phase = now + backed_off(base, self.timers.window_probe_backoff);
         }
@@ -142,7 +143,7 @@ impl Conn {
     /// The window opened, or data left: no probe is needed.
     pub(super) fn cancel_window_probe(&mut self) {
         if self.state.is_synchronized() && self.state != State::FinWait2 {
-            self.timers.phase = NEVER;
+            self.timers.phase = Instant::NEVER;
             self.timers.window_probe_backoff = 0;
         }
     }
@@ -192,12 +193,12 @@ impl Conn {
         let keepalive = self.extras.as_ref().and_then(|extras| extras.keepalive);
         self.set_keepalive_at(match keepalive {
             Some(keepalive) if self.state.is_synchronized() => cx.now + keepalive.idle,
-            _ => NEVER,
+            _ => Instant::NEVER,
         });
     }
 
     fn keepalive_at(&self) -> Instant {
-        self.extras.as_ref().map_or(NEVER, |extras| extras.keepalive_at)
+        self.extras.as_ref().map_or(Instant::NEVER, |extras| extras.keepalive_at)
     }
 
     fn set_keepalive_at(&mut self, at: Instant) {
@@ -257,8 +258,8 @@ impl Conn {
 
     /// Everything is over.
     pub(super) fn cancel_timers(&mut self) {
-        self.timers.phase = NEVER;
-        self.set_keepalive_at(NEVER);
+        self.timers.phase = Instant::NEVER;
+        self.set_keepalive_at(Instant::NEVER);
         self.tx.stop();
         self.rx.stop();
     }

@@ -62,6 +62,7 @@ pub use pacing::PacingMode;
 pub(crate) use pacing::UNLIMITED;
 pub(crate) use path_mtu::PathMtu;
 pub(crate) use sender::Sender;
+pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;
 pub use tsq::TsqMode;

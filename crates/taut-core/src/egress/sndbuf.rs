@@ -17,7 +17,7 @@ const HEADER_RESERVE: u64 = 320;
 /// Per-segment structure, beside the rounded data.
 const SEGMENT_OVERHEAD: u64 = 256;
 /// No send buffer is smaller. Linux: `SOCK_MIN_SNDBUF`.
-pub(crate) const MIN: u32 = 4_608;
+pub(crate) const SNDBUF_MIN: u32 = 4_608;
 
 /// The limit of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl SendBuffer {
 
     /// SO_SNDBUF: doubled, because the limit counts bookkeeping too, and locked.
     pub(crate) fn set(&mut self, bytes: u32, wmem_max: u32) {
-        self.limit = bytes.min(wmem_max).saturating_mul(2).max(MIN);
+        self.limit = bytes.min(wmem_max).saturating_mul(2).max(SNDBUF_MIN);
         self.locked = true;
     }
 
@@ -73,7 +73,7 @@ mod tests {
     fn a_user_setting_is_doubled_bounded_and_locked() {
         let mut buffer = SendBuffer::new(16_384);
         buffer.set(1, 212_992);
-        assert_eq!(buffer.limit, MIN);
+        assert_eq!(buffer.limit, SNDBUF_MIN);
         buffer.set(1_000_000, 212_992);
         assert_eq!(buffer.limit, 425_984);
         buffer.expand(1_460, 1_000_000, 3, 2, 4 << 20);

@@ -75,13 +75,10 @@ pub(crate) struct Arrival {
     pub(crate) compression: (Duration, u8),
 }
 
-/// Never.
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
-
 impl DelayedAck {
     pub(crate) const fn new() -> Self {
         Self {
-            deadline: NEVER,
+            deadline: Instant::NEVER,
             last_data_ms: 0,
             pending: 0,
             rcv_mss: RCV_MSS_MIN,
@@ -121,7 +118,7 @@ impl DelayedAck {
 
     /// When [`on_timeout`](Self::on_timeout) is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        (self.deadline != NEVER).then_some(self.deadline)
+        (self.deadline != Instant::NEVER).then_some(self.deadline)
     }
 
     /// Asks for an ACK at once: a FIN, a duplicate, a challenge, a window update.
@@ -214,7 +211,7 @@ impl DelayedAck {
         self.pending = 0;
         self.compressed = 0;
         self.flags &= !NOW;
-        self.deadline = NEVER;
+        self.deadline = Instant::NEVER;
     }
 
     /// New data was sent. Soon after data came in, it was probably the answer to it: the next ACK can wait for
@@ -230,7 +227,7 @@ impl DelayedAck {
         if self.deadline > now {
             return;
         }
-        self.deadline = NEVER;
+        self.deadline = Instant::NEVER;
         if self.pending == 0 {
             return;
         }

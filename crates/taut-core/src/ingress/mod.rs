@@ -23,6 +23,5 @@ pub(crate) mod validate;
 
 pub use config::ReceiveConfig;
 pub(crate) use payload::Payload;
-pub(crate) use reassembly::SACK_BLOCKS_MAX;
 pub(crate) use receiver::{ReceiveCx, Receiver};
-pub(crate) use recv_window::scale_for;
+pub(crate) use recv_window::{SCALE_MAX, scale_for};

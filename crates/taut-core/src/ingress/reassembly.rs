@@ -23,7 +23,7 @@ const RANGE_BYTES: usize = 1024;
 const SLACK_BYTES: usize = RANGES_MAX * 2 * CHUNK_MIN;
 
 /// SACK blocks that fit in a segment without other options. RFC 2018 §3.
-pub(crate) const SACK_BLOCKS_MAX: usize = 4;
+const SACK_BLOCKS_MAX: usize = taut_wire::SackBlocks::MAX;
 
 /// How many recently changed ranges are remembered: twice what is reported, because some merge.
 const RECENT: usize = 2 * SACK_BLOCKS_MAX;

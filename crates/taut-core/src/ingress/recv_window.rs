@@ -11,7 +11,7 @@ use core::ops::Range;
 use crate::words::{Duration, Instant};
 
 /// RFC 7323 §2.3: the largest shift.
-const SCALE_MAX: u8 = 14;
+pub(crate) const SCALE_MAX: u8 = 14;
 
 /// Segments beyond twice the rate that the buffer is grown for, so that slow start, which doubles every round
 /// trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.

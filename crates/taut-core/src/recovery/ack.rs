@@ -10,9 +10,11 @@
 
 use core::ops::Range;
 
+use taut_wire::SackBlocks;
+
 use super::frto::{Frto, FrtoAck};
 use super::rack::DUP_THRESH;
-use super::sack::{self, BLOCKS_MAX, Delivered};
+use super::sack::{self, Delivered};
 use super::sent::{SACKED, segs_in};
 use super::states::Reduction;
 use super::tail_probe::TailProbeOutcome;
@@ -450,7 +452,7 @@ impl Flight {
             self.note_dsack(upto, twice);
         }
         let rest = blocks.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
-        let rest = rest.get(..BLOCKS_MAX).unwrap_or(rest);
+        let rest = rest.get(..SackBlocks::MAX).unwrap_or(rest);
         sack::apply(&mut self.log, &mut self.cache, upto, rest, &mut self.rack, delivered);
         dsack
     }

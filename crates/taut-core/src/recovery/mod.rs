@@ -49,6 +49,7 @@ pub(crate) use marks::{Bytes, Counted, Feedback};
 pub(crate) use mtu_probe::MtuProbeFate;
 use prr::Prr;
 use rack::Rack;
+pub(crate) use rto::{RTO_INIT, RTO_MAX};
 use rtt::Rtt;
 use sack::Cache;
 use sent::SentLog;

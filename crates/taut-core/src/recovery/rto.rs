@@ -5,10 +5,11 @@
 use super::rtt::Rtt;
 use crate::words::Duration;
 
-/// Before anything was measured. RFC 6298 §2.1.
-pub(super) const RTO_INIT: Duration = Duration::from_secs(1);
-/// Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 asks for at least 60 s.
-pub(super) const RTO_MAX: Duration = Duration::from_secs(120);
+/// Before anything was measured, for SYNs too. RFC 6298 §2.1.
+pub(crate) const RTO_INIT: Duration = Duration::from_secs(1);
+/// No wait between retransmissions, window probes or SYNs is longer. Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 asks for at
+/// least 60 s.
+pub(crate) const RTO_MAX: Duration = Duration::from_secs(120);
 
 /// RTO after `backoff` consecutive timeouts. RFC 6298 §5.5: each doubles it.
 pub(super) fn timeout(rtt: &Rtt, backoff: u8) -> Duration {

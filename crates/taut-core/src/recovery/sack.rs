@@ -4,13 +4,12 @@
 
 use core::ops::Range;
 
+use taut_wire::SackBlocks;
+
 use super::delivery_rate::TxSnapshot;
 use super::rack::Rack;
 use super::sent::{EVER_RETRANS, Record, SACKED, SentLog};
 use crate::words::{Duration, Instant};
-
-/// Blocks that fit in a TCP header (RFC 2018 §3); whatever else is passed is not looked at.
-pub(super) const BLOCKS_MAX: usize = 4;
 
 /// What one ACK delivered, cumulatively and selectively.
 #[derive(Debug)]
@@ -127,7 +126,7 @@ pub(super) fn duplicate(ack: u64, nxt: u64, blocks: &[Range<u64>]) -> Option<Ran
 
 /// Blocks of the last ACK: receivers repeat them, and what they covered need not be visited again.
 #[derive(Debug, Default)]
-pub(super) struct Cache([(u64, u64); BLOCKS_MAX]);
+pub(super) struct Cache([(u64, u64); SackBlocks::MAX]);
 
 impl Cache {
     pub(super) fn clear(&mut self) {
@@ -153,7 +152,7 @@ pub(super) fn apply(
     rack: &mut Rack,
     delivered: &mut Delivered,
 ) {
-    let mut seen = [(0, 0); BLOCKS_MAX];
+    let mut seen = [(0, 0); SackBlocks::MAX];
     for (block, seen) in blocks.iter().zip(&mut seen) {
         let floor = log.una().max(ack);
         if block.start >= block.end || block.end > log.nxt() || block.end <= floor {

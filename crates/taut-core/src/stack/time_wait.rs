@@ -5,14 +5,12 @@
 use alloc::vec::Vec;
 
 use crate::conn::Conn;
+use crate::ingress::validate::paws_rejects;
 use crate::words::{Duration, Endpoint, Instant, seq};
 
 /// Added to SND.NXT for the least initial sequence number of a connection that replaces this one: beyond anything
 /// that the old one could have had in an unscaled window. Linux uses the same distance.
 const ISS_DISTANCE: u32 = 65_535 + 2;
-
-/// A timestamp this old says nothing any more. RFC 7323 §5.5: 24 days.
-const TIMESTAMP_STALE: Duration = Duration::from_secs(24 * 24 * 3_600);
 
 /// How long after the peer's last timestamp `connect` may reuse the ports: the timestamp clock must have ticked,
 /// and a second covers every clock RFC 7323 §5.4 allows. Linux: `tcp_tw_reuse`.
@@ -107,9 +105,9 @@ impl TimeWait {
         }
         let start = seq::expand(self.rcv_nxt, segment.seq);
         let newer = segment.tsval.is_some_and(|tsval| (tsval.wrapping_sub(self.ts_recent) as i32) > 0);
-        let older = segment.tsval.is_some_and(|tsval| (tsval.wrapping_sub(self.ts_recent) as i32) < 0);
-        // RFC 7323 §5.3 R1, with the exception of §5.5.
-        let paws_reject = self.timestamps && older && now.since(self.ts_recent_at) < TIMESTAMP_STALE;
+        // RFC 7323 §5.3 R1.
+        let paws_reject = self.timestamps
+            && segment.tsval.is_some_and(|tsval| paws_rejects(self.ts_recent, self.ts_recent_at, now, tsval));
 
         if segment.syn && !segment.ack {
             // RFC 6191 §2: a newer timestamp, or a sequence number beyond the old connection's, makes it new.

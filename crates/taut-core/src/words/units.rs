@@ -40,6 +40,8 @@ impl BufferSizes {
 impl Instant {
     /// The epoch itself.
     pub const ZERO: Self = Self(0);
+    /// Later than anything that happens: the deadline of a timer that is not armed.
+    pub const NEVER: Self = Self(u64::MAX);
 
     /// The instant `ns` nanoseconds after the epoch.
     #[must_use]
