@@ -125,7 +125,7 @@ impl Recovery {
 }
 
 impl Base {
-    // Not inlined into the connection's function for an ACK: there are not enough registers for both.
+    // Inlined into the connection's function for an ACK, it would leave that too few registers.
     #[inline(never)]
     fn on_ack(
         &mut self,
@@ -230,7 +230,8 @@ impl Base {
         } else if let (Some(sent_at), Some(head)) = (delivered.sacked_first, head)
             && sent_at < head.sent_at
         {
-            // What was sent before the head last left is still arriving: no answer to the head can be here yet. (Linux.)
+            // Packets that were sent before the head last left are still arriving: it is too early for an answer to the
+            // head. (Linux.)
             f.rto_at = Some(*now + self.rto());
         }
     }
@@ -247,7 +248,7 @@ impl Base {
         let clean = |at: Option<Instant>| if delivered.acked_retransmitted { None } else { at };
         let oldest = clean(delivered.acked_first).or(delivered.sacked_first).map(|at| now.since(at));
         let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
-        // RFC 7323 §4.3: a timestamp tells even for what was retransmitted. Its clock is coarse, so it comes last.
+        // RFC 7323 §4.3: a timestamp measures even what was retransmitted. Its clock is coarse, so it comes last.
         let echoed = input.timestamp_echo_rtt.filter(|_| self.una >= input.ack && delivered.acked_segs > 0);
         let smoothed = oldest.or(echoed)?;
         let newest = newest.or(echoed);
@@ -399,8 +400,8 @@ impl Base {
             cc.set_cwnd(f.prr.on_ack(delivered.segs, f.log.in_flight(), cc.ssthresh(), safe));
         }
         // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
-        // Where packets overtake each other, what is delivered in any order shows that there is room (Linux: once the
-        // degree of reordering is above its default); else only what is delivered in order (RFC 5681 §3.1).
+        // cwnd grows by what is delivered in order (RFC 5681 §3.1). On a path that reorders, it grows by what is
+        // delivered in any order (Linux: once the degree of reordering is above its default).
         let progress = out.advanced || (delivered.segs > 0 && f.rack.knows_reordering());
         let may_grow = progress && !reducing && !before.reducing;
         f.log.take_lost(self.delivered, |packet| cc.on_lost(packet));

@@ -1,6 +1,7 @@
 //! How fast the network delivers: one sample per ACK.
 //! draft-ietf-ccwg-bbr §4.1 (delivery rate estimation), in segments as Linux counts.
-//! Called by `transmit.rs` for each packet and by `ack.rs` for each ACK; samples go to congestion control and to `TCP_INFO`.
+//! Called by `transmit.rs` for each packet and by `ack.rs` for each ACK; samples go to congestion control and
+//! `TCP_INFO`.
 
 use crate::congestion::RateSample;
 use crate::words::{Duration, Instant};

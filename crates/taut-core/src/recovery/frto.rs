@@ -2,8 +2,8 @@
 //! RFC 5682 §3.1 (the version enhanced by SACK, which does without it too), with Linux's conditions (`tcp_frto`).
 //! Called by `timers.rs` at a timeout and by `ack.rs` for every ACK in state Loss.
 //!
-//! After the timeout only the head is sent again. If the ACKs that follow are for packets that were never sent again,
-//! those were under way all the time. To have such ACKs come, two new segments are sent instead of old ones:
+//! After the timeout only the head is retransmitted. If the ACKs that follow are for packets that were never
+//! retransmitted, those were under way all the time. To provoke such ACKs, two new segments are sent instead of old ones:
 //!
 //! ```text
 //!   timeout ─▶ Waiting ── una moved, new data can leave ─▶ SendNew ── next ACK ─▶ Waiting
@@ -18,7 +18,7 @@ pub(super) enum Frto {
     /// Not asked, or answered.
     #[default]
     Off,
-    /// The head was sent again; the next ACKs tell.
+    /// The head was retransmitted; the next ACKs give the answer.
     Waiting,
     /// New data goes before what is thought lost, until the next ACK.
     SendNew,

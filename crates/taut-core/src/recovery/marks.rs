@@ -7,7 +7,7 @@
 //! **Rule.** Where the peer's count of marked bytes comes along (the AccECN option), it says how often the three bits
 //! went round: as few packets as could hold those bytes. From a peer that never sends it, the most that the newly
 //! delivered packets allow (RFC 9768 appendix A.2.1). From one that does, but not with this ACK, the least: the next
-//! option will tell, and the difference is counted then.
+//! option will show the rest, and the difference is counted then.
 
 /// One more than the most that the ACE field holds.
 const ACE_MODULUS: u32 = 8;

@@ -16,8 +16,8 @@
 //!   a deadline  timers.rs: a packet is late (rack.rs), a tail loss probe, the retransmission timeout
 //! ```
 //!
-//! Everything that matters only while data is in flight lies in one box, made at the first transmission and given back
-//! when a timer finds the connection idle: one that only receives never has it.
+//! Everything that matters only while data is in flight lies in one box ([`Flight`]), allocated at the first
+//! transmission and released when a timer finds the connection idle. A connection that only receives never has it.
 
 mod ack;
 mod config;
@@ -87,8 +87,8 @@ impl Mode {
     }
 }
 
-/// What is known whether or not something is in flight. What an ACK or a timer does is done by it, to itself and to the
-/// flight.
+/// What is known whether or not something is in flight. The steps of an ACK and of a timeout are its methods; each is
+/// given the flight.
 #[derive(Debug)]
 struct Base {
     una: u64,
@@ -120,21 +120,21 @@ struct Flight {
     mtu_probe: Option<mtu_probe::MtuProbe>,
     /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
     high_seq: u64,
-    /// Without SACK, duplicates begin a recovery only above this: below they may be of what was sent again.
+    /// Without SACK, duplicates begin a recovery only above this: below they may be of what was retransmitted.
     recover: u64,
     rto_at: Option<Instant>,
     tail_probe_at: Option<Instant>,
     reorder_at: Option<Instant>,
-    /// Since when the head is unanswered, by the first of consecutive timeouts.
+    /// When the first of the consecutive timeouts fired.
     first_timeout_at: Option<Instant>,
-    /// A cumulative ACK landed at data that the peer had sacked.
+    /// The last ACK ended at data that the peer had acknowledged selectively before: it may have dropped it.
     reneging: bool,
-    /// Segments sent again, and segments that D-SACKs reported as received twice.
+    /// Segments retransmitted, and segments that D-SACKs reported as received twice.
     resent_segs: u32,
     dsack_segs: u32,
-    /// The peer is to be told of a reduction (RFC 3168 §6.1.2).
+    /// The peer must be notified of a reduction (RFC 3168 §6.1.2).
     cwr_due: bool,
-    /// Where the packet begins that last told it.
+    /// Start of the packet that last did so.
     cwr_at: u64,
     mss: u16,
     /// Differs between connections: where this one began.
@@ -254,7 +254,7 @@ impl Recovery {
         }
     }
 
-    /// Segments sent again since the beginning.
+    /// Segments retransmitted since the beginning.
     pub(crate) const fn total_retrans(&self) -> u32 {
         self.base.total_retrans
     }
@@ -307,7 +307,7 @@ impl Recovery {
         self.flight.as_ref()?.first_timeout_at
     }
 
-    /// Whether a copy of anything in `range` is still below TCP, so that sending it again would be too soon.
+    /// Whether a copy of anything in `range` is still below TCP, so that a retransmission would be too soon.
     pub(crate) fn in_device(&self, range: &Range<u64>) -> bool {
         self.log().is_some_and(|log| log.in_device(range))
     }
@@ -317,8 +317,8 @@ impl Recovery {
         self.flight.as_ref()?.deadline()
     }
 
-    /// A timer came and found nothing to do: if nothing is in flight, the memory for what is goes back. What was
-    /// learned of reordering is worth keeping.
+    /// A timer fired: if nothing is in flight, the memory for it is released. What was learned of reordering is worth
+    /// keeping.
     pub(crate) fn release_idle(&mut self) {
         if self.base.state != CaState::Open {
             return;
@@ -340,7 +340,7 @@ impl Recovery {
 
     // ---- sending ----
 
-    /// The handshake's round trip, if it tells one.
+    /// The round trip that the handshake measured.
     pub(crate) fn seed_rtt(&mut self, now: Instant, rtt: Duration, cfg: &RecoveryConfig) {
         self.base.rtt.sample_min(now, rtt);
         self.base.rtt.sample(rtt, self.base.una, self.base.una, cfg.rto_min);

@@ -12,11 +12,11 @@ pub(crate) enum MtuProbeFate {
     Arrived,
     /// It alone was lost.
     Lost,
-    /// It was lost with others, or sent again: nothing is learned.
+    /// It was lost with others, or retransmitted: nothing is learned.
     Unknown,
 }
 
-/// A probe on its way, or what became of it until somebody asks.
+/// A probe on its way, or its fate until somebody asks.
 #[derive(Clone, Debug)]
 pub(super) struct MtuProbe {
     range: Range<u64>,
@@ -45,8 +45,8 @@ impl Recovery {
 }
 
 impl Flight {
-    /// Looks at the probe after an ACK, or after losses were marked. True when what is marked is the probe alone, in an
-    /// otherwise healthy flight: then nothing is to be reduced.
+    /// Looks at the probe after an ACK, or after losses were marked. Returns whether the probe alone is lost, in an
+    /// otherwise healthy flight: then the window is not reduced.
     pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {
         let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none()) else {
             return false;
@@ -64,12 +64,12 @@ impl Flight {
         }
         let alone = una == probe.range.start && self.log.lost_out() == 1 && state < CaState::Cwr;
         probe.fate = Some(if alone { MtuProbeFate::Lost } else { MtuProbeFate::Unknown });
-        // It goes again, in segments that fit.
+        // It is retransmitted in segments that fit.
         self.log.resegment(probe.mss);
         alone
     }
 
-    /// Something was sent again: if it was (part of) the probe, its acknowledgement says nothing.
+    /// `range` was retransmitted: if it was (part of) the probe, its acknowledgement says nothing.
     pub(super) fn spoil_mtu_probe(&mut self, range: &Range<u64>) {
         if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none())
             && range.start < probe.range.end

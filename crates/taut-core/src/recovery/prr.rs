@@ -7,7 +7,7 @@
 pub(super) struct Prr {
     /// Delivered since it began.
     delivered: u32,
-    /// Sent since it began, new or again.
+    /// Sent since it began, retransmissions included.
     out: u32,
     /// RecoverFS: all that can still be delivered in it.
     recover_fs: u32,

@@ -2,7 +2,7 @@
 //! RFC 8985 §6; the reordering timer's slack is Linux's.
 //! Called by `ack.rs` for every ACK, and by `timers.rs` when the reordering timer fires.
 //!
-//! Nothing is scanned. Records never sent again are in order of time because they are in order of sequence, so a
+//! Nothing is scanned. Records that were sent once are in order of time because they are in order of sequence, so a
 //! cursor suffices for them; retransmissions have a log of their own, in order of time.
 
 use alloc::collections::VecDeque;
@@ -75,7 +75,7 @@ impl Rack {
         self.resent.insert(self.resent.len() - younger, (now, range));
     }
 
-    /// Nothing counts as lost any more: what was sent again, and is not delivered, is watched anew.
+    /// Nothing counts as lost any more: retransmissions that are not delivered are watched from the start.
     pub(super) fn watch_again(&mut self, log: &SentLog) {
         self.resent.clear();
         let missing = |record: &&Record| record.has(EVER_RETRANS) && !record.has(SACKED);
@@ -114,7 +114,7 @@ impl Rack {
         }
     }
 
-    /// Step 3: never sent again, and delivered after something above it.
+    /// Step 3: something that was sent once was delivered after something above it.
     pub(super) fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
@@ -206,7 +206,7 @@ impl Rack {
         };
         log.set_rack_cursor(cursor);
 
-        // Sent again: the same over the log of retransmissions.
+        // Retransmitted: the same over the log of retransmissions.
         while let Some((sent_at, range)) = self.resent.front() {
             let (sent_at, range) = (*sent_at, range.clone());
             let due = sent_at + patience;
@@ -216,7 +216,7 @@ impl Rack {
                 if record.start >= range.end {
                     break;
                 }
-                // Stale when sent yet again since, delivered, or lost already.
+                // Stale when it was retransmitted since, delivered, or marked lost.
                 let live = record.sent_at == sent_at
                     && record.has(EVER_RETRANS)
                     && !record.has(SACKED)

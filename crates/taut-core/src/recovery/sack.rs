@@ -32,12 +32,12 @@ pub(super) struct Delivered {
     /// The same for those sacked.
     pub(super) sacked_first: Option<Instant>,
     pub(super) sacked_last: Option<Instant>,
-    /// Some of what was acknowledged had been sent again.
+    /// Some of what was acknowledged had been retransmitted.
     pub(super) acked_retransmitted: bool,
     /// Something sent once arrived after something above it.
     pub(super) reordered: bool,
     fack_before: u64,
-    /// What is acknowledged up to here and was sent once answers F-RTO's question.
+    /// A packet below it that was sent once and is acknowledged answers F-RTO's question.
     high_seq: u64,
     /// Such was delivered. Linux: `FLAG_ORIG_SACK_ACKED`.
     pub(super) original: bool,

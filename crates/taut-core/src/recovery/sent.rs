@@ -74,7 +74,7 @@ pub(super) struct SentLog {
     sacked: u32,
     lost: u32,
     retrans: u32,
-    /// Lost and not under way again.
+    /// Lost, and not yet retransmitted.
     pending: u32,
     /// Duplicate ACKs taken for arrivals, when the peer has no SACK.
     dup_acks: u32,
@@ -84,7 +84,7 @@ pub(super) struct SentLog {
     unreported: Vec<Loss>,
     /// No record that is lost and not under way begins below.
     resend_hint: u64,
-    /// Every record that ends at or below was sent again, or sacked, or marked lost.
+    /// Every record that ends at or below was retransmitted, or sacked, or marked lost.
     rack_cursor: u64,
 }
 
@@ -414,7 +414,7 @@ impl SentLog {
         self.limit_dup_acks();
     }
 
-    /// First run of records that wait to be sent again: the first one's place.
+    /// Place of the first record that waits for its retransmission.
     pub(super) fn next_pending(&self) -> Option<usize> {
         if self.pending == 0 {
             return None;
@@ -433,7 +433,7 @@ impl SentLog {
         self.rack_cursor = position;
     }
 
-    /// Forgets that anything was lost. What was sent again is RACK's to watch.
+    /// Forgets that anything was lost. RACK watches what was retransmitted.
     pub(super) fn unmark_lost(&mut self) {
         for index in 0..self.records.len() {
             self.change(index, |record| record.flags &= !LOST);
@@ -444,7 +444,7 @@ impl SentLog {
         }
     }
 
-    /// The peer threw away what it had selectively acknowledged. RFC 2018 §8.
+    /// The peer dropped what it had selectively acknowledged. RFC 2018 §8.
     pub(super) fn forget_sacks(&mut self) {
         for index in 0..self.records.len() {
             self.change(index, |record| {
@@ -459,7 +459,8 @@ impl SentLog {
         self.rack_cursor = self.una();
     }
 
-    /// Segments are at most `mss` long from now on; larger ones are counted anew and `visit`ed by place.
+    /// Segments are at most `mss` long from now on; larger ones are cut up and marked lost. Returns the
+    /// segments newly lost.
     pub(super) fn resegment(&mut self, mss: u16) -> u32 {
         let mut lost = 0;
         for index in 0..self.records.len() {
@@ -474,7 +475,7 @@ impl SentLog {
         lost
     }
 
-    /// What lies in `range` goes in segments of at most `mss` should it go again.
+    /// What lies in `range` is retransmitted, if at all, in segments of at most `mss`.
     pub(super) fn recount(&mut self, range: &Range<u64>, mss: u16) {
         for index in self.index_of(range.start)..self.records.len() {
             if self.records.get(index).is_none_or(|record| record.start >= range.end) {

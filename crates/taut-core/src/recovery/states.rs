@@ -1,6 +1,6 @@
-//! How far things are from well, in five states, and the moves between them: each reduction of the window begins and ends
+//! Five states from Open to Loss, and the moves between them: each reduction of the window begins, ends or is undone
 //! here. RFC 5681 §3.2, RFC 6582, RFC 9937; the states are those of Linux's `tcp_fastretrans_alert`.
-//! Called by `ack.rs` and `timers.rs`, and by the connection when a queue of this host is full or segments become smaller.
+//! Called by `ack.rs` and `timers.rs`, and by the send path when a queue of this host is full or segments become smaller.
 
 use super::frto::Frto;
 use super::prr::Prr;
@@ -8,7 +8,7 @@ use super::{Base, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
-/// Linux's names for how far things are from well. `TCP_INFO` shows it.
+/// How serious the trouble is, by Linux's names. `TCP_INFO` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CaState {
     /// Nothing unusual.
@@ -62,7 +62,7 @@ impl Recovery {
         self.base.state == CaState::Loss
     }
 
-    /// Whether a reduction began that the peer was not told of; it counts as told by the packet from `start` on.
+    /// Whether a reduction began of which the peer was not notified; the packet that begins at `start` does so.
     pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
         let Some(flight) = &mut self.flight else { return false };
         let due = core::mem::take(&mut flight.cwr_due);
@@ -72,7 +72,7 @@ impl Recovery {
         due
     }
 
-    /// A local queue was full, or dropped: reduce as for a congestion mark. EGRESS §1 "Local refusal".
+    /// A queue of this host was full, or dropped a packet: the window is reduced as for a congestion mark.
     pub(crate) fn enter_cwr(&mut self, now: Instant, cc: &mut Congestion) {
         let Self { base, flight: Some(flight) } = self else { return };
         if base.state < CaState::Cwr {
@@ -80,8 +80,8 @@ impl Recovery {
         }
     }
 
-    /// Packets may only carry `mss` bytes from now on (RFC 1191): what was sent larger is lost, but not by
-    /// congestion, so the window stays. Returns whether something is to be resent.
+    /// Segments are at most `mss` bytes from now on (RFC 1191): larger ones in flight are lost, but not by congestion,
+    /// so the window stays. Returns whether there were any.
     pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
         let Self { base, flight: Some(flight) } = self else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
@@ -127,7 +127,7 @@ impl Base {
         reduction: Reduction,
         delivered_now: u32,
     ) {
-        // From CWR into Recovery the reduction under way goes on: one a round trip.
+        // One reduction a round trip: from CWR into Recovery it goes on.
         if self.state < CaState::Cwr {
             cc.begin_reduction(now, reduction.why, reduction.undoable);
             f.cwr_due = true;
@@ -161,11 +161,11 @@ impl Base {
         }
     }
 
-    /// All that was out when the trouble began is acknowledged.
+    /// Returns to Open when everything that was in flight when the trouble began is acknowledged.
     pub(super) fn leave_if_complete(&mut self, f: &mut Flight, cc: &mut Congestion) {
         let over = match self.state {
             CaState::Open | CaState::Disorder => false,
-            // Something above it must be: the first ACK after the reduction covers exactly high_seq.
+            // Beyond it, for the first ACK after the reduction covers exactly high_seq.
             CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
             // RFC 6582 §3.2 step 1: without SACK, duplicates of what was resent must not start another round.
             CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),
@@ -190,7 +190,7 @@ impl Base {
         self.state = CaState::Open;
     }
 
-    /// What is marked lost goes again, and the window stays: it was too large, and not too much. Linux:
+    /// What is marked lost is retransmitted, and the window stays: the packets were too large, not too many. Linux:
     /// `tcp_simple_retransmit`.
     pub(super) fn resend_without_reduction(&mut self, f: &mut Flight, cc: &mut Congestion) {
         if self.state < CaState::Recovery {

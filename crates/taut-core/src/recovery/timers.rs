@@ -39,8 +39,8 @@ impl Flight {
 }
 
 impl Recovery {
-    /// A deadline passed: [`mode`](Self::mode) and [`next_retransmit`](Self::next_retransmit) say what may leave now. The
-    /// head may always leave after a retransmission timeout.
+    /// A deadline passed: [`mode`](Self::mode) and [`next_retransmit`](Self::next_retransmit) say what may leave now.
+    /// The head may always leave after a retransmission timeout.
     pub(crate) fn on_timeout(&mut self, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
         let Self { base, flight: Some(flight) } = self else { return };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
@@ -97,7 +97,7 @@ impl Base {
         if f.log.is_empty() {
             return;
         }
-        // RFC 2018 §8: a head that the peer once had and does not acknowledge is missing after all.
+        // RFC 2018 §8: the peer had the head and does not acknowledge it: it has dropped it.
         if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
             f.reneging = false;
             f.log.forget_sacks();
@@ -106,10 +106,10 @@ impl Base {
         } else {
             self.mark_timed_out(f, now, false);
         }
-        // After a timeout nobody knows what it was that did not arrive.
+        // After a timeout it is unknown which packets did not arrive.
         f.judge_mtu_probe(self.una, CaState::Loss);
         f.frto.on_timeout(cfg.frto, self.state >= CaState::Recovery, self.timeouts);
-        // One reduction for one loss: not again for data sent before the last one, unless that was repaired since
+        // One reduction for one loss: none for data sent before the last one, unless that was repaired since
         // (RFC 5681 §3.1).
         let repaired = self.state == CaState::Loss && self.timeouts == 0;
         if self.state <= CaState::Disorder || self.una >= f.high_seq || repaired {

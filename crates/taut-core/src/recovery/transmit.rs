@@ -1,5 +1,5 @@
-//! What is noted of a packet when it is sent, when it is taken back and when it has left the host; and what is
-//! retransmitted next. RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
+//! A packet is sent, refused by the device, or has left the host: what recovery notes of it; and what is retransmitted.
+//! RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -28,7 +28,7 @@ impl Recovery {
         let Self { base, flight } = self;
         let flight = flight.get_or_insert_with(|| {
             let mut flight = Box::new(Flight::new(now, base.una, mss));
-            // With nothing known of the path, what limits at first is the application.
+            // As long as nothing is known of the path, the application counts as the limit.
             flight.sampler.set_app_limited(base.delivered, 0);
             flight
         });
@@ -38,7 +38,8 @@ impl Recovery {
         let idle = flight.log.is_empty();
         let lost = flight.log.total_lost();
         let snapshot = flight.sampler.on_transmit(now, base.delivered, idle, in_flight, lost);
-        // The timer is the head's: the first packet in flight starts it (RFC 6298 §5.1), and each retransmission of the head.
+        // The timer is the head's: the first packet in flight starts it (RFC 6298 §5.1), and so does each
+        // retransmission of the head.
         if flight.log.first().is_none_or(|head| range.start <= head.start) {
             flight.rto_at = Some(now + base.rto());
         }
@@ -97,8 +98,8 @@ impl Recovery {
         }
     }
 
-    /// Next range to send again, if there is one and cwnd allows: at most `max_segs` segments, not beyond
-    /// `window_end`, except that a closed window still lets the head's first segment through (EGRESS §3).
+    /// The next range to retransmit, if there is one and cwnd allows: at most `max_segs` segments, not beyond
+    /// `window_end`, except that a closed window still lets the head's first segment pass.
     pub(crate) fn next_retransmit(&self, cwnd: u32, max_segs: u32, window_end: u64) -> Option<Range<u64>> {
         let log = self.log()?;
         let room = cwnd.saturating_sub(log.in_flight()).min(max_segs);
@@ -109,7 +110,7 @@ impl Recovery {
         let head = log.get(first)?;
         let (start, mss) = (head.start, head.mss);
         let longest = start + u64::from(room) * u64::from(mss);
-        // Neighbours that are lost too go along, as long as segment boundaries stay where they were.
+        // Neighbours that are lost too are included, as long as segment boundaries stay where they were.
         let mut end = start;
         let mut index = first;
         while let Some(record) = log.get(index) {

@@ -1,4 +1,4 @@
-//! Undo: the loss was none, so give the window back.
+//! Undo: no packet was lost, so the window is given back.
 //! RFC 3522 / RFC 4015 (Eifel, by timestamps) and RFC 3708 (by D-SACK), the tests in Linux's order.
 //! Called by `states.rs` when recovery begins and by `ack.rs` for every ACK after.
 
@@ -58,7 +58,7 @@ impl Undo {
         self.marker.is_some() && self.unreported == Some(0)
     }
 
-    /// Whether anything was sent again since data was last all acknowledged.
+    /// Whether anything was retransmitted since data was last all acknowledged.
     pub(super) const fn was_retransmitted(&self) -> bool {
         self.first_retransmit.is_some()
     }
@@ -82,7 +82,7 @@ mod tests {
 
     const NOW: Instant = Instant::from_nanos(1_000_000);
 
-    /// One segment at 1000 was sent again.
+    /// One segment at 1000 was retransmitted.
     fn resent() -> Undo {
         let mut undo = Undo::default();
         undo.begin(1_000, 0);
