@@ -1,6 +1,5 @@
 //! A network interface of the kernel: up, MTU, queue length, addresses, routes.
 
-use std::ffi::CString;
 use std::io;
 use std::net::IpAddr;
 
@@ -21,8 +20,9 @@ impl Interface {
     /// # Errors
     /// There is none of that name.
     pub fn open(name: &str) -> io::Result<Self> {
-        let index = index_of(name).map_err(|error| with_context(name, "look up", &error))?;
-        Ok(Self { netlink: Netlink::open()?, name: name.to_owned(), index })
+        let netlink = Netlink::open()?;
+        let index = netlink.index_of(name).map_err(|error| with_context(name, "look up", &error))?;
+        Ok(Self { netlink, name: name.to_owned(), index })
     }
 
     /// Its name.
@@ -69,8 +69,9 @@ impl Interface {
         self.change("set the queue length of", LinkChange::TxQueueLen(packets))
     }
 
-    /// Gives the kernel an address on it, usable at once; the prefix becomes reachable through it. An address it
-    /// has already stays.
+    /// Gives the kernel an address on it, usable without duplicate address detection; the prefix becomes reachable
+    /// through it. An address it has already stays. A packet to an IPv6 address can be lost in its first millisecond,
+    /// since the kernel adds the address's route on a work queue.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or without the address's family in the kernel.
@@ -101,14 +102,6 @@ impl Interface {
     fn change(&self, what: &str, change: LinkChange) -> io::Result<()> {
         self.netlink.change_link(self.index, change).map_err(|error| with_context(&self.name, what, &error))
     }
-}
-
-fn index_of(name: &str) -> io::Result<u32> {
-    let name = CString::new(name).map_err(|_| io::ErrorKind::InvalidInput)?;
-    #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: `name` is a terminated string that outlives the call.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
 }
 
 fn with_context(name: &str, what: &str, error: &io::Error) -> io::Error {

@@ -9,7 +9,7 @@
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs     sys: Epoll, TimerFd, EventFd, the monotonic clock
 //! ```
 //!
-//! Nothing here knows TCP. `unsafe` appears only around a system call, with its reason.
+//! Nothing here knows TCP. `unsafe` appears only in [`sys`], around the calls that rustix has no safe form of.
 
 mod cidr;
 mod device;

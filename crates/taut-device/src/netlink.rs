@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with};
 
 use crate::cidr::Cidr;
-use crate::sys::check;
 
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
@@ -59,14 +60,14 @@ pub(crate) enum LinkChange {
 
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: no pointer is passed.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-        #[expect(unsafe_code, reason = "takes what the call above returned")]
-        // SAFETY: the descriptor is new and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // `None` is NETLINK_ROUTE, the first of the protocols.
+        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         Ok(Self(File::from(fd)))
+    }
+
+    /// The number of the interface `name`.
+    pub(crate) fn index_of(&self, name: &str) -> io::Result<u32> {
+        Ok(netdevice::name_to_index(&self.0, name)?)
     }
 
     pub(crate) fn change_link(&self, index: u32, change: LinkChange) -> io::Result<()> {
@@ -157,7 +158,8 @@ impl Netlink {
 }
 
 fn family(address: IpAddr) -> u8 {
-    if address.is_ipv4() { libc::AF_INET as u8 } else { libc::AF_INET6 as u8 }
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    family.as_raw() as u8
 }
 
 fn octets(address: IpAddr) -> Vec<u8> {

@@ -5,14 +5,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command};
 use std::thread;
 
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
 use crate::interface::Interface;
 use crate::netlink::Netlink;
-use crate::sys::check;
+use crate::sys::unshare;
 
 const SELF: &str = "/proc/thread-self/ns/net";
 
@@ -29,7 +31,7 @@ impl Namespace {
     pub fn new() -> io::Result<Self> {
         // A thread of its own, so that this one stays where it is.
         on_a_thread(|| {
-            unshare(libc::CLONE_NEWNET).map_err(explain)?;
+            unshare::new_network().map_err(explain)?;
             Interface::open("lo")?.set_up()?;
             Self::current()
         })
@@ -53,7 +55,7 @@ impl Namespace {
     /// If the closure does.
     pub fn enter<R: Send>(&self, run: impl FnOnce() -> R + Send) -> io::Result<R> {
         on_a_thread(|| {
-            self.set_current()?;
+            move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
             Ok(run())
         })
     }
@@ -63,14 +65,8 @@ impl Namespace {
     /// # Errors
     /// Without `CAP_SYS_ADMIN`, or those of [`Command::spawn`].
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        let fd = self.0.try_clone()?;
-        #[expect(unsafe_code, reason = "the child must change its namespace between fork and exec")]
-        // SAFETY: setns is safe to call after fork: it neither allocates nor locks, nor does making an error of
-        // its number.
-        unsafe {
-            command.pre_exec(move || enter_namespace(fd.as_fd()));
-        }
-        command.spawn()
+        // A child starts in the namespaces of the thread that starts it.
+        self.enter(|| command.spawn())?
     }
 
     /// Joins two namespaces by a pair of Ethernet interfaces, one in each, still down and without addresses.
@@ -84,10 +80,6 @@ impl Namespace {
         })??;
         let others = other.enter(|| Interface::open(other_name))??;
         Ok((mine, others))
-    }
-
-    fn set_current(&self) -> io::Result<()> {
-        enter_namespace(self.0.as_fd())
     }
 }
 
@@ -105,10 +97,8 @@ impl AsFd for Namespace {
 /// [`io::ErrorKind::InvalidInput`] when the process has a second thread already: call it first thing in `main`.
 /// [`io::ErrorKind::PermissionDenied`] when users may have no user namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
-    #[expect(unsafe_code, reason = "system calls")]
-    // SAFETY: both only return a number.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET).map_err(explain)?;
+    let (uid, gid) = (geteuid(), getegid());
+    unshare::new_user_and_network().map_err(explain)?;
     std::fs::write("/proc/self/setgroups", "deny")?;
     std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))?;
     std::fs::write("/proc/self/gid_map", format!("0 {gid} 1"))?;
@@ -120,18 +110,6 @@ fn on_a_thread<R: Send>(run: impl FnOnce() -> io::Result<R> + Send) -> io::Resul
         let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, run)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-fn unshare(flags: libc::c_int) -> io::Result<()> {
-    #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: no pointer is passed. Only namespaces are unshared, nothing that Rust relies on.
-    check(unsafe { libc::unshare(flags) }).map(drop)
-}
-
-fn enter_namespace(fd: BorrowedFd<'_>) -> io::Result<()> {
-    #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: no pointer is passed. Concerns the network of this thread only.
-    check(unsafe { libc::setns(fd.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }
 
 fn explain(error: io::Error) -> io::Error {

@@ -1,4 +1,5 @@
-//! The descriptors a driver waits on, and the clock it waits by.
+//! The descriptors a driver waits on, the clock it waits by, and the few calls that no library has in a safe form.
+//! All `unsafe` of this crate is here.
 
 #[cfg(feature = "tokio")]
 mod async_fd;
@@ -6,6 +7,8 @@ mod clock;
 mod epoll;
 mod eventfd;
 mod timerfd;
+pub(crate) mod tun_ioctl;
+pub(crate) mod unshare;
 
 #[cfg(feature = "tokio")]
 pub use async_fd::async_fd;
@@ -13,10 +16,3 @@ pub use clock::monotonic_ns;
 pub use epoll::{Epoll, Events, Interest};
 pub use eventfd::EventFd;
 pub use timerfd::TimerFd;
-
-use std::io;
-
-/// The result of a system call that returns −1 for an error.
-pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}

@@ -5,35 +5,33 @@
 //! the smallest are put together first.
 //! Completion is the return of that call.
 
-use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use taut_core::GATHER_MAX;
 use taut_core::{Gather, LinkCaps, Offload, RxChecksum, Transmit};
 use taut_wire::VnetHeader;
 
 use crate::device::{Device, Received};
 use crate::interface::Interface;
-use crate::sys::check;
+use crate::sys::tun_ioctl;
 use crate::vnet;
 
 const DEVICE_NODE: &str = "/dev/net/tun";
 
 // linux/if_tun.h
-const IFF_TUN: libc::c_short = 0x0001;
-const IFF_NO_PI: libc::c_short = 0x1000;
-const IFF_VNET_HDR: libc::c_short = 0x4000;
-const IFF_MULTI_QUEUE: libc::c_short = 0x0100;
-const TUNSETIFF: u32 = 0x4004_54ca;
-const TUNSETOFFLOAD: u32 = 0x4004_54d0;
-const TUNSETVNETHDRSZ: u32 = 0x4004_54d8;
-const TUN_F_CSUM: libc::c_ulong = 0x01;
-const TUN_F_TSO4: libc::c_ulong = 0x02;
-const TUN_F_TSO6: libc::c_ulong = 0x04;
-const TUN_F_TSO_ECN: libc::c_ulong = 0x08;
+const IFF_TUN: u16 = 0x0001;
+const IFF_NO_PI: u16 = 0x1000;
+const IFF_VNET_HDR: u16 = 0x4000;
+const IFF_MULTI_QUEUE: u16 = 0x0100;
+const TUN_F_CSUM: u32 = 0x01;
+const TUN_F_TSO4: u32 = 0x02;
+const TUN_F_TSO6: u32 = 0x04;
+const TUN_F_TSO_ECN: u32 = 0x08;
 
 /// Packets up to this length leave in one piece: copying them costs less than telling the kernel of three.
 const SMALL: usize = 256;
@@ -112,27 +110,20 @@ impl Tun {
         Ok(tun)
     }
 
-    fn attach(name: &str, options: &TunOptions, vnet_header: libc::c_short) -> io::Result<Self> {
-        let mut request = ifreq(name)?;
+    fn attach(name: &str, options: &TunOptions, vnet_header: u16) -> io::Result<Self> {
+        check_name(name)?;
         let queues = if options.multi_queue { IFF_MULTI_QUEUE } else { 0 };
-        request.ifr_ifru.ifru_flags = IFF_TUN | IFF_NO_PI | vnet_header | queues;
-
         let file = OpenOptions::new()
             .read(true)
             .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .custom_flags(OFlags::NONBLOCK.bits() as i32)
             .open(DEVICE_NODE)
             .map_err(|error| explain_open(&error))?;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: TUNSETIFF reads and writes one ifreq, which `request` is.
-        check(unsafe { libc::ioctl(file.as_raw_fd(), TUNSETIFF as _, &raw mut request) })
-            .map_err(|error| explain_attach(name, &error))?;
-        #[expect(unsafe_code, reason = "ifr_name is an array of C characters")]
-        // SAFETY: the kernel has stored a terminated name of at most IFNAMSIZ bytes.
-        let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
+        let flags = IFF_TUN | IFF_NO_PI | vnet_header | queues;
+        let name = tun_ioctl::attach(&file, name, flags).map_err(|error| explain_attach(name, &error))?;
         Ok(Self {
             file,
-            name: name.to_string_lossy().into_owned(),
+            name,
             caps: LinkCaps::plain(options.mtu),
             vnet_header: vnet_header != 0,
             options: options.clone(),
@@ -144,18 +135,10 @@ impl Tun {
         if !self.vnet_header {
             return;
         }
-        let size = VnetHeader::LEN as libc::c_int;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: TUNSETVNETHDRSZ reads one int.
-        let sized =
-            check(unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETVNETHDRSZ as _, &raw const size) });
+        // A new interface has headers of 10 bytes anyway, so a kernel that refuses loses nothing.
+        let _ = tun_ioctl::set_header_len(&self.file, VnetHeader::LEN as i32);
         let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: TUNSETOFFLOAD takes its flags by value.
-        let offloaded = check(unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETOFFLOAD as _, flags) });
-        // 10 bytes are the size from the start, so a kernel without TUNSETVNETHDRSZ loses nothing.
-        let _ = sized;
-        if offloaded.is_ok() {
+        if tun_ioctl::set_offload(&self.file, flags).is_ok() {
             self.caps = LinkCaps::offloading(self.options.mtu);
         }
     }
@@ -253,20 +236,13 @@ impl Device for Tun {
     }
 }
 
-/// An interface request for `name`, all else zero.
-fn ifreq(name: &str) -> io::Result<libc::ifreq> {
-    let fits = !name.is_empty() && name.len() < libc::IFNAMSIZ;
+fn check_name(name: &str) -> io::Result<()> {
+    let fits = !name.is_empty() && name.len() < tun_ioctl::IFNAMSIZ;
     if !fits || name.bytes().any(|byte| byte == 0 || byte == b'/' || byte.is_ascii_whitespace()) {
         let message = format!("{name:?} is no interface name: 1 to 15 bytes without space or slash");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    #[expect(unsafe_code, reason = "the union has no constructor")]
-    // SAFETY: ifreq is plain C data, for which all zero is valid.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = byte as libc::c_char;
-    }
-    Ok(request)
+    Ok(())
 }
 
 fn explain_open(error: &io::Error) -> io::Error {
@@ -290,19 +266,19 @@ fn explain_open(error: &io::Error) -> io::Error {
 }
 
 fn explain_attach(name: &str, error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => io::Error::new(
+    match Errno::from_io_error(error) {
+        Some(Errno::PERM) => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
                 "TUN interface {name}: {error}; it needs CAP_NET_ADMIN in this network namespace, or an \
                  interface that was prepared for this user (ip tuntap add mode tun user ...)"
             ),
         ),
-        Some(libc::EBUSY) => io::Error::new(
+        Some(Errno::BUSY) => io::Error::new(
             io::ErrorKind::ResourceBusy,
             format!("TUN interface {name}: another process has it open, without further queues"),
         ),
-        Some(libc::EINVAL) => io::Error::new(
+        Some(Errno::INVAL) => io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("TUN interface {name}: {error}; it exists as another kind, or with other flags"),
         ),

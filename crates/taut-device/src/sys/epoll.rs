@@ -1,11 +1,12 @@
 //! Waiting on several descriptors. `epoll(7)`, level-triggered.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use super::check;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
 
 /// What is waited for on one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +20,11 @@ pub enum Interest {
 }
 
 impl Interest {
-    const fn bits(self) -> u32 {
+    const fn flags(self) -> EventFlags {
         match self {
-            Self::Nothing => 0,
-            Self::Readable => libc::EPOLLIN as u32,
-            Self::Both => (libc::EPOLLIN | libc::EPOLLOUT) as u32,
+            Self::Nothing => EventFlags::empty(),
+            Self::Readable => EventFlags::IN,
+            Self::Both => EventFlags::IN.union(EventFlags::OUT),
         }
     }
 }
@@ -31,7 +32,7 @@ impl Interest {
 /// Which descriptors were ready, by the token they were added with.
 #[derive(Clone, Copy)]
 pub struct Events {
-    list: [libc::epoll_event; Self::CAPACITY],
+    list: [Event; Self::CAPACITY],
     count: usize,
 }
 
@@ -39,12 +40,14 @@ impl Events {
     const CAPACITY: usize = 4;
 
     /// None.
-    pub const EMPTY: Self =
-        Self { list: [libc::epoll_event { events: 0, u64: 0 }; Self::CAPACITY], count: 0 };
+    pub const EMPTY: Self = Self {
+        list: [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; Self::CAPACITY],
+        count: 0,
+    };
 
     /// The tokens of the descriptors that are ready.
     pub fn tokens(&self) -> impl Iterator<Item = u64> {
-        self.list[..self.count].iter().map(|event| event.u64)
+        self.list[..self.count].iter().map(|event| event.data.u64())
     }
 
     /// Whether the descriptor added with `token` is ready.
@@ -65,18 +68,14 @@ impl std::fmt::Debug for Events {
 pub struct Epoll(OwnedFd);
 
 impl Epoll {
+    const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+
     /// An empty set.
     ///
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new() -> io::Result<Self> {
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: no pointer is passed.
-        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        #[expect(unsafe_code, reason = "takes what the call above returned")]
-        // SAFETY: the descriptor is new and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self(fd))
+        Ok(Self(epoll::create(CreateFlags::CLOEXEC)?))
     }
 
     /// Adds a descriptor; `token` comes back with its events.
@@ -84,7 +83,7 @@ impl Epoll {
     /// # Errors
     /// It is in the set already, it cannot be polled, or no memory is left.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, token, interest)
+        Ok(epoll::add(&self.0, fd, EventData::new_u64(token), interest.flags())?)
     }
 
     /// Changes what is waited for. Takes effect for a thread that waits already.
@@ -92,15 +91,7 @@ impl Epoll {
     /// # Errors
     /// It is not in the set.
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_MOD, fd, token, interest)
-    }
-
-    fn control(&self, op: libc::c_int, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: interest.bits(), u64: token };
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: `event` is valid for the length of the call, which copies it.
-        let result = unsafe { libc::epoll_ctl(self.0.as_raw_fd(), op, fd.as_raw_fd(), &raw mut event) };
-        check(result).map(drop)
+        Ok(epoll::modify(&self.0, fd, EventData::new_u64(token), interest.flags())?)
     }
 
     /// Waits until a descriptor is ready or `timeout`, in whole milliseconds rounded up, has passed. A signal
@@ -109,19 +100,14 @@ impl Epoll {
     /// # Errors
     /// None that a valid set can meet.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Events> {
-        let timeout_ms = timeout
-            .map_or(-1, |timeout| i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        // Without the bound, a wait of more than 24 days would take a system call that older kernels lack.
+        let timeout = timeout.map(|timeout| timeout.min(Self::LONGEST));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let mut events = Events::EMPTY;
-        let capacity = Events::CAPACITY as libc::c_int;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: the list has room for as many events as are asked for; no signal mask is passed.
-        let result = unsafe {
-            libc::epoll_pwait(self.0.as_raw_fd(), events.list.as_mut_ptr(), capacity, timeout_ms, ptr::null())
-        };
-        match check(result) {
-            Ok(count) => events.count = count as usize,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        match epoll::wait(&self.0, &mut events.list, timeout.as_ref()) {
+            Ok(count) => events.count = count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
         Ok(events)
     }

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use super::check;
+use rustix::event::{EventfdFlags, eventfd};
 
 /// Readable from [`signal`](Self::signal) until [`drain`](Self::drain).
 #[derive(Debug)]
@@ -16,12 +16,7 @@ impl EventFd {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new() -> io::Result<Self> {
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: no pointer is passed.
-        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        #[expect(unsafe_code, reason = "takes what the call above returned")]
-        // SAFETY: the descriptor is new and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(File::from(fd)))
     }
 

@@ -4,10 +4,12 @@
 //! write that makes a deadline earlier need not wake the thread that waits.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::check;
+use rustix::event::Timespec;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
 /// A timer on `CLOCK_MONOTONIC`.
 #[derive(Debug)]
@@ -19,14 +21,8 @@ impl TimerFd {
     /// # Errors
     /// No descriptor or no memory left.
     pub fn new() -> io::Result<Self> {
-        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: no pointer is passed.
-        let fd = check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        #[expect(unsafe_code, reason = "takes what the call above returned")]
-        // SAFETY: the descriptor is new and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self(fd))
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
     }
 
     /// Makes it readable from `at_ns` on, on the clock of [`monotonic_ns`](super::monotonic_ns), and unreadable
@@ -43,24 +39,15 @@ impl TimerFd {
 
     fn set(&self, at_ns: u64) {
         let at_ns = at_ns.min(i64::MAX as u64);
-        let spec = libc::itimerspec {
-            it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: libc::timespec {
-                tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
-                tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+        let spec = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec {
+                tv_sec: (at_ns / 1_000_000_000) as _,
+                tv_nsec: (at_ns % 1_000_000_000) as _,
             },
         };
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: `spec` is a valid itimerspec and the old value is not asked for. With a valid descriptor and a
-        // normalised time there is no error to return.
-        unsafe {
-            libc::timerfd_settime(
-                self.0.as_raw_fd(),
-                libc::TFD_TIMER_ABSTIME,
-                &raw const spec,
-                ptr::null_mut(),
-            );
-        }
+        // With a valid descriptor and a normalised time there is no error to return.
+        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec);
     }
 }
 
