@@ -12,7 +12,9 @@ use anyhow::{Result, bail};
 use smoltcp::iface::{Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Device, DeviceCapabilities, PacketMeta};
 use smoltcp::socket::tcp;
-use taut_core::{ConnId, Frame, Instant, LinkCaps, ListenOptions, Offload, RxChecksum, RxPacket, Transmit};
+use taut_core::{
+    ConnId, Fate, Frame, Instant, LinkCaps, ListenOptions, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
+};
 use taut_device::sys::monotonic_ns;
 
 use crate::net::{LOCAL, MTU, PEER, PORT};
@@ -251,21 +253,20 @@ impl TautPair {
 }
 
 /// A packet as its receiver gets it on a wire that verifies checksums and keeps super-packets whole.
-pub fn received<'a>(transmit: &Transmit<'a>) -> RxPacket<'a> {
-    let gso_size = match transmit.offload {
+pub fn received<'a>(packet: &TxPacket<'a>) -> RxPacket<'a> {
+    let gso_size = match packet.offload {
         Offload::Segment { mss, .. } => mss,
         _ => 0,
     };
-    let frame = Frame::Gather { header: transmit.header, payload: transmit.payload };
+    let frame = Frame::Gather { header: packet.header, payload: packet.payload };
     RxPacket { frame, checksum: RxChecksum::Verified, gso_size }
 }
 
 /// Hands everything that `from` has to `to`.
 fn carry(from: &mut taut_core::Stack, to: &mut taut_core::Stack, now: Instant) {
-    while let Some(transmit) = from.poll_transmit(now) {
-        to.handle_packet(now, received(&transmit));
-        let ticket = transmit.ticket;
-        from.handle_tx_completion(now, ticket);
+    while let Some(Transmit { packet, ticket }) = from.poll_transmit(now) {
+        to.handle_packet(now, received(&packet));
+        from.handle_tx(now, ticket, Fate::Left);
     }
 }
 

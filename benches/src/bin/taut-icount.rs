@@ -6,7 +6,7 @@ use std::hint::black_box;
 use anyhow::{Result, bail};
 use taut_bench::pair::{SmoltcpPair, TautPair, received};
 use taut_bench::stacks::taut_loop;
-use taut_core::{Instant, RxPacket, Stack, Transmit, TxTicket};
+use taut_core::{Fate, Instant, RxPacket, Stack, Transmit, TxTicket};
 
 /// 45 full segments: the most that fits a super-packet with timestamps.
 const SUPER_PACKET_BYTES: usize = 45 * 1_448;
@@ -30,7 +30,7 @@ fn count_taut_packet_out(stack: &mut Stack, now: Instant) -> Option<Transmit<'_>
 #[inline(never)]
 #[unsafe(no_mangle)]
 fn count_taut_complete(stack: &mut Stack, now: Instant, ticket: TxTicket) {
-    stack.handle_tx_completion(now, ticket);
+    stack.handle_tx(now, ticket, Fate::Left);
 }
 
 #[inline(never)]
@@ -96,17 +96,15 @@ fn taut(rounds: u64, data: &[u8], into: &mut [u8]) -> Result<Carried> {
     for round in 0..rounds {
         let now = Instant::from_nanos(2_000_000_000 + round * ROUND_NS);
         count_taut_write(&mut pair, now, data)?;
-        while let Some(transmit) = count_taut_packet_out(&mut pair.from, now) {
-            count_taut_packet_in(&mut pair.to, now, received(&transmit));
-            let ticket = transmit.ticket;
+        while let Some(Transmit { packet, ticket }) = count_taut_packet_out(&mut pair.from, now) {
+            count_taut_packet_in(&mut pair.to, now, received(&packet));
             count_taut_complete(&mut pair.from, now, ticket);
             carried.packets += 1;
         }
         black_box(count_taut_read(&mut pair, now, into)?);
-        while let Some(transmit) = pair.to.poll_transmit(now) {
-            count_taut_ack_in(&mut pair.from, now, received(&transmit));
-            let ticket = transmit.ticket;
-            pair.to.handle_tx_completion(now, ticket);
+        while let Some(Transmit { packet, ticket }) = pair.to.poll_transmit(now) {
+            count_taut_ack_in(&mut pair.from, now, received(&packet));
+            pair.to.handle_tx(now, ticket, Fate::Left);
             carried.acks += 1;
         }
         pair.housekeeping(now);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use taut_core::{
-    ConnError, ConnId, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions, ReadError,
-    RxPacket, Stack, StackConfig, WriteError,
+    ConnError, ConnId, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps, ListenOptions,
+    ReadError, RxPacket, Stack, StackConfig, Transmit, WriteError,
 };
 use taut_device::sys::monotonic_ns;
 use taut_device::{BUFFER_LEN, Device, Tun};
@@ -77,11 +77,10 @@ impl<'a> Loop<'a> {
     }
 
     fn transmit(&mut self, at: Instant) {
-        while let Some(transmit) = self.stack.poll_transmit(at) {
+        while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(at) {
             // A full queue drops the packet, as on any link.
-            let _ = self.tun.send(&transmit);
-            let ticket = transmit.ticket;
-            self.stack.handle_tx_completion(at, ticket);
+            let _ = self.tun.send(&packet);
+            self.stack.handle_tx(at, ticket, Fate::Left);
         }
     }
 

@@ -17,9 +17,9 @@
 //!
 //! 1. [`Stack::handle_packet`] for each packet that came, as long as not [`Stack::must_answer`];
 //!    [`Stack::handle_timeout`] when [`Stack::poll_timeout`] is due, commands ([`Stack::connect`], [`ConnMut::write`] …) as the application likes.
-//! 2. [`Stack::poll_transmit`] until there is nothing: put each [`Transmit`] on the link and give its [`TxTicket`] back
-//!    when the bytes have left the host ([`Stack::handle_tx_completion`]), or at once if the link would not take it
-//!    ([`Stack::handle_tx_refused`]).
+//! 2. [`Stack::poll_transmit`] until there is nothing: put each [`TxPacket`] on the link and give its [`TxTicket`] back
+//!    with its [`Fate`] ([`Stack::handle_tx`]): when the bytes have left the host, or at once if the link would not take
+//!    them.
 //! 3. [`Stack::poll_event`] until there is nothing: tell the application.
 //! 4. Sleep until input or [`Stack::poll_timeout`].
 //!
@@ -28,7 +28,9 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use taut_core::{ConnOptions, Duration, Frame, Instant, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig};
+//! use taut_core::{
+//!     ConnOptions, Duration, Fate, Frame, Instant, LinkCaps, RxChecksum, RxPacket, Stack, StackConfig, Transmit,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let at = |ip: &str| -> Result<Stack, std::net::AddrParseError> {
@@ -44,11 +46,10 @@
 //! /// Carries packets both ways until both stacks are silent.
 //! fn run(now: Instant, a: &mut Stack, b: &mut Stack) {
 //!     let mut carry = |from: &mut Stack, to: &mut Stack| {
-//!         let Some(transmit) = from.poll_transmit(now) else { return false };
-//!         let frame = Frame::Gather { header: transmit.header, payload: transmit.payload };
+//!         let Some(Transmit { packet, ticket }) = from.poll_transmit(now) else { return false };
+//!         let frame = Frame::Gather { header: packet.header, payload: packet.payload };
 //!         to.handle_packet(now, RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
-//!         let ticket = transmit.ticket;
-//!         from.handle_tx_completion(now, ticket);
+//!         from.handle_tx(now, ticket, Fate::Left);
 //!         true
 //!     };
 //!     while carry(a, b) | carry(b, a) {}
@@ -99,7 +100,7 @@ pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, Timer};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
-    BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Frame, GATHER_MAX, Gather, Histogram,
-    Instant, LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket,
-    Transmit, TxTicket, WriteError,
+    BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX, Gather,
+    Histogram, Instant, LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum,
+    RxPacket, Transmit, TxPacket, TxTicket, WriteError,
 };

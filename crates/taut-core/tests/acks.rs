@@ -5,7 +5,7 @@
 mod support;
 
 use support::trace::{Offer, Seg, Trace};
-use taut_core::{Blocked, Frame, RxChecksum, RxPacket, SetOption, WriteFlags};
+use taut_core::{Blocked, Fate, Frame, RxChecksum, RxPacket, SetOption, WriteFlags};
 
 /// Established, with the quick ACKs of the start used up: the peer is at 1601.
 #[track_caller]
@@ -401,7 +401,7 @@ fn autocork_waits_for_a_completion_but_never_at_the_head() {
     t.write(40);
     let ticket = t.tickets.pop_front().unwrap();
     let now = t.now;
-    t.stack.handle_tx_completion(now, ticket);
+    t.stack.handle_tx(now, ticket, Fate::Left);
     expect!(t, "P.", seq(101), len(90));
     inject!(t, ".", seq(1), ack(191));
     t.write(10);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 
 use taut_core::{
-    ConnId, ConnOptions, Duration, Frame, Instant, LinkCaps, ListenOptions, RxChecksum, RxPacket, Stack,
-    StackConfig,
+    ConnId, ConnOptions, Duration, Fate, Frame, Instant, LinkCaps, ListenOptions, RxChecksum, RxPacket,
+    Stack, StackConfig, Transmit,
 };
 
 /// Counts the bytes that are allocated while each side is at work.
@@ -61,13 +61,11 @@ impl Pair {
             for from in [0, 1] {
                 loop {
                     let packet = self.on(from, |stack, now| {
-                        let transmit = stack.poll_transmit(now)?;
+                        let Transmit { packet, ticket } = stack.poll_transmit(now)?;
                         SIDE.store(2, Relaxed);
-                        let mut packet = transmit.header.to_vec();
-                        packet.extend(transmit.payload.slices().concat());
+                        let packet = packet.to_vec();
                         SIDE.store(from, Relaxed);
-                        let ticket = transmit.ticket;
-                        stack.handle_tx_completion(now, ticket);
+                        stack.handle_tx(now, ticket, Fate::Left);
                         Some(packet)
                     });
                     let Some(packet) = packet else { break };

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use taut_core::{LinkCaps, RxChecksum, Transmit};
+use taut_core::{LinkCaps, RxChecksum, TxPacket};
 
 /// Length of the buffer lent to [`Device::recv`]: the largest IPv6 super-packet (40 + 65,535 bytes), rounded up.
 pub const BUFFER_LEN: usize = 65_536 + 256;
@@ -38,7 +38,7 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when the link is full. Any other error concerns this packet alone.
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()>;
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()>;
 
     /// Polls readable when [`recv`](Self::recv) has something.
     fn as_fd(&self) -> BorrowedFd<'_>;
@@ -59,8 +59,8 @@ impl<D: Device + ?Sized> Device for Box<D> {
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         (**self).recv(buffer)
     }
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
-        (**self).send(transmit)
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+        (**self).send(packet)
     }
     fn as_fd(&self) -> BorrowedFd<'_> {
         (**self).as_fd()

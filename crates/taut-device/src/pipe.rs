@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use taut_core::{Gather, LinkCaps, Offload, RxChecksum, Transmit};
+use taut_core::{Gather, LinkCaps, Offload, RxChecksum, TxPacket};
 
 use crate::device::{BUFFER_LEN, Device, Received};
 use crate::sys::EventFd;
@@ -142,8 +142,8 @@ impl Device for Pipe {
         Ok(Received { range: 0..packet.len, checksum: packet.checksum, gso_size: packet.gso_size })
     }
 
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.put(transmit.header, &transmit.payload, transmit.offload)
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+        self.put(packet.header, &packet.payload, packet.offload)
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {

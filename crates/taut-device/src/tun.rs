@@ -13,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use taut_core::GATHER_MAX;
-use taut_core::{Gather, LinkCaps, Offload, RxChecksum, Transmit};
+use taut_core::{Gather, LinkCaps, Offload, RxChecksum, TxPacket};
 use taut_wire::VnetHeader;
 
 use crate::device::{Device, Received};
@@ -228,8 +228,8 @@ impl Device for Tun {
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         Self::recv(self, buffer)
     }
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.put(transmit.header, &transmit.payload, transmit.offload)
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+        self.put(packet.header, &packet.payload, packet.offload)
     }
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use taut_core::{Gather, Instant, Offload, Transmit, TxTicket};
+use taut_core::{Gather, Instant, Offload, Transmit, TxPacket, TxTicket};
 use taut_link::{Ecn, Packet};
 use taut_wire::checksum::Sum;
 
@@ -52,13 +52,14 @@ pub(crate) struct Damage {
 }
 
 impl Frames {
-    pub(crate) fn put(&mut self, now: Instant, transmit: Transmit<'_>) -> Packet<Slot> {
+    pub(crate) fn put(&mut self, now: Instant, Transmit { packet, ticket }: Transmit<'_>) -> Packet<Slot> {
+        let segs = packet.segments();
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.frames.len();
             self.frames.push(Frame { slot: Arc::new(index), ..Frame::default() });
             index
         });
-        let Transmit { header, payload, offload, departure, ticket } = transmit;
+        let TxPacket { header, payload, offload, departure } = packet;
         let frame = &mut self.frames[index];
         self.spare_bytes -= frame.buffer.capacity();
         frame.buffer.clear();
@@ -67,21 +68,17 @@ impl Frames {
         payload.slices().iter().for_each(|piece| frame.buffer.extend_from_slice(piece));
         (frame.header_len, frame.offload) = (header.len(), Some(offload));
         (frame.departure, frame.entered, frame.ticket) = (departure, now, Some(ticket));
-        let segs = match offload {
-            Offload::Segment { mss, .. } => payload.len().div_ceil(usize::from(mss.max(1))).max(1),
-            Offload::None | Offload::Checksum { .. } => 1,
-        };
         let len = u32::try_from(payload.len() + segs * header.len()).unwrap_or(u32::MAX);
         let segs = u16::try_from(segs).unwrap_or(u16::MAX);
         let (flow, ecn) = (flow(header), ecn(header));
         Packet { segs, departure, flow, ecn, ..Packet::new(len, Slot(Arc::clone(&frame.slot))) }
     }
 
-    pub(crate) fn get(&self, slot: &Slot, ticket: TxTicket) -> Transmit<'_> {
+    pub(crate) fn get(&self, slot: &Slot) -> TxPacket<'_> {
         let frame = &self.frames[*slot.0];
         let (header, payload) = frame.buffer.split_at(frame.header_len);
         let offload = frame.offload.unwrap_or(Offload::None);
-        Transmit { header, payload: Gather::from(payload), offload, departure: frame.departure, ticket }
+        TxPacket { header, payload: Gather::from(payload), offload, departure: frame.departure }
     }
 
     pub(crate) fn entered(&self, slot: &Slot) -> Instant {
@@ -94,10 +91,6 @@ impl Frames {
 
     pub(crate) fn take_ticket(&mut self, slot: &Slot) -> Option<TxTicket> {
         self.frames[*slot.0].ticket.take()
-    }
-
-    pub(crate) fn put_back(&mut self, slot: &Slot, ticket: TxTicket) {
-        self.frames[*slot.0].ticket = Some(ticket);
     }
 
     /// Gives a copy back.

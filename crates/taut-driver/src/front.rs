@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   poll_transmit ─▶ copy ─▶ queue (taut_link::Qdisc) ─▶ wire (Delay) ─▶ device
-//!                              │            └─▶ handle_tx_completion, or a little later, many at a time
-//!                              └─▶ handle_tx_dropped, handle_tx_congested
+//!                              │            └─▶ Fate::Left, or a little later, many at a time
+//!                              └─▶ Fate::Dropped, handle_tx_congestion
 //! ```
 //!
 //! The queue can be replaced while it runs ([`Front::replace`]): what waits in the old one goes into the new one, and
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 
-use taut_core::{ConnOptions, Duration, Instant, LinkCaps, Stack, StackConfig, TxTicket};
+use taut_core::{Duration, Fate, Instant, Stack, TxTicket};
 use taut_device::Device;
 use taut_link::{
     Delay, Ecn, Fifo, LinkSpec, Packet, Qdisc, QdiscReport, QdiscSpec, QdiscStats, Spread, Tree, Verdict,
@@ -113,8 +113,6 @@ pub(crate) struct Front {
     /// Tickets of packets that have left, of which the stack is told at `tell_at`.
     left: Vec<TxTicket>,
     tell_at: Option<Instant>,
-    /// Goes along to the device with packets whose own ticket came back before.
-    spare_ticket: Option<TxTicket>,
     requeues: u64,
     sojourn: Duration,
     backlogs: Spread,
@@ -140,7 +138,6 @@ impl Front {
             carried: VecDeque::new(),
             not_dropped: 0,
             is_ending: false,
-            spare_ticket: spare_ticket(),
             wire,
             frames: Frames::default(),
             stuck: None,
@@ -273,8 +270,8 @@ impl Front {
         let refused = match self.queue.enqueue(now, packet) {
             Verdict::Taken => None,
             Verdict::Congested => {
-                if let Some(ticket) = self.frames.ticket(&slot) {
-                    stack.handle_tx_congested(now, ticket);
+                if let Some(conn) = self.frames.ticket(&slot).and_then(TxTicket::data_of) {
+                    stack.handle_tx_congestion(now, conn);
                 }
                 None
             }
@@ -297,7 +294,7 @@ impl Front {
     /// The queue does not take it: as if never sent, if the stack still waits for it.
     fn drop_packet(&mut self, now: Instant, stack: &mut Stack, slot: Slot) {
         if let Some(ticket) = self.frames.take_ticket(&slot) {
-            stack.handle_tx_dropped(now, ticket);
+            stack.handle_tx(now, ticket, Fate::Dropped);
         }
         self.frames.free(slot);
     }
@@ -355,33 +352,20 @@ impl Front {
                 self.frames.free(packet.item);
                 continue;
             }
-            let own = self.frames.take_ticket(&packet.item);
-            let is_own = own.is_some();
-            let Some(ticket) = own.or_else(|| self.spare_ticket.take()) else {
-                self.frames.free(packet.item);
-                continue;
-            };
             // Another copy of it may be sound, and a device without room will be offered it again.
             let damage = packet.corrupt.map(|bit| self.frames.damage(&packet.item, bit));
-            let transmit = self.frames.get(&packet.item, ticket);
-            let sent = device.send(&transmit);
-            let ticket = transmit.ticket;
+            let sent = device.send(&self.frames.get(&packet.item));
             if let Some(damage) = damage {
                 self.frames.repair(&packet.item, damage);
             }
-            let refused = sent.err().filter(is_congestion);
-            if !is_own {
-                self.spare_ticket = Some(ticket);
-            } else if refused.is_some() {
-                self.frames.put_back(&packet.item, ticket);
-            } else {
-                // A packet that the device will never take is lost like any other.
-                self.complete(now, stack, ticket);
-            }
-            if let Some(error) = refused {
+            if let Some(error) = sent.err().filter(is_congestion) {
                 self.requeues += 1;
                 self.stuck = Some(packet);
                 return Err(error);
+            }
+            // A packet that the device will never take is lost like any other.
+            if let Some(ticket) = self.frames.take_ticket(&packet.item) {
+                self.complete(now, stack, ticket);
             }
             self.frames.free(packet.item);
             moved = true;
@@ -392,7 +376,7 @@ impl Front {
     pub(crate) fn tell(&mut self, now: Instant, stack: &mut Stack) {
         if self.tell_at.take_if(|at| *at <= now).is_some() {
             for ticket in self.left.drain(..) {
-                stack.handle_tx_completion(now, ticket);
+                stack.handle_tx(now, ticket, Fate::Left);
             }
         }
     }
@@ -412,7 +396,7 @@ impl Front {
     /// A packet has left the host.
     fn complete(&mut self, now: Instant, stack: &mut Stack, ticket: TxTicket) {
         if self.spec.completion_delay.is_zero() {
-            stack.handle_tx_completion(now, ticket);
+            stack.handle_tx(now, ticket, Fate::Left);
         } else {
             self.left.push(ticket);
             self.tell_at.get_or_insert(now + self.spec.completion_delay);
@@ -423,7 +407,7 @@ impl Front {
     fn throw_out(&mut self, now: Instant, stack: &mut Stack) {
         while let Some(packet) = self.queue.poll_dropped() {
             if let Some(ticket) = self.frames.take_ticket(&packet.item) {
-                stack.handle_tx_completion(now, ticket);
+                stack.handle_tx(now, ticket, Fate::Left);
             }
             self.frames.free(packet.item);
         }
@@ -436,16 +420,6 @@ pub(crate) fn is_congestion(error: &io::Error) -> bool {
     const ENOBUFS: i32 = 105;
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory)
         || error.raw_os_error() == Some(ENOBUFS)
-}
-
-/// A ticket that nobody waits for: a [`Transmit`] has one, also when its packet's own came back already. Only a stack
-/// makes tickets, so one is taken from a stack that is thrown away.
-fn spare_ticket() -> Option<TxTicket> {
-    let config = StackConfig::default().with(|c| c.addresses = vec![[127, 0, 0, 1].into()]);
-    let mut stack = Stack::new(config.into(), LinkCaps::plain(1500), [0; 32]);
-    let now = Instant::from_nanos(1);
-    stack.connect(now, ([127, 0, 0, 2], 1).into(), &ConnOptions::default()).ok()?;
-    stack.poll_transmit(now).map(|transmit| transmit.ticket)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{Duration, Frame, Instant, RxPacket, Stack, Steering};
+use taut_core::{Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
 use taut_device::sys::{EventFd, TimerFd};
 use taut_device::{BUFFER_LEN, Device, Received};
 use taut_link::{LinkSpec, QdiscSpec};
@@ -428,18 +428,16 @@ impl<D: Device> Shard<D> {
         let Inner { stack, device, .. } = inner;
         loop {
             let now = self.clock.now();
-            let Some(transmit) = stack.poll_transmit(now) else { return };
-            let sent = device.send(&transmit);
-            let ticket = transmit.ticket;
-            match sent {
+            let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
+            match device.send(&packet) {
                 Err(error) if is_congestion(&error) => {
-                    stack.handle_tx_refused(now, ticket);
+                    stack.handle_tx(now, ticket, Fate::Refused);
                     self.on_full(&mut inner.retry, now, &error);
                     return;
                 }
                 // A packet that the device will never take is lost like any other: retransmission answers for it.
                 // Refusing it would offer it again at once, for ever.
-                Ok(()) | Err(_) => stack.handle_tx_completion(now, ticket),
+                Ok(()) | Err(_) => stack.handle_tx(now, ticket, Fate::Left),
             }
         }
     }

@@ -10,7 +10,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use taut_core::{Gather, Instant, Offload, Transmit};
+use taut_core::{Gather, Instant, Offload, TxPacket};
 use taut_link::Ecn;
 use taut_wire::{IpHeader, TcpHeader, checksum, tcp};
 
@@ -127,8 +127,8 @@ impl Pool {
     }
 
     /// Takes a packet out of what a stack handed out. The ticket stays with the caller.
-    pub(crate) fn put(&mut self, now: Instant, transmit: &Transmit<'_>, from: HostId) -> PacketId {
-        let Transmit { header, payload, offload, .. } = transmit;
+    pub(crate) fn put(&mut self, now: Instant, packet: &TxPacket<'_>, from: HostId) -> PacketId {
+        let TxPacket { header, payload, offload, .. } = packet;
         let mss = if let Offload::Segment { mss, .. } = offload { *mss } else { 0 };
         // Checksums that were left to the device are right unless somebody damages the packet; then they are written.
         let verify = matches!(offload, Offload::None);

@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::Histogram;
-use taut_core::{LinkCaps, Offload, Transmit};
+use taut_core::{LinkCaps, TxPacket};
 use taut_device::sys::monotonic_ns;
 use taut_device::{Device, Received};
 
@@ -105,15 +105,12 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, transmit: &Transmit<'_>, now_ns: u64) {
-        let payload = transmit.payload.len() as u64;
-        let Some(port) = transmit.header.get(PORT_AT..PORT_AT + 2).filter(|_| payload > 0) else { return };
+    fn note(&self, packet: &TxPacket<'_>, now_ns: u64) {
+        let payload = packet.payload.len() as u64;
+        let Some(port) = packet.header.get(PORT_AT..PORT_AT + 2).filter(|_| payload > 0) else { return };
         let port = u16::from_be_bytes([port[0], port[1]]);
-        let segments = match transmit.offload {
-            Offload::Segment { mss, .. } => payload.div_ceil(u64::from(mss.max(1))),
-            Offload::None | Offload::Checksum { .. } => 1,
-        };
-        self.lock().note(port, payload, segments, transmit.departure.as_nanos(), now_ns);
+        let segments = packet.segments() as u64;
+        self.lock().note(port, payload, segments, packet.departure.as_nanos(), now_ns);
     }
 }
 
@@ -163,10 +160,10 @@ impl<D: Device> Device for Recording<D> {
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
         self.device.recv(buffer)
     }
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
         let now_ns = monotonic_ns();
-        self.device.send(transmit)?;
-        self.recorder.note(transmit, now_ns);
+        self.device.send(packet)?;
+        self.recorder.note(packet, now_ns);
         Ok(())
     }
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -21,7 +21,7 @@ mod close;
 pub(crate) mod handshake;
 mod icmp;
 pub(crate) mod info;
-mod output;
+pub(crate) mod output;
 mod path;
 pub(crate) mod state;
 mod timers;

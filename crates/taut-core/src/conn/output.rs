@@ -9,7 +9,7 @@ use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions};
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::{Carries, Request, Said, Turn};
-use crate::egress::{ACK_TRUESIZE, Blocked, Leaving, NotNow};
+use crate::egress::{ACK_TRUESIZE, Blocked, Leaving, NotNow, Plan};
 use crate::words::{Instant, Output, SendKind, TxTicket, seq};
 
 /// A segment that leaves now.
@@ -20,15 +20,11 @@ pub(crate) struct Segment {
     pub(crate) mark: Mark,
     /// Place of the payload in the write queue.
     pub(crate) payload: Range<u64>,
-    /// Sequence space; empty for all but data.
-    pub(crate) range: Range<u64>,
+    /// The device cuts the payload into segments of this size; 0 where there is none.
     pub(crate) mss: u32,
-    pub(crate) segs: u32,
-    pub(crate) truesize: u32,
     pub(crate) departure: Instant,
-    /// Earliest departure before this packet, in case it is taken back.
-    pub(crate) prior_departure: Instant,
-    pub(crate) output: Output,
+    /// Complete but for the name of the connection, which the stack knows.
+    pub(crate) ticket: TxTicket,
 }
 
 impl Conn {
@@ -82,14 +78,13 @@ impl Conn {
                 return None;
             }
         };
-        if leaving.mtu_probe {
-            self.note_mtu_probe(cx, leaving.payload);
+        let Leaving { plan, departure, ticket } = leaving;
+        if plan.mtu_probe {
+            self.note_mtu_probe(cx, plan.payload);
         }
         self.cancel_window_probe();
-        self.count_leaving(cx, &leaving);
-        let Leaving {
-            range, payload, fin, psh, mss, segs, kind, departure, prior_departure, truesize, ..
-        } = leaving;
+        self.count_leaving(cx, &plan);
+        let Plan { range, payload, fin, psh, mss, kind, .. } = plan;
         let mut flags = TcpFlags::ACK;
         if psh {
             flags |= TcpFlags::PSH;
@@ -112,24 +107,13 @@ impl Conn {
         };
         let mark = self.ecn().mark(carries, self.tx.congestion().algorithm().ecn());
         let payload = range.start..range.start + u64::from(payload);
-        Some(Segment {
-            header,
-            mark,
-            payload,
-            range,
-            mss,
-            segs,
-            truesize,
-            departure,
-            prior_departure,
-            output: Output::Data(kind),
-        })
+        Some(Segment { header, mark, payload, mss, departure, ticket })
     }
 
-    fn count_leaving(&self, cx: &mut StackCx<'_>, leaving: &Leaving) {
-        let segs = u64::from(leaving.segs);
-        cx.counters.tsq_exempt += u64::from(leaving.exempt);
-        match leaving.kind {
+    fn count_leaving(&self, cx: &mut StackCx<'_>, plan: &Plan) {
+        let segs = u64::from(plan.segs());
+        cx.counters.tsq_exempt += u64::from(plan.exempt);
+        match plan.kind {
             SendKind::New => cx.counters.tcp_orig_data_sent += segs,
             SendKind::Retransmit => {
                 cx.counters.retrans_segs += segs;
@@ -228,18 +212,18 @@ impl Conn {
     fn without_payload(&mut self, cx: &StackCx<'_>, header: TcpHeader, output: Output) -> Segment {
         self.tx.note_bare();
         let nxt = self.tx.nxt();
-        Segment {
-            header,
-            mark: self.ecn().mark(Carries::Nothing, self.tx.congestion().algorithm().ecn()),
-            payload: nxt..nxt,
-            range: nxt..nxt,
-            mss: 0,
-            segs: 1,
+        let ticket = TxTicket {
+            conn: None,
             truesize: ACK_TRUESIZE,
-            departure: cx.now,
+            start: nxt,
+            end: nxt,
+            segs: 1,
+            handed: cx.now,
             prior_departure: cx.now,
             output,
-        }
+        };
+        let mark = self.ecn().mark(Carries::Nothing, self.tx.congestion().algorithm().ecn());
+        Segment { header, mark, payload: nxt..nxt, mss: 0, departure: cx.now, ticket }
     }
 
     /// The header of everything but a SYN, of a packet that leaves the host at `leaves`; what it acknowledges is acknowledged from now on.
@@ -285,6 +269,9 @@ impl Conn {
 
     /// The device refused the packet that was just handed out: it counts as not sent.
     pub(crate) fn on_refused(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
+        if !self.may_take_back(ticket) {
+            return self.on_completion(cx, ticket);
+        }
         self.take_back(cx, ticket);
         self.tx.resume();
     }
@@ -292,8 +279,8 @@ impl Conn {
     /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign of congestion.
     /// It is sent with the next ACK, completion or timeout, not at once: the queue is full.
     pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
-        if !matches!(ticket.output, Output::Data(_)) {
-            // Lost, as in the network: offered again at once it would only meet the same full queue.
+        if !matches!(ticket.output, Output::Data(_)) || !self.may_take_back(ticket) {
+            // Lost, as in the network: an ACK offered again at once would only meet the same full queue.
             return self.on_completion(cx, ticket);
         }
         self.take_back(cx, ticket);
@@ -305,6 +292,11 @@ impl Conn {
         if self.tx.recovery().packets_out() == 0 {
             self.arm_window_probe(cx.now);
         }
+    }
+
+    /// New data that other data followed stays sent: if the device did not take it, recovery finds it lost.
+    fn may_take_back(&self, ticket: &TxTicket) -> bool {
+        ticket.output != Output::Data(SendKind::New) || ticket.end == self.tx.nxt()
     }
 
     fn take_back(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {

@@ -9,31 +9,16 @@ use super::plan::{Plan, plan};
 use super::tso_defer::Limited;
 use super::{Blocked, Gate, SendCx, Sender, Totals, tsq};
 use crate::recovery::CaState;
-use crate::words::{Duration, Instant, SendKind, TxTicket};
-use core::ops::Range;
+use crate::words::{Duration, Instant, Output, SendKind, TxTicket};
 
 /// A packet that is below TCP from now on.
 #[derive(Debug)]
 pub(crate) struct Leaving {
-    /// Sequence space, FIN included.
-    pub(crate) range: Range<u64>,
-    /// Bytes of it that are data.
-    pub(crate) payload: u32,
-    pub(crate) fin: bool,
-    pub(crate) psh: bool,
-    /// Segment size of the super-packet, and how many segments it is.
-    pub(crate) mss: u32,
-    pub(crate) segs: u32,
-    pub(crate) kind: SendKind,
-    /// It probes the path's MTU.
-    pub(crate) mtu_probe: bool,
-    /// It was let through although the small queue is full.
-    pub(crate) exempt: bool,
+    pub(crate) plan: Plan,
     /// When it leaves the host.
     pub(crate) departure: Instant,
-    /// Earliest departure before this packet, in case it is taken back.
-    pub(crate) prior_departure: Instant,
-    pub(crate) truesize: u32,
+    /// Complete but for the name of the connection, which the stack knows.
+    pub(crate) ticket: TxTicket,
 }
 
 /// Nothing may leave now.
@@ -63,22 +48,17 @@ impl Sender {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, totals);
                 self.recovery.on_tail_probe_sent(cx.now);
-                let segs = plan.segs();
-                let Plan { range, payload, fin, psh, mss, kind, mtu_probe, exempt } = plan;
-                Ok(Leaving {
-                    range,
-                    payload,
-                    fin,
-                    psh,
-                    mss,
-                    segs,
-                    kind,
-                    mtu_probe,
-                    exempt,
-                    departure,
-                    prior_departure,
+                let ticket = TxTicket {
+                    conn: None,
                     truesize,
-                })
+                    start: plan.range.start,
+                    end: plan.range.end,
+                    segs: u16::try_from(plan.segs()).unwrap_or(u16::MAX),
+                    handed: cx.now,
+                    prior_departure,
+                    output: Output::Data(plan.kind),
+                };
+                Ok(Leaving { plan, departure, ticket })
             }
             Err(why) => Err(self.hold(cx, why, totals)),
         }

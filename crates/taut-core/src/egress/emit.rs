@@ -17,18 +17,18 @@ const HOP_LIMIT: u8 = 64;
 /// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
 const IDENTIFICATION: u16 = 0;
 
-/// Writes the headers for `len` bytes of payload into `buffer` and says how long they are and what is left to the
-/// device. `payload` is looked at only for a link that does not complete checksums. `mss` cuts the payload on the
-/// device; 0 for a packet that is not to be cut.
+/// Writes the headers in front of `payload` into `buffer` and says how long they are and what is left to the device.
+/// The payload's bytes are read only for a link that does not complete checksums. `mss` cuts the payload on the device;
+/// 0 for a packet that is not to be cut.
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
     (src, dst, ecn): (IpAddr, IpAddr, Ecn),
     header: &TcpHeader,
-    len: usize,
     payload: &Gather<'_>,
     mss: u32,
     link: &LinkCaps,
 ) -> (usize, Offload) {
+    let len = payload.len();
     let tcp_len = header.header_len() + len;
     let ip = IpHeader {
         src,
@@ -86,7 +86,6 @@ mod tests {
                 &mut buffer,
                 (src, dst, Ecn::Ect0),
                 &header(),
-                payload.len(),
                 &payload,
                 1_460,
                 &LinkCaps::plain(1_500),
@@ -105,19 +104,12 @@ mod tests {
         let data = [0; 3_000];
         let payload = Gather::from(&data[..]);
         let link = LinkCaps::offloading(1_500);
-        let (len, offload) = tcp_packet(
-            &mut buffer,
-            (src, dst, Ecn::NotEct),
-            &header(),
-            payload.len(),
-            &payload,
-            1_460,
-            &link,
-        );
+        let (len, offload) =
+            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), &payload, 1_460, &link);
         assert_eq!(len, 40);
         assert_eq!(offload, Offload::Segment { mss: 1_460, start: 20, offset: 16, ipv6: false });
         let (_, offload) =
-            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), 0, &Gather::EMPTY, 1_460, &link);
+            tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), &Gather::EMPTY, 1_460, &link);
         assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
     }
 }

@@ -61,6 +61,7 @@ pub use notsent_lowat::LowatMode;
 pub use pacing::PacingMode;
 pub(crate) use pacing::UNLIMITED;
 pub(crate) use path_mtu::PathMtu;
+pub(crate) use plan::Plan;
 pub(crate) use sender::Sender;
 pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;

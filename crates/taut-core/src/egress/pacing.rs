@@ -8,7 +8,7 @@
 //! **Rule.** Every data packet, new or sent again, moves the earliest departure of the next one:
 //!
 //! ```text
-//!   departure = max(departure, now)                 this packet's own, written into its Transmit
+//!   departure = max(departure, now)                 this packet's own, written into its TxPacket
 //!   gap       = payload bytes / rate                headers do not count
 //!   departure = departure + gap − min(gap/2, lateness)
 //! ```

@@ -14,25 +14,25 @@ use crate::words::SendKind;
 
 /// One transmission, decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// Sequence space, FIN included.
-    pub(super) range: Range<u64>,
+    pub(crate) range: Range<u64>,
     /// Bytes of it that are data.
-    pub(super) payload: u32,
-    pub(super) fin: bool,
-    pub(super) psh: bool,
+    pub(crate) payload: u32,
+    pub(crate) fin: bool,
+    pub(crate) psh: bool,
     /// Segment size of the super-packet.
-    pub(super) mss: u32,
-    pub(super) kind: SendKind,
+    pub(crate) mss: u32,
+    pub(crate) kind: SendKind,
     /// One segment, larger than is known to fit.
-    pub(super) mtu_probe: bool,
+    pub(crate) mtu_probe: bool,
     /// Over the small queue's limit, and let through all the same.
-    pub(super) exempt: bool,
+    pub(crate) exempt: bool,
 }
 
 impl Plan {
     /// Segments on the wire.
-    pub(super) fn segs(&self) -> u32 {
+    pub(crate) fn segs(&self) -> u32 {
         self.payload.div_ceil(self.mss.max(1)).max(1)
     }
 }

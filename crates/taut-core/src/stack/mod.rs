@@ -45,7 +45,7 @@ use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
 use crate::stats::Counters;
-use crate::words::{Instant, LinkCaps, ListenerId, Offload, Output, Tuple, TxTicket};
+use crate::words::{ConnId, Fate, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
 use demux::{Demux, Owner};
 use listener::Listeners;
 use replies::Replies;
@@ -96,16 +96,6 @@ pub struct Stack {
     header: Box<[u8; HEADER_MAX]>,
     /// An ICMP message that is being handed out.
     message: Vec<u8>,
-}
-
-/// A packet that was decided on and whose headers are written: what [`Transmit`] is made of.
-struct Decided {
-    conn: Option<(u32, core::ops::Range<u64>)>,
-    header_len: usize,
-    is_message: bool,
-    offload: Offload,
-    departure: Instant,
-    ticket: TxTicket,
 }
 
 /// What a call into a connection may use. A macro, not a method: it borrows these fields and leaves the table free.
@@ -197,43 +187,24 @@ impl Stack {
 
     // ---- completions and time ----
 
-    /// A packet has left the host.
+    /// The device says what became of a packet.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
-    pub fn handle_tx_completion(&mut self, now: Instant, ticket: TxTicket) {
+    pub fn handle_tx(&mut self, now: Instant, ticket: TxTicket, fate: Fate) {
         let Some(id) = ticket.conn else { return };
         if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, cx| conn.on_completion(cx, &ticket));
+            self.with(now, id.slot, |conn, cx| match fate {
+                Fate::Left => conn.on_completion(cx, &ticket),
+                Fate::Refused => conn.on_refused(cx, &ticket),
+                Fate::Dropped => conn.on_dropped(cx, &ticket),
+            });
         }
     }
 
-    /// The device had no room for a packet that was just handed out: it counts as not sent, and is handed out again
-    /// by a later [`poll_transmit`](Self::poll_transmit). Ask only when the device has room again. An answer to a stranger
-    /// (RST, echo) is not kept: it is lost as in the network.
-    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
-    pub fn handle_tx_refused(&mut self, now: Instant, ticket: TxTicket) {
-        let Some(id) = ticket.conn else { return };
-        if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, cx| conn.on_refused(cx, &ticket));
-        }
-    }
-
-    /// A queue of this host dropped a packet that was just handed out: it counts as not sent, the connection slows down
-    /// as for a congestion mark, and the same bytes are handed out again with its next ACK, completion or timeout.
-    /// Linux: `NET_XMIT_DROP` from a queue discipline.
-    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
-    pub fn handle_tx_dropped(&mut self, now: Instant, ticket: TxTicket) {
-        let Some(id) = ticket.conn else { return };
-        if self.table.get(id).is_some() {
-            self.with(now, id.slot, |conn, cx| conn.on_dropped(cx, &ticket));
-        }
-    }
-
-    /// A queue of this host took the packet, but is about to drop others: the connection slows down. The ticket
-    /// completes later, as always. Linux: `NET_XMIT_CN`.
-    pub fn handle_tx_congested(&mut self, now: Instant, ticket: &TxTicket) {
-        let Some(id) = ticket.conn else { return };
-        if matches!(ticket.output, Output::Data(_)) && self.table.get(id).is_some() {
-            self.with(now, id.slot, Conn::on_local_congestion);
+    /// A queue of this host took a packet of a connection's data ([`TxTicket::data_of`]), but is about to drop others:
+    /// the connection slows down. The ticket stays out and comes back later, as always. Linux: `NET_XMIT_CN`.
+    pub fn handle_tx_congestion(&mut self, now: Instant, conn: ConnId) {
+        if self.table.get(conn).is_some() {
+            self.with(now, conn.slot, Conn::on_local_congestion);
         }
     }
 

@@ -4,9 +4,10 @@
 use taut_wire::Ecn;
 
 use super::replies::Reply;
-use super::{Decided, Stack, StackCx, stack_cx};
+use super::{Stack, StackCx, stack_cx};
+use crate::conn::output::Segment;
 use crate::egress::emit;
-use crate::words::{ConnId, Event, Gather, Instant, Offload, Output, Transmit, TxTicket};
+use crate::words::{ConnId, Event, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket};
 
 impl Stack {
     /// News for the application, oldest first.
@@ -44,110 +45,57 @@ impl Stack {
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
         self.must_answer = false;
-        let decided = self.decide_reply(now).or_else(|| self.decide(now))?;
+        // Answers to strangers go first: they are small, few, and nobody paces them.
+        if let Some(reply) = self.replies.pop() {
+            return Some(self.transmit_reply(now, reply));
+        }
+        let (slot, segment) = self.next_segment(now)?;
+        let conn = self.table.at(slot)?;
+        let Segment { header, mark, payload, mss, departure, mut ticket } = segment;
         self.counters.out_requests += 1;
-        let payload = match &decided.conn {
-            Some((slot, range)) => {
-                self.table.at(*slot).map_or(Gather::EMPTY, |conn| conn.tx.payload(range.clone()))
-            }
-            None => Gather::EMPTY,
-        };
-        let header = if decided.is_message {
-            self.message.as_slice()
-        } else {
-            self.header.get(..decided.header_len).unwrap_or_default()
-        };
-        Some(Transmit {
-            header,
-            payload,
-            offload: decided.offload,
-            departure: decided.departure,
-            ticket: decided.ticket,
-        })
+        if ticket.output == Output::Data(SendKind::New) || mss == 0 {
+            self.counters.out_segs += u64::from(ticket.segs);
+        }
+        ticket.conn = Some(ConnId { slot, generation: conn.generation });
+        let payload = conn.tx.payload(payload);
+        let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), mark);
+        let (header_len, offload) =
+            emit::tcp_packet(&mut self.header, ends, &header, &payload, mss, &self.caps);
+        let header = self.header.get(..header_len).unwrap_or_default();
+        Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }
 
-    /// Answers to strangers go first: they are small, few, and nobody paces them.
-    fn decide_reply(&mut self, now: Instant) -> Option<Decided> {
-        let (header_len, is_message, offload) = match self.replies.pop()? {
+    fn transmit_reply(&mut self, now: Instant, reply: Reply) -> Transmit<'_> {
+        self.counters.out_requests += 1;
+        let (header, offload) = match reply {
             Reply::Tcp { src, dst, header } => {
                 self.counters.out_segs += 1;
-                let (len, offload) = emit::tcp_packet(
-                    &mut self.header,
-                    (src, dst, Ecn::NotEct),
-                    &header,
-                    0,
-                    &Gather::EMPTY,
-                    0,
-                    &self.caps,
-                );
-                (len, false, offload)
+                let ends = (src, dst, Ecn::NotEct);
+                let (len, offload) =
+                    emit::tcp_packet(&mut self.header, ends, &header, &Gather::EMPTY, 0, &self.caps);
+                (self.header.get(..len).unwrap_or_default(), offload)
             }
             Reply::Icmp(message) => {
                 self.counters.icmp_out_msgs += 1;
                 self.message = message;
-                (0, true, Offload::None)
+                (self.message.as_slice(), Offload::None)
             }
         };
-        let ticket = TxTicket {
-            conn: None,
-            truesize: 0,
-            start: 0,
-            end: 0,
-            segs: 1,
-            handed: now,
-            prior_departure: now,
-            output: Output::Ack,
-        };
-        Some(Decided { conn: None, header_len, is_message, offload, departure: now, ticket })
+        let packet = TxPacket { header, payload: Gather::EMPTY, offload, departure: now };
+        Transmit { packet, ticket: TxTicket::blank() }
     }
 
-    /// The next packet of the connections, in turn.
-    fn decide(&mut self, now: Instant) -> Option<Decided> {
+    /// The next segment of the connections, in turn, and whose it is.
+    fn next_segment(&mut self, now: Instant) -> Option<(u32, Segment)> {
         loop {
             let slot = self.ready.pop_front()?;
             let Some(conn) = self.table.at_mut(slot) else { continue };
-            let mut cx = stack_cx!(self, now);
-            let Some(segment) = conn.poll_output(&mut cx) else {
-                conn.flags.queued_for_output = false;
-                self.settle(now, slot);
-                continue;
-            };
-            self.ready.push_back(slot);
-            let len = (segment.payload.end - segment.payload.start) as usize;
-            let payload =
-                if self.caps.tx_checksum { Gather::EMPTY } else { conn.tx.payload(segment.payload.clone()) };
-            let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), segment.mark);
-            let (header_len, offload) = emit::tcp_packet(
-                &mut self.header,
-                ends,
-                &segment.header,
-                len,
-                &payload,
-                segment.mss,
-                &self.caps,
-            );
-            if matches!(segment.output, Output::Data(crate::words::SendKind::New)) || segment.mss == 0 {
-                self.counters.out_segs += u64::from(segment.segs);
+            if let Some(segment) = conn.poll_output(&mut stack_cx!(self, now)) {
+                self.ready.push_back(slot);
+                return Some((slot, segment));
             }
-            let id = ConnId { slot, generation: conn.generation };
-            let ticket = TxTicket {
-                conn: Some(id),
-                truesize: segment.truesize,
-                start: segment.range.start,
-                end: segment.range.end,
-                segs: u16::try_from(segment.segs).unwrap_or(u16::MAX),
-                handed: now,
-                prior_departure: segment.prior_departure,
-                output: segment.output,
-            };
-            return Some(Decided {
-                conn: Some((slot, segment.payload)),
-                header_len,
-                is_message: false,
-                offload,
-                departure: segment.departure,
-                ticket,
-            });
+            conn.flags.queued_for_output = false;
+            self.settle(now, slot);
         }
     }
 }

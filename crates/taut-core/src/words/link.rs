@@ -1,7 +1,7 @@
 //! The vocabulary between the stack and what lies below it: capabilities, packets in, packets out, tickets.
 //!
-//! A device is whatever can take a [`Transmit`] and say later, with its [`TxTicket`], that the bytes have left
-//! the host. TUN, a ring, a tunnel and a simulated NIC all look like this; the stack knows none of them.
+//! A device is whatever can take a [`TxPacket`] and give its [`TxTicket`] back when the bytes have left the host.
+//! TUN, a ring, a tunnel and a simulated NIC all look like this; the stack knows none of them.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -20,7 +20,7 @@ pub struct LinkCaps {
     pub gso_max_segs: u16,
     /// Whether the link completes TCP checksums, so that the stack writes only the pseudo-header's sum.
     pub tx_checksum: bool,
-    /// Whether something below honours [`Transmit::departure`], as `fq` does; the stack then arms no pacing
+    /// Whether something below honours [`TxPacket::departure`], as `fq` does; the stack then arms no pacing
     /// timer of its own. May change: [`Stack::set_link_paces`](crate::Stack::set_link_paces).
     pub paces: bool,
     /// How much of a second's bytes may lie below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a wire;
@@ -157,24 +157,30 @@ impl<'a> From<&'a [u8]> for Gather<'a> {
     }
 }
 
-/// One packet, or super-packet, to put on the link now.
+/// One packet, or super-packet, to put on the link now, and the receipt that comes back for it.
 #[derive(Debug)]
-#[must_use = "a packet that is not sent must be given back with handle_tx_refused or handle_tx_dropped"]
+#[must_use = "a packet that is not sent must be given back with handle_tx"]
 pub struct Transmit<'a> {
+    /// What leaves.
+    pub packet: TxPacket<'a>,
+    /// Give it to [`Stack::handle_tx`](crate::Stack::handle_tx) when it is known what became of the packet.
+    pub ticket: TxTicket,
+}
+
+/// What a device puts on the link: bytes, what is left to do with them, and when they may leave.
+#[derive(Clone, Debug)]
+pub struct TxPacket<'a> {
     /// IP and TCP headers (or a whole ICMP message).
     pub header: &'a [u8],
     /// Payload, still in the write queue.
     pub payload: Gather<'a>,
     /// What is left to the device.
     pub offload: Offload,
-    /// When it may leave; `now` or earlier unless [`LinkCaps::paces`].
+    /// When it may leave; now or earlier unless [`LinkCaps::paces`].
     pub departure: Instant,
-    /// Give it to [`Stack::handle_tx_completion`](crate::Stack::handle_tx_completion) when the bytes have left
-    /// the host.
-    pub ticket: TxTicket,
 }
 
-impl Transmit<'_> {
+impl TxPacket<'_> {
     /// Bytes of the whole packet, headers included.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -185,6 +191,28 @@ impl Transmit<'_> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.header.is_empty()
+    }
+
+    /// The packet's bytes in order: the headers, then the pieces of the payload.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        core::iter::once(self.header).chain(self.payload.slices().iter().copied())
+    }
+
+    /// A copy of the packet's bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes
+    }
+
+    /// Packets on the wire once the device has cut it.
+    #[must_use]
+    pub fn segments(&self) -> usize {
+        match self.offload {
+            Offload::Segment { mss, .. } => self.payload.len().div_ceil(usize::from(mss.max(1))).max(1),
+            Offload::None | Offload::Checksum { .. } => 1,
+        }
     }
 }
 

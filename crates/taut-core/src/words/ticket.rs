@@ -26,11 +26,29 @@ pub(crate) enum Output {
     Ack,
 }
 
+/// What became of a packet that was handed out, said with its ticket.
+///
+/// Only the packet that a connection handed out last can count as not sent. A device says [`Refused`](Self::Refused) or
+/// [`Dropped`](Self::Dropped) before it asks for another one; said later, they mean [`Left`](Self::Left).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The bytes have left the host, or were lost below after the device had taken them: for TCP that is the same, and
+    /// recovery answers for a loss.
+    Left,
+    /// The device had no room. The packet counts as not sent and is handed out again by a later
+    /// [`poll_transmit`](crate::Stack::poll_transmit); ask when there is room. An answer to a stranger (RST, echo) is
+    /// not kept: it is lost as in the network.
+    Refused,
+    /// A queue of this host dropped it. The packet counts as not sent, the connection slows down as for a congestion
+    /// mark, and the same bytes are handed out again with its next ACK, completion or timeout. Linux: `NET_XMIT_DROP`
+    /// from a queue discipline.
+    Dropped,
+}
+
 /// The receipt for bytes below TCP: TCP Small Queues in one value.
 ///
-/// Charged when a packet is handed out, released by
-/// [`handle_tx_completion`](crate::Stack::handle_tx_completion). It cannot be copied, so bytes are neither
-/// released twice nor, if the driver keeps `must_use` in mind, forgotten.
+/// Charged when a packet is handed out, released by [`handle_tx`](crate::Stack::handle_tx). It cannot be copied, so
+/// bytes are neither released twice nor, if the driver keeps `must_use` in mind, forgotten.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
 pub struct TxTicket {
@@ -52,9 +70,35 @@ pub struct TxTicket {
 }
 
 impl TxTicket {
+    /// A ticket that charges nobody, for a packet that no connection waits for: an answer to a stranger, a copy that
+    /// a queue made, a packet whose own ticket came back earlier.
+    pub const fn blank() -> Self {
+        Self {
+            conn: None,
+            truesize: 0,
+            start: 0,
+            end: 0,
+            segs: 1,
+            handed: Instant::ZERO,
+            prior_departure: Instant::ZERO,
+            output: Output::Ack,
+        }
+    }
+
     /// Bytes charged below TCP for this packet, overhead included.
     #[must_use]
     pub const fn truesize(&self) -> u32 {
         self.truesize
+    }
+
+    /// The connection whose data the packet carries; `None` for an ACK, a segment of a handshake and a
+    /// [blank](Self::blank) ticket. Name it to
+    /// [`handle_tx_congestion`](crate::Stack::handle_tx_congestion).
+    #[must_use]
+    pub const fn data_of(&self) -> Option<ConnId> {
+        match self.output {
+            Output::Data(_) => self.conn,
+            _ => None,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Retransmissions obey the host: no copy while the original is in the device, pacing, and small queues with twice the
 //! usual limit (TSQ-5, TSQ-6 and PACE-7 say the same of the send path alone).
 
-use taut_core::{Duration, SetOption, StackConfig, TsqMode};
+use taut_core::{Duration, Fate, SetOption, StackConfig, TsqMode};
 
 use crate::scene::{established, in_flight, in_flight_with, sent};
 use crate::support::trace::{Offer, Trace};
@@ -9,7 +9,7 @@ use crate::support::trace::{Offer, Trace};
 fn complete_first(t: &mut Trace) {
     let ticket = t.tickets.pop_front().unwrap();
     let now = t.now;
-    t.stack.handle_tx_completion(now, ticket);
+    t.stack.handle_tx(now, ticket, Fate::Left);
 }
 
 fn held() -> Trace {

@@ -1,6 +1,6 @@
 //! What the device refuses: as if it had never been handed out.
 
-use taut_core::{LinkCaps, Stack};
+use taut_core::{Duration, Fate, LinkCaps, Stack, Transmit};
 
 use crate::rig::{Ack, Device, MSS, Setup};
 use crate::support::{A, B, World, config, pump};
@@ -21,12 +21,11 @@ fn refused_are_as_if_never_handed_out() {
         let before = facts(stack);
         let mut first = None;
         for _ in 0..5 {
-            let transmit = stack.poll_transmit(now).unwrap();
-            let packet = (transmit.header.to_vec(), transmit.payload.slices().concat());
+            let Transmit { packet, ticket } = stack.poll_transmit(now).unwrap();
+            let packet = (packet.header.to_vec(), packet.payload.slices().concat());
             assert_eq!(*first.get_or_insert(packet.clone()), packet, "the same packet again");
-            let ticket = transmit.ticket;
             assert_ne!(facts(stack), before);
-            stack.handle_tx_refused(now, ticket);
+            stack.handle_tx(now, ticket, Fate::Refused);
             let mut after = facts(stack);
             // Gates are asked each time, and may count that.
             (after.5.tso_deferred, after.5.tsq_throttled) = (before.5.tso_deferred, before.5.tsq_throttled);
@@ -64,4 +63,30 @@ fn refused_late_is_offered_again() {
     rig.refuse(0);
     assert_eq!(rig.news(), [0..MSS]);
     assert_eq!((rig.info().unacked, rig.info().bytes_sent), (1, MSS));
+}
+
+/// A verdict that comes when other data has followed is too late: the packet counts as sent, and recovery answers for it.
+#[test]
+fn refused_too_late_is_lost_as_in_the_network() {
+    for fate in [Fate::Refused, Fate::Dropped] {
+        let caps = LinkCaps::plain(1_500);
+        let mut rig = Setup { caps, rtt: Duration::from_millis(20), ..Setup::default() }.open();
+        rig.stack.set_sysctl("taut.tsq", "off").unwrap();
+        rig.write(4 * MSS);
+        assert_eq!(rig.news(), [0..MSS, MSS..2 * MSS, 2 * MSS..3 * MSS, 3 * MSS..4 * MSS]);
+        let (before, counters) = (rig.info(), *rig.counters());
+        let truesize = rig.sent[0].truesize;
+        rig.give_back(0, fate);
+        let (after, counters_after) = (rig.info(), *rig.counters());
+        assert_eq!((after.unacked, after.bytes_sent, after.ca_state), (4, before.bytes_sent, "open"));
+        assert_eq!((after.data_segs_out, counters_after.out_segs), (before.data_segs_out, counters.out_segs));
+        assert_eq!(after.wmem_alloc, before.wmem_alloc - truesize, "its ticket is back");
+        rig.device = Device::Completes;
+        rig.complete_all();
+        rig.advance(Duration::from_millis(20));
+        for upto in [2, 3, 4] {
+            rig.ack_with(&Ack::of(0).sack(&[MSS..upto * MSS]));
+        }
+        assert_eq!(rig.news(), [0..MSS], "what the others' ACKs miss");
+    }
 }

@@ -20,8 +20,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use taut_core::{
-    Blocked, ConnId, ConnInfo, ConnMut, ConnOptions, Counters, Duration, Event, Frame, Instant, LinkCaps,
-    Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, TxTicket, WriteError, WriteFlags,
+    Blocked, ConnId, ConnInfo, ConnMut, ConnOptions, Counters, Duration, Event, Fate, Frame, Instant,
+    LinkCaps, Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TxTicket, WriteError,
+    WriteFlags,
 };
 use taut_wire::{Flags, IpHeader, TcpHeader, TcpOptions, Timestamps};
 
@@ -366,25 +367,24 @@ impl Rig {
     /// Offers the device one packet. False when there was none, or no room for it.
     #[track_caller]
     pub(crate) fn poll_one(&mut self) -> bool {
-        let Some(transmit) = self.stack.poll_transmit(self.now) else { return false };
-        let mut bytes = transmit.header.to_vec();
-        bytes.extend(transmit.payload.slices().concat());
-        let gso = match transmit.offload {
+        let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) else { return false };
+        let bytes = packet.to_vec();
+        let gso = match packet.offload {
             Offload::Segment { mss, .. } => mss,
             Offload::None | Offload::Checksum { .. } => 0,
         };
-        let (departure, ticket) = (transmit.departure, transmit.ticket);
+        let departure = packet.departure;
         if self.device == Device::Refuses {
-            self.stack.handle_tx_refused(self.now, ticket);
+            self.stack.handle_tx(self.now, ticket, Fate::Refused);
             return false;
         }
         if self.device == Device::Drops {
-            self.stack.handle_tx_dropped(self.now, ticket);
+            self.stack.handle_tx(self.now, ticket, Fate::Dropped);
             return false;
         }
         let mut sent = self.parse(&bytes, gso, departure, ticket.truesize());
         if self.device == Device::Completes {
-            self.stack.handle_tx_completion(self.now, ticket);
+            self.stack.handle_tx(self.now, ticket, Fate::Left);
         } else {
             sent.ticket = Some(ticket);
         }
@@ -439,7 +439,7 @@ impl Rig {
     #[track_caller]
     pub(crate) fn complete_quietly(&mut self, name: usize) {
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
-        self.stack.handle_tx_completion(self.now, ticket);
+        self.stack.handle_tx(self.now, ticket, Fate::Left);
         self.check();
     }
 
@@ -453,8 +453,14 @@ impl Rig {
     /// The device finds that it had no room for that packet, the one handed out last.
     #[track_caller]
     pub(crate) fn refuse(&mut self, name: usize) {
+        self.give_back(name, Fate::Refused);
+    }
+
+    /// The device says what became of that packet.
+    #[track_caller]
+    pub(crate) fn give_back(&mut self, name: usize, fate: Fate) {
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
-        self.stack.handle_tx_refused(self.now, ticket);
+        self.stack.handle_tx(self.now, ticket, fate);
         self.poll();
     }
 
@@ -462,7 +468,8 @@ impl Rig {
     #[track_caller]
     pub(crate) fn congested(&mut self, name: usize) {
         let ticket = self.sent[name].ticket.as_ref().expect("the packet is below TCP");
-        self.stack.handle_tx_congested(self.now, ticket);
+        let conn = ticket.data_of().expect("the packet carries data");
+        self.stack.handle_tx_congestion(self.now, conn);
         self.poll();
     }
 

@@ -13,9 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use taut_core::{
-    Algorithm, AutocorkMode, AutosizeMode, Blocked, ConnId, ConnOptions, Duration, Event, Frame, Instant,
-    LinkCaps, ListenOptions, LowatMode, Offload, PacingMode, RxChecksum, RxPacket, SetOption, Stack,
-    StackConfig, State, TsqMode, TxTicket, WriteFlags,
+    Algorithm, AutocorkMode, AutosizeMode, Blocked, ConnId, ConnOptions, Duration, Event, Fate, Frame,
+    Instant, LinkCaps, ListenOptions, LowatMode, Offload, PacingMode, RxChecksum, RxPacket, SetOption, Stack,
+    StackConfig, State, Transmit, TsqMode, TxTicket, WriteFlags,
 };
 use taut_wire::{IpHeader, TcpHeader};
 
@@ -191,18 +191,16 @@ impl Worlds {
         let mut moved = false;
         for _ in 0..count {
             let now = self.now;
-            let Some(transmit) = self.stacks[side].poll_transmit(now) else {
+            let Some(Transmit { packet, ticket }) = self.stacks[side].poll_transmit(now) else {
                 self.check_wakers(side);
                 break;
             };
             moved = true;
-            let mut bytes = transmit.header.to_vec();
-            bytes.extend(transmit.payload.slices().concat());
-            let gso_size = match transmit.offload {
+            let bytes = packet.to_vec();
+            let gso_size = match packet.offload {
                 Offload::Segment { mss, .. } => mss,
                 Offload::None | Offload::Checksum { .. } => 0,
             };
-            let ticket = transmit.ticket;
             let ip = IpHeader::parse(&bytes).unwrap();
             let (tcp, header_len) = TcpHeader::parse(&bytes[ip.header_len..]).unwrap();
             let payload = (bytes.len() - ip.header_len - header_len) as u64;
@@ -215,7 +213,7 @@ impl Worlds {
                     self.took[side] = (packets + 1, segments + 1);
                 }
                 // The device is full: nothing is asked for until there is room.
-                self.stacks[side].handle_tx_refused(now, ticket);
+                self.stacks[side].handle_tx(now, ticket, Fate::Refused);
                 *self.tally.entry("refused").or_default() += 1;
                 self.check(side);
                 break;
@@ -225,13 +223,15 @@ impl Worlds {
                 if ticket.truesize() <= 2 {
                     self.took[side] = (packets + 1, segments + 1);
                 }
-                self.stacks[side].handle_tx_dropped(now, ticket);
+                self.stacks[side].handle_tx(now, ticket, Fate::Dropped);
                 *self.tally.entry("dropped").or_default() += 1;
                 self.check(side);
                 continue;
             }
             if faulty && self.rng.chance(self.congest) {
-                self.stacks[side].handle_tx_congested(now, &ticket);
+                if let Some(conn) = ticket.data_of() {
+                    self.stacks[side].handle_tx_congestion(now, conn);
+                }
                 *self.tally.entry("congested").or_default() += 1;
             }
             self.took[side] = (packets + 1, segments + segs);
@@ -248,7 +248,7 @@ impl Worlds {
         for _ in 0..count {
             let at = self.rng.below(self.held[side].len() as u64) as usize;
             let held = self.held[side].swap_remove(at);
-            self.stacks[side].handle_tx_completion(self.now, held.ticket);
+            self.stacks[side].handle_tx(self.now, held.ticket, Fate::Left);
             self.check(side);
         }
         count > 0
@@ -538,7 +538,7 @@ impl Worlds {
         self.settle();
         for (side, kept) in kept.into_iter().enumerate() {
             for held in kept {
-                self.stacks[side].handle_tx_completion(self.now, held.ticket);
+                self.stacks[side].handle_tx(self.now, held.ticket, Fate::Left);
             }
         }
         self.settle();

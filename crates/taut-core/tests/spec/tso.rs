@@ -1,7 +1,7 @@
 //! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
-use taut_core::{Algorithm, Blocked, Duration, LinkCaps, PacingMode, SetOption, WriteFlags};
+use taut_core::{Algorithm, Blocked, Duration, Fate, LinkCaps, PacingMode, SetOption, WriteFlags};
 
 /// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
 const SIZE_GOAL: u64 = 45 * MSS;
@@ -353,8 +353,8 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     rig.device = Device::Sleeps;
     rig.write(2 * MSS);
     let ticket = rig.stack.poll_transmit(rig.now).expect("the window leaves enough").ticket;
-    rig.stack.handle_tx_congested(rig.now, &ticket);
-    rig.stack.handle_tx_completion(rig.now, ticket);
+    rig.stack.handle_tx_congestion(rig.now, ticket.data_of().expect("it carries data"));
+    rig.stack.handle_tx(rig.now, ticket, Fate::Left);
     assert_eq!((rig.info().ca_state, rig.info().notsent_bytes), ("cwr", 0));
     rig.device = Device::Completes;
     rig.write(100_000);

@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use taut_core::{
-    ConnId, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions, ListenerId, Offload,
-    RxChecksum, RxPacket, Stack, StackConfig,
+    ConnId, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps, ListenOptions, ListenerId, Offload,
+    RxChecksum, RxPacket, Stack, StackConfig, Transmit,
 };
 
 /// A small generator (xorshift64*): the tests need reproducible, not good, randomness.
@@ -174,19 +174,15 @@ impl World {
     /// Takes everything that both stacks want to send, and their events.
     pub(crate) fn flush(&mut self) {
         for from in 0..2 {
-            while let Some(transmit) = self.stacks[from].poll_transmit(self.now) {
-                let mut bytes = transmit.header.to_vec();
-                for slice in transmit.payload.slices() {
-                    bytes.extend_from_slice(slice);
-                }
-                let (gso_size, verified) = match transmit.offload {
+            while let Some(Transmit { packet, ticket }) = self.stacks[from].poll_transmit(self.now) {
+                let bytes = packet.to_vec();
+                let (gso_size, verified) = match packet.offload {
                     Offload::None => (0, false),
                     Offload::Checksum { .. } => (0, true),
                     Offload::Segment { mss, .. } => (mss, true),
                 };
-                let ticket = transmit.ticket;
                 if self.faults[1 - from].completion_delay.is_zero() {
-                    self.stacks[from].handle_tx_completion(self.now, ticket);
+                    self.stacks[from].handle_tx(self.now, ticket, Fate::Left);
                 } else {
                     let at = self.now + self.faults[1 - from].completion_delay;
                     self.sent += 1;
@@ -254,7 +250,7 @@ impl World {
         let now = self.now;
         while self.completions.peek().is_some_and(|done| done.0.at <= now) {
             let Reverse(done) = self.completions.pop().unwrap();
-            self.stacks[done.from].handle_tx_completion(now, done.ticket);
+            self.stacks[done.from].handle_tx(now, done.ticket, Fate::Left);
         }
         for to in 0..2 {
             while self.wires[to].peek().is_some_and(|wire| wire.0.at <= now) {

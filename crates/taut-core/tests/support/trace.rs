@@ -16,8 +16,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use taut_core::{
-    ConnId, ConnInfo, ConnMut, ConnOptions, Duration, Event, Frame, Instant, LinkCaps, ListenOptions,
-    ListenerId, Offload, ReadError, RxChecksum, RxPacket, Stack, StackConfig, State, TxTicket, WriteError,
+    ConnId, ConnInfo, ConnMut, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps, ListenOptions,
+    ListenerId, Offload, ReadError, RxChecksum, RxPacket, Stack, StackConfig, State, Transmit, TxTicket,
+    WriteError,
 };
 use taut_wire::{
     AccEcn, Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol, tcp,
@@ -424,15 +425,13 @@ impl Trace {
 
     /// Takes everything that wants to leave.
     pub(crate) fn poll(&mut self) {
-        while let Some(transmit) = self.stack.poll_transmit(self.now) {
-            let mut bytes = transmit.header.to_vec();
-            bytes.extend(transmit.payload.slices().concat());
-            let complete = transmit.offload == Offload::None;
-            let ticket = transmit.ticket;
+        while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) {
+            let bytes = packet.to_vec();
+            let complete = packet.offload == Offload::None;
             if self.hold_tickets {
                 self.tickets.push_back(ticket);
             } else {
-                self.stack.handle_tx_completion(self.now, ticket);
+                self.stack.handle_tx(self.now, ticket, Fate::Left);
             }
             self.note(&bytes, complete);
         }
@@ -540,9 +539,9 @@ impl Trace {
 
     /// The device refuses the next packet. Says how much payload it had.
     pub(crate) fn refuse(&mut self) -> usize {
-        let transmit = self.stack.poll_transmit(self.now).expect("there is a packet");
-        let (len, ticket) = (transmit.payload.len(), transmit.ticket);
-        self.stack.handle_tx_refused(self.now, ticket);
+        let Transmit { packet, ticket } = self.stack.poll_transmit(self.now).expect("there is a packet");
+        let len = packet.payload.len();
+        self.stack.handle_tx(self.now, ticket, Fate::Refused);
         len
     }
 

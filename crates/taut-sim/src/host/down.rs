@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use taut_core::{Offload, Stack, TxTicket};
+use taut_core::{Fate, Offload, Transmit, TxTicket};
 use taut_link::{Packet, Verdict};
 
 use super::{Host, is_pure_ack};
@@ -20,18 +20,18 @@ impl Host {
         let now = fabric.now;
         let mut refusals = 0;
         while refusals < REFUSALS_MAX {
-            let Some(transmit) = self.stack.poll_transmit(now) else { break };
-            let id = fabric.pool.put(now, &transmit, self.id);
-            let to = destination(transmit.header);
-            let is_ack = transmit.payload.is_empty() && !matches!(transmit.offload, Offload::None);
-            self.counts.bytes_handed += transmit.len() as u64;
-            let (departure, ticket) = (transmit.departure, transmit.ticket);
+            let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(now) else { break };
+            let id = fabric.pool.put(now, &packet, self.id);
+            let to = destination(packet.header);
+            let is_ack = packet.payload.is_empty() && !matches!(packet.offload, Offload::None);
+            self.counts.bytes_handed += packet.len() as u64;
+            let departure = packet.departure;
             self.counts.packets_out += 1;
             self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));
             self.cpu.owe(self.cpu.model.tx_packet, 1);
             let Some(to) = to.and_then(|to| self.find(fabric, to)) else {
                 // Nobody has this address: as if a router far away had no way there.
-                self.stack.handle_tx_completion(now, ticket);
+                self.stack.handle_tx(now, ticket, Fate::Left);
                 fabric.lose(Place::Root(self.id), id);
                 continue;
             };
@@ -75,19 +75,19 @@ impl Host {
         match self.root.enqueue(now, packet) {
             Verdict::Taken => {}
             Verdict::Congested => {
-                if let Some(ticket) = self.tickets.get(slot) {
-                    self.stack.handle_tx_congested(now, ticket);
+                if let Some(conn) = self.tickets.get(slot).and_then(TxTicket::data_of) {
+                    self.stack.handle_tx_congestion(now, conn);
                 }
             }
             Verdict::Dropped(packet) => {
                 taken = false;
                 let id = fabric.pool.settle(packet.item);
                 fabric.pool.get_mut(&id).ticket = slot;
-                self.lose(fabric, id, |stack, ticket| stack.handle_tx_dropped(now, ticket));
+                self.lose(fabric, id, Fate::Dropped);
             }
         }
         if orphans && let Some(ticket) = self.tickets.take(slot).filter(|_| taken) {
-            self.stack.handle_tx_completion(now, ticket);
+            self.stack.handle_tx(now, ticket, Fate::Left);
         }
         self.throw_out(fabric);
         self.peak_below = self.peak_below.max(self.root.backlog_bytes() + self.nic.bytes());
@@ -96,18 +96,17 @@ impl Host {
 
     /// The root queue threw out what it had taken: lost, like any other packet on its way.
     fn throw_out(&mut self, fabric: &mut Fabric) {
-        let now = fabric.now;
         while let Some(packet) = self.root.poll_dropped() {
             let id = fabric.pool.settle(packet.item);
-            self.lose(fabric, id, |stack, ticket| stack.handle_tx_completion(now, ticket));
+            self.lose(fabric, id, Fate::Left);
         }
     }
 
-    fn lose(&mut self, fabric: &mut Fabric, packet: PacketId, tell: impl FnOnce(&mut Stack, TxTicket)) {
+    fn lose(&mut self, fabric: &mut Fabric, packet: PacketId, fate: Fate) {
         self.counts.dropped += 1;
         let slot = std::mem::replace(&mut fabric.pool.get_mut(&packet).ticket, NO_TICKET);
         if let Some(ticket) = self.tickets.take(slot) {
-            tell(&mut self.stack, ticket);
+            self.stack.handle_tx(fabric.now, ticket, fate);
         }
         fabric.lose(Place::Root(self.id), packet);
     }

@@ -1,7 +1,7 @@
 //! A host's way up: what the NIC has sent goes back to the stack as tickets, what it received goes through GRO into it,
 //! and the stack's news go to the applications. Called by `host.rs` in a turn.
 
-use taut_core::{ConnId, Event};
+use taut_core::{ConnId, Event, Fate};
 
 use super::{Host, is_pure_ack};
 use crate::gro;
@@ -16,7 +16,7 @@ impl Host {
         let Self { nic, tickets, stack, .. } = self;
         let frames = nic.complete(now, |slot| {
             if let Some(ticket) = tickets.take(slot) {
-                stack.handle_tx_completion(now, ticket);
+                stack.handle_tx(now, ticket, Fate::Left);
             }
         });
         self.counts.completions += u64::from(frames);

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use taut::device::{Device, LinkCaps, Received, Tun};
-use taut_core::{Gather, Offload, Transmit};
+use taut_core::{Gather, Offload, TxPacket};
 use taut_wire::{AccEcn, Ecn, Flags, IpHeader, TcpHeader, tcp};
 
 /// Where a packet goes.
@@ -189,12 +189,10 @@ impl Device for Marker {
         Ok(Received { range: 0..self.packet.len(), ..received })
     }
 
-    fn send(&mut self, transmit: &Transmit<'_>) -> io::Result<()> {
-        assert_eq!(transmit.offload, Offload::None, "the path takes whole packets");
+    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+        assert_eq!(packet.offload, Offload::None, "the path takes whole packets");
         self.packet.clear();
-        for piece in std::iter::once(&transmit.header).chain(transmit.payload.slices()) {
-            self.packet.extend_from_slice(piece);
-        }
+        packet.pieces().for_each(|piece| self.packet.extend_from_slice(piece));
         lock(&self.path).pass(To::Kernel, &mut self.packet);
         // It has been counted: a full queue may not bring it back.
         while let Err(error) = self.tun.put(&self.packet, &Gather::EMPTY, Offload::None) {
