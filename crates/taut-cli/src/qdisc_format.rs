@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Value, json as value};
-use taut::link::{Chance, FqCodelSpec, FqSpec, Handle, Loss, NetemSpec, QdiscSpec, Share, TbfSpec};
+use taut::link::{Chance, FqCodelSpec, FqSpec, Loss, NetemSpec, QdiscHandle, QdiscSpec, Share, TbfSpec};
 use taut_control::qdisc::QdiscSnapshot;
 
 /// Users of a discipline: `tc` shows 2 for every root, this process and the interface.
@@ -30,10 +30,10 @@ pub fn text(qdisc: Option<&QdiscSnapshot>, device: Option<&str>, statistics: boo
     };
     let place = match qdisc.parent {
         None => format!("root refcnt {REFCNT}"),
-        Some(parent) => format!("parent {}", Handle(parent)),
+        Some(parent) => format!("parent {}", QdiscHandle(parent)),
     };
     let options = options_text(&spec(qdisc)?);
-    let mut lines = format!("qdisc {} {}{dev} {place}{options}\n", qdisc.kind, Handle(qdisc.handle));
+    let mut lines = format!("qdisc {} {}{dev} {place}{options}\n", qdisc.kind, QdiscHandle(qdisc.handle));
     if statistics {
         lines += &counts(qdisc);
         lines += &details(qdisc);
@@ -338,11 +338,11 @@ pub fn json(qdisc: Option<&QdiscSnapshot>, device: Option<&str>, statistics: boo
     };
     let mut object = Object::default()
         .put("kind", qdisc.kind.as_str())
-        .put("handle", Handle(qdisc.handle).to_string())
+        .put("handle", QdiscHandle(qdisc.handle).to_string())
         .put_some("dev", device);
     object = match qdisc.parent {
         None => object.put("root", true).put("refcnt", REFCNT),
-        Some(parent) => object.put("parent", Handle(parent).to_string()),
+        Some(parent) => object.put("parent", QdiscHandle(parent).to_string()),
     };
     object = object.put_object("options", options);
     if statistics {

@@ -59,18 +59,18 @@ pub struct LinkReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscEntry {
     /// Its own.
-    pub handle: Handle,
+    pub handle: QdiscHandle,
     /// That of the one it stands behind; the root has none.
-    pub parent: Option<Handle>,
+    pub parent: Option<QdiscHandle>,
     /// How it is.
     pub report: QdiscReport,
 }
 
 /// The number of a queue discipline, printed as `tc` does: `8001:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Handle(pub u16);
+pub struct QdiscHandle(pub u16);
 
-impl fmt::Display for Handle {
+impl fmt::Display for QdiscHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}:", self.0)
     }
@@ -206,7 +206,7 @@ impl Front {
         let carried =
             (self.carried.iter().map(|packet| u64::from(packet.len)).sum::<u64>(), self.carried.len());
         let stuck = self.stuck.as_ref().filter(|_| self.wire.is_none());
-        let handles = (self.handle..).map(Handle);
+        let handles = (self.handle..).map(QdiscHandle);
         let mut parent = None;
         let mut entries: Vec<_> = handles
             .zip(self.queue.reports())

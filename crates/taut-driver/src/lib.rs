@@ -34,7 +34,7 @@ pub mod tokio;
 mod waiters;
 
 pub use clock::Clock;
-pub use front::{Handle, LinkReport, QdiscEntry};
+pub use front::{LinkReport, QdiscEntry, QdiscHandle};
 pub use shard::{Access, Shard};
 pub use thread::DriverThread;
 pub use waiters::{Interest, WaitKey};

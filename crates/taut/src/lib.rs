@@ -62,7 +62,7 @@ pub use taut_device as device;
 
 /// Names that a queue in front of the device is described with.
 pub mod link {
-    pub use taut_driver::{Handle, LinkReport, QdiscEntry};
+    pub use taut_driver::{LinkReport, QdiscEntry, QdiscHandle};
     pub use taut_link::{
         Chance, Distribution, FqCodelSpec, FqCodelStats, FqSpec, FqStats, Loss, NetemRate, NetemSlot,
         NetemSpec, QdiscDetails, QdiscReport, QdiscSpec, QdiscSpecError, Share, TbfLimit, TbfSpec,
