@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use taut_core::{
-    ConnError, ConnId, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps, ListenOptions,
-    ReadError, RxPacket, Stack, StackConfig, Transmit, WriteError,
+    BUFFER_BYTES, ConnError, ConnId, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps,
+    ListenOptions, ReadError, RxPacket, Stack, StackConfig, Transmit, WriteError,
 };
 use taut_device::sys::monotonic_ns;
-use taut_device::{BUFFER_LEN, Device, Tun};
+use taut_device::{Device, Tun};
 
 use super::{Task, Tuning};
 use crate::net::{self, LOCAL, PEER, PORT};
@@ -52,7 +52,7 @@ impl<'a> Loop<'a> {
         Self {
             stack: stack(LOCAL, tun.caps()),
             tun,
-            buffer: vec![0; BUFFER_LEN],
+            buffer: vec![0; BUFFER_BYTES],
             ingress_batch: tuning.taut_ingress_batch,
             probe,
         }
@@ -69,8 +69,8 @@ impl<'a> Loop<'a> {
             let frame = Frame::Lend { buffer: &mut self.buffer, range: received.range };
             let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
             self.stack.handle_packet(at, packet);
-            if self.buffer.len() < BUFFER_LEN {
-                self.buffer = vec![0; BUFFER_LEN];
+            if self.buffer.len() < BUFFER_BYTES {
+                self.buffer = vec![0; BUFFER_BYTES];
             }
         }
         true

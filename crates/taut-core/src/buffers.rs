@@ -1,4 +1,4 @@
-//! Payload memory: a pool of 64 KiB buffers, and queues of chunks cut from it.
+//! Payload memory: a pool of buffers of [`BUFFER_BYTES`], and queues of chunks cut from it.
 //! Origin: our own; Linux keeps payload in page fragments of `sk_buff`s, we keep plain byte vectors.
 //! Called by the write queue, the read queue and reassembly; the pool itself is one per stack.
 
@@ -8,11 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::words::{GATHER_MAX, Gather};
-
-/// Length of a pooled buffer. A super-packet is at most 64 KiB (RFC 791's 16-bit length), and 256 bytes beside
-/// it hold the headers of a link or of virtio-net, so a device can receive into the very same buffers.
-pub(crate) const BUFFER_BYTES: usize = 65_536 + 256;
+use crate::words::{BUFFER_BYTES, GATHER_MAX, Gather};
 
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;

@@ -100,7 +100,7 @@ pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, Timer};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
-    BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX, Gather,
-    Histogram, Instant, LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError, RxChecksum,
-    RxPacket, Transmit, TxPacket, TxTicket, WriteError,
+    BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX,
+    Gather, Histogram, Instant, LinkCaps, ListenError, ListenerId, Offload, OptionError, ReadError,
+    RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, WriteError,
 };

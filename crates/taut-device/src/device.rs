@@ -6,9 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use taut_core::{LinkCaps, RxChecksum, TxPacket};
 
-/// Length of the buffer lent to [`Device::recv`]: the largest IPv6 super-packet (40 + 65,535 bytes), rounded up.
-pub const BUFFER_LEN: usize = 65_536 + 256;
-
 /// A packet that [`Device::recv`] put into the buffer it was lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -27,7 +24,7 @@ pub trait Device: Send {
     /// What the link can do; the same for the life of the device.
     fn caps(&self) -> LinkCaps;
 
-    /// Takes one packet from the link. `buffer` has at least [`BUFFER_LEN`] bytes; a device may exchange it for
+    /// Takes one packet from the link. `buffer` has at least [`BUFFER_BYTES`] bytes; a device may exchange it for
     /// one of its own that is as long.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ pub mod tun;
 mod vnet;
 
 pub use cidr::{Cidr, CidrError};
-pub use device::{BUFFER_LEN, Device, Received};
+pub use device::{Device, Received};
 pub use interface::Interface;
 pub use netns::Namespace;
 pub use pipe::{Pipe, pipe};

@@ -8,9 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use taut_core::{Gather, LinkCaps, Offload, RxChecksum, TxPacket};
+use taut_core::{BUFFER_BYTES, Gather, LinkCaps, Offload, RxChecksum, TxPacket};
 
-use crate::device::{BUFFER_LEN, Device, Received};
+use crate::device::{Device, Received};
 use crate::sys::EventFd;
 
 /// Buffers kept for later in each direction.
@@ -52,7 +52,7 @@ struct Queue {
     packets: VecDeque<Packet>,
     /// Sum of the packets' lengths.
     bytes: usize,
-    /// Buffers of [`BUFFER_LEN`] bytes, empty of meaning.
+    /// Buffers of [`BUFFER_BYTES`] bytes, empty of meaning.
     spare: Vec<Vec<u8>>,
     /// The sender was refused and waits to be told of room.
     refused: bool,
@@ -85,7 +85,7 @@ impl Pipe {
     /// [`io::ErrorKind::WouldBlock`] when the link is full.
     pub fn put(&self, header: &[u8], payload: &Gather<'_>, offload: Offload) -> io::Result<()> {
         let len = header.len() + payload.len();
-        if len > BUFFER_LEN {
+        if len > BUFFER_BYTES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let mut queue = self.link.queue(self.peer());
@@ -96,7 +96,7 @@ impl Pipe {
             queue.refused = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut buffer = queue.spare.pop().unwrap_or_else(|| vec![0; BUFFER_LEN]);
+        let mut buffer = queue.spare.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
         let mut at = 0;
         for piece in std::iter::once(&header).chain(payload.slices()) {
             buffer[at..at + piece.len()].copy_from_slice(piece);
@@ -132,7 +132,7 @@ impl Device for Pipe {
         };
         queue.bytes -= packet.len;
         let used = std::mem::replace(buffer, packet.buffer);
-        if used.len() >= BUFFER_LEN && queue.spare.len() < SPARE_MAX {
+        if used.len() >= BUFFER_BYTES && queue.spare.len() < SPARE_MAX {
             queue.spare.push(used);
         }
         if queue.refused && queue.bytes < self.link.limit_bytes {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn carries_super_packets_whole_in_order_and_reuses_their_buffers() {
         let (a, mut b) = pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
-        let mut buffer = vec![0; BUFFER_LEN];
+        let mut buffer = vec![0; BUFFER_BYTES];
         assert_eq!(b.recv(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let mut payload = Gather::EMPTY;
         payload.push(&[2; 40_000]);
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!((buffer[39], buffer[40], buffer[40_039], buffer[40_040]), (1, 2, 2, 3));
             let got = b.recv(&mut buffer).unwrap();
             assert_eq!(got, Received { range: 0..40, checksum: RxChecksum::Unverified, gso_size: 0 });
-            assert_eq!(buffer.len(), BUFFER_LEN);
+            assert_eq!(buffer.len(), BUFFER_BYTES);
             assert!(b.recv(&mut buffer).is_err());
             assert!(!readable(&b));
         }
@@ -211,7 +211,7 @@ mod tests {
         send(&a).unwrap();
         assert_eq!(send(&a).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(!readable(&a));
-        let mut buffer = vec![0; BUFFER_LEN];
+        let mut buffer = vec![0; BUFFER_BYTES];
         b.recv(&mut buffer).unwrap();
         assert!(readable(&a));
         assert!(a.recv(&mut buffer).is_err());

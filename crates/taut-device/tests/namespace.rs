@@ -8,9 +8,10 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 
+use taut_core::BUFFER_BYTES;
 use taut_core::{Gather, LinkCaps, Offload, RxChecksum};
 use taut_device::sys::{Epoll, Interest};
-use taut_device::{BUFFER_LEN, Cidr, Interface, Namespace, Received, Tun, TunOptions};
+use taut_device::{Cidr, Interface, Namespace, Received, Tun, TunOptions};
 use taut_wire::{Ecn, Flags, IpHeader, Sum, TcpHeader, protocol, tcp};
 
 fn cidr(text: &str) -> Cidr {
@@ -37,7 +38,7 @@ fn wait_for(
 ) -> Option<(Vec<u8>, Received)> {
     let epoll = Epoll::new().unwrap();
     epoll.add(tun.as_fd(), 0, Interest::Readable).unwrap();
-    let mut buffer = vec![0; BUFFER_LEN];
+    let mut buffer = vec![0; BUFFER_BYTES];
     while epoll.wait(Some(patience)).unwrap().contains(0) {
         while let Ok(received) = tun.recv(&mut buffer) {
             let packet = &buffer[received.range.clone()];

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
+use taut_core::{BUFFER_BYTES, Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
 use taut_device::sys::{EventFd, TimerFd};
-use taut_device::{BUFFER_LEN, Device, Received};
+use taut_device::{Device, Received};
 use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::clock::Clock;
@@ -66,7 +66,7 @@ struct Inner<D> {
     /// A queue of our own in front of the device.
     front: Option<Box<Front>>,
     waiters: Waiters,
-    /// Lent to the device for each packet; [`BUFFER_LEN`] bytes between packets.
+    /// Lent to the device for each packet; [`BUFFER_BYTES`] bytes between packets.
     buffer: Vec<u8>,
     /// What the timer is armed for. It may be earlier than the next deadline, never later.
     armed: Instant,
@@ -131,7 +131,7 @@ impl<D: Device> Shard<D> {
                 device,
                 front: link.map(Front::new),
                 waiters: Waiters::default(),
-                buffer: vec![0; BUFFER_LEN],
+                buffer: vec![0; BUFFER_BYTES],
                 armed: NEVER,
                 retry: None,
                 served: Instant::ZERO,
@@ -398,9 +398,9 @@ impl<D: Device> Shard<D> {
         let frame = Frame::Lend { buffer: &mut *buffer, range: received.range };
         let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
         stack.handle_packet(self.clock.now(), packet);
-        if buffer.len() < BUFFER_LEN {
+        if buffer.len() < BUFFER_BYTES {
             // The stack has kept the buffer and had none to spare.
-            *buffer = vec![0; BUFFER_LEN];
+            *buffer = vec![0; BUFFER_BYTES];
         }
         true
     }

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::mem;
 use core::ops::Range;
 
-use crate::buffers::{BUFFER_BYTES, BufferPool};
-use crate::words::{Frame, Gather};
+use crate::buffers::BufferPool;
+use crate::words::{BUFFER_BYTES, Frame, Gather};
 
 /// Payloads shorter than this are copied even out of a buffer that could be kept: the copy is cheaper than
 /// finding the device another buffer, and the device's own stays in the cache.

@@ -117,10 +117,9 @@ impl ReadQueue {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::buffers::BUFFER_BYTES;
     use crate::ingress::reassembly::Reassembly;
     use crate::words::seq::FIRST;
-    use crate::words::{Frame, Gather};
+    use crate::words::{BUFFER_BYTES, Frame, Gather};
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;

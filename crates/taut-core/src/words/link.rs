@@ -59,6 +59,10 @@ impl LinkCaps {
     }
 }
 
+/// Length of the buffers that devices receive into, and of the memory that payload lies in: the two change places. It
+/// holds the largest super-packet (IPv6: 40 + 65,535 bytes) and the header of a link or of virtio-net in front of it.
+pub const BUFFER_BYTES: usize = 65_536 + 256;
+
 /// What is known of the TCP checksum of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxChecksum {
@@ -92,8 +96,9 @@ pub enum Frame<'a> {
         /// The payload, in order.
         payload: Gather<'a>,
     },
-    /// A packet in `buffer[range]`. The stack may take the buffer (a large payload then reaches the application
-    /// without a copy) and leaves another in its place: of the same length when it has one to spare, else empty.
+    /// A packet in `buffer[range]`, a buffer of [`BUFFER_BYTES`]. The stack may take the buffer (a large payload then
+    /// reaches the application without a copy) and leaves another in its place: of the same length when it has one to
+    /// spare, else empty.
     Lend {
         /// The device's receive buffer.
         buffer: &'a mut Vec<u8>,

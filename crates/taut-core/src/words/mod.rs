@@ -22,7 +22,9 @@ pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, Wr
 pub use event::Event;
 pub use histogram::Histogram;
 pub use ids::{ConnId, ListenerId};
-pub use link::{Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket};
+pub use link::{
+    BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
+};
 pub use ticket::{Fate, TxTicket};
 pub(crate) use ticket::{Output, SendKind};
 pub use units::{BufferSizes, Duration, Instant};

@@ -1,7 +1,9 @@
 //! A sender behind a front: what its queue, its wire and its device do to it, and what replacing them does not.
 
-use taut_core::{ConnId, ConnOptions, Event, Frame as RxFrame, LinkCaps, RxPacket, StackConfig, Transmit};
-use taut_device::{BUFFER_LEN, Pipe, pipe};
+use taut_core::{
+    BUFFER_BYTES, ConnId, ConnOptions, Event, Frame as RxFrame, LinkCaps, RxPacket, StackConfig, Transmit,
+};
+use taut_device::{Pipe, pipe};
 
 use super::*;
 
@@ -128,7 +130,7 @@ impl World {
     /// The rest of the world, once. Whether anything happened.
     fn receive(&mut self) -> bool {
         let mut any = false;
-        let mut buffer = vec![0; BUFFER_LEN];
+        let mut buffer = vec![0; BUFFER_BYTES];
         let now = self.now;
         let (last_seq, turned_around) = (&mut self.last_seq, &mut self.turned_around);
         let mut take = |end: &mut Pipe, stack: &mut Stack, to_receiver: bool| {

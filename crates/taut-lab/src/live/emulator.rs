@@ -16,13 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use super::segments::{Frame, set_ipv4_checksum};
-use taut_core::{Duration, Gather, Instant, Offload, RxChecksum};
+use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_device::{Device, Pipe, Received, Tun};
 use taut_link::{Ecn, Packet, Qdisc, QdiscSpec, Tree, Verdict};
 
-/// Length of a buffer that holds any packet.
-const BUFFER_LEN: usize = taut_device::BUFFER_LEN;
 /// Packets taken from one side before the other is looked at.
 const BATCH: usize = 64;
 /// How late packets may be so that more than one comes along: a NIC waits as long before it interrupts.
@@ -320,7 +318,7 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
     epoll.add(ports[1].fd(), 1, Interest::Readable)?;
     epoll.add(timer.as_fd(), 2, Interest::Readable)?;
     epoll.add(stop.1.as_fd(), 3, Interest::Readable)?;
-    let mut buffer = vec![0; BUFFER_LEN];
+    let mut buffer = vec![0; BUFFER_BYTES];
     while !stop.0.load(Ordering::Relaxed) {
         let mut more = false;
         for side in 0..2 {

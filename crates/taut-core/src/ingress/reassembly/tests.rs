@@ -2,7 +2,7 @@
 
 extern crate std;
 use super::*;
-use crate::buffers::BUFFER_BYTES;
+use crate::words::BUFFER_BYTES;
 use crate::words::Frame;
 use crate::words::seq::FIRST;
 use proptest::prelude::*;
