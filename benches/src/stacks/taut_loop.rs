@@ -11,7 +11,7 @@ use taut_core::{
     ListenOptions, ReadError, RxPacket, Stack, StackConfig, Transmit, WriteError,
 };
 use taut_device::sys::monotonic_ns;
-use taut_device::{Device, Tun};
+use taut_device::Tun;
 
 use super::{Task, Tuning};
 use crate::net::{self, LOCAL, PEER, PORT};
@@ -65,7 +65,7 @@ impl<'a> Loop<'a> {
     /// Takes a batch of packets; returns whether there was one.
     fn receive(&mut self, at: Instant) -> bool {
         for taken in 0..self.ingress_batch {
-            let Ok(received) = Device::recv(&mut self.tun, &mut self.buffer) else { return taken > 0 };
+            let Ok(received) = self.tun.recv(&mut self.buffer) else { return taken > 0 };
             let frame = Frame::Lend { buffer: &mut self.buffer, range: received.range };
             let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
             self.stack.handle_packet(at, packet);
@@ -79,7 +79,7 @@ impl<'a> Loop<'a> {
     fn transmit(&mut self, at: Instant) {
         while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(at) {
             // A full queue drops the packet, as on any link.
-            let _ = self.tun.send(&packet);
+            let _ = self.tun.put(&packet);
             self.stack.handle_tx(at, ticket, Fate::Left);
         }
     }

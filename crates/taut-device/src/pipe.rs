@@ -1,20 +1,18 @@
 //! A link between two stacks in one process: for tests, and for where no TUN is to be had.
 //!
-//! Each direction is a queue bounded in bytes. A super-packet passes whole, with what is known of its checksum,
-//! as over TUN. The buffers that carry packets go round between the ends, so nothing is allocated once they flow.
+//! Each direction is a queue bounded in bytes. A super-packet passes whole, with what is known of its checksum, as over
+//! TUN. The packet is copied into the queue, and has left its host with that.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use taut_core::{BUFFER_BYTES, Gather, LinkCaps, Offload, RxChecksum, TxPacket};
+use taut_core::{BUFFER_BYTES, LinkCaps, TxPacket, TxTicket};
+use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 
-use crate::device::{Device, Received};
+use crate::packets::Packets;
 use crate::sys::EventFd;
-
-/// Buffers kept for later in each direction.
-const SPARE_MAX: usize = 16;
 
 /// Joins two ends. `limit_bytes` bounds each direction; a packet is taken if any room is left, so that one of any
 /// size can pass.
@@ -22,11 +20,8 @@ const SPARE_MAX: usize = 16;
 /// # Errors
 /// No descriptor or no memory left.
 pub fn pipe(caps: LinkCaps, limit_bytes: usize) -> io::Result<(Pipe, Pipe)> {
-    let link = Arc::new(Link {
-        queues: [Mutex::default(), Mutex::default()],
-        wake: [EventFd::new()?, EventFd::new()?],
-        limit_bytes,
-    });
+    let end = || -> io::Result<_> { Ok(Direction::new(limit_bytes, EventFd::new()?)) };
+    let link = Arc::new(Link { to: [end()?, end()?] });
     Ok((Pipe { link: Arc::clone(&link), end: 0, caps }, Pipe { link, end: 1, caps }))
 }
 
@@ -40,134 +35,148 @@ pub struct Pipe {
 
 #[derive(Debug)]
 struct Link {
-    /// What end `i` is to receive.
-    queues: [Mutex<Queue>; 2],
-    /// Readable when end `i` has something to receive, or room again after a refusal.
-    wake: [EventFd; 2],
-    limit_bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    packets: VecDeque<Packet>,
-    /// Sum of the packets' lengths.
-    bytes: usize,
-    /// Buffers of [`BUFFER_BYTES`] bytes, empty of meaning.
-    spare: Vec<Vec<u8>>,
-    /// The sender was refused and waits to be told of room.
-    refused: bool,
-    /// The other end is gone.
-    closed: bool,
+    /// By the end that receives.
+    to: [Direction; 2],
 }
 
 #[derive(Debug)]
-struct Packet {
-    buffer: Vec<u8>,
-    len: usize,
-    checksum: RxChecksum,
-    gso_size: u16,
+struct Direction {
+    queue: Mutex<Queue>,
+    /// Readable when there is something to receive.
+    came: EventFd,
 }
 
-impl Link {
-    fn queue(&self, end: usize) -> MutexGuard<'_, Queue> {
-        self.queues[end].lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Debug)]
+struct Queue {
+    packets: Packets,
+    /// The sender was refused, and is to be told of room.
+    is_refused: bool,
+    room: Option<Waker>,
+    /// The receiver is gone.
+    is_closed: bool,
+}
+
+impl Direction {
+    const fn new(limit_bytes: usize, came: EventFd) -> Self {
+        let packets = Packets::new(limit_bytes);
+        Self { queue: Mutex::new(Queue { packets, is_refused: false, room: None, is_closed: false }), came }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Pipe {
-    const fn peer(&self) -> usize {
-        1 - self.end
+    /// What the link can do.
+    #[must_use]
+    pub const fn caps(&self) -> LinkCaps {
+        self.caps
     }
 
     /// Puts a packet on the link.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when the link is full.
-    pub fn put(&self, header: &[u8], payload: &Gather<'_>, offload: Offload) -> io::Result<()> {
-        let len = header.len() + payload.len();
-        if len > BUFFER_BYTES {
+    /// [`io::ErrorKind::WouldBlock`] when the link is full, [`io::ErrorKind::InvalidInput`] for a packet that is too large.
+    pub fn put(&self, packet: &TxPacket<'_>) -> io::Result<()> {
+        if packet.len() > BUFFER_BYTES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let mut queue = self.link.queue(self.peer());
-        if queue.closed {
+        let to = &self.link.to[1 - self.end];
+        let mut queue = to.lock();
+        if queue.is_closed {
             return Ok(()); // lost, as on a cable that nobody holds the other end of
         }
-        if queue.bytes >= self.link.limit_bytes {
-            queue.refused = true;
+        if !queue.packets.has_room() {
+            queue.is_refused = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let mut buffer = queue.spare.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES]);
-        let mut at = 0;
-        for piece in std::iter::once(&header).chain(payload.slices()) {
-            buffer[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
-        }
-        let (checksum, gso_size) = match offload {
-            Offload::None => (RxChecksum::Unverified, 0),
-            // The sum is never completed: it does not leave this process.
-            Offload::Checksum { .. } => (RxChecksum::Verified, 0),
-            Offload::Segment { mss, .. } => (RxChecksum::Verified, mss),
-        };
         let first = queue.packets.is_empty();
-        queue.bytes += len;
-        queue.packets.push_back(Packet { buffer, len, checksum, gso_size });
+        queue.packets.put(packet);
         if first {
-            self.link.wake[self.peer()].signal();
+            to.came.signal();
         }
         Ok(())
     }
+
+    /// Takes a packet off the link; `buffer` is exchanged for the one that the packet lies in. `None` when there is none.
+    pub fn recv(&self, buffer: &mut Vec<u8>) -> Option<Received> {
+        let to = &self.link.to[self.end];
+        let mut queue = to.lock();
+        let Some(received) = queue.packets.take(buffer) else {
+            // Under the lock, so that a packet that comes next signals.
+            to.came.drain();
+            return None;
+        };
+        let has_room = queue.is_refused && queue.packets.has_room();
+        queue.is_refused &= !has_room;
+        let room = queue.room.clone().filter(|_| has_room);
+        drop(queue);
+        room.into_iter().for_each(Waker::wake);
+        Some(received)
+    }
 }
 
-impl Device for Pipe {
-    fn caps(&self) -> LinkCaps {
-        self.caps
-    }
-
-    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        let mut queue = self.link.queue(self.end);
-        let Some(packet) = queue.packets.pop_front() else {
-            // Under the lock, so that a packet that comes next signals anew.
-            self.link.wake[self.end].drain();
-            return Err(io::ErrorKind::WouldBlock.into());
-        };
-        queue.bytes -= packet.len;
-        let used = std::mem::replace(buffer, packet.buffer);
-        if used.len() >= BUFFER_BYTES && queue.spare.len() < SPARE_MAX {
-            queue.spare.push(used);
-        }
-        if queue.refused && queue.bytes < self.link.limit_bytes {
-            queue.refused = false;
-            self.link.wake[self.peer()].signal();
-        }
-        Ok(Received { range: 0..packet.len, checksum: packet.checksum, gso_size: packet.gso_size })
-    }
-
-    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
-        self.put(packet.header, &packet.payload, packet.offload)
-    }
-
+/// Polls readable when there is something to receive.
+impl AsFd for Pipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.wake[self.end].as_fd()
-    }
-
-    fn polls_writable(&self) -> bool {
-        false
+        self.link.to[self.end].came.as_fd()
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        let mut queue = self.link.queue(self.end);
-        let gone = std::mem::replace(&mut *queue, Queue { closed: true, ..Queue::default() });
-        if gone.refused {
-            self.link.wake[self.peer()].signal();
+        let mut queue = self.link.to[self.end].lock();
+        (queue.is_closed, queue.packets) = (true, Packets::new(0));
+        let room = queue.room.take();
+        drop(queue);
+        room.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl From<Pipe> for Device {
+    fn from(pipe: Pipe) -> Self {
+        let (caps, pipe) = (pipe.caps, Arc::new(pipe));
+        Self::new(caps, PipeTx(Arc::clone(&pipe)), PipeRx(pipe))
+    }
+}
+
+struct PipeTx(Arc<Pipe>);
+
+impl TxDevice for PipeTx {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.0.link.to[1 - self.0.end].lock().room = Some(waker.clone());
+        Ok(News::Waker)
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        match self.0.put(packet) {
+            Ok(()) => Sent::Left(ticket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Sent::Full(ticket),
+            Err(error) => Sent::Never(ticket, error),
         }
+    }
+}
+
+struct PipeRx(Arc<Pipe>);
+
+impl RxDevice for PipeRx {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    }
+
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        Ok(self.0.recv(buffer))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
     use std::time::Duration;
+
+    use taut_core::{Gather, Instant, Offload, RxChecksum};
 
     use super::*;
     use crate::sys::{Epoll, Interest};
@@ -178,18 +187,26 @@ mod tests {
         epoll.wait(Some(Duration::ZERO)).unwrap().contains(1)
     }
 
+    fn packet<'a>(header: &'a [u8], payload: Gather<'a>, offload: Offload) -> TxPacket<'a> {
+        TxPacket { header, payload, offload, departure: Instant::ZERO }
+    }
+
+    fn put(end: &Pipe, len: usize) -> io::Result<()> {
+        end.put(&packet(&vec![0; len], Gather::EMPTY, Offload::None))
+    }
+
     #[test]
     fn carries_super_packets_whole_in_order_and_reuses_their_buffers() {
-        let (a, mut b) = pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
+        let (a, b) = pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();
         let mut buffer = vec![0; BUFFER_BYTES];
-        assert_eq!(b.recv(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(b.recv(&mut buffer), None);
         let mut payload = Gather::EMPTY;
         payload.push(&[2; 40_000]);
         payload.push(&[3; 20_000]);
         let offload = Offload::Segment { mss: 1448, start: 20, offset: 16, ipv6: false };
         for _ in 0..3 {
-            a.put(&[1; 40], &payload, offload).unwrap();
-            a.put(&[4; 40], &Gather::EMPTY, Offload::None).unwrap();
+            a.put(&packet(&[1; 40], payload, offload)).unwrap();
+            a.put(&packet(&[4; 40], Gather::EMPTY, Offload::None)).unwrap();
             assert!(readable(&b));
             let got = b.recv(&mut buffer).unwrap();
             assert_eq!(got, Received { range: 0..60_040, checksum: RxChecksum::Verified, gso_size: 1448 });
@@ -197,36 +214,49 @@ mod tests {
             let got = b.recv(&mut buffer).unwrap();
             assert_eq!(got, Received { range: 0..40, checksum: RxChecksum::Unverified, gso_size: 0 });
             assert_eq!(buffer.len(), BUFFER_BYTES);
-            assert!(b.recv(&mut buffer).is_err());
+            assert_eq!(b.recv(&mut buffer), None);
             assert!(!readable(&b));
         }
-        assert!(b.link.queue(1).spare.len() <= 2, "buffers go round");
+        assert!(b.link.to[1].lock().packets.spare() <= 2, "buffers go round");
+    }
+
+    /// Counts how often it is called.
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     #[test]
     fn a_refused_sender_is_told_of_room() {
-        let (mut a, mut b) = pipe(LinkCaps::plain(1500), 2_000).unwrap();
-        let send = |a: &Pipe| a.put(&[0; 1500], &Gather::EMPTY, Offload::None);
-        send(&a).unwrap();
-        send(&a).unwrap();
-        assert_eq!(send(&a).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        assert!(!readable(&a));
+        let (a, b) = pipe(LinkCaps::plain(1500), 2_000).unwrap();
+        let (mut a, told) = (Device::from(a), Arc::new(Count::default()));
+        assert!(matches!(a.tx.news(&Waker::from(Arc::clone(&told))), Ok(News::Waker)));
+        let mut send = |len: usize| {
+            let header = vec![0; len];
+            let sent = a.tx.send(&packet(&header, Gather::EMPTY, Offload::None), TxTicket::blank());
+            matches!(sent, Sent::Left(_))
+        };
+        assert!(send(1500) && send(1500) && !send(1500));
         let mut buffer = vec![0; BUFFER_BYTES];
+        assert_eq!(told.0.load(Ordering::SeqCst), 0);
         b.recv(&mut buffer).unwrap();
-        assert!(readable(&a));
-        assert!(a.recv(&mut buffer).is_err());
-        send(&a).unwrap();
+        assert_eq!(told.0.load(Ordering::SeqCst), 1);
+        assert!(send(1500));
+        b.recv(&mut buffer).unwrap();
+        assert_eq!(told.0.load(Ordering::SeqCst), 1, "it was not refused since");
     }
 
     #[test]
     fn an_end_that_is_dropped_swallows() {
         let (a, b) = pipe(LinkCaps::plain(1500), 100).unwrap();
-        let send = |a: &Pipe| a.put(&[0; 100], &Gather::EMPTY, Offload::None);
-        send(&a).unwrap();
-        assert!(send(&a).is_err());
+        put(&a, 100).unwrap();
+        assert!(put(&a, 100).is_err());
         drop(b);
-        assert!(readable(&a));
-        send(&a).unwrap();
-        send(&a).unwrap();
+        put(&a, 100).unwrap();
+        put(&a, 100).unwrap();
     }
 }

@@ -9,14 +9,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+use std::task::Waker;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use taut_core::GATHER_MAX;
-use taut_core::{Gather, LinkCaps, Offload, RxChecksum, TxPacket};
+use taut_core::{LinkCaps, RxChecksum, TxPacket, TxTicket};
+use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 use taut_wire::VnetHeader;
 
-use crate::device::{Device, Received};
 use crate::interface::Interface;
 use crate::sys::tun_ioctl;
 use crate::vnet;
@@ -157,16 +159,17 @@ impl Tun {
         Interface::open(&self.name)
     }
 
-    /// [`Device::caps`].
+    /// What the link can do.
     #[must_use]
     pub const fn caps(&self) -> LinkCaps {
         self.caps
     }
 
-    /// [`Device::recv`], from any thread: each packet goes to one of the callers.
+    /// Takes a packet from the kernel, from any thread: each packet goes to one of the callers. One whose virtio-net
+    /// header makes no sense is as good as empty, and counted as such by the stack.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when nothing waits.
+    /// [`io::ErrorKind::WouldBlock`] when nothing waits; another one when the interface is gone.
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let len = (&self.file).read(buffer)?;
         if !self.vnet_header {
@@ -175,7 +178,9 @@ impl Tun {
         // The kernel's header lies in front of the packet in the same buffer: one piece of memory is read into
         // measurably faster than two.
         let header = buffer.get(..len.min(VnetHeader::LEN)).unwrap_or_default();
-        let header = VnetHeader::parse(header).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let Ok(header) = VnetHeader::parse(header) else {
+            return Ok(Received { range: len..len, checksum: RxChecksum::Unverified, gso_size: 0 });
+        };
         let (checksum, gso_size) = vnet::of_received(&header);
         Ok(Received { range: VnetHeader::LEN..len, checksum, gso_size })
     }
@@ -184,18 +189,18 @@ impl Tun {
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when the kernel has no room; any other concerns this packet alone.
-    pub fn put(&self, header: &[u8], payload: &Gather<'_>, offload: Offload) -> io::Result<()> {
-        let vnet_header = vnet::for_transmit(header, offload).emit();
+    pub fn put(&self, packet: &TxPacket<'_>) -> io::Result<()> {
+        let vnet_header = vnet::for_transmit(packet.header, packet.offload).emit();
         let vnet_header = if self.vnet_header { &vnet_header[..] } else { &[] };
-        let len = vnet_header.len() + header.len() + payload.len();
+        let len = vnet_header.len() + packet.len();
         if len <= SMALL {
-            let mut packet = [0; SMALL];
+            let mut whole = [0; SMALL];
             let mut end = 0;
-            for piece in [vnet_header, header].iter().chain(payload.slices()) {
-                packet[end..end + piece.len()].copy_from_slice(piece);
+            for piece in std::iter::once(vnet_header).chain(packet.pieces()) {
+                whole[end..end + piece.len()].copy_from_slice(piece);
                 end += piece.len();
             }
-            return (&self.file).write(&packet[..end]).map(drop);
+            return (&self.file).write(&whole[..end]).map(drop);
         }
         let mut pieces = [IoSlice::new(&[]); 2 + GATHER_MAX];
         let mut count = 0;
@@ -206,10 +211,7 @@ impl Tun {
         if !vnet_header.is_empty() {
             push(vnet_header);
         }
-        push(header);
-        for slice in payload.slices() {
-            push(slice);
-        }
+        packet.pieces().for_each(push);
         // A TUN write is all or nothing.
         (&self.file).write_vectored(&pieces[..count]).map(drop)
     }
@@ -221,18 +223,53 @@ impl AsFd for Tun {
     }
 }
 
-impl Device for Tun {
-    fn caps(&self) -> LinkCaps {
-        self.caps
+/// The kernel takes packets and gives packets at the same time, so both halves are the same queue.
+impl From<Tun> for Device {
+    fn from(tun: Tun) -> Self {
+        let (caps, tun) = (tun.caps, Arc::new(tun));
+        Self::new(caps, TunTx(Arc::clone(&tun)), TunRx(tun))
     }
-    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        Self::recv(self, buffer)
+}
+
+struct TunTx(Arc<Tun>);
+
+impl TxDevice for TunTx {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
     }
-    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
-        self.put(packet.header, &packet.payload, packet.offload)
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        match self.0.put(packet) {
+            Ok(()) => Sent::Left(ticket),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::WOULDBLOCK) => Sent::Full(ticket),
+                // The kernel is short of memory, and nothing tells when that is over.
+                Some(Errno::NOMEM | Errno::NOBUFS) => Sent::Dropped(ticket),
+                _ => Sent::Never(ticket, error),
+            },
+        }
     }
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+}
+
+struct TunRx(Arc<Tun>);
+
+impl RxDevice for TunRx {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    }
+
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        match self.0.recv(buffer) {
+            Ok(received) => Ok(Some(received)),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::WOULDBLOCK | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => Ok(None),
+                Some(Errno::BADFD | Errno::NODEV) => {
+                    let message = format!("TUN interface {} was deleted ({error})", self.0.name);
+                    Err(io::Error::new(io::ErrorKind::NetworkDown, message))
+                }
+                _ => Err(io::Error::new(error.kind(), format!("TUN interface {}: {error}", self.0.name))),
+            },
+        }
     }
 }
 

@@ -8,10 +8,10 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 
-use taut_core::BUFFER_BYTES;
-use taut_core::{Gather, LinkCaps, Offload, RxChecksum};
+use taut_core::{BUFFER_BYTES, Gather, LinkCaps, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, Interest};
-use taut_device::{Cidr, Interface, Namespace, Received, Tun, TunOptions};
+use taut_device::{Cidr, Interface, Namespace, Tun, TunOptions};
+use taut_driver::Received;
 use taut_wire::{Ecn, Flags, IpHeader, Sum, TcpHeader, protocol, tcp};
 
 fn cidr(text: &str) -> Cidr {
@@ -78,7 +78,9 @@ fn the_kernel_answers_a_ping_over_tun() {
     let at = ip("10.9.0.2", "10.9.0.1", protocol::ICMP, echo.len()).emit(&mut packet, 1);
     packet[at..].copy_from_slice(&echo);
     // Header and payload apart, to see the gather list at work.
-    tun.put(&packet[..at], &Gather::from(&packet[at..]), Offload::None).unwrap();
+    let (header, payload) = packet.split_at(at);
+    let payload = Gather::from(payload);
+    tun.put(&TxPacket { header, payload, ..TxPacket::whole(&[]) }).unwrap();
 
     let echo_reply = |packet: &[u8], _: &Received| packet[0] == 0x45 && packet[9] == protocol::ICMP;
     let (reply, _) = wait_for(&tun, Duration::from_secs(5), echo_reply).expect("nothing came");
@@ -100,7 +102,7 @@ fn refused(tun: &Tun, src: &str, dst: &str) {
     };
     // As TCP would, it sends the SYN again: Linux adds the local route of an IPv6 address on a work queue.
     let answer = (0..50).find_map(|_| {
-        tun.put(&packet[..at + syn.header_len()], &Gather::EMPTY, offload).unwrap();
+        tun.put(&TxPacket { offload, ..TxPacket::whole(&packet[..at + syn.header_len()]) }).unwrap();
         wait_for(tun, Duration::from_millis(100), ours)
     });
     let (reply, received) = answer.expect("nothing came");

@@ -1,7 +1,7 @@
 //! The only clock: everything above is told the time, so that a simulator may tell another.
 
+use crate::sys::monotonic_ns;
 use taut_core::Instant;
-use taut_device::sys::monotonic_ns;
 
 /// `CLOCK_MONOTONIC`, with the kernel's epoch, so that an [`Instant`] can be given to a timer as it is.
 #[derive(Clone, Copy, Debug, Default)]

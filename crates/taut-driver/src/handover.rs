@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use taut_core::RxChecksum;
-use taut_device::Received;
-use taut_device::sys::EventFd;
+
+use crate::device::Received;
+use crate::sys::EventFd;
 
 /// Most packets that wait for a shard.
 const PACKETS_MAX: usize = 4_096;

@@ -6,8 +6,8 @@
 //!     ▼                                        ▼
 //!   ┌───────────────────────────────────────────────────────────────────┐
 //!   │ Shard   device ──▶ handle_packet   timer ──▶ handle_timeout       │
-//!   │         poll_transmit ──▶ device   poll_event ──▶ wakers          │
-//!   │                  └▶ front ─┘ (optional: a queue, a rate, a delay) │
+//!   │         poll_transmit ─▶ host queue ─▶ device ─▶ handle_tx        │
+//!   │         poll_event ──▶ wakers                                     │
 //!   └───────────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -23,18 +23,22 @@
 //! No TCP here, and no policy.
 #![forbid(unsafe_code)]
 
+mod bell;
 mod clock;
-mod frames;
-mod front;
+mod closed;
+mod device;
 mod handover;
+mod host_queue;
 mod shard;
+pub mod sys;
 mod thread;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod waiters;
 
 pub use clock::Clock;
-pub use front::{LinkReport, QdiscEntry, QdiscHandle};
+pub use device::{Device, News, Received, RxDevice, Sent, TxDevice};
+pub use host_queue::{LinkReport, QdiscEntry, QdiscHandle};
 pub use shard::{Access, Shard};
 pub use thread::DriverThread;
 pub use waiters::{Interest, WaitKey};

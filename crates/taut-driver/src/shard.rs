@@ -3,18 +3,20 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
 use taut_core::{BUFFER_BYTES, Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
-use taut_device::sys::{EventFd, TimerFd};
-use taut_device::{Device, Received};
 use taut_link::{LinkSpec, QdiscSpec};
 
+use crate::bell::Bell;
 use crate::clock::Clock;
-use crate::front::{Front, LinkReport, QdiscEntry, is_congestion};
+use crate::closed::Closed;
+use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
 use crate::handover::Inbox;
+use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
+use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -30,48 +32,61 @@ const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 /// and grow cold.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
 
-/// When to offer a packet again to a device that was out of memory rather than out of room, since nothing
-/// announces memory.
-const NOMEM_RETRY: Duration = Duration::from_millis(1);
-
 /// "Not armed".
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
+/// What [`Shard::ready`] waits on, besides what a driver adds.
+const RX: u64 = 0;
+const TX: u64 = 1;
+const BELL: u64 = 2;
+const TIMER: u64 = 3;
+const INBOX: u64 = 4;
+
 /// One stack with its device. Any thread may use it.
-pub struct Shard<D: Device> {
-    inner: Mutex<Inner<D>>,
+pub struct Shard {
+    inner: Mutex<Inner>,
     pub(crate) clock: Clock,
+    /// Readable when there is something for a driver to do: the device has news, the timer has expired, other shards
+    /// have handed something over.
+    pub(crate) ready: Arc<Epoll>,
     /// Readable when the stack has something to do at that time.
-    pub(crate) timer: TimerFd,
-    /// Makes whoever drives look at `closed` and at [`Shard::wants_writable`].
+    timer: TimerFd,
+    /// Makes whoever drives look at `closed`.
     pub(crate) notify: EventFd,
-    /// The device's descriptor, to wait on without the lock.
-    pub(crate) device_fd: OwnedFd,
-    polls_writable: bool,
-    closed: AtomicBool,
-    tx_blocked: AtomicBool,
+    descriptors: Descriptors,
+    closed: Closed,
     /// Application threads that wait for the lock: the driver lets them go first.
     waiting: AtomicUsize,
     /// What other shards received for this one.
-    pub(crate) inbox: Inbox,
+    inbox: Inbox,
     /// All shards on the queues of this device, by index; empty when this is the only one.
     peers: OnceLock<Vec<Weak<Self>>>,
     /// Set when a [`DriverThread`](crate::DriverThread) drives.
     pub(crate) poller: OnceLock<Poller>,
 }
 
-struct Inner<D> {
+/// How the two halves of the device announce their news. All in [`Shard::ready`], and open for as long as that is.
+#[derive(Debug, Default)]
+struct Descriptors {
+    rx: Option<OwnedFd>,
+    tx: Option<OwnedFd>,
+    bell: Option<Arc<Bell>>,
+}
+
+struct Inner {
     stack: Stack,
-    device: D,
-    /// A queue of our own in front of the device.
-    front: Option<Box<Front>>,
+    /// What packets leave by: the device, and a queue of our own in front of it.
+    tx: HostQueue,
+    rx: Box<dyn RxDevice>,
+    /// The device honours departure times by itself.
+    device_paces: bool,
+    /// The sending half's descriptor is watched for room.
+    watches_room: bool,
     waiters: Waiters,
-    /// Lent to the device for each packet; [`BUFFER_BYTES`] bytes between packets.
+    /// Lent to the device for each packet; [`BUFFER_BYTES`] between packets.
     buffer: Vec<u8>,
     /// What the timer is armed for. It may be earlier than the next deadline, never later.
     armed: Instant,
-    /// When to try the device again, if it was out of memory.
-    retry: Option<Instant>,
     /// When the device was last asked for packets.
     served: Instant,
 }
@@ -103,18 +118,18 @@ pub(crate) struct Turned {
     pub(crate) calm_at: Option<Instant>,
 }
 
-impl<D: Device> fmt::Debug for Shard<D> {
+impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard").field("closed", &self.closed).finish_non_exhaustive()
     }
 }
 
-impl<D: Device> Shard<D> {
+impl Shard {
     /// A shard of `stack` and `device`. Nothing happens until it is driven.
     ///
     /// # Errors
     /// No descriptors left.
-    pub fn new(stack: Stack, device: D) -> io::Result<Self> {
+    pub fn new(stack: Stack, device: Device) -> io::Result<Self> {
         Self::with_link(stack, device, None)
     }
 
@@ -122,29 +137,52 @@ impl<D: Device> Shard<D> {
     ///
     /// # Errors
     /// No descriptors left.
-    pub fn with_link(stack: Stack, device: D, link: Option<LinkSpec>) -> io::Result<Self> {
-        let device_fd = device.as_fd().try_clone_to_owned()?;
-        let polls_writable = device.polls_writable();
+    pub fn with_link(stack: Stack, device: Device, link: Option<LinkSpec>) -> io::Result<Self> {
+        let Device { caps, mut tx, mut rx } = device;
+        let (ready, timer, inbox) = (Epoll::new()?, TimerFd::new()?, Inbox::new()?);
+        ready.add(timer.as_fd(), TIMER, Readiness::Readable)?;
+        ready.add(inbox.as_fd(), INBOX, Readiness::Readable)?;
+        let bell = Arc::new(Bell::new()?);
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut descriptors = Descriptors::default();
+        match rx.news(&waker)? {
+            News::Fd(fd) => descriptors.rx = Some(fd),
+            News::Waker => descriptors.bell = Some(Arc::clone(&bell)),
+        }
+        match tx.news(&waker)? {
+            News::Fd(fd) => descriptors.tx = Some(fd),
+            News::Waker => descriptors.bell = Some(bell),
+        }
+        if let Some(fd) = &descriptors.rx {
+            ready.add(fd.as_fd(), RX, Readiness::Readable)?;
+        }
+        if let Some(fd) = &descriptors.tx {
+            // Errors are told all the same: tickets in a socket's error queue.
+            ready.add(fd.as_fd(), TX, Readiness::Nothing)?;
+        }
+        if let Some(bell) = &descriptors.bell {
+            ready.add(bell.as_fd(), BELL, Readiness::Readable)?;
+        }
         Ok(Self {
             inner: Mutex::new(Inner {
                 stack,
-                device,
-                front: link.map(Front::new),
+                tx: HostQueue::new(tx, link),
+                rx,
+                device_paces: caps.paces,
+                watches_room: false,
                 waiters: Waiters::default(),
                 buffer: vec![0; BUFFER_BYTES],
                 armed: NEVER,
-                retry: None,
                 served: Instant::ZERO,
             }),
             clock: Clock,
-            timer: TimerFd::new()?,
+            ready: Arc::new(ready),
+            timer,
             notify: EventFd::new()?,
-            device_fd,
-            polls_writable,
-            closed: AtomicBool::new(false),
-            tx_blocked: AtomicBool::new(false),
+            descriptors,
+            closed: Closed::default(),
             waiting: AtomicUsize::new(0),
-            inbox: Inbox::new()?,
+            inbox,
             peers: OnceLock::new(),
             poller: OnceLock::new(),
         })
@@ -174,13 +212,13 @@ impl<D: Device> Shard<D> {
     /// How the queue in front of the device is, if there is one.
     #[must_use]
     pub fn link_report(&self) -> Option<LinkReport> {
-        self.lock().front.as_ref().map(|front| front.report())
+        self.lock().tx.report()
     }
 
     /// The queue disciplines in front of the device, the root first; none when packets go there at once.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<QdiscEntry> {
-        self.lock().front.as_ref().map(|front| front.qdiscs()).unwrap_or_default()
+        self.lock().tx.qdiscs()
     }
 
     /// Puts a queue discipline in front of the device, in place of the one that is there; with `None`, that of the link
@@ -190,17 +228,11 @@ impl<D: Device> Shard<D> {
         let mut wakers = Vec::new();
         let mut inner = self.lock();
         let now = self.clock.now();
-        let Inner { stack, device, front, .. } = &mut *inner;
-        let paces = spec.is_some_and(QdiscSpec::paces) || device.caps().paces;
+        let Inner { stack, tx, device_paces, .. } = &mut *inner;
+        tx.set_now(now);
         // Any number will do that is another each time.
-        let seed = now.as_nanos();
-        match (front.as_mut(), spec) {
-            (Some(front), Some(spec)) => front.replace(now, stack, spec, seed),
-            (Some(front), None) => front.restore(now, stack),
-            (None, Some(spec)) => *front = Some(Front::with_qdisc(spec, seed)),
-            (None, None) => {}
-        }
-        stack.set_link_paces(paces);
+        tx.set_qdisc(spec, now.as_nanos());
+        stack.set_link_paces(*device_paces || spec.is_some_and(QdiscSpec::paces));
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
         self.end_grace();
@@ -212,17 +244,37 @@ impl<D: Device> Shard<D> {
         let mut wakers = Vec::new();
         {
             let mut inner = self.lock();
-            self.closed.store(true, Ordering::SeqCst);
+            self.closed.shut_down();
             inner.waiters.wake_all(&mut wakers);
         }
         self.notify.signal();
         wake(&mut wakers);
     }
 
-    /// Whether [`close`](Self::close) was called or the driver is gone.
+    /// Whether it has ended: [`close`](Self::close) was called, the device is gone, or the driver is.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::SeqCst)
+        self.closed.is_set()
+    }
+
+    /// Why it has ended, if it has.
+    #[must_use]
+    pub fn closed(&self) -> Option<io::Error> {
+        self.closed.error()
+    }
+
+    /// The device is gone, and with it all that was on its other queues. The drivers find out and
+    /// [`close`](Self::close), so that everybody is told.
+    fn end(&self, why: io::Error) {
+        let why = Arc::new(why);
+        let peers = self.peers.get().into_iter().flatten().filter_map(Weak::upgrade);
+        for peer in peers {
+            if peer.closed.device_gone(&why) {
+                peer.notify.signal();
+            }
+        }
+        self.closed.device_gone(&why);
+        self.notify.signal();
     }
 
     /// Runs `use_stack` under the lock, then transmits what that made ready, on this thread.
@@ -239,7 +291,7 @@ impl<D: Device> Shard<D> {
     /// true.
     ///
     /// # Errors
-    /// Those of `attempt`, or [`io::ErrorKind::NotConnected`] when the shard is closed.
+    /// Those of `attempt`, or why the shard is [closed](Self::closed).
     pub fn poll<T>(
         &self,
         interest: Interest,
@@ -265,8 +317,8 @@ impl<D: Device> Shard<D> {
         let mut wakers = Vec::new();
         let mut replaced = None;
         let mut inner = self.lock();
-        if self.is_closed() {
-            return Poll::Ready(Err(closed_error()));
+        if let Some(error) = self.closed() {
+            return Poll::Ready(Err(error));
         }
         let serve_every = match interest {
             Interest::Write(_) => WRITER_SERVES_EVERY,
@@ -288,13 +340,13 @@ impl<D: Device> Shard<D> {
     /// [`poll`](Self::poll) for callers that will not wait.
     ///
     /// # Errors
-    /// Those of `attempt`, or [`io::ErrorKind::NotConnected`] when the shard is closed.
+    /// Those of `attempt`, or why the shard is [closed](Self::closed).
     pub fn attempt<T>(
         &self,
         attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if self.is_closed() {
-            return Poll::Ready(Err(closed_error()));
+        if let Some(error) = self.closed() {
+            return Poll::Ready(Err(error));
         }
         self.access(attempt)
     }
@@ -307,7 +359,7 @@ impl<D: Device> Shard<D> {
 
     fn access_locked<R>(
         &self,
-        inner: &mut Inner<D>,
+        inner: &mut Inner,
         wakers: &mut Vec<Waker>,
         serve_every: Duration,
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
@@ -333,25 +385,21 @@ impl<D: Device> Shard<D> {
             return Turned { more: false, calm_at: None };
         }
         // Whatever woke the driver, the device may have room again.
-        if self.tx_blocked.swap(false, Ordering::SeqCst) {
-            inner.retry = None;
-            self.watch_writable(false);
-        }
+        inner.tx.retry();
         let more = self.take_batch(&mut inner, self.clock.now());
         let now = self.clock.now();
         self.settle(&mut inner, now, wakers);
-        let calm =
-            inner.armed > now + GRACE && !self.tx_blocked.load(Ordering::SeqCst) && !inner.waiters.any();
+        let calm = inner.armed > now + GRACE && !inner.tx.is_full() && !inner.waiters.any();
         Turned { more, calm_at: calm.then_some(now) }
     }
 
     /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for. Whether there may be
     /// more.
-    fn take_batch(&self, inner: &mut Inner<D>, now: Instant) -> bool {
+    fn take_batch(&self, inner: &mut Inner, now: Instant) -> bool {
         inner.served = now;
         self.take_handed(inner);
         for _ in 0..BATCH_PACKETS {
-            if !self.receive(inner) {
+            if !self.receive(inner) && !self.look_again(inner) {
                 return false;
             }
             if inner.stack.must_answer() {
@@ -362,7 +410,7 @@ impl<D: Device> Shard<D> {
     }
 
     /// Takes what other shards received for this one.
-    fn take_handed(&self, inner: &mut Inner<D>) {
+    fn take_handed(&self, inner: &mut Inner) {
         for handed in self.inbox.take() {
             let frame = Frame::Slice(&handed.bytes);
             let packet = RxPacket { frame, checksum: handed.checksum, gso_size: handed.gso_size };
@@ -385,12 +433,24 @@ impl<D: Device> Shard<D> {
         true
     }
 
+    /// A device that rings a bell may have done so just before it was silenced.
+    fn look_again(&self, inner: &mut Inner) -> bool {
+        self.descriptors.bell.as_ref().is_some_and(|bell| bell.silence()) && self.receive(inner)
+    }
+
     /// Takes one packet from the device. False when there was none.
-    fn receive(&self, inner: &mut Inner<D>) -> bool {
-        let Inner { stack, device, buffer, .. } = inner;
-        let Ok(received) = device.recv(buffer) else {
-            // Empty; or the interface is down, which the retransmission timers will tell the connections.
+    fn receive(&self, inner: &mut Inner) -> bool {
+        let Inner { stack, rx, buffer, .. } = inner;
+        if self.is_closed() {
             return false;
+        }
+        let received = match rx.recv(buffer) {
+            Ok(Some(received)) => received,
+            Ok(None) => return false,
+            Err(why) => {
+                self.end(why);
+                return false;
+            }
         };
         if self.hand_over(stack, buffer, &received) {
             return true;
@@ -406,7 +466,7 @@ impl<D: Device> Shard<D> {
     }
 
     /// What follows every use of the stack: due timers, output, events, and the timer armed for what is next.
-    fn settle(&self, inner: &mut Inner<D>, now: Instant, wakers: &mut Vec<Waker>) {
+    fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
         if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
             inner.stack.handle_timeout(now);
         }
@@ -417,68 +477,72 @@ impl<D: Device> Shard<D> {
         self.arm(inner, now);
     }
 
-    /// Hands the device whatever the stack has for it.
-    fn transmit(&self, inner: &mut Inner<D>) {
-        if inner.front.is_some() {
-            return self.transmit_through_front(inner);
+    /// Gives the device whatever the stack has for it and the queue in front lets go, and the stack its tickets.
+    fn transmit(&self, inner: &mut Inner) {
+        loop {
+            self.send_batch(inner);
+            let Inner { stack, tx, .. } = inner;
+            let (moved, now) = (tx.release(), self.clock.now());
+            tx.set_now(now);
+            let mut any_done = false;
+            while let Some(ticket) = tx.poll_done() {
+                stack.handle_tx(now, ticket, Fate::Left);
+                any_done = true;
+            }
+            // What left may have made room for more of its connection.
+            if !moved && !any_done {
+                break;
+            }
         }
-        if self.tx_blocked.load(Ordering::SeqCst) {
-            return;
-        }
-        let Inner { stack, device, .. } = inner;
+        self.watch_room(inner);
+    }
+
+    /// Sends what the stack has, as long as there is room.
+    fn send_batch(&self, inner: &mut Inner) {
+        let Inner { stack, tx, .. } = inner;
         loop {
             let now = self.clock.now();
+            tx.set_now(now);
+            if !tx.has_room() {
+                return;
+            }
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
-            match device.send(&packet) {
-                Err(error) if is_congestion(&error) => {
-                    stack.handle_tx(now, ticket, Fate::Refused);
-                    self.on_full(&mut inner.retry, now, &error);
-                    return;
-                }
+            match tx.send(&packet, ticket) {
                 // A packet that the device will never take is lost like any other: retransmission answers for it.
                 // Refusing it would offer it again at once, for ever.
-                Ok(()) | Err(_) => stack.handle_tx(now, ticket, Fate::Left),
+                Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
+                Sent::Kept => {}
+                Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),
+                Sent::Dropped(ticket) => stack.handle_tx(now, ticket, Fate::Dropped),
+            }
+            while let Some(conn) = tx.poll_congested() {
+                stack.handle_tx_congestion(now, conn);
             }
         }
     }
 
-    /// Puts whatever the stack has into the queue in front of the device, and hands the device what that lets go.
-    fn transmit_through_front(&self, inner: &mut Inner<D>) {
-        let Inner { stack, device, front: Some(front), retry, .. } = inner else { return };
-        loop {
-            let now = self.clock.now();
-            front.tell(now, stack);
-            front.take(now, stack);
-            let has_room = !self.tx_blocked.load(Ordering::SeqCst);
-            match front.release(now, stack, device, has_room) {
-                // What left may have made room for more of its connection.
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => return self.on_full(retry, now, &error),
-            }
+    /// Sees to it that a device without room is asked again when it has some. One that rings a bell rings it then.
+    fn watch_room(&self, inner: &mut Inner) {
+        let watch = inner.tx.is_full();
+        if watch == inner.watches_room {
+            return;
         }
-        if front.is_over() {
-            inner.front = None;
-            self.transmit(inner);
+        inner.watches_room = watch;
+        if let Some(fd) = &self.descriptors.tx {
+            let readiness = if watch { Readiness::Writable } else { Readiness::Nothing };
+            // Cannot fail: the descriptor is in the set.
+            let _ = self.ready.modify(fd.as_fd(), TX, readiness);
         }
-    }
-
-    /// The device has no room: see to it that it is asked again when it has.
-    fn on_full(&self, retry: &mut Option<Instant>, now: Instant, error: &io::Error) {
-        self.tx_blocked.store(true, Ordering::SeqCst);
-        if error.kind() == io::ErrorKind::WouldBlock {
-            self.watch_writable(true);
-        } else {
-            *retry = Some(now + NOMEM_RETRY);
+        if watch {
+            self.end_grace();
         }
     }
 
     /// Moves the timer, if the next deadline is earlier than what it is armed for or that has passed. A later
     /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
-    fn arm(&self, inner: &mut Inner<D>, now: Instant) {
+    fn arm(&self, inner: &mut Inner, now: Instant) {
         let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
-        let front = inner.front.as_ref().and_then(|front| front.next());
-        let next = [deadline, inner.retry, front].into_iter().flatten().min();
+        let next = deadline.into_iter().chain(inner.tx.next()).min();
         let expired = inner.armed <= now;
         match next {
             Some(next) if expired || next < inner.armed => {
@@ -496,12 +560,6 @@ impl<D: Device> Shard<D> {
         }
     }
 
-    /// Whether the driver is to wait for the device to have room.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn wants_writable(&self) -> bool {
-        self.polls_writable && self.tx_blocked.load(Ordering::SeqCst)
-    }
-
     /// The driver is needed now, even if a leader is about to come back.
     fn end_grace(&self) {
         if let Some(poller) = self.poller.get() {
@@ -509,21 +567,7 @@ impl<D: Device> Shard<D> {
         }
     }
 
-    fn watch_writable(&self, watch: bool) {
-        if watch {
-            self.end_grace();
-        }
-        if !self.polls_writable {
-            return;
-        }
-        match self.poller.get() {
-            Some(poller) => poller.watch_writable(self.device_fd.as_fd(), watch),
-            None if watch => self.notify.signal(),
-            None => {}
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner<D>> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -538,7 +582,7 @@ impl<D: Device> Shard<D> {
 
     /// A panic under the lock closes the shard ([`DriverThread`](crate::DriverThread)), so what it leaves behind is
     /// only ever torn down.
-    fn lock_as_driver(&self) -> MutexGuard<'_, Inner<D>> {
+    fn lock_as_driver(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -548,10 +592,6 @@ impl<D: Device> Shard<D> {
             std::thread::yield_now();
         }
     }
-}
-
-pub(crate) fn closed_error() -> io::Error {
-    io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down")
 }
 
 pub(crate) fn wake(wakers: &mut Vec<Waker>) {

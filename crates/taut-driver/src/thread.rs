@@ -1,43 +1,41 @@
 //! Driving from a thread, and from threads that have to wait anyway.
 //!
 //! ```text
-//!   DriverThread ──waits on──▶ outer { notify, handback, inner }     a blocked reader ──waits on──▶ inner
+//!   DriverThread ──waits on──▶ outer { notify, handback, ready }     a blocked reader ──waits on──▶ ready
 //!                                                        │
-//!                                                        └─▶ inner { device, timer, lead, inbox }
+//!                                                        └─▶ ready { device, timer, inbox, lead }
 //! ```
 //!
-//! A reader that finds nothing becomes the leader, if nobody is: it masks `inner` in `outer`, so that the driver
+//! A reader that finds nothing becomes the leader, if nobody is: it masks `ready` in `outer`, so that the driver
 //! thread sleeps on, and turns the shard itself until its own data has come. A reply thus wakes one thread, the one
 //! that wants it.
 //!
 //! A leader that leaves is often back in a moment: after its next write, or to read on. If nobody else waits and no
-//! deadline is near, it therefore leaves `inner` masked, for [`GRACE`] after it last used the shard; then the handback
+//! deadline is near, it therefore leaves `ready` masked, for [`GRACE`] after it last used the shard; then the handback
 //! timer wakes the driver thread, which takes over. As long as it goes on reading or writing, it also serves the device.
 //! Otherwise it unmasks at once.
 
 use std::cell::LazyCell;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 
 use taut_core::{Duration, Instant};
-use taut_device::Device;
-use taut_device::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 
 use crate::shard::{Access, Shard, wake};
+use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::waiters::{Interest, WaitKey};
 
-const DEVICE: u64 = 0;
-const TIMER: u64 = 1;
-const LEAD: u64 = 2;
-const INNER: u64 = 3;
-const NOTIFY: u64 = 4;
-const HANDBACK: u64 = 5;
-const INBOX: u64 = 6;
+/// In [`Shard::ready`], beside what that has.
+const LEAD: u64 = 16;
+/// In `outer`.
+const READY: u64 = 0;
+const NOTIFY: u64 = 1;
+const HANDBACK: u64 = 2;
 
 /// How long packets may wait for a leader to come back. Well below any timer of a peer's (delayed ACKs take 40 ms),
 /// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups a second.
@@ -50,7 +48,8 @@ const GRACE_DOUBLINGS: u32 = 3;
 /// What the driver thread and a leader wait on.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    inner: Epoll,
+    /// [`Shard::ready`].
+    ready: Arc<Epoll>,
     outer: Epoll,
     lead: Arc<Signal>,
     /// Ends the grace.
@@ -66,7 +65,7 @@ pub(crate) struct Poller {
 struct LeadState {
     /// There is a leader.
     led: bool,
-    /// `inner` is masked in `outer`: always while there is a leader, and in the grace after it.
+    /// [`Shard::ready`] is masked in `outer`: always while there is a leader, and in the grace after it.
     masked: bool,
     /// The handback timer is armed.
     handing_back: bool,
@@ -108,24 +107,15 @@ impl Signal {
 }
 
 impl Poller {
-    fn new<D: Device>(shard: &Shard<D>) -> io::Result<Self> {
-        let (inner, outer, lead) = (Epoll::new()?, Epoll::new()?, Arc::new(Signal::new()?));
-        inner.add(shard.device_fd.as_fd(), DEVICE, Readiness::Readable)?;
-        inner.add(shard.timer.as_fd(), TIMER, Readiness::Readable)?;
-        inner.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
-        inner.add(shard.inbox.as_fd(), INBOX, Readiness::Readable)?;
-        outer.add(inner.as_fd(), INNER, Readiness::Readable)?;
+    fn new(shard: &Shard) -> io::Result<Self> {
+        let (ready, outer, lead) = (Arc::clone(&shard.ready), Epoll::new()?, Arc::new(Signal::new()?));
+        ready.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
+        outer.add(ready.as_fd(), READY, Readiness::Readable)?;
         outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
         let handback = TimerFd::new()?;
         outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
         let (lead_state, in_grace, left_ns) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Self { inner, outer, lead, handback, lead_state, in_grace, left_ns })
-    }
-
-    pub(crate) fn watch_writable(&self, device: BorrowedFd<'_>, watch: bool) {
-        let readiness = if watch { Readiness::Both } else { Readiness::Readable };
-        // Cannot fail: the descriptor is in the set.
-        let _ = self.inner.modify(device, DEVICE, readiness);
+        Ok(Self { ready, outer, lead, handback, lead_state, in_grace, left_ns })
     }
 
     fn state(&self) -> MutexGuard<'_, LeadState> {
@@ -136,7 +126,7 @@ impl Poller {
         if state.masked != mask {
             let readiness = if mask { Readiness::Nothing } else { Readiness::Readable };
             // Cannot fail: the descriptor is in the set.
-            let _ = self.outer.modify(self.inner.as_fd(), INNER, readiness);
+            let _ = self.outer.modify(self.ready.as_fd(), READY, readiness);
             state.masked = mask;
         }
     }
@@ -221,23 +211,23 @@ impl Drop for Lead<'_> {
 }
 
 /// A thread that drives a shard until this is dropped or the shard is closed.
-pub struct DriverThread<D: Device> {
-    shard: Arc<Shard<D>>,
+pub struct DriverThread {
+    shard: Arc<Shard>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<D: Device> fmt::Debug for DriverThread<D> {
+impl fmt::Debug for DriverThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DriverThread").field("shard", &self.shard).finish_non_exhaustive()
     }
 }
 
-impl<D: Device + 'static> DriverThread<D> {
+impl DriverThread {
     /// Starts it.
     ///
     /// # Errors
     /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard has a driver already.
-    pub fn spawn(shard: Arc<Shard<D>>, name: &str) -> io::Result<Self> {
+    pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
         shard.poller.set(Poller::new(&shard)?).map_err(|_| io::ErrorKind::InvalidInput)?;
         let theirs = Arc::clone(&shard);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
@@ -250,7 +240,7 @@ impl<D: Device + 'static> DriverThread<D> {
     }
 }
 
-impl<D: Device> Drop for DriverThread<D> {
+impl Drop for DriverThread {
     fn drop(&mut self) {
         self.shard.close();
         if let Some(thread) = self.thread.take() {
@@ -263,15 +253,15 @@ impl<D: Device> Drop for DriverThread<D> {
 }
 
 /// However the driver ends, nobody waits for it.
-struct CloseOnExit<'a, D: Device>(&'a Shard<D>);
+pub(crate) struct CloseOnExit<'a>(pub(crate) &'a Shard);
 
-impl<D: Device> Drop for CloseOnExit<'_, D> {
+impl Drop for CloseOnExit<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
 }
 
-fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
+fn drive(shard: &Shard, poller: &Poller) {
     let mut wakers = Vec::new();
     while !shard.is_closed() {
         let Ok(events) = poller.outer.wait(None) else { return };
@@ -281,7 +271,7 @@ fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
         if events.contains(HANDBACK) {
             poller.hand_back(shard.clock.now());
         }
-        if !events.contains(INNER) {
+        if !events.contains(READY) {
             continue;
         }
         poller.lead.lower();
@@ -296,7 +286,7 @@ fn drive<D: Device>(shard: &Shard<D>, poller: &Poller) {
     }
 }
 
-impl<D: Device> Shard<D> {
+impl Shard {
     /// Blocks this thread until `attempt` is ready; `None` when `deadline` comes first. Where a
     /// [`DriverThread`] drives the shard, this thread drives while it waits, unless another does already.
     pub fn wait<T>(
@@ -339,10 +329,10 @@ impl<D: Device> Shard<D> {
         let until = left.map(|left| self.clock.now() + left.into());
         while !parker.notified.load(Ordering::SeqCst) {
             let left = until.map(|until| until.since(self.clock.now()));
-            if left.is_some_and(Duration::is_zero) {
+            if left.is_some_and(Duration::is_zero) || self.is_closed() {
                 return;
             }
-            let Ok(events) = poller.inner.wait(left.map(Into::into)) else { return };
+            let Ok(events) = poller.ready.wait(left.map(Into::into)) else { return };
             if events.contains(LEAD) {
                 poller.lead.lower();
             }

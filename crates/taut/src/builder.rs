@@ -5,11 +5,10 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use taut_core::StackConfig;
-use taut_device::{Cidr, Device, Tun, TunOptions};
-use taut_driver::{DriverThread, Shard};
+use taut_device::{Cidr, Tun, TunOptions};
+use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 
-use crate::socket::AnyShard;
 use crate::stack::Stack;
 
 /// Most queues that a TUN interface has. Linux: `MAX_TAP_QUEUES`.
@@ -18,7 +17,7 @@ const SHARDS_MAX: u16 = 256;
 /// Describes a [`Stack`]: where its packets go, its addresses, its configuration.
 #[derive(Default)]
 pub struct Builder {
-    devices: Vec<Box<dyn Device>>,
+    devices: Vec<Device>,
     tun: Option<String>,
     tun_options: TunOptions,
     link: Option<LinkSpec>,
@@ -37,7 +36,7 @@ pub struct Builder {
 
 /// What a stack is made of, before anybody drives it.
 struct Shards {
-    shards: Arc<[Arc<AnyShard>]>,
+    shards: Arc<[Arc<Shard>]>,
     config: Arc<StackConfig>,
     tun: Option<String>,
 }
@@ -64,16 +63,16 @@ impl Builder {
 
     /// Sends and receives over this device.
     #[must_use]
-    pub fn device(mut self, device: impl Device + 'static) -> Self {
-        self.devices = vec![Box::new(device)];
+    pub fn device(mut self, device: impl Into<Device>) -> Self {
+        self.devices = vec![device.into()];
         self
     }
 
     /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A packet may come
     /// from any of them; a connection's packets leave by one.
     #[must_use]
-    pub fn queues(mut self, queues: impl IntoIterator<Item = impl Device + 'static>) -> Self {
-        self.devices = queues.into_iter().map(|queue| Box::new(queue) as Box<dyn Device>).collect();
+    pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<Device>>) -> Self {
+        self.devices = queues.into_iter().map(Into::into).collect();
         self
     }
 
@@ -218,7 +217,7 @@ impl Builder {
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let Shards { shards, config, tun } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
-        let spawn = |(index, shard): (usize, &Arc<AnyShard>)| {
+        let spawn = |(index, shard): (usize, &Arc<Shard>)| {
             let numbered = format!("{name}-{index}");
             DriverThread::spawn(Arc::clone(shard), if index == 0 { name } else { &numbered })
         };
@@ -266,7 +265,7 @@ impl Builder {
             let tun = self.open_tun()?;
             let name = tun.name().to_owned();
             let more: Vec<_> = (1..count).map(|_| tun.open_queue()).collect::<io::Result<_>>()?;
-            let all = std::iter::once(tun).chain(more).map(|tun| Box::new(tun) as Box<dyn Device>);
+            let all = std::iter::once(tun).chain(more).map(Device::from);
             (all.collect(), Some(name))
         } else {
             (given, None)
@@ -281,7 +280,7 @@ impl Builder {
             // What one shard's randomness tells is not to tell another's.
             let own =
                 if index == 0 || self.seed.is_some() { numbered_seed(seed, index) } else { random_seed()? };
-            let stack = taut_core::Stack::new(Arc::clone(&config), device.caps(), own);
+            let stack = taut_core::Stack::new(Arc::clone(&config), device.caps, own);
             let shard = Shard::with_link(stack, device, self.link)?;
             if let Some(spec) = &self.qdisc {
                 shard.set_qdisc(Some(spec));

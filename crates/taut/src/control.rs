@@ -12,10 +12,8 @@ use taut_control::qdisc::QdiscSnapshot;
 use taut_control::{About, Server, Source};
 use taut_core::Instant;
 use taut_device::Cidr;
-use taut_driver::QdiscEntry;
+use taut_driver::{QdiscEntry, Shard};
 use taut_link::{QdiscReport, QdiscSpecError};
-
-use crate::socket::AnyShard;
 
 /// What the builder was told.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +43,7 @@ impl Control {
     }
 
     /// Opens the socket, if one was asked for.
-    pub(crate) fn open(self, shards: &Arc<[Arc<AnyShard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
+    pub(crate) fn open(self, shards: &Arc<[Arc<Shard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
         let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
         let about = About { device, addresses: self.addresses };
         let source = Reach(Arc::clone(shards));
@@ -58,7 +56,7 @@ impl Control {
 }
 
 /// The server's way to the stack.
-struct Reach(Arc<[Arc<AnyShard>]>);
+struct Reach(Arc<[Arc<Shard>]>);
 
 impl Source for Reach {
     fn now(&self) -> Instant {

@@ -58,7 +58,14 @@ pub use taut_core::{
     Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
     ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
-pub use taut_device as device;
+
+/// Devices, and what it takes to make one: a half that sends ([`TxDevice`](device::TxDevice)) and a half that receives
+/// ([`RxDevice`](device::RxDevice)).
+pub mod device {
+    pub use taut_core::{BUFFER_BYTES, Gather, KeptPacket, Offload, RxChecksum, TxPacket, TxTicket};
+    pub use taut_device::*;
+    pub use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
+}
 
 /// Names that a queue in front of the device is described with.
 pub mod link {

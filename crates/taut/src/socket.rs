@@ -13,19 +13,17 @@ use taut_core::{
     ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, Report, SetOption,
     WriteError, WriteFlags,
 };
-use taut_device::Device;
 use taut_driver::{Access, Interest, Shard, WaitKey};
 
 use crate::error;
 use crate::stack::Stack;
 
-pub(crate) type AnyShard = Shard<Box<dyn Device>>;
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
 
 /// A connection that an application holds. The last holder's drop closes it.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) shard: Arc<AnyShard>,
+    pub(crate) shard: Arc<Shard>,
     pub(crate) id: ConnId,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
@@ -51,13 +49,7 @@ impl Socket {
         Ok(Self::held(Arc::clone(shard), id, local, to, options.nodelay))
     }
 
-    fn held(
-        shard: Arc<AnyShard>,
-        id: ConnId,
-        local: SocketAddr,
-        peer: SocketAddr,
-        nodelay: bool,
-    ) -> Arc<Self> {
+    fn held(shard: Arc<Shard>, id: ConnId, local: SocketAddr, peer: SocketAddr, nodelay: bool) -> Arc<Self> {
         Arc::new(Self {
             shard,
             id,
@@ -265,7 +257,7 @@ pub(crate) struct Acceptor {
 /// The listener of one shard.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) shard: Arc<AnyShard>,
+    pub(crate) shard: Arc<Shard>,
     id: ListenerId,
 }
 
@@ -276,7 +268,7 @@ impl Place {
 }
 
 impl Acceptor {
-    pub(crate) fn bind(shards: &[Arc<AnyShard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
+    pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
         let nodelay = options.conn.nodelay;
         let mut acceptor = Self { places: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
         // The first one picks the port. Should another one refuse it, dropping the acceptor ends what there is.
@@ -289,7 +281,7 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    fn listen(&mut self, shard: &Arc<AnyShard>, options: ListenOptions) -> io::Result<()> {
+    fn listen(&mut self, shard: &Arc<Shard>, options: ListenOptions) -> io::Result<()> {
         let at = self.local;
         let (id, local) = now_or_would_block(shard.attempt(|access| {
             let listening = access.stack.listen(at, options).map_err(error::listen);

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use taut_core::StackConfig;
-use taut_device::Device;
-use taut_driver::{Access, DriverThread};
+use taut_driver::{Access, DriverThread, Shard};
 
 use crate::builder::Builder;
-use crate::socket::AnyShard;
 
 /// A running TCP/IP stack. Clones are handles on the same one.
 ///
@@ -22,13 +20,13 @@ pub struct Stack(Arc<Running>);
 
 #[derive(Debug)]
 struct Running {
-    shards: Arc<[Arc<AnyShard>]>,
+    shards: Arc<[Arc<Shard>]>,
     /// Which of them begins the next connection: each in its turn.
     next: AtomicUsize,
     config: Arc<StackConfig>,
     tun: Option<String>,
     /// Stop their threads when dropped; none where a runtime drives.
-    _threads: Vec<DriverThread<Box<dyn Device>>>,
+    _threads: Vec<DriverThread>,
     /// Answers `taut ss` and its like until dropped, if that was asked for.
     #[cfg(feature = "control")]
     control: std::sync::OnceLock<taut_control::Server>,
@@ -50,10 +48,10 @@ impl Stack {
     }
 
     pub(crate) fn running(
-        shards: Arc<[Arc<AnyShard>]>,
+        shards: Arc<[Arc<Shard>]>,
         config: Arc<StackConfig>,
         tun: Option<String>,
-        threads: Vec<DriverThread<Box<dyn Device>>>,
+        threads: Vec<DriverThread>,
     ) -> Self {
         Self(Arc::new(Running {
             shards,
@@ -83,12 +81,12 @@ impl Stack {
         self.0.control.get().map(taut_control::Server::path)
     }
 
-    pub(crate) fn shards(&self) -> &[Arc<AnyShard>] {
+    pub(crate) fn shards(&self) -> &[Arc<Shard>] {
         &self.0.shards
     }
 
     /// The shard that begins a connection: its owner, if that is decided by the port it is to come from.
-    pub(crate) fn shard_for(&self, to: SocketAddr, bind: Option<SocketAddr>) -> &Arc<AnyShard> {
+    pub(crate) fn shard_for(&self, to: SocketAddr, bind: Option<SocketAddr>) -> &Arc<Shard> {
         let shards = &self.0.shards;
         let index = match bind {
             Some(bind) if bind.port() != 0 && shards.len() > 1 => {

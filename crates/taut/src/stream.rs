@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use taut_core::ConnOptions;
-use taut_driver::{Access, Interest, WaitKey};
+use taut_driver::{Access, Interest, Shard, WaitKey};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::socket::{AnyShard, Attempt, Socket, now_or_would_block, socket_methods};
+use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::stack::Stack;
 
@@ -265,7 +265,7 @@ impl AsyncWrite for TcpStream {
 
 /// Waits until `attempt` is ready.
 pub(crate) async fn until<T>(
-    shard: &AnyShard,
+    shard: &Shard,
     interest: Interest,
     mut attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>,
 ) -> io::Result<T> {
@@ -275,13 +275,13 @@ pub(crate) async fn until<T>(
 
 /// One future's place among those who wait; leaves it when dropped.
 struct Waiting<'a> {
-    shard: &'a AnyShard,
+    shard: &'a Shard,
     interest: Interest,
     key: Option<WaitKey>,
 }
 
 impl<'a> Waiting<'a> {
-    const fn new(shard: &'a AnyShard, interest: Interest) -> Self {
+    const fn new(shard: &'a Shard, interest: Interest) -> Self {
         Self { shard, interest, key: None }
     }
 

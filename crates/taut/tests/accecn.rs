@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use marker::{Count, Direction, KernelInfo, Marker, Path, To, lock};
+use marker::{Count, Direction, KernelInfo, Path, To, lock, marker};
 use net::{digest_of, send_noise};
 use taut::blocking::{TcpListener, TcpStream};
 
@@ -56,7 +56,7 @@ impl Net {
             let tun = Tun::open("taut0", &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
             tun.interface().unwrap().add_address("10.7.0.1/24".parse().unwrap()).unwrap();
             Stack::builder()
-                .device(Marker::new(tun, shared))
+                .device(marker(tun, &shared))
                 .address("10.7.0.2/24")
                 .sysctl(|config| {
                     config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();

@@ -20,11 +20,11 @@ use hdrhistogram::Histogram;
 use taut::blocking::TcpStream;
 use taut::link::LinkReport;
 use taut_core::{ConnOptions, StackConfig};
-use taut_device::{Cidr, Device, Namespace, Tun, TunOptions};
+use taut_device::{Cidr, Namespace, Tun, TunOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
 
-use super::recorder::{Recorder, Recording};
+use super::recorder::Recorder;
 use crate::clock::Stopwatch;
 
 /// taut's address.
@@ -66,9 +66,9 @@ impl Bench {
         })??;
         let peer = Peer::start(namespace)?;
         let recorder = record.then(Recorder::default);
-        let device: Box<dyn Device> = match &recorder {
-            Some(recorder) => Box::new(Recording::new(tun, recorder.clone())),
-            None => Box::new(tun),
+        let device = match &recorder {
+            Some(recorder) => recorder.before(tun.into()),
+            None => tun.into(),
         };
         let mut builder = taut::Stack::builder().device(device).address(NEAR).sysctl(|config| {
             // Linux's maximum, which was behind the published figures.

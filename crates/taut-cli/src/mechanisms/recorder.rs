@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 
 use hdrhistogram::Histogram;
-use taut_core::{LinkCaps, TxPacket};
+use taut::device::{Device, News, Sent, TxDevice, TxPacket, TxTicket};
 use taut_device::sys::monotonic_ns;
-use taut_device::{Device, Received};
 
 /// Segments of a connection that leave without regard to its rate, and one more.
 const FREE_SEGMENTS: u64 = 10;
@@ -141,36 +140,36 @@ impl Record {
     }
 }
 
-/// A device that tells a recorder of what it sends.
-pub(super) struct Recording<D> {
-    device: D,
+/// The sending half of a device that tells a recorder of what it sends.
+struct Recording {
+    device: Box<dyn TxDevice>,
     recorder: Recorder,
 }
 
-impl<D: Device> Recording<D> {
-    pub(super) fn new(device: D, recorder: Recorder) -> Self {
-        Self { device, recorder }
+impl Recorder {
+    /// The device, with this recorder in front of it.
+    pub(super) fn before(&self, device: Device) -> Device {
+        Device { tx: Box::new(Recording { device: device.tx, recorder: self.clone() }), ..device }
     }
 }
 
-impl<D: Device> Device for Recording<D> {
-    fn caps(&self) -> LinkCaps {
-        self.device.caps()
+impl TxDevice for Recording {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.device.news(waker)
     }
-    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        self.device.recv(buffer)
-    }
-    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         let now_ns = monotonic_ns();
-        self.device.send(packet)?;
-        self.recorder.note(packet, now_ns);
-        Ok(())
+        let sent = self.device.send(packet, ticket);
+        if matches!(sent, Sent::Left(_) | Sent::Kept) {
+            self.recorder.note(packet, now_ns);
+        }
+        sent
     }
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.device.as_fd()
+    fn flush(&mut self) {
+        self.device.flush();
     }
-    fn polls_writable(&self) -> bool {
-        self.device.polls_writable()
+    fn poll_done(&mut self) -> Option<TxTicket> {
+        self.device.poll_done()
     }
 }
 

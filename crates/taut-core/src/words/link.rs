@@ -185,7 +185,13 @@ pub struct TxPacket<'a> {
     pub departure: Instant,
 }
 
-impl TxPacket<'_> {
+impl<'a> TxPacket<'a> {
+    /// A complete packet in one piece, from its IP header on.
+    #[must_use]
+    pub const fn whole(bytes: &'a [u8]) -> Self {
+        Self { header: bytes, payload: Gather::EMPTY, offload: Offload::None, departure: Instant::ZERO }
+    }
+
     /// Bytes of the whole packet, headers included.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -222,9 +228,10 @@ impl TxPacket<'_> {
 }
 
 /// Work left to the device, in virtio-net's terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
     /// Nothing: the packet is complete.
+    #[default]
     None,
     /// Complete the checksum from `start` to the end and store it at `start + offset`.
     Checksum {

@@ -3,7 +3,8 @@
 //! ```text
 //!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
-//!   link.rs      LinkCaps, packets in and out      ticket.rs     the receipt for bytes below TCP
+//!   link.rs      LinkCaps, packets in and out      kept.rs       a packet for longer than a call
+//!   ticket.rs    the receipt for bytes below TCP
 //!   error.rs event.rs histogram.rs
 //! ```
 
@@ -12,6 +13,7 @@ mod error;
 mod event;
 mod histogram;
 mod ids;
+mod kept;
 mod link;
 pub(crate) mod seq;
 mod ticket;
@@ -22,6 +24,7 @@ pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, Wr
 pub use event::Event;
 pub use histogram::Histogram;
 pub use ids::{ConnId, ListenerId};
+pub use kept::KeptPacket;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };

@@ -85,6 +85,12 @@ impl TxTicket {
         }
     }
 
+    /// Whether it charges nobody: what became of its packet need not be told.
+    #[must_use]
+    pub const fn is_blank(&self) -> bool {
+        self.conn.is_none()
+    }
+
     /// Bytes charged below TCP for this packet, overhead included.
     #[must_use]
     pub const fn truesize(&self) -> u32 {

@@ -16,9 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use super::segments::{Frame, set_ipv4_checksum};
-use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum};
+use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
-use taut_device::{Device, Pipe, Received, Tun};
+use taut_device::{Pipe, Tun};
+use taut_driver::Received;
 use taut_link::{Ecn, Packet, Qdisc, QdiscSpec, Tree, Verdict};
 
 /// Packets taken from one side before the other is looked at.
@@ -37,25 +38,25 @@ pub(super) enum Port {
 }
 
 impl Port {
-    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> Option<Received> {
         match self {
-            Self::Tun(tun) => Device::recv(tun, buffer),
+            Self::Tun(tun) => tun.recv(buffer).ok(),
             Self::Pipe(pipe) => pipe.recv(buffer),
         }
     }
 
     fn put(&self, header: &[u8], payload: &[u8], offload: Offload) -> io::Result<()> {
-        let payload = Gather::from(payload);
+        let packet = TxPacket { header, payload: Gather::from(payload), offload, departure: Instant::ZERO };
         match self {
-            Self::Tun(tun) => tun.put(header, &payload, offload),
-            Self::Pipe(pipe) => pipe.put(header, &payload, offload),
+            Self::Tun(tun) => tun.put(&packet),
+            Self::Pipe(pipe) => pipe.put(&packet),
         }
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Tun(tun) => Device::as_fd(tun),
-            Self::Pipe(pipe) => Device::as_fd(pipe),
+            Self::Tun(tun) => tun.as_fd(),
+            Self::Pipe(pipe) => pipe.as_fd(),
         }
     }
 }
@@ -328,13 +329,13 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
                     break;
                 }
                 match ports[side].recv(&mut buffer) {
-                    Ok(received) => {
+                    Some(received) => {
                         let now = Instant::from_nanos(monotonic_ns());
                         // What left before it came makes room for it.
                         ways[side].run(now, &ports[1 - side]);
                         ways[side].take(now, &buffer, &received);
                     }
-                    Err(_) => break,
+                    None => break,
                 }
             }
         }

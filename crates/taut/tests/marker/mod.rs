@@ -4,11 +4,11 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
-use taut::device::{Device, LinkCaps, Received, Tun};
-use taut_core::{Gather, Offload, TxPacket};
+use taut::device::{Device, News, Offload, Received, RxDevice, Sent, Tun, TxDevice, TxPacket, TxTicket};
 use taut_wire::{AccEcn, Ecn, Flags, IpHeader, TcpHeader, tcp};
 
 /// Where a packet goes.
@@ -156,54 +156,58 @@ impl Direction {
     }
 }
 
-/// The stack's end of it.
-#[derive(Debug)]
-pub struct Marker {
-    tun: Tun,
-    path: Arc<Mutex<Path>>,
-    packet: Vec<u8>,
+/// The stack's end of it: `tun`, which must be without offloads, so that a packet is a packet.
+pub fn marker(tun: Tun, path: &Arc<Mutex<Path>>) -> Device {
+    let (caps, tun) = (tun.caps(), Arc::new(tun));
+    let half = || Marker { tun: Arc::clone(&tun), path: Arc::clone(path), packet: Vec::new() };
+    Device::new(caps, half(), half())
 }
 
-impl Marker {
-    /// `tun` must be without offloads, so that a packet is a packet.
-    pub fn new(tun: Tun, path: Arc<Mutex<Path>>) -> Self {
-        Self { tun, path, packet: Vec::new() }
-    }
+/// A half of it.
+struct Marker {
+    tun: Arc<Tun>,
+    path: Arc<Mutex<Path>>,
+    packet: Vec<u8>,
 }
 
 pub fn lock(path: &Mutex<Path>) -> MutexGuard<'_, Path> {
     path.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Device for Marker {
-    fn caps(&self) -> LinkCaps {
-        self.tun.caps()
+impl RxDevice for Marker {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.tun.as_fd().try_clone_to_owned()?))
     }
 
-    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Received> {
-        let received = self.tun.recv(buffer)?;
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        let received = match self.tun.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            received => received?,
+        };
         self.packet.clear();
         self.packet.extend_from_slice(&buffer[received.range.clone()]);
         lock(&self.path).pass(To::Stack, &mut self.packet);
         buffer[..self.packet.len()].copy_from_slice(&self.packet);
-        Ok(Received { range: 0..self.packet.len(), ..received })
+        Ok(Some(Received { range: 0..self.packet.len(), ..received }))
+    }
+}
+
+impl TxDevice for Marker {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.tun.as_fd().try_clone_to_owned()?))
     }
 
-    fn send(&mut self, packet: &TxPacket<'_>) -> io::Result<()> {
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         assert_eq!(packet.offload, Offload::None, "the path takes whole packets");
         self.packet.clear();
         packet.pieces().for_each(|piece| self.packet.extend_from_slice(piece));
         lock(&self.path).pass(To::Kernel, &mut self.packet);
         // It has been counted: a full queue may not bring it back.
-        while let Err(error) = self.tun.put(&self.packet, &Gather::EMPTY, Offload::None) {
+        while let Err(error) = self.tun.put(&TxPacket::whole(&self.packet)) {
             assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
             std::thread::yield_now();
         }
-        Ok(())
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        Device::as_fd(&self.tun)
+        Sent::Left(ticket)
     }
 }
 

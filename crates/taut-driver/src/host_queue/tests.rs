@@ -1,15 +1,21 @@
-//! A sender behind a front: what its queue, its wire and its device do to it, and what replacing them does not.
+//! A sender behind a queue: what that, its wire and its device do to it, and what replacing them does not.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use taut_core::{
-    BUFFER_BYTES, ConnId, ConnOptions, Event, Frame as RxFrame, LinkCaps, RxPacket, StackConfig, Transmit,
+    ConnOptions, Event, Fate, Frame as RxFrame, LinkCaps, Offload, RxChecksum, RxPacket, Stack, StackConfig,
+    Transmit,
 };
-use taut_device::{Pipe, pipe};
+use taut_link::{Fifo, Packet, Qdisc, Verdict};
 
+use super::frames::Slot;
+use super::waiting::Queue;
 use super::*;
 
 /// Takes everything and says each time that it is too much.
 #[derive(Debug)]
-struct Complaining(taut_link::Fifo<Slot>);
+struct Complaining(Fifo<Slot>);
 
 impl Qdisc<Slot> for Complaining {
     fn enqueue(&mut self, now: Instant, packet: Packet<Slot>) -> Verdict<Slot> {
@@ -44,14 +50,53 @@ impl Queue for Complaining {
     }
 }
 
-/// A sender behind a front, and a receiver, over a pipe.
+/// One direction of a line in memory, and the device that sends on it. Packets wait in it until they are taken.
+#[derive(Clone)]
+struct Line {
+    /// Bytes, whether the checksum is left out, payload bytes a segment.
+    packets: Arc<Mutex<VecDeque<(Vec<u8>, RxChecksum, u16)>>>,
+    /// It takes a packet while it holds fewer bytes.
+    limit_bytes: usize,
+}
+
+impl Line {
+    fn new(limit_bytes: usize) -> Self {
+        Self { packets: Arc::default(), limit_bytes }
+    }
+
+    fn take(&self) -> Option<(Vec<u8>, RxChecksum, u16)> {
+        self.packets.lock().unwrap().pop_front()
+    }
+}
+
+impl TxDevice for Line {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Waker)
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        let mut packets = self.packets.lock().unwrap();
+        if packets.iter().map(|(bytes, ..)| bytes.len()).sum::<usize>() >= self.limit_bytes {
+            return Sent::Full(ticket);
+        }
+        let (checksum, gso_size) = match packet.offload {
+            Offload::None => (RxChecksum::Unverified, 0),
+            Offload::Checksum { .. } => (RxChecksum::Verified, 0),
+            Offload::Segment { mss, .. } => (RxChecksum::Verified, mss),
+        };
+        packets.push_back((packet.to_vec(), checksum, gso_size));
+        Sent::Left(ticket)
+    }
+}
+
+/// A sender behind a queue, and a receiver.
 struct World {
     now: Instant,
-    front: Box<Front>,
+    queue: HostQueue,
     sender: Stack,
     receiver: Stack,
-    ends: (Pipe, Pipe),
-    has_room: bool,
+    there: Line,
+    back: Line,
     conn: ConnId,
     accepted: Option<ConnId>,
     sent: Vec<u8>,
@@ -64,31 +109,33 @@ struct World {
 impl World {
     /// One behind a discipline in the words of `tc`.
     fn behind(qdisc: &str) -> Self {
-        Self::new(Front::with_qdisc(&qdisc.parse().unwrap(), 5), usize::MAX)
+        Self::new(Waiting::of(&qdisc.parse().unwrap(), 5), usize::MAX)
     }
 
     fn replace(&mut self, qdisc: &str) {
-        self.front.replace(self.now, &mut self.sender, &qdisc.parse().unwrap(), 5);
+        self.queue.set_now(self.now);
+        self.queue.set_qdisc(Some(&qdisc.parse().unwrap()), 5);
     }
 
-    fn new(front: Box<Front>, pipe_bytes: usize) -> Self {
+    fn new(waiting: Box<Waiting>, line_bytes: usize) -> Self {
         let stack = |ip: [u8; 4]| {
-            let config = StackConfig::default().with(|c| c.addresses = vec![ip.into()]);
+            let config = StackConfig::default().with(|config| config.addresses.push(ip.into()));
             Stack::new(config.into(), LinkCaps::offloading(1500), [3; 32])
         };
         let (mut sender, mut receiver) = (stack([10, 0, 0, 1]), stack([10, 0, 0, 2]));
         let now = Instant::from_nanos(1_000_000_000);
         receiver.listen(([10, 0, 0, 2], 7).into(), Default::default()).unwrap();
         let conn = sender.connect(now, ([10, 0, 0, 2], 7).into(), &ConnOptions::default()).unwrap();
-        let ends = pipe(LinkCaps::offloading(1500), pipe_bytes).unwrap();
+        let (there, back) = (Line::new(line_bytes), Line::new(usize::MAX));
+        let queue = HostQueue::over(Box::new(there.clone()), Some(waiting));
         let (sent, got) = (Vec::new(), Vec::new());
         let mut world = Self {
             now,
-            front,
+            queue,
             sender,
             receiver,
-            ends,
-            has_room: true,
+            there,
+            back,
             conn,
             accepted: None,
             sent,
@@ -98,6 +145,15 @@ impl World {
         };
         world.run_until(|world| world.accepted.is_some());
         world
+    }
+
+    fn report(&self) -> LinkReport {
+        self.queue.report().unwrap()
+    }
+
+    /// Something waits in the queue, on the wire, or for the device.
+    fn has_frames(&self) -> bool {
+        self.queue.waiting.as_ref().is_some_and(|waiting| !waiting.is_empty())
     }
 
     fn write(&mut self, len: usize) {
@@ -115,14 +171,29 @@ impl World {
 
     /// The sender's driver, once.
     fn transmit(&mut self) {
+        let Self { now, queue, sender, .. } = self;
+        let now = *now;
+        queue.set_now(now);
         loop {
-            self.front.tell(self.now, &mut self.sender);
-            self.front.take(self.now, &mut self.sender);
-            let (front, device) = (&mut self.front, &mut self.ends.0);
-            match front.release(self.now, &mut self.sender, device, self.has_room) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(_) => return self.has_room = false,
+            while queue.has_room() {
+                let Some(Transmit { packet, ticket }) = sender.poll_transmit(now) else { break };
+                match queue.send(&packet, ticket) {
+                    Sent::Left(ticket) | Sent::Never(ticket, _) => sender.handle_tx(now, ticket, Fate::Left),
+                    Sent::Kept => {}
+                    Sent::Full(ticket) => sender.handle_tx(now, ticket, Fate::Refused),
+                    Sent::Dropped(ticket) => sender.handle_tx(now, ticket, Fate::Dropped),
+                }
+                while let Some(conn) = queue.poll_congested() {
+                    sender.handle_tx_congestion(now, conn);
+                }
+            }
+            let mut moved = queue.release();
+            while let Some(ticket) = queue.poll_done() {
+                sender.handle_tx(now, ticket, Fate::Left);
+                moved = true;
+            }
+            if !moved {
+                return;
             }
         }
     }
@@ -130,24 +201,21 @@ impl World {
     /// The rest of the world, once. Whether anything happened.
     fn receive(&mut self) -> bool {
         let mut any = false;
-        let mut buffer = vec![0; BUFFER_BYTES];
         let now = self.now;
         let (last_seq, turned_around) = (&mut self.last_seq, &mut self.turned_around);
-        let mut take = |end: &mut Pipe, stack: &mut Stack, to_receiver: bool| {
-            while let Ok(received) = end.recv(&mut buffer) {
+        let mut take = |line: &Line, stack: &mut Stack, to_receiver: bool| {
+            while let Some((bytes, checksum, gso_size)) = line.take() {
                 any = true;
-                let tcp = &buffer[received.range.clone()][20..];
+                let tcp = &bytes[20..];
                 let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
                 if to_receiver {
                     *turned_around += u32::from(seq.wrapping_sub(*last_seq) > u32::MAX / 2 && *last_seq != 0);
                     *last_seq = seq;
                 }
-                let frame = RxFrame::Slice(&buffer[received.range]);
-                let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
-                stack.handle_packet(now, packet);
+                stack.handle_packet(now, RxPacket { frame: RxFrame::Slice(&bytes), checksum, gso_size });
             }
         };
-        take(&mut self.ends.1, &mut self.receiver, true);
+        take(&self.there, &mut self.receiver, true);
         while let Some(event) = self.receiver.poll_event() {
             if let Event::Incoming(listener) = event {
                 self.accepted = self.receiver.accept(listener).map(|(id, _)| id);
@@ -160,11 +228,11 @@ impl World {
             }
         }
         while let Some(Transmit { packet, ticket }) = self.receiver.poll_transmit(self.now) {
-            self.ends.1.send(&packet).unwrap();
+            let Sent::Left(ticket) = self.back.send(&packet, ticket) else { panic!("the line has room") };
             self.receiver.handle_tx(self.now, ticket, Fate::Left);
         }
-        take(&mut self.ends.0, &mut self.sender, false);
-        self.has_room = true;
+        take(&self.back, &mut self.sender, false);
+        self.queue.retry();
         any
     }
 
@@ -182,7 +250,7 @@ impl World {
     fn advance(&mut self) {
         self.exchange();
         let next = [self.sender.poll_timeout(), self.receiver.poll_timeout()];
-        let next = next.into_iter().flatten().map(|(at, _)| at).chain(self.front.next()).min();
+        let next = next.into_iter().flatten().map(|(at, _)| at).chain(self.queue.next()).min();
         self.now = next.unwrap_or(self.now).max(self.now + Duration::from_nanos(1));
         self.sender.handle_timeout(self.now);
         self.receiver.handle_timeout(self.now);
@@ -205,13 +273,13 @@ impl World {
 
     /// All bytes arrive as they were sent, and nothing stays charged or kept.
     fn finish(mut self) -> Self {
-        self.run_until(|world| world.got.len() >= world.sent.len() && world.front.next().is_none());
+        self.run_until(|world| world.got.len() >= world.sent.len() && world.queue.next().is_none());
         assert!(self.got == self.sent, "bytes intact and in order");
         assert_eq!(self.wmem_alloc(), 0);
-        assert!(self.front.frames.are_empty(), "no packet is kept");
-        assert!(self.front.frames.spare_is_bounded());
-        let report = self.front.report();
-        assert_eq!((report.backlog_bytes, report.backlog_packets, report.wire_packets), (0, 0, 0));
+        assert!(!self.has_frames(), "no packet is kept");
+        if let Some(report) = self.queue.report() {
+            assert_eq!((report.backlog_bytes, report.backlog_packets, report.wire_packets), (0, 0, 0));
+        }
         self
     }
 }
@@ -222,51 +290,51 @@ fn spec(text: &str) -> LinkSpec {
 
 #[test]
 fn a_line_carries_its_rate_and_no_more() {
-    let mut world = World::new(Front::new(spec("rate 100mbit burst 0")), usize::MAX);
-    let (start, before) = (world.now, world.front.report().stats.sent_bytes);
+    let mut world = World::new(Waiting::behind(spec("rate 100mbit burst 0")), usize::MAX);
+    let (start, before) = (world.now, world.report().stats.sent_bytes);
     world.write(5_000_000);
     let world = world.finish();
-    let bytes = world.front.report().stats.sent_bytes - before;
+    let bytes = world.report().stats.sent_bytes - before;
     // Each segment of up to 1448 bytes has 52 of headers.
     assert!(bytes >= 5_000_000 + 5_000_000 / 1448 * 52, "{bytes}");
     let (took, least) = (world.now.since(start), spec("rate 100mbit").rate.unwrap().time_for(bytes));
     assert!(took >= least, "{took:?} for {bytes} bytes");
     assert!(took.as_nanos() < least.as_nanos() * 105 / 100, "the line was kept busy: {took:?}, {least:?}");
-    assert_eq!(world.front.report().stats.dropped, 0);
+    assert_eq!(world.report().stats.dropped, 0);
 }
 
 #[test]
 fn a_device_without_room_keeps_packets_here_in_order() {
-    // The pipe takes one packet at a time.
+    // The line takes one packet at a time.
     for text in ["", "delay 3ms"] {
-        let mut world = World::new(Front::new(spec(text)), 1);
+        let mut world = World::new(Waiting::behind(spec(text)), 1);
         world.write(1_000_000);
         let world = world.finish();
-        assert!(world.front.report().stats.requeues > 10, "{:?}", world.front.report());
+        assert!(world.report().stats.requeues > 10, "{:?}", world.report());
     }
 }
 
 #[test]
 fn a_packet_that_the_device_refused_is_not_completed() {
-    let mut world = World::new(Front::new(spec("")), 1);
+    let mut world = World::new(Waiting::behind(spec("")), 1);
     world.write(30_000);
     world.transmit();
-    assert!(!world.has_room);
-    let report = world.front.report();
+    assert!(world.queue.is_full());
+    let report = world.report();
     assert!(report.backlog_packets > 0 && report.backlog_bytes > 1_000, "{report:?}");
     assert!(world.wmem_alloc() > 1_000);
-    assert_eq!(world.front.next(), None, "nothing to do before the device has room");
+    assert_eq!(world.queue.next(), None, "nothing to do before the device has room");
     world.finish();
 }
 
 #[test]
 fn a_ticket_comes_back_when_the_packet_is_on_the_wire() {
-    let mut world = World::new(Front::new(spec("rate 8gbit delay 20ms")), usize::MAX);
-    world.run_until(|world| world.front.next().is_none());
+    let mut world = World::new(Waiting::behind(spec("rate 8gbit delay 20ms")), usize::MAX);
+    world.run_until(|world| world.queue.next().is_none());
     world.write(1_000);
     let sent_at = world.now;
     world.exchange();
-    assert_eq!((world.front.report().wire_packets, world.wmem_alloc()), (1, 0));
+    assert_eq!((world.report().wire_packets, world.wmem_alloc()), (1, 0));
     assert!(world.got.is_empty());
     world.run_until(|world| !world.got.is_empty());
     assert_eq!(world.now.since(sent_at).as_millis(), 20);
@@ -275,13 +343,13 @@ fn a_ticket_comes_back_when_the_packet_is_on_the_wire() {
 
 #[test]
 fn completions_are_collected() {
-    let mut world = World::new(Front::new(spec("tx-usecs 16us")), usize::MAX);
-    world.run_until(|world| world.front.next().is_none());
+    let mut world = World::new(Waiting::behind(spec("tx-usecs 16us")), usize::MAX);
+    world.run_until(|world| world.queue.next().is_none());
     world.write(1_000);
     let sent_at = world.now;
     world.transmit();
     assert!(world.wmem_alloc() > 1_000, "it has left, but nobody said so");
-    assert_eq!(world.front.next(), Some(sent_at + Duration::from_micros(16)));
+    assert_eq!(world.queue.next(), Some(sent_at + Duration::from_micros(16)));
     world.now = sent_at + Duration::from_micros(16);
     world.transmit();
     assert_eq!(world.wmem_alloc(), 0);
@@ -290,17 +358,17 @@ fn completions_are_collected() {
 
 #[test]
 fn what_the_queue_refuses_is_sent_again() {
-    let mut world = World::new(Front::new(spec("rate 10mbit limit 9000b")), usize::MAX);
+    let mut world = World::new(Waiting::behind(spec("rate 10mbit limit 9000b")), usize::MAX);
     world.write(1_000_000);
     let world = world.finish();
-    assert!(world.front.report().stats.dropped > 0);
+    assert!(world.report().stats.dropped > 0);
     assert_eq!(world.sender.counters().retrans_segs, 0, "what was refused here was never sent");
 }
 
 #[test]
 fn a_queue_that_complains_has_the_packet_all_the_same() {
     let queue = Box::new(Complaining(taut_link::Fifo::packets(100)));
-    let mut world = World::new(Front::over(spec(""), queue), usize::MAX);
+    let mut world = World::new(Waiting::over(spec(""), queue), usize::MAX);
     let window = |world: &mut World| world.sender.conn(world.conn).unwrap().info(world.now).snd_cwnd;
     let before = window(&mut world);
     world.write(1_000_000);
@@ -311,12 +379,12 @@ fn a_queue_that_complains_has_the_packet_all_the_same() {
 
 #[test]
 fn wire_lengths_count_the_headers_of_every_segment() {
-    let mut world = World::new(Front::new(spec("rate 8mbit")), usize::MAX);
-    world.run_until(|world| world.front.next().is_none());
-    let before = world.front.report().stats;
+    let mut world = World::new(Waiting::behind(spec("rate 8mbit")), usize::MAX);
+    world.run_until(|world| world.queue.next().is_none());
+    let before = world.report().stats;
     world.write(1448 * 3);
     let world = world.finish();
-    let after = world.front.report().stats;
+    let after = world.report().stats;
     assert_eq!(after.sent_packets - before.sent_packets, 3);
     assert_eq!(after.sent_bytes - before.sent_bytes, 3 * 1_500);
 }
@@ -324,7 +392,7 @@ fn wire_lengths_count_the_headers_of_every_segment() {
 #[test]
 fn a_queue_is_replaced_while_it_is_full_and_nothing_is_lost_or_turned_around() {
     let mut world = World::behind("tbf rate 50mbit burst 0 limit 1mb");
-    let start = world.front.qdiscs()[0].handle;
+    let start = world.queue.qdiscs()[0].handle;
     assert_eq!(start.to_string(), "8001:");
     let mut most = 0;
     let kinds = [
@@ -340,9 +408,9 @@ fn a_queue_is_replaced_while_it_is_full_and_nothing_is_lost_or_turned_around() {
     for (round, kind) in kinds.iter().cycle().take(40).enumerate() {
         world.write(100_000);
         world.exchange();
-        let before = world.front.report();
+        let before = world.report();
         world.replace(kind);
-        let after = world.front.report();
+        let after = world.report();
         most = most.max(after.backlog_packets);
         assert_eq!(
             (after.backlog_bytes, after.backlog_packets, after.stats.dropped),
@@ -353,7 +421,7 @@ fn a_queue_is_replaced_while_it_is_full_and_nothing_is_lost_or_turned_around() {
     }
     assert!(most > 5, "there was something to carry over: {most}");
     let world = world.finish();
-    assert!(world.front.qdiscs()[0].handle > start);
+    assert!(world.queue.qdiscs()[0].handle > start);
     assert_eq!(world.turned_around, 0);
     assert_eq!(world.sender.counters().retrans_segs, 0);
 }
@@ -362,26 +430,27 @@ fn a_queue_is_replaced_while_it_is_full_and_nothing_is_lost_or_turned_around() {
 fn without_a_queue_what_waited_still_leaves() {
     let mut world = World::behind("netem delay 5ms rate 10mbit");
     world.write(100_000);
-    assert!(world.front.report().backlog_packets > 0);
-    assert!(!world.front.is_over());
-    world.front.restore(world.now, &mut world.sender);
-    assert!(world.front.qdiscs().is_empty());
-    assert!(!world.front.is_over(), "it is still to leave");
+    assert!(world.report().backlog_packets > 0);
+    world.queue.set_now(world.now);
+    world.queue.set_qdisc(None, 5);
+    assert!(world.queue.qdiscs().is_empty());
+    assert!(world.has_frames(), "it is still to leave");
     world.exchange();
-    assert!(world.front.is_over());
+    assert!(world.queue.waiting.is_none());
     world.finish();
 }
 
 #[test]
 fn a_link_has_its_own_queue_again() {
-    let mut world = World::new(Front::new(spec("rate 10mbit limit 9000b delay 3ms")), usize::MAX);
-    let kind = |world: &World| world.front.qdiscs()[0].report.spec.to_string();
+    let mut world = World::new(Waiting::behind(spec("rate 10mbit limit 9000b delay 3ms")), usize::MAX);
+    let kind = |world: &World| world.queue.qdiscs()[0].report.spec.to_string();
     assert_eq!(kind(&world), "tbf rate 10mbit burst 1514b limit 9000b");
     world.replace("fq");
     assert_eq!(kind(&world), "fq");
-    world.front.restore(world.now, &mut world.sender);
+    world.queue.set_now(world.now);
+    world.queue.set_qdisc(None, 5);
+    world.exchange();
     assert_eq!(kind(&world), "tbf rate 10mbit burst 1514b limit 9000b");
-    assert!(!world.front.is_over());
 }
 
 #[test]
@@ -390,7 +459,7 @@ fn a_path_that_delays_holds_nothing_back_that_small_queues_count() {
     world.write(10_000);
     world.transmit();
     assert_eq!(world.wmem_alloc(), 0, "it is on its way");
-    assert!(world.front.report().backlog_packets > 0);
+    assert!(world.report().backlog_packets > 0);
     world.finish();
 }
 
@@ -400,7 +469,7 @@ fn a_bad_path_is_survived() {
     let mut world = World::behind(bad);
     world.write(3_000_000);
     let world = world.finish();
-    assert!(world.front.report().stats.dropped > 0);
+    assert!(world.report().stats.dropped > 0);
     assert!(world.sender.counters().retrans_segs > 0);
 }
 
@@ -410,7 +479,7 @@ fn damage_is_noticed() {
     let mut world = World::behind("netem corrupt 20% limit 10000");
     world.write(200_000);
     let world = world.finish();
-    assert_eq!(world.front.report().stats.dropped, 0);
+    assert_eq!(world.report().stats.dropped, 0);
     let count = |name| {
         let mut counters = world.receiver.counters().iter();
         counters.find(|(known, _)| *known == name).map(|(_, count)| count).unwrap()
@@ -426,7 +495,7 @@ fn what_a_child_throws_out_is_sent_again() {
     world.sender.set_sysctl("taut.tsq", "off").unwrap();
     world.write(2_000_000);
     let world = world.finish();
-    let entries = world.front.qdiscs();
+    let entries = world.queue.qdiscs();
     assert_eq!(entries[1].parent, Some(entries[0].handle));
     assert!(entries[1].report.stats.dropped > 0, "{:?}", entries[1].report.details);
     assert_eq!(entries[0].report.stats.dropped, entries[1].report.stats.dropped);

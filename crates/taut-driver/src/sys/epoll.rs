@@ -1,7 +1,7 @@
 //! Waiting on several descriptors. `epoll(7)`, level-triggered.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::Timespec;
@@ -11,12 +11,12 @@ use rustix::io::Errno;
 /// What is waited for on one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing for now; the descriptor stays registered.
+    /// Nothing for now; the descriptor stays in the set. Errors and hang-ups are told all the same.
     Nothing,
     /// That it can be read.
     Readable,
-    /// That it can be read or written.
-    Both,
+    /// That it can be written.
+    Writable,
 }
 
 impl Interest {
@@ -24,7 +24,7 @@ impl Interest {
         match self {
             Self::Nothing => EventFlags::empty(),
             Self::Readable => EventFlags::IN,
-            Self::Both => EventFlags::IN.union(EventFlags::OUT),
+            Self::Writable => EventFlags::OUT,
         }
     }
 }
@@ -37,7 +37,7 @@ pub struct Events {
 }
 
 impl Events {
-    const CAPACITY: usize = 4;
+    const CAPACITY: usize = 8;
 
     /// None.
     pub const EMPTY: Self = Self {
@@ -116,6 +116,13 @@ impl Epoll {
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// The same for life: what is registered with a runtime by its number stays what it was.
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -1,0 +1,124 @@
+//! A descriptor for devices that have none: they ring it from any thread, and it stays readable until the driver has
+//! looked at them. Given to devices as a waker; called by `shard.rs`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Wake;
+
+use crate::sys::EventFd;
+
+/// Not rung, and not readable.
+const SILENT: u8 = 0;
+/// A device is about to make it readable.
+const RINGING: u8 = 1;
+/// Rung, and readable.
+const RUNG: u8 = 2;
+
+/// Rung or silent. Ringing what is rung costs no system call, nor does silencing what is silent.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    event: EventFd,
+    state: AtomicU8,
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self { event: EventFd::new()?, state: AtomicU8::new(SILENT) })
+    }
+
+    fn ring(&self) {
+        let (from, to) = (SILENT, RINGING);
+        if self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.event.signal();
+            self.state.store(RUNG, Ordering::SeqCst);
+        }
+    }
+
+    /// Makes it unreadable, if it was rung. Then the caller looks for news, after this: a device that found it rung has
+    /// not made it readable again.
+    #[must_use]
+    pub(crate) fn silence(&self) -> bool {
+        match self.state.load(Ordering::SeqCst) {
+            SILENT => false,
+            // It becomes readable in a moment, or is; to be silenced then.
+            RINGING => true,
+            _ => {
+                // Unreadable first. The other way round, a device could ring in between, and its signal be lost.
+                self.event.drain();
+                self.state.store(SILENT, Ordering::SeqCst);
+                true
+            }
+        }
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::sys::{Epoll, Interest};
+
+    fn is_readable(epoll: &Epoll) -> bool {
+        epoll.wait(Some(Duration::ZERO)).unwrap().contains(1)
+    }
+
+    #[test]
+    fn rings_until_it_is_silenced() {
+        let (bell, epoll) = (Arc::new(Bell::new().unwrap()), Epoll::new().unwrap());
+        epoll.add(bell.as_fd(), 1, Interest::Readable).unwrap();
+        let waker = Waker::from(Arc::clone(&bell));
+        for _ in 0..3 {
+            assert!(!is_readable(&epoll));
+            waker.wake_by_ref();
+            waker.wake_by_ref();
+            assert!(is_readable(&epoll));
+            assert!(bell.silence());
+            assert!(!bell.silence());
+        }
+    }
+
+    /// Whatever a device does at the same time, nothing that it announces is overlooked: else this test hangs.
+    #[test]
+    fn no_news_is_overlooked() {
+        const NEWS: u64 = 200_000;
+        let (bell, epoll, news) =
+            (Arc::new(Bell::new().unwrap()), Epoll::new().unwrap(), Arc::new(AtomicU64::new(0)));
+        epoll.add(bell.as_fd(), 1, Interest::Readable).unwrap();
+        let (waker, theirs) = (Waker::from(Arc::clone(&bell)), Arc::clone(&news));
+        let device = std::thread::spawn(move || {
+            for _ in 0..NEWS {
+                theirs.fetch_add(1, Ordering::SeqCst);
+                waker.wake_by_ref();
+            }
+        });
+        let mut seen = 0;
+        while seen < NEWS {
+            assert!(epoll.wait(Some(Duration::from_secs(10))).unwrap().contains(1), "{seen} of {NEWS}");
+            let _ = bell.silence();
+            let now = news.load(Ordering::SeqCst);
+            assert!(now >= seen);
+            seen = now;
+        }
+        device.join().unwrap();
+    }
+}

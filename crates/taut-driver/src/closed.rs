@@ -1,0 +1,60 @@
+//! Why a stack has ended, as every socket reports it. Set once, by `shard.rs`.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+/// Not closed, or closed for a reason that does not change any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closed(OnceLock<Reason>);
+
+#[derive(Clone, Debug)]
+enum Reason {
+    /// Its owner shut it down.
+    ShutDown,
+    /// Its device is gone.
+    DeviceGone(Arc<io::Error>),
+}
+
+impl Closed {
+    /// Its owner shuts it down, unless it has ended before.
+    pub(crate) fn shut_down(&self) {
+        let _ = self.0.set(Reason::ShutDown);
+    }
+
+    /// Its device is gone. Says whether that is news.
+    pub(crate) fn device_gone(&self, why: &Arc<io::Error>) -> bool {
+        self.0.set(Reason::DeviceGone(Arc::clone(why))).is_ok()
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// The reason, if it is closed.
+    pub(crate) fn error(&self) -> Option<io::Error> {
+        self.0.get().map(|reason| match reason {
+            Reason::ShutDown => io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down"),
+            Reason::DeviceGone(why) => io::Error::new(
+                io::ErrorKind::NetworkDown,
+                format!("the stack has lost its device and ended: {why}; build another one to go on"),
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_reason_stays() {
+        let closed = Closed::default();
+        assert!(!closed.is_set() && closed.error().is_none());
+        assert!(closed.device_gone(&Arc::new(io::Error::other("unplugged"))));
+        closed.shut_down();
+        assert!(!closed.device_gone(&Arc::new(io::Error::other("again"))));
+        let error = closed.error().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+        assert!(error.to_string().contains("unplugged"), "{error}");
+    }
+}

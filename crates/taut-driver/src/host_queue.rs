@@ -1,0 +1,197 @@
+//! A queue of our own in front of a device, and a wire behind the queue: a device around a device, put where the path
+//! below is slower than the device, so that packets wait where they can be counted. Ours; called by
+//! [`Shard`](crate::Shard), which always has one, mostly with nothing in it.
+//!
+//! ```text
+//!   send ─▶ queue (taut_link::Qdisc) ─▶ wire (Delay) ─▶ device
+//!              │            └─▶ poll_done, or a little later, many at a time
+//!              └─▶ Sent::Dropped, poll_congested
+//! ```
+//!
+//! Without a queue, everything passes straight through. The queue can be replaced while it runs
+//! ([`HostQueue::set_qdisc`]): what waits in the old one goes into the new one, and what that does not take waits beside
+//! it until it does.
+//!
+//! The ticket of a packet comes back when it leaves the queue: what is on the wire has left the host. Where there is no
+//! wire, it goes along to the device; a device without room keeps the packet here, first in line.
+
+mod frames;
+mod waiting;
+
+use std::fmt;
+use std::io;
+use std::task::Waker;
+
+use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
+use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
+
+use crate::device::{News, Sent, TxDevice};
+use waiting::{Fed, Waiting};
+
+/// What can be known of a queue in front of a device.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinkReport {
+    /// As it was configured.
+    pub spec: LinkSpec,
+    /// Bytes that wait, headers included.
+    pub backlog_bytes: u64,
+    /// Packets that wait, a super-packet being one.
+    pub backlog_packets: usize,
+    /// How long the packet that left last had waited.
+    pub sojourn: Duration,
+    /// Packets on the wire behind the queue.
+    pub wire_packets: usize,
+    /// Counts, as `tc -s qdisc` has them.
+    pub stats: QdiscStats,
+    /// `backlog_bytes` as each packet that was taken made it.
+    pub backlogs: Spread,
+    /// How long each packet waited, in nanoseconds.
+    pub sojourns: Spread,
+}
+
+/// One of the queue disciplines in front of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QdiscEntry {
+    /// Its own.
+    pub handle: QdiscHandle,
+    /// That of the one it stands behind; the root has none.
+    pub parent: Option<QdiscHandle>,
+    /// How it is.
+    pub report: QdiscReport,
+}
+
+/// The number of a queue discipline, printed as `tc` does: `8001:`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QdiscHandle(pub u16);
+
+impl fmt::Display for QdiscHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}:", self.0)
+    }
+}
+
+/// A device, and the queue in front of it if there is one.
+pub(crate) struct HostQueue {
+    device: Box<dyn TxDevice>,
+    waiting: Option<Box<Waiting>>,
+    /// The time of what happens: devices are not told.
+    now: Instant,
+    /// The device had no room when it was last given a packet.
+    is_full: bool,
+    /// The device was given packets since its last flush.
+    is_unflushed: bool,
+}
+
+impl HostQueue {
+    pub(crate) fn new(device: Box<dyn TxDevice>, link: Option<LinkSpec>) -> Self {
+        Self::over(device, link.map(Waiting::behind))
+    }
+
+    fn over(device: Box<dyn TxDevice>, waiting: Option<Box<Waiting>>) -> Self {
+        Self { device, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false }
+    }
+
+    /// What follows happens at this time.
+    pub(crate) const fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// The device may have room again.
+    pub(crate) const fn retry(&mut self) {
+        self.is_full = false;
+    }
+
+    /// Whether the device waits for room, and packets here or above for the device.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether the stack is to be asked for a packet.
+    pub(crate) fn has_room(&mut self) -> bool {
+        match &mut self.waiting {
+            Some(waiting) => waiting.has_room(self.now),
+            None => !self.is_full,
+        }
+    }
+
+    /// Lets go what is due: from the queue to the wire and on to the device. Says whether anything moved, so that there
+    /// may be room for more.
+    pub(crate) fn release(&mut self) -> bool {
+        let mut moved = false;
+        if let Some(waiting) = &mut self.waiting {
+            moved = waiting.fill_wire(self.now);
+            if !self.is_full {
+                let Fed { any, is_full } = waiting.feed(self.now, &mut *self.device);
+                (moved, self.is_unflushed, self.is_full) = (moved || any, self.is_unflushed || any, is_full);
+            }
+            if waiting.is_over() {
+                self.waiting = None;
+                moved = true;
+            }
+        }
+        if std::mem::take(&mut self.is_unflushed) {
+            self.device.flush();
+        }
+        moved
+    }
+
+    /// When to [`release`](Self::release) next, if nothing comes before.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.waiting.as_ref().and_then(|waiting| waiting.next())
+    }
+
+    /// The connection of a packet that the queue took although it is filling up.
+    pub(crate) fn poll_congested(&mut self) -> Option<ConnId> {
+        self.waiting.as_mut().and_then(|waiting| waiting.poll_congested())
+    }
+
+    /// Puts a queue discipline in the place of the one that is there; with `None`, back to that of the link, or none
+    /// where there is no link. Nothing that waits is lost or turned around by that.
+    pub(crate) fn set_qdisc(&mut self, spec: Option<&QdiscSpec>, seed: u64) {
+        match (&mut self.waiting, spec) {
+            (Some(waiting), Some(spec)) => waiting.replace(self.now, spec, seed),
+            (Some(waiting), None) => waiting.restore(self.now),
+            (None, Some(spec)) => self.waiting = Some(Waiting::of(spec, seed)),
+            (None, None) => {}
+        }
+    }
+
+    /// How the queue is, if there is one.
+    pub(crate) fn report(&self) -> Option<LinkReport> {
+        self.waiting.as_ref().map(|waiting| waiting.report())
+    }
+
+    /// The queue disciplines, the root first.
+    pub(crate) fn qdiscs(&self) -> Vec<QdiscEntry> {
+        self.waiting.as_ref().map(|waiting| waiting.qdiscs()).unwrap_or_default()
+    }
+}
+
+impl TxDevice for HostQueue {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.device.news(waker)
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        if let Some(waiting) = &mut self.waiting {
+            return waiting.send(self.now, packet, ticket);
+        }
+        let sent = self.device.send(packet, ticket);
+        self.is_full = matches!(sent, Sent::Full(_));
+        self.is_unflushed |= !self.is_full;
+        sent
+    }
+
+    fn flush(&mut self) {
+        self.release();
+    }
+
+    fn poll_done(&mut self) -> Option<TxTicket> {
+        let own = self.waiting.as_mut().and_then(|waiting| waiting.poll_done(self.now));
+        own.or_else(|| self.device.poll_done())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! The descriptors a driver waits on, and the clock it waits by.
+
+mod clock;
+mod epoll;
+mod eventfd;
+mod timerfd;
+
+pub use clock::monotonic_ns;
+pub use epoll::{Epoll, Events, Interest};
+pub use eventfd::EventFd;
+pub use timerfd::TimerFd;
