@@ -56,7 +56,7 @@ impl SocketArgs {
     /// Connects to the stack that is meant.
     ///
     /// # Errors
-    /// That there is none, or which there are.
+    /// That there is none, or which ones there are.
     pub fn open(&self) -> anyhow::Result<Client> {
         let path = match self.socket.as_deref().map(|text| (text, text.parse::<u32>())) {
             Some((_, Ok(pid))) => {
@@ -73,8 +73,8 @@ impl SocketArgs {
 fn none_runs() -> String {
     let places: Vec<_> = place::directories().iter().map(|dir| dir.display().to_string()).collect();
     format!(
-        "no stack of this user's runs: there is no socket in {}\n  Start one, as with `taut serve .`, or name its \
-         socket with --socket PATH. A stack of another user's is his to look into, or root's.",
+        "this user has no running stack: there is no socket in {}\n  Start one, for example `taut serve .`, or name \
+         its socket with --socket PATH. Only root and its own user can look into a stack.",
         places.join(", ")
     )
 }
@@ -107,13 +107,23 @@ fn explain(error: ClientError, path: &Path) -> anyhow::Error {
     let advice = match &error {
         ClientError::Io(io) => match io.kind() {
             ErrorKind::NotFound => "there is no such socket: the stack has ended, or was given another path",
-            ErrorKind::ConnectionRefused => "the stack has ended and left its socket behind",
+            ErrorKind::ConnectionRefused if is_socket(path) => {
+                "the stack has ended and left its socket behind"
+            }
+            ErrorKind::ConnectionRefused => {
+                "this is no socket; --socket wants that of a stack, or its process id"
+            }
             ErrorKind::PermissionDenied => "the stack belongs to another user: try as that user, or as root",
             _ => "cannot talk to the stack",
         },
         _ => "cannot talk to the stack",
     };
     anyhow::Error::new(error).context(format!("{}: {advice}", path.display()))
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt as _;
+    std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
 /// Adds to an error of a request what it was about.

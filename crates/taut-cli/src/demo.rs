@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Serialize;
+use taut_control::place;
 
 use crate::arena::{Arena, Baseline, Measured, Pair};
 use crate::clock::Stopwatch;
@@ -129,6 +130,8 @@ struct Row {
 /// When a measurement fails, after the others have been shown.
 pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
+    // Before this process becomes root in a user namespace: it is looked for by the user it is now.
+    _ = place::directories();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
     let arena = Arena::new(args.in_process, shard_count(args.shards), &args.control)?;
     for missing in &arena.missing {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use taut_lab::data::{Engine, RunSet};
 use taut_lab::files;
@@ -281,9 +281,15 @@ impl Watch {
         }
         self.bar.set_length(jobs as u64 * 100);
         self.bar.set_position(0);
-        plan.run().map_err(
-            |error: PlanError| if error.is_interrupted() { Interrupted.into() } else { error.into() },
-        )
+        plan.run().map_err(|error| match error {
+            error if error.is_interrupted() => Interrupted.into(),
+            error @ PlanError::Files(_) => {
+                anyhow!(
+                    "{error}\n  Name another directory with --out DIR, or leave no files with --no-files."
+                )
+            }
+            error => error.into(),
+        })
     }
 }
 
@@ -356,6 +362,10 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
     }
     prepare(&args.how, points.iter().map(|(_, document)| document))?;
     let engines = args.how.engines();
+    if let Some(out) = &args.out {
+        // Now, and not after an hour of runs.
+        fs::create_dir_all(out).with_context(|| format!("cannot write into {}", out.display()))?;
+    }
     let watch = Watch::new()?;
     let mut results = Results::default();
     let mut sets = Vec::new();
@@ -371,11 +381,11 @@ fn sweep(args: &SweepArgs) -> anyhow::Result<()> {
     }
     watch.bar.finish_and_clear();
     if let Some(out) = &args.out {
-        fs::create_dir_all(out)?;
-        for (name, text) in [("sweep.csv", results.csv().to_owned()), ("sweep.txt", results.text())] {
+        for (name, text) in [("sweep.csv", results.csv()), ("sweep.txt", &results.text())] {
             let partial = out.join(format!(".{name}.partial-{}", std::process::id()));
-            fs::write(&partial, text)?;
-            fs::rename(&partial, out.join(name))?;
+            let path = out.join(name);
+            let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path));
+            written.with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     match (args.json, args.csv) {

@@ -70,12 +70,42 @@ fn mistakes_are_told_before_anything_runs() {
         (&["lab", "run", "tsk"][..], "no scenario is called tsk"),
         (&["lab", "run", "tsq", "--set", "link.rate=fast"], "--set link.rate=fast: link.rate: "),
         (&["lab", "run", "/nonexistent.toml"], "cannot read /nonexistent.toml"),
+        (&["lab", "run", "autocork", "--out", "/dev/null"], "cannot write /dev/null: "),
+        (&["lab", "run", "autocork", "--out", "/dev/null"], "  Name another directory with --out DIR"),
+        (&["plot", "/nonexistent"], "/nonexistent is no run"),
     ] {
         let output = taut(args);
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains(words), "{error}");
+        assert!(error.matches("(os error").count() <= 1, "{args:?} gives a reason twice: {error}");
     }
+}
+
+#[test]
+fn mistakes_of_a_grid_name_the_axis_or_the_directory() {
+    let scratch = Scratch::new("lab-grid");
+    let grid = scratch.0.join("grid.toml");
+    let sweep = |axis: &str, out: &str| {
+        std::fs::write(&grid, format!("scenario = \"autocork\"\naxes = [[\"{axis}\"]]\n")).unwrap();
+        let output = taut(&["lab", "sweep", grid.to_str().unwrap(), "--out", out]);
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let error = sweep("link.rate=fast", scratch.0.to_str().unwrap());
+    assert!(error.contains("axes: link.rate=fast: link.rate: "), "{error}");
+    let error = sweep("link.rate=1gbit", "/dev/null");
+    assert!(error.contains("cannot write into /dev/null: "), "{error}");
+}
+
+#[test]
+fn what_no_run_left_is_not_overwritten() {
+    let out = Scratch::new("lab-occupied");
+    std::fs::create_dir(out.0.join("autocork")).unwrap();
+    let output = taut(&["lab", "run", "autocork", "--out", out.0.to_str().unwrap()]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert_eq!(error.matches("it exists, and no run left it there").count(), 1, "{error}");
 }
 
 #[test]

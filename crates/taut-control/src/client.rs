@@ -27,7 +27,7 @@ const LINE_MAX_BYTES: u64 = 16 << 20;
 #[non_exhaustive]
 pub enum ClientError {
     /// The socket cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// Who answers is another user than this one or root.
     #[error("the socket belongs to another user's process")]

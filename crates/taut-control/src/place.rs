@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,8 +21,15 @@ const STACKS_PER_PROCESS: u32 = 1000;
 
 /// The directories in which sockets of this user's may be, the preferred one first: `$XDG_RUNTIME_DIR/taut`, for root
 /// `/run/taut`, and `/tmp/taut-UID`; or `$TAUT_CONTROL_DIR` alone, if that is set.
-#[must_use]
-pub fn directories() -> Vec<PathBuf> {
+///
+/// A process that enters a user namespace is another user in it, and yet is looked for by the user it was. So the first
+/// call decides.
+pub fn directories() -> &'static [PathBuf] {
+    static OF_THIS_PROCESS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    OF_THIS_PROCESS.get_or_init(find_directories)
+}
+
+fn find_directories() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("TAUT_CONTROL_DIR") {
         return vec![PathBuf::from(dir)];
     }
@@ -42,8 +50,8 @@ pub fn directories() -> Vec<PathBuf> {
 pub fn default_directory() -> io::Result<PathBuf> {
     let mut first_error = None;
     for dir in directories() {
-        match make_own(&dir) {
-            Ok(()) => return Ok(dir),
+        match make_own(dir) {
+            Ok(()) => return Ok(dir.clone()),
             Err(error) => first_error.get_or_insert(error),
         };
     }
@@ -198,7 +206,7 @@ pub struct Running {
 pub fn running() -> io::Result<Vec<Running>> {
     let mut found = Vec::new();
     for dir in directories() {
-        match running_in(&dir) {
+        match running_in(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             listed => found.extend(listed?),
         }

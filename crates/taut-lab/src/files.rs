@@ -13,6 +13,32 @@ use crate::{report, table};
 /// The file by which a directory of ours is known.
 const SUMMARY: &str = "summary.json";
 
+/// Why a file of a run cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {why}", .path.display())]
+pub struct FileError {
+    path: PathBuf,
+    why: io::Error,
+}
+
+/// The result of writing to `path`, which an error of the system does not name.
+fn at<T>(path: &Path, written: io::Result<T>) -> Result<T, FileError> {
+    written.map_err(|why| FileError { path: path.to_owned(), why })
+}
+
+fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), FileError> {
+    at(path, fs::write(path, contents))
+}
+
+#[cfg(feature = "parquet")]
+fn in_columns(
+    path: &Path,
+    data: &RunData,
+    write: fn(&Path, &RunData) -> io::Result<()>,
+) -> Result<(), FileError> {
+    at(path, write(path, data))
+}
+
 /// A directory that is being written. Dropped before it is [finished](Self::finish), it is gone.
 #[derive(Debug)]
 pub struct Directory {
@@ -26,15 +52,15 @@ impl Directory {
     ///
     /// # Errors
     /// Those of the file system, and when something that this did not write has the name.
-    pub fn new(out: &Path, scenario: &str) -> io::Result<Self> {
-        fs::create_dir_all(out)?;
+    pub fn new(out: &Path, scenario: &str) -> Result<Self, FileError> {
+        at(out, fs::create_dir_all(out))?;
         let goal = out.join(slug(scenario));
         if goal.exists() && !goal.join(SUMMARY).exists() {
-            let why = format!("{} is there already and is no result of a run", goal.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+            let why = "it exists, and no run left it there: move it away first";
+            return at(&goal, Err(io::Error::new(io::ErrorKind::AlreadyExists, why)));
         }
         let partial = out.join(format!(".{}.partial-{}", slug(scenario), std::process::id()));
-        fs::create_dir(&partial)?;
+        at(&partial, fs::create_dir(&partial))?;
         Ok(Self { partial, goal, is_done: false })
     }
 
@@ -42,10 +68,10 @@ impl Directory {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn run(&self, outcome: Outcome) -> io::Result<RunData> {
+    pub fn run(&self, outcome: Outcome) -> Result<RunData, FileError> {
         let Outcome { data, events, capture } = outcome;
-        let at = self.partial.join(run_name(&data));
-        fs::create_dir_all(&at)?;
+        let place = self.partial.join(run_name(&data));
+        at(&place, fs::create_dir_all(&place))?;
         let rest = RunData {
             meta: data.meta.clone(),
             metrics: data.metrics.clone(),
@@ -56,23 +82,23 @@ impl Directory {
             left_out: data.left_out.clone(),
             ..RunData::default()
         };
-        write_json(&at.join("meta.json"), &rest)?;
-        fs::write(at.join("intervals.csv"), intervals(&data))?;
+        write_json(&place.join("meta.json"), &rest)?;
+        write(&place.join("intervals.csv"), intervals(&data))?;
         #[cfg(feature = "parquet")]
-        crate::parquet::intervals(&at.join("intervals.parquet"), &data)?;
+        in_columns(&place.join("intervals.parquet"), &data, crate::parquet::intervals)?;
         if !events.is_empty() {
-            fs::write(at.join("events.jsonl"), events)?;
+            write(&place.join("events.jsonl"), events)?;
         }
         if !capture.is_empty() {
-            fs::write(at.join("capture.pcapng"), capture)?;
+            write(&place.join("capture.pcapng"), capture)?;
         }
         if !data.acks.is_empty() {
-            fs::write(at.join("acks.csv"), acks(&data))?;
+            write(&place.join("acks.csv"), acks(&data))?;
             #[cfg(feature = "parquet")]
-            crate::parquet::acks(&at.join("acks.parquet"), &data)?;
+            in_columns(&place.join("acks.parquet"), &data, crate::parquet::acks)?;
         }
         if !data.packets.is_empty() {
-            fs::write(at.join("packets.csv"), packets(&data))?;
+            write(&place.join("packets.csv"), packets(&data))?;
         }
         Ok(data)
     }
@@ -81,25 +107,25 @@ impl Directory {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn finish(mut self, set: &RunSet) -> io::Result<PathBuf> {
-        fs::write(self.partial.join("table.txt"), table::text(set))?;
-        fs::write(self.partial.join("table.csv"), table::csv(set))?;
-        fs::write(self.partial.join("report.html"), report::page(set))?;
+    pub fn finish(mut self, set: &RunSet) -> Result<PathBuf, FileError> {
+        write(&self.partial.join("table.txt"), table::text(set))?;
+        write(&self.partial.join("table.csv"), table::csv(set))?;
+        write(&self.partial.join("report.html"), report::page(set))?;
         for run in &set.runs {
             if !run.acks.is_empty() {
                 let one = RunSet { runs: vec![run.clone()], ..without_runs(set) };
-                fs::write(self.partial.join(run_name(run)).join("report.html"), report::page(&one))?;
+                write(&self.partial.join(run_name(run)).join("report.html"), report::page(&one))?;
             }
         }
         write_json(&self.partial.join(SUMMARY), &summary(set))?;
         if self.goal.exists() {
             // Out of the way first: a rename onto a directory that has something in it fails.
             let old = self.partial.with_extension("old");
-            fs::rename(&self.goal, &old)?;
-            fs::rename(&self.partial, &self.goal)?;
-            fs::remove_dir_all(&old)?;
+            at(&self.goal, fs::rename(&self.goal, &old))?;
+            at(&self.goal, fs::rename(&self.partial, &self.goal))?;
+            at(&old, fs::remove_dir_all(&old))?;
         } else {
-            fs::rename(&self.partial, &self.goal)?;
+            at(&self.goal, fs::rename(&self.partial, &self.goal))?;
         }
         self.is_done = true;
         Ok(self.goal.clone())
@@ -115,10 +141,10 @@ impl Drop for Directory {
     }
 }
 
-fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
+fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), FileError> {
+    let mut text = at(path, serde_json::to_string_pretty(value).map_err(io::Error::from))?;
     text.push('\n');
-    fs::write(path, text)
+    write(path, text)
 }
 
 fn without_runs(set: &RunSet) -> RunSet {

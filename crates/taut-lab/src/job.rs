@@ -72,7 +72,7 @@ pub struct Outcome {
 #[non_exhaustive]
 pub enum RunError {
     /// An invariant of the simulator does not hold, or an application read what nobody wrote: a bug.
-    #[error("{0}")]
+    #[error(transparent)]
     Failure(#[from] taut_sim::Failure),
     /// The scenario asks for what the runner does not have.
     #[error("{0}")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use taut_core::Algorithm;
 
 use crate::data::{Engine, RunData, RunSet};
-use crate::files::Directory;
+use crate::files::{Directory, FileError};
 use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
@@ -56,7 +56,7 @@ pub struct Plan<'a> {
 #[non_exhaustive]
 pub enum PlanError {
     /// The scenario is none.
-    #[error("{0}")]
+    #[error(transparent)]
     Load(#[from] LoadError),
     /// A run failed.
     #[error("{job}: {error}")]
@@ -64,12 +64,11 @@ pub enum PlanError {
         /// Which.
         job: String,
         /// Why.
-        #[source]
         error: RunError,
     },
-    /// Files cannot be written.
-    #[error("cannot write results: {0}")]
-    Files(#[from] std::io::Error),
+    /// The results cannot be written.
+    #[error(transparent)]
+    Files(#[from] FileError),
 }
 
 impl PlanError {

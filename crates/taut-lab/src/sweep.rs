@@ -94,7 +94,7 @@ impl Grid {
                 for step in axis {
                     let mut more = point.clone();
                     for text in step.texts() {
-                        more.changes.push(Change::parse(text)?);
+                        more.changes.push(Change { by: format!("axes: {text}"), ..Change::parse(text)? });
                         let gap = if more.label.is_empty() { "" } else { " " };
                         // Writing to a text does not fail.
                         let _ = write!(more.label, "{gap}{text}");

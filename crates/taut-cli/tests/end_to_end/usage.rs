@@ -6,7 +6,10 @@ use crate::support::taut;
 fn fails(args: &[&str]) -> (Option<i32>, String) {
     let output = taut(args).output().unwrap();
     assert!(output.stdout.is_empty(), "{args:?} printed {:?}", String::from_utf8_lossy(&output.stdout));
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let reasons = stderr.matches("(os error").count();
+    assert!(reasons <= 1, "{args:?} gives the system's reason {reasons} times: {stderr}");
+    (output.status.code(), stderr)
 }
 
 #[test]
@@ -35,6 +38,9 @@ fn what_cannot_work_exits_with_1_and_says_why() {
     for (args, said) in [
         (&["serve", "/no/such/directory"][..], "/no/such/directory"),
         (&["serve", "/dev/null"], "not a directory"),
+        (&["ss", "--socket", "/no/such/socket"], "/no/such/socket: there is no such socket"),
+        (&["ss", "--socket", "/dev/null"], "/dev/null: this is no socket"),
+        (&["nstat", "--socket", "4194305"], "no stack runs in process 4194305"),
         (&["send", "10.9.0.1"], "not HOST:PORT"),
         (&["send", "[fd09::1]:7000"], "IPv6"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),

@@ -49,7 +49,6 @@ pub enum ReadError {
         /// The file.
         path: PathBuf,
         /// Why.
-        #[source]
         error: io::Error,
     },
 }
