@@ -11,6 +11,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use taut_core::LinkCaps;
@@ -112,6 +113,17 @@ impl Arena {
             }
         };
         Ok(Self { measured, baseline, missing })
+    }
+}
+
+impl Measured {
+    /// The files of its stacks' control sockets.
+    pub(crate) fn control_sockets(&self) -> Vec<PathBuf> {
+        let stacks = match self {
+            Self::Tun(pair) => vec![&pair.near.0],
+            Self::InProcess(pair) => vec![&pair.near.0, &pair.far.0],
+        };
+        stacks.into_iter().filter_map(|stack| stack.control_path()).map(Path::to_owned).collect()
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use taut_control::place;
 use crate::arena::{Arena, Baseline, Measured, Pair};
 use crate::clock::Stopwatch;
 use crate::control_args::ControlArgs;
+use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
 use crate::transport::{Listen as _, Transport};
 use crate::workload::{self, Payload};
@@ -137,6 +139,7 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }
+    end_when_asked(arena.measured.control_sockets())?;
     let payload = Arc::new(Payload::new(args.bytes, 1));
     match (arena.measured, arena.baseline) {
         (Measured::Tun(taut), Baseline::Veth(kernel)) => compare(args, &payload, taut, kernel, watch),
@@ -146,6 +149,17 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
             compare(args, &payload, taut, kernel, watch)
         }
     }
+}
+
+/// Ctrl-C ends the demo at once. Interfaces and namespaces go with the process; the sockets are files.
+fn end_when_asked(control_sockets: Vec<PathBuf>) -> io::Result<()> {
+    interrupt::when_asked(move || {
+        for path in control_sockets {
+            _ = std::fs::remove_file(path);
+        }
+        eprintln!("taut: {Interrupted}");
+        std::process::exit(interrupt::EXIT_CODE.into());
+    })
 }
 
 fn compare<A: Transport, B: Transport, C: Transport, D: Transport>(
@@ -243,7 +257,7 @@ fn number(value: f64) -> String {
 
 /// A pair of which each end has its peers running.
 struct Bout<A, B> {
-    pair: Arc<Pair<A, B>>,
+    pair: Pair<A, B>,
     /// Where the peers of the near end are: one for each family.
     far: Vec<SocketAddr>,
     /// Where the near end accepts.
@@ -252,13 +266,10 @@ struct Bout<A, B> {
 
 impl<A: Transport, B: Transport> Bout<A, B> {
     fn start(pair: Pair<A, B>, payload: &Arc<Payload>) -> anyhow::Result<Self> {
-        let pair = Arc::new(pair);
         let listen = |index| {
             let (far, near) = (pair.far_addresses[index], pair.near_addresses[index]);
-            let far =
-                spawn_peer(Arc::clone(&pair), |pair| &pair.far, SocketAddr::new(far, pair.port), payload)?;
-            let near =
-                spawn_peer(Arc::clone(&pair), |pair| &pair.near, SocketAddr::new(near, pair.port), payload)?;
+            let far = spawn_peer(&pair.far, SocketAddr::new(far, pair.port), payload)?;
+            let near = spawn_peer(&pair.near, SocketAddr::new(near, pair.port), payload)?;
             anyhow::Ok((far, near))
         };
         let both: Vec<_> = (0..pair.far_addresses.len()).map(listen).collect::<Result<_, _>>()?;
@@ -307,28 +318,19 @@ impl<A: Transport, B: Transport> Bout<A, B> {
     }
 }
 
-/// Starts a peer at one end of a pair; it runs until the process ends. Returns where it listens.
-fn spawn_peer<A: Transport, B: Transport, T: Transport>(
-    pair: Arc<Pair<A, B>>,
-    end: impl Fn(&Pair<A, B>) -> &T + Send + Sync + 'static,
+/// Starts a peer at one end of a pair. It serves until that end is gone, or the process. Returns where it listens.
+fn spawn_peer<T: Transport>(
+    transport: &T,
     at: SocketAddr,
     payload: &Arc<Payload>,
 ) -> anyhow::Result<SocketAddr> {
-    let payload = Arc::clone(payload);
-    let (ready, listening) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("peer".to_owned()).spawn(move || {
-        let transport = end(&pair);
-        let failed = ready.clone();
-        let served = transport.within(|| {
-            let listener = transport.listen(at)?;
-            _ = ready.send(listener.local_addr());
-            workload::serve(&listener, &payload)
-        });
-        if let Err(error) = served.and_then(|inner| inner) {
-            _ = failed.send(Err(error));
-        }
-    })?;
-    listening.recv().context("the peer's thread ended")?.with_context(|| format!("cannot listen on {at}"))
+    let listener = transport.within(|| transport.listen(at)).and_then(|listening| listening);
+    let listener = listener.with_context(|| format!("cannot listen on {at}"))?;
+    let (at, payload) = (listener.local_addr()?, Arc::clone(payload));
+    std::thread::Builder::new()
+        .name("peer".to_owned())
+        .spawn(move || workload::serve(&listener, &payload))?;
+    Ok(at)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -200,14 +201,9 @@ fn open(name: &str, relative_to: Option<&Path>, changes: &[Change]) -> anyhow::R
 }
 
 /// Becomes true when the process is asked to end.
-fn watch_for_the_end() -> anyhow::Result<&'static AtomicBool> {
+fn watch_for_the_end() -> io::Result<&'static AtomicBool> {
     static ASKED: AtomicBool = AtomicBool::new(false);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("signals".into()).spawn(move || {
-        if runtime.block_on(interrupt::asked_to_end()).is_ok() {
-            ASKED.store(true, Ordering::Relaxed);
-        }
-    })?;
+    interrupt::when_asked(|| ASKED.store(true, Ordering::Relaxed))?;
     Ok(&ASKED)
 }
 

@@ -80,9 +80,6 @@ enum Command {
     Plot(plot::PlotArgs),
 }
 
-/// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
-
 /// Runs the command that the arguments say. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -104,7 +101,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<interrupt::Interrupted>() => {
             eprintln!("taut: interrupted");
-            ExitCode::from(INTERRUPTED)
+            ExitCode::from(interrupt::EXIT_CODE)
         }
         Err(error) => {
             eprintln!("taut: {error:#}");

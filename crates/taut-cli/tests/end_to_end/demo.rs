@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::support::{Lab, taut};
+use crate::support::{Lab, eventually, taut};
 
 /// Runs the demo; its JSON.
 fn demo(lab: &Lab, more: &[&str]) -> serde_json::Value {
@@ -37,4 +37,39 @@ fn the_demo_runs_over_the_in_process_link() {
     let result = demo(&lab, &["--in-process"]);
     check(&result);
     assert_eq!(result["taut"], "taut to taut, in-process");
+}
+
+/// Names of the files in the directory of control sockets.
+fn sockets(lab: &Lab) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(lab.dir.join("sockets")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// A demo with its control socket in a directory of the test's.
+fn watched_demo(lab: &Lab, args: &[&str]) -> std::process::Command {
+    use std::os::unix::fs::DirBuilderExt as _;
+    let dir = lab.dir.join("sockets");
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).unwrap();
+    let mut command = taut(&[&["demo"], args].concat());
+    command.env("TAUT_CONTROL_DIR", dir).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+}
+
+#[test]
+fn a_demo_leaves_no_socket_behind_however_it_ends() {
+    let Some(lab) = Lab::new("demo-signalled", &["kill"]) else { return };
+    for link in [&[][..], &["--in-process"]] {
+        for name in ["INT", "TERM"] {
+            let args = [link, &["--seconds", "60"]].concat();
+            let mut running = lab.spawn(watched_demo(&lab, &args).stderr(Stdio::null()));
+            eventually("the control socket", || sockets(&lab).len() == link.len() + 1);
+            eventually("signals are watched", || running.catches_signals());
+            running.signal(name);
+            assert_eq!(running.wait(), Some(130), "{link:?}, SIG{name}");
+            assert_eq!(sockets(&lab), [""; 0], "{link:?}, SIG{name}");
+        }
+        let short = [link, &["--seconds", "0.01", "--bytes", "64K"]].concat();
+        let output = lab.output(&mut watched_demo(&lab, &short));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(sockets(&lab), [""; 0], "{link:?}");
+    }
 }
