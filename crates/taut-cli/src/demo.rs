@@ -46,11 +46,11 @@ pub struct DemoArgs {
     /// Divide taut into so many shards, each with a queue of the TUN and a thread of its own; 0 is one for each processor
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(0..=256))]
     shards: u16,
-    #[command(flatten)]
-    control: ControlArgs,
     /// Print the results as JSON, on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    control: ControlArgs,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -138,6 +138,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     let arena = Arena::new(args.in_process, shard_count(args.shards), &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
+    }
+    if matches!(arena.measured, Measured::InProcess(_)) && !args.in_process {
+        eprintln!("  As root (`sudo taut demo`) it runs over a TUN, against the kernel.");
     }
     end_when_asked(arena.measured.control_sockets())?;
     let payload = Arc::new(Payload::new(args.bytes, 1));

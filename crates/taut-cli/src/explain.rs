@@ -28,11 +28,11 @@ pub struct ExplainArgs {
     /// Look again and again, and tell what was added
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<f64>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print as JSON, one line for each look
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 /// An end of a connection, as far as it was named.

@@ -12,6 +12,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 
 use crate::clock::Stopwatch;
+use crate::dial::dial;
 use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
@@ -19,7 +20,7 @@ use crate::{interrupt, net, progress};
 
 /// Fetches a URL over the stack.
 #[derive(Args, Debug)]
-#[command(after_help = "Example, with a web server on the same machine:\n  \
+#[command(after_help = "Example, with a web server on the same machine (as root):\n  \
     taut get http://10.9.0.1/file -o file\n\n\
     The summary goes to standard error; with --json, to standard output when -o names a file.")]
 pub struct GetArgs {
@@ -29,11 +30,11 @@ pub struct GetArgs {
     /// Write the body to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    #[command(flatten)]
-    link: LinkArgs,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 fn url(text: &str) -> Result<Uri, String> {
@@ -63,7 +64,7 @@ async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
     let authority = args.url.authority().context("the URL has no host")?;
     let to = args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))?;
     let stack = net::stack(&args.link)?;
-    let stream = net::connect(&stack, to).await.with_context(|| format!("cannot connect to {to}"))?;
+    let stream = dial(&stack, to).await?;
     let watch = Stopwatch::start();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);

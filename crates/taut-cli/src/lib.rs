@@ -14,13 +14,14 @@
 //! | `taut lab` | `lab.rs`; all of it in `taut-lab` |
 //! | `taut plot` | `plot.rs`; the pictures are `taut-lab`'s |
 //!
-//! How a stack is built stands in `net.rs`, the options of its link in `link_args.rs`, those of its control socket, by
+//! How a stack is built stands in `net.rs`, how `send` and `get` connect in `dial.rs`, the options of its link in `link_args.rs`, those of its control socket, by
 //! which the last five commands reach it, in `control_args.rs`.
 
 pub mod arena;
 pub mod clock;
 pub mod control_args;
 pub mod demo;
+pub mod dial;
 pub mod digest;
 pub mod explain;
 pub mod get;
@@ -127,10 +128,19 @@ mod tests {
 
     #[test]
     fn every_command_has_an_example_and_json() {
-        for command in Cli::command().get_subcommands() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
             let help = command.clone().render_long_help().to_string();
-            assert!(help.contains("Example"), "{}", command.get_name());
-            assert!(help.contains("--json"), "{}", command.get_name());
+            assert!(help.contains("Example"), "{path}");
+            assert!(help.contains("--json"), "{path}");
+            let json = command.get_arguments().find(|argument| argument.get_id() == "json");
+            assert_eq!(
+                json.and_then(clap::Arg::get_help_heading),
+                None,
+                "{path} has --json among its options"
+            );
+            command.get_subcommands().for_each(|command| check(command, &path));
         }
+        Cli::command().get_subcommands().for_each(|command| check(command, "taut"));
     }
 }

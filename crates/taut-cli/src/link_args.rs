@@ -2,13 +2,20 @@
 //!
 //! Called by `send`, `recv`, `serve` and `get`.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut_device::{Cidr, Interface, Tun, TunOptions};
 
 use crate::control_args::ControlArgs;
+
+/// What an interface of ours is opened through.
+const TUN_NODE: &str = "/dev/net/tun";
+
+/// RFC 8200 §5.
+const IPV6_MTU_MIN: u16 = 1280;
 
 /// The link of a stack that runs on a TUN device of this machine.
 #[derive(Args, Clone, Debug)]
@@ -23,8 +30,8 @@ pub struct LinkArgs {
     /// Address of the kernel's side of the link [default: the first other address of each --address's network]
     #[arg(long = "peer-address", value_name = "ADDRESS")]
     pub peer_addresses: Vec<IpAddr>,
-    /// Largest IP packet in bytes [default: that of the interface when it exists, otherwise 1500]
-    #[arg(long, value_name = "BYTES")]
+    /// Largest IP packet in bytes, 68 to 65521 [default: that of the interface when it exists, otherwise 1500]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_521))]
     pub mtu: Option<u16>,
     /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
     #[arg(long)]
@@ -69,34 +76,99 @@ impl LinkArgs {
     /// What is missing, and what to do about it.
     pub fn open(&self) -> anyhow::Result<Vec<Tun>> {
         let shards = shard_count(self.shards);
+        self.check()?;
         let peers = self.peers()?;
         let existed = Interface::open(&self.tun).is_ok();
         let mtu = match self.mtu {
-            Some(mtu) => mtu,
-            None if existed => mtu_of(&self.tun)?,
-            None => TunOptions::default().mtu,
+            Some(mtu) => Some(mtu),
+            None if existed => mtu_of(&self.tun),
+            None => Some(TunOptions::default().mtu),
         };
         let options = TunOptions {
-            mtu,
+            mtu: mtu.unwrap_or(TunOptions::default().mtu),
             multi_queue: shards > 1,
             offload: !self.no_offload,
             configure: !existed,
             ..TunOptions::default()
         };
-        let tun = Tun::open(&self.tun, &options).with_context(|| {
-            format!(
-                "cannot open the TUN interface {}\n  As root it is made for you. Otherwise an administrator can \
-                 prepare one for you:\n  sudo ip tuntap add {} mode tun user $USER && sudo ip link set {} up",
-                self.tun, self.tun, self.tun
-            )
-        })?;
+        let advise = |error| self.advise(error, existed, &peers);
+        let tun = Tun::open(&self.tun, &options).map_err(advise)?;
+        if mtu.is_none() {
+            bail!("cannot find out the MTU of {}: give it with --mtu BYTES", self.tun);
+        }
         if !existed || !self.peer_addresses.is_empty() {
             let interface = tun.interface()?;
-            for peer in peers {
-                interface.add_address(peer)?;
+            peers.iter().try_for_each(|&peer| interface.add_address(peer)).map_err(advise)?;
+        }
+        queues(tun, shards).map_err(advise)
+    }
+
+    /// Refuses what would only fail later, or fail without a word.
+    fn check(&self) -> anyhow::Result<()> {
+        for (index, &own) in self.addresses.iter().enumerate() {
+            let address = own.address();
+            if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
+                bail!("--address {own} is not a host's: give one of a private network, as 10.9.0.2/24");
+            }
+            if is_of_the_network(own) {
+                bail!("--address {own} is that of the network or its broadcast: give another one in it");
+            }
+            let before = &self.addresses[..index];
+            if let Some(other) = before.iter().find(|other| other.address().is_ipv4() == address.is_ipv4()) {
+                bail!("--address {other} and {own} are of one family: give one for IPv4 and one for IPv6");
             }
         }
-        Ok(queues(tun, shards)?)
+        for (index, peer) in self.peer_addresses.iter().enumerate() {
+            let before = &self.peer_addresses[..index];
+            if let Some(other) = before.iter().find(|other| other.is_ipv4() == peer.is_ipv4()) {
+                bail!("--peer-address {other} and {peer} are of one family: give one for each --address");
+            }
+        }
+        let v6 = self.addresses.iter().find(|own| own.address().is_ipv6());
+        if let (Some(mtu @ ..IPV6_MTU_MIN), Some(own)) = (self.mtu, v6) {
+            bail!("--mtu {mtu} is too small for --address {own}: IPv6 takes {IPV6_MTU_MIN} at least");
+        }
+        Ok(())
+    }
+
+    /// Says what to do about an interface that cannot be had.
+    fn advise(&self, error: io::Error, existed: bool, peers: &[Cidr]) -> anyhow::Error {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                let commands = self.preparation(existed, peers).join("\n    ");
+                anyhow!(
+                    "{error}\n  Run taut as root, or prepare the interface for yourself once:\n    {commands}"
+                )
+            }
+            io::ErrorKind::ResourceBusy => anyhow!(
+                "{error}\n  Give this stack an interface and a network of its own: --tun taut1 --address 10.10.0.2/24"
+            ),
+            _ => error.into(),
+        }
+    }
+
+    /// What root does so that an ordinary user can run a stack on the interface.
+    fn preparation(&self, existed: bool, peers: &[Cidr]) -> Vec<String> {
+        let tun = &self.tun;
+        let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let node = std::fs::OpenOptions::new().read(true).write(true).open(TUN_NODE);
+        let mut commands = Vec::new();
+        if node.is_err_and(is_denied) {
+            commands.push(format!("sudo chmod 666 {TUN_NODE}"));
+        }
+        if existed {
+            commands.push(format!("sudo ip tuntap del dev {tun} mode tun"));
+        }
+        let queues = if shard_count(self.shards) > 1 { " multi_queue" } else { "" };
+        commands.push(format!("sudo ip tuntap add dev {tun} mode tun user $USER{queues}"));
+        for peer in peers {
+            let at_once = if peer.address().is_ipv6() { " nodad" } else { "" };
+            commands.push(format!("sudo ip addr add {peer} dev {tun}{at_once}"));
+        }
+        let mtu = self.mtu.map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
+        let queue = TunOptions::default().txqueuelen;
+        commands.push(format!("sudo ip link set dev {tun}{mtu} txqueuelen {queue} up"));
+        commands
     }
 
     /// The kernel's addresses on the link.
@@ -137,20 +209,42 @@ impl LinkArgs {
     /// Resolves `host:port` to an address of a family that the stack has.
     ///
     /// # Errors
-    /// When the text has no port, the name is unknown, or the families differ.
+    /// When the text has no port, the name is unknown, it is the stack itself, or the families differ.
     pub fn resolve(&self, host_port: &str) -> anyhow::Result<SocketAddr> {
+        if host_port.parse::<Ipv6Addr>().is_ok() {
+            bail!("{host_port:?} has no port: write an IPv6 address as [{host_port}]:7000");
+        }
+        let Some((host, port)) = host_port.rsplit_once(':') else {
+            bail!("{host_port:?} has no port: write HOST:PORT, as {host_port}:7000");
+        };
+        if !port.parse::<u16>().is_ok_and(|port| port != 0) {
+            bail!("{host_port:?}: {port:?} is no port, which is a number from 1 to 65535");
+        }
         let mut found = host_port
             .to_socket_addrs()
-            .with_context(|| format!("{host_port:?} is not HOST:PORT, or the host is unknown"))?
+            .with_context(|| format!("cannot find the address of {host:?}"))?
             .peekable();
         let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
         let has_family =
             |to: &SocketAddr| self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4());
-        found.find(has_family).with_context(|| {
-            let family = if first.is_ipv4() { "IPv4" } else { "IPv6" };
-            format!("{first} is {family}, and no --address is")
-        })
+        let to = found.find(has_family).with_context(|| {
+            let (family, example) =
+                if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
+            format!("{first} is {family}, and no --address is: add one, as --address {example}")
+        })?;
+        if self.addresses.iter().any(|own| own.address() == to.ip()) {
+            let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
+            bail!("{} is the stack's own address; the kernel's side has {}", to.ip(), peers.join(" and "));
+        }
+        Ok(to)
     }
+}
+
+/// The first and the last address of an IPv4 network belong to no host. RFC 3021: unless there are only two.
+fn is_of_the_network(own: Cidr) -> bool {
+    let IpAddr::V4(v4) = own.address() else { return false };
+    let hosts = u32::MAX.checked_shr(own.prefix().into()).unwrap_or(0);
+    hosts > 1 && [0, hosts].contains(&(v4.to_bits() & hosts))
 }
 
 /// The first host address of the network that is not `own`.
@@ -172,14 +266,13 @@ fn first_other(own: Cidr) -> Option<IpAddr> {
 }
 
 /// MTU of an interface in this process's network namespace.
-fn mtu_of(interface: &str) -> anyhow::Result<u16> {
+fn mtu_of(interface: &str) -> Option<u16> {
     // /proc/sys/net shows the namespace that one is in, /sys the one in which it was mounted; the former has the MTU
     // only where there is IPv6.
     let paths =
         [format!("/proc/sys/net/ipv6/conf/{interface}/mtu"), format!("/sys/class/net/{interface}/mtu")];
     let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok());
-    let mtu = text.and_then(|text| text.trim().parse().ok());
-    mtu.with_context(|| format!("cannot find out the MTU of {interface}; give --mtu"))
+    text.and_then(|text| text.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -223,10 +316,52 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_has_at_most_one_address_of_a_family_and_a_hosts() {
+        let refused =
+            |addresses: &[&str], peers: &[&str]| args(addresses, peers).check().unwrap_err().to_string();
+        let twice = refused(&["10.9.0.2/24", "fd09::2/64", "10.10.0.2/24"], &[]);
+        assert_eq!(
+            twice,
+            "--address 10.9.0.2/24 and 10.10.0.2/24 are of one family: give one for IPv4 and one for IPv6"
+        );
+        assert!(
+            refused(&["10.9.0.2/24"], &["10.9.0.1", "10.9.0.3"]).contains("10.9.0.1 and 10.9.0.3 are of one")
+        );
+        for wrong in ["127.0.0.2/8", "224.0.0.2/24", "0.0.0.0/24", "::1/64", "ff02::1/64"] {
+            assert!(refused(&[wrong], &[]).contains("is not a host's"), "{wrong}");
+        }
+        for wrong in ["10.9.0.0/24", "10.9.0.255/24", "10.9.0.3/30"] {
+            assert!(refused(&[wrong], &[]).contains("of the network or its broadcast"), "{wrong}");
+        }
+        // RFC 3021: both addresses of a /31 are hosts'.
+        for right in [&["10.9.0.0/31"][..], &["10.9.0.1/31", "fd09::/64"], &["10.9.0.254/24"]] {
+            args(right, &[]).check().unwrap();
+        }
+        let small = LinkArgs { mtu: Some(1279), ..args(&["10.9.0.2/24", "fd09::2/64"], &[]) };
+        assert!(
+            small
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("--mtu 1279 is too small for --address fd09::2/64")
+        );
+        LinkArgs { mtu: Some(1280), ..small }.check().unwrap();
+    }
+
+    #[test]
     fn a_destination_needs_a_port_and_a_family_in_common() {
         let args = args(&["10.9.0.2/24"], &[]);
         assert_eq!(args.resolve("10.9.0.1:80").unwrap().to_string(), "10.9.0.1:80");
-        assert!(args.resolve("10.9.0.1").unwrap_err().to_string().contains("HOST:PORT"));
-        assert!(args.resolve("[fd00::1]:80").unwrap_err().to_string().contains("IPv6"));
+        for (to, said) in [
+            ("10.9.0.1", "has no port: write HOST:PORT, as 10.9.0.1:7000"),
+            ("fd00::1", "as [fd00::1]:7000"),
+            ("10.9.0.1:0", "\"0\" is no port"),
+            ("10.9.0.1:65536", "\"65536\" is no port"),
+            ("[fd00::1]:80", "is IPv6, and no --address is: add one, as --address fd09::2/64"),
+            ("10.9.0.2:80", "is the stack's own address; the kernel's side has 10.9.0.1"),
+        ] {
+            let error = args.resolve(to).unwrap_err().to_string();
+            assert!(error.contains(said), "{to}: {error}");
+        }
     }
 }

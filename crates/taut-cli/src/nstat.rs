@@ -42,11 +42,11 @@ pub struct NstatArgs {
     /// Names to show, with * and ?
     #[arg(value_name = "PATTERN")]
     patterns: Vec<String>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print as JSON, in nstat's shape
     #[arg(short, long)]
     json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 /// The name that stands where nstat's says `kernel`.

@@ -17,7 +17,7 @@ use crate::output;
 /// Draws the pictures of a run.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  \
-    taut plot runs/tsq\n  taut plot runs/tsq --figure queues -o queues.svg\n  taut plot runs/tsq -o report.html\n\n\
+    taut lab run tsq\n  taut plot lab-results/tsq\n  taut plot lab-results/tsq --figure queues -o queues.svg\n\n\
     Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and latency \
     (shares below a time), bursts (bursts, and gaps between packets), blocked (what held the sender back). A run has \
     those that it has values for; of a scenario with cases, each case has its own.")]

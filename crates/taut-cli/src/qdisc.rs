@@ -52,11 +52,11 @@ struct ShowArgs {
     /// dev DEV, the interface that a stack sends over
     #[arg(value_name = "dev DEV", num_args = 0..=2)]
     words: Vec<String>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print as JSON, in tc's shape
     #[arg(short, long)]
     json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 #[derive(Args, Debug)]
@@ -64,11 +64,11 @@ struct ChangeArgs {
     /// dev DEV root, and what to put there
     #[arg(value_name = "dev DEV root KIND", required = true, allow_negative_numbers = true)]
     words: Vec<String>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print what is there then as JSON, in tc's shape
     #[arg(short, long)]
     json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 /// Runs `taut qdisc`.

@@ -20,14 +20,14 @@ pub struct ServeArgs {
     /// Port to listen on, on every address of the stack
     #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    #[command(flatten)]
-    link: LinkArgs,
     /// Do not log requests
     #[arg(long, short)]
     quiet: bool,
     /// Log requests as JSON lines, on standard output
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 /// Runs `taut serve` until Ctrl-C.
@@ -39,6 +39,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !dir.is_dir() {
         bail!("{} is not a directory", args.dir.display());
     }
+    std::fs::read_dir(&dir).with_context(|| format!("cannot serve {}", args.dir.display()))?;
     let log = match (args.quiet, args.json) {
         (true, _) => Log::Quiet,
         (_, true) => Log::Json,

@@ -58,14 +58,14 @@ pub struct SsArgs {
     /// Which connections to show
     #[arg(value_name = "FILTER", allow_hyphen_values = false)]
     filter: Vec<String>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print everything that is known as JSON
     #[arg(long)]
     json: bool,
     /// Print help
     #[arg(long, short, action = clap::ArgAction::Help)]
     help: Option<bool>,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 /// Runs `taut ss`.

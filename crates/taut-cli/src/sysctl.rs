@@ -27,11 +27,11 @@ pub struct SysctlArgs {
     /// A setting; all below a name, as net.core; or a change
     #[arg(value_name = "NAME[=VALUE]", required_unless_present = "all")]
     names: Vec<String>,
-    #[command(flatten)]
-    socket: SocketArgs,
     /// Print as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
 }
 
 /// Runs `taut sysctl`: all that can be done, then what could not.

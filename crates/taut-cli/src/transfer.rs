@@ -7,12 +7,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::clock::Stopwatch;
+use crate::dial::dial;
 use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
@@ -24,34 +25,34 @@ const ABORT: Option<Duration> = Some(Duration::ZERO);
 
 /// Sends standard input over one TCP connection.
 #[derive(Args, Debug)]
-#[command(after_help = "Example, with a kernel peer on the same machine:\n  \
+#[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
     nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n\n\
     The summary goes to standard error; with --json, one object goes to standard output.")]
 pub struct SendArgs {
     /// Where to: a name or an address, and a port; [ADDRESS]:PORT for IPv6
     #[arg(value_name = "HOST:PORT")]
     to: String,
-    #[command(flatten)]
-    link: LinkArgs,
     /// Print the summary as JSON, on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 /// Receives one TCP connection to standard output.
 #[derive(Args, Debug)]
-#[command(after_help = "Example, with a kernel peer on the same machine:\n  \
+#[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
     taut recv --listen 7000 > copy &\n  nc -N 10.9.0.2 7000 < file\n\n\
     Standard output carries the data, so the summary goes to standard error, with --json too.")]
 pub struct RecvArgs {
     /// Port to listen on, on every address of the stack, or ADDRESS:PORT
     #[arg(long, value_name = "PORT", value_parser = listen_address)]
     listen: Listen,
-    #[command(flatten)]
-    link: LinkArgs,
     /// Print the summary as JSON, on standard error
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    link: LinkArgs,
 }
 
 /// A port, and on which address.
@@ -62,7 +63,7 @@ pub struct Listen {
 }
 
 /// Reads `PORT` or `ADDRESS:PORT`.
-pub(crate) fn listen_address(text: &str) -> Result<Listen, String> {
+fn listen_address(text: &str) -> Result<Listen, String> {
     let parsed = match (text.parse::<u16>(), text.parse::<SocketAddr>()) {
         (Ok(port), _) => Some(Listen { address: None, port }),
         (_, Ok(at)) => Some(Listen { address: Some(at.ip()), port: at.port() }),
@@ -76,11 +77,16 @@ pub(crate) fn listen_address(text: &str) -> Result<Listen, String> {
 
 impl Listen {
     /// The sockets to bind: the one address, or each of the stack's.
-    pub(crate) fn addresses(self, link: &LinkArgs) -> Vec<SocketAddr> {
-        match self.address {
-            Some(address) => vec![SocketAddr::new(address, self.port)],
-            None => link.addresses.iter().map(|own| SocketAddr::new(own.address(), self.port)).collect(),
+    fn addresses(self, link: &LinkArgs) -> anyhow::Result<Vec<SocketAddr>> {
+        let all = link.addresses.iter().map(|own| own.address());
+        let chosen: Vec<IpAddr> = match self.address {
+            Some(address) => all.filter(|own| *own == address).collect(),
+            None => all.collect(),
+        };
+        if let (Some(address), []) = (self.address, &chosen[..]) {
+            bail!("--listen {address}:{}: the stack has no such address; --address gives it one", self.port);
         }
+        Ok(chosen.into_iter().map(|address| SocketAddr::new(address, self.port)).collect())
     }
 }
 
@@ -94,7 +100,7 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = net::stack(&args.link)?;
     let summary = interrupt::or_interrupted(async {
-        let mut stream = net::connect(&stack, to).await.with_context(|| format!("cannot connect to {to}"))?;
+        let mut stream = dial(&stack, to).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(total);
@@ -123,9 +129,10 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
 /// # Errors
 /// When the link, the connection or standard output fails.
 pub fn recv(args: &RecvArgs) -> anyhow::Result<()> {
+    let at = args.listen.addresses(&args.link)?;
     let stack = net::stack(&args.link)?;
     let summary = interrupt::or_interrupted(async {
-        let (mut stream, peer) = accept_one(&stack, &args.listen.addresses(&args.link)).await?;
+        let (mut stream, peer) = accept_one(&stack, &at).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
         let bar = progress::bytes(None);

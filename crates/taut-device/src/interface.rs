@@ -58,7 +58,7 @@ impl Interface {
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or when the interface cannot have that MTU.
     pub fn set_mtu(&self, bytes: u32) -> io::Result<()> {
-        self.change("set the MTU of", LinkChange::Mtu(bytes))
+        self.change(&format!("set an MTU of {bytes} bytes on"), LinkChange::Mtu(bytes))
     }
 
     /// Sets how many packets may wait to be transmitted; for TUN, to be read by the process.

@@ -122,7 +122,8 @@ impl Tun {
             .open(DEVICE_NODE)
             .map_err(|error| explain_open(&error))?;
         let flags = IFF_TUN | IFF_NO_PI | vnet_header | queues;
-        let name = tun_ioctl::attach(&file, name, flags).map_err(|error| explain_attach(name, &error))?;
+        let name = tun_ioctl::attach(&file, name, flags)
+            .map_err(|error| options.explain_attach(&file, name, flags, &error))?;
         Ok(Self {
             file,
             name,
@@ -284,41 +285,50 @@ fn check_name(name: &str) -> io::Result<()> {
 
 fn explain_open(error: &io::Error) -> io::Error {
     let kind = error.kind();
-    match kind {
-        io::ErrorKind::PermissionDenied => io::Error::new(
-            kind,
-            format!(
-                "{DEVICE_NODE}: {error}; it needs root, or read and write access to the node together with \
-                 CAP_NET_ADMIN, which a user namespace gives over its own network"
-            ),
-        ),
-        io::ErrorKind::NotFound => io::Error::new(
-            kind,
-            format!(
-                "{DEVICE_NODE}: {error}; the kernel has no TUN (modprobe tun), or the container hides it"
-            ),
-        ),
-        _ => io::Error::new(kind, format!("{DEVICE_NODE}: {error}")),
-    }
+    let advice = if kind == io::ErrorKind::NotFound {
+        "; the kernel has no TUN (modprobe tun), or the container hides it"
+    } else {
+        ""
+    };
+    io::Error::new(kind, format!("cannot open {DEVICE_NODE}: {error}{advice}"))
 }
 
-fn explain_attach(name: &str, error: &io::Error) -> io::Error {
-    match Errno::from_io_error(error) {
-        Some(Errno::PERM) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!(
-                "TUN interface {name}: {error}; it needs CAP_NET_ADMIN in this network namespace, or an \
-                 interface that was prepared for this user (ip tuntap add mode tun user ...)"
+impl TunOptions {
+    /// What went wrong with TUNSETIFF, to which the kernel says EINVAL for more than one mistake.
+    fn explain_attach(&self, file: &File, name: &str, flags: u16, error: &io::Error) -> io::Error {
+        let (kind, why) = match Errno::from_io_error(error) {
+            Some(Errno::PERM) => (
+                io::ErrorKind::PermissionDenied,
+                format!(
+                    "cannot open the TUN interface {name}: {error}; it takes root, or an interface made for this user"
+                ),
             ),
-        ),
-        Some(Errno::BUSY) => io::Error::new(
-            io::ErrorKind::ResourceBusy,
-            format!("TUN interface {name}: another process has it open, without further queues"),
-        ),
-        Some(Errno::INVAL) => io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("TUN interface {name}: {error}; it exists as another kind, or with other flags"),
-        ),
-        _ => io::Error::new(error.kind(), format!("TUN interface {name}: {error}")),
+            Some(Errno::BUSY) => {
+                (io::ErrorKind::ResourceBusy, format!("the TUN interface {name} is in use already"))
+            }
+            Some(Errno::INVAL) => {
+                let as_other = tun_ioctl::attach(file, name, flags ^ IFF_MULTI_QUEUE);
+                let is_invalid =
+                    as_other.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::INVAL));
+                let why = match (is_invalid, self.multi_queue) {
+                    (true, _) => {
+                        format!(
+                            "{name} is not a TUN interface: name one that is, or a new one, which is made then"
+                        )
+                    }
+                    (_, true) => format!(
+                        "the TUN interface {name} was made for one queue: use one shard, or make it with multi_queue"
+                    ),
+                    (_, false) => {
+                        format!(
+                            "the TUN interface {name} was made for several queues: use two shards or more"
+                        )
+                    }
+                };
+                (io::ErrorKind::InvalidInput, why)
+            }
+            _ => (error.kind(), format!("cannot open the TUN interface {name}: {error}")),
+        };
+        io::Error::new(kind, why)
     }
 }

@@ -9,6 +9,7 @@ mod live;
 mod capture;
 mod demo;
 mod http;
+mod link;
 mod mechanisms;
 mod observe;
 mod pipe;
