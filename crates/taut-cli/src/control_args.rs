@@ -86,7 +86,9 @@ fn the_only(found: Vec<Running>, none: impl FnOnce() -> String) -> anyhow::Resul
         Err(none_found) if none_found.is_empty() => Err(anyhow!(none())),
         Err(several) => {
             let list: String = several.iter().map(|running| format!("\n  {}", described(running))).collect();
-            bail!("several stacks run; name one with --socket PID, or PATH:{list}")
+            let of_one_process = several.windows(2).all(|pair| pair[0].pid == pair[1].pid);
+            let by = if of_one_process { "PATH" } else { "PID, or PATH" };
+            bail!("several stacks run; name one with --socket {by}:{list}")
         }
     }
 }

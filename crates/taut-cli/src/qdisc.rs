@@ -185,7 +185,7 @@ fn open(socket: &SocketArgs, name: &str) -> anyhow::Result<Client> {
         Some((_, client)) => Ok(client),
         None if others.is_empty() => SocketArgs::default().open(),
         None => Err(anyhow!("there are stacks on {}", others.join(", ")))
-            .with_context(|| format!("no stack of this user's sends over {name}")),
+            .with_context(|| format!("no stack of this user sends over {name}")),
     }
 }
 

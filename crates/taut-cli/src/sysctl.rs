@@ -74,7 +74,10 @@ fn one(client: &mut Client, argument: &str) -> anyhow::Result<Vec<Setting>> {
             let below = format!("{}.", name.trim_end_matches('.'));
             let mut all = asked(client.sysctls())?;
             all.retain(|setting| setting.name.starts_with(&below));
-            if all.is_empty() { asked(Err(error)) } else { Ok(all) }
+            if all.is_empty() {
+                bail!("{error}; `taut sysctl -a` lists all settings");
+            }
+            Ok(all)
         }
     }
 }

@@ -73,3 +73,27 @@ fn a_demo_leaves_no_socket_behind_however_it_ends() {
         assert_eq!(sockets(&lab), [""; 0], "{link:?}");
     }
 }
+
+/// In a user namespace the demo is root, and its control socket is still where the user looks for it.
+#[test]
+fn the_demo_of_an_ordinary_user_is_found_by_that_user() {
+    const SCRIPT: &str =
+        "mount -t tmpfs none /tmp && cp \"$TAUT\" /tmp/taut && chmod 755 /tmp/taut && cd / &&
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c '
+            /tmp/taut demo --in-process --seconds 60 >/dev/null 2>&1 & demo=$!
+            for _ in $(seq 200); do
+                found=$(/tmp/taut ss -s 2>&1)
+                case $found in *several*) break;; esac
+                sleep 0.1
+            done
+            kill $demo
+            echo \"$found\"'";
+    let Some(lab) = Lab::new("demo-of-a-user", &["unshare", "mount", "setpriv"]) else { return };
+    let mut script = std::process::Command::new("unshare");
+    script.args(["--mount", "sh", "-c", SCRIPT]).env("TAUT", env!("CARGO_BIN_EXE_taut"));
+    script.env_remove("TAUT_CONTROL_DIR").env_remove("XDG_RUNTIME_DIR");
+    let output = lab.output(script.stdin(Stdio::null()));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("several stacks run; name one with --socket PATH:"), "{said}");
+    assert_eq!(said.matches("/tmp/taut-65534/").count(), 2, "{said}");
+}

@@ -297,6 +297,7 @@ fn counters_and_settings_of_a_running_server() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("from 0 to 1") && said.contains("tcp_moon"), "{said}");
     assert_eq!(observer.says(&["sysctl", "-n", "net.ipv4.tcp_sack"]), "1\n");
+    assert!(observer.fails(&["sysctl", "moon"]).contains("moon; `taut sysctl -a` lists all settings"));
     fetch();
 }
 
@@ -360,7 +361,7 @@ fn explain_finds_a_receiver_that_does_not_read() {
 fn a_stack_that_is_not_there_is_said_not_to_be() {
     let observer = Observer::new("none");
     let said = observer.fails(&["ss"]);
-    assert!(said.contains("no stack") && said.contains(observer.dir.to_str().unwrap()), "{said}");
+    assert!(said.contains("no running stack") && said.contains(observer.dir.to_str().unwrap()), "{said}");
     let gone = observer.dir.join("gone.sock");
     assert!(observer.fails(&["nstat", "--socket", gone.to_str().unwrap()]).contains("no such socket"));
     drop(std::os::unix::net::UnixListener::bind(&gone).unwrap());
@@ -380,7 +381,7 @@ fn a_killed_stack_leaves_a_socket_that_the_next_look_removes() {
     // Dropping kills.
     drop(server);
     assert!(left[0].exists());
-    assert!(observer.fails(&["ss"]).contains("no stack"));
+    assert!(observer.fails(&["ss"]).contains("no running stack"));
     assert!(!left[0].exists());
 }
 
