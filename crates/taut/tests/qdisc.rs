@@ -1,8 +1,9 @@
 //! Queue disciplines in front of a running stack's device, put there and changed while it sends.
+//!
+//! Times are compared with what they cannot be shorter than; what could be longer on a busy machine is counted instead.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use taut::device::LinkCaps;
 use taut::link::QdiscDetails;
 use taut::{Builder, Stack};
 
-/// A clock for bounds that hold on a busy machine too.
+/// A clock for lower bounds, which hold on a busy machine too.
 #[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
 fn now() -> Instant {
     Instant::now()
@@ -28,6 +29,15 @@ fn connect(near: &Stack, far: &Stack) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(far, "10.0.0.2:7").unwrap();
     let stream = TcpStream::connect(near, "10.0.0.2:7").unwrap();
     (stream, listener.accept().unwrap().0)
+}
+
+/// Asks until the answer is yes; a minute is long enough on any machine.
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let start = now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "still not: {what}");
+        thread::sleep(Duration::from_micros(200));
+    }
 }
 
 /// The least of some round trips.
@@ -72,20 +82,30 @@ fn bulk(near: &mut TcpStream, far: &mut TcpStream, data: &[u8]) -> Duration {
 fn a_delay_is_seen_in_the_round_trip_and_goes_when_it_is_taken_away() {
     let (near, far) = pair(|builder| builder);
     let (mut here, mut there) = connect(&near, &far);
+    round_trip(&mut here, &mut there);
     assert!(near.qdiscs().is_empty());
-    assert!(round_trip(&mut here, &mut there) < Duration::from_millis(20));
     near.set_qdisc("netem delay 40ms").unwrap();
     let slow = round_trip(&mut here, &mut there);
-    assert!((40..140).contains(&slow.as_millis()), "{slow:?}");
+    assert!(slow >= Duration::from_millis(40), "{slow:?}");
     let entries = near.qdiscs();
     assert_eq!((entries.len(), entries[0].report.spec.to_string().as_str()), (1, "netem delay 40ms"));
     near.set_qdisc("netem delay 20ms | fq_codel").unwrap();
     let slow = round_trip(&mut here, &mut there);
-    assert!((20..40).contains(&slow.as_millis()), "{slow:?}");
+    assert!(slow >= Duration::from_millis(20), "{slow:?}");
     assert_eq!(near.qdiscs().len(), 2);
+
+    // So long that what arrives can only have been let go.
+    near.set_qdisc("netem delay 600s").unwrap();
+    here.write_all(b"ping").unwrap();
+    eventually("the packet waits", || near.qdiscs()[0].report.backlog_packets > 0);
+    there.set_nonblocking(true).unwrap();
+    let mut four = [0; 4];
+    assert_eq!(there.read(&mut four).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    there.set_nonblocking(false).unwrap();
     near.reset_qdisc();
-    assert!(round_trip(&mut here, &mut there) < Duration::from_millis(20));
-    assert!(near.qdiscs().is_empty(), "what waited has left, and the queue with it");
+    there.read_exact(&mut four).unwrap();
+    assert_eq!(&four, b"ping");
+    eventually("the queue has gone with what waited", || near.qdiscs().is_empty());
 }
 
 #[test]
@@ -98,77 +118,75 @@ fn a_rate_is_seen_in_the_goodput() {
         let (mut here, mut there) = connect(&near, &far);
         let took = bulk(&mut here, &mut there, &data).as_secs_f64();
         // 4 MB and 52 bytes of headers for each 1448 of them, at 12.5 MB/s; 16 KB are free.
-        let least = (4_000_000.0 * 1_500.0 / 1_448.0 - 16_384.0) / 12.5e6;
+        let bytes = 4_000_000.0 * 1_500.0 / 1_448.0;
+        let least = (bytes - 16_384.0) / 12.5e6;
         assert!(took >= least * 0.99, "{spec}: {took} s is less than {least}");
-        assert!(took < least * 1.5 + 0.2, "{spec}: {took} s, where {least} are enough");
-        assert_eq!(near.counters().retrans_segs, 0, "{spec}");
+        let stats = near.qdiscs()[0].report.stats;
+        assert_eq!(stats.dropped, 0, "{spec}: the stack sends no more than the queue holds");
+        assert!(stats.sent_bytes as f64 >= bytes * 0.99, "{spec}: {stats:?}");
+        if spec.starts_with("tbf") {
+            // Whatever the machine does, tokens for 16 KB are the most that ever wait for a packet.
+            assert!(stats.overlimits as f64 > bytes / 65_536.0 / 2.0, "{spec}: {stats:?}");
+        }
     }
 }
 
-/// Sends a second's worth at a limited rate: how often it was held back by a timer, and how long it took, in seconds.
-fn paced(near: &Stack, far: &Stack) -> (u64, f64) {
+/// Sends for half a second at a limited rate: how often it was held back by a timer.
+fn paced(near: &Stack, far: &Stack) -> u64 {
     let (mut here, mut there) = connect(near, far);
     here.set_max_pacing_rate(2_000_000).unwrap();
     let before = near.counters().pacing_blocked;
     let took = bulk(&mut here, &mut there, &noise(1_000_000)).as_secs_f64();
-    (near.counters().pacing_blocked - before, took)
+    // 1 MB at 2 MB/s; the beginning is free. A packet that leaves late makes later ones catch up, never overtake.
+    assert!(took >= 0.45, "{took} s");
+    near.counters().pacing_blocked - before
 }
 
 #[test]
 fn fq_paces_in_place_of_the_stack() {
     let (near, far) = pair(|builder| builder);
-    let (timers, took) = paced(&near, &far);
-    // 1 MB at 2 MB/s; the beginning is free.
-    assert!((0.45..0.9).contains(&took), "{took} s");
+    let timers = paced(&near, &far);
     assert!(timers > 10, "{timers} times blocked");
 
     near.set_qdisc("fq").unwrap();
-    let (timers, took) = paced(&near, &far);
-    assert!((0.45..0.9).contains(&took), "{took} s");
-    assert_eq!(timers, 0);
+    assert_eq!(paced(&near, &far), 0);
     let QdiscDetails::Fq(stats) = near.qdiscs()[0].report.details else { panic!("{:?}", near.qdiscs()) };
     assert!(stats.throttled > 10, "{stats:?}");
 
     // It does not when something else is there.
     near.set_qdisc("fq_codel").unwrap();
-    let (timers, took) = paced(&near, &far);
-    assert!((0.45..0.9).contains(&took) && timers > 10, "{took} s, {timers} times");
+    let timers = paced(&near, &far);
+    assert!(timers > 10, "{timers} times blocked");
 }
 
 #[test]
 fn it_is_changed_again_and_again_while_the_stack_sends() {
+    const KINDS: [Option<&str>; 6] = [
+        Some("fq"),
+        Some("netem delay 1ms rate 1gbit limit 10000"),
+        Some("fq_codel"),
+        None,
+        Some("tbf rate 1gbit burst 64kb | fq"),
+        Some("pfifo_fast"),
+    ];
     let (near, far) = pair(|builder| builder);
     let (mut here, mut there) = connect(&near, &far);
-    let done = AtomicBool::new(false);
-    let changes = thread::scope(|scope| {
+    thread::scope(|scope| {
         let changer = scope.spawn(|| {
-            let kinds = [
-                Some("fq"),
-                Some("netem delay 1ms rate 1gbit limit 10000"),
-                Some("fq_codel"),
-                None,
-                Some("tbf rate 1gbit burst 64kb | fq"),
-                Some("pfifo_fast"),
-            ];
-            let mut changes = 0;
-            for kind in kinds.into_iter().cycle() {
-                if done.load(Ordering::SeqCst) {
-                    return changes;
-                }
+            for kind in KINDS.into_iter().cycle().take(60) {
                 match kind {
                     Some(kind) => near.set_qdisc(kind).unwrap(),
                     None => near.reset_qdisc(),
                 }
-                changes += 1;
-                thread::sleep(Duration::from_millis(1));
+                let before = near.counters().out_segs;
+                eventually("each has something to send", || near.counters().out_segs > before);
             }
-            changes
         });
-        bulk(&mut here, &mut there, &noise(30_000_000));
-        done.store(true, Ordering::SeqCst);
-        changer.join().unwrap()
+        let data = noise(1_000_000);
+        while !changer.is_finished() {
+            bulk(&mut here, &mut there, &data);
+        }
     });
-    assert!(changes > 10, "{changes}");
     // Every byte has arrived, and no ticket was lost on the way: the connection could not end otherwise. That nothing was
     // sent twice cannot be asked for: fq_codel drops on a busy machine, and probes do not know that it is busy.
     drop((here, there));
@@ -180,8 +198,16 @@ fn a_lossy_path_is_survived_and_a_mistake_is_told() {
     let bad = "netem delay 1ms loss 2% duplicate 1% reorder 5% corrupt 0.5% seed 7";
     let (near, far) = pair(|builder| builder.qdisc(bad));
     let (mut here, mut there) = connect(&near, &far);
-    bulk(&mut here, &mut there, &noise(2_000_000));
-    assert!(near.counters().retrans_segs > 0 && near.qdiscs()[0].report.stats.dropped > 0);
+    let data = noise(2_000_000);
+    // How many packets it is depends on how busy the machine is, and so does which of them the seed chooses.
+    let is_lossy = || near.counters().retrans_segs > 0 && near.qdiscs()[0].report.stats.dropped > 0;
+    for _ in 0..50 {
+        bulk(&mut here, &mut there, &data);
+        if is_lossy() {
+            break;
+        }
+    }
+    assert!(is_lossy(), "{:?}", near.qdiscs()[0].report.stats);
     let error = near.set_qdisc("fq speed 5").unwrap_err();
     assert!(error.to_string().starts_with("fq has no option \"speed\""), "{error}");
     assert_eq!(near.qdiscs()[0].report.spec.to_string(), bad, "it stays as it was");
