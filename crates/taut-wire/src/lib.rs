@@ -5,6 +5,7 @@
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!                                    | icmp.rs quoted.rs
 //!              '--------- checksum.rs sums what the device has not ----'
+//!              '--------- raw.rs works on the bytes as they are -------'
 //! ```
 //!
 //! Parsing takes any bytes whatever and returns a value or a [`ParseError`]; it never panics. Emitting takes a
@@ -44,6 +45,7 @@ mod error;
 pub mod icmp;
 pub mod ip;
 mod quoted;
+pub mod raw;
 pub mod tcp;
 mod tcp_options;
 #[cfg(test)]
