@@ -8,9 +8,7 @@
 use std::collections::VecDeque;
 
 use taut_core::Instant;
-use taut_link::{Bql, NicSpec};
-
-use crate::wire::Line;
+use taut_link::{Bql, Line, NicSpec};
 
 /// Bytes that a descriptor points to, and descriptors that the largest packet takes: as [`taut_link::Nic`] has them.
 const DESCRIPTOR_BYTES: u32 = 16_384;

@@ -2,13 +2,12 @@
 //! port's rate. Ours; called by the world's loop. It stores and forwards and takes no time of its own.
 
 use taut_core::Instant;
-use taut_link::{Qdisc, Verdict};
+use taut_link::{Line, Qdisc, Verdict};
 
 use crate::event::AlarmId;
 use crate::packet::PacketId;
 use crate::probe::Place;
 use crate::qdisc::QueueLimit;
-use crate::wire::Line;
 use crate::world::{Fabric, WireId};
 
 /// One way out of a router.
@@ -72,7 +71,7 @@ impl Port {
     /// Sends what may be sent.
     fn run(&mut self, fabric: &mut Fabric, place: Place) {
         let now = fabric.now;
-        while self.line.free_at <= now {
+        while self.line.free_at() <= now {
             let Some(packet) = self.queue.dequeue(now) else { break };
             let sent = self.line.send(now, packet.len);
             let item = fabric.undress(packet);
@@ -83,7 +82,7 @@ impl Port {
             self.drops += 1;
             fabric.lose(place, dropped.item);
         }
-        let next = self.queue.next().map(|at| wake_at(now, at, self.line.free_at));
+        let next = self.queue.next().map(|at| wake_at(now, at, self.line.free_at()));
         fabric.agenda.set(self.alarm, next);
     }
 }

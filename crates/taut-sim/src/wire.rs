@@ -2,12 +2,11 @@
 //! and the world's loop.
 //!
 //! What is on a wire arrives in the order in which it went on, unless a fault ([`Faults`]) says otherwise. A line
-//! ([`Line`]) is what comes before: it takes a packet's length over its rate to send it, one packet at a time.
+//! ([`taut_link::Line`]) is what comes before.
 
 use std::collections::VecDeque;
 
 use taut_core::{Duration, Instant};
-use taut_link::Rate;
 
 use crate::event::AlarmId;
 use crate::fault::{Fate, FaultState, Faults};
@@ -19,44 +18,6 @@ use crate::rng::Rng;
 pub(crate) enum End {
     Host(u32),
     Router(u32),
-}
-
-/// A rate at which packets go out one after another.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
-    /// Bytes per second; 0 sends at once.
-    rate: u64,
-    /// Bytes that a packet takes beside itself.
-    overhead: u32,
-    /// When the last packet will have gone out, rounded up.
-    pub(crate) free_at: Instant,
-    /// The same rounded down, and what is missing, in 1/`rate` of a nanosecond: nothing is rounded twice.
-    floor: Instant,
-    missing: u64,
-}
-
-const NS: u64 = 1_000_000_000;
-
-impl Line {
-    pub(crate) fn new(rate: Option<Rate>, overhead: u32) -> Self {
-        let rate = rate.map_or(0, Rate::bytes_per_second);
-        Self { rate, overhead, free_at: Instant::ZERO, floor: Instant::ZERO, missing: 0 }
-    }
-
-    /// Begins to send an IP packet of `len` bytes, now or after the one before. Says when its last bit is out.
-    pub(crate) fn send(&mut self, now: Instant, len: u32) -> Instant {
-        if self.free_at < now {
-            (self.floor, self.missing) = (now, 0);
-        }
-        // 64 KiB at a nanosecond each are 2⁴⁶; a rate is less than 2⁶¹.
-        let work = u64::from(len + self.overhead) * NS + self.missing;
-        if let Some(ns) = work.checked_div(self.rate) {
-            self.floor += Duration::from_nanos(ns);
-            self.missing = work % self.rate;
-        }
-        self.free_at = self.floor + Duration::from_nanos(u64::from(self.missing > 0));
-        self.free_at
-    }
 }
 
 /// Counts of a wire.
@@ -153,25 +114,5 @@ impl Wire {
     /// Packets on the wire.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_keeps_its_rate_to_the_nanosecond() {
-        // 7 Gbit/s: 1.142857 ns a byte, and 1538 bytes on the line for 1500.
-        let mut line = Line::new(Rate::from_bits_per_second(7_000_000_000), 38);
-        let start = Instant::from_nanos(5);
-        let mut end = start;
-        for _ in 0..1_000_000 {
-            end = line.send(start, 1_500);
-        }
-        let exact = 1_538_000_000_000_u64.div_ceil(875);
-        assert_eq!(end.since(start).as_nanos(), exact);
-        // After a pause it starts anew.
-        assert_eq!(line.send(end + Duration::from_nanos(10), 837), end + Duration::from_nanos(1_010));
     }
 }

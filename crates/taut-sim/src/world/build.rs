@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use taut_core::{Duration, Instant, Stack, StackConfig};
-use taut_link::NicSpec;
+use taut_link::{Line, NicSpec};
 
 use super::fabric::Owner;
 use super::{HostId, NodeId, PortSpec, WireId, World};
@@ -16,7 +16,7 @@ use crate::fault::Faults;
 use crate::host::{Alarms, Host, HostSpec};
 use crate::probe::Probe;
 use crate::router::{NO_ROUTE, Port, Router, RouterId};
-use crate::wire::{End, Line, Wire};
+use crate::wire::{End, Wire};
 
 /// One link of the plan, for routing.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,76 @@
+//! A line: a rate at which packets go out one after another. Ours; called by [`Nic`](crate::Nic) and by a router's port.
+//!
+//! It sends one packet at a time, which takes the packet's length over the rate. Times are exact: what a packet does not
+//! need of a nanosecond the next one has, so that nothing is rounded twice.
+
+use taut_core::{Duration, Instant};
+
+use crate::quantity::Rate;
+
+const NS: u64 = 1_000_000_000;
+
+/// A rate at which packets go out one after another.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Bytes per second; 0 sends at once.
+    rate: u64,
+    /// Bytes that a packet takes beside itself.
+    overhead_bytes: u32,
+    /// When the last packet will have gone out, rounded up.
+    free_at: Instant,
+    /// The same rounded down, and what is missing, in 1/`rate` of a nanosecond.
+    floor: Instant,
+    missing: u64,
+}
+
+impl Line {
+    /// An idle line. Without a rate it sends at once; each packet takes `overhead_bytes` beside its own.
+    #[must_use]
+    pub fn new(rate: Option<Rate>, overhead_bytes: u32) -> Self {
+        let rate = rate.map_or(0, Rate::bytes_per_second);
+        Self { rate, overhead_bytes, free_at: Instant::ZERO, floor: Instant::ZERO, missing: 0 }
+    }
+
+    /// When it has sent everything it was given.
+    #[inline]
+    #[must_use]
+    pub const fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
+    /// Begins to send an IP packet of `len` bytes, now or after the one before. Says when its last bit is out.
+    #[inline]
+    pub fn send(&mut self, now: Instant, len: u32) -> Instant {
+        if self.free_at < now {
+            (self.floor, self.missing) = (now, 0);
+        }
+        // 64 KiB at a nanosecond each are 2⁴⁶; a rate is less than 2⁶¹.
+        let work = u64::from(len + self.overhead_bytes) * NS + self.missing;
+        if let Some(ns) = work.checked_div(self.rate) {
+            self.floor += Duration::from_nanos(ns);
+            self.missing = work % self.rate;
+        }
+        self.free_at = self.floor + Duration::from_nanos(u64::from(self.missing > 0));
+        self.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_its_rate_to_the_nanosecond() {
+        // 7 Gbit/s: 1.142857 ns a byte, and 1538 bytes on the line for 1500.
+        let mut line = Line::new(Rate::from_bits_per_second(7_000_000_000), 38);
+        let start = Instant::from_nanos(5);
+        let mut end = start;
+        for _ in 0..1_000_000 {
+            end = line.send(start, 1_500);
+        }
+        let exact = 1_538_000_000_000_u64.div_ceil(875);
+        assert_eq!(end.since(start).as_nanos(), exact);
+        // After a pause nothing is left of what was missing.
+        assert_eq!(line.send(end + Duration::from_nanos(10), 837), end + Duration::from_nanos(1_010));
+    }
+}
