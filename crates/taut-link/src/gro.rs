@@ -1,175 +1,171 @@
-//! Generic receive offload: packets of a flow that arrive together become one. Linux 2.6.29 (2009), called by
-//! [`Nic`](crate::Nic) for the packets of one interrupt.
+//! Generic receive offload: segments of a connection that arrive together become one packet. Linux 2.6.29 (2009), called
+//! by a host for the packets of one interrupt.
 //!
 //! **Problem.** At 10 Gbit/s 800,000 packets arrive in a second, and the stack spends as much on each as on 64 KB.
 //!
-//! **Rule.** Packets taken in one interrupt are held for a moment. A packet that continues a held one of its flow is
-//! added to it; one that does not lets the held one go first, so that a flow keeps its order. All are let go when the
-//! interrupt's packets are through, so nothing waits for packets that may not come. What *continues* means only the item
-//! knows ([`Merge`]): for TCP, the next sequence number with the same flags and options.
+//! **Rule.** Of the packets that were taken together, a segment is added to the one before it if it
+//! [continues](taut_wire::raw::continues) it: the same connection, the next sequence number, the same flags and options. All
+//! segments of a merged packet but the last have one length; a shorter one, PSH or FIN ends it. Nothing waits for packets
+//! that may not come. What was damaged is not merged: its checksum is looked at first, which is for the caller to do.
 //!
-//! **Numbers.** A merged packet has at most 65,536 bytes. Flows are held in 8 buckets of 8 packets each (Linux:
-//! `GRO_HASH_BUCKETS`, `MAX_GRO_SKBS`); the oldest of a full bucket is let go.
+//! Here only neighbours are merged, so that packets keep their order across connections. Linux holds packets of several
+//! connections meanwhile (8 buckets of 8).
+//!
+//! **Numbers.** A merged packet has at most 65,535 bytes, which is what the length field of IPv4 can say. Linux:
+//! `GRO_LEGACY_MAX_SIZE`, 65,536.
 //!
 //! **Side effects.** One packet is one ACK: receivers acknowledge less often, in larger steps, and senders send in
 //! larger bursts. What `tx-usecs` and `rx-usecs` collect is what can be merged.
 
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
+use taut_wire::raw;
 
-use crate::qdisc::Packet;
+/// Most bytes of a merged packet, headers included.
+const MAX_BYTES: usize = 65_535;
 
-/// Most bytes of a merged packet. Linux: `GRO_LEGACY_MAX_SIZE`.
-const MAX_BYTES: u32 = 65_536;
-/// Linux: `GRO_HASH_BUCKETS`.
-const BUCKETS: u64 = 8;
-/// Packets held in a bucket. Linux: `MAX_GRO_SKBS`.
-const HELD_MAX: usize = 8;
-
-/// What may be merged.
-pub trait Merge: Sized {
-    /// Whether `next` continues this one. Their flows are the same.
-    fn can_merge(&self, next: &Self) -> bool;
-
-    /// Adds it.
-    fn merge(&mut self, next: Self);
-
-    /// Whether nothing can follow in the same packet, as after a PSH or a short segment; then it goes up at once.
-    fn is_complete(&self) -> bool;
+/// A packet that may grow: what is known of it, while its caller has the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Gro {
+    /// Payload of each segment but the last.
+    size: usize,
+    /// Payload of all.
+    len: usize,
+    is_open: bool,
 }
 
-/// For models that count, no more: the number that follows continues, and replaces.
-impl Merge for u32 {
-    fn can_merge(&self, next: &Self) -> bool {
-        self.checked_add(1) == Some(*next)
-    }
-    fn merge(&mut self, next: Self) {
-        *self = next;
-    }
-    fn is_complete(&self) -> bool {
-        false
-    }
-}
-
-/// The packets held, and those let go.
-#[derive(Debug)]
-pub struct Gro<T> {
-    buckets: [Vec<Packet<T>>; BUCKETS as usize],
-    ready: VecDeque<Packet<T>>,
-}
-
-impl<T> Default for Gro<T> {
-    fn default() -> Self {
-        Self { buckets: core::array::from_fn(|_| Vec::new()), ready: VecDeque::new() }
-    }
-}
-
-impl<T: Merge> Gro<T> {
-    /// A packet arrived.
-    pub fn push(&mut self, packet: Packet<T>) {
-        let bucket = &mut self.buckets[(packet.flow % BUCKETS) as usize];
-        if let Some(index) = bucket.iter().position(|held| held.flow == packet.flow) {
-            let held = &mut bucket[index];
-            if fits(held, &packet) && held.item.can_merge(&packet.item) {
-                held.len += packet.len;
-                held.segs = held.segs.saturating_add(packet.segs);
-                held.item.merge(packet.item);
-                if held.item.is_complete() {
-                    self.ready.push_back(bucket.remove(index));
-                }
-                return;
-            }
-            self.ready.push_back(bucket.remove(index));
-        }
-        if packet.corrupt.is_some() || packet.item.is_complete() {
-            self.ready.push_back(packet);
-            return;
-        }
-        if bucket.len() == HELD_MAX {
-            self.ready.push_back(bucket.remove(0));
-        }
-        bucket.push(packet);
-    }
-
-    /// No more packets arrive for now.
-    pub fn flush(&mut self) {
-        self.ready.extend(self.buckets.iter_mut().flat_map(|bucket| bucket.drain(..)));
-    }
-}
-
-impl<T> Gro<T> {
-    /// A packet to hand up.
-    #[must_use = "a packet that was received must go somewhere"]
-    pub fn pop(&mut self) -> Option<Packet<T>> {
-        self.ready.pop_front()
-    }
-
-    /// Whether there is one to hand up.
+impl Gro {
+    /// The first segment, with these headers and so much payload.
     #[must_use]
-    pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+    pub fn new(header: &[u8], payload_len: usize) -> Self {
+        Self { size: payload_len, len: payload_len, is_open: payload_len > 0 && raw::is_open(header) }
     }
-}
 
-/// What holds for any item. A checksum is looked at before packets are merged, and a mark must not be lost or spread.
-fn fits<T>(held: &Packet<T>, next: &Packet<T>) -> bool {
-    next.corrupt.is_none()
-        && held.ecn == next.ecn
-        && held.len.checked_add(next.len).is_some_and(|len| len <= MAX_BYTES)
+    /// Adds the segment with the headers `next` to the packet that begins with the headers `first`, if it continues it.
+    /// Says whether it does.
+    pub fn add(&mut self, first: &[u8], next: &[u8], payload_len: usize) -> bool {
+        let joins = self.is_open
+            && (1..=self.size).contains(&payload_len)
+            && first.len() + self.len + payload_len <= MAX_BYTES
+            && raw::continues(first, next, self.len);
+        if joins {
+            self.len += payload_len;
+            self.is_open = payload_len == self.size && raw::is_open(next);
+        }
+        joins
+    }
+
+    /// Payload of all segments so far. [`raw::join`] wants it.
+    #[must_use]
+    pub const fn payload_len(&self) -> usize {
+        self.len
+    }
+
+    /// Payload of each segment but the last: the segment size of the merged packet.
+    #[must_use]
+    pub const fn segment_len(&self) -> usize {
+        self.size
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol};
+
     use super::*;
-    use crate::qdisc::Ecn;
-    use crate::tests::packet;
 
-    fn of(flow: u64, item: u32) -> Packet<u32> {
-        Packet { flow, ..packet(item, 1_500) }
+    /// Headers of a super-packet with `payload_len` bytes.
+    fn header(payload_len: usize, flags: Flags) -> Vec<u8> {
+        let (src, dst) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let tcp = TcpHeader { src_port: 9, dst_port: 80, seq: u32::MAX, flags, ..TcpHeader::default() };
+        let (ecn, header_len, payload_len) = (Ecn::Ect0, 20, 20 + payload_len);
+        let ip = IpHeader { src, dst, protocol: protocol::TCP, hop_limit: 64, ecn, header_len, payload_len };
+        let mut header = vec![0; 40];
+        ip.emit(&mut header, 0);
+        tcp.emit(&mut header[20..]);
+        header
     }
 
-    /// What goes up, as flow, last number, segments.
-    fn up(gro: &mut Gro<u32>) -> Vec<(u64, u32, u16)> {
-        core::iter::from_fn(|| gro.pop()).map(|packet| (packet.flow, packet.item, packet.segs)).collect()
+    /// The segments of a super-packet, as headers and lengths.
+    fn cut(payload_len: usize, mss: usize, flags: Flags) -> Vec<(Vec<u8>, usize)> {
+        let segment = |index| {
+            let mut header = header(payload_len, flags);
+            let range = raw::cut(&mut header, payload_len, mss, index);
+            (header, range.len())
+        };
+        (0..raw::segs(payload_len, mss)).map(segment).collect()
     }
 
-    #[test]
-    fn what_follows_is_merged_and_flows_stay_apart() {
-        let mut gro = Gro::default();
-        for (flow, item) in [(1, 10), (2, 70), (1, 11), (2, 71), (1, 12)] {
-            gro.push(of(flow, item));
+    /// What goes up: payload bytes of each packet.
+    fn up(segments: &[(Vec<u8>, usize)]) -> Vec<usize> {
+        let mut packets: Vec<(&[u8], Gro)> = Vec::new();
+        for (header, len) in segments {
+            if !packets.last_mut().is_some_and(|(first, gro)| gro.add(first, header, *len)) {
+                packets.push((header, Gro::new(header, *len)));
+            }
         }
-        assert_eq!(up(&mut gro), [], "held until the interrupt's packets are through");
-        gro.flush();
-        assert_eq!(up(&mut gro), [(1, 12, 3), (2, 71, 2)]);
+        packets.iter().map(|(_, gro)| gro.payload_len()).collect()
     }
 
     #[test]
-    fn what_does_not_follow_keeps_the_order_of_its_flow() {
-        let mut gro = Gro::default();
-        for item in [10, 11, 13, 12] {
-            gro.push(of(1, item));
+    fn what_follows_is_merged_until_something_ends_it() {
+        let ack = Flags::ACK;
+        assert_eq!(up(&cut(5_000, 1_448, ack)), [5_000]);
+        // Nothing is behind a short one, a PSH or a FIN, even if the numbers follow.
+        let mut two = cut(3_000, 1_448, ack);
+        two.push((header(1_448, ack), 1_448));
+        two[3].0[24..28].copy_from_slice(&2_999_u32.to_be_bytes());
+        assert_eq!(up(&two), [3_000, 1_448]);
+        for end in [Flags::PSH, Flags::FIN] {
+            let mut segments = cut(4_344, 1_448, ack);
+            segments[1].0[33] |= end.bits() as u8;
+            assert_eq!(up(&segments), [2_896, 1_448], "{end}");
         }
-        gro.flush();
-        assert_eq!(up(&mut gro), [(1, 11, 2), (1, 13, 1), (1, 12, 1)]);
+        // The other way round: a longer one does not follow a shorter.
+        let mut longer = cut(3_000, 1_000, ack);
+        longer[2].1 = 1_001;
+        assert_eq!(up(&longer), [2_000, 1_001]);
     }
 
     #[test]
-    fn no_more_than_64_kb_and_no_mark_is_lost() {
-        let mut gro = Gro::default();
-        (0..50).for_each(|item| gro.push(of(1, item)));
-        gro.push(Packet { ecn: Ecn::Marked, ..of(1, 50) });
-        gro.push(Packet { corrupt: Some(1), ..of(1, 51) });
-        gro.flush();
-        // 43 of 1500 bytes fit into 65,536.
-        assert_eq!(up(&mut gro), [(1, 42, 43), (1, 49, 7), (1, 50, 1), (1, 51, 1)]);
+    fn what_does_not_follow_begins_another() {
+        let segments = cut(7_240, 1_448, Flags::ACK);
+        let order = |order: &[usize]| up(&order.iter().map(|&i| segments[i].clone()).collect::<Vec<_>>());
+        assert_eq!(order(&[0, 1, 3, 2, 4]), [2_896, 1_448, 1_448, 1_448]);
+        assert_eq!(order(&[0, 0, 1]), [1_448, 2_896], "one came twice");
+        let mut marked = segments.clone();
+        raw::set_ce(&mut marked[2].0);
+        assert_eq!(up(&marked), [2_896, 1_448, 2_896], "no mark is lost or spread");
     }
 
     #[test]
-    fn a_full_bucket_lets_its_oldest_go() {
-        let mut gro = Gro::default();
-        // All in one bucket.
-        (0..9).for_each(|flow| gro.push(of(flow * BUCKETS, 0)));
-        assert_eq!(up(&mut gro), [(0, 0, 1)]);
+    fn acks_and_the_ends_of_connections_go_alone() {
+        assert_eq!(up(&[(header(0, Flags::ACK), 0), (header(0, Flags::ACK), 0)]), [0, 0]);
+        for flags in [Flags::SYN, Flags::RST | Flags::ACK, Flags::URG | Flags::ACK] {
+            assert_eq!(up(&cut(2_000, 1_000, flags)), [1_000, 1_000], "{flags}");
+        }
+    }
+
+    #[test]
+    fn no_more_than_the_length_field_can_say() {
+        // 45 times 1448 and the headers are 65,200 bytes.
+        assert_eq!(up(&cut(46 * 1_448, 1_448, Flags::ACK)), [45 * 1_448, 1_448]);
+        assert_eq!(up(&cut(65_495, 13_099, Flags::ACK)), [65_495]);
+        assert_eq!(up(&cut(65_500, 13_100, Flags::ACK)), [52_400, 13_100]);
+    }
+
+    #[test]
+    fn the_merged_packet_says_what_it_is() {
+        let flags = Flags::ACK | Flags::PSH | Flags::FIN;
+        let segments = cut(3_500, 1_000, flags);
+        let (mut first, mut gro) = (segments[0].0.clone(), Gro::new(&segments[0].0, 1_000));
+        for (next, len) in &segments[1..] {
+            assert!(gro.add(&segments[0].0, next, *len));
+            first.clone_from(&segments[0].0);
+            raw::join(&mut first, next, gro.payload_len());
+        }
+        assert_eq!(first, header(3_500, flags));
+        assert_eq!(gro.segment_len(), 1_000);
     }
 }

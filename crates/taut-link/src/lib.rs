@@ -10,7 +10,7 @@
 //!                  └ netem.rs       a path: delay, loss, disorder (random.rs), before one of the others
 //!                      │
 //!                      ▼
-//!                  device, or nic.rs: a ring (bql.rs), a line (tso.rs), interrupts, and back up (gro.rs)
+//!                  device, or nic.rs: a ring (bql.rs), a line (line.rs), interrupts, and back up (gro.rs)
 //! ```
 //!
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
@@ -80,17 +80,16 @@ mod tbf;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod tso;
 
 pub use bql::{Bql, BqlSpec};
 pub use delay::Delay;
 pub use fifo::Fifo;
 pub use fq::{Fq, FqSpec, FqStats};
 pub use fq_codel::{FqCodel, FqCodelSpec, FqCodelStats};
-pub use gro::{Gro, Merge};
+pub use gro::Gro;
 pub use line::Line;
 pub use netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Share};
-pub use nic::{Nic, NicSpec, NicStats};
+pub use nic::{Arrival, Nic, NicSpec};
 pub use pfifo_fast::PfifoFast;
 pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
 pub use qdisc_spec::{QdiscSpec, QdiscSpecError, TbfLimit, TbfSpec};
@@ -100,4 +99,3 @@ pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;
 pub use tree::{QdiscDetails, QdiscReport, Tree};
-pub use tso::{Cut, even_cut};

@@ -110,7 +110,7 @@ fn packets(world: &World) -> Result<(), Failure> {
     let wires: usize = world.fabric.wires.iter().map(crate::wire::Wire::len).sum();
     let ports: usize =
         world.routers.iter().flat_map(|router| &router.ports).map(|port| port.queue.backlog_packets()).sum();
-    let hosts: usize = world.hosts.iter().map(|host| host.root.backlog_packets() + host.received.len()).sum();
+    let hosts: usize = world.hosts.iter().map(|host| host.root.backlog_packets() + host.nic.received()).sum();
     let live = world.fabric.pool.live();
     if wires + ports + hosts == live {
         return Ok(());

@@ -14,16 +14,15 @@ mod down;
 mod tickets;
 mod up;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
-use taut_link::{NicSpec, Qdisc, Rate};
+use taut_link::{Arrival, Nic, NicSpec, Qdisc, Rate};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
 use crate::event::AlarmId;
-use crate::nic::Nic;
 use crate::packet::PacketId;
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::qdisc::{QdiscSpec, QueueLimit};
@@ -113,11 +112,10 @@ pub struct Host {
     pub(crate) stack: Stack,
     pub(crate) root: Box<dyn Qdisc<PacketId>>,
     pub(crate) root_limit: Option<QueueLimit>,
-    pub(crate) nic: Nic,
+    /// Packets that arrived, and slots of `tickets`.
+    pub(crate) nic: Nic<PacketId, u32>,
     pub(crate) wire: Option<WireId>,
     pub(crate) tickets: Tickets,
-    /// At the NIC, the host not told or not there yet.
-    pub(crate) received: VecDeque<PacketId>,
     pub(crate) cpu: Cpu,
     pub(crate) counts: Counts,
     pub(crate) apps: Apps,
@@ -151,7 +149,6 @@ impl Host {
             nic: Nic::new(spec.nic),
             wire: None,
             tickets: Tickets::default(),
-            received: VecDeque::new(),
             cpu: Cpu::new(spec.cpu, rng.fork()),
             counts: Counts::default(),
             apps: Apps::default(),
@@ -206,39 +203,34 @@ impl Host {
                 ProbeEvent::Delivered { host: self.id, packet: PacketView::new(&fabric.pool, &packet) };
             fabric.probes.tell(now, &what);
         }
-        if self.received.len() >= self.nic.spec.rx_ring {
-            self.counts.rx_dropped += 1;
-            return fabric.lose(Place::Nic(self.id), packet);
-        }
-        self.received.push_back(packet);
-        if self.due.received || self.doing.received {
-            return;
-        }
-        let spec = &self.nic.spec;
-        let frames = self.received.len() as u32;
-        if spec.rx_usecs.is_zero() || (spec.rx_frames > 0 && frames >= spec.rx_frames) {
-            self.interrupt_received(fabric);
-        } else if frames == 1 {
-            fabric.agenda.set(self.alarms.received, Some(now + spec.rx_usecs));
+        match self.nic.receive(now, packet) {
+            Arrival::Interrupt => self.on_received(fabric),
+            Arrival::InterruptAt(at) => fabric.agenda.set(self.alarms.received, Some(at)),
+            Arrival::Quiet => {}
+            Arrival::Dropped(packet) => {
+                self.counts.rx_dropped += 1;
+                fabric.lose(Place::Nic(self.id), packet);
+            }
         }
     }
 
-    fn interrupt_received(&mut self, fabric: &mut Fabric) {
-        if !self.nic.spec.rx_usecs.is_zero() {
+    /// The NIC interrupts: there are packets.
+    fn on_received(&mut self, fabric: &mut Fabric) {
+        if !self.nic.spec().rx_usecs.is_zero() {
             fabric.agenda.set(self.alarms.received, None);
         }
         self.due.received = true;
         self.counts.rx_interrupts += 1;
         if fabric.probes.want.interrupts {
-            let frames = self.received.len() as u32;
+            let frames = self.nic.received() as u32;
             fabric.probes.tell(fabric.now, &ProbeEvent::Interrupt { host: self.id, transmit: false, frames });
         }
         self.poke(fabric);
     }
 
     pub(crate) fn on_received_alarm(&mut self, fabric: &mut Fabric) {
-        if !self.received.is_empty() && !self.due.received && !self.doing.received {
-            self.interrupt_received(fabric);
+        if self.nic.interrupt() {
+            self.on_received(fabric);
         }
     }
 
@@ -246,7 +238,7 @@ impl Host {
         self.counts.tx_interrupts += 1;
         if self.cpu.model.completions_apart {
             let model = self.cpu.model;
-            let cost = model.interrupt + model.completion * self.nic.done(fabric.now) as u64;
+            let cost = model.interrupt + model.completion * self.nic.sent(fabric.now) as u64;
             let done = fabric.now + self.cpu.with_jitter(cost);
             return fabric.agenda.set(self.alarms.apart, Some(done));
         }
@@ -348,10 +340,10 @@ impl Host {
             self.doing = std::mem::take(&mut self.due);
             let mut cost = model.timer * (u64::from(self.doing.timer) + u64::from(self.doing.root));
             if self.doing.sent {
-                cost += model.interrupt + model.completion * self.nic.done(fabric.now) as u64;
+                cost += model.interrupt + model.completion * self.nic.sent(fabric.now) as u64;
             }
             if self.doing.received {
-                self.cpu.reckoned = self.received.len() as u64;
+                self.cpu.reckoned = self.nic.received() as u64;
                 cost += model.interrupt + model.rx_packet + model.rx_segment * self.cpu.reckoned;
             }
             (Phase::Kernel, cost)

@@ -1,7 +1,7 @@
 //! A deterministic network simulator that runs the real stack.
 //!
 //! ```text
-//!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue (taut_link) ─▶ nic.rs ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
+//!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
 //!   world.rs: everything, one clock that jumps (event.rs), one seed (rng.rs)
 //!   packet.rs: packets by name, payloads shared      probe.rs: observers      check.rs: what must always hold
 //! ```
@@ -37,9 +37,7 @@ mod check;
 mod cpu;
 mod event;
 mod fault;
-mod gro;
 mod host;
-mod nic;
 mod packet;
 mod pattern;
 pub mod probe;

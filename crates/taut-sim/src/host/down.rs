@@ -134,7 +134,7 @@ impl Host {
         let place = Place::Nic(self.id);
         let mut sent = now;
         let mut send = |fabric: &mut Fabric, segment: PacketId, len: u32| {
-            sent = self.nic.line.send(now, len);
+            sent = self.nic.send(now, len);
             fabric.tell_sent(place, sent, &segment);
             match self.wire {
                 Some(wire) => fabric.launch(wire, sent, segment),

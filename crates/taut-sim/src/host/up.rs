@@ -1,11 +1,12 @@
 //! A host's way up: what the NIC has sent goes back to the stack as tickets, what it received goes through GRO into it,
 //! and the stack's news go to the applications. Called by `host.rs` in a turn.
 
-use taut_core::{ConnId, Event, Fate};
+use taut_core::{ConnId, Event, Fate, Frame, GATHER_MAX, Gather, RxChecksum, RxPacket};
+use taut_link::Gro;
+use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
-use crate::gro;
-use crate::packet::{PacketId, flow_between};
+use crate::packet::{PacketId, Pool, flow_between};
 use crate::probe::ProbeEvent;
 use crate::world::Fabric;
 
@@ -28,15 +29,15 @@ impl Host {
     pub(super) fn take_received(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(self.received.drain(..));
+        batch.extend(self.nic.take_received());
         // More may have come while the core was at it; and of what goes up the first is reckoned with.
         let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
         self.cpu.owe(self.cpu.model.rx_segment, more);
         let mut runs = 0_u64;
         let mut rest = batch.as_slice();
         while !rest.is_empty() {
-            let count = if self.nic.spec.gro { gro::run(&fabric.pool, rest) } else { 1 };
-            let (run, after) = rest.split_at(count.max(1));
+            let count = if self.nic.spec().gro { run(&fabric.pool, rest) } else { 1 };
+            let (run, after) = rest.split_at(count);
             rest = after;
             self.counts.packets_in += 1;
             runs += 1;
@@ -44,7 +45,7 @@ impl Host {
                 self.counts.acks_in += u64::from(is_pure_ack(fabric, first));
             }
             let stack = &mut self.stack;
-            gro::with_packet(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
+            with_merged(&fabric.pool, run, &mut self.scratch, |packet| stack.handle_packet(now, packet));
             if fabric.probes.want.acks {
                 self.tell_ack(fabric, run);
             }
@@ -106,4 +107,46 @@ impl Host {
         }
         self.gates.remove(&id);
     }
+}
+
+/// How many packets at the front of `batch` go up as one.
+fn run(pool: &Pool, batch: &[PacketId]) -> usize {
+    let Some((first, rest)) = batch.split_first() else { return 0 };
+    let head = pool.get(first);
+    if head.verify {
+        return 1;
+    }
+    let mut gro = Gro::new(head.header(), pool.payload_len(first) as usize);
+    let mut pieces = 1;
+    let joins = |(last, id): &(&PacketId, &PacketId)| {
+        let next = pool.get(id);
+        pieces += usize::from(!pool.continues(last, id));
+        !next.verify
+            && pieces < GATHER_MAX
+            && gro.add(head.header(), next.header(), pool.payload_len(id) as usize)
+    };
+    1 + batch.iter().zip(rest).take_while(joins).count()
+}
+
+/// Calls `f` with the packet that `ids`, a [`run`], make. `scratch` is for its header.
+fn with_merged(pool: &Pool, ids: &[PacketId], scratch: &mut Vec<u8>, f: impl FnOnce(RxPacket<'_>)) {
+    let [first, rest @ ..] = ids else { return };
+    let packet = pool.get(first);
+    let checksum = if packet.verify { RxChecksum::Unverified } else { RxChecksum::Verified };
+    let mut header = packet.header();
+    if header.is_empty() {
+        let frame = Frame::Slice(pool.payload(first));
+        return f(RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+    }
+    let mut payload = Gather::EMPTY;
+    pool.gather(ids, &mut payload);
+    let mut gso_size = 0;
+    if let Some(last) = rest.last() {
+        gso_size = pool.payload_len(first) as u16;
+        scratch.clear();
+        scratch.extend_from_slice(header);
+        raw::join(scratch, pool.get(last).header(), payload.len());
+        header = scratch;
+    }
+    f(RxPacket { frame: Frame::Gather { header, payload }, checksum, gso_size });
 }
