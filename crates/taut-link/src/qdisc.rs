@@ -63,6 +63,16 @@ pub enum Ecn {
     Marked,
 }
 
+impl From<taut_wire::Ecn> for Ecn {
+    fn from(field: taut_wire::Ecn) -> Self {
+        match field {
+            taut_wire::Ecn::NotEct => Self::NotCapable,
+            taut_wire::Ecn::Ect0 | taut_wire::Ecn::Ect1 => Self::Capable,
+            taut_wire::Ecn::Ce => Self::Marked,
+        }
+    }
+}
+
 /// Bands that Linux's disciplines sort packets into; the first goes first.
 pub const BANDS: usize = 3;
 

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use taut_core::{Blocked, ConnInfo, Instant, State};
+use taut_wire::raw;
 
 use crate::host::Host;
-use crate::packet::flow_between;
 use crate::qdisc::QueueLimit;
 use crate::world::World;
 
@@ -148,7 +148,7 @@ fn tickets(world: &World, host: &Host) -> Result<(), Failure> {
     }
     for id in host.stack.conn_ids() {
         let Some(info) = host.stack.conn(id).map(|conn| conn.info(world.now())) else { continue };
-        let flow = flow_between(info.local, info.peer);
+        let flow = raw::flow_between(info.local, info.peer);
         let below = held.get(&flow).copied().unwrap_or(0);
         if below != u64::from(info.wmem_alloc) {
             let why = format!(

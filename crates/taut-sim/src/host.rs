@@ -19,6 +19,7 @@ use std::net::IpAddr;
 
 use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
 use taut_link::{Arrival, Nic, NicSpec, Qdisc, Rate};
+use taut_wire::{Flags, raw};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
@@ -440,8 +441,7 @@ impl Host {
 
 /// An ACK and nothing else.
 fn is_pure_ack(fabric: &Fabric, id: &PacketId) -> bool {
-    const SYN_FIN_RST: u8 = 0x07;
-    let packet = fabric.pool.get(id);
-    let flags = packet.header().get(packet.tcp_at() + 13);
-    fabric.pool.payload_len(id) == 0 && flags.is_some_and(|flags| flags & SYN_FIN_RST == 0)
+    let flags = raw::tcp_flags(fabric.pool.header(id));
+    let is_ack = flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
+    is_ack && fabric.pool.payload_len(id) == 0
 }

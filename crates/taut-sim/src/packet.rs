@@ -8,11 +8,8 @@
 //! A name is neither copied nor cloned: who drops a packet gives the name back to the pool. One that is forgotten is
 //! found by the invariant checker, which counts what the queues hold against what the pool thinks is out.
 
-use std::net::{IpAddr, SocketAddr};
-
 use taut_core::{Gather, Instant, Offload, TxPacket};
-use taut_link::Ecn;
-use taut_wire::{IpHeader, TcpHeader, checksum, tcp};
+use taut_wire::{TcpHeader, raw};
 
 use crate::world::HostId;
 
@@ -141,10 +138,10 @@ impl Pool {
             from,
             to: from,
             ticket: NO_TICKET,
-            flow: flow(header),
+            flow: raw::flow(header),
             handed: now,
         };
-        if let Some(place) = packet.header.get_mut(..header.len()).filter(|_| is_tcp(header)) {
+        if let Some(place) = packet.header.get_mut(..header.len()).filter(|_| raw::tcp_at(header).is_some()) {
             place.copy_from_slice(header);
             packet.header_len = header.len() as u8;
             if !payload.is_empty() {
@@ -226,7 +223,7 @@ impl Pool {
     /// How many segments a packet makes on the wire.
     pub(crate) fn segs(&self, id: &PacketId) -> u32 {
         let packet = self.get(id);
-        if packet.mss == 0 { 1 } else { packet.payload.len.div_ceil(u32::from(packet.mss)).max(1) }
+        raw::segs(packet.payload.len as usize, packet.mss.into()) as u32
     }
 
     /// Bytes of all its segments as IP packets.
@@ -235,38 +232,25 @@ impl Pool {
         self.segs(id) * u32::from(packet.header_len) + packet.payload.len
     }
 
-    /// Segment `index` of a super-packet, as a packet of its own. What a NIC's segmentation does: its own length and
-    /// sequence number; FIN and PSH on the last, CWR on the first only.
+    /// Segment `index` of a super-packet, as a packet of its own ([`raw::cut`]).
     pub(crate) fn cut(&mut self, whole: &PacketId, index: u32) -> PacketId {
         let mut packet = self.get(whole).clone();
-        let mss = u32::from(packet.mss);
-        let whole_len = packet.payload.len;
-        let at = (index * mss).min(whole_len);
-        let len = (whole_len - at).min(mss);
-        packet.payload.start += at;
-        packet.payload.len = len;
+        let (payload_len, mss) = (packet.payload.len as usize, packet.mss.into());
+        let part = raw::cut(packet.header_mut(), payload_len, mss, index as usize);
+        packet.payload.start += part.start as u32;
+        packet.payload.len = part.len() as u32;
         packet.mss = 0;
         packet.ticket = NO_TICKET;
-        packet.set_payload_len(whole_len, len);
-        let tcp_at = packet.tcp_at();
-        if let Some(tcp) = packet.header.get_mut(tcp_at..tcp_at + 20) {
-            let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(at);
-            tcp[4..8].copy_from_slice(&seq.to_be_bytes());
-            if at + len < whole_len {
-                tcp[13] &= !(FIN | PSH);
-            }
-            if index > 0 {
-                tcp[13] &= !CWR;
-            }
-        }
-        self.buffers[packet.payload.buffer as usize].refs += u32::from(len > 0);
+        self.buffers[packet.payload.buffer as usize].refs += u32::from(!part.is_empty());
         self.insert(packet)
     }
 
     /// Flips the bit of this number, modulo the bits of the packet; the checksums are to be looked at then.
     pub(crate) fn corrupt(&mut self, id: &PacketId, bit: u64) {
-        let whole = [self.header(id), self.payload(id)].concat();
-        let mut whole = if self.get(id).verify { whole } else { complete(whole) };
+        let mut whole = [self.header(id), self.payload(id)].concat();
+        if !self.get(id).verify {
+            raw::complete(&mut whole);
+        }
         let bit = bit % (whole.len() as u64 * 8);
         if let Some(byte) = whole.get_mut((bit / 8) as usize) {
             *byte ^= 1 << (bit % 8);
@@ -334,53 +318,19 @@ impl Pool {
     }
 }
 
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
-
 impl WirePacket {
-    /// Where the TCP header begins.
-    pub(crate) fn tcp_at(&self) -> usize {
-        if self.header[0] >> 4 == 4 { usize::from(self.header[0] & 15) * 4 } else { 40 }
-    }
-
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
     }
 
-    /// Changes the length in the IP header by the difference of two payload lengths, and the sum over it (RFC 1624).
-    pub(crate) fn set_payload_len(&mut self, old: u32, new: u32) {
-        set_ip_len(&mut self.header, old, new);
-    }
-
-    /// What the IP header says about marks.
-    pub(crate) fn ecn(&self) -> Ecn {
-        match self.traffic_class() & 3 {
-            0 => Ecn::NotCapable,
-            3 => Ecn::Marked,
-            _ => Ecn::Capable,
-        }
-    }
-
-    fn traffic_class(&self) -> u8 {
-        if self.header[0] >> 4 == 4 { self.header[1] } else { self.header[0] << 4 | self.header[1] >> 4 }
-    }
-
-    /// Writes that the packet has met congestion.
-    pub(crate) fn mark(&mut self) {
-        if self.header[0] >> 4 == 4 {
-            let before = u16::from_be_bytes([self.header[0], self.header[1]]);
-            self.header[1] |= 3;
-            update_sum(&mut self.header, before, before | 3);
-        } else {
-            self.header[1] |= 0x30;
-        }
+    pub(crate) fn header_mut(&mut self) -> &mut [u8] {
+        &mut self.header[..usize::from(self.header_len)]
     }
 
     /// The TCP header, if it is one.
     pub(crate) fn tcp(&self) -> Option<TcpHeader> {
         let header = self.header();
-        TcpHeader::parse(header.get(self.tcp_at()..)?).ok().map(|(tcp, _)| tcp)
+        TcpHeader::parse(&header[raw::tcp_at(header)?..]).ok().map(|(tcp, _)| tcp)
     }
 
     /// A number that any change of the headers changes, for the digest of a run.
@@ -394,98 +344,5 @@ impl WirePacket {
     }
 }
 
-/// Replaces the payload length `old` by `new` in an IP header.
-pub(crate) fn set_ip_len(header: &mut [u8], old: u32, new: u32) {
-    let change = |field: &mut [u8]| {
-        let before = u16::from_be_bytes([field[0], field[1]]);
-        // The length of a super-packet beyond 64 KiB does not fit its field; nothing of it is lost by wrapping.
-        let after = before.wrapping_add(new.wrapping_sub(old) as u16);
-        field[..2].copy_from_slice(&after.to_be_bytes());
-        (before, after)
-    };
-    if header[0] >> 4 == 4 {
-        let (before, after) = change(&mut header[2..4]);
-        update_sum(header, before, after);
-    } else {
-        change(&mut header[4..6]);
-    }
-}
-
-/// The sum over an IPv4 header in which one word changed: RFC 1624 §3, equation 3.
-fn update_sum(header: &mut [u8], before: u16, after: u16) {
-    let sum = u16::from_be_bytes([header[10], header[11]]);
-    let sum = u32::from(!sum) + u32::from(!before) + u32::from(after);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-fn is_tcp(header: &[u8]) -> bool {
-    match header.first().map(|first| first >> 4) {
-        Some(4) => header.get(9) == Some(&6),
-        Some(6) => header.get(6) == Some(&6),
-        _ => false,
-    }
-}
-
-/// Writes the TCP checksum that was left to the device.
-fn complete(mut packet: Vec<u8>) -> Vec<u8> {
-    if let Ok(ip) = IpHeader::parse(&packet)
-        && ip.protocol == taut_wire::protocol::TCP
-        && let Some(segment) = packet.get_mut(ip.header_len..)
-        && segment.len() >= tcp::HEADER_LEN
-    {
-        tcp::set_checksum(segment, 0);
-        let sum = checksum::pseudo_header(ip.src, ip.dst, ip.protocol, segment.len() as u32)
-            .add_bytes(segment)
-            .finish();
-        tcp::set_checksum(segment, sum);
-    }
-    packet
-}
-
 /// The golden ratio in 64 bits, as in Fibonacci hashing.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The same number for every packet of a connection in one direction: addresses and ports, mixed.
-pub(crate) fn flow(header: &[u8]) -> u64 {
-    let (addresses, ports) = match header.first().map(|first| first >> 4) {
-        Some(4) => {
-            let ports = usize::from(header[0] & 15) * 4;
-            (12..20, ports..ports + 4)
-        }
-        Some(6) => (8..40, 40..44),
-        _ => return 0,
-    };
-    let words = [addresses, ports]
-        .into_iter()
-        .filter_map(|range| header.get(range))
-        .flat_map(|bytes| bytes.chunks(4));
-    words.fold(0, |sum: u64, word| {
-        let word = word.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        (sum.rotate_left(5) ^ word).wrapping_mul(SPREAD)
-    })
-}
-
-/// What [`flow`] makes of packets from one end to the other.
-pub(crate) fn flow_between(from: SocketAddr, to: SocketAddr) -> u64 {
-    let mut header = [0; 44];
-    match (from.ip(), to.ip()) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            header[0] = 0x45;
-            header[12..16].copy_from_slice(&a.octets());
-            header[16..20].copy_from_slice(&b.octets());
-            header[20..22].copy_from_slice(&from.port().to_be_bytes());
-            header[22..24].copy_from_slice(&to.port().to_be_bytes());
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            header[0] = 0x60;
-            header[8..24].copy_from_slice(&a.octets());
-            header[24..40].copy_from_slice(&b.octets());
-            header[40..42].copy_from_slice(&from.port().to_be_bytes());
-            header[42..44].copy_from_slice(&to.port().to_be_bytes());
-        }
-        _ => {}
-    }
-    flow(&header)
-}

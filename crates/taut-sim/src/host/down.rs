@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use taut_core::{Fate, Offload, Transmit, TxTicket};
 use taut_link::{Packet, Verdict};
+use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
 use crate::packet::{NO_TICKET, PacketId};
@@ -22,7 +23,7 @@ impl Host {
         while refusals < REFUSALS_MAX {
             let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(now) else { break };
             let id = fabric.pool.put(now, &packet, self.id);
-            let to = destination(packet.header);
+            let to = raw::destination(packet.header);
             let is_ack = packet.payload.is_empty() && !matches!(packet.offload, Offload::None);
             self.counts.bytes_handed += packet.len() as u64;
             let departure = packet.departure;
@@ -155,14 +156,5 @@ impl Host {
             fabric.pool.free(whole);
         }
         self.nic.post(sent, slot, bytes);
-    }
-}
-
-/// The destination in an IP header.
-fn destination(header: &[u8]) -> Option<IpAddr> {
-    match header.first()? >> 4 {
-        4 => Some(IpAddr::from(*header.get(16..)?.first_chunk::<4>()?)),
-        6 => Some(IpAddr::from(*header.get(24..)?.first_chunk::<16>()?)),
-        _ => None,
     }
 }

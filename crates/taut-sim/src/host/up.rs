@@ -6,7 +6,7 @@ use taut_link::Gro;
 use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
-use crate::packet::{PacketId, Pool, flow_between};
+use crate::packet::{PacketId, Pool};
 use crate::probe::ProbeEvent;
 use crate::world::Fabric;
 
@@ -94,7 +94,7 @@ impl Host {
     /// A connection belongs to an application from now on.
     pub(crate) fn on_conn(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
+            let flow = raw::flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
             self.by_flow.insert(flow, id);
         }
     }
@@ -102,7 +102,7 @@ impl Host {
     /// A connection is let go of.
     pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
-            let flow = flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
+            let flow = raw::flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
             self.by_flow.remove(&flow);
         }
         self.gates.remove(&id);

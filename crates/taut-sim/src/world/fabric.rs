@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use taut_core::Instant;
 use taut_link::{Ecn, Packet};
+use taut_wire::raw;
 
 use super::{BEGIN, HostId, WireId};
 use crate::app::AppId;
@@ -82,7 +83,7 @@ impl Fabric {
     pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<PacketId> {
         let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
         let packet = self.pool.get(&id);
-        let (flow, ecn) = (packet.flow, packet.ecn());
+        let (flow, ecn) = (packet.flow, raw::ecn(packet.header()).into());
         Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id) }
     }
 
@@ -90,7 +91,7 @@ impl Fabric {
     pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
         let id = self.pool.settle(packet.item);
         if packet.ecn == Ecn::Marked {
-            self.pool.get_mut(&id).mark();
+            raw::set_ce(self.pool.get_mut(&id).header_mut());
         }
         if let Some(bit) = packet.corrupt {
             self.pool.corrupt(&id, u64::from(bit));
