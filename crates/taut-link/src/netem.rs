@@ -209,6 +209,7 @@ pub struct Netem<T, Q = Fifo<T>> {
     slot: SlotState,
     /// Packets since the last that skipped the delay.
     since_reorder: u32,
+    copies: u64,
     dropped: VecDeque<Packet<T>>,
     stats: QdiscStats,
 }
@@ -367,6 +368,7 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
             losses: Losses::default(),
             slot: SlotState::default(),
             since_reorder: 0,
+            copies: 0,
             dropped: VecDeque::new(),
             stats: QdiscStats::default(),
             spec,
@@ -383,6 +385,12 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
     #[must_use]
     pub const fn child(&self) -> Option<&Q> {
         self.child.as_ref()
+    }
+
+    /// Packets that came twice so far.
+    #[must_use]
+    pub const fn copies(&self) -> u64 {
+        self.copies
     }
 
     /// A packet begins its way, unless it is lost.
@@ -465,6 +473,7 @@ impl<T: Clone, Q: Qdisc<T>> Qdisc<T> for Netem<T, Q> {
         let dice = &mut self.dice;
         if dice.duplicate.happens(self.spec.duplicate.chance, &mut dice.random) {
             // Each has its own fate.
+            self.copies += 1;
             self.pass(now, packet.clone());
         }
         self.pass(now, packet);

@@ -5,8 +5,6 @@
 //! [`Verdict`], and one that is thrown out later (`codel` drops at the head, `fq_codel` from the fattest flow) is to be
 //! had from [`poll_dropped`](Qdisc::poll_dropped). Called by whoever drives a link: the driver's front, a simulator.
 
-use alloc::boxed::Box;
-
 use taut_core::Instant;
 
 /// A packet on its way down, as far as a queue cares.
@@ -179,36 +177,4 @@ pub trait Qdisc<T> {
 
     /// Counts since the beginning.
     fn stats(&self) -> QdiscStats;
-}
-
-// Beside the copy that a packet costs on its way into a queue, a virtual call is nothing; and a tree of disciplines is
-// put together at run time.
-impl<T, Q: Qdisc<T> + ?Sized> Qdisc<T> for Box<Q> {
-    fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T> {
-        (**self).enqueue(now, packet)
-    }
-    fn dequeue(&mut self, now: Instant) -> Option<Packet<T>> {
-        (**self).dequeue(now)
-    }
-    fn next(&self) -> Option<Instant> {
-        (**self).next()
-    }
-    fn poll_dropped(&mut self) -> Option<Packet<T>> {
-        (**self).poll_dropped()
-    }
-    fn evict(&mut self) -> Option<Packet<T>> {
-        (**self).evict()
-    }
-    fn orphans(&self) -> bool {
-        (**self).orphans()
-    }
-    fn backlog_bytes(&self) -> u64 {
-        (**self).backlog_bytes()
-    }
-    fn backlog_packets(&self) -> usize {
-        (**self).backlog_packets()
-    }
-    fn stats(&self) -> QdiscStats {
-        (**self).stats()
-    }
 }

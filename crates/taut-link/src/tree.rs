@@ -136,6 +136,16 @@ impl<T: Clone> Tree<T> {
         &self.spec
     }
 
+    /// Packets that it and those behind it have doubled so far.
+    #[must_use]
+    pub fn copies(&self) -> u64 {
+        match &self.root {
+            Node::Tbf(queue) => queue.child().copies(),
+            Node::Netem(queue) => queue.copies() + queue.child().map_or(0, Self::copies),
+            _ => 0,
+        }
+    }
+
     /// How it is, and those behind it, the root first.
     #[must_use]
     pub fn reports(&self) -> Vec<QdiscReport> {

@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let bytes_per_sec = rate.bytes_per_second() as f64;
     let bdp = bytes_per_sec * rtt.as_nanos() as f64 / 1e9;
-    let packets = ((bdp * queue / 1_514.0) as usize).max(4);
+    let packets = ((bdp * queue / 1_514.0) as u32).max(4);
     let mut world = World::new(seed);
     let spec = DumbbellSpec::new(1, "10gbit".parse()?, PortSpec::fifo(rate, packets), rtt / 2);
     let net = Dumbbell::new(&mut world, &spec);

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use taut_core::{Blocked, ConnInfo, Instant, State};
+use taut_link::{BANDS, Qdisc, QdiscSpec, Tree};
 use taut_wire::raw;
 
 use crate::host::Host;
-use crate::qdisc::QueueLimit;
+use crate::packet::Claim;
 use crate::world::World;
 
 /// What failed.
@@ -87,13 +88,13 @@ pub(crate) fn all(world: &World) -> Result<(), Failure> {
     packets(world)?;
     for router in &world.routers {
         for (index, port) in router.ports.iter().enumerate() {
-            let (bytes, packets) = (port.queue.backlog_bytes(), port.queue.backlog_packets());
-            within(world, port.limit, bytes, packets, || format!("port {index} of router {}", router.id.0))?;
+            within(world, &port.queue, bounds(port.queue.spec()), || {
+                format!("port {index} of router {}", router.id.0)
+            })?;
         }
     }
     for host in &world.hosts {
-        let (bytes, packets) = (host.root.backlog_bytes(), host.root.backlog_packets());
-        within(world, host.root_limit, bytes, packets, || format!("root queue of host {}", host.id.0))?;
+        within(world, &host.root, bounds(host.root.spec()), || format!("root queue of host {}", host.id.0))?;
         tickets(world, host)?;
         if host.is_settled() {
             stalls(world, host)?;
@@ -108,33 +109,52 @@ fn fail(world: &World, kind: Kind, why: String) -> Result<(), Failure> {
 
 fn packets(world: &World) -> Result<(), Failure> {
     let wires: usize = world.fabric.wires.iter().map(crate::wire::Wire::len).sum();
-    let ports: usize =
-        world.routers.iter().flat_map(|router| &router.ports).map(|port| port.queue.backlog_packets()).sum();
-    let hosts: usize = world.hosts.iter().map(|host| host.root.backlog_packets() + host.nic.received()).sum();
+    let ports = world.routers.iter().flat_map(|router| &router.ports).map(|port| &port.queue);
+    let roots = world.hosts.iter().map(|host| &host.root);
+    let queues: usize = ports.clone().chain(roots.clone()).map(Qdisc::backlog_packets).sum();
+    let nics: usize = world.hosts.iter().map(|host| host.nic.received()).sum();
+    // Of a packet that a queue has doubled, the copy is made when it comes out.
+    let doubled = ports.chain(roots).map(Tree::copies).sum::<u64>() - world.fabric.pool.redeemed_copies();
     let live = world.fabric.pool.live();
-    if wires + ports + hosts == live {
+    if wires + queues + nics == live + doubled as usize {
         return Ok(());
     }
     fail(
         world,
         Kind::Packets,
-        format!("{wires} on wires + {ports} in ports + {hosts} in hosts, but {live} are out"),
+        format!(
+            "{wires} on wires + {queues} in queues + {nics} in NICs, but {live} are out, {doubled} twice"
+        ),
     )
+}
+
+/// Packets and bytes of which a queue never holds more.
+fn bounds(spec: &QdiscSpec) -> (usize, u64) {
+    let packets = |limit: u32| (limit as usize, u64::MAX);
+    match spec {
+        QdiscSpec::Pfifo { limit } => packets(*limit),
+        QdiscSpec::Bfifo { limit } => (usize::MAX, u64::from(*limit)),
+        QdiscSpec::PfifoFast => (BANDS * 1_000, u64::MAX),
+        QdiscSpec::Fq(spec) => (BANDS * spec.limit as usize, u64::MAX),
+        QdiscSpec::FqCodel(spec) => packets(spec.limit),
+        // One waits outside the discipline behind it.
+        QdiscSpec::Tbf(spec, behind) => {
+            (behind.as_deref().map_or(usize::MAX, |behind| bounds(behind).0 + 1), spec.limit_bytes())
+        }
+        // The last that it takes may be doubled.
+        QdiscSpec::Netem(spec, _) => packets(spec.limit.saturating_add(1)),
+        _ => (usize::MAX, u64::MAX),
+    }
 }
 
 fn within(
     world: &World,
-    limit: Option<QueueLimit>,
-    bytes: u64,
-    packets: usize,
+    queue: &Tree<Claim>,
+    (most_packets, most_bytes): (usize, u64),
     name: impl FnOnce() -> String,
 ) -> Result<(), Failure> {
-    let held = match limit {
-        Some(QueueLimit::Packets(most)) => packets <= most,
-        Some(QueueLimit::Bytes(most)) => bytes <= most,
-        None => true,
-    };
-    if held {
+    let (packets, bytes) = (queue.backlog_packets(), queue.backlog_bytes());
+    if packets <= most_packets && bytes <= most_bytes {
         Ok(())
     } else {
         fail(world, Kind::QueueLimit, format!("{bytes} bytes, {packets} packets in {}", name()))
@@ -274,11 +294,32 @@ mod tests {
 
     #[test]
     fn a_queue_beyond_its_limit_is_seen() {
-        let (mut world, pair) = busy();
-        let host = &mut world.hosts[pair.a.index()];
-        assert!(host.root.backlog_packets() > 0, "small queues keep two packets here");
-        host.root_limit = Some(QueueLimit::Packets(0));
-        assert_eq!(kind(world.check_now()), Some(Kind::QueueLimit));
+        let (world, pair) = busy();
+        let root = &world.hosts[pair.a.index()].root;
+        let (packets, bytes) = (root.backlog_packets(), root.backlog_bytes());
+        assert!(packets > 0, "small queues keep two packets here");
+        let within = |bounds| kind(within(&world, root, bounds, String::new));
+        assert_eq!(within((packets, bytes)), None);
+        assert_eq!(within((packets - 1, u64::MAX)), Some(Kind::QueueLimit));
+        assert_eq!(within((usize::MAX, bytes - 1)), Some(Kind::QueueLimit));
+    }
+
+    #[test]
+    fn limits_are_those_of_the_words() {
+        let any = usize::MAX;
+        for (text, most) in [
+            ("pfifo limit 7", (7, u64::MAX)),
+            ("bfifo limit 9kb", (any, 9_216)),
+            ("pfifo_fast", (3_000, u64::MAX)),
+            ("fq limit 5", (15, u64::MAX)),
+            ("fq_codel limit 6", (6, u64::MAX)),
+            ("tbf rate 8mbit burst 1kb limit 3kb", (any, 3_072)),
+            ("tbf rate 8mbit burst 1kb latency 5ms", (any, 5_000 + 1_024)),
+            ("tbf rate 8mbit burst 1kb limit 3kb | pfifo limit 4", (5, 3_072)),
+            ("netem limit 11 duplicate 5%", (12, u64::MAX)),
+        ] {
+            assert_eq!(bounds(&text.parse().unwrap()), most, "{text}");
+        }
     }
 
     #[test]

@@ -18,15 +18,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
-use taut_link::{Arrival, Nic, NicSpec, Qdisc, Rate};
+use taut_link::{Arrival, Nic, NicSpec, Qdisc, QdiscSpec, Rate, Tree};
 use taut_wire::{Flags, raw};
 
 use crate::app::{AppCx, AppEvent, AppId, Apps};
 use crate::cpu::{Counts, Cpu, CpuModel, Phase};
 use crate::event::AlarmId;
-use crate::packet::PacketId;
+use crate::packet::{Claim, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
-use crate::qdisc::{QdiscSpec, QueueLimit};
 use crate::rng::Rng;
 use crate::world::{Fabric, HostId, WireId};
 use tickets::Tickets;
@@ -60,7 +59,7 @@ impl HostSpec {
         Self {
             config: StackConfig::default(),
             nic: NicSpec::new(rate),
-            qdisc: QdiscSpec::PfifoFast { packets: 1_000 },
+            qdisc: QdiscSpec::PfifoFast,
             cpu: CpuModel::default(),
             mtu: 1_500,
             delegate_pacing: true,
@@ -111,8 +110,7 @@ impl Due {
 pub struct Host {
     pub(crate) id: HostId,
     pub(crate) stack: Stack,
-    pub(crate) root: Box<dyn Qdisc<PacketId>>,
-    pub(crate) root_limit: Option<QueueLimit>,
+    pub(crate) root: Tree<Claim>,
     /// Packets that arrived, and slots of `tickets`.
     pub(crate) nic: Nic<PacketId, u32>,
     pub(crate) wire: Option<WireId>,
@@ -146,7 +144,6 @@ impl Host {
             id,
             stack,
             root: spec.qdisc.build(rng.next()),
-            root_limit: spec.qdisc.limit(),
             nic: Nic::new(spec.nic),
             wire: None,
             tickets: Tickets::default(),

@@ -1,12 +1,15 @@
 //! Packets in flight, and the memory they lie in. Ours; called wherever a packet is made, moved, read or lost.
 //!
-//! A queue or a wire holds [`PacketId`]s: names of slots in the one pool of the world, so that moving a packet moves
+//! A wire holds [`PacketId`]s, and a queue [`Claim`]s on them: names of slots in the one pool of the world, so that moving a packet moves
 //! a few bytes, whatever it weighs. A slot has the headers inline and the payload as a part of a shared buffer: the
 //! segments that a NIC cuts from a super-packet point into the same buffer, and cutting copies headers only. Slots and
 //! buffers are used again; how many there are is how many were ever in flight at once.
 //!
 //! A name is neither copied nor cloned: who drops a packet gives the name back to the pool. One that is forgotten is
 //! found by the invariant checker, which counts what the queues hold against what the pool thinks is out.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
 
 use taut_core::{Gather, Instant, Offload, TxPacket};
 use taut_wire::{TcpHeader, raw};
@@ -24,13 +27,25 @@ pub(crate) const NO_TICKET: u32 = u32::MAX;
 #[must_use = "a packet that goes nowhere must be given back to the pool"]
 pub struct PacketId(u32);
 
-/// Set in a name that stands for a copy that is still to be made.
-const TWIN: u32 = 1 << 31;
+/// What a queue holds of a packet. `netem` clones what it doubles, and a name must not be cloned: the clones are claims on
+/// one packet, and all but the last that is [redeemed](Pool::redeem) get a copy of it.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    id: PacketId,
+    /// Counts the claims, once there are two.
+    shared: OnceCell<Rc<()>>,
+}
 
-impl PacketId {
-    /// A name for a copy of this packet, to be [made](Pool::settle) before anything else is done with it.
-    pub(crate) fn twin(&self) -> Self {
-        Self(self.0 | TWIN)
+impl From<PacketId> for Claim {
+    fn from(id: PacketId) -> Self {
+        Self { id, shared: OnceCell::new() }
+    }
+}
+
+impl Clone for Claim {
+    fn clone(&self) -> Self {
+        let shared = self.shared.get_or_init(Rc::default);
+        Self { id: PacketId(self.id.0), shared: Rc::clone(shared).into() }
     }
 }
 
@@ -88,6 +103,7 @@ pub(crate) struct Pool {
     /// Unused buffers without memory.
     empty: Vec<u32>,
     spare_bytes: usize,
+    redeemed_copies: u64,
 }
 
 impl Pool {
@@ -203,12 +219,18 @@ impl Pool {
         }
     }
 
-    /// A name that came out of a queue: makes the copy that it may stand for.
-    pub(crate) fn settle(&mut self, PacketId(id): PacketId) -> PacketId {
-        if id & TWIN == 0 {
-            return PacketId(id);
+    /// A packet came out of a queue: itself, or its copy while others in there have a claim on it.
+    pub(crate) fn redeem(&mut self, claim: Claim) -> PacketId {
+        if claim.shared.get().is_none_or(|shared| Rc::strong_count(shared) == 1) {
+            return claim.id;
         }
-        self.duplicate(&PacketId(id & !TWIN))
+        self.redeemed_copies += 1;
+        self.duplicate(&claim.id)
+    }
+
+    /// Copies that were made for claims.
+    pub(crate) fn redeemed_copies(&self) -> u64 {
+        self.redeemed_copies
     }
 
     /// The same packet once more, as a network that duplicates makes it.

@@ -2,18 +2,16 @@
 //! port's rate. Ours; called by the world's loop. It stores and forwards and takes no time of its own.
 
 use taut_core::Instant;
-use taut_link::{Line, Qdisc, Verdict};
+use taut_link::{Line, Qdisc, Tree, Verdict};
 
 use crate::event::AlarmId;
-use crate::packet::PacketId;
+use crate::packet::{Claim, PacketId};
 use crate::probe::Place;
-use crate::qdisc::QueueLimit;
 use crate::world::{Fabric, WireId};
 
 /// One way out of a router.
 pub(crate) struct Port {
-    pub(crate) queue: Box<dyn Qdisc<PacketId>>,
-    pub(crate) limit: Option<QueueLimit>,
+    pub(crate) queue: Tree<Claim>,
     pub(crate) line: Line,
     pub(crate) wire: WireId,
     pub(crate) alarm: AlarmId,
@@ -51,7 +49,8 @@ impl Router {
             Verdict::Taken | Verdict::Congested => {}
             Verdict::Dropped(back) => {
                 port.drops += 1;
-                fabric.lose(place, back.item);
+                let id = fabric.pool.redeem(back.item);
+                fabric.lose(place, id);
             }
         }
         port.peak_bytes = port.peak_bytes.max(port.queue.backlog_bytes());
@@ -80,7 +79,8 @@ impl Port {
         }
         while let Some(dropped) = self.queue.poll_dropped() {
             self.drops += 1;
-            fabric.lose(place, dropped.item);
+            let id = fabric.pool.redeem(dropped.item);
+            fabric.lose(place, id);
         }
         let next = self.queue.next().map(|at| wake_at(now, at, self.line.free_at()));
         fabric.agenda.set(self.alarm, next);

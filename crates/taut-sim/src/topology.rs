@@ -9,7 +9,6 @@ use taut_link::Rate;
 
 use crate::app::{Bulk, Sink, SinkStats};
 use crate::host::HostSpec;
-use crate::qdisc::QdiscSpec;
 use crate::router::RouterId;
 use crate::world::{HostId, PortSpec, WireId, World};
 
@@ -88,7 +87,7 @@ impl Dumbbell {
     /// Builds it.
     pub fn new(world: &mut World, spec: &DumbbellSpec) -> Self {
         let (l, r) = (world.router(), world.router());
-        let access = PortSpec { rate: Some(spec.access), qdisc: QdiscSpec::Pfifo { packets: 1_000 } };
+        let access = PortSpec::fifo(spec.access, 1_000);
         let wires = world.join(l, r, &spec.bottleneck, &spec.bottleneck, spec.delay);
         let (mut left, mut right) = (Vec::new(), Vec::new());
         for &delay in &spec.delays {

@@ -9,13 +9,12 @@ mod build;
 mod fabric;
 
 use taut_core::{Duration, Instant, Stack};
-use taut_link::{Qdisc, Rate};
+use taut_link::{Qdisc, QdiscSpec, Rate};
 
 use crate::check::{self, Checks, Failure};
 use crate::cpu::Counts;
 use crate::event::AlarmId;
 use crate::host::Host;
-use crate::qdisc::QdiscSpec;
 use crate::router::{Router, RouterId};
 use crate::wire::{End, WireCounts};
 use build::Link;
@@ -74,8 +73,8 @@ pub struct PortSpec {
 impl PortSpec {
     /// A line of this rate behind a plain queue of so many packets.
     #[must_use]
-    pub fn fifo(rate: Rate, packets: usize) -> Self {
-        Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { packets } }
+    pub fn fifo(rate: Rate, packets: u32) -> Self {
+        Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { limit: packets } }
     }
 }
 

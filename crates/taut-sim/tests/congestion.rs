@@ -28,7 +28,7 @@ fn run(seed: u64, path: &Path, flows: &[Algorithm], seconds: u64) -> Outcome {
     let link = rate.bytes_per_second() as f64;
     let bdp = link * path.rtt.as_nanos() as f64 / 1e9;
     let mut world = World::new(seed);
-    let line = PortSpec::fifo(rate, ((bdp * path.queue / 1_514.0) as usize).max(4));
+    let line = PortSpec::fifo(rate, ((bdp * path.queue / 1_514.0) as u32).max(4));
     let spec = DumbbellSpec::new(flows.len(), "1gbit".parse().unwrap(), line, path.rtt / 2);
     let net = Dumbbell::new(&mut world, &spec);
     world.set_faults(net.wires.0, Faults { loss: path.loss, ..Faults::default() });

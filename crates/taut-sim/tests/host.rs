@@ -173,7 +173,7 @@ fn a_root_queue_that_drops_tells_the_stack() {
     let mut codel = FqCodelSpec::default();
     codel.limit = 4;
     for qdisc in
-        [QdiscSpec::Pfifo { packets: 3 }, QdiscSpec::Bfifo { bytes: 20_000 }, QdiscSpec::FqCodel(codel)]
+        [QdiscSpec::Pfifo { limit: 3 }, QdiscSpec::Bfifo { limit: 20_000 }, QdiscSpec::FqCodel(codel)]
     {
         let (world, pair) = transfer(5_000_000, |spec| {
             spec.qdisc = qdisc.clone();

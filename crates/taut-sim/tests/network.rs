@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use taut_core::{ConnOptions, Duration, Instant};
-use taut_link::{FqCodelSpec, FqSpec, NetemSpec, Share};
+use taut_link::{FqCodelSpec, FqSpec};
 use taut_sim::app::{Bulk, Pause, Request, Responder, Sink, SinkStats, Stream, Web, WebServer};
 use taut_sim::{
     BEGIN, Chain, Checks, Dumbbell, DumbbellSpec, Faults, HostId, HostSpec, Interest, Pair, Place, PortSpec,
@@ -65,7 +65,7 @@ fn ten_flows_through_fq_are_fair_and_fill_the_line() {
 fn ten_flows_through_a_plain_queue_fill_the_line() {
     let mut world = World::new(1);
     world.check(Checks { every: 5_000 });
-    let (net, reads) = dumbbell(&mut world, 10, QdiscSpec::Pfifo { packets: 100 });
+    let (net, reads) = dumbbell(&mut world, 10, QdiscSpec::Pfifo { limit: 100 });
     let shares = shares(&mut world, &reads);
     assert!(shares.iter().sum::<f64>() > 0.95 * 117_685_000.0, "{shares:?}");
     assert!(fairness(&shares) > 0.7, "{} of {shares:?}", fairness(&shares));
@@ -238,7 +238,7 @@ fn probes_and_checks_change_nothing() {
 #[test]
 fn memory_is_bounded_by_what_is_in_flight() {
     let mut world = World::new(1);
-    let (net, _) = dumbbell(&mut world, 10, QdiscSpec::Pfifo { packets: 100 });
+    let (net, _) = dumbbell(&mut world, 10, QdiscSpec::Pfifo { limit: 100 });
     world.run_for(Duration::from_secs(5)).unwrap();
     let (packets, bytes) = world.memory();
     world.run_for(Duration::from_secs(20)).unwrap();
@@ -252,41 +252,42 @@ fn memory_is_bounded_by_what_is_in_flight() {
 }
 
 #[test]
-fn netem_at_a_port_delays_loses_and_doubles() {
-    let mut world = World::new(5);
-    world.check(Checks { every: 10 });
-    let mut netem = NetemSpec::default();
-    netem.delay = Duration::from_millis(20);
-    netem.jitter = Duration::from_millis(1);
-    netem.limit = 10_000;
-    netem.duplicate = Share { chance: taut_link::Chance::from_share(0.02), ..Share::default() };
-    netem.corrupt = Share { chance: taut_link::Chance::from_share(0.01), ..Share::default() };
-    let router = world.router();
-    let host = HostSpec::new("100mbit".parse().unwrap());
-    let (a, b) = (world.host(host.clone()), world.host(host));
-    let port = PortSpec { rate: None, qdisc: QdiscSpec::Netem(netem) };
-    world.attach(a, router, &PortSpec::fifo("100mbit".parse().unwrap(), 100), Duration::ZERO);
-    world.attach(b, router, &port, Duration::ZERO);
-    let sink = Sink::new(1);
-    let read = sink.stats();
-    world.app(b, sink);
-    world.app(a, Bulk::new(to(&world, b, 1)).total(3_000_000));
-    world.run_for(Duration::from_secs(60)).unwrap();
-    assert_eq!((read.borrow().bytes, read.borrow().ended), (3_000_000, 1));
-    assert_eq!(world.packets_live(), 0);
-    let counters = world.host_ref(b).stack().counters();
-    assert!(counters.in_errs + counters.in_hdr_errors + counters.in_discards > 0, "something was damaged");
+fn netem_at_a_port_delays_damages_and_doubles() {
+    for qdisc in [
+        "netem delay 20ms 1ms limit 10000 duplicate 2% corrupt 1%",
+        "netem delay 5ms limit 10000 duplicate 5% corrupt 1% | netem delay 5ms 1ms limit 10000 duplicate 5%",
+        "tbf rate 90mbit burst 10kb limit 150kb | netem delay 5ms duplicate 5% corrupt 1%",
+    ] {
+        let mut world = World::new(5);
+        // Copies are made as they come out: the checks count those that are still to be made.
+        world.check(Checks { every: 10 });
+        let router = world.router();
+        let host = HostSpec::new("100mbit".parse().unwrap());
+        let (a, b) = (world.host(host.clone()), world.host(host));
+        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap() };
+        world.attach(a, router, &PortSpec::fifo("100mbit".parse().unwrap(), 100), Duration::ZERO);
+        world.attach(b, router, &port, Duration::ZERO);
+        let sink = Sink::new(1);
+        let read = sink.stats();
+        world.app(b, sink);
+        world.app(a, Bulk::new(to(&world, b, 1)).total(3_000_000));
+        world.run_for(Duration::from_secs(60)).unwrap();
+        assert_eq!((read.borrow().bytes, read.borrow().ended), (3_000_000, 1), "{qdisc}");
+        assert_eq!(world.packets_live(), 0, "{qdisc}");
+        let (sent, got) = (world.counts(a).segments_out, world.counts(b).segments_in);
+        assert!(got > sent, "{qdisc}: {sent} were sent and {got} came");
+        let counters = world.host_ref(b).stack().counters();
+        let damaged = counters.in_errs + counters.in_hdr_errors + counters.in_discards;
+        assert!(damaged > 0, "{qdisc}: something was damaged");
+    }
 }
 
 #[test]
 fn netem_at_the_root_holds_nothing_against_the_sender() {
     let mut world = World::new(5);
     world.check(Checks { every: 10 });
-    let mut netem = NetemSpec::default();
-    netem.delay = Duration::from_millis(20);
-    netem.limit = 10_000;
     let mut host = HostSpec::new("100mbit".parse().unwrap());
-    host.qdisc = QdiscSpec::Netem(netem);
+    host.qdisc = "netem delay 20ms limit 10000".parse().unwrap();
     let pair = Pair::new(&mut world, host.clone(), host, Duration::ZERO);
     let sink = Sink::new(1);
     let read = sink.stats();

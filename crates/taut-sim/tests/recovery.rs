@@ -62,7 +62,7 @@ struct Run {
 }
 
 /// One flow over 100 Mbit/s and 100 ms with a queue of so many packets; 833 are a bandwidth-delay product.
-fn run(seed: u64, algorithm: &str, queue: usize) -> Run {
+fn run(seed: u64, algorithm: &str, queue: u32) -> Run {
     let mut world = World::new(seed);
     let line = PortSpec::fifo("100mbit".parse().unwrap(), queue);
     let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), line, Duration::from_millis(50));

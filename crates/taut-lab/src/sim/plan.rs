@@ -8,9 +8,7 @@ use taut_link::{BqlSpec, NicSpec, Rate};
 use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
 };
-use taut_sim::{
-    BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, QdiscSpec, RouterId, WireId, World,
-};
+use taut_sim::{BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, RouterId, WireId, World};
 
 use crate::scenario::value::{BqlText, Bytes, Text};
 use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario};
@@ -100,8 +98,8 @@ impl Net {
             (_, Some(access)) => access.value,
             (_, None) => ten_times.unwrap_or(link_rate),
         };
-        let sender = host_spec(&scenario.hosts.sender, nic_rate)?;
-        let receiver = host_spec(&scenario.hosts.receiver, nic_rate)?;
+        let sender = host_spec(&scenario.hosts.sender, nic_rate);
+        let receiver = host_spec(&scenario.hosts.receiver, nic_rate);
         let overhead = sender.nic.overhead_bytes;
         let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
@@ -114,8 +112,7 @@ impl Net {
         } else {
             let hops = if scenario.topology.kind == Kind::Dumbbell { 1 } else { pairs as usize - 1 };
             let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
-            let queue = qdisc(&scenario.bottleneck_queue())?;
-            let middle = PortSpec { rate: Some(link_rate), qdisc: queue };
+            let middle = PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue() };
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
                 lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));
@@ -317,7 +314,7 @@ fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
     world.set_faults(wire, faults);
 }
 
-fn host_spec(text: &HostText, rate: Rate) -> Result<HostSpec, String> {
+fn host_spec(text: &HostText, rate: Rate) -> HostSpec {
     let mut spec = HostSpec::new(rate);
     let nic: &mut NicSpec = &mut spec.nic;
     let given = &text.nic;
@@ -337,32 +334,14 @@ fn host_spec(text: &HostText, rate: Rate) -> Result<HostSpec, String> {
         Some(BqlText::Fixed(bytes)) => Some(BqlSpec::fixed(bytes)),
     };
     if let Some(text) = &text.qdisc {
-        spec.qdisc = qdisc(&text.value)?;
+        spec.qdisc = text.value.clone();
     }
     spec.delegate_pacing = text.delegate_pacing.unwrap_or(spec.delegate_pacing);
     spec.pacing_shift = text.pacing_shift.unwrap_or(spec.pacing_shift);
     spec.mtu = text.mtu.unwrap_or(spec.mtu);
     spec.batched = text.batched.unwrap_or(spec.batched);
     spec.cpu = cpu(&text.cpu);
-    Ok(spec)
-}
-
-/// A queue discipline as the simulator builds it.
-fn qdisc(spec: &taut_link::QdiscSpec) -> Result<QdiscSpec, String> {
-    match spec {
-        taut_link::QdiscSpec::PfifoFast => Ok(QdiscSpec::PfifoFast { packets: 1_000 }),
-        taut_link::QdiscSpec::Pfifo { limit } => Ok(QdiscSpec::Pfifo { packets: *limit as usize }),
-        taut_link::QdiscSpec::Bfifo { limit } => Ok(QdiscSpec::Bfifo { bytes: u64::from(*limit) }),
-        taut_link::QdiscSpec::Fq(spec) => Ok(QdiscSpec::Fq(*spec)),
-        taut_link::QdiscSpec::FqCodel(spec) => Ok(QdiscSpec::FqCodel(*spec)),
-        taut_link::QdiscSpec::Tbf(spec, None) => Ok(QdiscSpec::Tbf {
-            rate: spec.rate,
-            burst_bytes: spec.burst_bytes,
-            limit_bytes: spec.limit_bytes(),
-        }),
-        taut_link::QdiscSpec::Netem(spec, None) => Ok(QdiscSpec::Netem((**spec).clone())),
-        other => Err(format!("the simulator has no {other} in one piece: give the link a rate or a delay")),
-    }
+    spec
 }
 
 fn cpu(text: &CpuText) -> CpuModel {

@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
-use taut_core::{Fate, Offload, Transmit, TxTicket};
-use taut_link::{Packet, Verdict};
+use taut_core::{Fate, Instant, Offload, Transmit, TxTicket};
+use taut_link::{Packet, Qdisc, Verdict};
 use taut_wire::raw;
 
 use super::{Host, is_pure_ack};
-use crate::packet::{NO_TICKET, PacketId};
+use crate::packet::{Claim, NO_TICKET, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::world::{Fabric, HostId};
 
@@ -40,8 +40,7 @@ impl Host {
             let slot = self.tickets.put(ticket, flow);
             let packet = fabric.pool.get_mut(&id);
             (packet.to, packet.ticket) = (to, slot);
-            let packet = fabric.dress(departure, id);
-            refusals += u32::from(!self.enqueue(fabric, packet, slot));
+            refusals += u32::from(!self.enqueue(fabric, departure, id, slot));
             self.feed(fabric);
         }
     }
@@ -59,20 +58,20 @@ impl Host {
     }
 
     /// Puts a packet into the root queue. False if it would not take it.
-    fn enqueue(&mut self, fabric: &mut Fabric, packet: Packet<PacketId>, slot: u32) -> bool {
+    fn enqueue(&mut self, fabric: &mut Fabric, departure: Instant, id: PacketId, slot: u32) -> bool {
         let now = fabric.now;
-        let len = u64::from(packet.len);
         if fabric.probes.want.packets {
-            let backlog_bytes = self.root.backlog_bytes() + len;
-            let packet = PacketView::new(&fabric.pool, &packet.item);
+            let packet = PacketView::new(&fabric.pool, &id);
+            let backlog_bytes = self.root.backlog_bytes() + u64::from(packet.len());
             fabric.probes.tell(now, &ProbeEvent::Handed { host: self.id, packet, backlog_bytes });
         }
         let orphans = self.root.orphans();
         if orphans {
             // What is in there stands for the way: the stack is told that it has left.
-            fabric.pool.get_mut(&packet.item).ticket = NO_TICKET;
+            fabric.pool.get_mut(&id).ticket = NO_TICKET;
         }
         let mut taken = true;
+        let packet = fabric.dress(departure, id);
         match self.root.enqueue(now, packet) {
             Verdict::Taken => {}
             Verdict::Congested => {
@@ -82,7 +81,7 @@ impl Host {
             }
             Verdict::Dropped(packet) => {
                 taken = false;
-                let id = fabric.pool.settle(packet.item);
+                let id = fabric.pool.redeem(packet.item);
                 fabric.pool.get_mut(&id).ticket = slot;
                 self.lose(fabric, id, Fate::Dropped);
             }
@@ -98,7 +97,7 @@ impl Host {
     /// The root queue threw out what it had taken: lost, like any other packet on its way.
     fn throw_out(&mut self, fabric: &mut Fabric) {
         while let Some(packet) = self.root.poll_dropped() {
-            let id = fabric.pool.settle(packet.item);
+            let id = fabric.pool.redeem(packet.item);
             self.lose(fabric, id, Fate::Left);
         }
     }
@@ -122,7 +121,7 @@ impl Host {
     }
 
     /// The NIC takes a packet, cuts it, and sends the segments one after another.
-    fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<PacketId>) {
+    fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<Claim>) {
         let now = fabric.now;
         let bytes = packet.len;
         // A super-packet has one damaged bit, in one of its segments.

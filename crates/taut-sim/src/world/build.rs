@@ -123,10 +123,8 @@ impl World {
         let number = ports.len() as u32;
         let alarm = self.fabric.alarm(Owner::Port(router.0, number));
         let queue = spec.qdisc.build(self.fabric.rng.next());
-        let limit = spec.qdisc.limit();
         ports.push(Port {
             queue,
-            limit,
             line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
             wire,
             alarm,

@@ -12,7 +12,7 @@ use super::{BEGIN, HostId, WireId};
 use crate::app::AppId;
 use crate::check::Failure;
 use crate::event::{Agenda, AlarmId};
-use crate::packet::{NO_TICKET, PacketId, Pool, SPREAD};
+use crate::packet::{Claim, NO_TICKET, PacketId, Pool, SPREAD};
 use crate::probe::{PacketView, Place, ProbeEvent, Probes};
 use crate::rng::Rng;
 use crate::wire::Wire;
@@ -80,16 +80,16 @@ impl Fabric {
     }
 
     /// A packet dressed for a queue.
-    pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<PacketId> {
+    pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<Claim> {
         let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
         let packet = self.pool.get(&id);
         let (flow, ecn) = (packet.flow, raw::ecn(packet.header()).into());
-        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id) }
+        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id.into()) }
     }
 
     /// A packet that came out of a queue, with what the queue wrote on it.
-    pub(crate) fn undress(&mut self, packet: Packet<PacketId>) -> PacketId {
-        let id = self.pool.settle(packet.item);
+    pub(crate) fn undress(&mut self, packet: Packet<Claim>) -> PacketId {
+        let id = self.pool.redeem(packet.item);
         if packet.ecn == Ecn::Marked {
             raw::set_ce(self.pool.get_mut(&id).header_mut());
         }
@@ -115,7 +115,6 @@ impl Fabric {
 
     /// A packet was dropped.
     pub(crate) fn lose(&mut self, place: Place, packet: PacketId) {
-        let packet = self.pool.settle(packet);
         self.lost += 1;
         self.note(self.pool.get(&packet).fingerprint() ^ 1);
         if self.probes.want.packets {
