@@ -7,6 +7,7 @@
 
 use taut_core::{ConnInfo, Instant};
 use taut_sim::BEGIN;
+use taut_wire::raw;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
@@ -83,7 +84,7 @@ impl Capture {
     /// The state of a connection after the packet that just came in.
     pub(crate) fn comment(&mut self, now: Instant, host: usize, info: &ConnInfo) {
         let last = self.pending.iter_mut().rev().take(256).find(|packet| {
-            let ports = ports(&packet.header);
+            let ports = raw::ports(&packet.header);
             packet.at <= now
                 && packet.interface == host as u32
                 && ports == Some((info.peer.port(), info.local.port()))
@@ -133,16 +134,6 @@ impl Capture {
         self.write(usize::MAX);
         (self.bytes, self.left_out)
     }
-}
-
-/// Source and destination port of TCP over IP.
-fn ports(header: &[u8]) -> Option<(u16, u16)> {
-    let tcp = match header.first()? >> 4 {
-        4 => usize::from(header.first()? & 15) * 4,
-        _ => 40,
-    };
-    let port = |at: usize| Some(u16::from_be_bytes([*header.get(at)?, *header.get(at + 1)?]));
-    Some((port(tcp)?, port(tcp + 2)?))
 }
 
 fn pad(bytes: &mut Vec<u8>) {

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use taut_core::{LinkCaps, StackConfig};
 use taut_device::{Cidr, Namespace, Tun, TunOptions};
-use taut_link::{QdiscSpec, TbfSpec};
+use taut_link::{NicSpec, QdiscSpec, TbfSpec};
 
 use crate::data::{Engine, Flow, GATES, HostCounts, RunData, Series, Share};
 use crate::job::{Job, Outcome, RunError};
@@ -38,7 +38,7 @@ use crate::metrics::{self, Measured};
 use crate::scenario::{AppKind, Kind, Scenario};
 use crate::sim;
 use apps::{FlowPlan, FlowResult};
-use emulator::{Counts, Emulator, OVERHEAD_BYTES, Port};
+use emulator::{Counts, Emulator, Port};
 use kernel_end::{Kernel, UNKNOWN};
 use peer::Peer;
 use taut_end::Taut;
@@ -139,7 +139,8 @@ fn burst_bytes(scenario: &Scenario) -> u64 {
 fn own_rate(scenario: &Scenario) -> u64 {
     let mtu = u64::from(mtu(scenario));
     let rate = u128::from(scenario.link.rate.value.bits_per_second());
-    u64::try_from(rate * u128::from(mtu) / u128::from(mtu + u64::from(OVERHEAD_BYTES))).unwrap_or(u64::MAX)
+    u64::try_from(rate * u128::from(mtu) / u128::from(mtu + u64::from(NicSpec::ETHERNET_BYTES)))
+        .unwrap_or(u64::MAX)
 }
 
 /// The ways there and back.

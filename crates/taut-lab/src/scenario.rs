@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use taut_core::{ConnOptions, Duration};
-use taut_link::{QdiscSpec, Rate};
+use taut_link::{NicSpec, QdiscSpec, Rate};
 
 pub use load::{Change, Document, LoadError, Variation};
 use value::{BqlText, Bytes, Congestion, Sysctls, Text};
@@ -67,9 +67,6 @@ pub struct Scenario {
 
 /// Published figures by metric and variant.
 pub type Published = BTreeMap<String, BTreeMap<String, String>>;
-
-/// What Ethernet sends beside an IP packet: header, checksum, preamble and gap.
-const ETHERNET_BYTES: f64 = 38.0;
 
 const fn yes() -> bool {
     true
@@ -436,7 +433,8 @@ impl Scenario {
         };
         let own = self.topology.delays.first().map_or(Duration::ZERO, |delay| delay.value);
         let rtt_s = 2.0 * (self.link.delay() + own).as_nanos() as f64 / 1e9;
-        let packet_bytes = f64::from(self.hosts.sender.mtu.unwrap_or(1_500)) + ETHERNET_BYTES;
+        let mtu = u32::from(self.hosts.sender.mtu.unwrap_or(1_500));
+        let packet_bytes = f64::from(mtu + NicSpec::ETHERNET_BYTES);
         let packets = share * rtt_s * self.link.rate.value.bytes_per_second() as f64 / packet_bytes;
         QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
     }

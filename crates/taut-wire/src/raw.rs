@@ -74,6 +74,13 @@ pub fn ip_len(header: &[u8]) -> Option<usize> {
     (V4_HEADER_LEN..=header.len()).contains(&len).then_some(len)
 }
 
+/// Whether it is IPv6 rather than IPv4, or anything else.
+#[inline]
+#[must_use]
+pub fn is_v6(header: &[u8]) -> bool {
+    header.first().is_some_and(|first| first >> 4 == 6)
+}
+
 /// Where the TCP header begins, if one follows the IP header directly, with its fixed part in `header`. A fragment has
 /// none.
 #[inline]

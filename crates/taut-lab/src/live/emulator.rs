@@ -15,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use super::segments::{Frame, set_ipv4_checksum};
+use super::segments::{CHECKSUM_AT, Frame, Held};
 use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_device::{Pipe, Tun};
 use taut_driver::Received;
-use taut_link::{Ecn, Packet, Qdisc, QdiscSpec, Tree, Verdict};
+use taut_link::{Ecn, NicSpec, Packet, Qdisc, QdiscSpec, Tree, Verdict};
+use taut_wire::raw;
 
 /// Packets taken from one side before the other is looked at.
 const BATCH: usize = 64;
@@ -28,8 +29,6 @@ const BATCH: usize = 64;
 const SLACK: Duration = Duration::from_micros(30);
 /// When a discipline is asked again that had nothing although it said so.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
-/// What Ethernet sends beside an IP packet: header, checksum, preamble and gap, as the simulator's NICs count.
-pub(super) const OVERHEAD_BYTES: u32 = 38;
 
 /// An end of the way.
 pub(super) enum Port {
@@ -89,32 +88,24 @@ struct Way {
     /// Super-packets are cut, and merged at the end.
     is_network: bool,
     /// At the end, as long as others may follow that continue it.
-    held: Option<Frame>,
+    held: Option<Held>,
 }
 
 impl Way {
     fn take(&mut self, now: Instant, buffer: &[u8], received: &Received) {
         let Some(bytes) = buffer.get(received.range.clone()) else { return };
-        let Some(header_len) = header_len(bytes) else { return };
-        let payload = bytes.len() - header_len;
-        let segs = if received.gso_size == 0 { 1 } else { payload.div_ceil(received.gso_size.into()).max(1) };
+        let Some(ip_len) = raw::ip_len(bytes) else { return };
+        // What is not TCP is not cut.
+        let header_len = raw::headers_len(bytes).unwrap_or(bytes.len());
+        let segs = raw::segs(bytes.len() - header_len, received.gso_size.into());
         let len = bytes.len() + (segs - 1) * header_len;
-        let start = ip_len(bytes);
+        let (start, offset, ipv6) = (ip_len as u16, CHECKSUM_AT, raw::is_v6(bytes));
         let offload = match (received.checksum, received.gso_size) {
             (RxChecksum::Unverified, _) => Offload::None,
-            (RxChecksum::Verified, 0) => Offload::Checksum { start, offset: 16 },
-            (RxChecksum::Verified, mss) => {
-                Offload::Segment { mss, start, offset: 16, ipv6: bytes[0] >> 4 == 6 }
-            }
+            (RxChecksum::Verified, 0) => Offload::Checksum { start, offset },
+            (RxChecksum::Verified, mss) => Offload::Segment { mss, start, offset, ipv6 },
         };
-        let ecn = match bytes.get(1) {
-            Some(tos) if bytes[0] >> 4 == 4 => codepoint(*tos),
-            Some(low) => codepoint(*low >> 4),
-            None => Ecn::NotCapable,
-        };
-        let flow = bytes.get(usize::from(start)..usize::from(start) + 4);
-        let flow =
-            flow.map_or(0, |ports| u64::from(u32::from_be_bytes([ports[0], ports[1], ports[2], ports[3]])));
+        let (flow, ecn) = (raw::flow(bytes), raw::ecn(bytes).into());
         let counts = &self.counts;
         counts.packets.fetch_add(1, Ordering::Relaxed);
         counts.segments.fetch_add(segs as u64, Ordering::Relaxed);
@@ -123,7 +114,7 @@ impl Way {
         let at = now.max(self.at);
         let frame = Frame { bytes: bytes.to_vec(), header_len, offload };
         let packet = |segs: u16, len: usize, frame| {
-            let on_wire = len as u32 + u32::from(segs) * OVERHEAD_BYTES;
+            let on_wire = len as u32 + u32::from(segs) * NicSpec::ETHERNET_BYTES;
             Packet { segs, flow, ecn, departure: at, ..Packet::new(on_wire, Rc::new(frame)) }
         };
         if self.is_network {
@@ -199,13 +190,13 @@ impl Way {
         }
         let mut frame = Rc::unwrap_or_clone(packet.item);
         if packet.ecn == Ecn::Marked {
-            mark(&mut frame.bytes);
+            raw::set_ce(&mut frame.bytes);
         }
-        if self.held.as_mut().is_some_and(|held| held.merge(&frame)) {
+        if self.held.as_mut().is_some_and(|held| held.add(&frame)) {
             return;
         }
         self.release(out);
-        self.held = Some(frame);
+        self.held = Some(Held::new(frame));
         if !self.is_network {
             self.release(out);
         }
@@ -213,57 +204,11 @@ impl Way {
 
     /// Puts what was held.
     fn release(&mut self, out: &Port) {
-        let Some(mut frame) = self.held.take() else { return };
-        frame.finish();
-        let (header, payload) = frame.bytes.split_at(frame.header_len);
-        if out.put(header, payload, frame.offload).is_err() {
+        let Some(Held { frame, .. }) = self.held.take() else { return };
+        if out.put(frame.header(), frame.payload(), frame.offload).is_err() {
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
-}
-
-/// RFC 3168 §5.
-const fn codepoint(tos: u8) -> Ecn {
-    match tos & 3 {
-        0 => Ecn::NotCapable,
-        3 => Ecn::Marked,
-        _ => Ecn::Capable,
-    }
-}
-
-/// Writes CE into the header.
-fn mark(bytes: &mut [u8]) {
-    match bytes.first().map(|first| first >> 4) {
-        Some(4) if bytes.len() >= 20 => {
-            bytes[1] |= 3;
-            set_ipv4_checksum(bytes);
-        }
-        Some(6) if bytes.len() >= 2 => bytes[1] |= 3 << 4,
-        _ => {}
-    }
-}
-
-fn ip_len(bytes: &[u8]) -> u16 {
-    match bytes.first().map(|first| first >> 4) {
-        Some(4) => u16::from(bytes[0] & 15) * 4,
-        _ => 40,
-    }
-}
-
-/// Bytes of IP and TCP headers; of the whole packet if it is no TCP.
-fn header_len(bytes: &[u8]) -> Option<usize> {
-    const TCP: u8 = 6;
-    let protocol = match bytes.first()? >> 4 {
-        4 => *bytes.get(9)?,
-        6 => *bytes.get(6)?,
-        _ => return None,
-    };
-    let ip = usize::from(ip_len(bytes));
-    if protocol != TCP {
-        return Some(bytes.len());
-    }
-    let len = ip + usize::from(bytes.get(ip + 12)? >> 4) * 4;
-    (len <= bytes.len()).then_some(len)
 }
 
 /// The thread; it ends when this is dropped.
@@ -352,28 +297,4 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
         epoll.wait(None)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mark_leaves_the_checksum_right() {
-        // RFC 1071: the sum of all words with the checksum is all ones.
-        let sum = |bytes: &[u8]| {
-            let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
-            let sum: u32 = words.sum();
-            (sum & 0xffff) + (sum >> 16)
-        };
-        let mut header =
-            [0x45, 0x02, 0x00, 0x28, 0x12, 0x34, 0x40, 0x00, 64, 6, 0, 0, 10, 9, 0, 2, 10, 9, 0, 1];
-        let checksum = !(sum(&header) as u16);
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
-        assert_eq!((codepoint(header[1]), sum(&header)), (Ecn::Capable, 0xffff));
-        let mut after = header;
-        mark(&mut after);
-        assert_eq!((codepoint(after[1]), sum(&after)), (Ecn::Marked, 0xffff));
-        assert_eq!(after[2..10], header[2..10]);
-    }
 }

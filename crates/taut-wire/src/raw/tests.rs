@@ -183,6 +183,7 @@ proptest! {
             IpHeaders::Ipv6(ip, _) => (40, IpAddr::from(ip.destination)),
         };
         prop_assert_eq!((ip_len(&packet), tcp_at(&packet)), (Some(ip_bytes), Some(ip_bytes)));
+        prop_assert_eq!(is_v6(&packet), dst.is_ipv6());
         prop_assert_eq!(headers_len(&packet), Some(packet.len() - whole.payload.len()));
         prop_assert_eq!(destination(&packet), Some(dst));
         prop_assert_eq!(ports(&packet), Some((whole.tcp.source_port, whole.tcp.destination_port)));
