@@ -120,11 +120,11 @@ pub fn ports(header: &[u8]) -> Option<(u16, u16)> {
 /// The destination address.
 #[must_use]
 pub fn destination(header: &[u8]) -> Option<IpAddr> {
-    let addresses = addresses(header)?;
+    ip_len(header)?;
     if is_v4(header) {
-        addresses.last_chunk::<4>().map(|octets| IpAddr::from(*octets))
+        addresses(header).last_chunk::<4>().map(|octets| IpAddr::from(*octets))
     } else {
-        addresses.last_chunk::<16>().map(|octets| IpAddr::from(*octets))
+        addresses(header).last_chunk::<16>().map(|octets| IpAddr::from(*octets))
     }
 }
 
@@ -132,12 +132,15 @@ pub fn destination(header: &[u8]) -> Option<IpAddr> {
 /// `skb_get_hash`.
 #[must_use]
 pub fn flow(header: &[u8]) -> u64 {
-    let (Some(addresses), Some(at)) = (addresses(header), ip_len(header)) else { return 0 };
+    let Some(at) = ip_len(header) else { return 0 };
     // Of what is not TCP, the first word after the IP header.
     let ports = header.get(at..at + 4).unwrap_or_default();
-    [addresses, ports].into_iter().flat_map(|bytes| bytes.as_chunks::<4>().0).fold(0, |sum: u64, word| {
-        (sum.rotate_left(5) ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(SPREAD)
-    })
+    [addresses(header), ports]
+        .into_iter()
+        .flat_map(|bytes| bytes.as_chunks::<4>().0)
+        .fold(0, |sum: u64, word| {
+            (sum.rotate_left(5) ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(SPREAD)
+        })
 }
 
 /// The [`flow`] of packets from one end to the other.
@@ -282,20 +285,17 @@ pub fn join(header: &mut [u8], last: &[u8], payload_len: usize) {
 
 // ---- places ----
 
-/// Of a header that is known to be of either version.
+// All of these are for headers that [`ip_len`] knows.
+
 #[inline]
 fn is_v4(header: &[u8]) -> bool {
     header[0] >> 4 == 4
 }
 
 /// Both addresses, the source first.
-fn addresses(header: &[u8]) -> Option<&[u8]> {
-    ip_len(header)?;
-    Some(if is_v4(header) {
-        &header[V4_ADDRESSES..V4_HEADER_LEN]
-    } else {
-        &header[V6_ADDRESSES..V6_HEADER_LEN]
-    })
+#[inline]
+fn addresses(header: &[u8]) -> &[u8] {
+    if is_v4(header) { &header[V4_ADDRESSES..V4_HEADER_LEN] } else { &header[V6_ADDRESSES..V6_HEADER_LEN] }
 }
 
 #[inline]
