@@ -7,16 +7,10 @@
 use std::sync::Arc;
 
 use taut_core::{Gather, Instant, KeptPacket, Offload, TxPacket, TxTicket};
-use taut_link::{Ecn, Packet};
-use taut_wire::checksum::Sum;
+use taut_link::Packet;
+use taut_wire::{Sum, raw};
 
 use crate::device::{Sent, TxDevice};
-
-/// Bits that the sums of [`flow`] are spread with: the golden ratio, as in Fibonacci hashing.
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The ECN field of a mark (RFC 3168 §5).
-const CE: u8 = 3;
 
 /// A packet's place in [`Frames`].
 #[derive(Clone, Debug)]
@@ -53,7 +47,7 @@ impl Frames {
         let segs = packet.segments();
         let len = packet.payload.len() + segs * packet.header.len();
         let (len, segs) = (u32::try_from(len).unwrap_or(u32::MAX), u16::try_from(segs).unwrap_or(u16::MAX));
-        let (departure, flow, ecn) = (packet.departure, flow(packet.header), ecn(packet.header));
+        let (departure, flow, ecn) = (packet.departure, raw::flow(packet.header), raw::ecn(packet.header).into());
         Packet { segs, departure, flow, ecn, ..Packet::new(len, Slot(Arc::clone(&frame.slot))) }
     }
 
@@ -109,18 +103,7 @@ impl Frames {
 
     /// Writes a mark into the header: the packet met congestion (RFC 3168 §5).
     pub(super) fn mark(&mut self, slot: &Slot) {
-        let header = self.frames[*slot.0].packet.header_mut();
-        match header.first().map(|first| first >> 4) {
-            Some(4) if header.len() >= 20 => {
-                header[1] |= CE;
-                header[10..12].fill(0);
-                let len = usize::from(header[0] & 15) * 4;
-                let sum = header.get(..len).map_or(0, |header| Sum::ZERO.add_bytes(header).finish());
-                header[10..12].copy_from_slice(&sum.to_be_bytes());
-            }
-            Some(6) if header.len() >= 40 => header[1] |= CE << 4,
-            _ => {}
-        }
+        raw::set_ce(self.frames[*slot.0].packet.header_mut());
     }
 }
 
@@ -142,62 +125,9 @@ fn damage(into: &mut Vec<u8>, packet: &TxPacket<'_>, bit: u32) {
     }
 }
 
-/// What the header says of marks. `header` begins with the IP header.
-fn ecn(header: &[u8]) -> Ecn {
-    let field = match header {
-        [first, tos, ..] if first >> 4 == 4 => tos & CE,
-        [first, class, ..] if first >> 4 == 6 => class >> 4 & CE,
-        _ => 0,
-    };
-    match field {
-        0 => Ecn::NotCapable,
-        CE => Ecn::Marked,
-        _ => Ecn::Capable,
-    }
-}
-
-/// The same number for every packet of a connection: addresses and ports, mixed. `header` begins with the IP header.
-fn flow(header: &[u8]) -> u64 {
-    let (addresses, ports) = match header.first().map(|first| first >> 4) {
-        Some(4) => {
-            let ports = usize::from(header[0] & 15) * 4;
-            (12..20, ports..ports + 4)
-        }
-        Some(6) => (8..40, 40..44),
-        _ => return 0,
-    };
-    let words = [addresses, ports]
-        .into_iter()
-        .filter_map(|range| header.get(range))
-        .flat_map(|bytes| bytes.chunks(4));
-    words.fold(0, |sum: u64, word| {
-        let word = word.iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        (sum.rotate_left(5) ^ word).wrapping_mul(SPREAD)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flow_is_told_by_addresses_and_ports() {
-        let v4 = |port: u8| {
-            let mut header = [0; 40];
-            (header[0], header[15], header[19], header[21]) = (0x45, 1, 2, port);
-            flow(&header)
-        };
-        assert_eq!(v4(1), v4(1));
-        assert_ne!(v4(1), v4(2));
-        let v6 = |port: u8| {
-            let mut header = [0; 60];
-            (header[0], header[23], header[41]) = (0x60, 1, port);
-            flow(&header)
-        };
-        assert_eq!(v6(1), v6(1));
-        assert_ne!(v6(1), v6(2));
-        assert_eq!(flow(&[]), 0);
-    }
 
     fn packet<'a>(header: &'a [u8], payload: &'a [u8], offload: Offload) -> TxPacket<'a> {
         TxPacket { header, payload: Gather::from(payload), offload, departure: Instant::ZERO }
@@ -212,30 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_written_and_the_header_stays_sound() {
-        let mut header = [0; 40];
-        (header[0], header[1], header[8], header[9], header[15], header[19]) = (0x45, 2, 64, 6, 1, 2);
-        let sum = Sum::ZERO.add_bytes(&header[..20]).finish();
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-        assert_eq!(ecn(&header), Ecn::Capable);
-        let (mut frames, slot) = frames(&header, b"data");
-        frames.mark(&slot);
-        let marked = frames.frames[0].packet.packet().to_vec();
-        assert_eq!(ecn(&marked), Ecn::Marked);
-        assert_eq!(Sum::ZERO.add_bytes(&marked[..20]).finish(), 0, "the checksum fits again");
-        assert_eq!(marked[12..], [&header[12..], b"data"].concat());
-    }
-
-    #[test]
-    fn a_mark_of_ipv6_is_in_the_traffic_class() {
+    fn a_mark_is_written_into_the_header_alone() {
         let mut header = [0; 60];
         (header[0], header[1]) = (0x60, 0x1f);
-        assert_eq!(ecn(&header), Ecn::Capable, "ECT(1)");
-        let (mut frames, slot) = frames(&header, b"");
+        let (mut frames, slot) = frames(&header, b"data");
         frames.mark(&slot);
-        let marked = frames.frames[0].packet.packet().to_vec();
-        assert_eq!((ecn(&marked), marked[1]), (Ecn::Marked, 0x3f));
-        assert_eq!(ecn(&[0x45, 0]), Ecn::NotCapable);
+        header[1] = 0x3f;
+        assert_eq!(frames.frames[0].packet.packet().to_vec(), [&header[..], b"data"].concat());
     }
 
     #[test]
