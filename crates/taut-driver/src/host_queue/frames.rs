@@ -47,7 +47,8 @@ impl Frames {
         let segs = packet.segments();
         let len = packet.payload.len() + segs * packet.header.len();
         let (len, segs) = (u32::try_from(len).unwrap_or(u32::MAX), u16::try_from(segs).unwrap_or(u16::MAX));
-        let (departure, flow, ecn) = (packet.departure, raw::flow(packet.header), raw::ecn(packet.header).into());
+        let (departure, flow, ecn) =
+            (packet.departure, raw::flow(packet.header), raw::ecn(packet.header).into());
         Packet { segs, departure, flow, ecn, ..Packet::new(len, Slot(Arc::clone(&frame.slot))) }
     }
 
