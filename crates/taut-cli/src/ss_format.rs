@@ -92,7 +92,8 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     line.positive("data_segs_out", conn.data_segs_out);
     line.positive("data_segs_in", conn.data_segs_in);
     let values = congestion_values(&conn.congestion_state, numeric);
-    line.add_if(!values.is_empty(), format_args!("{}:({values})", conn.congestion));
+    let name = conn.congestion.split(':').next().unwrap_or_default();
+    line.add_if(!values.is_empty(), format_args!("{name}:({values})"));
 
     let rate = |bytes_per_second: f64| rate(bytes_per_second * 8.0, numeric);
     if let Some(rtt) = conn.rtt_ns.filter(|&rtt| rtt > 0) {

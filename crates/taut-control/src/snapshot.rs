@@ -21,7 +21,7 @@ pub struct ConnSnapshot {
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
-    /// Congestion control in use.
+    /// Congestion control in use, with the parameters that were chosen: `bbr`, `mine:gain=2.5`.
     pub congestion: String,
     /// What it says of itself: words, and `name:value`, with blanks between; empty when it has nothing to say.
     #[serde(default)]
@@ -181,7 +181,7 @@ impl From<&ConnInfo> for ConnSnapshot {
             state: state_name(info.state).to_owned(),
             local: info.local,
             peer: info.peer,
-            congestion: info.congestion.name().to_owned(),
+            congestion: info.congestion.to_string(),
             congestion_state: String::new(),
             ca_state: info.ca_state.to_owned(),
             blocked: info.blocked.name().to_owned(),

@@ -8,6 +8,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt::Display;
 use core::str::FromStr;
 
@@ -15,7 +16,7 @@ use thiserror::Error;
 
 use crate::config::StackConfig;
 use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig};
-use crate::congestion::Algorithm;
+use crate::congestion::{Algorithm, CongestionConfig};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, SNDBUF_MIN, TsqMode};
 use crate::words::{BufferSizes, Duration};
 
@@ -26,6 +27,9 @@ pub enum SysctlError {
     /// There is no setting of that name.
     #[error("no such setting: {0}")]
     Unknown(String),
+    /// It cannot be changed.
+    #[error("{0} can only be read")]
+    ReadOnly(&'static str),
     /// The value is not of the right kind, or out of its range.
     #[error("{name} = {value}: {expected}")]
     Invalid {
@@ -42,9 +46,11 @@ pub enum SysctlError {
 struct Setting {
     name: &'static str,
     get: fn(&StackConfig) -> String,
-    /// What it may be, if the text says nothing of the kind.
-    set: fn(&mut StackConfig, &str) -> Result<(), String>,
+    /// What it may be, if the text says nothing of the kind. `None`: it can only be read.
+    set: Option<Change>,
 }
+
+type Change = fn(&mut StackConfig, &str) -> Result<(), String>;
 
 /// A number within a range.
 fn number<T: FromStr + PartialOrd + Display + Copy>(text: &str, low: T, high: T) -> Result<T, String> {
@@ -62,7 +68,7 @@ fn switch(text: &str) -> Result<bool, String> {
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(name, _)| *name == text.trim());
     found.map(|&(_, value)| value).ok_or_else(|| {
-        let names = words.iter().map(|&(name, _)| name).collect::<alloc::vec::Vec<_>>();
+        let names = words.iter().map(|&(name, _)| name).collect::<Vec<_>>();
         format!("must be one of {}", names.join(", "))
     })
 }
@@ -159,11 +165,13 @@ fn tsq_text(mode: TsqMode) -> String {
     }
 }
 
-fn congestion(config: &StackConfig, text: &str) -> Result<Algorithm, String> {
-    config.congestion.algorithm(text.trim()).ok_or_else(|| {
-        let names: alloc::vec::Vec<_> = config.congestion.algorithms().map(Algorithm::name).collect();
-        format!("must be one of {}", names.join(", "))
-    })
+fn set_congestion(config: &mut CongestionConfig, text: &str) -> Result<(), String> {
+    config.control = config.registry.algorithm(text).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+fn available(config: &CongestionConfig) -> String {
+    config.registry.iter().map(Algorithm::name).collect::<Vec<_>>().join(" ")
 }
 
 /// `tcp_early_retrans`: Linux takes 3 and 4 for the same.
@@ -213,61 +221,66 @@ macro_rules! setting {
         Setting {
             name: $name,
             get: |config| u8::from(config.$($field).+).to_string(),
-            set: |config, text| switch(text).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| switch(text).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: $low:expr => $high:expr) => {
         Setting {
             name: $name,
             get: |config| config.$($field).+.to_string(),
-            set: |config, text| number(text, $low, $high).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| number(text, $low, $high).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: $low:expr => $high:expr; $unit:ident) => {
         Setting {
             name: $name,
             get: |config| (config.$($field).+.as_nanos() / $unit).to_string(),
-            set: |config, text| span(text, $low, $high, $unit).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| span(text, $low, $high, $unit).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: sizes) => {
         Setting {
             name: $name,
             get: |config| sizes_text(config.$($field).+),
-            set: |config, text| sizes(text).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| sizes(text).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: $words:ident) => {
         Setting {
             name: $name,
             get: |config| name_of(&config.$($field).+, &$words).to_string(),
-            set: |config, text| word(text, &$words).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| word(text, &$words).map(|value| config.$($field).+ = value)),
         }
     };
     ($name:literal, $($field:ident).+: $parse:ident, $print:expr) => {
         Setting {
             name: $name,
             get: |config| $print(config.$($field).+),
-            set: |config, text| $parse(text).map(|value| config.$($field).+ = value),
+            set: Some(|config, text| $parse(text).map(|value| config.$($field).+ = value)),
         }
     };
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 55] = [
+static TABLE: [Setting; 56] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
     setting!("net.ipv4.route.min_pmtu", mtu.min_pmtu: 68 => u16::MAX),
     setting!("net.ipv4.route.mtu_expires", mtu.expires: 1 => u64::from(INT_MAX); S),
     setting!("net.ipv4.tcp_autocorking", send.autocorking: switch),
+    Setting {
+        name: "net.ipv4.tcp_available_congestion_control",
+        get: |config| available(&config.congestion),
+        set: None,
+    },
     setting!("net.ipv4.tcp_base_mss", mtu.base_mss: 48 => u16::MAX),
     setting!("net.ipv4.tcp_comp_sack_delay_ns", receive.comp_sack_delay: 0 => u64::from(u32::MAX); NS),
     setting!("net.ipv4.tcp_comp_sack_nr", receive.comp_sack_nr: 0 => u8::MAX),
     Setting {
         name: "net.ipv4.tcp_congestion_control",
-        get: |config| config.congestion.control.name().to_string(),
-        set: |config, text| congestion(config, text).map(|value| config.congestion.control = value),
+        get: |config| config.congestion.control.to_string(),
+        set: Some(|config, text| set_congestion(&mut config.congestion, text)),
     },
     setting!("net.ipv4.tcp_early_retrans", recovery.tail_loss_probes: early_retrans, |on: bool| if on { "3" } else { "0" }.to_string()),
     setting!("net.ipv4.tcp_ecn", ecn.policy: ECN),
@@ -294,7 +307,7 @@ static TABLE: [Setting; 55] = [
     Setting {
         name: "net.ipv4.tcp_recovery",
         get: |config| recovery_text(&config.recovery),
-        set: |config, text| set_recovery(&mut config.recovery, text),
+        set: Some(|config, text| set_recovery(&mut config.recovery, text)),
     },
     setting!("net.ipv4.tcp_retries1", tcp.retries1: 0 => u8::MAX),
     setting!("net.ipv4.tcp_retries2", tcp.retries2: 0 => u8::MAX),
@@ -344,7 +357,8 @@ impl StackConfig {
     /// As [`SysctlError`] says; nothing changed then.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         let setting = find(name)?;
-        (setting.set)(self, value).map_err(|expected| SysctlError::Invalid {
+        let set = setting.set.ok_or(SysctlError::ReadOnly(setting.name))?;
+        set(self, value).map_err(|expected| SysctlError::Invalid {
             name: setting.name,
             value: value.to_string(),
             expected,
@@ -361,7 +375,6 @@ impl StackConfig {
 mod tests {
     extern crate std;
     use super::*;
-    use std::vec::Vec;
 
     #[test]
     fn names_ascend_and_every_value_can_be_set_to_itself() {
@@ -369,7 +382,14 @@ mod tests {
         let before: Vec<_> = config.sysctls().collect();
         assert!(before.windows(2).all(|pair| pair[0].0 < pair[1].0));
         for (name, value) in &before {
-            config.set_sysctl(name, value).unwrap();
+            match config.set_sysctl(name, value) {
+                Ok(()) => {}
+                // As in Linux.
+                Err(error) => {
+                    assert_eq!(error, SysctlError::ReadOnly("net.ipv4.tcp_available_congestion_control"));
+                    assert_eq!(value, "reno cubic bbr dctcp prague");
+                }
+            }
         }
         assert_eq!(config.sysctls().collect::<Vec<_>>(), before);
     }

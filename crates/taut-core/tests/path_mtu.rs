@@ -12,7 +12,7 @@ use taut_wire::Unreachable;
 fn silent(mtu: usize, probing: u8, rate: u64) -> World {
     let sender = config(support::A).with(|c| {
         c.set_sysctl("tcp_mtu_probing", &probing.to_string()).unwrap();
-        c.congestion.control = Algorithm::Reno;
+        c.congestion.control = Algorithm::reno();
     });
     let mut world = World::with(7, sender, config(support::B), LinkCaps::plain(1_500));
     world.faults(Faults { delay: Duration::from_millis(10), rate, ..Faults::default() });

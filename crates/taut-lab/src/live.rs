@@ -331,8 +331,8 @@ fn kernel_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Ru
                 }
                 // What the machine prefers is not what taut has unless told otherwise; and a namespace cannot be told.
                 let told = scenario.hosts.sender.sysctls.0.get("net.ipv4.tcp_congestion_control");
-                let default = StackConfig::default().congestion.control.name();
-                let congestion = told.map_or(default, String::as_str).to_owned();
+                let default = StackConfig::default().congestion.control;
+                let congestion = told.map_or(default.name(), String::as_str).to_owned();
                 let sender = Kernel { backlog: Arc::clone(&backlog), congestion };
                 let mark = || marked.set(&emulator.counts);
                 let work = apps::run(&sender, &plans, scenario, SERIES_MAX, mark, progress);

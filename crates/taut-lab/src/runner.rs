@@ -16,7 +16,7 @@ use crate::{live, sim, table};
 fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
     let (who, names): (_, Vec<String>) = match engine {
         Engine::Sim | Engine::Live => {
-            ("taut", Algorithm::ALL.map(|algorithm| algorithm.name().into()).into())
+            ("taut", Algorithm::built_in().map(|algorithm| algorithm.name().into()).into())
         }
         Engine::Linux => {
             let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");

@@ -3,13 +3,13 @@
 //!
 //! `cargo run --release -p taut-sim --example controller`
 //!
-//! All that is needed is a value with [`Controller`] and a `static` [`Definition`] of it. Everything else (loss detection,
+//! All that is needed is a value with [`Controller`] and a [`Definition`] of it. Everything else (loss detection,
 //! retransmission, PRR, pacing, sizes of super-packets) stays as it is for those built in.
 
 use std::error::Error;
 use std::fmt;
 
-use taut_core::congestion::{AckEvent, Controller, Definition, EcnUse, Signal, Window};
+use taut_core::congestion::{AckEvent, Controller, Definition, Signal, Window};
 use taut_core::{Algorithm, ConnOptions, Duration, Instant};
 use taut_sim::{Dumbbell, DumbbellSpec, PortSpec, World};
 
@@ -27,15 +27,6 @@ struct Vegas {
     /// Segments in the queue, as of the last round trip.
     queued: u64,
 }
-
-/// Its name is what `TCP_CONGESTION` and the configuration would call it.
-static VEGAS: Definition = Definition {
-    name: "my-vegas",
-    paces: false,
-    first_pacing_percent: None,
-    ecn: EcnUse::Classic,
-    make: || Box::<Vegas>::default(),
-};
 
 impl Controller for Vegas {
     /// Once a round trip: what would be out without a queue, and what is.
@@ -94,8 +85,12 @@ fn run(congestion: Algorithm) -> Result<(f64, f64), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("50 Mbit/s, 40 ms, a queue of 97 ms");
-    for congestion in [Algorithm::custom(&VEGAS), Algorithm::Cubic, Algorithm::Bbr] {
-        let (goodput, backlog) = run(congestion)?;
+    for congestion in [
+        Algorithm::new(Definition::new("my-vegas", |_| Vegas::default()))?,
+        Algorithm::cubic(),
+        Algorithm::bbr(),
+    ] {
+        let (goodput, backlog) = run(congestion.clone())?;
         println!("{congestion:10} {goodput:5.1} % of the link, {backlog:5.1} ms queued on average");
     }
     Ok(())

@@ -12,7 +12,7 @@ use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_sim::{Dumbbell, DumbbellSpec, PortSpec, World};
 
 /// Seconds after the newcomer's start, or `None` if a minute was not enough.
-fn run(seed: u64, kinds: [Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> {
+fn run(seed: u64, kinds: &[Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> {
     let mut world = World::new(seed);
     let line = PortSpec::fifo("100mbit".parse()?, 325);
     let spec = DumbbellSpec::new(2, "1gbit".parse()?, line, Duration::from_millis(20));
@@ -20,7 +20,7 @@ fn run(seed: u64, kinds: [Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> 
     let alone = Duration::from_millis(10_000 + seed * 37);
     let starts = [world.now(), world.now() + alone];
     let reads = [0, 1].map(|pair| {
-        let options = ConnOptions { congestion: Some(kinds[pair]), ..ConnOptions::default() };
+        let options = ConnOptions { congestion: Some(kinds[pair].clone()), ..ConnOptions::default() };
         net.transfer(&mut world, pair, starts[pair], options)
     });
     world.run_for(alone)?;
@@ -41,11 +41,11 @@ fn run(seed: u64, kinds: [Algorithm; 2]) -> Result<Option<f64>, Box<dyn Error>> 
 fn main() -> Result<(), Box<dyn Error>> {
     let seeds: u64 = env::args().nth(1).map_or(Ok(20), |text| text.parse())?;
     println!("first, newcomer: seconds to converge, median (worst), of {seeds} seeds");
-    use Algorithm as A;
-    for kinds in [[A::Reno; 2], [A::Cubic; 2], [A::Bbr; 2], [A::Cubic, A::Bbr], [A::Bbr, A::Cubic]] {
+    let (reno, cubic, bbr) = (Algorithm::reno, Algorithm::cubic, Algorithm::bbr);
+    for kinds in [[reno(), reno()], [cubic(), cubic()], [bbr(), bbr()], [cubic(), bbr()], [bbr(), cubic()]] {
         let mut times = Vec::new();
         for seed in 1..=seeds {
-            times.push(run(seed, kinds)?.unwrap_or(f64::INFINITY));
+            times.push(run(seed, &kinds)?.unwrap_or(f64::INFINITY));
         }
         times.sort_by(f64::total_cmp);
         let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);

@@ -5,14 +5,15 @@
 use std::env;
 use std::error::Error;
 
-use taut_core::{Algorithm, ConnOptions, Duration};
+use taut_core::congestion::Registry;
+use taut_core::{ConnOptions, Duration};
 use taut_link::{Rate, parse_time};
 use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = env::args().skip(1).collect();
     let arg = |index: usize, default: &str| args.get(index).map_or(default, String::as_str).to_owned();
-    let congestion = Algorithm::by_name(&arg(0, "cubic")).ok_or("no such congestion control")?;
+    let congestion = Registry::default().algorithm(&arg(0, "cubic"))?;
     let rate: Rate = arg(1, "100mbit").parse()?;
     let rtt = parse_time(&arg(2, "100ms"))?;
     let loss: f64 = arg(3, "0.01").parse()?;
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let net = Dumbbell::new(&mut world, &spec);
     world.set_faults(net.wires.0, Faults { loss, ..Faults::default() });
     let a = net.left[0];
-    let options = ConnOptions { congestion: Some(congestion), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(congestion.clone()), ..ConnOptions::default() };
     let begin = world.now();
     let read = net.transfer(&mut world, 0, begin, options);
 

@@ -1,6 +1,7 @@
 //! Accurate ECN between two stacks, over a router that marks: what it marked is what the sender counts.
 //! RFC 9768; the queue marks as RFC 8257 §4.1 asks of a switch, what waited longer than a threshold.
 
+use taut_core::congestion::Registry;
 use taut_core::{Algorithm, ConnOptions, Duration, ListenOptions, StackConfig};
 use taut_link::FqCodelSpec;
 use taut_sim::app::{Request, Responder};
@@ -43,11 +44,15 @@ fn world(tcp_ecn: u8, threshold: Duration) -> (World, Dumbbell) {
     network(1, tcp_ecn, codel, Duration::from_millis(10))
 }
 
+fn named(algorithm: &str) -> Algorithm {
+    Registry::default().algorithm(algorithm).unwrap()
+}
+
 fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outcome {
     let (mut world, net) = world(tcp_ecn, threshold);
     let link = RATE.parse::<taut_link::Rate>().unwrap().bytes_per_second() as f64;
     let (a, b) = (net.left[0], net.right[0]);
-    let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(named(algorithm)), ..ConnOptions::default() };
     let begin = world.now();
     let read = net.transfer(&mut world, 0, begin, options);
     world.run_for(Duration::from_millis(seconds * 1_000 / 3)).unwrap();
@@ -114,7 +119,7 @@ fn shares(algorithms: [&str; 2], codel: FqCodelSpec, delay: Duration) -> [f64; 2
     let (mut world, net) = network(2, 3, codel, delay);
     let begin = world.now();
     let reads = [0, 1].map(|pair| {
-        let congestion = Algorithm::by_name(algorithms[pair]);
+        let congestion = Some(named(algorithms[pair]));
         net.transfer(&mut world, pair, begin, ConnOptions { congestion, ..ConnOptions::default() })
     });
     world.run_for(Duration::from_secs(10)).unwrap();

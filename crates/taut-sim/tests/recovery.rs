@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use taut_core::congestion::Registry;
 use taut_core::{Algorithm, ConnOptions, Counters, Duration, Instant};
 use taut_sim::{
     BEGIN, Checks, Dumbbell, DumbbellSpec, Faults, HostId, Interest, PortSpec, Probe, ProbeEvent, World,
@@ -71,7 +72,8 @@ fn run(seed: u64, algorithm: &str, queue: u32) -> Run {
     let watch =
         Rc::new(RefCell::new(Watch { receiver: net.right[0], seen: BTreeSet::new(), slots: Vec::new() }));
     world.probe(Rc::clone(&watch));
-    let options = ConnOptions { congestion: Algorithm::by_name(algorithm), ..ConnOptions::default() };
+    let congestion = Registry::default().algorithm(algorithm).ok();
+    let options = ConnOptions { congestion, ..ConnOptions::default() };
     net.transfer(&mut world, 0, BEGIN, options);
     Run { world, net, watch }
 }
@@ -137,7 +139,7 @@ fn what_arrived_is_not_sent_again_however_much_was_lost_beside_it() {
         (spec.host.nic.rx_usecs, spec.host.nic.rx_frames) = (Duration::from_millis(1), 256);
         let net = Dumbbell::new(&mut world, &spec);
         world.set_faults(net.wires.0, Faults { loss: 0.05, ..Faults::default() });
-        let options = ConnOptions { congestion: Some(Algorithm::Bbr), ..ConnOptions::default() };
+        let options = ConnOptions { congestion: Some(Algorithm::bbr()), ..ConnOptions::default() };
         net.transfer(&mut world, 0, BEGIN, options);
         world.run_for(Duration::from_secs(3)).unwrap();
         let counters = world.host_ref(net.left[0]).stack().counters();

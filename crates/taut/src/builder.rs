@@ -5,10 +5,12 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use taut_core::StackConfig;
+use taut_core::congestion::Definition;
 use taut_device::{Cidr, Tun, TunOptions};
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 
+use crate::error;
 use crate::stack::Stack;
 
 /// Most queues that a TUN interface has. Linux: `MAX_TAP_QUEUES`.
@@ -143,6 +145,15 @@ impl Builder {
     #[must_use]
     pub fn sysctl(mut self, change: impl FnOnce(&mut StackConfig)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Adds a congestion control of your own, to be had by name: as `tcp_congestion_control`, and for single sockets.
+    #[must_use]
+    pub fn controller(mut self, definition: Definition) -> Self {
+        if let Err(error) = self.config.congestion.registry.add(definition) {
+            self.mistake.get_or_insert(error::algorithm(error));
+        }
         self
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use taut_core::congestion::AlgorithmError;
 use taut_core::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
 
 pub(crate) fn conn(error: ConnError) -> io::Error {
@@ -54,6 +55,10 @@ pub(crate) fn listen(error: ListenError) -> io::Error {
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
+}
+
+pub(crate) fn algorithm(error: AlgorithmError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
 }
 
 pub(crate) fn option(error: OptionError) -> io::Error {

@@ -54,6 +54,7 @@ pub use stream::TcpStream;
 
 #[cfg(feature = "control")]
 pub use taut_control;
+pub use taut_core::congestion;
 pub use taut_core::{
     Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
     ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,

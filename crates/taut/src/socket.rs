@@ -186,15 +186,24 @@ impl Socket {
     }
 
     pub(crate) fn set(&self, option: SetOption) -> io::Result<()> {
+        let nodelay = match option {
+            SetOption::Nodelay(nodelay) => Some(nodelay),
+            _ => None,
+        };
         let done = self.shard.attempt(|access| {
             let (mut conn, now) = self.conn(access)?;
             Poll::Ready(conn.set_option(now, option).map_err(error::option))
         });
         now_or_would_block(done)?;
-        if let SetOption::Nodelay(nodelay) = option {
+        if let Some(nodelay) = nodelay {
             self.nodelay.store(nodelay, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    pub(crate) fn set_congestion(&self, text: &str) -> io::Result<()> {
+        let found = self.shard.access(|access| access.stack.algorithm(text));
+        self.set(SetOption::Congestion(found.map_err(error::algorithm)?))
     }
 
     pub(crate) fn nodelay(&self) -> bool {
@@ -534,12 +543,14 @@ macro_rules! socket_methods {
             self.socket.set(taut_core::SetOption::TxDelay(delay.into()))
         }
 
-        /// `TCP_CONGESTION`.
+        /// `TCP_CONGESTION`: one of the stack's by name, `bbr` or with parameters `mine:gain=2.5`. A value goes by
+        /// [`set_option`](Self::set_option).
         ///
         /// # Errors
-        /// The stack was shut down.
-        pub fn set_congestion(&self, algorithm: taut_core::Algorithm) -> std::io::Result<()> {
-            self.socket.set(taut_core::SetOption::Congestion(algorithm))
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) when the stack has none of that name, or it has no such
+        /// parameter; the error names those that there are.
+        pub fn set_congestion(&self, name: &str) -> std::io::Result<()> {
+            self.socket.set_congestion(name)
         }
 
         /// `SO_KEEPALIVE` with its parameters; `None` switches it off.

@@ -190,6 +190,19 @@ impl Stack {
         all
     }
 
+    /// The congestion control that a text means, `bbr` or with parameters `mine:gain=2.5`, for
+    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): one that is built in, or was given to
+    /// [`Builder::controller`](crate::Builder::controller).
+    ///
+    /// # Errors
+    /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) names those that there are, or the parameters.
+    pub fn algorithm(
+        &self,
+        text: &str,
+    ) -> Result<taut_core::Algorithm, taut_core::congestion::AlgorithmError> {
+        self.config().congestion.registry.algorithm(text)
+    }
+
     /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
     ///
     /// # Errors

@@ -24,7 +24,6 @@ use taut::blocking::{TcpListener, TcpStream};
 
 use taut::device::{Namespace, Tun, TunOptions};
 use taut::{ConnInfo, Stack};
-use taut_core::Algorithm;
 use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
 
 const BYTES: usize = 4 << 20;
@@ -51,7 +50,6 @@ impl Net {
         let namespace = Namespace::new().unwrap();
         let path = Arc::new(Mutex::new(Path::default()));
         let shared = Arc::clone(&path);
-        let algorithm = Algorithm::by_name(algorithm).unwrap();
         let build = || {
             let tun = Tun::open("taut0", &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
             tun.interface().unwrap().add_address("10.7.0.1/24".parse().unwrap()).unwrap();
@@ -60,7 +58,7 @@ impl Net {
                 .address("10.7.0.2/24")
                 .sysctl(|config| {
                     config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
-                    config.congestion.control = algorithm;
+                    config.set_sysctl("tcp_congestion_control", algorithm).unwrap();
                 })
                 .build()
                 .unwrap()

@@ -325,7 +325,7 @@ fn options_and_info() {
     stream.set_sndbuf(100_000).unwrap();
     stream.set_rcvbuf(100_000).unwrap();
     stream.set_max_pacing_rate(100_000_000).unwrap();
-    stream.set_congestion(taut::Algorithm::Reno).unwrap();
+    stream.set_congestion("reno").unwrap();
     stream.set_user_timeout(Some(Duration::from_secs(5))).unwrap();
     stream.set_keepalive(None).unwrap();
     stream.set_cork(true).unwrap();
@@ -334,7 +334,7 @@ fn options_and_info() {
     stream.read_exact(&mut [0]).unwrap();
     let info = stream.info().unwrap();
     assert_eq!(info.state, taut::State::Established);
-    assert_eq!(info.congestion, taut::Algorithm::Reno);
+    assert_eq!(info.congestion, taut::Algorithm::reno());
     assert_eq!((info.bytes_received, info.peer), (1, address));
     assert!(info.rtt.is_some());
     drop(stream);

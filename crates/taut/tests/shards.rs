@@ -207,7 +207,7 @@ fn settings_hold_in_all_shards_and_a_listener_is_one() {
     let clients: Vec<KernelStream> = (0..20).map(|_| net.connect(at)).collect();
     for _ in &clients {
         let (stream, _) = listener.accept().unwrap();
-        assert_eq!(stream.info().unwrap().congestion, taut::Algorithm::Reno);
+        assert_eq!(stream.info().unwrap().congestion, taut::Algorithm::reno());
         assert_eq!(stream.local_addr().unwrap(), at);
     }
     listener.set_nonblocking(true).unwrap();

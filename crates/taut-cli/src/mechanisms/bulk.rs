@@ -54,11 +54,11 @@ struct Sample {
 
 fn measure(rounds: usize, time: Duration) -> anyhow::Result<Vec<Row>> {
     let kernel = Kernel::new()?;
-    let contestants = [("taut", Algorithm::Cubic), ("taut", Algorithm::Bbr)];
+    let contestants = [("taut", Algorithm::cubic()), ("taut", Algorithm::bbr())];
     let mut samples: Vec<Vec<Sample>> = (0..4).map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         for (index, (_, congestion)) in contestants.iter().enumerate() {
-            samples[index].push(taut(*congestion, time)?);
+            samples[index].push(taut(congestion.clone(), time)?);
             // A kernel without bbr is left out.
             if let Ok(gbit) = kernel.send(congestion.name(), time) {
                 samples[2 + index].push(Sample { gbit, packets: None });
@@ -66,7 +66,7 @@ fn measure(rounds: usize, time: Duration) -> anyhow::Result<Vec<Row>> {
         }
     }
     let names = ["taut", "taut", "kernel", "kernel"];
-    let congestions = [Algorithm::Cubic, Algorithm::Bbr, Algorithm::Cubic, Algorithm::Bbr];
+    let congestions = [Algorithm::cubic(), Algorithm::bbr(), Algorithm::cubic(), Algorithm::bbr()];
     let medians: Vec<Option<Sample>> = samples.into_iter().map(median).collect();
     let mut rows = Vec::new();
     for (index, sample) in medians.iter().enumerate() {

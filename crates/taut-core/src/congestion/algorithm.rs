@@ -1,122 +1,193 @@
-//! Which congestion controls there are, by Linux's names.
-//! Called by `congestion/mod.rs`; users meet [`Algorithm`] in the configuration and in socket options.
+//! A congestion control as a connection has it: a definition, and the values of its parameters. Its text,
+//! `bbr` or `mine:gain=2.5,floor=4`, is the same thing in words. Called by `congestion/mod.rs`; users meet [`Algorithm`]
+//! in the configuration and in socket options.
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::fmt;
 
+use thiserror::Error;
+
 use super::controller::Controller;
+use super::definition::{Definition, EcnUse, Params};
 use super::{bbr, cubic, dctcp, prague, reno};
 
-/// A congestion control: one built in, or one from outside. Its name is the same thing in words.
-#[derive(Clone, Copy)]
-pub struct Algorithm(&'static Definition);
+/// A congestion control that was chosen, with its parameters; a pointer that is cheap to clone.
+///
+/// Two are equal when they have the same name and the same values.
+#[derive(Clone)]
+pub struct Algorithm(Arc<Definition>);
 
-/// What makes a congestion control. Those built in are defined no differently: a `static` of this is all it takes, handed
-/// in with `ConnOptions { congestion: Some(Algorithm::custom(&MINE)), .. }` for one connection, or as one of
-/// [`CongestionConfig::custom`](super::CongestionConfig::custom) to be had by name everywhere.
-#[derive(Debug)]
-pub struct Definition {
-    /// Its name for `TCP_CONGESTION`, `tcp_congestion_control` and `ss`. Linux's, where it is also Linux's.
-    pub name: &'static str,
-    /// Packets are to be spaced, whatever the user says; usually at [`Controller::pacing_rate`].
-    pub paces: bool,
-    /// Rate before the first ACK in percent of cwnd/SRTT; `None` for the usual, `tcp_pacing_ss_ratio`.
-    pub first_pacing_percent: Option<u16>,
-    /// What it does with congestion marks.
-    pub ecn: EcnUse,
-    /// Makes the state of a connection, when it first sends data.
-    pub make: fn() -> Box<dyn Controller>,
-}
-
-/// How an algorithm wants congestion to be marked and reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why there is no such congestion control.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum EcnUse {
-    /// As `tcp_ecn` says, and then by RFC 3168: one reduction a round trip, however much was marked.
-    Classic,
-    /// ECN always, and the peer is to say of every segment whether it was marked. RFC 8257 §3.2, RFC 9768.
-    Precise,
-    /// Accurate ECN always, or none; packets say by ECT(1) that they are for a queue that marks early. RFC 9331, RFC 9768.
-    L4s,
+pub enum AlgorithmError {
+    /// None has that name.
+    #[error("no congestion control is called {name}; there are {known}")]
+    Unknown {
+        /// The name that was asked for.
+        name: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// A parameter is none of its, or not in its range.
+    #[error("{name}: {why}")]
+    Param {
+        /// The congestion control.
+        name: String,
+        /// The parameter, what is wrong with it, and what would be right.
+        why: String,
+    },
+    /// A definition cannot be used.
+    #[error("the congestion control \"{name}\" is not well defined: {why}")]
+    Definition {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl Algorithm {
     /// RFC 5681.
-    #[allow(
-        non_upper_case_globals,
-        reason = "read like the variants of an enum, which they are but for `custom`"
-    )]
-    pub const Reno: Self = Self(&reno::DEFINITION);
+    #[must_use]
+    pub fn reno() -> Self {
+        Self(Arc::new(reno::definition()))
+    }
+
     /// RFC 9438.
-    #[allow(non_upper_case_globals, reason = "as above")]
-    pub const Cubic: Self = Self(&cubic::DEFINITION);
+    #[must_use]
+    pub fn cubic() -> Self {
+        Self(Arc::new(cubic::definition()))
+    }
+
     /// BBR version 3, draft-ietf-ccwg-bbr.
-    #[allow(non_upper_case_globals, reason = "as above")]
-    pub const Bbr: Self = Self(&bbr::DEFINITION);
+    #[must_use]
+    pub fn bbr() -> Self {
+        Self(Arc::new(bbr::definition()))
+    }
+
     /// RFC 8257, for networks that mark early, and for those only.
-    #[allow(non_upper_case_globals, reason = "as above")]
-    pub const Dctcp: Self = Self(&dctcp::DEFINITION);
+    #[must_use]
+    pub fn dctcp() -> Self {
+        Self(Arc::new(dctcp::definition()))
+    }
 
     /// DCTCP's rule on paths with an L4S queue, RFC 9331 and draft-briscoe-iccrg-prague-congestion-control.
-    #[allow(non_upper_case_globals, reason = "as above")]
-    pub const Prague: Self = Self(&prague::DEFINITION);
+    #[must_use]
+    pub fn prague() -> Self {
+        Self(Arc::new(prague::definition()))
+    }
 
     /// All that are built in.
-    pub const ALL: [Self; 5] = [Self::Reno, Self::Cubic, Self::Bbr, Self::Dctcp, Self::Prague];
-
-    /// One from outside.
     #[must_use]
-    pub const fn custom(definition: &'static Definition) -> Self {
-        Self(definition)
+    pub fn built_in() -> [Self; 5] {
+        [Self::reno(), Self::cubic(), Self::bbr(), Self::dctcp(), Self::prague()]
+    }
+
+    /// One of your own, with the defaults of its parameters. [`Registry::add`](super::Registry::add) makes one that can
+    /// be had by name, too.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Definition`].
+    pub fn new(definition: Definition) -> Result<Self, AlgorithmError> {
+        match definition.mistake() {
+            None => Ok(Self(Arc::new(definition))),
+            Some(why) => Err(AlgorithmError::Definition { name: definition.name().into(), why }),
+        }
+    }
+
+    /// The same with another value of a parameter.
+    ///
+    /// # Errors
+    /// [`AlgorithmError::Param`].
+    pub fn with(mut self, param: &str, value: f64) -> Result<Self, AlgorithmError> {
+        let set = Arc::make_mut(&mut self.0).params.set(param, &value.to_string());
+        set.map_err(|why| self.wrong(why)).map(|()| self)
+    }
+
+    /// The same with the parameters of a text, `gain=2.5,floor=4`.
+    pub(super) fn with_text(mut self, text: &str) -> Result<Self, AlgorithmError> {
+        let mut given = Vec::new();
+        for word in text.split(',') {
+            let Some((name, value)) = word.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
+            else {
+                return Err(
+                    self.wrong(format!("\"{word}\" is no parameter: write NAME=VALUE, as in gain=2.5"))
+                );
+            };
+            if given.contains(&name) {
+                return Err(self.wrong(format!("{name} is given twice")));
+            }
+            given.push(name);
+            let set = Arc::make_mut(&mut self.0).params.set(name, value);
+            set.map_err(|why| self.wrong(why))?;
+        }
+        Ok(self)
+    }
+
+    fn wrong(&self, why: String) -> AlgorithmError {
+        AlgorithmError::Param { name: self.name().into(), why }
     }
 
     /// The name that `TCP_CONGESTION` knows it by.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.0.name
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Its parameters, and the values that they have.
+    #[must_use]
+    pub fn params(&self) -> &Params {
+        &self.0.params
     }
 
     /// What it does with congestion marks.
     #[must_use]
-    pub const fn ecn(self) -> EcnUse {
+    pub fn ecn(&self) -> EcnUse {
         self.0.ecn
     }
 
-    /// The built-in algorithm of that name.
-    #[must_use]
-    pub fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-
-    pub(crate) const fn paces(self) -> bool {
+    pub(crate) fn paces(&self) -> bool {
         self.0.paces
     }
 
-    pub(super) const fn first_pacing_percent(self) -> Option<u16> {
+    pub(super) fn first_pacing_percent(&self) -> Option<u16> {
         self.0.first_pacing_percent
     }
 
-    pub(super) fn make(self) -> Box<dyn Controller> {
-        (self.0.make)()
+    pub(super) fn make(&self) -> Box<dyn Controller> {
+        self.0.make()
     }
 }
 
 impl PartialEq for Algorithm {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        Arc::ptr_eq(&self.0, &other.0) || (self.name() == other.name() && self.params() == other.params())
     }
 }
 
+// No value is NaN: no range contains it.
 impl Eq for Algorithm {}
 
 impl fmt::Debug for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        fmt::Display::fmt(self, f)
     }
 }
 
+/// Its name, and those parameters whose values somebody chose: a text that [`Registry`](super::Registry) takes again.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        let mut text = self.name().to_string();
+        let chosen = self.params().iter().filter(|param| param.value() != param.default());
+        for (number, param) in chosen.enumerate() {
+            let sign = if number == 0 { ':' } else { ',' };
+            text.push_str(&format!("{sign}{}={}", param.name(), param.value()));
+        }
+        f.pad(&text)
     }
 }

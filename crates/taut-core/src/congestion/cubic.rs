@@ -2,21 +2,15 @@
 //! RFC 9438, with Linux's constants and units; slow start by HyStart++.
 //! Called by `congestion/mod.rs`.
 
-use alloc::boxed::Box;
-
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::hystart::{Growth, HyStart};
-use super::{Definition, EcnUse, MIN_SSTHRESH};
+use super::{Definition, MIN_SSTHRESH};
 use crate::words::{Duration, Instant};
 
-/// For [`Algorithm::Cubic`](super::Algorithm).
-pub(super) static DEFINITION: Definition = Definition {
-    name: "cubic",
-    paces: false,
-    first_pacing_percent: None,
-    ecn: EcnUse::Classic,
-    make: || Box::new(Cubic::new()),
-};
+/// For [`Algorithm::cubic`](super::Algorithm::cubic).
+pub(super) fn definition() -> Definition {
+    Definition::new("cubic", |_| Cubic::new())
+}
 
 /// β = 0.7 (RFC 9438 §4.6), in 1024ths as in Linux: 0.7002.
 const BETA: u64 = 717;

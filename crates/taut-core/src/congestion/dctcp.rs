@@ -7,20 +7,14 @@
 //! **Rule.** α is a running average of the share of segments that were marked, one step a round trip with gain 1/16; a
 //! mark reduces cwnd by α/2. Loss halves it. Growth is Reno's.
 
-use alloc::boxed::Box;
-
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH, reno};
 use crate::words::Instant;
 
-/// For [`Algorithm::Dctcp`](super::Algorithm).
-pub(super) static DEFINITION: Definition = Definition {
-    name: "dctcp",
-    paces: false,
-    first_pacing_percent: None,
-    ecn: EcnUse::Precise,
-    make: || Box::new(Dctcp::new()),
-};
+/// For [`Algorithm::dctcp`](super::Algorithm::dctcp).
+pub(super) fn definition() -> Definition {
+    Definition::new("dctcp", |_| Dctcp::new()).ecn(EcnUse::Precise)
+}
 
 /// g = 1/16. RFC 8257 §4.2.
 const GAIN_SHIFT: u32 = 4;

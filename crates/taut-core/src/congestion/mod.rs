@@ -8,17 +8,21 @@ mod config;
 mod controller;
 mod cubic;
 mod dctcp;
+mod definition;
 mod hystart;
 mod prague;
+mod registry;
 mod reno;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 
 use crate::words::{Duration, Instant};
-pub use algorithm::{Algorithm, Definition, EcnUse};
+pub use algorithm::{Algorithm, AlgorithmError};
 pub use config::CongestionConfig;
 pub use controller::{AckEvent, Controller, LostPacket, RateSample, Signal, Window};
+pub use definition::{Definition, EcnUse, Param, Params};
+pub use registry::Registry;
 
 /// RFC 6928 §2.
 pub(crate) const INITIAL_CWND: u32 = 10;
@@ -55,7 +59,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(now: Instant, algorithm: Algorithm) -> Self {
+    fn new(now: Instant, algorithm: &Algorithm) -> Self {
         Self {
             window: INITIAL,
             prior_cwnd: 0,
@@ -99,8 +103,7 @@ impl Congestion {
     }
 
     fn live(&mut self, now: Instant) -> &mut Live {
-        let algorithm = self.algorithm;
-        self.live.get_or_insert_with(|| Box::new(Live::new(now, algorithm)))
+        self.live.get_or_insert_with(|| Box::new(Live::new(now, &self.algorithm)))
     }
 
     const fn window(&self) -> &Window {
@@ -110,18 +113,18 @@ impl Congestion {
         }
     }
 
-    pub(crate) const fn algorithm(&self) -> Algorithm {
-        self.algorithm
+    pub(crate) const fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
     }
 
     /// `TCP_CONGESTION`: another algorithm from now on, with the window as it is.
     pub(crate) fn set_algorithm(&mut self, algorithm: Algorithm) {
         if algorithm != self.algorithm {
-            self.algorithm = algorithm;
             if let Some(live) = &mut self.live {
                 live.controller = algorithm.make();
                 live.window.count = 0;
             }
+            self.algorithm = algorithm;
         }
     }
 
@@ -146,7 +149,7 @@ impl Congestion {
     }
 
     /// Whether packets are to be spaced, whatever the user says.
-    pub(crate) const fn paces(&self) -> bool {
+    pub(crate) fn paces(&self) -> bool {
         self.algorithm.paces()
     }
 

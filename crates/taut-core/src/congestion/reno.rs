@@ -2,20 +2,14 @@
 //! RFC 5681, counting segments acknowledged (RFC 3465).
 //! Called through `congestion/mod.rs`; the smallest [`Controller`] there is.
 
-use alloc::boxed::Box;
-
 use super::controller::{AckEvent, Controller, Signal, Window};
-use super::{Definition, EcnUse, MIN_SSTHRESH};
+use super::{Definition, MIN_SSTHRESH};
 use crate::words::Instant;
 
-/// For [`Algorithm::Reno`](super::Algorithm).
-pub(super) static DEFINITION: Definition = Definition {
-    name: "reno",
-    paces: false,
-    first_pacing_percent: None,
-    ecn: EcnUse::Classic,
-    make: || Box::new(Reno),
-};
+/// For [`Algorithm::reno`](super::Algorithm::reno).
+pub(super) fn definition() -> Definition {
+    Definition::new("reno", |_| Reno)
+}
 
 /// No state beside the window.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ fn event(now: Instant, acked: u32, rtt_ms: u64, una: u64, nxt: u64) -> AckEvent<
 #[test]
 fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
     let cfg = CongestionConfig::default();
-    let mut cc = Congestion::new(Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::reno());
     let srtt = Some(Duration::from_millis(40));
     assert_eq!(cc.pacing_rate(), u64::MAX);
     cc.update_pacing_rate(1448, srtt, 0, u64::MAX, &cfg);
@@ -34,7 +34,7 @@ fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
 
 #[test]
 fn reno_doubles_then_adds_one_a_round_trip() {
-    let mut cc = Congestion::new(Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::reno());
     cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(0), 10, 100, 0, 0) }, true);
     assert_eq!(cc.cwnd(), 20);
     cc.begin_reduction(at(0), Signal::Loss, true);
@@ -50,7 +50,7 @@ fn reno_doubles_then_adds_one_a_round_trip() {
 
 #[test]
 fn comp_1_slow_start_stops_at_twice_what_was_out() {
-    let mut cc = Congestion::new(Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::reno());
     cc.note_limited(at(0), 10, 100, 0, false);
     for _ in 0..50 {
         cc.on_ack(AckEvent { cwnd_limited: false, ..event(at(0), 1, 100, 0, 0) }, true);
@@ -62,7 +62,7 @@ fn comp_1_slow_start_stops_at_twice_what_was_out() {
 fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
     let cfg = CongestionConfig::default();
     let rto = Duration::from_millis(300);
-    let mut cc = Congestion::new(Algorithm::Reno);
+    let mut cc = Congestion::new(Algorithm::reno());
     cc.live(at(0)).window.set_cwnd(100);
     cc.on_idle_restart(at(300), at(0), rto, u64::MAX, &cfg);
     assert_eq!(cc.cwnd(), 100, "not longer than an RTO");
@@ -74,7 +74,7 @@ fn idleness_halves_the_window_for_each_rto_down_to_the_initial_one() {
 
 #[test]
 fn cubic_follows_the_curve_of_rfc_9438() {
-    let mut cc = Congestion::new(Algorithm::Cubic);
+    let mut cc = Congestion::new(Algorithm::cubic());
     cc.live(at(0)).window.set_cwnd(1000);
     cc.begin_reduction(at(0), Signal::Loss, true);
     cc.end_reduction();
@@ -94,7 +94,7 @@ fn cubic_follows_the_curve_of_rfc_9438() {
 
 #[test]
 fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
-    let mut cc = Congestion::new(Algorithm::Cubic);
+    let mut cc = Congestion::new(Algorithm::cubic());
     let mut left_after = None;
     for round in 0..12_u64 {
         // From the third round on a queue adds 30 ms to 40 ms: more than clamp(40/8, 4, 16).
@@ -114,12 +114,4 @@ fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
     }
     // RFC 9406 §4.2: conservative from round 2, for five rounds: 2, 3, 4, 5, 6.
     assert_eq!(left_after, Some(7));
-}
-
-#[test]
-fn names_are_those_of_linux() {
-    for algorithm in Algorithm::ALL {
-        assert_eq!(Algorithm::by_name(algorithm.name()), Some(algorithm));
-    }
-    assert_eq!(Algorithm::by_name("vegas"), None);
 }

@@ -74,7 +74,7 @@ impl Conn {
         let rcvbuf = options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2));
         let rmem = config.receive.rmem;
         let tuned = config.receive.moderate_rcvbuf && rcvbuf.is_none();
-        let algorithm = options.congestion.unwrap_or(config.congestion.control);
+        let algorithm = options.congestion.clone().unwrap_or_else(|| config.congestion.control.clone());
         let offset = birth.timestamp_offset;
         let offer = Offer {
             ipv4: birth.tuple.local.is_ipv4(),

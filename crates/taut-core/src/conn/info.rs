@@ -168,7 +168,7 @@ impl Conn {
             ecn_seen: self.ecn().seen(),
             snd_wscale: self.agreed.peer_wscale(),
             rcv_wscale: self.agreed.own_wscale(),
-            congestion: self.tx.congestion().algorithm(),
+            congestion: self.tx.congestion().algorithm().clone(),
             rtt: recovery.srtt(),
             rttvar: recovery.rttvar(),
             min_rtt: recovery.min_rtt(),

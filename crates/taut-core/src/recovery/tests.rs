@@ -36,7 +36,7 @@ impl World {
         let mut rec = Recovery::new(now, FIRST, sack);
         let cfg = RecoveryConfig::default();
         rec.seed_rtt(now, Duration::from_millis(100), &cfg);
-        Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::Reno), cfg, new_data: false }
+        Self { now, nxt: FIRST, rec, cc: Congestion::new(Algorithm::reno()), cfg, new_data: false }
     }
 
     fn pass(&mut self, ms: u64) {

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 
 use super::listener::ListenerInfo;
 use super::{ConnRef, Stack};
+use crate::congestion::{Algorithm, AlgorithmError};
 use crate::report::Report;
 use crate::sysctl::SysctlError;
 use crate::words::{ConnId, Instant};
@@ -35,6 +36,16 @@ impl Stack {
     /// Name and value of every setting, by name.
     pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         self.config.sysctls()
+    }
+
+    /// The congestion control that a text means, `bbr` or with parameters `mine:gain=2.5`: one that is built in, or of
+    /// those that the configuration's [registry](crate::congestion::Registry) was given.
+    ///
+    /// # Errors
+    ///
+    /// [`AlgorithmError`] names those that there are, or the parameters.
+    pub fn algorithm(&self, text: &str) -> Result<Algorithm, AlgorithmError> {
+        self.config.congestion.registry.algorithm(text)
     }
 
     /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`](crate::LinkCaps::paces).

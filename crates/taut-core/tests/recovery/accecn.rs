@@ -463,7 +463,7 @@ fn the_option_goes_before_a_third_sack_block() {
 
 #[test]
 fn dctcp_gets_the_exact_share() {
-    let dctcp = Algorithm::by_name("dctcp").unwrap();
+    let dctcp = Algorithm::dctcp();
     let mut t = accepted(config().with(|c| c.congestion.control = dctcp));
     t.write(23_000);
     for n in 0..10 {
@@ -507,7 +507,7 @@ fn no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
 #[test]
 fn prague_asks_whatever_the_setting_and_says_ect_1() {
     // RFC 9331 §4.1: ECT(1); §4.2: only with accurate feedback.
-    let options = ConnOptions { congestion: Algorithm::by_name("prague"), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(Algorithm::prague()), ..ConnOptions::default() };
     for (answer, ack, data, mark) in
         [("S.W", ".W", ".AE", Ecn::Ect1), ("S.E", ".", ".", Ecn::NotEct), ("S.", ".", ".", Ecn::NotEct)]
     {

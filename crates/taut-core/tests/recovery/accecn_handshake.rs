@@ -74,7 +74,7 @@ fn a_marked_syn_ack_is_congestion() {
         assert_eq!((t.info().delivered_ce, t.info().ca_state), (counted, "open"));
     }
     // RFC 8257: α is 1 at first, and half the window goes.
-    let dctcp = config().with(|c| c.congestion.control = Algorithm::by_name("dctcp").unwrap());
+    let dctcp = config().with(|c| c.congestion.control = Algorithm::dctcp());
     assert_eq!(listened(dctcp, ".AW", FIRST).info().snd_cwnd, 5);
 }
 
@@ -82,7 +82,7 @@ fn a_marked_syn_ack_is_congestion() {
 fn a_marked_syn_ack_of_dctcp() {
     // RFC 5562 §3: without counters ECE on the ACK says it, where the SYN-ACK was capable.
     for (ecn, answer, cwnd, counted) in [(2, ".", 10, 0), (2, ".E", 5, 1)] {
-        let dctcp = Algorithm::by_name("dctcp").unwrap();
+        let dctcp = Algorithm::dctcp();
         let mut t = Trace::with(config().with(|c| {
             c.congestion.control = dctcp;
             c.set_sysctl("tcp_ecn", &ecn.to_string()).unwrap();

@@ -238,9 +238,7 @@ fn after_a_mark_no_d_sack_gives_the_window_back() {
 
 /// A connection that the peer began, to a stack that uses DCTCP.
 fn dctcp() -> Trace {
-    let mut t = Trace::with(
-        StackConfig::default().with(|c| c.congestion.control = Algorithm::by_name("dctcp").unwrap()),
-    );
+    let mut t = Trace::with(StackConfig::default().with(|c| c.congestion.control = Algorithm::dctcp()));
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535), ecn(Ecn::Ect0));
     // Linux: DCTCP marks all it sends, SYN-ACKs too.

@@ -10,7 +10,7 @@ fn millis(ms: u64) -> Duration {
 
 /// A link of single segments, RTT 20 ms, Reno: slow start goes on until something is lost.
 fn plain() -> Setup {
-    let options = ConnOptions { congestion: Some(Algorithm::Reno), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(Algorithm::reno()), ..ConnOptions::default() };
     Setup { caps: LinkCaps::plain(1_500), rtt: millis(20), options, ..Setup::default() }
 }
 

@@ -55,7 +55,7 @@ fn times(rig: &Rig, first: usize) -> Vec<Instant> {
 /// CUBIC alone does not pace; a maximum rate does.
 #[test]
 fn pace_01_only_a_maximum_rate_switches_pacing_on() {
-    let options = ConnOptions { congestion: Some(Algorithm::Cubic), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(Algorithm::cubic()), ..ConnOptions::default() };
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), options, ..Setup::default() };
     let mut rig = setup.open();
     rig.device = Device::Completes;
@@ -303,7 +303,7 @@ fn pace_10_rate() {
         let segments = u64::from(info.snd_cwnd.max(info.unacked));
         MSS * segments * percent * 10_000_000 / info.rtt.unwrap().as_nanos()
     }
-    let options = ConnOptions { congestion: Some(Algorithm::Reno), ..ConnOptions::default() };
+    let options = ConnOptions { congestion: Some(Algorithm::reno()), ..ConnOptions::default() };
     let setup = Setup { caps: LinkCaps::plain(1_500), options, ..Setup::default() };
     let mut rig = setup.config(|config| config.congestion.slow_start_after_idle = false).open();
     rig.device = Device::Completes;

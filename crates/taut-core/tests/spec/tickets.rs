@@ -101,7 +101,7 @@ fn random_config(rng: &mut Rng, address: &str) -> StackConfig {
         c.send.notsent_lowat = pick(rng, &[u32::MAX, u32::MAX, 16_384, 1]);
         c.tcp.sack = !rng.chance(200);
         c.tcp.timestamps = !rng.chance(200);
-        c.congestion.control = pick(rng, &Algorithm::ALL);
+        c.congestion.control = pick(rng, &Algorithm::built_in());
     });
     if rng.chance(300) {
         config.send.wmem.initial = 4_608;
@@ -387,7 +387,7 @@ impl Worlds {
             4 => SetOption::NotsentLowat(pick(rng, &[0, 1, 5_000, 100_000])),
             5 => SetOption::Sndbuf(pick(rng, &[1, 20_000, 200_000])),
             6 | 7 => SetOption::MaxPacingRate(pick(rng, &[20_000, 1_000_000, 100_000_000, u64::MAX])),
-            8 => SetOption::Congestion(pick(rng, &Algorithm::ALL)),
+            8 => SetOption::Congestion(pick(rng, &Algorithm::built_in())),
             _ => SetOption::TxDelay(Duration::from_micros(pick(rng, &[0, 500, 5_000]))),
         };
         let id = self.ends[side][which].id;

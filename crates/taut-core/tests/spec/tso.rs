@@ -251,7 +251,7 @@ fn tso_09_a_third_of_the_peers_window_sends() {
 fn tso_09_a_deferral_for_cwnd_is_noted_as_limited_by_it() {
     let rtt = millis(1);
     let mut setup = unpaced(rtt);
-    setup.config.congestion.control = Algorithm::Reno;
+    setup.config.congestion.control = Algorithm::reno();
     let mut rig = setup.open();
     rig.grow_cwnd(40, rtt);
     enter_recovery(&mut rig, rtt);

@@ -84,14 +84,14 @@ impl Congestion {
     /// As taut has it, if it does.
     #[must_use]
     pub fn of_taut(self) -> Option<taut_core::Algorithm> {
-        taut_core::Algorithm::by_name(self.0)
+        taut_core::congestion::Registry::default().algorithm(self.0).ok()
     }
 }
 
 impl Written for Congestion {
     fn read(text: &str) -> Result<Self, String> {
         let mut names = Self::LINUX.to_vec();
-        names.extend(taut_core::Algorithm::ALL.map(taut_core::Algorithm::name));
+        names.push("prague");
         names.sort_unstable();
         names.dedup();
         let found = names.iter().find(|name| **name == text);

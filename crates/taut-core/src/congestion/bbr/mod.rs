@@ -29,7 +29,6 @@ mod loss;
 mod params;
 mod path;
 
-use alloc::boxed::Box;
 use core::fmt;
 
 use self::cycle::{Cycle, State};
@@ -37,17 +36,13 @@ use self::loss::Bounds;
 use self::params::PARAMS;
 use self::path::{Path, Rate};
 use super::controller::{AckEvent, Controller, LostPacket, Signal, Window};
-use super::{Definition, EcnUse, INITIAL_CWND};
+use super::{Definition, INITIAL_CWND};
 use crate::words::{Duration, Instant};
 
-/// For [`Algorithm::Bbr`](super::Algorithm).
-pub(super) static DEFINITION: Definition = Definition {
-    name: "bbr",
-    paces: true,
-    first_pacing_percent: Some(PARAMS.startup_pacing as u16),
-    ecn: EcnUse::Classic,
-    make: || Box::new(Bbr::new()),
-};
+/// For [`Algorithm::bbr`](super::Algorithm::bbr).
+pub(super) fn definition() -> Definition {
+    Definition::new("bbr", |_| Bbr::new()).paced().first_pacing_percent(PARAMS.startup_pacing as u16)
+}
 
 /// SRTT where there is none. §5.6.2.
 const NOMINAL_RTT: Duration = Duration::from_millis(1);

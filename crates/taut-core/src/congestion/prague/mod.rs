@@ -16,21 +16,15 @@
 
 mod classic;
 
-use alloc::boxed::Box;
-
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH};
 use crate::words::{Duration, Instant};
 use classic::Classic;
 
-/// For [`Algorithm::Prague`](super::Algorithm).
-pub(super) static DEFINITION: Definition = Definition {
-    name: "prague",
-    paces: true,
-    first_pacing_percent: None,
-    ecn: EcnUse::L4s,
-    make: || Box::new(Prague::new()),
-};
+/// For [`Algorithm::prague`](super::Algorithm::prague).
+pub(super) fn definition() -> Definition {
+    Definition::new("prague", |_| Prague::new()).paced().ecn(EcnUse::L4s)
+}
 
 /// g = 1/16, as DCTCP's.
 const GAIN_SHIFT: u32 = 4;
