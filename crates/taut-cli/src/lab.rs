@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunSet};
 use taut_lab::files;
 use taut_lab::job::Job;
@@ -156,7 +157,7 @@ fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
     for (name, text) in builtin::ALL {
-        let document = Document::parse(name, &builtin_file(name), text, &[])?;
+        let document = Document::parse(name, &builtin_file(name), text, &[], &Registry::default())?;
         let base = document.base()?;
         let takes = base.takes.clone().unwrap_or_default();
         let variants: Vec<&str> = base.variants.iter().map(|variant| variant.name.as_str()).collect();
@@ -193,11 +194,11 @@ fn open(name: &str, relative_to: Option<&Path>, changes: &[Change]) -> anyhow::R
                 names.join(", ")
             );
         };
-        return Ok(Document::parse(name, &builtin_file(name), text, changes)?);
+        return Ok(Document::parse(name, &builtin_file(name), text, changes, &Registry::default())?);
     }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let stem = path.file_stem().map_or_else(|| name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-    Ok(Document::parse(&stem, &path.display().to_string(), &text, changes)?)
+    Ok(Document::parse(&stem, &path.display().to_string(), &text, changes, &Registry::default())?)
 }
 
 /// Becomes true when the process is asked to end.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use taut_core::{LinkCaps, StackConfig};
+use taut_core::LinkCaps;
 use taut_device::{Cidr, Namespace, Tun, TunOptions};
 use taut_link::{NicSpec, QdiscSpec, TbfSpec};
 
@@ -264,7 +264,7 @@ fn taut_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<RunD
     let mut builder = taut::Stack::builder()
         .device(near)
         .address(&format!("{NEAR}/{PREFIX}"))
-        .config(StackConfig::default())
+        .config(scenario.stack_config())
         .seed(seed);
     if scenario.topology.kind == Kind::Pair {
         let rate = own_rate(scenario);
@@ -330,9 +330,7 @@ fn kernel_sends(job: &Job, progress: &(dyn Fn(f64) -> bool + Sync)) -> Result<Ru
                     });
                 }
                 // What the machine prefers is not what taut has unless told otherwise; and a namespace cannot be told.
-                let told = scenario.hosts.sender.sysctls.0.get("net.ipv4.tcp_congestion_control");
-                let default = StackConfig::default().congestion.control;
-                let congestion = told.map_or(default.name(), String::as_str).to_owned();
+                let congestion = scenario.default_congestion();
                 let sender = Kernel { backlog: Arc::clone(&backlog), congestion };
                 let mark = || marked.set(&emulator.counts);
                 let work = apps::run(&sender, &plans, scenario, SERIES_MAX, mark, progress);

@@ -4,27 +4,21 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taut_core::Algorithm;
-
 use crate::data::{Engine, RunData, RunSet};
 use crate::files::{Directory, FileError};
 use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: a congestion control that it does not have.
+/// Why this sender cannot run it, if it cannot: the kernel does not have every congestion control that the stack has.
 fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
-    let (who, names): (_, Vec<String>) = match engine {
-        Engine::Sim | Engine::Live => {
-            ("taut", Algorithm::built_in().map(|algorithm| algorithm.name().into()).into())
-        }
-        Engine::Linux => {
-            let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-            ("this kernel", names.ok()?.split_whitespace().map(str::to_owned).collect())
-        }
-    };
-    let missing = scenario.congestion_names().find(|name| !names.iter().any(|known| known == name))?;
-    Some(format!("{who} has no {missing}, only {}", names.join(", ")))
+    if engine != Engine::Linux {
+        return None;
+    }
+    let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    let names: Vec<&str> = names.split_whitespace().collect();
+    let missing = scenario.congestion_texts().find(|text| !names.contains(&text.as_str()))?;
+    Some(format!("this kernel has no {missing}, only {}", names.join(", ")))
 }
 
 /// What is to be run, and how.

@@ -1,19 +1,21 @@
 //! An experiment as a file: a link, hosts, flows, what differs between its variants, what is measured, and what was
 //! published. `load.rs` reads it with the changes that variants and command lines make, `value.rs` knows the units,
-//! `builtin.rs` has those that come with the program. Called by the runners.
+//! `controllers.rs` the congestion controls, `builtin.rs` has those that come with the program. Called by the runners.
 
 pub mod builtin;
+mod controllers;
 mod load;
 pub mod value;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use taut_core::{ConnOptions, Duration};
+use taut_core::congestion::Registry;
+use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_link::{NicSpec, QdiscSpec, Rate};
 
 pub use load::{Change, Document, LoadError, Variation};
-use value::{BqlText, Bytes, Congestion, Sysctls, Text};
+use value::{BqlText, Bytes, Sysctls, Text};
 
 /// An experiment, with all changes made.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,8 +42,8 @@ pub struct Scenario {
     /// Whether it also means something on a TUN.
     #[serde(default)]
     pub live: bool,
-    /// Congestion control of all flows whose options do not say.
-    pub congestion: Option<Text<Congestion>>,
+    /// Congestion control of all flows whose options do not say: `cubic`, or with parameters `mine:gain=2.5`.
+    pub congestion: Option<String>,
     /// What is between the hosts.
     #[serde(default)]
     pub topology: Topology,
@@ -63,6 +65,9 @@ pub struct Scenario {
     /// Published figures: metric, variant, text.
     #[serde(default)]
     pub published: Published,
+    /// The congestion controls that may be named: those built in, and the user's.
+    #[serde(skip)]
+    pub controllers: Registry,
 }
 
 /// Published figures by metric and variant.
@@ -354,7 +359,10 @@ pub struct OptionText {
     /// `SO_MAX_PACING_RATE`.
     pub max_pacing_rate: Option<Text<Rate>>,
     /// `TCP_CONGESTION`.
-    pub congestion: Option<Text<Congestion>>,
+    pub congestion: Option<String>,
+    /// What that is, or what all flows have.
+    #[serde(skip)]
+    pub algorithm: Option<Algorithm>,
     /// `TCP_MAXSEG`.
     pub maxseg: Option<u16>,
 }
@@ -372,7 +380,7 @@ impl OptionText {
             sndbuf: size(&self.sndbuf),
             rcvbuf: size(&self.rcvbuf),
             max_pacing_rate: self.max_pacing_rate.as_ref().map(|rate| rate.value.bytes_per_second()),
-            congestion: self.congestion.as_ref().and_then(|text| text.value.of_taut()),
+            congestion: self.algorithm.clone(),
             maxseg: self.maxseg,
             ..ConnOptions::default()
         }
@@ -437,11 +445,6 @@ impl Scenario {
         let packet_bytes = f64::from(mtu + NicSpec::ETHERNET_BYTES);
         let packets = share * rtt_s * self.link.rate.value.bytes_per_second() as f64 / packet_bytes;
         QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
-    }
-
-    /// Congestion controls that it names.
-    pub fn congestion_names(&self) -> impl Iterator<Item = &str> {
-        self.flows.iter().filter_map(|flow| Some(flow.options.congestion.as_ref()?.text.as_str()))
     }
 
     /// What cannot be seen from a single value: the path of the culprit, and what is wrong.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunData};
 use taut_lab::job::Job;
 use taut_lab::scenario::{Change, Document, builtin};
@@ -11,7 +12,8 @@ use taut_lab::sim;
 /// One case of a scenario, simulated: what came out, by variant.
 fn run(name: &str, case: &str, seed: u64, changes: &[&str]) -> BTreeMap<String, RunData> {
     let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
-    let document = Document::parse(name, name, builtin::find(name).unwrap(), &changes).unwrap();
+    let document =
+        Document::parse(name, name, builtin::find(name).unwrap(), &changes, &Registry::default()).unwrap();
     let variations = document.variations().unwrap().into_iter().filter(|variation| variation.case == case);
     let runs: BTreeMap<String, RunData> = variations
         .map(|variation| {

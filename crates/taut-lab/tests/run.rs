@@ -7,6 +7,7 @@ use std::process::Command;
 
 use pcap_parser::traits::PcapReaderIterator as _;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
+use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunSet};
 use taut_lab::job::Job;
 use taut_lab::runner::Plan;
@@ -52,7 +53,7 @@ set = { "flows.0.options.congestion" = "reno" }
 "#;
 
 fn document() -> Document {
-    Document::parse("small", "small.toml", TEXT, &[]).unwrap()
+    Document::parse("small", "small.toml", TEXT, &[], &Registry::default()).unwrap()
 }
 
 fn job(seed: u64) -> Job {
@@ -183,7 +184,7 @@ fn intervals_add_up_to_the_run() {
 fn without_a_warm_up_everything_counts() {
     // Long intervals, so that much is there at the end of the first.
     let changes = ["warm-up=0s", "interval=200ms"].map(|change| Change::parse(change).unwrap());
-    let document = Document::parse("small", "small.toml", TEXT, &changes).unwrap();
+    let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
     let job = Job { variation: document.variations().unwrap().remove(0), ..job(1) };
     let data = sim::run(&job, &|_| true).unwrap().data;
     let acked: u64 = data.flows.iter().map(|flow| flow.acked_bytes).sum();
@@ -299,7 +300,7 @@ fn in_a_parking_lot_who_goes_all_the_way_gets_least() {
     let text = "title = \"lot\"\nduration = \"6s\"\nwarm-up = \"2s\"\nmeasure = [\"goodput\"]\n\
         [topology]\nkind = \"parking-lot\"\nhops = 2\nqueue = \"pfifo limit 50\"\n\
         [link]\nrate = \"20mbit\"\ndelay = \"5ms\"\n[[flows]]\napp = \"bulk\"\ncount = 3\n";
-    let document = Document::parse("lot", "lot.toml", text, &[]).unwrap();
+    let document = Document::parse("lot", "lot.toml", text, &[], &Registry::default()).unwrap();
     let job = Job { scenario: "lot".into(), variation: document.variations().unwrap().remove(0), ..job(1) };
     let data = sim::run(&job, &|_| true).unwrap().data;
     let mbps: Vec<f64> = data.flows.iter().map(|flow| flow.goodput_bps / 1e6).collect();

@@ -1,10 +1,16 @@
 //! Scenarios' files: what is read, and how mistakes are told.
 
+use taut_core::Instant;
+use taut_core::congestion::{AckEvent, Controller, Definition, Registry, Signal, Window};
 use taut_lab::scenario::{Change, Document, builtin};
 
 fn load(text: &str, sets: &[&str]) -> Result<Document, String> {
+    load_with(&Registry::default(), text, sets)
+}
+
+fn load_with(controllers: &Registry, text: &str, sets: &[&str]) -> Result<Document, String> {
     let changes: Vec<Change> = sets.iter().map(|set| Change::parse(set).unwrap()).collect();
-    Document::parse("x", "x.toml", text, &changes).map_err(|error| error.to_string())
+    Document::parse("x", "x.toml", text, &changes, controllers).map_err(|error| error.to_string())
 }
 
 const SMALL: &str = r#"title = "small"
@@ -33,7 +39,7 @@ set = { "link.rate" = "10mbit" }
 #[test]
 fn those_that_come_with_the_program_are_right() {
     for (name, text) in builtin::ALL {
-        if let Err(error) = Document::parse(name, &format!("{name}.toml"), text, &[]) {
+        if let Err(error) = Document::parse(name, &format!("{name}.toml"), text, &[], &Registry::default()) {
             panic!("{error}");
         }
     }
@@ -104,4 +110,93 @@ fn a_mistake_of_the_command_line_is_its_own() {
     }
     assert!(Change::parse("link.rate").is_err());
     assert!(Change::parse("=3").is_err());
+}
+
+/// A congestion control with two parameters that does nothing.
+fn controllers() -> Registry {
+    #[derive(Debug)]
+    struct Mine;
+    impl Controller for Mine {
+        fn on_ack(&mut self, _: &mut Window, _: &AckEvent<'_>) {}
+        fn reduce(&mut self, window: &Window, _: Signal, _: Instant) -> u32 {
+            window.cwnd()
+        }
+    }
+    let mut controllers = Registry::default();
+    let mine = Definition::new("mine", |_| Mine).param("gain", 2.0, 1.0..=4.0, "").param(
+        "floor",
+        4.0,
+        2.0..=9.0,
+        "",
+    );
+    controllers.add(mine).unwrap();
+    controllers
+}
+
+#[test]
+fn a_users_congestion_control_is_named_wherever_one_can_be() {
+    let congestion = |sets: &[&str]| {
+        let document = load_with(&controllers(), SMALL, sets)?;
+        let scenario = document.variations().unwrap().remove(0).scenario;
+        let chosen = scenario.flows[0].options.options().congestion.map(|algorithm| algorithm.to_string());
+        Ok((chosen.unwrap_or_default(), scenario.default_congestion()))
+    };
+    let is = |flow: &str, stack: &str| Ok::<_, String>((flow.to_owned(), stack.to_owned()));
+    assert_eq!(congestion(&[]), is("", "cubic"));
+    assert_eq!(congestion(&["congestion=mine"]), is("mine", "cubic"));
+    assert_eq!(congestion(&["congestion=mine:gain=3,floor=5"]), is("mine:gain=3,floor=5", "cubic"));
+    let own = "flows.0.options.congestion=reno";
+    assert_eq!(congestion(&["congestion=mine", own]), is("reno", "cubic"));
+    let setting = "hosts.sender.sysctls.tcp_congestion_control=mine:floor=7";
+    assert_eq!(congestion(&[setting]), is("", "mine:floor=7"));
+    // A parameter of its own: what a sweep changes.
+    let gain = |value| format!("congestion.gain={value}");
+    assert_eq!(congestion(&["congestion=mine", &gain("1.5")]), is("mine:gain=1.5", "cubic"));
+    let sets = ["congestion=mine:gain=3,floor=5", &gain("4"), "congestion.floor=6"];
+    assert_eq!(congestion(&sets), is("mine:gain=4,floor=6", "cubic"));
+    let sets = [own, "flows.0.options.congestion=mine", "flows.0.options.congestion.floor=3"];
+    assert_eq!(congestion(&sets), is("mine:floor=3", "cubic"));
+}
+
+#[test]
+fn a_congestion_control_that_is_none_is_told_with_those_there_are() {
+    let known = "there are reno, cubic, bbr, dctcp, prague, mine";
+    let unknown = format!("congestion: no congestion control is called vegas; {known}");
+    let text = SMALL.replacen("title", "congestion = \"vegas\"\ntitle", 1);
+    let error = load_with(&controllers(), &text, &[]).map(|_| ()).unwrap_err();
+    assert_eq!(error, format!("x.toml:1: {unknown}"));
+    for (sets, expected) in [
+        (&["congestion=vegas"][..], format!("--set congestion=vegas: {unknown}")),
+        (
+            &["congestion=mine:gain=5"],
+            "--set congestion=mine:gain=5: congestion: mine: gain = 5: must be a number from 1 to 4".into(),
+        ),
+        (
+            &["congestion=mine", "congestion.gian=2"],
+            "--set congestion.gian=2: congestion: mine: no parameter is called gian; \
+             there are gain, a number from 1 to 4; floor, a number from 2 to 9"
+                .into(),
+        ),
+        (
+            &["congestion.gain=2"],
+            "--set congestion.gain=2: congestion.gain: no congestion control is named there that could have a parameter"
+                .into(),
+        ),
+        (
+            &["flows.0.options.congestion=mine:floor=1"],
+            "--set flows.0.options.congestion=mine:floor=1: flows.0.options.congestion: \
+             mine: floor = 1: must be a number from 2 to 9"
+                .into(),
+        ),
+        (
+            &["hosts.receiver.sysctls.tcp_congestion_control=mine:gain=0"],
+            "--set hosts.receiver.sysctls.tcp_congestion_control=mine:gain=0: \
+             hosts.receiver.sysctls.tcp_congestion_control: \
+             net.ipv4.tcp_congestion_control = mine:gain=0: mine: gain = 0: must be a number from 1 to 4"
+                .into(),
+        ),
+    ] {
+        let error = load_with(&controllers(), SMALL, sets).map(|_| ()).unwrap_err();
+        assert_eq!(error, expected);
+    }
 }

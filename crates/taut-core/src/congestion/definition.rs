@@ -64,8 +64,8 @@ pub struct Definition {
 type Maker = dyn Fn(&Params) -> Box<dyn Controller> + Send + Sync;
 
 impl Definition {
-    /// One with this name, which `TCP_CONGESTION`, `tcp_congestion_control` and `ss` know it by: letters, digits, `-`,
-    /// `_` and `.`. `make` makes the state of a connection, when it first sends data.
+    /// One with this name, which `TCP_CONGESTION`, `tcp_congestion_control` and `ss` know it by: letters, digits, `-`
+    /// and `_`. `make` makes the state of a connection, when it first sends data.
     #[must_use]
     pub fn new<C: Controller + 'static>(
         name: impl Into<Cow<'static, str>>,
@@ -128,7 +128,7 @@ impl Definition {
 
     /// Why it cannot be used, if it cannot: a mistake of its author.
     pub(super) fn mistake(&self) -> Option<String> {
-        const WORD: &str = "must be made of letters, digits, -, _ and .";
+        const WORD: &str = "must be made of letters, digits, - and _";
         if !is_word(&self.name) {
             return Some(format!("its name {WORD}"));
         }
@@ -158,7 +158,7 @@ impl fmt::Debug for Definition {
 
 /// Whether it can stand in a text like `mine:gain=2.5,floor=4`.
 fn is_word(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
 }
 
 /// A parameter of a congestion control, and the value that it has.

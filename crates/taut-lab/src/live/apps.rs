@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use taut_core::ConnOptions;
+use taut_core::{Algorithm, ConnOptions};
 use taut_device::sys::monotonic_ns;
 
 use crate::data::{GATES, Interval};
@@ -324,7 +324,7 @@ async fn flow<S: Sender>(
 ) -> io::Result<()> {
     tokio::time::sleep(plan.start).await;
     let options = plan.spec.options.options();
-    let congestion = plan.spec.options.congestion.as_ref().map(|text| text.text.as_str());
+    let congestion = options.congestion.as_ref().map(Algorithm::name);
     let connecting = sender.connect(plan.to, &options, congestion);
     let conn = tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let conn = Rc::new(conn);

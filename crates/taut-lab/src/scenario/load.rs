@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
+use taut_core::congestion::Registry;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use super::controllers::with_param;
 use super::{Case, Scenario, Variant};
 use crate::metrics;
 
@@ -89,6 +91,7 @@ pub struct Document {
     text: String,
     table: Table,
     changes: Vec<Change>,
+    controllers: Registry,
 }
 
 /// A scenario for a case and a variant of it.
@@ -109,11 +112,17 @@ pub struct Variation {
 }
 
 impl Document {
-    /// Reads a file's text, and makes the changes of the command line.
+    /// Reads a file's text, and makes the changes of the command line. Flows may have any of these congestion controls.
     ///
     /// # Errors
     /// When it is no TOML, or no scenario, in any of its variations.
-    pub fn parse(name: &str, file: &str, text: &str, changes: &[Change]) -> Result<Self, LoadError> {
+    pub fn parse(
+        name: &str,
+        file: &str,
+        text: &str,
+        changes: &[Change],
+        controllers: &Registry,
+    ) -> Result<Self, LoadError> {
         let table = toml::from_str(text).map_err(|error| LoadError {
             place: place(file, text, error.span()),
             key: String::new(),
@@ -125,6 +134,7 @@ impl Document {
             text: text.into(),
             table,
             changes: changes.to_vec(),
+            controllers: controllers.clone(),
         };
         document.variations()?;
         Ok(document)
@@ -210,9 +220,7 @@ impl Document {
                 };
                 blame(&path, message)
             })?;
-        for flow in &mut scenario.flows {
-            flow.options.congestion = flow.options.congestion.take().or_else(|| scenario.congestion.clone());
-        }
+        scenario.look_up(&self.controllers).map_err(|(path, why)| blame(&path, why))?;
         if let Some((path, why)) = scenario.mistake() {
             return Err(blame(&path, why));
         }
@@ -307,6 +315,9 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
         setting = words.split_off(at + 1).join(".");
         words.push(&setting);
     }
+    if let [way @ .., "congestion", param] = &*words {
+        return set_param(table, way, param, &change.value).map_err(wrong);
+    }
     let Some((last, way)) = words.split_last() else { return Err(wrong("names nothing".into())) };
     let mut place = Place::Table(table);
     for word in way {
@@ -320,6 +331,18 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
         (_, value) => value,
     };
     Ok(())
+}
+
+/// A parameter of a congestion control is a part of its text.
+fn set_param(table: &mut Table, way: &[&str], param: &str, value: &Value) -> Result<(), String> {
+    let place = way.iter().try_fold(Place::Table(table), |place, word| place.enter(word))?;
+    match place.slot("congestion")? {
+        Value::String(text) => {
+            *text = with_param(text, param, &text_of(value).ok_or("is not a number")?);
+            Ok(())
+        }
+        _ => Err("no congestion control is named there that could have a parameter".into()),
+    }
 }
 
 enum Place<'a> {
@@ -365,13 +388,17 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
                 .enumerate()
                 .for_each(|(index, value)| flatten(&below(&index.to_string()), value, into));
         }
-        Value::String(text) => {
-            into.insert(path.to_owned(), text.clone());
-        }
-        Value::Integer(number) => drop(into.insert(path.to_owned(), number.to_string())),
-        Value::Float(number) => drop(into.insert(path.to_owned(), number.to_string())),
-        Value::Boolean(on) => drop(into.insert(path.to_owned(), on.to_string())),
-        // No scenario has one.
-        Value::Datetime(_) => {}
+        value => drop(text_of(value).map(|text| into.insert(path.to_owned(), text))),
+    }
+}
+
+/// A single value as text. No scenario has a date.
+fn text_of(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Float(number) => Some(number.to_string()),
+        Value::Boolean(on) => Some(on.to_string()),
+        Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
     }
 }

@@ -1,13 +1,13 @@
 //! Values of a scenario's file: the units of `tc`, the names of `sysctl` and `ethtool`. Each is checked as it is read, so
-//! that a mistake has a line. Called by serde.
+//! that a mistake has a line; what depends on the stack's congestion controls, `controllers.rs` checks. Called by serde.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
-use taut_core::{Duration, LinkCaps, Stack, StackConfig};
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+use taut_core::Duration;
 
 /// A text that means something, as a rate; kept as it was written, too.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,32 +73,6 @@ impl Written for taut_link::QdiscSpec {
     }
 }
 
-/// A congestion control that taut has or the kernel may have. Which of them can run, the runners find out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Congestion(&'static str);
-
-impl Congestion {
-    /// Of Linux, whether or not taut has them.
-    const LINUX: [&str; 4] = ["reno", "cubic", "bbr", "dctcp"];
-
-    /// As taut has it, if it does.
-    #[must_use]
-    pub fn of_taut(self) -> Option<taut_core::Algorithm> {
-        taut_core::congestion::Registry::default().algorithm(self.0).ok()
-    }
-}
-
-impl Written for Congestion {
-    fn read(text: &str) -> Result<Self, String> {
-        let mut names = Self::LINUX.to_vec();
-        names.push("prague");
-        names.sort_unstable();
-        names.dedup();
-        let found = names.iter().find(|name| **name == text);
-        found.map(|name| Self(name)).ok_or_else(|| format!("{text} is not {}", names.join(" or ")))
-    }
-}
-
 /// Bytes: a number, or a text with `tc`'s units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
@@ -144,62 +118,43 @@ impl Written for BqlText {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sysctls(pub BTreeMap<String, String>);
 
+impl Sysctls {
+    /// The value of a setting, however it is called.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let value = self.0.get(name).or_else(|| self.0.get(name.strip_prefix("net.ipv4.")?));
+        value.map(String::as_str)
+    }
+}
+
 impl<'de> Deserialize<'de> for Sysctls {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::<String, Setting>::deserialize(deserializer)?;
+        Ok(Self(values.into_iter().map(|(name, Setting(value))| (name, value)).collect()))
+    }
+}
+
+/// The value of a setting, as text.
+struct Setting(String);
+
+impl<'de> Deserialize<'de> for Setting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Sysctls;
+        impl Visitor<'_> for Read {
+            type Value = Setting;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("settings by name")
+                f.write_str("a number or a text")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Sysctls, A::Error> {
-                // A stack that is asked whether it would take them.
-                let mut stack = Stack::new(StackConfig::default().into(), LinkCaps::plain(1_500), [0; 32]);
-                let mut found = BTreeMap::new();
-                while let Some(name) = map.next_key::<String>()? {
-                    let checked = Setting { name: &name, stack: &mut stack };
-                    let value = map.next_value_seed(checked)?;
-                    found.insert(name, value);
-                }
-                Ok(Sysctls(found))
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Setting, E> {
+                Ok(Setting(text.to_owned()))
+            }
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Setting, E> {
+                Ok(Setting(number.to_string()))
+            }
+            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Setting, E> {
+                Ok(Setting(u8::from(on).to_string()))
             }
         }
-        deserializer.deserialize_map(Read)
-    }
-}
-
-/// The value of a setting of this name.
-struct Setting<'a> {
-    name: &'a str,
-    stack: &'a mut Stack,
-}
-
-impl<'de> de::DeserializeSeed<'de> for Setting<'_> {
-    type Value = String;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl Setting<'_> {
-    fn take<E: de::Error>(self, value: String) -> Result<String, E> {
-        self.stack.set_sysctl(self.name, &value).map_err(E::custom)?;
-        Ok(value)
-    }
-}
-
-impl Visitor<'_> for Setting<'_> {
-    type Value = String;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number or a text")
-    }
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
-        self.take(text.to_owned())
-    }
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<String, E> {
-        self.take(number.to_string())
-    }
-    fn visit_bool<E: de::Error>(self, on: bool) -> Result<String, E> {
-        self.take(u8::from(on).to_string())
+        deserializer.deserialize_any(Read)
     }
 }

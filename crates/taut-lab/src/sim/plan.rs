@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use taut_core::{ConnId, Duration, Instant, ListenOptions};
+use taut_core::{ConnId, Duration, Instant, ListenOptions, StackConfig};
 use taut_link::{BqlSpec, NicSpec, Rate};
 use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
@@ -98,8 +98,8 @@ impl Net {
             (_, Some(access)) => access.value,
             (_, None) => ten_times.unwrap_or(link_rate),
         };
-        let sender = host_spec(&scenario.hosts.sender, nic_rate);
-        let receiver = host_spec(&scenario.hosts.receiver, nic_rate);
+        let host = |text| host_spec(text, nic_rate, scenario.stack_config());
+        let (sender, receiver) = (host(&scenario.hosts.sender), host(&scenario.hosts.receiver));
         let overhead = sender.nic.overhead_bytes;
         let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
@@ -314,8 +314,8 @@ fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
     world.set_faults(wire, faults);
 }
 
-fn host_spec(text: &HostText, rate: Rate) -> HostSpec {
-    let mut spec = HostSpec::new(rate);
+fn host_spec(text: &HostText, rate: Rate, config: StackConfig) -> HostSpec {
+    let mut spec = HostSpec { config, ..HostSpec::new(rate) };
     let nic: &mut NicSpec = &mut spec.nic;
     let given = &text.nic;
     nic.tso = given.tso.unwrap_or(nic.tso);

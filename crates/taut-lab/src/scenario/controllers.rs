@@ -1,0 +1,68 @@
+//! What a scenario's texts mean that a stack must be asked about: its congestion controls, `cubic` or
+//! `mine:gain=2.5`, and its settings. Who runs the lab may add controls of their own. Called by `load.rs`, which tells a
+//! mistake with its line, and puts `congestion.gain=2.5` into the text of the control.
+
+use taut_core::congestion::Registry;
+use taut_core::{Algorithm, StackConfig};
+
+use super::Scenario;
+
+/// The key of a mistake, and what is wrong.
+type Mistake = (String, String);
+
+impl Scenario {
+    /// Looks up the congestion controls and checks the settings. Flows that name none have the scenario's.
+    pub(super) fn look_up(&mut self, controllers: &Registry) -> Result<(), Mistake> {
+        self.controllers = controllers.clone();
+        let find = |path: &str, text: &Option<String>| {
+            let found = text.as_deref().map(|text| controllers.algorithm(text)).transpose();
+            found.map_err(|error| (path.to_owned(), error.to_string()))
+        };
+        let of_all: Option<Algorithm> = find("congestion", &self.congestion)?;
+        for (index, flow) in self.flows.iter_mut().enumerate() {
+            let options = &mut flow.options;
+            let own = find(&format!("flows.{index}.options.congestion"), &options.congestion)?;
+            options.algorithm = own.or_else(|| of_all.clone());
+        }
+        for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
+            let mut config = self.stack_config();
+            for (name, value) in &host.sysctls.0 {
+                config
+                    .set_sysctl(name, value)
+                    .map_err(|error| (format!("hosts.{side}.sysctls.{name}"), error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a stack begins with: today's defaults, and all congestion controls.
+    #[must_use]
+    pub fn stack_config(&self) -> StackConfig {
+        StackConfig::default().with(|config| config.congestion.registry = self.controllers.clone())
+    }
+
+    /// Congestion control of the sender's flows that do not ask for one.
+    #[must_use]
+    pub fn default_congestion(&self) -> String {
+        let told = self.hosts.sender.sysctls.get("net.ipv4.tcp_congestion_control");
+        told.map_or_else(|| self.stack_config().congestion.control.to_string(), str::to_owned)
+    }
+
+    /// Every congestion control that a sender needs to run this.
+    pub fn congestion_texts(&self) -> impl Iterator<Item = String> {
+        let of_flow = |algorithm: &Option<Algorithm>| match algorithm {
+            Some(algorithm) => algorithm.to_string(),
+            None => self.default_congestion(),
+        };
+        self.flows.iter().map(move |flow| of_flow(&flow.options.algorithm))
+    }
+}
+
+/// The text of a congestion control with one parameter changed.
+pub(super) fn with_param(text: &str, param: &str, value: &str) -> String {
+    let (name, given) = text.split_once(':').unwrap_or((text, ""));
+    let is_other = |word: &&str| !word.is_empty() && word.split('=').next().map(str::trim) != Some(param);
+    let mut params: Vec<String> = given.split(',').filter(is_other).map(str::to_owned).collect();
+    params.push(format!("{param}={value}"));
+    format!("{name}:{}", params.join(","))
+}
