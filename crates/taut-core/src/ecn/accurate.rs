@@ -1,5 +1,5 @@
 //! Accurate ECN: both ends count what was marked, and every segment carries the count.
-//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field, §3.2.3 the option. Called by `conn/ecn/mod.rs`; how many packets
+//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field, §3.2.3 the option. Called by `ecn/mod.rs`; how many packets
 //! an ACK then reports is [`marks`](crate::recovery)'s affair.
 //!
 //! **Problem.** ECE says that there was a mark, once a round trip; DCTCP's echo says it exactly, but only while no ACK is
@@ -21,7 +21,7 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
-use super::telling::{Said, Telling};
+use super::option::{Carrier, OptionSender};
 use super::{Carries, Urgency};
 use crate::congestion::EcnUse;
 use crate::recovery::{AckOutcome, Bytes, Counted};
@@ -106,7 +106,7 @@ pub(crate) struct Accurate {
     /// r.cep: packets of the peer's that arrived marked.
     cep: u32,
     received: Received,
-    telling: Telling,
+    option: OptionSender,
     /// Marked packets since an ACK left.
     unsaid: u32,
     last_was_marked: bool,
@@ -134,7 +134,7 @@ impl Accurate {
             first_due: client,
             cep: FIRST_CEP,
             received: Received::FIRST,
-            telling: Telling::new(client),
+            option: OptionSender::new(client),
             unsaid: 0,
             last_was_marked: false,
             sent_cep: FIRST_CEP,
@@ -263,7 +263,7 @@ impl Accurate {
         if let Some(counter) = self.received.of(mark).filter(|_| bytes > 0) {
             let before = *counter;
             *counter = counter.wrapping_add(bytes);
-            self.telling.on_bytes(mark, before, *counter);
+            self.option.on_bytes(mark, before, *counter);
         }
         let marked = mark == Mark::Ce;
         let begins = marked && !self.last_was_marked && bytes > 0;
@@ -277,19 +277,19 @@ impl Accurate {
     }
 
     /// When and whether the option goes out.
-    pub(super) const fn telling_mut(&mut self) -> &mut Telling {
-        &mut self.telling
+    pub(super) const fn option_mut(&mut self) -> &mut OptionSender {
+        &mut self.option
     }
 
     /// The option of a segment.
-    pub(super) fn option(&self, on: Said) -> Option<AccEcn> {
-        self.telling.option(self.received, on)
+    pub(super) fn option(&self, on: Carrier) -> Option<AccEcn> {
+        self.option.option(self.received, on)
     }
 
     /// A segment leaves with the field, and perhaps with the option.
-    pub(super) fn note_said(&mut self, on: Said, option: bool) {
+    pub(super) fn note_said(&mut self, on: Carrier, option: bool) {
         self.unsaid = 0;
-        self.telling.note_said(self.received, on, option);
+        self.option.note_said(self.received, on, option);
     }
 
     /// Marked bytes do not become fewer: it was sent before the last one that came.

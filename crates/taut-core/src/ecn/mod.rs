@@ -1,12 +1,12 @@
 //! Explicit congestion notification: what is asked for and agreed on in the SYNs, what is told to the peer about marks,
 //! and which of our packets may be marked.
 //! RFC 3168 §6.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 8257 §3.2 for the exact echo of DCTCP; RFC 9768,
-//! with its counters in `accurate.rs` and its option in `telling.rs`.
+//! with its counters in `accurate.rs` and its option in `option.rs`.
 //! Called by the handshake, by arrival and by output; what an echo does to the window is `recovery/`'s affair.
 
 mod accurate;
 mod config;
-mod telling;
+mod option;
 
 use alloc::collections::VecDeque;
 
@@ -18,7 +18,8 @@ use crate::recovery::{AckOutcome, Feedback};
 use crate::words::{Duration, Instant};
 use accurate::Accurate;
 pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
-pub(crate) use telling::Said;
+use option::Carrier;
+pub(crate) use option::Carrier as Said;
 
 /// What a SYN of ours asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -318,18 +319,18 @@ impl Ecn {
     /// A packet is asked for: what holds for its option. `srtt`: of the connection.
     pub(crate) fn prepare(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
         if let Some(accurate) = &mut self.accurate {
-            accurate.telling_mut().prepare(config, now, srtt);
+            accurate.option_mut().prepare(config, now, srtt);
         }
     }
 
     /// The option of a segment beside as many `sack_blocks`.
-    pub(crate) fn option(&self, on: Said, timestamps: bool, sack_blocks: usize) -> Option<AccEcn> {
+    pub(crate) fn option(&self, on: Carrier, timestamps: bool, sack_blocks: usize) -> Option<AccEcn> {
         let option = self.accurate.as_ref()?.option(on)?;
-        telling::fits(option, timestamps, sack_blocks).then_some(option)
+        option::fits(option, timestamps, sack_blocks).then_some(option)
     }
 
     /// A segment leaves, perhaps with the option.
-    pub(crate) fn note_said(&mut self, on: Said, option: bool) {
+    pub(crate) fn note_said(&mut self, on: Carrier, option: bool) {
         if let Some(accurate) = &mut self.accurate {
             accurate.note_said(on, option);
         }
@@ -338,14 +339,14 @@ impl Ecn {
     /// The device would not take it.
     pub(crate) fn note_unsaid(&mut self) {
         if let Some(accurate) = &mut self.accurate {
-            accurate.telling_mut().note_unsaid();
+            accurate.option_mut().note_unsaid();
         }
     }
 
     /// Data came again that was acknowledged.
     pub(crate) fn on_repeated(&mut self) {
         if let Some(accurate) = &mut self.accurate {
-            accurate.telling_mut().on_repeated();
+            accurate.option_mut().on_repeated();
         }
     }
 

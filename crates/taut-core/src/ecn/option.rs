@@ -1,5 +1,5 @@
 //! When the AccECN option goes out, and with which of its counters. RFC 9768 §3.2.3.2 and §3.2.3.3, with Linux's
-//! `tcp_ecn_option` and `tcp_ecn_option_beacon`. Called by `accurate.rs`, which counts, and by `conn/ecn/mod.rs`.
+//! `tcp_ecn_option` and `tcp_ecn_option_beacon`. Called by `accurate.rs`, which counts, and by `ecn/mod.rs`.
 //!
 //! **Problem.** The option takes up to 12 of 40 bytes, which SACK wants, too, and room for payload. Some middleboxes strip
 //! it, which does no harm; some drop what carries it.
@@ -29,7 +29,7 @@ const TIMESTAMPS_LEN: usize = 12;
 
 /// What a segment is, as far as its option goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum Carrier {
     /// The SYN-ACK of a server, or the ACK of it.
     Handshake,
     /// A SYN-ACK that was sent before.
@@ -42,7 +42,7 @@ pub(crate) enum Said {
 
 /// The option, as one end sends it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Telling {
+pub(super) struct OptionSender {
     /// `tcp_ecn_option`, as of the last packet that was asked for.
     mode: EcnOptionUse,
     /// What the last one said.
@@ -63,7 +63,7 @@ pub(super) struct Telling {
     repeated: u8,
 }
 
-impl Telling {
+impl OptionSender {
     pub(super) fn new(client: bool) -> Self {
         Self {
             mode: EcnOptionUse::Usual,
@@ -116,7 +116,7 @@ impl Telling {
     }
 
     /// The option of a segment that leaves when so much was `received`.
-    pub(super) fn option(&self, received: Received, on: Said) -> Option<AccEcn> {
+    pub(super) fn option(&self, received: Received, on: Carrier) -> Option<AccEcn> {
         if self.mode == EcnOptionUse::Never || (self.is_blocked() && self.mode != EcnOptionUse::Persistent) {
             return None;
         }
@@ -124,11 +124,11 @@ impl Telling {
         let low = |count: u32| Some(count % AccEcn::MODULUS);
         let all = AccEcn { ee0b: low(ect0), eceb: low(ce), ee1b: low(ect1) };
         match on {
-            Said::Handshake => return Some(all),
+            Carrier::Handshake => return Some(all),
             // §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
-            Said::HandshakeAgain => return Some(all).filter(|_| self.mode == EcnOptionUse::Persistent),
-            Said::Data if self.first_data => return Some(all),
-            Said::Data | Said::Ack => {}
+            Carrier::HandshakeAgain => return Some(all).filter(|_| self.mode == EcnOptionUse::Persistent),
+            Carrier::Data if self.first_data => return Some(all),
+            Carrier::Data | Carrier::Ack => {}
         }
         let news = self.told.unwrap_or(Received::FIRST) != received;
         if !news || (self.mode == EcnOptionUse::Sparing && self.demand == 0 && !self.beacon) {
@@ -146,9 +146,9 @@ impl Telling {
     }
 
     /// A segment leaves, perhaps with the option.
-    pub(super) fn note_said(&mut self, received: Received, on: Said, option: bool) {
-        self.was_first_data = self.first_data && on == Said::Data;
-        self.first_data &= on != Said::Data;
+    pub(super) fn note_said(&mut self, received: Received, on: Carrier, option: bool) {
+        self.was_first_data = self.first_data && on == Carrier::Data;
+        self.first_data &= on != Carrier::Data;
         if option {
             self.told = Some(received);
             self.told_at = Some(self.now);
