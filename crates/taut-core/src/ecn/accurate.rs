@@ -1,6 +1,6 @@
 //! Accurate ECN: both ends count what was marked, and every segment carries the count.
 //! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field, §3.2.3 the option. Called by `ecn/mod.rs`; how many packets
-//! an ACK then reports is [`marks`](crate::recovery)'s affair.
+//! an ACK then reports is counted in `feedback.rs`.
 //!
 //! **Problem.** ECE says that there was a mark, once a round trip; DCTCP's echo says it exactly, but only while no ACK is
 //! lost, and only to a peer that was told to listen so.
@@ -21,10 +21,11 @@
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
+use super::feedback::{Bytes, Counted};
 use super::option::{Carrier, OptionSender};
 use super::{Carries, Urgency};
 use crate::congestion::EcnUse;
-use crate::recovery::{AckOutcome, Bytes, Counted};
+use crate::recovery::AckOutcome;
 
 /// All three bits.
 const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);

@@ -6,6 +6,7 @@
 
 mod accurate;
 mod config;
+mod feedback;
 mod option;
 
 use alloc::collections::VecDeque;
@@ -14,10 +15,11 @@ use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
 use crate::congestion::EcnUse;
-use crate::recovery::{AckOutcome, Feedback};
+use crate::recovery::AckOutcome;
 use crate::words::{Duration, Instant};
 use accurate::Accurate;
 pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
+pub(crate) use feedback::Feedback;
 use option::Carrier;
 pub(crate) use option::Carrier as Said;
 

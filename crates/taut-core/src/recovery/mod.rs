@@ -6,7 +6,7 @@
 //!   a packet    transmit.rs ──▶ sent.rs, the log ──▶ next_retransmit
 //!                                    ▲
 //!   an ACK      ack.rs ──────────────┘
-//!                 deliver             sack.rs, marks.rs
+//!                 deliver             sack.rs
 //!                 time                rtt.rs, rto.rs
 //!                 judge_tail_probe    tail_probe.rs
 //!                 undo_or_leave       undo.rs, frto.rs       states.rs begins, ends and takes back
@@ -23,7 +23,6 @@ mod ack;
 mod config;
 mod delivery_rate;
 mod frto;
-mod marks;
 mod mtu_probe;
 mod prr;
 mod rack;
@@ -40,12 +39,12 @@ mod undo;
 use alloc::boxed::Box;
 use core::ops::Range;
 
+pub(crate) use crate::ecn::Feedback;
 use crate::words::{Duration, Instant};
 pub(crate) use ack::{AckInput, AckOutcome, Undone};
 pub use config::RecoveryConfig;
 use delivery_rate::Sampler;
 use frto::Frto;
-pub(crate) use marks::{Bytes, Counted, Feedback};
 pub(crate) use mtu_probe::MtuProbeFate;
 use prr::Prr;
 use rack::Rack;

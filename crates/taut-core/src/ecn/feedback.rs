@@ -47,7 +47,7 @@ pub(crate) enum Bytes {
 impl Feedback {
     /// How many packets an ACK reports as marked that delivered `newly` of at most `mss` bytes each; `None` when it
     /// reports no mark.
-    pub(super) fn marked(self, newly: u32, advanced: bool, mss: u32) -> Option<u32> {
+    pub(crate) fn marked(self, newly: u32, advanced: bool, mss: u32) -> Option<u32> {
         match self {
             Self::None => None,
             Self::Echo => Some(newly),
