@@ -471,6 +471,21 @@ mod tests {
     }
 
     #[test]
+    fn ecn_by_linuxs_numbers() {
+        // Linux, ip-sysctl: 0 neither asks nor accepts, 1 does both, 2 accepts; 3 to 5 accept accurate ECN too, and ask for
+        // it, for RFC 3168's, or for nothing.
+        use EcnPolicy::{Accept, AcceptAccurate, AcceptAccurateAskClassic, Ask, AskAccurate, Off};
+        let mut config = StackConfig::default();
+        for (number, policy) in
+            [Off, Ask, Accept, AskAccurate, AcceptAccurateAskClassic, AcceptAccurate].into_iter().enumerate()
+        {
+            config.set_sysctl("tcp_ecn", &number.to_string()).unwrap();
+            assert_eq!(config.ecn.policy, policy, "{number}");
+        }
+        assert!(config.set_sysctl("tcp_ecn", "6").is_err());
+    }
+
+    #[test]
     fn histories_by_name() {
         let mut config = StackConfig::default();
         config.set_sysctl("taut.tsq", "fixed").unwrap();

@@ -9,8 +9,8 @@
 //! ACE field. Whether those went round between two ACKs is told by the AccECN option, which counts bytes.
 //!
 //! **Broken paths.** What something on the way does to SYNs, to the field or to the option it will do to more: after signs
-//! of that nothing is marked as capable any more ([`is_intact`], §3.2.2.3; §3.2.2.4; §3.2.3.2.5), or what the option says is
-//! not read (§3.2.3.2.4). What arrives is counted and told in any case (§3.1.5).
+//! of that nothing is marked as capable any more (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or what the option says is not read
+//! (§3.2.3.2.4). What arrives is counted and told in any case (§3.1.5).
 //!
 //! **Segmentation.** All segments of a super-packet may carry one ACE field. But what cuts them up by the rules of
 //! RFC 3168 takes the middle bit for CWR, and leaves it on the first segment only; so does Linux below a TUN device, with
@@ -23,50 +23,13 @@ use taut_wire::{AccEcn, Ecn as Mark};
 
 use super::feedback::{Bytes, Counted};
 use super::option::{Carrier, OptionSender};
-use super::{Carries, Urgency};
+use super::{Carries, Urgency, ace};
 use crate::congestion::EcnUse;
 use crate::recovery::AckOutcome;
 
-/// All three bits.
-const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
-/// First value of the count of marked packets, in both directions. §3.2.1.
-const FIRST_CEP: u32 = 5;
-const ACE_MASK: u32 = 7;
 /// Marked packets after which an ACK leaves: while data is unacknowledged, and when there is none. §3.2.2.5.1.
 const UNSAID_WITH_DATA: u32 = 2;
 const UNSAID: u32 = 3;
-/// The ACE field of a segment, or what a SYN says there.
-pub(super) fn ace(flags: TcpFlags) -> u32 {
-    let bit = |flag, value| if flags.contains(flag) { value } else { 0 };
-    bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
-}
-
-fn flags(ace: u32) -> TcpFlags {
-    let bit = |flag, value| if ace & value != 0 { flag } else { TcpFlags::NONE };
-    bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
-}
-
-/// What a SYN says that asks. §3.1.1.
-pub(super) const ASKS: TcpFlags = ACE;
-
-/// How the mark of a SYN or SYN-ACK is told. Tables 2 and 3.
-const fn code(mark: Mark) -> u32 {
-    match mark {
-        Mark::NotEct => 0b010,
-        Mark::Ect1 => 0b011,
-        Mark::Ect0 => 0b100,
-        Mark::Ce => 0b110,
-    }
-}
-
-/// The code of a mark. RFC 9768 §3.2.2.2.
-pub(super) const MARKED: u32 = code(Mark::Ce);
-
-/// The marks that a code does not contradict: SYNs leave here as not capable, so anything else was done to it on its
-/// way, and may be done to data (§3.2.2.3). Codes without a meaning say nothing (§3.1.3, table 4).
-const fn is_intact(code: u32) -> bool {
-    !matches!(code, 0b011 | 0b100 | 0b110)
-}
 
 /// Payload bytes received, by mark. §3.2.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,12 +96,12 @@ impl Accurate {
             unmarked: false,
             deaf: false,
             first_due: client,
-            cep: FIRST_CEP,
+            cep: ace::FIRST_COUNT,
             received: Received::FIRST,
             option: OptionSender::new(client),
             unsaid: 0,
             last_was_marked: false,
-            sent_cep: FIRST_CEP,
+            sent_cep: ace::FIRST_COUNT,
             sent_ceb: 0,
             has_options: false,
             zeroed: false,
@@ -157,7 +120,7 @@ impl Accurate {
         let mut new = Self::new(true, mark);
         // Table 3.
         new.cep += u32::from(mark == Mark::Ce);
-        new.unmarked = !is_intact(ace(syn_ack));
+        new.unmarked = !ace::is_intact(ace::of(syn_ack));
         new.note_first_option(option);
         new
     }
@@ -166,7 +129,7 @@ impl Accurate {
     pub(super) fn on_syn_ack_again(&mut self, mark: Mark) {
         self.peer_syn = mark;
         if mark == Mark::Ce {
-            self.cep = self.cep.max(FIRST_CEP + 1);
+            self.cep = self.cep.max(ace::FIRST_COUNT + 1);
         }
     }
 
@@ -180,12 +143,12 @@ impl Accurate {
     pub(super) fn on_syn_again(&mut self, flags: TcpFlags, mark: Mark) {
         self.peer_syn = mark;
         // §3.1.5: the client may end without ECN.
-        self.unmarked |= !flags.intersects(ACE);
+        self.unmarked |= !flags.intersects(ace::ALL);
     }
 
     /// Flags of the SYN-ACK. Table 2.
     pub(super) fn syn_ack_flags(&self) -> TcpFlags {
-        flags(code(self.peer_syn))
+        ace::flags(ace::code(self.peer_syn))
     }
 
     /// A SYN-ACK goes out that does not say so. §3.2.3.2.2.
@@ -198,7 +161,7 @@ impl Accurate {
     pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) -> bool {
         self.note_first_option(option);
         self.first_due = pure;
-        let code = ace(flags);
+        let code = ace::of(flags);
         if !pure {
             // Nothing was sent yet that could have been counted.
             self.on_first(flags, true);
@@ -208,8 +171,8 @@ impl Accurate {
             self.unmarked = true;
             self.deaf = true;
         }
-        self.unmarked |= !is_intact(code);
-        let marked = code == MARKED;
+        self.unmarked |= !ace::is_intact(code);
+        let marked = code == ace::MARKED;
         self.sent_cep += u32::from(marked);
         marked
     }
@@ -222,7 +185,7 @@ impl Accurate {
     /// It came. `few`: it acknowledges too little for the peer to have counted from 5 to 8.
     pub(super) fn on_first(&mut self, flags: TcpFlags, few: bool) {
         self.first_due = false;
-        if few && ace(flags) == 0 {
+        if few && ace::of(flags) == 0 {
             self.unmarked = true;
             self.deaf = true;
         }
@@ -230,7 +193,7 @@ impl Accurate {
 
     /// The ACE field of a segment. `acks_syn`: it is a pure ACK for the peer's SYN and no more.
     pub(super) fn flags(&self, acks_syn: bool) -> TcpFlags {
-        flags(if acks_syn && self.client { code(self.peer_syn) } else { self.cep & ACE_MASK })
+        ace::flags(if acks_syn && self.client { ace::code(self.peer_syn) } else { self.cep })
     }
 
     /// We are the client, and it is its ACK that tells how the SYN-ACK was marked.
@@ -304,7 +267,7 @@ impl Accurate {
         if self.deaf || self.is_overtaken(option) {
             return None;
         }
-        let packets = ace(flags).wrapping_sub(self.sent_cep) & ACE_MASK;
+        let packets = ace::of(flags).wrapping_sub(self.sent_cep) & (ace::MODULUS - 1);
         let moved = |ceb: u32| Bytes::Moved {
             bytes: ceb.wrapping_sub(self.sent_ceb) % AccEcn::MODULUS,
             delivered: self.delivered,

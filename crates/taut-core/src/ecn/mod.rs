@@ -5,8 +5,10 @@
 //! Called by the handshake, by arrival and by output; what an echo does to the window is `recovery/`'s affair.
 
 mod accurate;
+mod ace;
 mod config;
 mod feedback;
+mod negotiate;
 mod option;
 
 use alloc::collections::VecDeque;
@@ -20,47 +22,10 @@ use crate::words::{Duration, Instant};
 use accurate::Accurate;
 pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub(crate) use feedback::Feedback;
+use negotiate::Mode;
+pub(crate) use negotiate::{Mode as EcnMode, Request};
 use option::Carrier;
 pub(crate) use option::Carrier as Said;
-
-/// What a SYN of ours asks for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// No ECN.
-    #[default]
-    Nothing,
-    /// RFC 3168.
-    Classic,
-    /// RFC 9768, or if the peer knows no better RFC 3168.
-    Accurate,
-}
-
-impl Request {
-    /// What our SYN, sent for the `retries`-th time again, asks for. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
-    pub(crate) fn of(config: &EcnConfig, wanted: EcnUse, retries: u8) -> Self {
-        let (request, tries) = match config.policy {
-            _ if wanted == EcnUse::L4s => (Self::Accurate, TRIES_ACCURATE),
-            EcnPolicy::AskAccurate => (Self::Accurate, TRIES_ACCURATE),
-            policy if policy.asks_classic() || wanted == EcnUse::Precise => (Self::Classic, TRIES),
-            _ => (Self::Nothing, 0),
-        };
-        // What drops such a SYN may let one without ECN pass; never one that asks for less (RFC 9768 §3.1.5).
-        if config.fallback && retries >= tries { Self::Nothing } else { request }
-    }
-
-    pub(crate) const fn flags(self) -> TcpFlags {
-        match self {
-            Self::Nothing => TcpFlags::NONE,
-            Self::Classic => ASKS,
-            Self::Accurate => accurate::ASKS,
-        }
-    }
-
-    /// How the SYN is marked: DCTCP's own is as capable as all it sends, as in Linux.
-    pub(crate) fn mark(self, wanted: EcnUse) -> Mark {
-        if self == Self::Classic && wanted == EcnUse::Precise { Mark::Ect0 } else { Mark::NotEct }
-    }
-}
 
 /// What a packet carries, as far as its mark goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,39 +38,8 @@ pub(crate) enum Carries {
     Nothing,
 }
 
-/// What both ends agreed on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum EcnMode {
-    /// No ECN, or nothing agreed yet.
-    #[default]
-    Off,
-    /// RFC 3168: a mark is echoed until the sender answers with CWR.
-    Classic,
-    /// RFC 8257: ECE says of each ACK whether what it acknowledges was marked.
-    Dctcp,
-    /// RFC 9768: both ends count.
-    Accurate,
-}
-
-impl EcnMode {
-    const fn of(wanted: EcnUse) -> Self {
-        match wanted {
-            EcnUse::Classic => Self::Classic,
-            EcnUse::Precise => Self::Dctcp,
-            // Who reduces by the share of marks must know it (RFC 9331 §4.2).
-            EcnUse::L4s => Self::Off,
-        }
-    }
-}
-
-/// SYNs that ask before one does not. RFC 9768 §3.1.4.1: twice; Linux, of RFC 3168: once.
-const TRIES_ACCURATE: u8 = 2;
-const TRIES: u8 = 1;
 /// SYN-ACKs that agree to RFC 9768 before one does not. §3.2.3.2.2.
 const ANSWERS_ACCURATE: u8 = 2;
-/// What a SYN says that asks for RFC 3168.
-const ASKS: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
-
 /// ACKs of the other marking that may wait to leave; more are joined into the last.
 const TURNS_MAX: usize = 8;
 
@@ -121,7 +55,7 @@ pub(crate) struct Turn {
 /// ECN of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ecn {
-    mode: EcnMode,
+    mode: Mode,
     /// What some SYN of ours asked for.
     asked: Request,
     /// ECE goes out: until CWR comes, or as long as marks come.
@@ -157,7 +91,7 @@ pub(crate) struct Urgency {
 impl Ecn {
     /// Nothing asked, nothing agreed.
     pub(crate) const OFF: Self = Self {
-        mode: EcnMode::Off,
+        mode: Mode::Off,
         asked: Request::Nothing,
         echo: false,
         seen: false,
@@ -169,7 +103,7 @@ impl Ecn {
 
     /// ECN is in use.
     pub(crate) fn is_on(&self) -> bool {
-        self.mode != EcnMode::Off
+        self.mode != Mode::Off
     }
 
     pub(crate) const fn seen(&self) -> bool {
@@ -185,43 +119,22 @@ impl Ecn {
         self.asked = request;
     }
 
-    /// The peer's SYN came, in a packet marked `mark`: what holds then. RFC 3168 §6.1.1, RFC 9768 table 2.
-    pub(crate) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> EcnMode {
-        let accurate = config.policy.accepts_accurate() || wanted == EcnUse::L4s;
-        // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will include it.
-        if accurate && !matches!(accurate::ace(flags), 0b000 | 0b011) {
-            return EcnMode::Accurate;
-        }
-        let asks = flags.contains(ASKS);
-        // A SYN must not be marked as capable; one that is was tampered with, or is DCTCP's.
-        let accepts = config.policy.accepts() && mark == Mark::NotEct;
-        if asks && (accepts || wanted == EcnUse::Precise) { EcnMode::of(wanted) } else { EcnMode::Off }
+    /// The peer's SYN came, in a packet marked `mark`: what holds then.
+    pub(crate) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> Mode {
+        negotiate::on_syn(config, wanted, flags, mark)
     }
 
     /// The peer's SYN-ACK came: what holds then.
-    pub(crate) fn on_syn_ack(&self, wanted: EcnUse, flags: TcpFlags) -> EcnMode {
-        match self.asked {
-            Request::Nothing => EcnMode::Off,
-            // Both flags are a reflection by somebody who does not know them.
-            Request::Classic if flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::CWR) => {
-                EcnMode::of(wanted)
-            }
-            Request::Classic => EcnMode::Off,
-            // RFC 9768 table 2; 101 is for the future, and agrees (§3.1.3).
-            Request::Accurate => match accurate::ace(flags) {
-                0b000 | 0b111 => EcnMode::Off,
-                0b001 => EcnMode::of(wanted),
-                _ => EcnMode::Accurate,
-            },
-        }
+    pub(crate) fn on_syn_ack(&self, wanted: EcnUse, flags: TcpFlags) -> Mode {
+        self.asked.on_syn_ack(wanted, flags)
     }
 
     /// Both ends agreed, by this `syn` of the peer's.
-    pub(crate) fn begin(&mut self, mode: EcnMode, syn: PeerSyn) {
+    pub(crate) fn begin(&mut self, mode: Mode, syn: PeerSyn) {
         self.mode = mode;
-        if mode == EcnMode::Accurate {
+        if mode == Mode::Accurate {
             self.accurate = Some(if syn.flags.contains(TcpFlags::ACK) {
-                self.marked_syn = accurate::ace(syn.flags) == accurate::MARKED;
+                self.marked_syn = ace::of(syn.flags) == ace::MARKED;
                 Accurate::client(syn.flags, syn.mark, syn.option)
             } else {
                 Accurate::server(syn.mark)
@@ -229,25 +142,22 @@ impl Ecn {
         }
     }
 
-    /// The peer's SYN came again. False when it asks for another kind of ECN than the first, so that neither end could
-    /// know what holds: the connection is to be reset (RFC 9768 §3.1.5).
+    /// The peer's SYN came again. False when it asks for another kind of ECN than the first.
     #[must_use]
     pub(crate) fn on_syn_again(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
-        match (&mut self.accurate, accurate::ace(flags)) {
-            (Some(_), 0b011) => false,
-            (Some(accurate), _) => {
-                accurate.on_syn_again(flags, mark);
-                true
-            }
-            (None, 0b111) => !(self.is_on() && config.policy.accepts_accurate()),
-            (None, _) => true,
+        if self.is_on() && negotiate::contradicts(config, self.accurate.is_some(), flags) {
+            return false;
         }
+        if let Some(accurate) = &mut self.accurate {
+            accurate.on_syn_again(flags, mark);
+        }
+        true
     }
 
     /// The SYN-ACK came again.
     pub(crate) fn on_syn_ack_again(&mut self, flags: TcpFlags, mark: Mark) {
         if let Some(accurate) = self.accurate.as_mut().filter(|accurate| accurate.is_client())
-            && !matches!(accurate::ace(flags), 0b000 | 0b001 | 0b111)
+            && !matches!(ace::of(flags), 0b000 | 0b001 | 0b111)
         {
             accurate.on_syn_ack_again(mark);
         }
@@ -258,7 +168,7 @@ impl Ecn {
     pub(crate) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) {
         self.marked_syn = match &mut self.accurate {
             Some(accurate) => accurate.on_handshake_ack(flags, option, pure),
-            None => self.mode == EcnMode::Dctcp && flags.contains(TcpFlags::ECE),
+            None => self.mode == Mode::Dctcp && flags.contains(TcpFlags::ECE),
         };
         self.delivered_ce = self.delivered_ce.wrapping_add(u32::from(self.marked_syn));
     }
@@ -295,7 +205,7 @@ impl Ecn {
 
     /// How our SYN-ACK is marked.
     pub(crate) fn syn_ack_mark(&self) -> Mark {
-        if self.mode == EcnMode::Dctcp { Mark::Ect0 } else { Mark::NotEct }
+        if self.mode == Mode::Dctcp { Mark::Ect0 } else { Mark::NotEct }
     }
 
     /// How a packet of ours is marked. RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor what is sent again; DCTCP, as
@@ -303,8 +213,8 @@ impl Ecn {
     pub(crate) fn mark(&self, carries: Carries, wanted: EcnUse) -> Mark {
         match (self.mode, &self.accurate) {
             (_, Some(accurate)) => accurate.mark(carries, wanted),
-            (EcnMode::Classic, _) if carries == Carries::New => Mark::Ect0,
-            (EcnMode::Dctcp, _) => Mark::Ect0,
+            (Mode::Classic, _) if carries == Carries::New => Mark::Ect0,
+            (Mode::Dctcp, _) => Mark::Ect0,
             _ => Mark::NotEct,
         }
     }
@@ -354,7 +264,7 @@ impl Ecn {
 
     /// The peer is told of reductions (RFC 3168 §6.1.2); RFC 9768 §3.1.5 has no need, and the flag is taken.
     pub(crate) fn says_cwr(&self) -> bool {
-        matches!(self.mode, EcnMode::Classic | EcnMode::Dctcp)
+        matches!(self.mode, Mode::Classic | Mode::Dctcp)
     }
 
     /// The ACK of a client's handshake must leave before anything else does (RFC 9768 §3.2.2.1).
@@ -393,24 +303,24 @@ impl Ecn {
 
     /// Data came with this mark. `owed`: an ACK up to `rcv_nxt` is, for what came before.
     pub(crate) fn on_data(&mut self, flags: TcpFlags, mark: Mark, rcv_nxt: u64, owed: bool) -> Urgency {
-        if !self.is_on() || self.mode == EcnMode::Accurate {
+        if !self.is_on() || self.mode == Mode::Accurate {
             return Urgency::default();
         }
         let mut urgency = Urgency::default();
         if flags.contains(TcpFlags::CWR) {
             // §6.1.3. The peer's window may be down to this segment (Linux: acknowledged at once).
-            self.echo &= self.mode != EcnMode::Classic;
+            self.echo &= self.mode != Mode::Classic;
             urgency.now = true;
         }
         let marked = mark == Mark::Ce;
-        if self.mode == EcnMode::Dctcp && mark != Mark::NotEct && marked != self.echo {
+        if self.mode == Mode::Dctcp && mark != Mark::NotEct && marked != self.echo {
             // RFC 8257 §3.2: an ACK for what came under the other marking, then one for this.
             if owed {
                 self.push_turn(Turn { ack: rcv_nxt, marked: self.echo });
             }
             self.echo = marked;
             urgency = Urgency { now: true, quick: marked };
-        } else if self.mode == EcnMode::Classic && marked && !self.echo {
+        } else if self.mode == Mode::Classic && marked && !self.echo {
             self.echo = true;
             urgency.quick = true;
         }
@@ -443,15 +353,8 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use alloc::string::ToString;
 
-    /// By Linux's number.
-    fn config(tcp_ecn: u8) -> EcnConfig {
-        let config = crate::StackConfig::default();
-        config.with(|config| config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap()).ecn
-    }
-
-    fn agreed(mode: EcnMode) -> Ecn {
+    fn agreed(mode: Mode) -> Ecn {
         let mut ecn = Ecn::OFF;
         let syn = PeerSyn { flags: TcpFlags::SYN, mark: Mark::NotEct, option: None };
         ecn.begin(mode, syn);
@@ -459,75 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_and_who_accepts() {
-        use Request::{Accurate, Classic, Nothing};
-        const ASKS_ACCURATE: TcpFlags = Accurate.flags();
-        // Linux, ip-sysctl: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and ask for it, for RFC 3168, or
-        // for nothing. Who does not know it takes its SYN for RFC 3168's (RFC 9768 table 2).
-        let (off, classic, accurate) = (EcnMode::Off, EcnMode::Classic, EcnMode::Accurate);
-        for (sysctl, request, of_classic, of_accurate) in [
-            (0, Nothing, off, off),
-            (1, Classic, classic, classic),
-            (2, Nothing, classic, classic),
-            (3, Accurate, classic, accurate),
-            (4, Classic, classic, accurate),
-            (5, Nothing, classic, accurate),
-        ] {
-            let config = config(sysctl);
-            assert_eq!(Request::of(&config, EcnUse::Classic, 0), request, "{sysctl}");
-            let answer = |flags| Ecn::on_syn(&config, EcnUse::Classic, flags, Mark::NotEct);
-            assert_eq!(answer(ASKS), of_classic, "{sysctl}");
-            assert_eq!(answer(ASKS_ACCURATE), of_accurate, "{sysctl}");
-            assert_eq!(answer(TcpFlags::NONE), off, "{sysctl}");
-        }
-        // A SYN that is not asking, or that was marked as capable on its way.
-        for (flags, mark) in
-            [(TcpFlags::ECE, Mark::NotEct), (TcpFlags::CWR, Mark::NotEct), (ASKS, Mark::Ect0)]
-        {
-            assert_eq!(Ecn::on_syn(&config(1), EcnUse::Classic, flags, mark), EcnMode::Off);
-        }
-        // RFC 9768 §3.1.3: all but 000 and 011 ask for what is now 111, however the packet is marked.
-        for flags in [TcpFlags::ECE, TcpFlags::CWR, TcpFlags::AE, TcpFlags::AE | TcpFlags::CWR] {
-            assert_eq!(Ecn::on_syn(&config(3), EcnUse::Classic, flags, Mark::Ce), accurate, "{flags}");
-        }
-        // DCTCP asks and accepts whatever the setting.
-        assert_eq!(Request::of(&config(0), EcnUse::Precise, 0), Classic);
-        assert_eq!(Ecn::on_syn(&config(0), EcnUse::Precise, ASKS, Mark::Ect0), EcnMode::Dctcp);
-        assert_eq!(Request::of(&config(3), EcnUse::Precise, 0), Accurate);
-        // RFC 9331 §4.2: L4S needs accurate feedback, and goes without ECN where there is none.
-        assert_eq!(Request::of(&config(0), EcnUse::L4s, 0), Accurate);
-        assert_eq!(Ecn::on_syn(&config(0), EcnUse::L4s, ASKS_ACCURATE, Mark::NotEct), accurate);
-        assert_eq!(Ecn::on_syn(&config(2), EcnUse::L4s, ASKS, Mark::NotEct), off);
-        let asked = Ecn { asked: Accurate, ..Ecn::OFF };
-        assert_eq!(asked.on_syn_ack(EcnUse::L4s, TcpFlags::ECE), off);
-        assert_eq!(asked.on_syn_ack(EcnUse::L4s, TcpFlags::CWR), accurate);
-        // A SYN sent again does not ask (Linux: from the first time on; RFC 9768 §3.1.4.1: from the second).
-        assert_eq!(Request::of(&config(1), EcnUse::Classic, 1), Nothing);
-        assert_eq!(Request::of(&config(3), EcnUse::Classic, 1), Accurate);
-        assert_eq!(Request::of(&config(3), EcnUse::Classic, 2), Nothing);
-        let stubborn = |sysctl| EcnConfig { fallback: false, ..config(sysctl) };
-        assert_eq!(Request::of(&stubborn(1), EcnUse::Classic, 1), Classic);
-        assert_eq!(Request::of(&stubborn(3), EcnUse::Classic, 5), Accurate);
-    }
-
-    #[test]
-    fn every_answer_to_a_syn_that_asked() {
-        // RFC 3168 §6.1.1: ECE without CWR is the only ECN-setup SYN-ACK.
-        for (flags, mode) in [
-            (TcpFlags::NONE, EcnMode::Off),
-            (TcpFlags::ECE, EcnMode::Classic),
-            (TcpFlags::CWR, EcnMode::Off),
-            (ASKS, EcnMode::Off),
-        ] {
-            let ecn = Ecn { asked: Request::Classic, ..Ecn::OFF };
-            assert_eq!(ecn.on_syn_ack(EcnUse::Classic, flags), mode, "{flags}");
-            assert_eq!(Ecn::OFF.on_syn_ack(EcnUse::Classic, flags), EcnMode::Off, "unasked");
-        }
-    }
-
-    #[test]
     fn classic_echoes_until_cwr() {
-        let mut ecn = agreed(EcnMode::Classic);
+        let mut ecn = agreed(Mode::Classic);
         let _ = ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false);
         assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 2, false).quick);
@@ -545,7 +381,7 @@ mod tests {
     #[test]
     fn dctcp_echoes_each_change_exactly() {
         // RFC 8257 §3.2, figure 1: two states, an immediate ACK at each change.
-        let mut ecn = agreed(EcnMode::Dctcp);
+        let mut ecn = agreed(Mode::Dctcp);
         assert_eq!(ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false), Urgency::default());
         assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 1_000, true).now);
         assert_eq!(ecn.take_turn(), Some(Turn { ack: 1_000, marked: false }));
