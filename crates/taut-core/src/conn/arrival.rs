@@ -353,7 +353,7 @@ impl Conn {
         self.judge_mtu_probe(cx);
         self.count_recovery(cx, &outcome);
         if let Some(extras) = self.extras.as_mut().filter(|_| !overtaken) {
-            extras.ecn.on_ack(option, &outcome);
+            extras.ecn.on_ack(marks, &outcome);
         }
         let send = self.send_cx(cx);
         self.tx.note_acked(&send, &outcome, cx.pool, cx.totals);

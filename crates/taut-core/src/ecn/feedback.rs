@@ -1,5 +1,6 @@
-//! How many of our packets an ACK reports as marked.
-//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A.2 for counters. Called by `ack.rs`.
+//! The marks on our packets that an ACK reports, and how many of them there were.
+//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A for counters. `ecn/mod.rs` reads an ACK
+//! here before `recovery/ack.rs` takes it in, which then knows how many packets were delivered and counts the marks.
 //!
 //! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. Seven marks between two
 //! ACKs can be told apart; an ACK for eight packets or more may stand for eight marks more than it shows.
@@ -9,8 +10,10 @@
 //! delivered packets allow (RFC 9768 appendix A.2.1). From one that does, but not with this ACK, the least: the next
 //! option will show the rest, and the difference is counted then.
 
-/// One more than the most that the ACE field holds.
-const ACE_MODULUS: u32 = 8;
+use taut_wire::AccEcn;
+use taut_wire::tcp::Flags as TcpFlags;
+
+use super::ace;
 
 /// What an ACK says of congestion marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,14 +31,14 @@ pub(crate) enum Feedback {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// Marked packets, modulo 8.
-    pub(crate) packets: u32,
+    packets: u32,
     /// Marked bytes.
-    pub(crate) bytes: Bytes,
+    bytes: MarkedBytes,
 }
 
 /// The count of marked bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bytes {
+enum MarkedBytes {
     /// The peer does not send it, or the path does not let it pass.
     Never,
     /// It came before, and not with this ACK.
@@ -66,11 +69,11 @@ impl Counted {
         let least = self.packets;
         match self.bytes {
             // A packet that is not in `newly`, such as a pure ACK, may have been marked too: the counter is right.
-            Bytes::Never => most(newly, least),
-            Bytes::Absent => least,
-            Bytes::Moved { bytes, delivered, counted } => {
+            MarkedBytes::Never => most(newly, least),
+            MarkedBytes::Absent => least,
+            MarkedBytes::Moved { bytes, delivered, counted } => {
                 let held = bytes.div_ceil(mss.max(1)).saturating_sub(counted);
-                let more = held.saturating_sub(least).next_multiple_of(ACE_MODULUS);
+                let more = held.saturating_sub(least).next_multiple_of(ace::MODULUS);
                 (least + more).min(most(newly.saturating_add(delivered).saturating_sub(counted), least))
             }
         }
@@ -79,7 +82,94 @@ impl Counted {
 
 /// The most of `newly` that are `least` modulo 8. Appendix A.2.1.
 const fn most(newly: u32, least: u32) -> u32 {
-    if newly < least { least } else { newly - (newly - least) % ACE_MODULUS }
+    if newly < least { least } else { newly - (newly - least) % ace::MODULUS }
+}
+
+/// The peer's counters of our packets, as far as they are known: what the next ACK is compared with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerCounts {
+    /// s.cep: packets of ours that the peer counts as marked. §3.2.1.
+    packets: u32,
+    /// s.ceb: bytes, as of the last option with them; modulo 2²⁴.
+    bytes: u32,
+    /// The peer sends options.
+    has_options: bool,
+    /// Something on the way zeroes them. §3.2.3.2.4.
+    zeroed: bool,
+    /// The peer's reports are not believed. §3.2.2.1, note 1, and §3.2.2.4.
+    disbelieved: bool,
+    /// Packets delivered, and counted as marked, since the last option.
+    delivered: u32,
+    counted: u32,
+}
+
+impl PeerCounts {
+    pub(super) const fn new() -> Self {
+        Self {
+            packets: ace::FIRST_COUNT,
+            bytes: 0,
+            has_options: false,
+            zeroed: false,
+            disbelieved: false,
+            delivered: 0,
+            counted: 0,
+        }
+    }
+
+    /// What acknowledges our SYN came, with this option. Counters begin at other values than zero.
+    pub(super) fn on_first_option(&mut self, option: Option<AccEcn>) {
+        self.has_options = option.is_some();
+        self.zeroed = option.is_some_and(|option| option.ee0b == Some(0) || option.ee1b == Some(0));
+    }
+
+    /// The peer says that our SYN-ACK arrived marked, and counted it. §3.2.2.2.
+    pub(super) const fn on_marked_syn_ack(&mut self) {
+        self.packets += 1;
+    }
+
+    /// What the peer reports is not believed any more.
+    pub(super) const fn disbelieve(&mut self) {
+        self.disbelieved = true;
+    }
+
+    /// What an ACK says, if its sender is believed.
+    pub(super) fn read(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
+        let option = option.filter(|_| !self.zeroed);
+        let moved = |bytes: u32| bytes.wrapping_sub(self.bytes) % AccEcn::MODULUS;
+        // Marked bytes do not become fewer: that ACK was sent before the last one that came.
+        let is_overtaken =
+            option.and_then(|option| option.eceb).is_some_and(|bytes| moved(bytes) >= AccEcn::MODULUS / 2);
+        if self.disbelieved || is_overtaken {
+            return Feedback::None;
+        }
+        let Self { delivered, counted, .. } = *self;
+        let bytes = match option.map(|option| option.eceb) {
+            Some(Some(bytes)) => MarkedBytes::Moved { bytes: moved(bytes), delivered, counted },
+            // Not counted yet, or else not changed: then it may be that another with the change was lost.
+            Some(None) if self.bytes == 0 => MarkedBytes::Moved { bytes: 0, delivered, counted },
+            _ if self.has_options && !self.zeroed => MarkedBytes::Absent,
+            _ => MarkedBytes::Never,
+        };
+        let packets = ace::of(flags).wrapping_sub(self.packets) % ace::MODULUS;
+        Feedback::Counted(Counted { packets, bytes })
+    }
+
+    /// An ACK with these differences delivered so many packets, of which so many were taken for marked. True when it
+    /// contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more would have been taken
+    /// for marked.
+    #[must_use]
+    pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) -> bool {
+        self.packets = self.packets.wrapping_add(marked);
+        self.delivered = self.delivered.saturating_add(delivered);
+        self.counted = self.counted.saturating_add(marked);
+        let MarkedBytes::Moved { bytes, .. } = ack.bytes else { return false };
+        let contradiction = bytes != 0 && self.counted == 0;
+        self.bytes = self.bytes.wrapping_add(bytes) % AccEcn::MODULUS;
+        self.has_options = true;
+        self.delivered = 0;
+        self.counted = 0;
+        contradiction
+    }
 }
 
 #[cfg(test)]
@@ -87,7 +177,7 @@ mod tests {
     use super::*;
 
     fn never(packets: u32, newly: u32) -> u32 {
-        Counted { packets, bytes: Bytes::Never }.marked(newly, 1_000)
+        Counted { packets, bytes: MarkedBytes::Never }.marked(newly, 1_000)
     }
 
     #[test]
@@ -105,22 +195,22 @@ mod tests {
     #[test]
     fn bytes_say_how_often_the_field_went_round() {
         for marked in 0..=44 {
-            let bytes = Bytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
+            let bytes = MarkedBytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
             assert_eq!(Counted { packets: marked % 8, bytes }.marked(44, 1_000), marked);
         }
         // Bytes that nobody sent: not more than was delivered.
-        let bytes = Bytes::Moved { bytes: 1_000_000, delivered: 0, counted: 0 };
+        let bytes = MarkedBytes::Moved { bytes: 1_000_000, delivered: 0, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 10);
         // A peer that sent one option, and the next after a very long time.
-        let bytes = Bytes::Moved { bytes: 2_000, delivered: u32::MAX, counted: 0 };
+        let bytes = MarkedBytes::Moved { bytes: 2_000, delivered: u32::MAX, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 2);
     }
 
     #[test]
     fn what_an_ack_without_bytes_hid_comes_with_the_next() {
         // 20 of 20 marked: 4 are seen. Then 3 of 10 more, with all 23 in bytes.
-        assert_eq!(Counted { packets: 4, bytes: Bytes::Absent }.marked(20, 1_000), 4);
-        let bytes = Bytes::Moved { bytes: 23_000, delivered: 20, counted: 4 };
+        assert_eq!(Counted { packets: 4, bytes: MarkedBytes::Absent }.marked(20, 1_000), 4);
+        let bytes = MarkedBytes::Moved { bytes: 23_000, delivered: 20, counted: 4 };
         assert_eq!(Counted { packets: 3, bytes }.marked(10, 1_000), 19);
     }
 }

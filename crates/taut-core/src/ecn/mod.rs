@@ -7,11 +7,10 @@
 mod accurate;
 mod ace;
 mod config;
+mod echo;
 mod feedback;
 mod negotiate;
 mod option;
-
-use alloc::collections::VecDeque;
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
@@ -21,6 +20,8 @@ use crate::recovery::AckOutcome;
 use crate::words::{Duration, Instant};
 use accurate::Accurate;
 pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
+use echo::Echo;
+pub(crate) use echo::Turn;
 pub(crate) use feedback::Feedback;
 use negotiate::Mode;
 pub(crate) use negotiate::{Mode as EcnMode, Request};
@@ -40,34 +41,27 @@ pub(crate) enum Carries {
 
 /// SYN-ACKs that agree to RFC 9768 before one does not. §3.2.3.2.2.
 const ANSWERS_ACCURATE: u8 = 2;
-/// ACKs of the other marking that may wait to leave; more are joined into the last.
-const TURNS_MAX: usize = 8;
-
-/// An ACK that must leave before anything else does: it acknowledges up to a change of marking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
-    /// RCV.NXT then.
-    pub(crate) ack: u64,
-    /// What it acknowledges was marked.
-    pub(crate) marked: bool,
-}
-
 /// ECN of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ecn {
-    mode: Mode,
     /// What some SYN of ours asked for.
     asked: Request,
-    /// ECE goes out: until CWR comes, or as long as marks come.
-    echo: bool,
-    /// A packet of the peer's was marked as capable. Linux: `TCPI_OPT_ECN_SEEN`.
-    seen: bool,
+    agreed: Agreed,
     /// Our SYN or SYN-ACK arrived marked, and nothing was done about it yet.
     marked_syn: bool,
     /// Segments that the peer reported as marked, wrapping.
     delivered_ce: u32,
-    turns: VecDeque<Turn>,
-    accurate: Option<Accurate>,
+}
+
+/// How the two ends report marks to each other.
+#[derive(Clone, Debug)]
+enum Agreed {
+    /// Not at all, or nothing is agreed yet.
+    Nothing,
+    /// RFC 3168 and RFC 8257.
+    Echo(Echo),
+    /// RFC 9768.
+    Accurate(Accurate),
 }
 
 /// The peer's SYN or SYN-ACK, as far as ECN goes.
@@ -90,28 +84,39 @@ pub(crate) struct Urgency {
 
 impl Ecn {
     /// Nothing asked, nothing agreed.
-    pub(crate) const OFF: Self = Self {
-        mode: Mode::Off,
-        asked: Request::Nothing,
-        echo: false,
-        seen: false,
-        marked_syn: false,
-        delivered_ce: 0,
-        turns: VecDeque::new(),
-        accurate: None,
-    };
+    pub(crate) const OFF: Self =
+        Self { asked: Request::Nothing, agreed: Agreed::Nothing, marked_syn: false, delivered_ce: 0 };
 
     /// ECN is in use.
-    pub(crate) fn is_on(&self) -> bool {
-        self.mode != Mode::Off
+    pub(crate) const fn is_on(&self) -> bool {
+        !matches!(self.agreed, Agreed::Nothing)
     }
 
+    /// A packet of the peer's was marked as capable. Linux: `TCPI_OPT_ECN_SEEN`.
     pub(crate) const fn seen(&self) -> bool {
-        self.seen
+        match &self.agreed {
+            Agreed::Nothing => false,
+            Agreed::Echo(echo) => echo.seen(),
+            Agreed::Accurate(accurate) => accurate.seen(),
+        }
     }
 
     pub(crate) const fn delivered_ce(&self) -> u32 {
         self.delivered_ce
+    }
+
+    const fn accurate(&self) -> Option<&Accurate> {
+        match &self.agreed {
+            Agreed::Accurate(accurate) => Some(accurate),
+            Agreed::Nothing | Agreed::Echo(_) => None,
+        }
+    }
+
+    const fn accurate_mut(&mut self) -> Option<&mut Accurate> {
+        match &mut self.agreed {
+            Agreed::Accurate(accurate) => Some(accurate),
+            Agreed::Nothing | Agreed::Echo(_) => None,
+        }
     }
 
     /// A SYN that asks leaves.
@@ -131,24 +136,25 @@ impl Ecn {
 
     /// Both ends agreed, by this `syn` of the peer's.
     pub(crate) fn begin(&mut self, mode: Mode, syn: PeerSyn) {
-        self.mode = mode;
-        if mode == Mode::Accurate {
-            self.accurate = Some(if syn.flags.contains(TcpFlags::ACK) {
+        self.agreed = match mode {
+            Mode::Off => Agreed::Nothing,
+            Mode::Classic => Agreed::Echo(Echo::new(false)),
+            Mode::Dctcp => Agreed::Echo(Echo::new(true)),
+            Mode::Accurate if syn.flags.contains(TcpFlags::ACK) => {
                 self.marked_syn = ace::of(syn.flags) == ace::MARKED;
-                Accurate::client(syn.flags, syn.mark, syn.option)
-            } else {
-                Accurate::server(syn.mark)
-            });
-        }
+                Agreed::Accurate(Accurate::client(syn.flags, syn.mark, syn.option))
+            }
+            Mode::Accurate => Agreed::Accurate(Accurate::server(syn.mark)),
+        };
     }
 
     /// The peer's SYN came again. False when it asks for another kind of ECN than the first.
     #[must_use]
     pub(crate) fn on_syn_again(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
-        if self.is_on() && negotiate::contradicts(config, self.accurate.is_some(), flags) {
+        if self.is_on() && negotiate::contradicts(config, self.accurate().is_some(), flags) {
             return false;
         }
-        if let Some(accurate) = &mut self.accurate {
+        if let Some(accurate) = self.accurate_mut() {
             accurate.on_syn_again(flags, mark);
         }
         true
@@ -156,7 +162,7 @@ impl Ecn {
 
     /// The SYN-ACK came again.
     pub(crate) fn on_syn_ack_again(&mut self, flags: TcpFlags, mark: Mark) {
-        if let Some(accurate) = self.accurate.as_mut().filter(|accurate| accurate.is_client())
+        if let Some(accurate) = self.accurate_mut().filter(|accurate| accurate.is_client())
             && !matches!(ace::of(flags), 0b000 | 0b001 | 0b111)
         {
             accurate.on_syn_ack_again(mark);
@@ -166,9 +172,10 @@ impl Ecn {
     /// The segment came that ends the handshake of a server; `pure`: an ACK without data, and without SACK blocks.
     /// RFC 9768 table 4; without that ECE says it (RFC 5562 §3), where our SYN-ACK could be marked.
     pub(crate) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) {
-        self.marked_syn = match &mut self.accurate {
-            Some(accurate) => accurate.on_handshake_ack(flags, option, pure),
-            None => self.mode == Mode::Dctcp && flags.contains(TcpFlags::ECE),
+        self.marked_syn = match &mut self.agreed {
+            Agreed::Nothing => false,
+            Agreed::Echo(echo) => echo.is_exact() && flags.contains(TcpFlags::ECE),
+            Agreed::Accurate(accurate) => accurate.on_handshake_ack(flags, option, pure),
         };
         self.delivered_ce = self.delivered_ce.wrapping_add(u32::from(self.marked_syn));
     }
@@ -180,227 +187,162 @@ impl Ecn {
 
     /// No segment has come since the handshake.
     pub(crate) fn awaits_first(&self) -> bool {
-        self.accurate.as_ref().is_some_and(Accurate::awaits_first)
+        self.accurate().is_some_and(Accurate::awaits_first)
     }
 
     /// It came. `few`: it acknowledges too little for the peer to have counted from 5 to 8.
     pub(crate) fn on_first(&mut self, flags: TcpFlags, few: bool) {
-        if let Some(accurate) = &mut self.accurate {
+        if let Some(accurate) = self.accurate_mut() {
             accurate.on_first(flags, few);
         }
     }
 
     /// Flags of our SYN-ACK, sent for the `retries`-th time again.
     pub(crate) fn syn_ack_flags(&mut self, config: &EcnConfig, retries: u8) -> TcpFlags {
-        let classic = if self.is_on() { TcpFlags::ECE } else { TcpFlags::NONE };
-        match &mut self.accurate {
-            Some(accurate) if config.fallback && retries >= ANSWERS_ACCURATE => {
+        match &mut self.agreed {
+            Agreed::Nothing => TcpFlags::NONE,
+            Agreed::Echo(_) => TcpFlags::ECE,
+            Agreed::Accurate(accurate) if config.fallback && retries >= ANSWERS_ACCURATE => {
                 accurate.give_up_marking();
                 TcpFlags::NONE
             }
-            Some(accurate) => accurate.syn_ack_flags(),
-            None => classic,
+            Agreed::Accurate(accurate) => accurate.syn_ack_flags(),
         }
     }
 
     /// How our SYN-ACK is marked.
     pub(crate) fn syn_ack_mark(&self) -> Mark {
-        if self.mode == Mode::Dctcp { Mark::Ect0 } else { Mark::NotEct }
+        match &self.agreed {
+            Agreed::Echo(echo) => echo.mark(Carries::Nothing),
+            Agreed::Nothing | Agreed::Accurate(_) => Mark::NotEct,
+        }
     }
 
-    /// How a packet of ours is marked. RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor what is sent again; DCTCP, as
-    /// in Linux, marks all it sends, or its own packets would fare worse than data at a queue that marks.
+    /// How a packet of ours is marked.
     pub(crate) fn mark(&self, carries: Carries, wanted: EcnUse) -> Mark {
-        match (self.mode, &self.accurate) {
-            (_, Some(accurate)) => accurate.mark(carries, wanted),
-            (Mode::Classic, _) if carries == Carries::New => Mark::Ect0,
-            (Mode::Dctcp, _) => Mark::Ect0,
-            _ => Mark::NotEct,
+        match &self.agreed {
+            Agreed::Nothing => Mark::NotEct,
+            Agreed::Echo(echo) => echo.mark(carries),
+            Agreed::Accurate(accurate) => accurate.mark(carries, wanted),
         }
     }
 
     /// Flags of every segment after the handshake. `acks_syn`: it acknowledges the peer's SYN and does nothing else.
     pub(crate) fn echo_flags(&self, acks_syn: bool) -> TcpFlags {
-        match &self.accurate {
-            Some(accurate) => accurate.flags(acks_syn),
-            None if self.echo => TcpFlags::ECE,
-            None => TcpFlags::NONE,
+        match &self.agreed {
+            Agreed::Nothing => TcpFlags::NONE,
+            Agreed::Echo(echo) => echo.flags(),
+            Agreed::Accurate(accurate) => accurate.flags(acks_syn),
         }
     }
 
     /// A packet is asked for: what holds for its option. `srtt`: of the connection.
     pub(crate) fn prepare(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
-        if let Some(accurate) = &mut self.accurate {
-            accurate.option_mut().prepare(config, now, srtt);
+        if let Some(accurate) = self.accurate_mut() {
+            accurate.option_mut().before_packet(config, now, srtt);
         }
     }
 
     /// The option of a segment beside as many `sack_blocks`.
     pub(crate) fn option(&self, on: Carrier, timestamps: bool, sack_blocks: usize) -> Option<AccEcn> {
-        let option = self.accurate.as_ref()?.option(on)?;
-        option::fits(option, timestamps, sack_blocks).then_some(option)
+        let option = self.accurate()?.option(on)?;
+        fits(option, timestamps, sack_blocks).then_some(option)
     }
 
     /// A segment leaves, perhaps with the option.
     pub(crate) fn note_said(&mut self, on: Carrier, option: bool) {
-        if let Some(accurate) = &mut self.accurate {
+        if let Some(accurate) = self.accurate_mut() {
             accurate.note_said(on, option);
         }
     }
 
     /// The device would not take it.
     pub(crate) fn note_unsaid(&mut self) {
-        if let Some(accurate) = &mut self.accurate {
-            accurate.option_mut().note_unsaid();
+        if let Some(accurate) = self.accurate_mut() {
+            accurate.option_mut().take_back();
         }
     }
 
     /// Data came again that was acknowledged.
     pub(crate) fn on_repeated(&mut self) {
-        if let Some(accurate) = &mut self.accurate {
-            accurate.option_mut().on_repeated();
+        if let Some(accurate) = self.accurate_mut() {
+            accurate.option_mut().on_repeated_data();
         }
     }
 
     /// The peer is told of reductions (RFC 3168 §6.1.2); RFC 9768 §3.1.5 has no need, and the flag is taken.
-    pub(crate) fn says_cwr(&self) -> bool {
-        matches!(self.mode, Mode::Classic | Mode::Dctcp)
+    pub(crate) const fn says_cwr(&self) -> bool {
+        matches!(self.agreed, Agreed::Echo(_))
     }
 
     /// The ACK of a client's handshake must leave before anything else does (RFC 9768 §3.2.2.1).
     pub(crate) fn acks_syn_first(&self) -> bool {
-        self.accurate.as_ref().is_some_and(Accurate::is_client)
+        self.accurate().is_some_and(Accurate::is_client)
     }
 
     /// See [`accurate`].
     pub(crate) fn needs_single_segments(&self) -> bool {
-        self.accurate.as_ref().is_some_and(Accurate::needs_single_segments)
+        self.accurate().is_some_and(Accurate::needs_single_segments)
     }
 
     /// What the peer says of marks on our packets.
     pub(crate) fn feedback(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
-        match &self.accurate {
-            Some(accurate) => accurate.feedback(flags, option).map_or(Feedback::None, Feedback::Counted),
-            None if self.is_on() && flags.contains(TcpFlags::ECE) => Feedback::Echo,
-            None => Feedback::None,
+        match &self.agreed {
+            Agreed::Echo(_) if flags.contains(TcpFlags::ECE) => Feedback::Echo,
+            Agreed::Nothing | Agreed::Echo(_) => Feedback::None,
+            Agreed::Accurate(accurate) => accurate.feedback(flags, option),
         }
     }
 
-    /// An ACK was taken in.
-    pub(crate) fn on_ack(&mut self, option: Option<AccEcn>, outcome: &AckOutcome) {
+    /// An ACK that said this was taken in. One that brought nothing may have been overtaken (RFC 9768 appendix A.1), and
+    /// counts for nothing.
+    pub(crate) fn on_ack(&mut self, marks: Feedback, outcome: &AckOutcome) {
         self.delivered_ce = self.delivered_ce.wrapping_add(outcome.delivered_ce);
-        if let Some(accurate) = &mut self.accurate {
-            accurate.on_ack(option, outcome);
+        if let (Feedback::Counted(ack), Some(accurate)) = (marks, self.accurate_mut())
+            && (outcome.advanced || outcome.delivered_segs > 0)
+        {
+            accurate.on_ack(ack, outcome.delivered_segs, outcome.delivered_ce);
         }
     }
 
     /// An acceptable packet came, of `segs` segments with `bytes` in all. `owed`: data is not acknowledged.
     pub(crate) fn on_packet(&mut self, mark: Mark, segs: u32, bytes: u32, owed: bool) -> Urgency {
-        let Some(accurate) = &mut self.accurate else { return Urgency::default() };
-        self.seen |= mark != Mark::NotEct;
-        accurate.on_packet(mark, segs, bytes, owed)
+        self.accurate_mut()
+            .map_or_else(Urgency::default, |accurate| accurate.on_packet(mark, segs, bytes, owed))
     }
 
     /// Data came with this mark. `owed`: an ACK up to `rcv_nxt` is, for what came before.
     pub(crate) fn on_data(&mut self, flags: TcpFlags, mark: Mark, rcv_nxt: u64, owed: bool) -> Urgency {
-        if !self.is_on() || self.mode == Mode::Accurate {
-            return Urgency::default();
+        match &mut self.agreed {
+            Agreed::Echo(echo) => echo.on_data(flags, mark, rcv_nxt, owed),
+            Agreed::Nothing | Agreed::Accurate(_) => Urgency::default(),
         }
-        let mut urgency = Urgency::default();
-        if flags.contains(TcpFlags::CWR) {
-            // §6.1.3. The peer's window may be down to this segment (Linux: acknowledged at once).
-            self.echo &= self.mode != Mode::Classic;
-            urgency.now = true;
-        }
-        let marked = mark == Mark::Ce;
-        if self.mode == Mode::Dctcp && mark != Mark::NotEct && marked != self.echo {
-            // RFC 8257 §3.2: an ACK for what came under the other marking, then one for this.
-            if owed {
-                self.push_turn(Turn { ack: rcv_nxt, marked: self.echo });
-            }
-            self.echo = marked;
-            urgency = Urgency { now: true, quick: marked };
-        } else if self.mode == Mode::Classic && marked && !self.echo {
-            self.echo = true;
-            urgency.quick = true;
-        }
-        // Linux: an unmarked segment among marked ones is probably one sent again, whose sender waits.
-        urgency.quick |= mark == Mark::NotEct && self.seen;
-        self.seen |= mark != Mark::NotEct;
-        urgency
-    }
-
-    fn push_turn(&mut self, turn: Turn) {
-        if self.turns.len() == TURNS_MAX {
-            self.turns.pop_back();
-        }
-        self.turns.push_back(turn);
     }
 
     /// Whether an ACK must leave before anything else does.
     pub(crate) fn has_turn(&self) -> bool {
-        !self.turns.is_empty()
+        matches!(&self.agreed, Agreed::Echo(echo) if echo.has_turn())
     }
 
     /// The next ACK that stands for a change of marking.
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
-        self.turns.pop_front()
+        match &mut self.agreed {
+            Agreed::Echo(echo) => echo.take_turn(),
+            Agreed::Nothing | Agreed::Accurate(_) => None,
+        }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
+/// Bytes of options, and what timestamps take of them.
+const OPTIONS_MAX: usize = 40;
+const TIMESTAMPS_LEN: usize = 12;
 
-    use super::*;
-
-    fn agreed(mode: Mode) -> Ecn {
-        let mut ecn = Ecn::OFF;
-        let syn = PeerSyn { flags: TcpFlags::SYN, mark: Mark::NotEct, option: None };
-        ecn.begin(mode, syn);
-        ecn
-    }
-
-    #[test]
-    fn classic_echoes_until_cwr() {
-        let mut ecn = agreed(Mode::Classic);
-        let _ = ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false);
-        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
-        assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 2, false).quick);
-        for _ in 0..3 {
-            let _ = ecn.on_data(TcpFlags::ACK, Mark::Ect0, 3, false);
-            assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
-        }
-        assert!(ecn.on_data(TcpFlags::CWR, Mark::Ect0, 4, false).now);
-        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
-        // §6.1.3: a mark on the very segment that says CWR is a new one.
-        let _ = ecn.on_data(TcpFlags::CWR, Mark::Ce, 5, false);
-        assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
-    }
-
-    #[test]
-    fn dctcp_echoes_each_change_exactly() {
-        // RFC 8257 §3.2, figure 1: two states, an immediate ACK at each change.
-        let mut ecn = agreed(Mode::Dctcp);
-        assert_eq!(ecn.on_data(TcpFlags::ACK, Mark::Ect0, 1, false), Urgency::default());
-        assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 1_000, true).now);
-        assert_eq!(ecn.take_turn(), Some(Turn { ack: 1_000, marked: false }));
-        assert_eq!(ecn.echo_flags(false), TcpFlags::ECE);
-        assert!(!ecn.on_data(TcpFlags::ACK, Mark::Ce, 2_000, false).now);
-        assert!(ecn.on_data(TcpFlags::ACK, Mark::Ect0, 3_000, true).now);
-        assert_eq!(ecn.take_turn(), Some(Turn { ack: 3_000, marked: true }));
-        assert_eq!(ecn.take_turn(), None);
-        assert_eq!(ecn.echo_flags(false), TcpFlags::NONE);
-        // A peer that alternates gets no more ACKs at once than that: the last stands for all that were joined into it.
-        for n in 4..44 {
-            let mark = if n % 2 == 0 { Mark::Ce } else { Mark::Ect0 };
-            let _ = ecn.on_data(TcpFlags::ACK, mark, n * 1_000, true);
-        }
-        let turns: Vec<Turn> = core::iter::from_fn(|| ecn.take_turn()).collect();
-        assert_eq!(turns.len(), TURNS_MAX);
-        assert_eq!(turns.last(), Some(&Turn { ack: 43_000, marked: true }));
-        // Nothing owed: one ACK says it all.
-        assert!(ecn.on_data(TcpFlags::ACK, Mark::Ce, 4_000, false).now);
-        assert_eq!(ecn.take_turn(), None);
-    }
+/// Whether an option fits beside timestamps and two of `sack_blocks`, which come first (§3.2.3.3).
+fn fits(option: AccEcn, timestamps: bool, sack_blocks: usize) -> bool {
+    let timestamps = if timestamps { TIMESTAMPS_LEN } else { 0 };
+    let sack = match sack_blocks.min(2) {
+        0 => 0,
+        blocks => 4 + 8 * blocks,
+    };
+    timestamps + sack + option.emitted_len() <= OPTIONS_MAX
 }
