@@ -8,10 +8,10 @@ use taut_wire::{Ecn as Mark, SackBlocks, TcpHeader};
 
 use super::state::State;
 use super::{Conn, StackCx};
-use crate::ecn::Urgency;
+use crate::ecn::{SegmentIn, Urgency};
 use crate::ingress::validate::{self, Check};
 use crate::ingress::{Payload, ReceiveCx};
-use crate::recovery::{AckInput, AckOutcome, Feedback, Undone};
+use crate::recovery::{AckInput, AckOutcome, Undone};
 use crate::words::{ConnError, Duration, seq};
 
 /// A segment, parsed and found intact.
@@ -93,12 +93,8 @@ impl Conn {
         let mut crossed = false;
         if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
-                let config = cx.config;
-                if self
-                    .extras
-                    .as_mut()
-                    .is_some_and(|extras| !extras.ecn.on_syn_again(&config.ecn, header.flags, mark))
-                {
+                let config = &cx.config.ecn;
+                if self.ecn_mut().is_some_and(|ecn| !ecn.on_repeated_syn(config, header.flags, mark)) {
                     cx.counters.attempt_fails += 1;
                     self.abort(cx);
                     return Consequence::None;
@@ -120,10 +116,10 @@ impl Conn {
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
             && header.ack == seq::wire(self.handshake.first)
             && self.is_same_syn(header)
-            && let Some(extras) = &mut self.extras
+            && let Some(ecn) = self.ecn_mut()
         {
             // The peer did not get our ACK. It is answered below, by a challenge.
-            extras.ecn.on_syn_ack_again(flags, mark);
+            ecn.on_repeated_syn_ack(flags, mark);
         }
         let start = seq::expand(self.rx.nxt(), header.seq);
         let fin = flags.contains(TcpFlags::FIN);
@@ -153,9 +149,9 @@ impl Conn {
             if ack != self.handshake.first {
                 return Consequence::Reset;
             }
-            if let Some(extras) = self.extras.as_mut().filter(|_| !crossed) {
+            if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {
                 let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
-                extras.ecn.on_handshake_ack(flags, header.options.accecn, pure);
+                ecn.on_handshake_ack(header, pure);
             }
             self.establish(cx);
             if self.listener().is_none() {
@@ -172,19 +168,15 @@ impl Conn {
             return Consequence::None;
         }
         self.note_heard(cx.now);
-        if !ends_handshake && self.ecn().awaits_first() {
-            let acked = ack.saturating_sub(self.tx.una());
-            let few = acked <= 2 * u64::from(self.mss()) && header.options.sack.is_empty();
-            self.extras_mut().ecn.on_first(flags, few);
-        }
-        let counted = self.count_mark(mark, payload.segments(gso_size), payload.len());
+        let acked = (!ends_handshake).then(|| ack.saturating_sub(self.tx.una()));
+        let urgency = self.note_marks(header, acked, &payload, gso_size, mark);
         let rtt = self.timestamp_rtt(cx, header);
         self.note_timestamp(cx, header, start);
         self.on_ack(cx, header, ack, start, payload.len(), rtt);
         if self.state == State::Closed {
             return Consequence::None;
         }
-        if counted.now {
+        if urgency == Urgency::Ack {
             self.rx.owe_ack();
         }
         // Sixth, URG: tolerated; urgent data is read in its place like any other.
@@ -198,24 +190,39 @@ impl Conn {
             self.abort(cx);
             return Consequence::None;
         }
-        let mut urgency = Urgency::default();
-        if !payload.is_empty() {
-            let owed = self.rx.is_ack_pending();
-            let nxt = self.rx.nxt();
-            if let Some(extras) = &mut self.extras {
-                urgency = extras.ecn.on_data(flags, mark, nxt, owed);
-            }
-        }
         self.on_data(cx, payload, start, fin, gso_size, rtt);
-        self.hurry(urgency);
+        if matches!(urgency, Urgency::Data | Urgency::QuickData) {
+            self.rx.hasten_ack(urgency == Urgency::QuickData);
+        }
         Consequence::None
     }
 
-    /// RFC 9768 §3.2: acceptable packets are counted by their marks, whatever they carry.
-    fn count_mark(&mut self, mark: Mark, segs: usize, bytes: usize) -> Urgency {
-        let owed = self.rx.is_ack_pending();
-        let Some(extras) = &mut self.extras else { return Urgency::default() };
-        extras.ecn.on_packet(mark, segs as u32, bytes as u32, owed)
+    /// ECN takes the segment in: how soon its marks must be reported. `acked`: bytes that it acknowledges, unless it
+    /// ends the handshake.
+    fn note_marks(
+        &mut self,
+        header: &TcpHeader,
+        acked: Option<u64>,
+        payload: &Payload<'_>,
+        gso_size: u16,
+        mark: Mark,
+    ) -> Urgency {
+        if !self.ecn().is_on() {
+            return Urgency::None;
+        }
+        let sacks = !header.options.sack.is_empty();
+        let acks = |acked: u64| if sacks { u64::MAX } else { acked.div_ceil(self.mss().into()) };
+        let segment = SegmentIn {
+            flags: header.flags,
+            mark,
+            segs: payload.segments(gso_size) as u32,
+            bytes: payload.len() as u32,
+            taken: !payload.is_empty() && self.flags.held && self.state.may_receive(),
+            rcv_nxt: self.rx.nxt(),
+            owed: self.rx.is_ack_pending(),
+            first_acks: acked.filter(|_| self.ecn().awaits_first()).map(acks),
+        };
+        self.ecn_mut().map_or(Urgency::None, |ecn| ecn.on_segment(&segment))
     }
 
     /// Window and PAWS. `None` lets the segment pass.
@@ -245,9 +252,8 @@ impl Conn {
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
             if range.end <= self.rx.nxt() {
-                // One byte may be a keepalive probe's.
-                if let Some(extras) = self.extras.as_mut().filter(|_| range.end - range.start > 1) {
-                    extras.ecn.on_repeated();
+                if let Some(ecn) = self.ecn_mut() {
+                    ecn.on_repeated_data(range.end - range.start);
                 }
                 self.rx.note_duplicate(range);
             }
@@ -336,10 +342,7 @@ impl Conn {
                 blocks += 1;
             }
         }
-        let option = header.options.accecn;
-        // RFC 9768 §3.2.2.2: one that was overtaken says nothing of marks, whatever its SACK blocks say.
-        let overtaken = ack < una;
-        let marks = if overtaken { Feedback::None } else { self.ecn().feedback(header.flags, option) };
+        let marks = self.ecn().feedback(header, ack < una);
         let input = AckInput {
             ack,
             sack: sack.get(..blocks).unwrap_or_default(),
@@ -352,8 +355,10 @@ impl Conn {
         let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery);
         self.judge_mtu_probe(cx);
         self.count_recovery(cx, &outcome);
-        if let Some(extras) = self.extras.as_mut().filter(|_| !overtaken) {
-            extras.ecn.on_ack(marks, &outcome);
+        if (outcome.advanced || outcome.delivered_segs > 0)
+            && let Some(ecn) = self.ecn_mut()
+        {
+            ecn.on_ack(marks, outcome.delivered_segs, outcome.delivered_ce);
         }
         let send = self.send_cx(cx);
         self.tx.note_acked(&send, &outcome, cx.pool, cx.totals);
@@ -382,13 +387,6 @@ impl Conn {
             Some(Undone::Timeout) => counters.tcp_loss_undo += 1,
             Some(Undone::Full) => counters.tcp_full_undo += 1,
             Some(Undone::Partial) => counters.tcp_partial_undo += 1,
-        }
-    }
-
-    /// Congestion marks are reported without delay.
-    fn hurry(&mut self, urgency: Urgency) {
-        if urgency.now || urgency.quick {
-            self.rx.hasten_ack(urgency.quick);
         }
     }
 

@@ -8,7 +8,7 @@ use super::agreed::{Agreed, Offer, Timestamps};
 use super::state::State;
 use super::timers::Timers;
 use super::{Conn, Flags, News, StackCx};
-use crate::ecn::{Ecn, EcnMode, PeerSyn};
+use crate::ecn::Ecn;
 use crate::egress::Sender;
 use crate::ingress::Receiver;
 use crate::options::ConnOptions;
@@ -108,14 +108,8 @@ impl Conn {
     /// Takes the peer's SYN, which came in a packet with the ECN field `mark`: both ends agree on what both offered.
     pub(super) fn agree(&mut self, cx: &StackCx<'_>, syn: &TcpHeader, mark: Mark) {
         let wanted = self.tx.congestion().algorithm().ecn();
-        let ecn = if syn.flags.contains(TcpFlags::ACK) {
-            self.ecn().on_syn_ack(wanted, syn.flags)
-        } else {
-            Ecn::on_syn(&cx.config.ecn, wanted, syn.flags, mark)
-        };
-        if ecn != EcnMode::Off {
-            let peer = PeerSyn { flags: syn.flags, mark, option: syn.options.accecn };
-            self.extras_mut().ecn.begin(ecn, peer);
+        if let Some(ecn) = self.ecn().on_syn(&cx.config.ecn, wanted, syn, mark) {
+            self.extras_mut().ecn = ecn;
         }
         let agreed = &mut self.agreed;
         agreed.agree(cx.now, &syn.options);
@@ -136,7 +130,7 @@ impl Conn {
             let rtt = cx.now.since(self.handshake.sent_at);
             self.tx.seed_rtt(&self.send_cx(cx), rtt);
         }
-        if self.extras.as_mut().is_some_and(|extras| extras.ecn.take_marked_syn()) {
+        if self.ecn_mut().is_some_and(Ecn::take_marked_syn) {
             self.tx.on_marked_syn(cx.now);
             // Linux: a SYN-ACK counts as a packet that was delivered.
             cx.counters.tcp_delivered_ce += u64::from(self.ecn().delivered_ce());

@@ -30,11 +30,9 @@ use alloc::boxed::Box;
 
 pub(crate) use arrival::{Arrival, Consequence};
 
-use taut_wire::AccEcn;
-
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
-use crate::ecn::{Ecn, Said};
+use crate::ecn::{Beside, Carrier, Ecn, Stamp};
 use crate::egress::{Blocked, PathMtu, SendCx, Sender, Totals, UNLIMITED};
 use crate::ingress::Receiver;
 use crate::options::Keepalive;
@@ -154,7 +152,7 @@ impl Conn {
 
     /// Payload bytes a segment can hold now: less while SACK blocks or counts of marks ride along.
     pub(crate) fn mss(&self) -> u32 {
-        let marks = self.accecn_option(Said::Data).map_or(0, |option| option.emitted_len() as u32);
+        let marks = self.extras.as_ref().map_or(0, |extras| extras.ecn.option_len(self.beside()));
         let options = self.sack_blocks_len() + marks;
         let mss = u32::from(self.agreed.mss()).saturating_sub(options);
         self.tx.bounded_mss(mss).max(1)
@@ -169,10 +167,18 @@ impl Conn {
         }
     }
 
-    /// The counts of the peer's marked bytes, if the next segment is to carry them (RFC 9768 §3.2.3.3).
-    fn accecn_option(&self, on: Said) -> Option<AccEcn> {
-        let extras = self.extras.as_ref()?;
-        extras.ecn.option(on, self.agreed.timestamps.on, self.rx.sack_blocks().as_slice().len())
+    /// The options that a segment carries now, besides those of ECN.
+    fn beside(&self) -> Beside {
+        Beside { timestamps: self.agreed.timestamps.on, sack_blocks: self.rx.sack_blocks().as_slice().len() }
+    }
+
+    /// A segment leaves: what ECN puts on it.
+    fn stamp(&mut self, carrier: Carrier) -> Stamp {
+        if self.extras.is_none() {
+            return Stamp::NONE;
+        }
+        let (wanted, beside) = (self.tx.congestion().algorithm().ecn(), self.beside());
+        self.ecn_mut().map_or(Stamp::NONE, |ecn| ecn.stamp(carrier, wanted, beside))
     }
 
     /// RFC 7323 timestamps, this side's view.
@@ -218,6 +224,10 @@ impl Conn {
     fn ecn(&self) -> &Ecn {
         static OFF: Ecn = Ecn::OFF;
         self.extras.as_ref().map_or(&OFF, |extras| &extras.ecn)
+    }
+
+    fn ecn_mut(&mut self) -> Option<&mut Ecn> {
+        self.extras.as_mut().map(|extras| &mut extras.ecn)
     }
 
     fn extras_mut(&mut self) -> &mut Extras {

@@ -8,7 +8,7 @@ use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions};
 
 use super::state::State;
 use super::{Conn, StackCx};
-use crate::ecn::{Carries, Request, Said, Turn};
+use crate::ecn::{Carrier, Ecn, Request, Stamp, Turn};
 use crate::egress::{ACK_TRUESIZE, Blocked, Leaving, NotNow, Plan};
 use crate::words::{Instant, Output, SendKind, TxTicket, seq};
 
@@ -31,8 +31,8 @@ impl Conn {
     /// The next segment, if any may leave. Asks again until the answer is `None`.
     pub(crate) fn poll_output(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
         let srtt = self.tx.recovery().srtt();
-        if let Some(extras) = &mut self.extras {
-            extras.ecn.prepare(&cx.config.ecn, cx.now, srtt);
+        if let Some(ecn) = self.ecn_mut() {
+            ecn.before_packet(&cx.config.ecn, cx.now, srtt);
         }
         if core::mem::take(&mut self.flags.rst_due) {
             cx.counters.out_rsts += 1;
@@ -41,7 +41,7 @@ impl Conn {
         if core::mem::take(&mut self.flags.syn_due) {
             return Some(self.syn(cx));
         }
-        if let Some(turn) = self.extras.as_mut().and_then(|extras| extras.ecn.take_turn()) {
+        if let Some(turn) = self.ecn_mut().and_then(Ecn::take_turn) {
             return Some(self.ack_of(cx, turn));
         }
         if self.rx.owes_ack() && self.acks_syn_only() && self.ecn().acks_syn_first() {
@@ -95,19 +95,15 @@ impl Conn {
         if payload > 0 {
             self.rx.on_data_sent(cx.now);
         }
-        if kind == SendKind::New && payload > 0 && self.tx.take_cwr(range.start) && self.ecn().says_cwr() {
-            // RFC 3168 §6.1.2: once for each reduction, on new data.
-            flags |= TcpFlags::CWR;
-        }
-        let header = self.header(cx, flags, range.start, departure, false);
-        let carries = match kind {
-            _ if payload == 0 => Carries::Nothing,
-            SendKind::New => Carries::New,
-            SendKind::Retransmit | SendKind::TailProbe => Carries::Again,
+        let carrier = match kind {
+            _ if payload == 0 => Carrier::Fin,
+            SendKind::New => Carrier::NewData { reduced: self.tx.take_cwr(range.start) },
+            SendKind::Retransmit | SendKind::TailProbe => Carrier::OldData,
         };
-        let mark = self.ecn().mark(carries, self.tx.congestion().algorithm().ecn());
+        let stamp = self.stamp(carrier);
+        let header = self.header(cx, flags, range.start, departure, stamp);
         let payload = range.start..range.start + u64::from(payload);
-        Some(Segment { header, mark, payload, mss, departure, ticket })
+        Some(Segment { header, mark: stamp.mark, payload, mss, departure, ticket })
     }
 
     fn count_leaving(&self, cx: &mut StackCx<'_>, plan: &Plan) {
@@ -148,23 +144,18 @@ impl Conn {
     }
 
     fn syn(&mut self, cx: &mut StackCx<'_>) -> Segment {
-        let wanted = self.tx.congestion().algorithm().ecn();
-        let retries = self.syns.retries;
-        let mut options = self.agreed.syn_options(cx.now);
-        let (flags, mark) = if self.state == State::SynReceived {
-            let mut flags = TcpFlags::SYN | TcpFlags::ACK;
-            if let Some(extras) = &mut self.extras {
-                flags |= extras.ecn.syn_ack_flags(&cx.config.ecn, retries);
-            }
-            let on = if self.syns.sent == 0 { Said::Handshake } else { Said::HandshakeAgain };
-            options.accecn = self.ecn().option(on, true, 0);
-            (flags, self.ecn().syn_ack_mark())
+        let (retries, again) = (self.syns.retries, self.syns.sent > 0);
+        let (flags, stamp) = if self.state == State::SynReceived {
+            let ecn = self.ecn_mut();
+            let stamp = ecn.map_or(Stamp::NONE, |ecn| ecn.stamp_syn_ack(&cx.config.ecn, retries, again));
+            (TcpFlags::SYN | TcpFlags::ACK, stamp)
         } else {
+            let wanted = self.tx.congestion().algorithm().ecn();
             let request = Request::of(&cx.config.ecn, wanted, retries);
             if request != Request::Nothing {
-                self.extras_mut().ecn.note_asked(request);
+                self.extras_mut().ecn.on_request(request);
             }
-            (TcpFlags::SYN | request.flags(), request.mark(wanted))
+            (TcpFlags::SYN, request.stamp(wanted))
         };
         if self.syns.sent == 0 {
             self.handshake.sent_at = cx.now;
@@ -177,18 +168,19 @@ impl Conn {
             dst_port: self.tuple.peer.port(),
             seq: seq::wire(isn),
             ack: if flags.contains(TcpFlags::ACK) { seq::wire(self.rx.nxt()) } else { 0 },
-            flags,
+            flags: flags | stamp.flags,
             window: self.rx.syn_window(),
             urgent: 0,
-            options,
+            options: TcpOptions { accecn: stamp.option, ..self.agreed.syn_options(cx.now) },
         };
-        Segment { mark, ..self.without_payload(cx, header, Output::Syn) }
+        self.without_payload(cx, header, stamp.mark, Output::Syn)
     }
 
     /// A segment without payload.
     fn bare(&mut self, cx: &mut StackCx<'_>, flags: TcpFlags, seq: u64, output: Output) -> Segment {
-        let header = self.header(cx, flags, seq, cx.now, true);
-        self.without_payload(cx, header, output)
+        let stamp = self.stamp(if self.acks_syn_only() { Carrier::AckOfSyn } else { Carrier::Ack });
+        let header = self.header(cx, flags, seq, cx.now, stamp);
+        self.without_payload(cx, header, stamp.mark, output)
     }
 
     /// The ACK of what came before the peer's marks changed (RFC 8257 §3.2). More is owed after it.
@@ -209,7 +201,13 @@ impl Conn {
         Segment { header, ..segment }
     }
 
-    fn without_payload(&mut self, cx: &StackCx<'_>, header: TcpHeader, output: Output) -> Segment {
+    fn without_payload(
+        &mut self,
+        cx: &StackCx<'_>,
+        header: TcpHeader,
+        mark: Mark,
+        output: Output,
+    ) -> Segment {
         self.tx.note_bare();
         let nxt = self.tx.nxt();
         let ticket = TxTicket {
@@ -222,35 +220,22 @@ impl Conn {
             prior_departure: cx.now,
             output,
         };
-        let mark = self.ecn().mark(Carries::Nothing, self.tx.congestion().algorithm().ecn());
         Segment { header, mark, payload: nxt..nxt, mss: 0, departure: cx.now, ticket }
     }
 
     /// The header of everything but a SYN, of a packet that leaves the host at `leaves`; what it acknowledges is acknowledged from now on.
-    /// `pure`: it does nothing else.
     fn header(
         &mut self,
         cx: &mut StackCx<'_>,
         flags: TcpFlags,
         start: u64,
         leaves: Instant,
-        pure: bool,
+        stamp: Stamp,
     ) -> TcpHeader {
-        let mut options =
-            TcpOptions { timestamps: self.agreed.timestamps.option(leaves), ..TcpOptions::default() };
+        let timestamps = self.agreed.timestamps.option(leaves);
+        let mut options = TcpOptions { timestamps, accecn: stamp.option, ..TcpOptions::default() };
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
-        }
-        let acks_syn = pure && self.acks_syn_only();
-        let on = match pure {
-            true if acks_syn && self.ecn().acks_syn_first() => Said::Handshake,
-            true => Said::Ack,
-            false => Said::Data,
-        };
-        options.accecn = self.accecn_option(on);
-        let marks = self.ecn().echo_flags(acks_syn);
-        if let Some(extras) = &mut self.extras {
-            extras.ecn.note_said(on, options.accecn.is_some());
         }
         let window = self.rx.window_field();
         let nxt = self.rx.nxt();
@@ -260,7 +245,7 @@ impl Conn {
             dst_port: self.tuple.peer.port(),
             seq: seq::wire(start),
             ack: seq::wire(nxt),
-            flags: flags | marks,
+            flags: flags | stamp.flags,
             window,
             urgent: 0,
             options,
@@ -300,8 +285,8 @@ impl Conn {
     }
 
     fn take_back(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
-        if let Some(extras) = &mut self.extras {
-            extras.ecn.note_unsaid();
+        if let Some(ecn) = self.ecn_mut() {
+            ecn.take_back();
         }
         let counters = &mut cx.counters;
         counters.out_requests -= 1;

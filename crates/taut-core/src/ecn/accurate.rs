@@ -1,32 +1,41 @@
 //! Accurate ECN: both ends count what was marked, and every segment carries the count.
-//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field. Called by `ecn/mod.rs`; the option (§3.2.3) is `option.rs`, and what
-//! the peer's counts say of our packets is `feedback.rs`.
+//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field; the option (§3.2.3) is `option.rs`.
+//! Called by `ecn/mod.rs`. What the peer's counts say of our packets is `feedback.rs`.
 //!
-//! **Problem.** ECE says that there was a mark, once a round trip; DCTCP's echo says it exactly, but only while no ACK is
-//! lost, and only to a peer that was told to listen so.
+//! **Problem.** ECE says that there was a mark, once a round trip. DCTCP's echo says it exactly, but only while
+//! no ACK is lost, and only to a peer that is configured for it.
 //!
-//! **Rule.** The receiver counts marked packets, and the low three bits of the count stand where AE, CWR and ECE were: the
-//! ACE field (`ace.rs`). Whether those went round between two ACKs is told by the AccECN option, which counts bytes.
+//! **Rule.** The receiver counts marked packets, and the low three bits of the count stand where AE, CWR and
+//! ECE were: the ACE field (`ace.rs`). The AccECN option, which counts bytes, tells whether those bits went
+//! round between two ACKs.
 //!
-//! **Broken paths.** What something on the way does to SYNs, to the field or to the option it will do to more: after signs
-//! of that nothing is marked as capable any more (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or what the option says is not read
+//! **Broken paths.** A path that changes SYNs, the field or the option will change them again. After signs of
+//! that no packet of ours is marked as capable (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or the option is not read
 //! (§3.2.3.2.4). What arrives is counted and reported in any case (§3.1.5).
 //!
-//! **Segmentation.** All segments of a super-packet may carry one ACE field. But what cuts them up by the rules of
-//! RFC 3168 takes the middle bit for CWR, and leaves it on the first segment only; so does Linux below a TUN device, with
-//! and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment each (§3.3.4):
-//! [`needs_single_segments`](Accurate::needs_single_segments). The count starts with it clear, and moves only where the
-//! peer's packets are marked.
+//! **Segmentation.** All segments of a super-packet may carry one ACE field. But a device that cuts it up by the
+//! rules of RFC 3168 takes the middle bit for CWR and leaves it on the first segment only; Linux does so below
+//! a TUN device, with and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment
+//! each (§3.3.4): [`needs_single_segments`](Accurate::needs_single_segments). The count starts with it clear,
+//! and moves only where the peer's packets are marked.
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
 
+use super::ace;
+use super::config::EcnConfig;
 use super::feedback::{Counted, Feedback, PeerCounts};
-use super::option::{Carrier, OptionSender};
-use super::{Carries, Urgency, ace};
+use super::option::OptionSender;
+use super::segment::{Beside, Carrier, SegmentIn, Stamp, Urgency};
 use crate::congestion::EcnUse;
+use crate::words::{Duration, Instant};
 
-/// Marked packets after which an ACK leaves: while data is unacknowledged, and when there is none. §3.2.2.5.1.
+/// SYN-ACKs that say how the SYN was marked before one does not. §3.2.3.2.2.
+const ANSWERS: u8 = 2;
+/// Marks after which a count that begins at 5 reads as zero.
+const MARKS_TO_ZERO: u64 = (ace::MODULUS - ace::FIRST_COUNT) as u64;
+/// Marked packets after which an ACK leaves: while data is unacknowledged, and when there is none.
+/// §3.2.2.5.1.
 const UNREPORTED_WITH_DATA: u32 = 2;
 const UNREPORTED: u32 = 3;
 
@@ -37,7 +46,7 @@ pub(super) struct Accurate {
     client: bool,
     /// How the peer's SYN or SYN-ACK was marked, the latest that came.
     peer_syn: Mark,
-    /// Nothing of ours is marked as capable: something on the way does not bear it.
+    /// No packet of ours is marked as capable: something on the way does not bear it.
     unmarked: bool,
     /// The first segment after the handshake has not come: its field must not be zero. §3.2.2.4.
     first_due: bool,
@@ -48,9 +57,9 @@ pub(super) struct Accurate {
     /// Those since an ACK left.
     unreported: u32,
     last_was_marked: bool,
-    /// Bytes of the peer's that arrived marked, and when that is said.
+    /// The peer's bytes by mark, and when they are reported.
     option: OptionSender,
-    /// What the peer counts of ours.
+    /// The peer's counts of our packets.
     peer: PeerCounts,
 }
 
@@ -70,7 +79,7 @@ impl Accurate {
         }
     }
 
-    /// A SYN that asks came, marked so. §3.2.2.2: the SYN-ACK says it, and it is not counted.
+    /// A SYN that asks came, marked so. §3.2.2.2: the SYN-ACK reports that, and it is not counted.
     pub(super) const fn server(syn: Mark) -> Self {
         Self::new(false, syn)
     }
@@ -85,39 +94,43 @@ impl Accurate {
         new
     }
 
-    /// The SYN-ACK came again: its ACK was lost. The latest mark is told (§3.1.5), and one is counted (§3.2.2.2).
-    pub(super) fn on_syn_ack_again(&mut self, mark: Mark) {
+    /// The peer's SYN came again, after it was taken.
+    pub(super) fn on_repeated_syn(&mut self, flags: TcpFlags, mark: Mark) {
+        self.peer_syn = mark;
+        // §3.1.5: the client may end without ECN.
+        self.unmarked |= !flags.intersects(ace::ALL);
+    }
+
+    /// The SYN-ACK came again: its ACK was lost. The latest mark is reported (§3.1.5), and one is counted
+    /// (§3.2.2.2). One that does not agree to this kind of ECN says nothing.
+    pub(super) fn on_repeated_syn_ack(&mut self, flags: TcpFlags, mark: Mark) {
+        if !self.client || matches!(ace::of(flags), 0b000 | 0b001 | 0b111) {
+            return;
+        }
         self.peer_syn = mark;
         if mark == Mark::Ce {
             self.marked_in = self.marked_in.max(ace::FIRST_COUNT + 1);
         }
     }
 
-    /// The peer's SYN came again, after it was taken.
-    pub(super) fn on_syn_again(&mut self, flags: TcpFlags, mark: Mark) {
-        self.peer_syn = mark;
-        // §3.1.5: the client may end without ECN.
-        self.unmarked |= !flags.intersects(ace::ALL);
+    /// What the SYN-ACK carries after so many timeouts; `again`: it left before, for whatever reason.
+    pub(super) fn stamp_syn_ack(&mut self, config: &EcnConfig, retries: u8, again: bool) -> Stamp {
+        let gives_up = config.fallback && retries >= ANSWERS;
+        self.unmarked |= gives_up;
+        // Table 2.
+        let flags = if gives_up { TcpFlags::NONE } else { ace::flags(ace::code(self.peer_syn)) };
+        let beside = Beside { timestamps: true, sack_blocks: 0 };
+        Stamp { flags, option: self.option.option(Carrier::SynAck { again }, beside), mark: Mark::NotEct }
     }
 
-    /// Flags of the SYN-ACK. Table 2.
-    pub(super) fn syn_ack_flags(&self) -> TcpFlags {
-        ace::flags(ace::code(self.peer_syn))
-    }
-
-    /// A SYN-ACK goes out that does not say so. §3.2.3.2.2.
-    pub(super) const fn give_up_marking(&mut self) {
-        self.unmarked = true;
-    }
-
-    /// The segment that ends the handshake came to a server. `pure`: it is nothing but an ACK, and its field says how our
-    /// SYN-ACK came: table 4. True if marked.
+    /// The segment that ends the handshake came to a server. `pure`: it is nothing but an ACK, and its field
+    /// says how our SYN-ACK came: table 4. True if marked.
     pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) -> bool {
         self.peer.on_first_option(option);
         self.first_due = pure;
         if !pure {
             // Nothing was sent yet that could have been counted.
-            self.on_first(flags, true);
+            self.on_first(flags, 0);
             return false;
         }
         let code = ace::of(flags);
@@ -135,10 +148,10 @@ impl Accurate {
         self.first_due
     }
 
-    /// It came. `few`: it acknowledges too little for the peer to have counted from 5 to 8.
-    pub(super) fn on_first(&mut self, flags: TcpFlags, few: bool) {
+    /// It came, and acknowledges so many segments of ours.
+    fn on_first(&mut self, flags: TcpFlags, acks: u64) {
         self.first_due = false;
-        if few {
+        if acks < MARKS_TO_ZERO {
             self.refuse_zero(ace::of(flags));
         }
     }
@@ -155,8 +168,12 @@ impl Accurate {
         self.seen
     }
 
-    /// An acceptable packet came: `segs` of them, with `bytes` in all. `owed`: data is not acknowledged.
-    pub(super) fn on_packet(&mut self, mark: Mark, segs: u32, bytes: u32, owed: bool) -> Urgency {
+    /// An acceptable segment came: packets are counted by their marks, whatever they carry (§3.2).
+    pub(super) fn on_segment(&mut self, segment: &SegmentIn) -> Urgency {
+        let SegmentIn { mark, segs, bytes, .. } = *segment;
+        if let Some(acks) = segment.first_acks {
+            self.on_first(segment.flags, acks);
+        }
         self.seen |= mark != Mark::NotEct;
         self.option.on_bytes(mark, bytes);
         let marked = mark == Mark::Ce;
@@ -166,16 +183,16 @@ impl Accurate {
             self.marked_in = self.marked_in.wrapping_add(segs);
             self.unreported = self.unreported.saturating_add(segs);
         }
-        let most = if owed || bytes > 0 { UNREPORTED_WITH_DATA } else { UNREPORTED };
-        Urgency { now: begins || self.unreported >= most, quick: false }
+        let most = if segment.owed || bytes > 0 { UNREPORTED_WITH_DATA } else { UNREPORTED };
+        if begins || self.unreported >= most { Urgency::Ack } else { Urgency::None }
     }
 
-    /// The ACE field of a segment. `acks_syn`: it is a pure ACK for the peer's SYN and no more.
-    pub(super) fn flags(&self, acks_syn: bool) -> TcpFlags {
-        ace::flags(if acks_syn && self.client { ace::code(self.peer_syn) } else { self.marked_in })
+    /// Data came that was acknowledged before.
+    pub(super) fn on_repeated_data(&mut self) {
+        self.option.on_repeated_data();
     }
 
-    /// We are the client, and it is its ACK that tells how the SYN-ACK was marked.
+    /// We are the client, whose first ACK says how the SYN-ACK was marked.
     pub(super) const fn is_client(&self) -> bool {
         self.client
     }
@@ -185,14 +202,37 @@ impl Accurate {
         self.marked_in & 0b010 != 0
     }
 
-    /// How a packet is marked. RFC 3168 §6.1.4 and §6.1.5 still hold for retransmissions and for ACKs (RFC 9768 §4); but
-    /// DCTCP's data is marked where it would be dropped. ECT(1) is a promise to bear marks that come early and often
-    /// (RFC 9331 §4.1).
-    pub(super) fn mark(&self, carries: Carries, wanted: EcnUse) -> Mark {
-        let capable = match carries {
-            Carries::New => true,
-            Carries::Again => wanted != EcnUse::Classic,
-            Carries::Nothing => false,
+    /// The connection is asked for a packet at `now`.
+    pub(super) fn before_packet(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
+        self.option.before_packet(config, now, srtt);
+    }
+
+    /// The option of a segment that would leave now.
+    pub(super) fn option(&self, carrier: Carrier, beside: Beside) -> Option<AccEcn> {
+        self.option.option(carrier, beside)
+    }
+
+    /// What a segment carries that leaves now.
+    pub(super) fn stamp(&mut self, carrier: Carrier, wanted: EcnUse, beside: Beside) -> Stamp {
+        // §3.2.2.1: the client's first ACK says how the SYN-ACK was marked. A server says it in its SYN-ACK.
+        let carrier = if carrier == Carrier::AckOfSyn && !self.client { Carrier::Ack } else { carrier };
+        let field = if carrier == Carrier::AckOfSyn { ace::code(self.peer_syn) } else { self.marked_in };
+        self.unreported = 0;
+        Stamp {
+            flags: ace::flags(field),
+            option: self.option.send(carrier, beside),
+            mark: self.mark(carrier, wanted),
+        }
+    }
+
+    /// RFC 3168 §6.1.4 and §6.1.5 still hold for retransmissions and for ACKs (RFC 9768 §4); but DCTCP's data
+    /// is marked where it would be dropped. ECT(1) is a promise to bear marks that come early and often (RFC
+    /// 9331 §4.1).
+    fn mark(&self, carrier: Carrier, wanted: EcnUse) -> Mark {
+        let capable = match carrier {
+            Carrier::NewData { .. } => true,
+            Carrier::OldData => wanted != EcnUse::Classic,
+            Carrier::SynAck { .. } | Carrier::AckOfSyn | Carrier::Fin | Carrier::Ack => false,
         };
         match wanted {
             _ if !capable || self.unmarked => Mark::NotEct,
@@ -201,20 +241,9 @@ impl Accurate {
         }
     }
 
-    /// When and whether the option goes out.
-    pub(super) const fn option_mut(&mut self) -> &mut OptionSender {
-        &mut self.option
-    }
-
-    /// The option of a segment.
-    pub(super) fn option(&self, on: Carrier) -> Option<AccEcn> {
-        self.option.wanted(on)
-    }
-
-    /// A segment leaves with the field, and perhaps with the option.
-    pub(super) fn note_said(&mut self, on: Carrier, option: bool) {
-        self.unreported = 0;
-        self.option.on_sent(on, option);
+    /// What was stamped last did not leave.
+    pub(super) fn take_back(&mut self) {
+        self.option.take_back();
     }
 
     /// What an ACK says of our packets.

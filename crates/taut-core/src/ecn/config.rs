@@ -1,7 +1,7 @@
 //! What is asked for and accepted: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
 
-/// Which ECN to ask for in our SYNs, and which to accept in the peer's. "Classic" is RFC 3168, "accurate" RFC 9768; who
-/// accepts accurate ECN also accepts classic.
+/// Which ECN to ask for in our SYNs, and which to accept in the peer's. "Classic" is RFC 3168, "accurate" RFC
+/// 9768; who accepts accurate ECN also accepts classic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnPolicy {
     /// None.
@@ -51,7 +51,8 @@ pub enum EcnOptionUse {
 pub struct EcnConfig {
     /// What to ask for and what to accept. Linux: `tcp_ecn`.
     pub policy: EcnPolicy,
-    /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux: `tcp_ecn_fallback`.
+    /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux:
+    /// `tcp_ecn_fallback`.
     pub fallback: bool,
     /// When the option is sent. Linux: `tcp_ecn_option`; its 2 is with every segment, and 6.18 has no 3.
     pub option: EcnOptionUse,

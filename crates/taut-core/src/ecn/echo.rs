@@ -1,19 +1,21 @@
 //! What ECE tells the peer about marks: RFC 3168's echo, and DCTCP's.
-//! RFC 3168 §6.1.2 to §6.1.5; RFC 8257 §3.2, with Linux's details. Called by `ecn/mod.rs` where the handshake led to
-//! one of the two; with RFC 9768 both ends count instead (`accurate.rs`).
+//! RFC 3168 §6.1.2 to §6.1.5; RFC 8257 §3.2, with Linux's details.
+//! Called by `ecn/mod.rs` if the handshake led to one of them; with RFC 9768 both ends count (`accurate.rs`).
 //!
-//! **Problem.** One flag has to tell a sender that a queue marked its data, although ACKs are delayed and lost.
+//! **Problem.** One flag has to tell a sender that a queue marked its data, although ACKs are delayed and
+//! lost.
 //!
-//! **Rule.** RFC 3168: every segment says ECE from the first mark on, until the sender answers with CWR; so no mark is lost,
-//! and all marks of a round trip are one. DCTCP: ECE says of each ACK whether what it acknowledges was marked. Where the
-//! marking changes while data waits for a delayed ACK, an ACK for that data leaves first, a [`Turn`].
+//! **Rule.** RFC 3168: every segment says ECE from the first mark on, until the sender answers with CWR; so
+//! no mark is lost, and all marks of a round trip are one. DCTCP: ECE says of each ACK whether what it
+//! acknowledges was marked. Where the marking changes while data waits for a delayed ACK, an ACK for that
+//! data leaves first, a [`Turn`].
 
 use alloc::collections::VecDeque;
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
 
-use super::{Carries, Urgency};
+use super::segment::{Carrier, SegmentIn, Stamp, Urgency};
 
 /// Turns that may wait to leave; more are joined into the last.
 const TURNS_MAX: usize = 8;
@@ -52,29 +54,35 @@ impl Echo {
         self.seen
     }
 
-    /// Data came with this mark. `owed`: an ACK up to `rcv_nxt` is, for what came before.
-    pub(super) fn on_data(&mut self, flags: TcpFlags, mark: Mark, rcv_nxt: u64, owed: bool) -> Urgency {
-        let mut urgency = Urgency::default();
-        if flags.contains(TcpFlags::CWR) {
-            // RFC 3168 §6.1.3. The peer's window may be down to this segment (Linux: acknowledged at once).
-            self.on &= self.exact;
-            urgency.now = true;
-        }
+    /// Data came.
+    pub(super) fn on_data(&mut self, segment: &SegmentIn) -> Urgency {
+        let SegmentIn { flags, mark, rcv_nxt, owed, .. } = *segment;
         let marked = mark == Mark::Ce;
-        if self.exact && mark != Mark::NotEct && marked != self.on {
-            // RFC 8257 §3.2: an ACK for what came under the other marking, then one for this.
-            if owed {
-                self.push_turn(Turn { ack: rcv_nxt, marked: self.on });
+        let answered = flags.contains(TcpFlags::CWR);
+        let mut urgency = if answered { Urgency::Data } else { Urgency::None };
+        if self.exact {
+            if mark != Mark::NotEct && marked != self.on {
+                // RFC 8257 §3.2: an ACK for what came under the other marking, then one for this.
+                if owed {
+                    self.push_turn(Turn { ack: rcv_nxt, marked: self.on });
+                }
+                self.on = marked;
+                urgency = if marked { Urgency::QuickData } else { Urgency::Data };
             }
-            self.on = marked;
-            urgency = Urgency { now: true, quick: marked };
-        } else if !self.exact && marked && !self.on {
-            self.on = true;
-            urgency.quick = true;
+        } else {
+            // RFC 3168 §6.1.3. The peer's window may be down to this segment (Linux: acknowledged at once).
+            self.on &= !answered;
+            if marked && !self.on {
+                self.on = true;
+                urgency = Urgency::QuickData;
+            }
         }
-        // Linux: an unmarked segment among marked ones is probably a retransmission, whose sender waits.
-        urgency.quick |= mark == Mark::NotEct && self.seen;
-        self.seen |= mark != Mark::NotEct;
+        if mark != Mark::NotEct {
+            self.seen = true;
+        } else if self.seen {
+            // Linux: an unmarked segment among marked ones is probably a retransmission, whose sender waits.
+            urgency = Urgency::QuickData;
+        }
         urgency
     }
 
@@ -95,15 +103,26 @@ impl Echo {
         self.turns.pop_front()
     }
 
-    /// Flags of every segment after the handshake.
-    pub(super) const fn flags(&self) -> TcpFlags {
-        if self.on { TcpFlags::ECE } else { TcpFlags::NONE }
+    /// What a SYN-ACK carries: the agreement.
+    pub(super) fn stamp_syn_ack(&self) -> Stamp {
+        Stamp { flags: TcpFlags::ECE, mark: self.mark(Carrier::SynAck { again: false }), ..Stamp::NONE }
     }
 
-    /// How a packet is marked. RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions; DCTCP, as in Linux,
-    /// marks all it sends, SYN-ACK included, or its own packets would fare worse than data at a queue that marks.
-    pub(super) fn mark(&self, carries: Carries) -> Mark {
-        if self.exact || carries == Carries::New { Mark::Ect0 } else { Mark::NotEct }
+    /// What any other segment carries.
+    pub(super) fn stamp(&self, carrier: Carrier) -> Stamp {
+        let echo = if self.on { TcpFlags::ECE } else { TcpFlags::NONE };
+        let answer = match carrier {
+            // RFC 3168 §6.1.2: once for each reduction, on new data.
+            Carrier::NewData { reduced: true } => TcpFlags::CWR,
+            _ => TcpFlags::NONE,
+        };
+        Stamp { flags: echo | answer, mark: self.mark(carrier), ..Stamp::NONE }
+    }
+
+    /// RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions are marked as capable; DCTCP marks all
+    /// it sends, as in Linux, or its own packets would fare worse than data at a queue that marks.
+    fn mark(&self, carrier: Carrier) -> Mark {
+        if self.exact || matches!(carrier, Carrier::NewData { .. }) { Mark::Ect0 } else { Mark::NotEct }
     }
 }
 
@@ -113,46 +132,61 @@ mod tests {
 
     use super::*;
 
+    fn data(flags: TcpFlags, mark: Mark, rcv_nxt: u64, owed: bool) -> SegmentIn {
+        SegmentIn { flags, mark, segs: 1, bytes: 1_000, taken: true, rcv_nxt, owed, first_acks: None }
+    }
+
+    fn echoed(echo: &Echo) -> TcpFlags {
+        echo.stamp(Carrier::Ack).flags
+    }
+
     #[test]
     fn classic_echoes_until_cwr() {
         let mut echo = Echo::new(false);
-        let _ = echo.on_data(TcpFlags::ACK, Mark::Ect0, 1, false);
-        assert_eq!(echo.flags(), TcpFlags::NONE);
-        assert!(echo.on_data(TcpFlags::ACK, Mark::Ce, 2, false).quick);
+        let _ = echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 1, false));
+        assert_eq!(echoed(&echo), TcpFlags::NONE);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 2, false)), Urgency::QuickData);
         for _ in 0..3 {
-            let _ = echo.on_data(TcpFlags::ACK, Mark::Ect0, 3, false);
-            assert_eq!(echo.flags(), TcpFlags::ECE);
+            let _ = echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 3, false));
+            assert_eq!(echoed(&echo), TcpFlags::ECE);
         }
-        assert!(echo.on_data(TcpFlags::CWR, Mark::Ect0, 4, false).now);
-        assert_eq!(echo.flags(), TcpFlags::NONE);
+        assert_eq!(echo.on_data(&data(TcpFlags::CWR, Mark::Ect0, 4, false)), Urgency::Data);
+        assert_eq!(echoed(&echo), TcpFlags::NONE);
         // §6.1.3: a mark on the very segment that says CWR is a new one.
-        let _ = echo.on_data(TcpFlags::CWR, Mark::Ce, 5, false);
-        assert_eq!(echo.flags(), TcpFlags::ECE);
+        let _ = echo.on_data(&data(TcpFlags::CWR, Mark::Ce, 5, false));
+        assert_eq!(echoed(&echo), TcpFlags::ECE);
+        // §6.1.2, §6.1.4, §6.1.5: CWR on new data, which alone is marked as capable.
+        let new = echo.stamp(Carrier::NewData { reduced: true });
+        assert_eq!((new.flags, new.mark), (TcpFlags::ECE | TcpFlags::CWR, Mark::Ect0));
+        for carrier in [Carrier::OldData, Carrier::Fin, Carrier::Ack, Carrier::AckOfSyn] {
+            assert_eq!((echo.stamp(carrier).flags, echo.stamp(carrier).mark), (TcpFlags::ECE, Mark::NotEct));
+        }
     }
 
     #[test]
     fn dctcp_echoes_each_change_exactly() {
         // RFC 8257 §3.2, figure 1: two states, an immediate ACK at each change.
         let mut echo = Echo::new(true);
-        assert_eq!(echo.on_data(TcpFlags::ACK, Mark::Ect0, 1, false), Urgency::default());
-        assert!(echo.on_data(TcpFlags::ACK, Mark::Ce, 1_000, true).now);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 1, false)), Urgency::None);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 1_000, true)), Urgency::QuickData);
         assert_eq!(echo.take_turn(), Some(Turn { ack: 1_000, marked: false }));
-        assert_eq!(echo.flags(), TcpFlags::ECE);
-        assert!(!echo.on_data(TcpFlags::ACK, Mark::Ce, 2_000, false).now);
-        assert!(echo.on_data(TcpFlags::ACK, Mark::Ect0, 3_000, true).now);
+        assert_eq!(echoed(&echo), TcpFlags::ECE);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 2_000, false)), Urgency::None);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 3_000, true)), Urgency::Data);
         assert_eq!(echo.take_turn(), Some(Turn { ack: 3_000, marked: true }));
         assert_eq!(echo.take_turn(), None);
-        assert_eq!(echo.flags(), TcpFlags::NONE);
-        // A peer that alternates gets no more ACKs at once than that: the last stands for all that were joined into it.
+        assert_eq!(echoed(&echo), TcpFlags::NONE);
+        // A peer that alternates gets no more ACKs at once than that: the last stands for all that were
+        // joined into it.
         for n in 4..44 {
             let mark = if n % 2 == 0 { Mark::Ce } else { Mark::Ect0 };
-            let _ = echo.on_data(TcpFlags::ACK, mark, n * 1_000, true);
+            let _ = echo.on_data(&data(TcpFlags::ACK, mark, n * 1_000, true));
         }
         let turns: Vec<Turn> = core::iter::from_fn(|| echo.take_turn()).collect();
         assert_eq!(turns.len(), TURNS_MAX);
         assert_eq!(turns.last(), Some(&Turn { ack: 43_000, marked: true }));
         // Nothing owed: one ACK says it all.
-        assert!(echo.on_data(TcpFlags::ACK, Mark::Ce, 4_000, false).now);
+        assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 4_000, false)), Urgency::QuickData);
         assert_eq!(echo.take_turn(), None);
     }
 }

@@ -1,14 +1,15 @@
-//! The marks on our packets that an ACK reports, and how many of them there were.
-//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A for counters. `ecn/mod.rs` reads an ACK
-//! here before `recovery/ack.rs` takes it in, which then knows how many packets were delivered and counts the marks.
+//! The marks on our packets that an ACK reports, and how many packets they stand for.
+//! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A for counters.
+//! Called by `ecn/mod.rs` for every ACK, and by `recovery/ack.rs`, which knows how many packets it delivered.
 //!
-//! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. Seven marks between two
-//! ACKs can be told apart; an ACK for eight packets or more may stand for eight marks more than it shows.
+//! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. Seven marks
+//! between two ACKs can be told apart; an ACK for eight packets or more may stand for eight marks more than
+//! it shows.
 //!
-//! **Rule.** Where the peer's count of marked bytes comes along (the AccECN option), it says how often the three bits
-//! went round: as few packets as could hold those bytes. From a peer that never sends it, the most that the newly
-//! delivered packets allow (RFC 9768 appendix A.2.1). From one that does, but not with this ACK, the least: the next
-//! option will show the rest, and the difference is counted then.
+//! **Rule.** The peer's count of marked bytes, if it comes along (the AccECN option), says how often the three
+//! bits went round: as few packets are taken for marked as could hold those bytes. If the peer never sends it,
+//! as many as the newly delivered packets allow (RFC 9768 appendix A.2.1). If it does, but not with this ACK,
+//! as few as possible: the next option will tell, and the difference is counted then.
 
 use taut_wire::AccEcn;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -43,7 +44,8 @@ enum MarkedBytes {
     Never,
     /// It came before, and not with this ACK.
     Absent,
-    /// It moved by so much since it came last; meanwhile so many packets were delivered, and taken for marked.
+    /// It moved by so much since it came last; meanwhile so many packets were delivered, and taken for
+    /// marked.
     Moved { bytes: u32, delivered: u32, counted: u32 },
 }
 
@@ -68,7 +70,8 @@ impl Counted {
     fn marked(self, newly: u32, mss: u32) -> u32 {
         let least = self.packets;
         match self.bytes {
-            // A packet that is not in `newly`, such as a pure ACK, may have been marked too: the counter is right.
+            // A packet that is not in `newly`, such as a pure ACK, may have been marked too: the counter is
+            // right.
             MarkedBytes::Never => most(newly, least),
             MarkedBytes::Absent => least,
             MarkedBytes::Moved { bytes, delivered, counted } => {
@@ -154,9 +157,9 @@ impl PeerCounts {
         Feedback::Counted(Counted { packets, bytes })
     }
 
-    /// An ACK with these differences delivered so many packets, of which so many were taken for marked. True when it
-    /// contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more would have been taken
-    /// for marked.
+    /// An ACK with these differences delivered so many packets, of which so many were taken for marked. True
+    /// when it contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more
+    /// would have been taken for marked.
     #[must_use]
     pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) -> bool {
         self.packets = self.packets.wrapping_add(marked);

@@ -1,6 +1,6 @@
 //! What a SYN asks for, what a SYN-ACK answers, and which kind of ECN holds then.
-//! RFC 3168 §6.1.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 9768 §3.1. Called by `ecn/mod.rs` while the
-//! handshake lasts; everything here is a rule and has no state.
+//! RFC 3168 §6.1.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 9768 §3.1.
+//! Called by `ecn/mod.rs` while the handshake lasts. All of it is rules; none of it has state.
 //!
 //! ```text
 //!   AE CWR ECE   in a SYN             in a SYN-ACK
@@ -11,13 +11,15 @@
 //!    others      RFC 9768, or later   RFC 9768
 //! ```
 //!
-//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows RFC 3168 only sees CWR and ECE of an accurate SYN, which ask for that.
+//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows RFC
+//! 3168 only sees CWR and ECE of an accurate SYN, which ask for that.
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
 
 use super::ace;
 use super::config::{EcnConfig, EcnPolicy};
+use super::segment::Stamp;
 use crate::congestion::EcnUse;
 
 /// SYNs that ask before one does not. RFC 9768 §3.1.4.1: twice; Linux, of RFC 3168: once.
@@ -32,7 +34,7 @@ const ASKS_ACCURATE_ACE: u32 = 0b111;
 
 /// The kind of ECN that both ends agreed on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(super) enum Mode {
     /// No ECN, or nothing agreed yet.
     #[default]
     Off,
@@ -81,17 +83,16 @@ impl Request {
         if config.fallback && retries >= tries { Self::Nothing } else { request }
     }
 
-    pub(crate) const fn flags(self) -> TcpFlags {
+    /// What our SYN carries. DCTCP's is marked as capable, as everything else that it sends (Linux).
+    pub(crate) fn stamp(self, wanted: EcnUse) -> Stamp {
         match self {
-            Self::Nothing => TcpFlags::NONE,
-            Self::Classic => ASKS,
-            Self::Accurate => ASKS_ACCURATE,
+            Self::Nothing => Stamp::NONE,
+            Self::Classic if wanted == EcnUse::Precise => {
+                Stamp { flags: ASKS, mark: Mark::Ect0, ..Stamp::NONE }
+            }
+            Self::Classic => Stamp { flags: ASKS, ..Stamp::NONE },
+            Self::Accurate => Stamp { flags: ASKS_ACCURATE, ..Stamp::NONE },
         }
-    }
-
-    /// How the SYN is marked: DCTCP's own is as capable as everything else that it sends, as in Linux.
-    pub(crate) fn mark(self, wanted: EcnUse) -> Mark {
-        if self == Self::Classic && wanted == EcnUse::Precise { Mark::Ect0 } else { Mark::NotEct }
     }
 
     /// What holds after the peer's answer to this, a SYN-ACK with these flags.
@@ -116,7 +117,8 @@ impl Request {
 /// What holds after the peer's SYN, which came in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768 table 2.
 pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> Mode {
     let accurate = config.policy.accepts_accurate() || wanted == EcnUse::L4s;
-    // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will include it.
+    // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will
+    // include it.
     if accurate && !matches!(ace::of(flags), 0b000 | ASKS_ACE) {
         return Mode::Accurate;
     }
@@ -126,8 +128,9 @@ pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: 
     if asks && (accepts || wanted == EcnUse::Precise) { Mode::of(wanted) } else { Mode::Off }
 }
 
-/// Whether the peer's SYN, come again, asks for another kind of ECN than was agreed on: neither end could know which
-/// one holds, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: the kind is RFC 9768's.
+/// Whether the peer's SYN, come again, asks for another kind of ECN than was agreed on: neither end could
+/// know which one holds, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: the kind is RFC
+/// 9768's.
 pub(super) fn contradicts(config: &EcnConfig, accurate: bool, flags: TcpFlags) -> bool {
     match ace::of(flags) {
         ASKS_ACE => accurate,
@@ -147,8 +150,9 @@ mod tests {
     #[test]
     fn who_asks_and_who_accepts() {
         use Request::{Accurate, Classic, Nothing};
-        // Linux, ip-sysctl, by `tcp_ecn`: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and ask for it,
-        // for RFC 3168, or for nothing. A host that does not know it takes its SYN for RFC 3168's (RFC 9768 table 2).
+        // Linux, ip-sysctl, by `tcp_ecn`: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and
+        // ask for it, for RFC 3168, or for nothing. A host that does not know it takes its SYN for RFC 3168's
+        // (RFC 9768 table 2).
         let (off, classic, accurate) = (Mode::Off, Mode::Classic, Mode::Accurate);
         for (policy, request, of_classic, of_accurate) in [
             (EcnPolicy::Off, Nothing, off, off),

@@ -1,40 +1,30 @@
-//! The AccECN option, as we send it: when it goes out, and with which of its counters.
-//! RFC 9768 §3.2.3.2 and §3.2.3.3, with Linux's `tcp_ecn_option` and `tcp_ecn_option_beacon`. Called by `accurate.rs`.
+//! The AccECN option, as we send it: when it leaves, and with which of its counters.
+//! RFC 9768 §3.2.3.2 and §3.2.3.3, with Linux's `tcp_ecn_option` and `tcp_ecn_option_beacon`.
+//! Called by `accurate.rs` for every segment that arrives or leaves.
 //!
-//! **Problem.** The option takes up to 12 of 40 bytes, which SACK wants, too, and room for payload. Some middleboxes strip
-//! it, which does no harm; some drop what carries it.
+//! **Problem.** The option takes up to 12 of 40 bytes, which SACK wants, too, and room for payload. Some
+//! middleboxes strip it, which does no harm; others drop the packets that carry it.
 //!
-//! **Rule.** It rides on what acknowledges bytes that were not reported yet, with the counters that ever moved. Sparingly
-//! (`tcp_ecn_option` 1) it does so only where something else than before was counted, on that ACK and the next, while
-//! marks come, once for every 2²² bytes, and a few times a round trip. When data whose ACK carried it comes again, and
-//! again, what carries it is thought to be dropped, and it goes out no more.
+//! **Rule.** A segment carries it that acknowledges bytes which were not reported yet, with the counters that
+//! ever moved. Where it is sent sparingly (`tcp_ecn_option` 1), it reports when a different counter moves, on
+//! that ACK and the next; while marks come; once for every 2²² bytes; and a few times a round trip. If data
+//! whose ACK carried it is retransmitted, three times in a row, packets with the option are thought to be
+//! dropped, and it is sent no more.
 
 use taut_wire::{AccEcn, Ecn as Mark};
 
 use super::config::{EcnConfig, EcnOptionUse};
+use super::segment::{Beside, Carrier};
 use crate::words::{Duration, Instant};
 
-/// ACKs that carry it once another counter moves than before: the one that reports that, and the next. §3.2.3.3.
+/// ACKs that carry it when a different counter moves than before: that and the next. §3.2.3.3.
 const DEMAND: u8 = 2;
-/// A counter has 24 bits, so one report at least is due for each such part of it. §3.2.3.3.
+/// A counter has 24 bits and must not go round unseen: one report is due for each such part of it. §3.2.3.3.
 const PART_BYTES_LOG2: u32 = 22;
-/// Data that came again after an option went out, so often in a row, means that those were lost; what comes again on a
-/// path without such a middlebox is rarer than once in so many options.
+/// Data that came again after an option was sent, so often in a row, means that those were lost. On a path
+/// without such a middlebox data comes again more rarely than once in so many options.
 const REPEATED_MAX: u8 = 3;
 const OPTIONS_BETWEEN: u8 = 32;
-
-/// What a segment is, as far as its option goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carrier {
-    /// The SYN-ACK of a server, or the ACK of it.
-    Handshake,
-    /// A SYN-ACK that was sent before.
-    HandshakeAgain,
-    /// One with data, or FIN.
-    Data,
-    /// A pure ACK.
-    Ack,
-}
 
 /// Payload bytes received, by mark. §3.2.1: r.e0b, r.ceb, r.e1b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +83,8 @@ pub(super) struct OptionSender {
     /// Options that went out since data came again, and how often that was so in a row.
     since_repeated: u8,
     repeated: u8,
-    /// `tcp_ecn_option`, the time, and whether the beacon is due, as of [`before_packet`](Self::before_packet).
+    /// `tcp_ecn_option`, the time, and whether the beacon is due, as of
+    /// [`before_packet`](Self::before_packet).
     mode: EcnOptionUse,
     now: Instant,
     beacon: bool,
@@ -156,36 +147,39 @@ impl OptionSender {
             && self.sent_at.is_none_or(|at| now.since(at) * times >= srtt.unwrap_or(Duration::ZERO));
     }
 
-    /// The option of a segment that leaves now, if it has room for that.
-    pub(super) fn wanted(&self, on: Carrier) -> Option<AccEcn> {
+    /// The option of a segment that would leave now with these others.
+    pub(super) fn option(&self, carrier: Carrier, beside: Beside) -> Option<AccEcn> {
         if self.mode == EcnOptionUse::Never || (self.is_blocked() && self.mode != EcnOptionUse::Persistent) {
             return None;
         }
-        match on {
-            Carrier::Handshake => return Some(self.received.all()),
+        let option = match carrier {
             // §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
-            Carrier::HandshakeAgain if self.mode == EcnOptionUse::Persistent => {
-                return Some(self.received.all());
+            Carrier::SynAck { again } => {
+                (!again || self.mode == EcnOptionUse::Persistent).then(|| self.received.all())
             }
-            Carrier::HandshakeAgain => return None,
-            Carrier::Data if self.first_data => return Some(self.received.all()),
-            Carrier::Data | Carrier::Ack => {}
-        }
-        let news = self.reported.unwrap_or(Received::FIRST) != self.received;
-        let due = self.mode != EcnOptionUse::Sparing || self.demand > 0 || self.beacon;
-        (news && due).then(|| self.received.moved())
+            Carrier::AckOfSyn => Some(self.received.all()),
+            _ if carrier.is_data() && self.first_data => Some(self.received.all()),
+            _ => {
+                let news = self.reported.unwrap_or(Received::FIRST) != self.received;
+                let due = self.mode != EcnOptionUse::Sparing || self.demand > 0 || self.beacon;
+                (news && due).then(|| self.received.moved())
+            }
+        };
+        option.filter(|option| option.emitted_len() <= beside.room())
     }
 
-    /// A segment leaves; `carried`: with the option.
-    pub(super) fn on_sent(&mut self, on: Carrier, carried: bool) {
-        self.was_first_data = self.first_data && on == Carrier::Data;
-        self.first_data &= on != Carrier::Data;
-        if carried {
+    /// A segment leaves with these other options: ours, if it carries that.
+    pub(super) fn send(&mut self, carrier: Carrier, beside: Beside) -> Option<AccEcn> {
+        let option = self.option(carrier, beside);
+        self.was_first_data = self.first_data && carrier.is_data();
+        self.first_data &= !carrier.is_data();
+        if option.is_some() {
             self.reported = Some(self.received);
             self.sent_at = Some(self.now);
             self.demand = self.demand.saturating_sub(1);
             self.since_repeated = self.since_repeated.saturating_add(1);
         }
+        option
     }
 
     /// The segment did not leave after all.

@@ -39,7 +39,7 @@ mod undo;
 use alloc::boxed::Box;
 use core::ops::Range;
 
-pub(crate) use crate::ecn::Feedback;
+use crate::ecn::Feedback;
 use crate::words::{Duration, Instant};
 pub(crate) use ack::{AckInput, AckOutcome, Undone};
 pub use config::RecoveryConfig;

@@ -1,0 +1,115 @@
+//! A segment as ECN sees it, on its way in and on its way out, and ECN's answers.
+//! RFC 3168 §6.1, RFC 9768 §3.2.
+//! `conn/arrival.rs` and `conn/output.rs` fill these in; the files of this folder read them.
+
+use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{AccEcn, Ecn as Mark};
+
+/// Bytes of options, and what timestamps take of them.
+const OPTIONS_MAX: usize = 40;
+const TIMESTAMPS_LEN: usize = 12;
+
+/// An acceptable segment, or several in one packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentIn {
+    pub(crate) flags: TcpFlags,
+    /// ECN field of the packet, or of every packet that was joined into it.
+    pub(crate) mark: Mark,
+    pub(crate) segs: u32,
+    /// Payload.
+    pub(crate) bytes: u32,
+    /// The application takes the payload, and there is some.
+    pub(crate) taken: bool,
+    /// RCV.NXT before it came, and whether data up to there is not acknowledged yet.
+    pub(crate) rcv_nxt: u64,
+    pub(crate) owed: bool,
+    /// Full-sized segments of ours that it acknowledges, rounded up; only of the first segment after the
+    /// handshake, where [`Ecn::awaits_first`](super::Ecn::awaits_first).
+    pub(crate) first_acks: Option<u64>,
+}
+
+/// How soon marks must be reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// With the next ACK, whenever that is due.
+    #[default]
+    None,
+    /// At once, whether there is data to acknowledge or not.
+    Ack,
+    /// Together with this data, which is acknowledged at once.
+    Data,
+    /// The same, and the data of the next few segments is not kept waiting either.
+    QuickData,
+}
+
+/// What a segment of ours is, which decides how it is marked and whether it carries the option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carrier {
+    /// The SYN-ACK, for the first time or again.
+    SynAck { again: bool },
+    /// An ACK that does nothing else, while nothing but a SYN has come from the peer.
+    AckOfSyn,
+    /// Data that was never sent before. `reduced`: the first after the window was reduced.
+    NewData { reduced: bool },
+    /// Data that was sent before.
+    OldData,
+    /// FIN without data.
+    Fin,
+    /// Any other ACK that does nothing else.
+    Ack,
+}
+
+impl Carrier {
+    /// It takes up sequence numbers behind the handshake's.
+    pub(super) const fn is_data(self) -> bool {
+        matches!(self, Self::NewData { .. } | Self::OldData | Self::Fin)
+    }
+}
+
+/// The options that come before ours in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Beside {
+    pub(crate) timestamps: bool,
+    pub(crate) sack_blocks: usize,
+}
+
+impl Beside {
+    /// Bytes that they leave. Of SACK blocks the first two come first (RFC 9768 §3.2.3.3).
+    pub(super) fn room(self) -> usize {
+        let timestamps = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        let sack = match self.sack_blocks.min(2) {
+            0 => 0,
+            blocks => 4 + 8 * blocks,
+        };
+        OPTIONS_MAX - timestamps - sack
+    }
+}
+
+/// What ECN puts on a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// Of AE, CWR and ECE.
+    pub(crate) flags: TcpFlags,
+    pub(crate) option: Option<AccEcn>,
+    /// ECN field of the packet.
+    pub(crate) mark: Mark,
+}
+
+impl Stamp {
+    /// As without ECN.
+    pub(crate) const NONE: Self = Self { flags: TcpFlags::NONE, option: None, mark: Mark::NotEct };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_fits_beside_one_sack_block_and_timestamps() {
+        // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; more than two give
+        // way.
+        let room = |timestamps, sack_blocks| Beside { timestamps, sack_blocks }.room();
+        assert_eq!([room(false, 0), room(true, 0), room(true, 1), room(true, 2)], [40, 28, 16, 8]);
+        assert_eq!(room(true, 4), room(true, 2));
+    }
+}
