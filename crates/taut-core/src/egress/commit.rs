@@ -8,7 +8,7 @@ use super::pacing::Status;
 use super::plan::{Plan, plan};
 use super::tso_defer::Limited;
 use super::{Blocked, Gate, SendCx, Sender, Totals, tsq};
-use crate::recovery::CaState;
+use crate::recovery::{CaState, Mode};
 use crate::words::{Duration, Instant, Output, SendKind, TxTicket};
 
 /// A packet that is below TCP from now on.
@@ -43,11 +43,14 @@ impl Sender {
     ///
     /// Why nothing may leave; what will end that is noted.
     pub(crate) fn next(&mut self, cx: &SendCx<'_>, totals: &mut Totals) -> Result<Leaving, NotNow> {
-        match plan(self, cx) {
+        let mode = self.recovery.mode();
+        match plan(self, cx, mode) {
             Ok(plan) => {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, totals);
-                self.recovery.on_tail_probe_sent(cx.now);
+                if mode == Mode::TailProbe {
+                    self.recovery.on_tail_probe_sent(cx.now);
+                }
                 let ticket = TxTicket {
                     conn: None,
                     truesize,
@@ -60,14 +63,16 @@ impl Sender {
                 };
                 Ok(Leaving { plan, departure, ticket })
             }
-            Err(why) => Err(self.hold(cx, why, totals)),
+            Err(why) => Err(self.hold(cx, mode, why, totals)),
         }
     }
 
     /// The gates are shut: remembers what will open them.
-    fn hold(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> NotNow {
+    fn hold(&mut self, cx: &SendCx<'_>, mode: Mode, why: Blocked, totals: &mut Totals) -> NotNow {
         let is_new = self.sent || self.blocked != why.gate();
-        self.recovery.on_tail_probe_blocked(cx.now);
+        if mode == Mode::TailProbe {
+            self.recovery.on_tail_probe_blocked(cx.now);
+        }
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;
         let (waits, own_copy) = match why {

@@ -178,14 +178,10 @@ impl Sender {
         }
     }
 
-    /// What is to be sent again next, if anything.
+    /// What is retransmitted next, if anything.
     pub(super) fn wanted_again(&self, cx: &SendCx<'_>, mode: Mode) -> Option<Range<u64>> {
         if mode == Mode::TailProbe && !self.has_unsent() {
             return self.recovery.tail_probe_range(cx.mss);
-        }
-        // Asked for every packet: nothing is sized for a retransmission that there is not.
-        if self.recovery.lost_out() == 0 {
-            return None;
         }
         let segs = self.autosized_segs(cx);
         self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
@@ -193,6 +189,7 @@ impl Sender {
 
     /// Whether something is wanted again of which a copy has not even left this host.
     pub(super) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
-        self.wanted_again(cx, Mode::Normal).is_some_and(|range| self.recovery.in_device(&range))
+        self.recovery.lost_out() > 0
+            && self.wanted_again(cx, Mode::Repair).is_some_and(|range| self.recovery.in_device(&range))
     }
 }

@@ -42,23 +42,25 @@ impl Plan {
 /// # Errors
 ///
 /// The first gate that is shut.
-pub(super) fn plan(s: &Sender, cx: &SendCx<'_>) -> Result<Plan, Blocked> {
-    let mode = s.recovery.mode();
+pub(super) fn plan(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     match mode {
-        Mode::NewDataOnly => return plan_new(s, cx, mode),
+        Mode::Normal | Mode::NewDataOnly => plan_new(s, cx, mode),
+        Mode::Repair | Mode::TailProbe => plan_repair(s, cx, mode),
         Mode::NewDataFirst => match plan_new(s, cx, mode) {
             // There is none that could leave soon.
             Err(
                 Blocked::NoData | Blocked::SendBuffer | Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork,
-            ) => {}
-            decided => return decided,
+            ) => plan_repair(s, cx, mode),
+            decided => decided,
         },
-        Mode::Normal | Mode::TailProbe => {}
     }
+}
+
+/// Lost data goes before new data (RFC 6675 §5).
+fn plan_repair(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     match plan_retransmit(s, cx, mode) {
         // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
         Some(Err(Blocked::SmallQueue)) => plan_new(s, cx, mode).map_err(|_| Blocked::SmallQueue),
-        // Lost data goes before new data (RFC 6675 §5).
         Some(decided) => decided,
         None => plan_new(s, cx, mode),
     }
@@ -117,7 +119,7 @@ fn cut(
     // Not a partial segment that should wait, nor a super-packet that will soon be bigger.
     if len <= cx.mss {
         // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
-        if len < cx.mss && is_tail && !fin && !mode.asks() {
+        if len < cx.mss && is_tail && !fin && !mode.asks_for_ack() {
             s.nagle.gate(s.una(), s.nxt)?;
         }
     } else if mode != Mode::TailProbe {

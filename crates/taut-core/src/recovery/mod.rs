@@ -67,8 +67,10 @@ pub(crate) struct Recovery {
 /// What may leave next, as far as recovery decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Lost data goes before new data (RFC 6675 §5).
+    /// Nothing is lost: new data, if any.
     Normal,
+    /// Lost data goes before new data (RFC 6675 §5).
+    Repair,
     /// One packet leaves as a tail loss probe: new data if there is some, else [`Recovery::tail_probe_range`]
     /// (RFC 8985 §7.3). [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_blocked`] ends this.
     TailProbe,
@@ -80,9 +82,9 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Whether what leaves should bring an ACK at once.
-    pub(crate) fn asks(self) -> bool {
-        self != Self::Normal
+    /// Whether what leaves is there to bring an ACK.
+    pub(crate) fn asks_for_ack(self) -> bool {
+        !matches!(self, Self::Normal | Self::Repair)
     }
 }
 
@@ -240,16 +242,15 @@ impl Recovery {
 
     /// What may leave next, as far as recovery decides it.
     pub(crate) fn mode(&self) -> Mode {
-        match &self.flight {
-            Some(flight) if flight.tail_probe_due => Mode::TailProbe,
-            Some(flight) if flight.frto == Frto::SendNew => {
-                if flight.log.nxt() > flight.high_seq {
-                    Mode::NewDataOnly
-                } else {
-                    Mode::NewDataFirst
-                }
-            }
-            _ => Mode::Normal,
+        let Some(flight) = &self.flight else { return Mode::Normal };
+        if flight.tail_probe_due {
+            Mode::TailProbe
+        } else if flight.frto == Frto::SendNew {
+            if flight.log.nxt() > flight.high_seq { Mode::NewDataOnly } else { Mode::NewDataFirst }
+        } else if flight.log.lost_out() > 0 {
+            Mode::Repair
+        } else {
+            Mode::Normal
         }
     }
 

@@ -85,28 +85,23 @@ impl Recovery {
         Some(last.end - tail.min(len)..last.end)
     }
 
-    /// Something left. If a probe was due, that was it, as new data or as a repetition.
+    /// The probe that was due left, as new data or as a repetition.
     pub(crate) fn on_tail_probe_sent(&mut self, now: Instant) {
-        let Some((base, flight)) = self.take_tail_probe_due() else { return };
+        let Self { base, flight: Some(flight) } = self else { return };
+        flight.tail_probe_due = false;
         let is_retransmission = flight.tail_probe.is_some_and(|probe| probe.is_retransmission);
         flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission });
         flight.tail_probe_at = None;
         flight.rto_at = Some(now + base.rto());
     }
 
-    /// Nothing may leave (pacing, small queue, window, a copy still below). If a probe was due, the timeout takes over.
+    /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout takes over.
     pub(crate) fn on_tail_probe_blocked(&mut self, now: Instant) {
-        let Some((base, flight)) = self.take_tail_probe_due() else { return };
+        let Self { base, flight: Some(flight) } = self else { return };
+        flight.tail_probe_due = false;
         flight.tail_probe_at = None;
         if !flight.log.is_empty() {
             flight.rto_at = Some(now + base.rto());
         }
-    }
-
-    /// Both halves, if a probe was due, which it is no longer.
-    fn take_tail_probe_due(&mut self) -> Option<(&Base, &mut Flight)> {
-        let flight = self.flight.as_mut().filter(|flight| flight.tail_probe_due)?;
-        flight.tail_probe_due = false;
-        Some((&self.base, flight))
     }
 }

@@ -259,7 +259,7 @@ fn reneging_peer_gets_everything_again() {
     w.pass(100);
     // The ACK lands at data that was sacked.
     w.ack(1, &[]);
-    assert_eq!(w.fire(), RecoveryTimer::Rto);
+    assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Repair));
     assert_eq!((w.rec.sacked_out(), w.rec.lost_out(), w.cc.cwnd()), (0, 9, 1));
     assert_eq!(w.resend(), Some(seg(1)..seg(2)));
 }
@@ -270,7 +270,7 @@ fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     w.send(10, 10);
     assert_eq!(w.fire(), RecoveryTimer::TailProbe);
     w.rec.on_tail_probe_blocked(w.now);
-    assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Normal));
+    assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Repair));
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
     assert_eq!(w.rec.rto(), Duration::from_millis(600));
     assert_eq!(w.rec.first_timeout_at(), Some(w.now));

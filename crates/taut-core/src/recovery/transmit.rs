@@ -40,7 +40,8 @@ impl Recovery {
         let snapshot = flight.sampler.on_transmit(now, base.delivered, idle, in_flight, lost);
         // The timer is the head's: the first packet in flight starts it (RFC 6298 §5.1), and so does each
         // retransmission of the head.
-        if flight.log.first().is_none_or(|head| range.start <= head.start) {
+        let repeats_head = || flight.log.first().is_some_and(|head| range.start <= head.start);
+        if idle || (kind != SendKind::New && repeats_head()) {
             flight.rto_at = Some(now + base.rto());
         }
         let segs = match kind {
