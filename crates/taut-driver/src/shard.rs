@@ -32,9 +32,6 @@ const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 /// and grow cold.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
 
-/// "Not armed".
-const NEVER: Instant = Instant::from_nanos(u64::MAX);
-
 /// What [`Shard::ready`] waits on, besides what a driver adds.
 const RX: u64 = 0;
 const TX: u64 = 1;
@@ -172,7 +169,7 @@ impl Shard {
                 watches_room: false,
                 waiters: Waiters::default(),
                 buffer: vec![0; BUFFER_BYTES],
-                armed: NEVER,
+                armed: Instant::NEVER,
                 served: Instant::ZERO,
             }),
             clock: Clock,
@@ -554,7 +551,7 @@ impl Shard {
             }
             None if expired => {
                 self.timer.disarm();
-                inner.armed = NEVER;
+                inner.armed = Instant::NEVER;
             }
             _ => {}
         }

@@ -19,9 +19,6 @@ const TIMESTAMPS: u8 = 8;
 const ACCECN0: u8 = 172;
 const ACCECN1: u8 = 174;
 
-/// The most the data offset leaves for options.
-pub(crate) const OPTIONS_MAX_LEN: usize = 40;
-
 /// The timestamps option (RFC 7323 §3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timestamps {
@@ -29,6 +26,11 @@ pub struct Timestamps {
     pub value: u32,
     /// The receiver's clock as last seen by the sender, TSecr; significant with ACK.
     pub echo: u32,
+}
+
+impl Timestamps {
+    /// Bytes that they take of a segment: ten, and two that align them (RFC 7323 appendix A).
+    pub const LEN: usize = 12;
 }
 
 /// Up to four SACK blocks, each from its left edge to just past its right (RFC 2018 §3).
@@ -191,6 +193,9 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
+    /// The most bytes that the data offset leaves for options.
+    pub const MAX_LEN: usize = 40;
+
     /// No options.
     pub const NONE: TcpOptions = TcpOptions {
         mss: None,
@@ -275,7 +280,7 @@ impl TcpOptions {
         let mss = if self.mss.is_some() { 4 } else { 0 };
         // SACK permitted takes the place of the two NOPs that align the timestamps.
         let timestamps = match (self.timestamps, self.sack_permitted) {
-            (Some(_), _) => 12,
+            (Some(_), _) => Timestamps::LEN,
             (None, true) => 4,
             (None, false) => 0,
         };
@@ -293,7 +298,7 @@ impl TcpOptions {
     #[must_use]
     pub const fn sack_blocks_that_fit(&self) -> usize {
         // At most 32 bytes are taken by the others, so this cannot go below zero.
-        let room = (OPTIONS_MAX_LEN - self.fixed_len() - 4) / 8;
+        let room = (TcpOptions::MAX_LEN - self.fixed_len() - 4) / 8;
         if self.sack.len() < room { self.sack.len() } else { room }
     }
 

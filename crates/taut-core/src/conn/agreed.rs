@@ -14,8 +14,8 @@ const DEFAULT_MSS_V6: u16 = 1_220;
 const MIN_SND_MSS: u16 = 48;
 /// No window scaling.
 const UNSCALED: u8 = u8::MAX;
-/// Ten bytes of timestamps and two of padding in every segment (RFC 7323 appendix A).
-const TIMESTAMPS_LEN: u16 = 12;
+/// Bytes of timestamps in every segment.
+const TIMESTAMPS_LEN: u16 = WireTimestamps::LEN as u16;
 
 /// RFC 7323 timestamps, this side's view.
 #[derive(Clone, Copy, Debug, Default)]

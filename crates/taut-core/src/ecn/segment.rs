@@ -3,11 +3,7 @@
 //! `conn/arrival.rs` and `conn/output.rs` fill these in; the files of this folder read them.
 
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{AccEcn, Ecn as Mark};
-
-/// Bytes of options, and what timestamps take of them.
-const OPTIONS_MAX: usize = 40;
-const TIMESTAMPS_LEN: usize = 12;
+use taut_wire::{AccEcn, Ecn as Mark, TcpOptions, Timestamps};
 
 /// An acceptable segment, or several in one packet.
 #[derive(Clone, Copy, Debug)]
@@ -76,12 +72,12 @@ pub(crate) struct Beside {
 impl Beside {
     /// Bytes that they leave. Of SACK blocks the first two come first (RFC 9768 §3.2.3.3).
     pub(super) fn room(self) -> usize {
-        let timestamps = if self.timestamps { TIMESTAMPS_LEN } else { 0 };
+        let timestamps = if self.timestamps { Timestamps::LEN } else { 0 };
         let sack = match self.sack_blocks.min(2) {
             0 => 0,
             blocks => 4 + 8 * blocks,
         };
-        OPTIONS_MAX - timestamps - sack
+        TcpOptions::MAX_LEN - timestamps - sack
     }
 }
 
