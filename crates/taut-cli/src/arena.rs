@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use taut_core::LinkCaps;
-use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
+use taut_device::{Cidr, Namespace, Tun, TunOptions};
+pub(crate) use taut_lab::command::allow_namespaces;
 
 use crate::control_args::ControlArgs;
 use crate::link_args::queues;
@@ -124,30 +125,6 @@ impl Measured {
             Self::InProcess(pair) => vec![&pair.near.0, &pair.far.0],
         };
         stacks.into_iter().filter_map(|stack| stack.control_path()).map(Path::to_owned).collect()
-    }
-}
-
-/// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one.
-pub(crate) fn allow_namespaces() -> io::Result<()> {
-    match Namespace::new() {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // The thread that tried is joined, but the kernel may need a moment to see it gone.
-            let mut result = netns::become_root_in_user_namespace();
-            for _ in 0..50 {
-                if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                result = netns::become_root_in_user_namespace();
-            }
-            result.map_err(|error| {
-                let message =
-                    format!("{error} (needed: root, or a kernel that lets users make user namespaces)");
-                io::Error::new(error.kind(), message)
-            })
-        }
-        Err(error) => Err(error),
     }
 }
 

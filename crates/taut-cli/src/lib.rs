@@ -11,8 +11,7 @@
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: as `tc` prints |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
-//! | `taut lab` | `lab.rs`; all of it in `taut-lab` |
-//! | `taut plot` | `plot.rs`; the pictures are `taut-lab`'s |
+//! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! How a stack is built stands in `net.rs`, how `send` and `get` connect in `dial.rs`, the options of its link in `link_args.rs`, those of its control socket, by
 //! which the last five commands reach it, in `control_args.rs`.
@@ -26,13 +25,10 @@ pub mod digest;
 pub mod explain;
 pub mod get;
 pub mod interrupt;
-pub mod lab;
 pub mod link_args;
 pub mod mechanisms;
 pub mod net;
 pub mod nstat;
-pub mod output;
-pub mod plot;
 pub mod progress;
 pub mod qdisc;
 pub mod qdisc_format;
@@ -51,6 +47,7 @@ pub mod workload;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use taut_lab::command::{self, output};
 
 /// A TCP stack in userspace, on a TUN of your machine.
 #[derive(Parser, Debug)]
@@ -77,8 +74,8 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
-    Lab(lab::LabArgs),
-    Plot(plot::PlotArgs),
+    Lab(command::run::LabArgs),
+    Plot(command::plot::PlotArgs),
 }
 
 /// Runs the command that the arguments say. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
@@ -95,8 +92,8 @@ pub fn main() -> ExitCode {
         Command::Sysctl(args) => sysctl::run(&args),
         Command::Qdisc(args) => qdisc::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Lab(args) => lab::run(&args),
-        Command::Plot(args) => plot::run(&args),
+        Command::Lab(args) => command::run::run(&args),
+        Command::Plot(args) => command::plot::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -110,10 +107,6 @@ pub fn main() -> ExitCode {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "../../../tests/support/scratch.rs"]
-mod scratch;
 
 #[cfg(test)]
 mod tests {

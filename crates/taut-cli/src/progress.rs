@@ -32,11 +32,3 @@ pub fn steps(count: u64) -> ProgressBar {
     bar.enable_steady_tick(TICK);
     bar
 }
-
-/// Shares of work in hundredths, as many as are set later.
-pub fn share() -> ProgressBar {
-    let bar =
-        ProgressBar::new(100).with_style(style("{prefix}{bar:30} {percent:>3} % {elapsed} ETA {eta} {msg}"));
-    bar.enable_steady_tick(TICK);
-    bar
-}

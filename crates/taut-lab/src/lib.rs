@@ -8,6 +8,7 @@
 //! ```
 
 pub mod capture;
+pub mod command;
 pub mod data;
 pub mod events;
 pub mod files;

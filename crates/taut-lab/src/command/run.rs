@@ -8,21 +8,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
 use taut_core::congestion::Registry;
-use taut_lab::data::{Engine, RunSet};
-use taut_lab::files;
-use taut_lab::job::Job;
-use taut_lab::runner::{Plan, PlanError};
-use taut_lab::scenario::{Change, Document, builtin};
-use taut_lab::sweep::{Grid, Results};
-use taut_lab::table;
+use taut_device::sys::monotonic_ns;
 
-use crate::clock::{self, Stopwatch};
-use crate::interrupt::Interrupted;
-use crate::{arena, interrupt, output, progress};
+use super::interrupt::{self, Interrupted};
+use super::{allow_namespaces, date, output};
+use crate::data::{Engine, RunSet};
+use crate::job::Job;
+use crate::runner::{Plan, PlanError};
+use crate::scenario::{Change, Document, builtin};
+use crate::sweep::{Grid, Results};
+use crate::{files, table};
 
 /// Runs experiments, and prints them beside the figures that were published.
 #[derive(Args, Debug)]
@@ -210,9 +211,9 @@ fn watch_for_the_end() -> io::Result<&'static AtomicBool> {
 
 /// Shows how far runs are, and ends them.
 struct Watch {
-    bar: indicatif::ProgressBar,
+    bar: ProgressBar,
     asked: &'static AtomicBool,
-    clock: Stopwatch,
+    began_ns: u64,
     command: String,
     /// What was told to be left out, once each.
     told: Mutex<BTreeSet<String>>,
@@ -224,7 +225,7 @@ impl Watch {
         let command: Vec<String> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
         let command = format!("taut {}", command.join(" "));
-        Ok(Self { bar: progress::share(), asked, clock: Stopwatch::start(), command, told: Mutex::default() })
+        Ok(Self { bar: bar(), asked, began_ns: monotonic_ns(), command, told: Mutex::default() })
     }
 
     /// Runs one scenario with all its variants and seeds.
@@ -249,7 +250,7 @@ impl Watch {
             self.bar.set_message(job.label());
             !self.asked.load(Ordering::Relaxed)
         };
-        let clock = || (clock::rfc3339_now(), self.clock.elapsed().as_secs_f64());
+        let clock = || (date::rfc3339_now(), (monotonic_ns() - self.began_ns) as f64 / 1e9);
         let plan = Plan {
             document,
             seeds: how.seeds.or(seeds),
@@ -288,6 +289,16 @@ impl Watch {
             error => error.into(),
         })
     }
+}
+
+/// Shares of work in hundredths, as many as are set later; silent where standard error is no terminal.
+fn bar() -> ProgressBar {
+    let template = "{prefix}{bar:30} {percent:>3} % {elapsed} ETA {eta} {msg}";
+    // A template that cannot be parsed costs the looks of a bar, never the run.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(100).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
 }
 
 fn cpus() -> usize {
@@ -339,7 +350,7 @@ fn prepare<'a>(how: &HowArgs, mut documents: impl Iterator<Item = &'a Document>)
         }
         bail!("{} says nothing on a TUN: it has no live = true", document.name)
     })?;
-    arena::allow_namespaces().context("no private network namespace")
+    allow_namespaces().context("no private network namespace")
 }
 
 fn sweep(args: &SweepArgs) -> anyhow::Result<()> {

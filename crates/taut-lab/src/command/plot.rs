@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use taut_lab::data::RunSet;
-use taut_lab::files::slug;
-use taut_lab::report::{self, Figure, Theme, figures, page};
 
-use crate::output;
+use super::output;
+use crate::data::RunSet;
+use crate::files::slug;
+use crate::report::{self, Figure, Theme, figures, page};
 
 /// Draws the pictures of a run.
 #[derive(Args, Debug)]
@@ -298,7 +298,7 @@ mod tests {
     /// A directory that has the example of a run in it.
     fn with_run(name: &str) -> Scratch {
         let scratch = Scratch::new(&format!("plot-{name}"));
-        let example = include_str!("../../taut-lab/tests/example.json");
+        let example = include_str!("../../tests/example.json");
         fs::write(scratch.0.join(VALUES), example).unwrap();
         scratch
     }
@@ -344,8 +344,7 @@ mod tests {
     #[test]
     fn each_case_has_its_own_figures() {
         let scratch = with_run("cases");
-        let example: RunSet =
-            serde_json::from_str(include_str!("../../taut-lab/tests/example.json")).unwrap();
+        let example: RunSet = serde_json::from_str(include_str!("../../tests/example.json")).unwrap();
         let mut set = RunSet { runs: Vec::new(), ..example.clone() };
         for case in ["1 Gbit/s, TSO", "100 Mbit/s"] {
             set.runs.extend(example.runs.iter().cloned().map(|mut run| {

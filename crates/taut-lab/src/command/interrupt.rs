@@ -1,0 +1,45 @@
+//! Ctrl-C and SIGTERM: a command ends at once, but not without closing what it opened.
+//!
+//! Called by `run.rs`, and by the other commands of `taut`.
+
+use std::io;
+
+/// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
+pub const EXIT_CODE: u8 = 130;
+
+/// The error of a command that was interrupted; `main` turns it into exit code 130.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Ready when the process is asked to end.
+///
+/// # Errors
+/// When the signals cannot be watched.
+pub async fn asked_to_end() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    Ok(())
+}
+
+/// Calls `then` on a thread of its own when the process is asked to end: for work that cannot be dropped half-way.
+///
+/// # Errors
+/// When the signals cannot be watched.
+pub fn when_asked(then: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if runtime.block_on(asked_to_end()).is_ok() {
+            then();
+        }
+    })?;
+    Ok(())
+}
