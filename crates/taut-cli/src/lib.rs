@@ -47,6 +47,7 @@ pub mod workload;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use taut_core::congestion::Registry;
 use taut_lab::command::{self, output};
 
 /// A TCP stack in userspace, on a TUN of your machine.
@@ -74,7 +75,7 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
-    Lab(command::run::LabArgs),
+    Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
 }
 
@@ -92,20 +93,10 @@ pub fn main() -> ExitCode {
         Command::Sysctl(args) => sysctl::run(&args),
         Command::Qdisc(args) => qdisc::run(&args),
         Command::Explain(args) => explain::run(&args),
-        Command::Lab(args) => command::run::run(&args),
+        Command::Lab(args) => command::run(&args, &Registry::default()),
         Command::Plot(args) => command::plot::run(&args),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<interrupt::Interrupted>() => {
-            eprintln!("taut: interrupted");
-            ExitCode::from(interrupt::EXIT_CODE)
-        }
-        Err(error) => {
-            eprintln!("taut: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    command::exit_code("taut", result)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: one RunData a run, a RunSet of a scenario
 //!                       metrics.rs: what can be measured                └─▶ table.rs, files.rs, report/
 //!   runner.rs: all of a scenario's runs      sweep.rs: a scenario at every combination of changes
+//!   command.rs: the command, for `taut lab` and for programs with congestion controls of their own: main_with
 //! ```
 
 pub mod capture;
@@ -25,6 +26,13 @@ pub mod stats;
 pub mod sweep;
 pub mod table;
 mod view;
+
+pub use command::main_with;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/congestion.md")]
+#[doc = include_str!("../../../docs/lab.md")]
+struct Documents;
 
 #[cfg(test)]
 #[path = "../../../tests/support/scratch.rs"]

@@ -1,0 +1,190 @@
+//! How `run` and `sweep` make their runs: the options that they share, and a scenario's runs with their progress on
+//! standard error, which Ctrl-C ends. Called by `run.rs` and `sweep.rs`.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use taut_device::sys::monotonic_ns;
+
+use super::interrupt::{self, Interrupted};
+use super::{allow_namespaces, date};
+use crate::data::{Engine, RunSet};
+use crate::job::Job;
+use crate::runner::{Plan, PlanError};
+use crate::scenario::{Change, Document};
+
+/// Who sends in live runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum LiveSender {
+    /// taut, to the kernel
+    Taut,
+    /// The kernel, to itself, over the same link
+    Kernel,
+}
+
+/// How runs are made, for `run` and `sweep` alike.
+#[derive(Args, Debug)]
+pub(super) struct HowArgs {
+    /// Change a value of the scenario: link.rate=1gbit, hosts.sender.sysctls.taut.tsq=off, flows.0.count=10
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    sets: Vec<String>,
+    /// Runs of each variant, with seeds 1 to N
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: Option<u32>,
+    /// Live runs of each variant, if other than --seeds
+    #[arg(long, value_name = "N", requires = "live", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    live_seeds: Option<u32>,
+    /// Runs at the same time; as many as there are processors if not given
+    #[arg(short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Run it on this machine, too: taut and the kernel as senders, over the same emulated link, in namespaces of their
+    /// own (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
+    #[arg(long)]
+    live: bool,
+    /// Only this sender in live runs
+    #[arg(long, value_enum, requires = "live")]
+    sender: Option<LiveSender>,
+}
+
+impl HowArgs {
+    /// Who runs them.
+    pub(super) fn engines(&self) -> Vec<Engine> {
+        let mut engines = vec![Engine::Sim];
+        if self.live {
+            engines.extend((self.sender != Some(LiveSender::Kernel)).then_some(Engine::Live));
+            engines.extend((self.sender != Some(LiveSender::Taut)).then_some(Engine::Linux));
+        }
+        engines
+    }
+
+    /// What the command line changes.
+    pub(super) fn changes(&self) -> anyhow::Result<Vec<Change>> {
+        Ok(self.sets.iter().map(|set| Change::parse(set)).collect::<Result<_, _>>()?)
+    }
+
+    /// What live runs need, before anything starts a thread: an ordinary user can enter a user namespace only then.
+    pub(super) fn prepare<'a>(
+        &self,
+        mut documents: impl Iterator<Item = &'a Document>,
+    ) -> anyhow::Result<()> {
+        if !self.live {
+            return Ok(());
+        }
+        documents.try_for_each(|document| {
+            if document.base()?.live {
+                return Ok(());
+            }
+            bail!("{} says nothing on a TUN: it has no live = true", document.name)
+        })?;
+        allow_namespaces().context("no private network namespace")
+    }
+}
+
+/// Becomes true when the process is asked to end.
+fn watch_for_the_end() -> io::Result<&'static AtomicBool> {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    interrupt::when_asked(|| ASKED.store(true, Ordering::Relaxed))?;
+    Ok(&ASKED)
+}
+
+/// Shows how far runs are, and ends them.
+pub(super) struct Watch {
+    pub(super) bar: ProgressBar,
+    asked: &'static AtomicBool,
+    began_ns: u64,
+    command: String,
+    /// What was told to be left out, once each.
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Watch {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let asked = watch_for_the_end()?;
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let command = format!("{} {}", super::program(), words.collect::<Vec<_>>().join(" "));
+        Ok(Self { bar: bar(), asked, began_ns: monotonic_ns(), command, told: Mutex::default() })
+    }
+
+    /// Runs one scenario with all its variants and seeds.
+    pub(super) fn run(
+        &self,
+        document: &Document,
+        how: &HowArgs,
+        out: Option<&Path>,
+        variants: &[String],
+        engines: &[Engine],
+        (seeds, live_seeds): (Option<u32>, Option<u32>),
+    ) -> anyhow::Result<(RunSet, Option<PathBuf>)> {
+        let threads = how.jobs.map_or_else(cpus, usize::from);
+        let shares: Mutex<Vec<f64>> = Mutex::default();
+        let tell = |number: usize, job: &Job, share: f64| {
+            let mut shares = shares.lock().unwrap_or_else(PoisonError::into_inner);
+            if shares.len() <= number {
+                shares.resize(number + 1, 0.0);
+            }
+            shares[number] = share;
+            self.bar.set_position((shares.iter().sum::<f64>() * 100.0) as u64);
+            self.bar.set_message(job.label());
+            !self.asked.load(Ordering::Relaxed)
+        };
+        let clock = || (date::rfc3339_now(), (monotonic_ns() - self.began_ns) as f64 / 1e9);
+        let plan = Plan {
+            document,
+            seeds: how.seeds.or(seeds),
+            live_seeds: how.live_seeds.or(live_seeds),
+            threads,
+            out,
+            command: self.command.clone(),
+            variants: variants.to_vec(),
+            engines: engines.to_vec(),
+            clock: &clock,
+            progress: &tell,
+        };
+        let jobs = plan.jobs()?.len();
+        let left_out = plan.left_out()?;
+        if jobs == 0 && !left_out.is_empty() {
+            bail!("{}: {}", document.name, left_out.join("; "));
+        }
+        if jobs == 0 {
+            bail!("{} has no variant called {}", document.name, variants.join(" or "));
+        }
+        for line in left_out {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.insert(line.clone()) {
+                self.bar.suspend(|| eprintln!("left out: {line}"));
+            }
+        }
+        self.bar.set_length(jobs as u64 * 100);
+        self.bar.set_position(0);
+        plan.run().map_err(|error| match error {
+            error if error.is_interrupted() => Interrupted.into(),
+            error @ PlanError::Files(_) => {
+                anyhow!(
+                    "{error}\n  Name another directory with --out DIR, or leave no files with --no-files."
+                )
+            }
+            error => error.into(),
+        })
+    }
+}
+
+/// Shares of work in hundredths, as many as are set later; silent where standard error is no terminal.
+fn bar() -> ProgressBar {
+    let template = "{prefix}{bar:30} {percent:>3} % {elapsed} ETA {eta} {msg}";
+    // A template that cannot be parsed costs the looks of a bar, never the run.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(100).with_style(style);
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
