@@ -1,0 +1,77 @@
+//! A lab with a congestion control of one's own: delay-based, after Vegas (Brakmo and Peterson, 1995).
+//!
+//! A crate that depends on `taut-core` and `taut-lab` needs no more than this file. The commands, from this directory:
+//!
+//! ```console
+//! $ alias lab='cargo run --release -q -p taut-lab --example own_controller --'
+//! $ lab controllers                                               # vegas beside those built in
+//! $ lab run own_controller.toml                                   # it, CUBIC and BBR over one path
+//! $ lab run own_controller.toml --set congestion.most=30 --live   # with another parameter; on this machine, too
+//! $ lab sweep own_controller_sweep.toml                           # every pair of parameters
+//! $ lab run matrix --set congestion=vegas:least=4,most=8          # any other scenario
+//! ```
+
+use std::fmt;
+use std::process::ExitCode;
+
+use taut_core::Instant;
+use taut_core::congestion::{AckEvent, Controller, Definition, Params, Signal, Window};
+
+/// Keeps a few segments in the queue of the path, whatever its size: the round-trip time tells how many there are.
+#[derive(Debug)]
+struct Vegas {
+    /// Segments that may wait there: the window grows below `least`, and shrinks above `most`.
+    least: f64,
+    most: f64,
+    /// A round trip ends when `una` gets here.
+    round_end: u64,
+    /// Segments in the queue, as of the last round trip.
+    queued: f64,
+}
+
+impl Vegas {
+    fn new(params: &Params) -> Self {
+        Self { least: params.get("least"), most: params.get("most"), round_end: 0, queued: 0.0 }
+    }
+}
+
+impl Controller for Vegas {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>) {
+        if window.in_slow_start() {
+            window.slow_start(ack.acked);
+        }
+        let (Some(rtt), Some(base)) = (ack.rtt, ack.min_rtt) else { return };
+        if ack.una < self.round_end {
+            return;
+        }
+        // Once a round trip: what is in flight, less what would be without a queue, waits there.
+        self.round_end = ack.nxt;
+        let cwnd = window.cwnd();
+        self.queued = f64::from(cwnd) * (1.0 - base.as_nanos() as f64 / rtt.as_nanos() as f64);
+        if self.queued > self.most {
+            // Half-way back, because the queue shows only after a round trip.
+            let excess = (self.queued - self.most) / 2.0;
+            window.set_cwnd(cwnd - (excess as u32).max(1));
+            window.leave_slow_start();
+        } else if self.queued < self.least && !window.in_slow_start() {
+            window.set_cwnd(cwnd + 1);
+        }
+    }
+
+    /// Loss means that the queue was shorter than it wants: less than CUBIC's reduction, but one.
+    fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
+        (window.cwnd() * 3 / 4).max(2)
+    }
+
+    /// For `taut ss` and the lab's log.
+    fn describe(&self, to: &mut dyn fmt::Write) -> fmt::Result {
+        write!(to, "queued:{:.1}", self.queued)
+    }
+}
+
+fn main() -> ExitCode {
+    let vegas = Definition::new("vegas", Vegas::new)
+        .param("least", 2.0, 0.0..=1e4, "segments in the queue below which the window grows")
+        .param("most", 4.0, 0.0..=1e4, "segments in the queue above which it shrinks");
+    taut_lab::main_with(&[vegas])
+}
