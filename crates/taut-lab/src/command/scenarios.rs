@@ -36,7 +36,7 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
 
 /// Where a scenario of the program stands in its source.
 fn builtin_file(name: &str) -> String {
-    format!("scenarios/{name}.toml")
+    format!("crates/taut-lab/scenarios/{name}.toml")
 }
 
 /// A scenario by its name or its file.

@@ -1,20 +1,20 @@
-//! The scenarios that come with the program, of `scenarios/`. Called when a name is no file.
+//! The scenarios that come with the program, of `scenarios/` in this crate. Called when a name is no file.
 
 /// Name and text of each; those that reproduce published results first.
 pub const ALL: [(&str, &str); 13] = [
-    ("tsq", include_str!("../../../../scenarios/tsq.toml")),
-    ("tso-autosizing", include_str!("../../../../scenarios/tso-autosizing.toml")),
-    ("autocork", include_str!("../../../../scenarios/autocork.toml")),
-    ("notsent-lowat", include_str!("../../../../scenarios/notsent-lowat.toml")),
-    ("pacing", include_str!("../../../../scenarios/pacing.toml")),
-    ("single-flow", include_str!("../../../../scenarios/single-flow.toml")),
-    ("dumbbell", include_str!("../../../../scenarios/dumbbell.toml")),
-    ("congestion", include_str!("../../../../scenarios/congestion.toml")),
-    ("fairness", include_str!("../../../../scenarios/fairness.toml")),
-    ("matrix", include_str!("../../../../scenarios/matrix.toml")),
-    ("cross-check", include_str!("../../../../scenarios/cross-check.toml")),
-    ("parking-lot", include_str!("../../../../scenarios/parking-lot.toml")),
-    ("lossy", include_str!("../../../../scenarios/lossy.toml")),
+    ("tsq", include_str!("../../scenarios/tsq.toml")),
+    ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
+    ("autocork", include_str!("../../scenarios/autocork.toml")),
+    ("notsent-lowat", include_str!("../../scenarios/notsent-lowat.toml")),
+    ("pacing", include_str!("../../scenarios/pacing.toml")),
+    ("single-flow", include_str!("../../scenarios/single-flow.toml")),
+    ("dumbbell", include_str!("../../scenarios/dumbbell.toml")),
+    ("congestion", include_str!("../../scenarios/congestion.toml")),
+    ("fairness", include_str!("../../scenarios/fairness.toml")),
+    ("matrix", include_str!("../../scenarios/matrix.toml")),
+    ("cross-check", include_str!("../../scenarios/cross-check.toml")),
+    ("parking-lot", include_str!("../../scenarios/parking-lot.toml")),
+    ("lossy", include_str!("../../scenarios/lossy.toml")),
 ];
 
 /// How many of the first reproduce published results.
