@@ -1,10 +1,7 @@
 # The index of what one can do here. CI runs the same targets (.ci/run).
 #
 # Live network tests need root (or a user namespace) and /dev/net/tun. Where they cannot run they print a line
-# `skipped: <why>`. With TAUT_REQUIRE_LIVE=1 a skip is a failure. The helper is tests/support/live.rs:
-#
-#     #[path = "../../../tests/support/live.rs"] mod live;
-#     #[test] fn a_live_test() { if !live::ready(&["curl"]) { return; } ... }
+# `skipped: <why>`. With TAUT_REQUIRE_LIVE=1 a skip is a failure: crates/taut-testbed/src/live.rs.
 #
 # TAUT_LIVE_BYTES sets the size of the file in the end-to-end HTTP tests (default 1 GB).
 

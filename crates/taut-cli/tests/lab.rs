@@ -2,11 +2,7 @@
 
 use std::process::{Command, Output};
 
-#[path = "../../../tests/support/live.rs"]
-mod live;
-#[path = "../../../tests/support/scratch.rs"]
-mod scratch;
-use scratch::Scratch;
+use taut_testbed::{Scratch, live};
 
 fn taut(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_taut")).args(args).output().unwrap()

@@ -11,9 +11,7 @@ use std::time::Duration;
 use taut_control::server::CLIENTS_MAX;
 use taut_control::{About, Client, ClientError, Fault, Server, Source};
 use taut_core::{Instant, LinkCaps, Stack, StackConfig};
-
-#[path = "../../../tests/support/live.rs"]
-mod live;
+use taut_testbed::live;
 
 /// A stack behind a lock, with a clock that the test sets.
 #[derive(Clone)]

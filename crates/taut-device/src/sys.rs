@@ -1,7 +1,18 @@
-//! The few calls that no library has in a safe form: all `unsafe` of this crate but one is here. And what those wait on
-//! who use a device without a driver.
+//! The few calls that no library has in a safe form: all `unsafe` of this crate but one is here. What those wait on who use
+//! a device without a driver, and what those ask of the kernel who run a stack beside its TCP.
 
+mod kernel_socket;
+mod realtime;
 pub(crate) mod tun_ioctl;
 pub(crate) mod unshare;
 
+use std::io;
+
+pub use kernel_socket::{memory_info, set_max_pacing_rate, tcp_info};
+pub use realtime::become_realtime;
 pub use taut_driver::sys::{Epoll, EventFd, Events, Interest, TimerFd, monotonic_ns};
+
+/// The result of a system call that returns −1 for an error.
+fn check(result: i32) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

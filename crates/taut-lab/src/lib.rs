@@ -33,7 +33,3 @@ pub use command::main_with;
 #[doc = include_str!("../../../docs/congestion.md")]
 #[doc = include_str!("../../../docs/lab.md")]
 struct Documents;
-
-#[cfg(test)]
-#[path = "../../../tests/support/scratch.rs"]
-mod scratch;

@@ -214,7 +214,7 @@ mod tests {
     use crate::data::RunSet;
     use crate::files::{Directory, run_name};
     use crate::job::Outcome;
-    use crate::scratch::Scratch;
+    use taut_testbed::Scratch;
 
     use super::*;
 

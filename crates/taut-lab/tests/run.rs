@@ -13,12 +13,7 @@ use taut_lab::job::Job;
 use taut_lab::runner::Plan;
 use taut_lab::scenario::{Change, Document};
 use taut_lab::sim;
-
-#[path = "../../../tests/support/live.rs"]
-mod live;
-#[path = "../../../tests/support/scratch.rs"]
-mod scratch;
-use scratch::Scratch;
+use taut_testbed::{Scratch, live};
 
 const TEXT: &str = r#"title = "small"
 duration = "400ms"

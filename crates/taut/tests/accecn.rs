@@ -7,8 +7,6 @@
 //! ([`interpreter`]); all that follows is the kernel's.
 #![allow(missing_docs, reason = "tests")]
 
-#[path = "../../../tests/support/live.rs"]
-mod live;
 mod marker;
 mod net;
 
@@ -24,6 +22,7 @@ use taut::blocking::{TcpListener, TcpStream};
 
 use taut::device::{Namespace, Tun, TunOptions};
 use taut::{ConnInfo, Stack};
+use taut_testbed::live;
 use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
 
 const BYTES: usize = 4 << 20;

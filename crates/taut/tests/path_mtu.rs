@@ -1,8 +1,6 @@
 //! A path through a router of the kernel's whose next link is narrower: with its ICMP errors, and without.
 #![allow(missing_docs, reason = "tests")]
 
-#[path = "../../../tests/support/live.rs"]
-mod live;
 mod net;
 
 use std::io::Write;
@@ -14,6 +12,7 @@ use std::time::Duration;
 use net::{Net, digest_of, send_noise};
 use taut::blocking::TcpStream;
 use taut::device::Namespace;
+use taut_testbed::live;
 
 /// MTU of the link behind the router; all others have 1500.
 const NARROW: u32 = 1_300;

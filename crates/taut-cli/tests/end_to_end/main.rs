@@ -3,9 +3,6 @@
 //! Each test runs in a network namespace of its own, which has no name and vanishes with its last process; what a
 //! test starts is killed when it ends, however it ends.
 
-#[path = "../../../../tests/support/live.rs"]
-mod live;
-
 mod capture;
 mod demo;
 mod http;

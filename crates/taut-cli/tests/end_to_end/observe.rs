@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use regex_lite::Regex;
+use taut_testbed::live;
 
-use crate::live;
 use crate::support::{KERNEL, Lab, Running, TAUT, eventually, taut};
 
 /// A directory for control sockets of the test's own, so that other stacks of this machine are not seen.

@@ -10,8 +10,7 @@ use taut_cli::clock::Stopwatch;
 use taut_cli::digest::{Meter, pseudo_random};
 use taut_cli::text::hex;
 use taut_device::Namespace;
-
-use crate::live;
+use taut_testbed::live;
 
 /// The stack's address and the kernel's, as the command chooses them by default.
 pub(crate) const TAUT: &str = "10.9.0.2";

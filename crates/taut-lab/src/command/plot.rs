@@ -290,7 +290,7 @@ fn write(path: &Path, content: &[u8], figure: Option<&Figure>) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use taut_testbed::Scratch;
 
     /// The file by which a scenario's directory is known.
     const VALUES: &str = "summary.json";

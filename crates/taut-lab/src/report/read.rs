@@ -253,7 +253,7 @@ mod tests {
     use super::*;
     use crate::files::Directory;
     use crate::job::Outcome;
-    use crate::scratch::Scratch;
+    use taut_testbed::Scratch;
 
     fn example() -> RunSet {
         serde_json::from_str(include_str!("../../tests/example.json")).unwrap()

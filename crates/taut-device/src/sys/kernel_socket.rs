@@ -1,0 +1,60 @@
+//! What the kernel tells of its own TCP sockets, and the one option of theirs that no library sets. `tcp(7)`, `socket(7)`.
+//!
+//! Structures are given as the bytes that the kernel filled in: it knows more members with each version. Called by those
+//! who compare a stack with the kernel.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+use super::check;
+
+/// More than `struct tcp_info` has in any kernel so far.
+const TCP_INFO_MAX: usize = 512;
+
+/// `struct tcp_info` (linux/tcp.h) of a socket, as long as this kernel's is.
+///
+/// # Errors
+/// When it is no TCP socket.
+pub fn tcp_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, vec![0; TCP_INFO_MAX])
+}
+
+/// `SO_MEMINFO` of a socket: 32-bit words in the order of linux/sock_diag.h.
+///
+/// # Errors
+/// A kernel from before 4.12.
+pub fn memory_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
+    const WORDS: usize = 9;
+    get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, vec![0; WORDS * 4])
+}
+
+/// `SO_MAX_PACING_RATE`: bytes a second that a socket sends at most.
+///
+/// # Errors
+/// When it is no socket that paces.
+pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
+    let value = bytes_per_second.to_ne_bytes();
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel reads the eight bytes given, which outlive the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            value.as_ptr().cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    check(result)
+}
+
+/// Reads an option that is plain data.
+fn get(socket: impl AsFd, level: libc::c_int, name: libc::c_int, mut value: Vec<u8>) -> io::Result<Vec<u8>> {
+    let mut len = value.len() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the value has room for `len` bytes, and both outlive the call.
+    check(unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) })?;
+    value.truncate(len as usize);
+    Ok(value)
+}

@@ -1,0 +1,74 @@
+//! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends (and at the near
+//! one, to compare), its sockets with the options that a stack's have, and what it tells of them. `taut demo`, the lab's
+//! live runs, the benchmarks and the tests of several crates are built of it.
+//!
+//! ```text
+//!        near: what is tested                      far: Kernel, a namespace of its own
+//!        a stack ── Tun ──────── Kernel::tun ────▶ the kernel's TCP ── Peer: sink, source, echo, respond
+//!        Kernel ──────────────── Kernel::veth ───▶ the kernel's TCP ── Peer
+//!        Subnet::near                              Subnet::far
+//!        10.9.0.2, fd09::2                         10.9.0.1, fd09::1
+//! ```
+//!
+//! | file | has |
+//! |---|---|
+//! | `kernel.rs` | [`Kernel`]: a namespace, its settings, the links that end in it, programs and threads in it |
+//! | `subnet.rs` | [`Subnet`]: the addresses of a link's ends, of both families |
+//! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, told what a stack's are told |
+//! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
+//! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: how a connection of the kernel's is |
+//! | `counters.rs` | `nstat`'s counters of a namespace |
+//! | `qdisc.rs` | a rate for an interface, and what waits there |
+//! | `live.rs` | whether a test may use all this, and how it says that it may not |
+//! | `scratch.rs` | [`Scratch`]: a directory that goes when its test does |
+//!
+//! Namespaces have no names: they end with the last handle, thread or socket in them, so with the process at the latest,
+//! and however it ends nothing is left behind. All of it needs root, or a kernel that lets users have user namespaces
+//! ([`allow_namespaces`]), and `/dev/net/tun` where a TUN is used.
+//!
+//! # Example
+//!
+//! The kernel sends a megabyte to itself, from one namespace to another, with CUBIC and a small send buffer:
+//!
+//! ```no_run
+//! use std::io::{Read, Write};
+//! use taut_core::ConnOptions;
+//! use taut_testbed::{Kernel, Peer, Service, Subnet, TcpInfo, allow_namespaces, connect};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! allow_namespaces()?;
+//! let (near, far) = (Kernel::new()?, Kernel::new()?);
+//! let net = Subnet(8);
+//! near.veth(&far, net, 1500)?;
+//! let peer = Peer::start(&far, &[(7001, Service::Sink)])?;
+//!
+//! let options = ConnOptions { sndbuf: Some(65_536), ..ConnOptions::default() };
+//! let to = (net.far_v4(), 7001).into();
+//! let mut stream = near.enter(|| connect(to, &options, Some("cubic")))??;
+//! stream.write_all(&[0; 1_000_000])?;
+//! stream.shutdown(std::net::Shutdown::Write)?;
+//! // The sink closes when it has read the end.
+//! assert_eq!(stream.read(&mut [0])?, 0);
+//! assert_eq!(peer.taken(), 1_000_000);
+//! println!("{} µs of round-trip time", TcpInfo::of(&stream)?.rtt_us());
+//! println!("{:?}", near.counters()?.get("TcpOutSegs"));
+//! # Ok(())
+//! # }
+//! ```
+
+mod counters;
+mod kernel;
+pub mod live;
+mod peer;
+mod qdisc;
+mod scratch;
+mod socket;
+mod subnet;
+mod tcp_info;
+
+pub use kernel::{Kernel, allow_namespaces};
+pub use peer::{Peer, Service};
+pub use scratch::Scratch;
+pub use socket::{connect, listen, socket};
+pub use subnet::Subnet;
+pub use tcp_info::{AccurateEcn, SocketMemory, TcpInfo};

@@ -1,0 +1,54 @@
+//! What a live network test asks before it starts, and how it says that it cannot run. Called by tests:
+//!
+//! ```
+//! # #[allow(dead_code)]
+//! fn a_live_test() {
+//!     if !taut_testbed::live::ready(&["curl"]) {
+//!         return;
+//!     }
+//!     // …
+//! }
+//! ```
+//!
+//! A test that cannot run prints `skipped: <why>` and returns; with `TAUT_REQUIRE_LIVE=1` it fails instead, so that a green
+//! run in CI means that packets moved.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::thread;
+
+/// Says that the running test is skipped. Written past the test harness's capture, so that it is seen.
+///
+/// # Panics
+/// When `TAUT_REQUIRE_LIVE=1`.
+pub fn skip(why: &str) {
+    let test = thread::current().name().unwrap_or("test").to_owned();
+    _ = writeln!(io::stderr(), "\nskipped: {test}: {why}");
+    let is_required = env::var_os("TAUT_REQUIRE_LIVE").is_some_and(|value| value == "1");
+    assert!(!is_required, "skipped, and TAUT_REQUIRE_LIVE=1 forbids that: {why}");
+}
+
+/// True where a test may open TUN devices, and every one of `programs` is installed. Otherwise says what is missing,
+/// through [`skip`].
+#[must_use]
+pub fn ready(programs: &[&str]) -> bool {
+    let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();
+    if !missing.is_empty() {
+        skip(&format!("not installed: {} (make setup)", missing.join(", ")));
+        return false;
+    }
+    if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
+        skip(&format!("/dev/net/tun: {error}"));
+        return false;
+    }
+    true
+}
+
+/// True where a program can be found, `/usr/sbin` and `/sbin` included.
+fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(system).any(|dir| dir.join(program).is_file())
+}

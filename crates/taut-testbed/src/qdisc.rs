@@ -1,0 +1,51 @@
+//! A rate for an interface of the kernel's, by a token bucket (`tc-tbf(8)`), and what waits there. Called by live runs in
+//! which the kernel sends. Needs `tc`.
+
+use std::io;
+
+use crate::Kernel;
+
+impl Kernel {
+    /// Limits what an interface sends to so many bits a second; `limit` bytes may wait, `burst` go at once.
+    ///
+    /// # Errors
+    /// Without `tc`, or without `tbf` in the kernel.
+    pub fn limit_rate(
+        &self,
+        interface: &str,
+        bits_per_second: u64,
+        burst: u64,
+        limit: u64,
+    ) -> io::Result<()> {
+        let rate = format!("rate {bits_per_second}bit burst {burst} limit {limit}");
+        self.run(&format!("tc qdisc replace dev {interface} root tbf {rate}")).map(drop)
+    }
+
+    /// Bytes that wait in an interface's root queue.
+    ///
+    /// # Errors
+    /// Without `tc`.
+    pub fn backlog_bytes(&self, interface: &str) -> io::Result<u64> {
+        let text = self.run(&format!("tc -s -j qdisc show dev {interface} root"))?;
+        backlog(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
+    }
+}
+
+/// The first `"backlog":` in what `tc` prints as JSON: exact, which its text is not.
+fn backlog(json: &str) -> Option<u64> {
+    let rest = json.split_once("\"backlog\":")?.1;
+    let end = rest.find(|c: char| !c.is_ascii_digit())?;
+    rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_is_read_as_tc_prints_it() {
+        let text = r#"[{"kind":"tbf","drops":0,"backlog":1514000,"qlen":1000},{"backlog":7}]"#;
+        assert_eq!(backlog(text), Some(1_514_000));
+        assert_eq!(backlog("[{}]"), None);
+    }
+}
