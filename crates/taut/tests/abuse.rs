@@ -6,7 +6,6 @@ mod net;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::Command;
 use std::time::Duration;
 
 use net::{KERNEL, Net, Noise, STACK, digest_of, echo, send_noise, serve};
@@ -26,7 +25,7 @@ impl Stranger {
             socket.set_header_included_v4(true).unwrap();
             socket
         };
-        Self(net.namespace.enter(open).unwrap())
+        Self(net.kernel.enter(open).unwrap())
     }
 
     /// The kernel refuses some of the nonsense; what it sends is enough.
@@ -165,7 +164,7 @@ fn a_syn_flood_is_bounded_and_a_closed_port_resets() {
     let counters = taken_in(&net, 5_000);
     assert!(net.stack.connections() <= BACKLOG as usize);
     assert!(counters.listen_overflows >= 4_000, "{counters:?}");
-    let refused = net.namespace.enter(|| std::net::TcpStream::connect((kernel_stack(), 81))).unwrap();
+    let refused = net.kernel.enter(|| std::net::TcpStream::connect((kernel_stack(), 81))).unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
 
@@ -231,12 +230,8 @@ fn a_peer_that_vanishes_times_the_writer_out() {
     });
     let vanished = server.join().unwrap();
     // The peer's address is gone: packets to it fall silent.
-    let mut gone = Command::new("ip");
-    gone.args(["route", "add", "blackhole", STACK[0]]);
-    let mut flush = Command::new("ip");
-    flush.args(["address", "flush", "dev", "taut0"]);
-    assert!(net.namespace.spawn(&mut flush).unwrap().wait().unwrap().success());
-    let _ = net.namespace.spawn(&mut gone).unwrap().wait();
+    net.kernel.run("ip address flush dev taut0").unwrap();
+    let _ = net.kernel.run(&format!("ip route add blackhole {}", STACK[0]));
     assert_eq!(writing.join().unwrap().kind(), ErrorKind::TimedOut);
     let mut byte = [0];
     assert_eq!((&stream).read(&mut byte).unwrap_err().kind(), ErrorKind::TimedOut);

@@ -20,9 +20,9 @@ use marker::{Count, Direction, KernelInfo, Path, To, lock, marker};
 use net::{digest_of, send_noise};
 use taut::blocking::{TcpListener, TcpStream};
 
-use taut::device::{Namespace, Tun, TunOptions};
+use taut::device::TunOptions;
 use taut::{ConnInfo, Stack};
-use taut_testbed::live;
+use taut_testbed::{Kernel, Subnet, live};
 use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
 
 const BYTES: usize = 4 << 20;
@@ -32,7 +32,7 @@ const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
 /// A stack and a kernel with a marking path between them.
 struct Net {
     stack: Stack,
-    namespace: Namespace,
+    kernel: Kernel,
     path: Arc<Mutex<Path>>,
 }
 
@@ -46,44 +46,30 @@ impl Net {
             _ = writeln!(std::io::stderr(), "\nskipped: this kernel knows no accurate ECN");
             return None;
         }
-        let namespace = Namespace::new().unwrap();
+        let kernel = Kernel::new().unwrap();
         let path = Arc::new(Mutex::new(Path::default()));
-        let shared = Arc::clone(&path);
-        let build = || {
-            let tun = Tun::open("taut0", &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
-            tun.interface().unwrap().add_address("10.7.0.1/24".parse().unwrap()).unwrap();
-            Stack::builder()
-                .device(marker(tun, &shared))
-                .address("10.7.0.2/24")
-                .sysctl(|config| {
-                    config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
-                    config.set_sysctl("tcp_congestion_control", algorithm).unwrap();
-                })
-                .build()
-                .unwrap()
-        };
-        let stack = namespace.enter(build).unwrap();
-        Some(Self { stack, namespace, path })
+        let tun = kernel.tun(Subnet(7), &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
+        let stack = Stack::builder()
+            .device(marker(tun, &path))
+            .address("10.7.0.2/24")
+            .sysctl(|config| {
+                config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
+                config.set_sysctl("tcp_congestion_control", algorithm).unwrap();
+            })
+            .build()
+            .unwrap();
+        Some(Self { stack, kernel, path })
     }
 
     /// A kernel that speaks accurate ECN, by itself or with help.
     fn accurate(algorithm: &str) -> Option<Self> {
         let net = Self::new(3, algorithm)?;
-        if !net.try_sysctl("tcp_ecn", "3") {
-            net.sysctl("tcp_ecn", "1");
-            net.sysctl("tcp_syncookies", "2");
+        if net.kernel.set_sysctl("tcp_ecn", "3").is_err() {
+            net.kernel.set_sysctl("tcp_ecn", "1").unwrap();
+            net.kernel.set_sysctl("tcp_syncookies", "2").unwrap();
             lock(&net.path).tamper = Some(interpreter);
         }
         Some(net)
-    }
-
-    fn try_sysctl(&self, name: &str, value: &str) -> bool {
-        let (path, value) = (format!("/proc/sys/net/ipv4/{name}"), value.to_owned());
-        self.namespace.enter(move || std::fs::write(path, value)).unwrap().is_ok()
-    }
-
-    fn sysctl(&self, name: &str, value: &str) {
-        assert!(self.try_sysctl(name, value), "{name} = {value}");
     }
 
     /// One of so many data packets is marked, in each direction.
@@ -95,13 +81,13 @@ impl Net {
 
     fn connect(&self, stack_connects: bool) -> (TcpStream, KernelStream) {
         if stack_connects {
-            let listener = self.namespace.enter(|| KernelListener::bind("10.7.0.1:0").unwrap()).unwrap();
+            let listener = self.kernel.enter(|| KernelListener::bind("10.7.0.1:0").unwrap()).unwrap();
             let ours = TcpStream::connect(&self.stack, listener.local_addr().unwrap()).unwrap();
             (ours, listener.accept().unwrap().0)
         } else {
             let listener = TcpListener::bind(&self.stack, "10.7.0.2:0").unwrap();
             let at = listener.local_addr().unwrap();
-            let kernels = self.namespace.enter(|| KernelStream::connect(at).unwrap()).unwrap();
+            let kernels = self.kernel.enter(|| KernelStream::connect(at).unwrap()).unwrap();
             (listener.accept().unwrap().0, kernels)
         }
     }
@@ -292,8 +278,8 @@ fn few_options_or_none() {
         net.stack.set_sysctl("tcp_ecn_option", option).unwrap();
         net.stack.set_sysctl("tcp_ecn_option_beacon", beacon).unwrap();
         // Linux 6.18 has no 3.
-        _ = net.try_sysctl("tcp_ecn_option", option);
-        net.sysctl("tcp_ecn_option_beacon", beacon);
+        _ = net.kernel.set_sysctl("tcp_ecn_option", option);
+        net.kernel.set_sysctl("tcp_ecn_option_beacon", beacon).unwrap();
         net.mark(150, 150);
         let Outcome { info, kernel, to_kernel, to_stack } = net.run(true, BYTES);
         assert_eq!((to_stack.with_option == 0, to_kernel.with_option == 0), (option == "0", option == "0"));
@@ -319,7 +305,7 @@ fn few_options_or_none() {
 fn every_pair_of_settings() {
     for (ours, kernels) in (0..=5_u8).flat_map(|ours| (0..=2_u8).map(move |kernels| (ours, kernels))) {
         let Some(net) = Net::new(ours, "cubic") else { return };
-        net.sysctl("tcp_ecn", &kernels.to_string());
+        net.kernel.set_sysctl("tcp_ecn", &kernels.to_string()).unwrap();
         for stack_connects in [true, false] {
             net.mark(10, 10);
             let Outcome { info, kernel, to_kernel, to_stack } = net.run(stack_connects, 256 << 10);

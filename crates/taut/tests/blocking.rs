@@ -143,7 +143,7 @@ fn a_refused_connection_says_so() {
 #[test]
 fn the_kernel_is_refused_where_nobody_listens() {
     let net = Net::new();
-    let refused = net.namespace.enter(|| std::net::TcpStream::connect("10.7.0.2:9")).unwrap().unwrap_err();
+    let refused = net.kernel.enter(|| std::net::TcpStream::connect("10.7.0.2:9")).unwrap().unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
 }
 

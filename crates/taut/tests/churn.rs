@@ -123,7 +123,7 @@ fn connect_from_kernel(net: &Net) -> usize {
     };
     let clients = || std::thread::scope(|scope| (0..THREADS).for_each(|_| drop(scope.spawn(client))));
     std::thread::scope(|scope| {
-        scope.spawn(|| net.namespace.enter(clients).unwrap());
+        scope.spawn(|| net.kernel.enter(clients).unwrap());
         runtime.block_on(async {
             let mut tasks = JoinSet::new();
             for _ in 0..CHURN {

@@ -3,7 +3,6 @@
 
 mod net;
 
-use std::process::Command;
 use std::thread;
 
 use net::{Net, STACK, digest_of, send_noise, serve};
@@ -11,16 +10,11 @@ use taut::blocking::{TcpListener, TcpStream};
 
 const BULK: usize = 16 << 20;
 
-/// `tcp_ecn` of the kernel beside the stack.
-fn kernel_ecn(net: &Net, value: &'static str) {
-    net.namespace.enter(move || std::fs::write("/proc/sys/net/ipv4/tcp_ecn", value)).unwrap().unwrap();
-}
-
 #[test]
 fn the_stack_asks_and_the_kernel_agrees() {
     let net = Net::new();
     // 2, the default, accepts; 3 of newer kernels would ask for more, and gets this.
-    kernel_ecn(&net, "2");
+    net.kernel.set_sysctl("tcp_ecn", "2").unwrap();
     for (ours, agreed) in [("0", false), ("1", true), ("2", false)] {
         net.stack.set_sysctl("tcp_ecn", ours).unwrap();
         let (listener, address) = net.listener(0);
@@ -32,7 +26,7 @@ fn the_stack_asks_and_the_kernel_agrees() {
         assert_eq!(server.join().unwrap(), (BULK, sent));
     }
     // Off over there: the answer has no ECE.
-    kernel_ecn(&net, "0");
+    net.kernel.set_sysctl("tcp_ecn", "0").unwrap();
     net.stack.set_sysctl("tcp_ecn", "1").unwrap();
     let (listener, address) = net.listener(0);
     let server = serve(listener, drop);
@@ -43,16 +37,9 @@ fn the_stack_asks_and_the_kernel_agrees() {
 #[test]
 fn the_kernel_asks_its_queue_marks_and_the_stack_echoes() {
     let net = Net::new();
-    kernel_ecn(&net, "1");
+    net.kernel.set_sysctl("tcp_ecn", "1").unwrap();
     // Everything that waits for more than a microsecond is marked, where the kernel has such a queue.
-    let marks = net
-        .namespace
-        .enter(|| {
-            let rule = "qdisc replace dev taut0 root fq_codel ce_threshold 1us ecn";
-            Command::new("tc").args(rule.split(' ')).status()
-        })
-        .unwrap()
-        .is_ok_and(|status| status.success());
+    let marks = net.kernel.run("tc qdisc replace dev taut0 root fq_codel ce_threshold 1us ecn").is_ok();
     let listener = TcpListener::bind(&net.stack, format!("{}:0", STACK[0])).unwrap();
     let kernel = net.connect(listener.local_addr().unwrap());
     let (accepted, _) = listener.accept().unwrap();

@@ -5,14 +5,12 @@ mod net;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use net::{Net, digest_of, send_noise};
 use taut::blocking::TcpStream;
-use taut::device::Namespace;
-use taut_testbed::live;
+use taut_testbed::{Kernel, live};
 
 /// MTU of the link behind the router; all others have 1500.
 const NARROW: u32 = 1_300;
@@ -22,16 +20,9 @@ const BYTES: usize = 3_000_000;
 struct Path {
     net: Net,
     /// Keeps it alive.
-    _far: Namespace,
+    _far: Kernel,
     listener: TcpListener,
     at: SocketAddr,
-}
-
-/// Runs a program in a namespace.
-fn run(namespace: &Namespace, line: &str) {
-    let words: Vec<_> = line.split_whitespace().collect();
-    let mut child = namespace.spawn(Command::new(words[0]).args(&words[1..])).expect(line);
-    assert!(child.wait().unwrap().success(), "{line}");
 }
 
 /// `told`: whether the router's ICMP errors reach the stack.
@@ -40,18 +31,18 @@ fn path(told: bool) -> Option<Path> {
         return None;
     }
     let net = Net::new();
-    let far = Namespace::new().unwrap();
-    let (near_end, far_end) = net.namespace.connect("narrow", &far, "up").unwrap();
+    let far = Kernel::new().unwrap();
+    let (near_end, far_end) = net.kernel.namespace.connect("narrow", &far.namespace, "up").unwrap();
     near_end.set_mtu(NARROW).unwrap();
     for (end, address) in [(&near_end, "10.6.0.1/24"), (&far_end, "10.6.0.2/24")] {
         end.set_up().unwrap();
         end.add_address(address.parse().unwrap()).unwrap();
     }
-    run(&far, "ip route add 10.7.0.0/24 via 10.6.0.1");
-    net.namespace.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")).unwrap().unwrap();
+    far.run("ip route add 10.7.0.0/24 via 10.6.0.1").unwrap();
+    net.kernel.set_sysctl("ip_forward", "1").unwrap();
     if !told {
         // What the router itself would say to the stack it says to nobody; what it forwards passes.
-        run(&net.namespace, "ip rule add iif lo to 10.7.0.2 blackhole");
+        net.kernel.run("ip rule add iif lo to 10.7.0.2 blackhole").unwrap();
     }
     let listener = far.enter(|| TcpListener::bind("10.6.0.2:0")).unwrap().unwrap();
     let at = listener.local_addr().unwrap();

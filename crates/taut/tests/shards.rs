@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use net::{Net, STACK, echo, serve};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::{ConnOptions, Counters};
+use taut_testbed::Kernel;
 
 const SHARDS: usize = 2;
 
@@ -231,14 +232,14 @@ fn several_shards_need_several_queues() {
 async fn a_runtime_drives_all_shards() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     const COUNT: usize = 40;
-    let namespace = taut::device::Namespace::new().unwrap();
+    let kernel = Kernel::new().unwrap();
     let handle = tokio::runtime::Handle::current();
     let build = || {
         let _inside = handle.enter();
         net::builder().shards(SHARDS as u16).build_tokio()
     };
-    let stack = namespace.enter(build).unwrap().unwrap();
-    let net = Net { stack: stack.clone(), namespace };
+    let stack = kernel.enter(build).unwrap().unwrap();
+    let net = Net { stack: stack.clone(), kernel };
     let listener = stack.listen(format!("{}:7", STACK[0]).parse().unwrap()).unwrap();
     let at = listener.local_addr().unwrap();
     let clients = tokio::task::spawn_blocking(move || {

@@ -200,17 +200,14 @@ async fn errors() {
 async fn dropping_the_stack_ends_its_task() {
     let [_, net] = both_drivers();
     let listener = TcpListener::bind(&net.stack, "10.7.0.2:80").await.unwrap();
-    let namespace = {
-        let Net { stack, namespace } = net;
-        drop(stack);
-        namespace
-    };
+    let Net { stack, kernel } = net;
+    drop(stack);
     assert_eq!(listener.accept().await.unwrap_err().kind(), io::ErrorKind::NotConnected);
     drop(listener);
     // The interface vanishes with the task, which holds the last handle on the device.
     let gone = (0..250).any(|_| {
         thread::sleep(Duration::from_millis(20));
-        namespace.enter(|| taut::device::Interface::open("taut0").is_err()).unwrap()
+        kernel.enter(|| taut::device::Interface::open("taut0").is_err()).unwrap()
     });
     assert!(gone);
 }
@@ -233,7 +230,7 @@ async fn many_streams() {
             }
         });
         let clients = net
-            .namespace
+            .kernel
             .enter(|| {
                 let threads: Vec<_> =
                     (0..200).map(|_| std::net::TcpStream::connect("10.7.0.2:7").unwrap()).collect();

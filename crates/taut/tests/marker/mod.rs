@@ -4,11 +4,12 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use taut::device::{Device, News, Offload, Received, RxDevice, Sent, Tun, TxDevice, TxPacket, TxTicket};
+use taut_testbed::TcpInfo;
 use taut_wire::{AccEcn, Ecn, Flags, IpHeader, TcpHeader, tcp};
 
 /// Where a packet goes.
@@ -228,29 +229,18 @@ pub struct KernelInfo {
 impl KernelInfo {
     /// Asks for it. `None` where the kernel's structure ends before these fields.
     pub fn of(socket: &TcpStream) -> Option<Self> {
-        let mut bytes = [0_u8; 512];
-        let mut len = bytes.len() as libc::socklen_t;
-        #[expect(unsafe_code, reason = "system call")]
-        // SAFETY: the kernel writes at most `len` bytes to `bytes`.
-        let result = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                bytes.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        assert_eq!(result, 0, "{}", io::Error::last_os_error());
-        let at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        (len >= 276).then(|| Self {
-            ecn: bytes[5] & 8 != 0,
-            ecn_seen: bytes[5] & 16 != 0,
-            unacked: at(24),
-            delivered_ce: at(196),
-            received_ce: at(248),
-            delivered_bytes: [at(252), at(256), at(260)],
-            received_bytes: [at(264), at(268), at(272)],
+        const ECN: u8 = 8;
+        const ECN_SEEN: u8 = 16;
+        let info = TcpInfo::of(socket).unwrap();
+        let ecn = info.accurate_ecn()?;
+        Some(Self {
+            ecn: info.options() & ECN != 0,
+            ecn_seen: info.options() & ECN_SEEN != 0,
+            unacked: info.unacked(),
+            delivered_ce: info.delivered_ce(),
+            received_ce: ecn.received_ce,
+            delivered_bytes: ecn.delivered_bytes,
+            received_bytes: ecn.received_bytes,
         })
     }
 }

@@ -8,16 +8,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use socket2::{Domain, Socket, Type};
-use taut::device::Namespace;
 use taut::{Builder, Stack};
+use taut_testbed::{Kernel, listen};
 
 pub const STACK: [&str; 2] = ["10.7.0.2", "[fd07::2]"];
 pub const KERNEL: [&str; 2] = ["10.7.0.1", "[fd07::1]"];
 
 pub struct Net {
     pub stack: Stack,
-    pub namespace: Namespace,
+    pub kernel: Kernel,
 }
 
 pub fn builder() -> Builder {
@@ -35,30 +34,22 @@ impl Net {
     }
 
     pub fn with(build: impl FnOnce(Builder) -> io::Result<Stack> + Send) -> Self {
-        let namespace = Namespace::new().expect("a network namespace, which needs root");
-        let stack = namespace.enter(|| build(builder())).unwrap().expect("a stack over /dev/net/tun");
-        Self { stack, namespace }
+        let kernel = Kernel::new().expect("a network namespace, which needs root");
+        let stack = kernel.enter(|| build(builder())).unwrap().expect("a stack over /dev/net/tun");
+        Self { stack, kernel }
     }
 
-    /// A listener of the kernel's, at a port that is free. Its queue has room for whole bursts of connections: when it
-    /// is full, the kernel drops ACKs and answers with SYN cookies, and then resets connections that were established.
+    /// A listener of the kernel's, at a port that is free.
     pub fn listener(&self, family: usize) -> (TcpListener, SocketAddr) {
-        const BACKLOG: i32 = 4_096;
-        let address: SocketAddr = format!("{}:0", KERNEL[family]).parse().unwrap();
-        let listen = || {
-            let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-            socket.bind(&address.into())?;
-            socket.listen(BACKLOG)?;
-            io::Result::Ok(TcpListener::from(socket))
-        };
-        let listener = self.namespace.enter(listen).unwrap().unwrap();
+        let address = format!("{}:0", KERNEL[family]).parse().unwrap();
+        let listener = self.kernel.enter(|| listen(address, None)).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
         (listener, address)
     }
 
     /// A connection from the kernel.
     pub fn connect(&self, to: SocketAddr) -> TcpStream {
-        let stream = self.namespace.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)));
+        let stream = self.kernel.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)));
         let stream = stream.unwrap().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream
