@@ -7,24 +7,26 @@
 //! ```
 //!
 //! Where no TUN can be had, taut stands at both ends of an in-process link; where no namespaces can be had, the
-//! kernel talks to itself over its loopback. Called by `demo.rs`.
+//! kernel talks to itself over its loopback. The links are those of `taut-testbed`. Called by `demo.rs`.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use taut_core::LinkCaps;
-use taut_device::{Cidr, Namespace, Tun, TunOptions};
-pub(crate) use taut_lab::command::allow_namespaces;
+use taut_device::{Cidr, TunOptions};
+use taut_testbed::{Subnet, allow_namespaces};
 
 use crate::control_args::ControlArgs;
 use crate::link_args::queues;
-use crate::net::{self, Kernel, Taut};
-use crate::transport::Host;
+use crate::net::{self, Taut};
+use crate::transport::Kernel;
 
-/// The TUN's name in its namespace.
-const TUN: &str = "taut0";
+/// The link with taut.
+const MEASURED: Subnet = Subnet(9);
+/// The link to compare with.
+const BASELINE: Subnet = Subnet(8);
 /// The port of every peer in a namespace of its own.
 const PORT: u16 = 7000;
 /// Both links have Ethernet's MTU.
@@ -57,20 +59,12 @@ pub enum Measured {
     InProcess(Pair<Taut, Taut>),
 }
 
-/// The link to compare with.
-pub enum Baseline {
-    /// Kernel to kernel, over veth.
-    Veth(Pair<Kernel, Kernel>),
-    /// Kernel to itself.
-    Loopback(Pair<Host, Host>),
-}
-
 /// Both links, and what had to be done without.
 pub struct Arena {
     /// The link with taut.
     pub measured: Measured,
     /// The link to compare with.
-    pub baseline: Baseline,
+    pub baseline: Pair<Kernel, Kernel>,
     /// What is missing, for the user.
     pub missing: Vec<String>,
 }
@@ -83,16 +77,13 @@ impl Arena {
     pub fn new(in_process: bool, shards: u16, control: &ControlArgs) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
-        let has_ipv6 = std::path::Path::new("/proc/net/if_inet6").exists();
-        if !has_ipv6 {
+        if !Subnet::has_ipv6() {
             missing.push("the kernel has no IPv6, so only IPv4 is shown".to_owned());
         }
-        let families = if has_ipv6 { 2 } else { 1 };
-
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(families, shards, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
+            Ok(()) => over_tun(shards, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
             Ok(pair) => Measured::Tun(pair),
@@ -102,17 +93,14 @@ impl Arena {
                         "{why}; so taut runs against itself over an in-process link, not against the kernel"
                     )
                 }));
-                Measured::InProcess(over_pipe(families, control).context("cannot make an in-process link")?)
+                Measured::InProcess(over_pipe(control).context("cannot make an in-process link")?)
             }
         };
-        let veth = namespaces.map_err(anyhow::Error::from).and_then(|()| over_veth(families));
-        let baseline = match veth {
-            Ok(pair) => Baseline::Veth(pair),
-            Err(error) => {
-                missing.push(format!("no veth: {error:#}; so the kernel is measured over its loopback"));
-                Baseline::Loopback(loopback(families))
-            }
-        };
+        let veth = namespaces.and_then(|()| over_veth());
+        let baseline = veth.unwrap_or_else(|error| {
+            missing.push(format!("no veth: {error:#}; so the kernel is measured over its loopback"));
+            loopback()
+        });
         Ok(Self { measured, baseline, missing })
     }
 }
@@ -128,77 +116,44 @@ impl Measured {
     }
 }
 
-fn cidrs(net: u8, host: u8, families: usize) -> Vec<Cidr> {
-    let v4 = IpAddr::from([10, net, 0, host]);
-    let v6 = IpAddr::from([0xfd00 + u16::from(net), 0, 0, 0, 0, 0, 0, u16::from(host)]);
-    [Cidr::new(v4, 24), Cidr::new(v6, 64)].into_iter().flatten().take(families).collect()
-}
-
 fn bare(cidrs: &[Cidr]) -> Vec<IpAddr> {
     cidrs.iter().map(|cidr| cidr.address()).collect()
 }
 
-fn over_tun(families: usize, shards: u16, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
-    let peer = Namespace::new()?;
-    let (near, far) = (cidrs(9, 2, families), cidrs(9, 1, families));
-    let queues = peer.enter(|| -> io::Result<Vec<Tun>> {
-        let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
-        let tun = Tun::open(TUN, &options)?;
-        let interface = tun.interface()?;
-        far.iter().try_for_each(|&address| interface.add_address(address))?;
-        queues(tun, shards)
-    })??;
-    let stack = net::on_tun(queues, &near, control)?;
-    Ok(Pair {
-        near: Taut(stack),
-        far: Kernel(peer),
-        near_addresses: bare(&near),
-        far_addresses: bare(&far),
-        port: PORT,
-        name: "taut to kernel over TUN",
-    })
+/// A pair whose ends have the addresses of a subnet.
+fn pair<A, B>(near: A, far: B, subnet: Subnet, name: &'static str) -> Pair<A, B> {
+    let (near_addresses, far_addresses) = (bare(&subnet.near()), bare(&subnet.far()));
+    Pair { near, far, near_addresses, far_addresses, port: PORT, name }
 }
 
-fn over_pipe(families: usize, control: &ControlArgs) -> io::Result<Pair<Taut, Taut>> {
-    let (near, far) = (cidrs(9, 2, families), cidrs(9, 1, families));
+fn over_tun(shards: u16, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
+    let peer = taut_testbed::Kernel::new()?;
+    let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
+    let tun = peer.tun(MEASURED, &options)?;
+    let queues = peer.enter(|| queues(tun, shards))??;
+    let stack = net::on_tun(queues, &MEASURED.near(), control)?;
+    Ok(pair(Taut(stack), Kernel(Some(peer)), MEASURED, "taut to kernel over TUN"))
+}
+
+fn over_pipe(control: &ControlArgs) -> io::Result<Pair<Taut, Taut>> {
     let (here, there) = taut_device::pipe(LinkCaps::offloading(MTU), PIPE_LIMIT_BYTES)?;
-    Ok(Pair {
-        near: Taut(net::on_pipe(here, &near, control)?),
-        far: Taut(net::on_pipe(there, &far, &control.for_another())?),
-        near_addresses: bare(&near),
-        far_addresses: bare(&far),
-        port: PORT,
-        name: "taut to taut, in-process",
-    })
+    let near = Taut(net::on_pipe(here, &MEASURED.near(), control)?);
+    let far = Taut(net::on_pipe(there, &MEASURED.far(), &control.for_another())?);
+    Ok(pair(near, far, MEASURED, "taut to taut, in-process"))
 }
 
-fn over_veth(families: usize) -> anyhow::Result<Pair<Kernel, Kernel>> {
-    let (left, right) = (Namespace::new()?, Namespace::new()?);
-    let (near, far) = (cidrs(8, 2, families), cidrs(8, 1, families));
-    let (a, b) = left.connect("veth0", &right, "veth0")?;
-    for (interface, addresses) in [(&a, &near), (&b, &far)] {
-        interface.set_mtu(u32::from(MTU))?;
-        interface.set_up()?;
-        addresses.iter().try_for_each(|&address| interface.add_address(address))?;
-    }
-    Ok(Pair {
-        near: Kernel(left),
-        far: Kernel(right),
-        near_addresses: bare(&near),
-        far_addresses: bare(&far),
-        port: PORT,
-        name: "kernel to kernel over veth",
-    })
+fn over_veth() -> io::Result<Pair<Kernel, Kernel>> {
+    let (near, far) = (taut_testbed::Kernel::new()?, taut_testbed::Kernel::new()?);
+    near.veth(&far, BASELINE, MTU)?;
+    Ok(pair(Kernel(Some(near)), Kernel(Some(far)), BASELINE, "kernel to kernel over veth"))
 }
 
-fn loopback(families: usize) -> Pair<Host, Host> {
-    let both: Vec<IpAddr> = [IpAddr::from([127, 0, 0, 1]), IpAddr::from(std::net::Ipv6Addr::LOCALHOST)]
-        .into_iter()
-        .take(families)
-        .collect();
+fn loopback() -> Pair<Kernel, Kernel> {
+    let both = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    let both: Vec<IpAddr> = both.into_iter().take(if Subnet::has_ipv6() { 2 } else { 1 }).collect();
     Pair {
-        near: Host,
-        far: Host,
+        near: Kernel(None),
+        far: Kernel(None),
         near_addresses: both.clone(),
         far_addresses: both,
         port: 0,

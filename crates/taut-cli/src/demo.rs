@@ -14,12 +14,12 @@ use clap::Args;
 use serde::Serialize;
 use taut_control::place;
 
-use crate::arena::{Arena, Baseline, Measured, Pair};
+use crate::arena::{Arena, Measured, Pair};
 use crate::clock::Stopwatch;
 use crate::control_args::ControlArgs;
 use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
-use crate::transport::{Listen as _, Transport};
+use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{progress, text};
 
@@ -144,13 +144,9 @@ pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
     }
     end_when_asked(arena.measured.control_sockets())?;
     let payload = Arc::new(Payload::new(args.bytes, 1));
-    match (arena.measured, arena.baseline) {
-        (Measured::Tun(taut), Baseline::Veth(kernel)) => compare(args, &payload, taut, kernel, watch),
-        (Measured::Tun(taut), Baseline::Loopback(kernel)) => compare(args, &payload, taut, kernel, watch),
-        (Measured::InProcess(taut), Baseline::Veth(kernel)) => compare(args, &payload, taut, kernel, watch),
-        (Measured::InProcess(taut), Baseline::Loopback(kernel)) => {
-            compare(args, &payload, taut, kernel, watch)
-        }
+    match arena.measured {
+        Measured::Tun(taut) => compare(args, &payload, taut, arena.baseline, watch),
+        Measured::InProcess(taut) => compare(args, &payload, taut, arena.baseline, watch),
     }
 }
 
@@ -165,11 +161,11 @@ fn end_when_asked(control_sockets: Vec<PathBuf>) -> io::Result<()> {
     })
 }
 
-fn compare<A: Transport, B: Transport, C: Transport, D: Transport>(
+fn compare<A: Transport, B: Transport>(
     args: &DemoArgs,
     payload: &Arc<Payload>,
     taut: Pair<A, B>,
-    kernel: Pair<C, D>,
+    kernel: Pair<Kernel, Kernel>,
     watch: Stopwatch,
 ) -> anyhow::Result<()> {
     let names = (taut.name, kernel.name);

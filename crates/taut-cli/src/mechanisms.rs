@@ -22,7 +22,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::clock::Stopwatch;
-use crate::{arena, progress};
+use crate::progress;
 use section::{Row, Section};
 
 /// Measures what each of the five mechanisms of the send path changes: before, at first, today.
@@ -100,7 +100,7 @@ impl Run {
 pub fn run(args: &MechanismsArgs) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
-    arena::allow_namespaces().context("no private network namespace")?;
+    taut_testbed::allow_namespaces().context("no private network namespace")?;
     let mut which = args.which.clone();
     which.sort_unstable();
     which.dedup();

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use taut_device::{Cidr, Namespace, Pipe, Tun};
+use taut_device::{Cidr, Pipe, Tun};
 
 use crate::control_args::ControlArgs;
 use crate::link_args::LinkArgs;
@@ -84,26 +84,6 @@ impl Transport for Taut {
 
     fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
         taut::blocking::TcpListener::bind(&self.0, at)
-    }
-}
-
-/// The kernel's TCP in a network namespace.
-pub struct Kernel(pub Namespace);
-
-impl Transport for Kernel {
-    type Stream = std::net::TcpStream;
-    type Listener = std::net::TcpListener;
-
-    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
-        self.0.enter(work)
-    }
-
-    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
-        std::net::TcpStream::connect(to)
-    }
-
-    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
-        std::net::TcpListener::bind(at)
     }
 }
 

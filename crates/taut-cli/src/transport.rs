@@ -63,16 +63,19 @@ impl Listen for std::net::TcpListener {
     }
 }
 
-/// The kernel's TCP in the namespace of the calling thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Host;
+/// The kernel's TCP: in a namespace of its own, or in that of the command.
+#[derive(Debug)]
+pub struct Kernel(pub Option<taut_testbed::Kernel>);
 
-impl Transport for Host {
+impl Transport for Kernel {
     type Stream = std::net::TcpStream;
     type Listener = std::net::TcpListener;
 
     fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
-        Ok(work())
+        match &self.0 {
+            Some(kernel) => kernel.enter(work),
+            None => Ok(work()),
+        }
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {

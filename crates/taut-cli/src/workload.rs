@@ -311,23 +311,25 @@ pub fn quit<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::Host;
+    use crate::transport::Kernel;
+
+    const HERE: Kernel = Kernel(None);
 
     #[test]
     fn every_workload_runs_over_the_kernels_loopback() {
         let payload = Payload::new(1 << 20, 1);
-        let listener = Host.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = HERE.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
         let time = Duration::from_millis(20);
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| serve(&listener, &payload));
-            let up = upload(&Host, at, &payload, time).unwrap();
+            let up = upload(&HERE, at, &payload, time).unwrap();
             assert!(up.bytes >= 1 << 20 && up.time >= time);
-            let down = download(&Host, at, &payload, time).unwrap();
+            let down = download(&HERE, at, &payload, time).unwrap();
             assert!(down.bytes >= 1 << 20 && down.time >= time);
-            assert!(!latency(&Host, at, time).unwrap().is_empty());
-            assert!(connections(&Host, at, time).unwrap().0 > 0);
-            quit(&Host, at).unwrap();
+            assert!(!latency(&HERE, at, time).unwrap().is_empty());
+            assert!(connections(&HERE, at, time).unwrap().0 > 0);
+            quit(&HERE, at).unwrap();
             peer.join().unwrap().unwrap();
         });
     }
@@ -336,15 +338,15 @@ mod tests {
     fn a_digest_that_differs_is_an_error() {
         let (sent, other) = (Payload::new(1 << 16, 1), Payload::new(1 << 16, 2));
         let lying = Payload { digest: sent.digest, ..other };
-        let listener = Host.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = HERE.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&listener, &lying));
-            let error = download(&Host, at, &lying, Duration::ZERO).unwrap_err();
+            let error = download(&HERE, at, &lying, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-            let error = upload(&Host, at, &lying, Duration::ZERO).unwrap_err();
+            let error = upload(&HERE, at, &lying, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-            quit(&Host, at).unwrap();
+            quit(&HERE, at).unwrap();
         });
     }
 }

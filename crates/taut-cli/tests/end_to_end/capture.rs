@@ -58,8 +58,7 @@ fn capture(lab: &Lab, bytes: u64, snaplen: &str, more: &[&str]) {
     let got = std::thread::scope(|scope| {
         let stdout = recv.stdout();
         let got = scope.spawn(|| drain(stdout));
-        let sent =
-            lab.namespace.enter(|| TcpStream::connect(format!("{TAUT}:7000")).unwrap().write_all(&data));
+        let sent = lab.kernel.enter(|| TcpStream::connect(format!("{TAUT}:7000")).unwrap().write_all(&data));
         sent.unwrap().unwrap();
         got.join().unwrap()
     });

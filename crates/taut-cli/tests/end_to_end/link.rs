@@ -74,7 +74,7 @@ fn the_commands_that_an_ordinary_user_is_told_make_it_work() {
             without_privileges(&recv).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()),
         );
         running.wait_for("listening on [fd09::2]:7000");
-        let said = lab.namespace.enter(|| {
+        let said = lab.kernel.enter(|| {
             let mut to = std::net::TcpStream::connect((address, 7000)).unwrap();
             std::io::Write::write_all(&mut to, b"hello")
         });

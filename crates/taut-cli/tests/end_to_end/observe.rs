@@ -307,7 +307,7 @@ fn explain_finds_a_receiver_that_does_not_read() {
     let Some(lab) = Lab::new("explain", &[]) else { return };
     let observer = Observer::new("explain");
     // The kernel's address comes with the interface: the listener takes any.
-    let listener = lab.namespace.enter(|| std::net::TcpListener::bind(("0.0.0.0", PORT))).unwrap().unwrap();
+    let listener = lab.kernel.enter(|| std::net::TcpListener::bind(("0.0.0.0", PORT))).unwrap().unwrap();
     let to = format!("{KERNEL}:{PORT}");
     let mut command = observer.command(&["send", &to]);
     let mut sender = lab.spawn(command.stdin(Stdio::piped()).stderr(Stdio::null()));

@@ -24,7 +24,7 @@ fn recv_gets_what_a_kernel_socket_sent() {
         let (got, end) = std::thread::scope(|scope| {
             let stdout = recv.stdout();
             let got = scope.spawn(|| drain(stdout));
-            let end = lab.namespace.enter(|| {
+            let end = lab.kernel.enter(|| {
                 let mut stream = TcpStream::connect(format!("{own}:7000")).unwrap();
                 stream.write_all(&data).unwrap();
                 stream.shutdown(Shutdown::Write).unwrap();
@@ -43,7 +43,7 @@ fn a_kernel_socket_gets_what_send_sent() {
     let Some(lab) = Lab::new("send", &[]) else { return };
     let digest = lab.file("data", BYTES as u64);
     for (_, peer, address) in LINKS {
-        let listener = lab.namespace.enter(|| TcpListener::bind("[::]:7000").unwrap()).unwrap();
+        let listener = lab.kernel.enter(|| TcpListener::bind("[::]:7000").unwrap()).unwrap();
         let mut send = taut(&["send", &format!("{peer}:7000"), "--json", "--address", address]);
         let data = std::fs::File::open(lab.dir.join("data")).unwrap();
         let send = lab.spawn(send.stdin(data).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -61,14 +61,14 @@ fn an_interrupted_transfer_is_a_reset_for_its_peer_and_not_an_end() {
     let Some(lab) = Lab::new("interrupt", &[]) else { return };
 
     let mut recv = lab.taut(&["recv", "--listen", "7000"], "listening");
-    let mut stream = lab.namespace.enter(|| TcpStream::connect(format!("{TAUT}:7000")).unwrap()).unwrap();
+    let mut stream = lab.kernel.enter(|| TcpStream::connect(format!("{TAUT}:7000")).unwrap()).unwrap();
     stream.write_all(b"some").unwrap();
     recv.stdout().read_exact(&mut [0; 4]).unwrap();
     recv.interrupt();
     assert_eq!(recv.wait(), Some(130));
     assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 
-    let listener = lab.namespace.enter(|| TcpListener::bind("0.0.0.0:7001").unwrap()).unwrap();
+    let listener = lab.kernel.enter(|| TcpListener::bind("0.0.0.0:7001").unwrap()).unwrap();
     let mut send = taut(&["send", &format!("{KERNEL}:7001")]);
     let mut send = lab.spawn(send.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()));
     let mut stdin = send.stdin();

@@ -9,8 +9,7 @@ use std::time::Duration;
 use taut_cli::clock::Stopwatch;
 use taut_cli::digest::{Meter, pseudo_random};
 use taut_cli::text::hex;
-use taut_device::Namespace;
-use taut_testbed::live;
+use taut_testbed::{Kernel, live};
 
 /// The stack's address and the kernel's, as the command chooses them by default.
 pub(crate) const TAUT: &str = "10.9.0.2";
@@ -24,7 +23,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// What a live test has: its turn, a namespace, and a directory.
 pub(crate) struct Lab {
-    pub(crate) namespace: Namespace,
+    pub(crate) kernel: Kernel,
     pub(crate) dir: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
@@ -35,8 +34,8 @@ impl Lab {
         if !live::ready(programs) {
             return None;
         }
-        let namespace = match Namespace::new() {
-            Ok(namespace) => namespace,
+        let kernel = match Kernel::new() {
+            Ok(kernel) => kernel,
             Err(error) => {
                 live::skip(&error.to_string());
                 return None;
@@ -46,7 +45,7 @@ impl Lab {
         let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
-        Some(Self { namespace, dir, _turn: turn })
+        Some(Self { kernel, dir, _turn: turn })
     }
 
     /// Writes a file of pseudo-random bytes; returns its SHA-256.
@@ -66,7 +65,7 @@ impl Lab {
     /// Starts a program in the namespace.
     pub(crate) fn spawn(&self, command: &mut Command) -> Running {
         let what = format!("{command:?}");
-        let child = self.namespace.spawn(command.current_dir(&self.dir)).expect(&what);
+        let child = self.kernel.namespace.spawn(command.current_dir(&self.dir)).expect(&what);
         // Whoever waits for a child that is stuck gets the end of its pipes, and fails.
         let (over, running) = mpsc::channel::<()>();
         let pid = child.id();
