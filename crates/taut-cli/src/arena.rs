@@ -129,7 +129,7 @@ fn pair<A, B>(near: A, far: B, subnet: Subnet, name: &'static str) -> Pair<A, B>
 fn over_tun(shards: u16, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
     let peer = taut_testbed::Kernel::new()?;
     let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
-    let tun = peer.tun(MEASURED, &options)?;
+    let tun = peer.tun(&MEASURED.far(), &options)?;
     let queues = peer.enter(|| queues(tun, shards))??;
     let stack = net::on_tun(queues, &MEASURED.near(), control)?;
     Ok(pair(Taut(stack), Kernel(Some(peer)), MEASURED, "taut to kernel over TUN"))

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use taut_device::{Namespace, Tun, TunOptions, netns};
+use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
 
 use crate::Subnet;
 
@@ -80,15 +80,15 @@ impl Kernel {
         self.enter(|| fs::write(format!("/proc/sys/{}", full.replace('.', "/")), value))?
     }
 
-    /// Opens a TUN, `taut0`, whose kernel's side is in the namespace and has the addresses of the far end.
+    /// Opens a TUN, `taut0`, whose kernel's side is in the namespace and has these addresses.
     ///
     /// # Errors
     /// Those of [`Tun::open`].
-    pub fn tun(&self, subnet: Subnet, options: &TunOptions) -> io::Result<Tun> {
+    pub fn tun(&self, addresses: &[Cidr], options: &TunOptions) -> io::Result<Tun> {
         self.enter(|| {
             let tun = Tun::open(TUN, options)?;
             let interface = tun.interface()?;
-            subnet.far().into_iter().try_for_each(|address| interface.add_address(address))?;
+            addresses.iter().try_for_each(|&address| interface.add_address(address))?;
             Ok(tun)
         })?
     }

@@ -128,7 +128,7 @@ fn a_tun_has_the_kernel_at_its_far_end() {
         return;
     }
     let kernel = Kernel::new().unwrap();
-    let tun = kernel.tun(NET, &TunOptions { mtu: 1_400, ..TunOptions::default() }).unwrap();
+    let tun = kernel.tun(&NET.far(), &TunOptions { mtu: 1_400, ..TunOptions::default() }).unwrap();
     assert_eq!(tun.name(), "taut0");
     let shown = kernel.run("ip address show dev taut0").unwrap();
     assert!(shown.contains("mtu 1400"), "{shown}");

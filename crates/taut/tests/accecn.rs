@@ -48,7 +48,8 @@ impl Net {
         }
         let kernel = Kernel::new().unwrap();
         let path = Arc::new(Mutex::new(Path::default()));
-        let tun = kernel.tun(Subnet(7), &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
+        let tun =
+            kernel.tun(&Subnet(7).far(), &TunOptions { offload: false, ..TunOptions::default() }).unwrap();
         let stack = Stack::builder()
             .device(marker(tun, &path))
             .address("10.7.0.2/24")

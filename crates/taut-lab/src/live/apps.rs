@@ -17,6 +17,10 @@ use crate::scenario::{AppKind, FlowSpec, Scenario};
 
 /// Bytes of a write.
 const CHUNK_BYTES: usize = 65_536;
+/// Flows that have a series.
+const SERIES_MAX: usize = 8;
+/// A look costs, and a machine has other things to do: it takes none sooner after the last.
+pub(super) const LEAST_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest wait for a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,14 +141,13 @@ struct Shared<C> {
     errors: RefCell<Vec<String>>,
 }
 
-/// Runs all flows of a scenario for its duration. `tick` is told the share done and says whether to go on; `mark` is called
-/// when measuring begins.
+/// Runs all flows of a scenario for its duration. `begin` is called when measuring begins; `tick` is told the share done and
+/// says whether to go on.
 pub(super) async fn run<S: Sender>(
     sender: &S,
     plans: &[FlowPlan],
     scenario: &Scenario,
-    series_max: usize,
-    mark: impl FnOnce(),
+    begin: impl FnOnce(),
     tick: impl Fn(f64) -> bool,
 ) -> io::Result<Option<Result>> {
     let flows = plans.iter().map(|plan| {
@@ -167,12 +170,11 @@ pub(super) async fn run<S: Sender>(
             }
         }
     });
-    let mut looks =
-        Looks { shared: &shared, sender, series_max, result: Result::default(), last_ns: shared.begin_ns };
+    let mut looks = Looks { shared: &shared, sender, result: Result::default(), last_ns: shared.begin_ns };
     let applications: Vec<_> = applications.map(Box::pin).collect();
     let goes_on = tokio::select! {
         biased;
-        goes_on = looks.all(scenario, mark, tick) => goes_on?,
+        goes_on = looks.all(scenario, begin, tick) => goes_on?,
         () = all(applications) => true,
     };
     if !goes_on {
@@ -200,7 +202,6 @@ async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
 struct Looks<'a, S: Sender> {
     shared: &'a Rc<Shared<S::Conn>>,
     sender: &'a S,
-    series_max: usize,
     result: Result,
     last_ns: u64,
 }
@@ -209,20 +210,19 @@ impl<S: Sender> Looks<'_, S> {
     async fn all(
         &mut self,
         scenario: &Scenario,
-        mark: impl FnOnce(),
+        begin: impl FnOnce(),
         tick: impl Fn(f64) -> bool,
     ) -> io::Result<bool> {
         let (duration, warm_up) = (scenario.duration.value.as_nanos(), scenario.warm_up().as_nanos());
-        // A look costs, and a machine has other things to do.
-        let interval = scenario.interval().as_nanos().max(20_000_000);
-        let mut mark = Some(mark);
+        let interval = Duration::from(scenario.interval()).max(LEAST_INTERVAL).as_nanos() as u64;
+        let mut begin = Some(begin);
         let mut switches = 0;
         let mut next = 0;
         loop {
             if next >= warm_up
-                && let Some(mark) = mark.take()
+                && let Some(begin) = begin.take()
             {
-                mark();
+                begin();
                 self.result.counters = self.sender.counters()?;
                 self.result.wakeups = self.shared.wakeups.get();
                 switches = context_switches();
@@ -242,7 +242,7 @@ impl<S: Sender> Looks<'_, S> {
                 break;
             }
             next = (next + interval).min(duration);
-            if mark.is_some() {
+            if begin.is_some() {
                 next = next.min(warm_up.max(1));
             }
             let passed = monotonic_ns() - self.shared.begin_ns;
@@ -283,7 +283,7 @@ impl<S: Sender> Looks<'_, S> {
             if measuring && let Some(srtt) = snapshot.point.srtt_s {
                 self.result.srtt_ns.push((srtt * 1e9) as u64);
             }
-            if number < self.series_max {
+            if number < SERIES_MAX {
                 let shares = snapshot.shares_s.as_ref().map(|shares| {
                     let zero = vec![0.0; shares.len()];
                     let then = before.as_ref().and_then(|before| before.shares_s.as_ref()).unwrap_or(&zero);

@@ -11,10 +11,11 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::carried::Carried;
 use super::segments::{CHECKSUM_AT, Frame, Held};
 use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
@@ -60,29 +61,14 @@ impl Port {
     }
 }
 
-/// What one way has carried.
-#[derive(Debug, Default)]
-pub(super) struct WayCounts {
-    /// Packets, a super-packet being one.
-    pub(super) packets: AtomicU64,
-    /// Segments.
-    pub(super) segments: AtomicU64,
-    /// Bytes of IP packets.
-    pub(super) bytes: AtomicU64,
-    /// Bytes, a super-packet's headers being counted once.
-    pub(super) octets: AtomicU64,
-    /// Packets that a queue dropped.
-    pub(super) dropped: AtomicU64,
+fn lock(counts: &Mutex<Carried>) -> MutexGuard<'_, Carried> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// Counts both ways: there, and back.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Counts(pub(super) [Arc<WayCounts>; 2]);
 
 /// One way.
 struct Way {
     queues: Vec<Tree<Rc<Frame>>>,
-    counts: Arc<WayCounts>,
+    counts: Arc<Mutex<Carried>>,
     /// What has happened so far.
     at: Instant,
     /// Super-packets are cut, and merged at the end.
@@ -97,7 +83,8 @@ impl Way {
         let Some(ip_len) = raw::ip_len(bytes) else { return };
         // What is not TCP is not cut.
         let header_len = raw::headers_len(bytes).unwrap_or(bytes.len());
-        let segs = raw::segs(bytes.len() - header_len, received.gso_size.into());
+        let payload = bytes.len() - header_len;
+        let segs = raw::segs(payload, received.gso_size.into());
         let len = bytes.len() + (segs - 1) * header_len;
         let (start, offset, ipv6) = (ip_len as u16, CHECKSUM_AT, raw::is_v6(bytes));
         let offload = match (received.checksum, received.gso_size) {
@@ -106,11 +93,7 @@ impl Way {
             (RxChecksum::Verified, mss) => Offload::Segment { mss, start, offset, ipv6 },
         };
         let (flow, ecn) = (raw::flow(bytes), raw::ecn(bytes).into());
-        let counts = &self.counts;
-        counts.packets.fetch_add(1, Ordering::Relaxed);
-        counts.segments.fetch_add(segs as u64, Ordering::Relaxed);
-        counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
-        counts.octets.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        lock(&self.counts).take(now, flow, segs as u64, (len, bytes.len(), payload));
         let at = now.max(self.at);
         let frame = Frame { bytes: bytes.to_vec(), header_len, offload };
         let packet = |segs: u16, len: usize, frame| {
@@ -133,7 +116,7 @@ impl Way {
             dropped += 1;
         }
         if dropped > 0 {
-            self.counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+            lock(&self.counts).dropped += dropped;
         }
     }
 
@@ -175,7 +158,7 @@ impl Way {
                 }
             }
             while self.queues.get_mut(index).and_then(Qdisc::poll_dropped).is_some() {
-                self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                lock(&self.counts).dropped += 1;
             }
         }
         moved
@@ -185,7 +168,7 @@ impl Way {
         // A receiver drops what is damaged. Here it is dropped before, since the checksum of a packet that never was on a
         // wire is yet to be made.
         if packet.corrupt.is_some() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            lock(&self.counts).dropped += 1;
             return;
         }
         let mut frame = Rc::unwrap_or_clone(packet.item);
@@ -206,7 +189,7 @@ impl Way {
     fn release(&mut self, out: &Port) {
         let Some(Held { frame, .. }) = self.held.take() else { return };
         if out.put(frame.header(), frame.payload(), frame.offload).is_err() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            lock(&self.counts).dropped += 1;
         }
     }
 }
@@ -215,7 +198,8 @@ impl Way {
 pub(super) struct Emulator {
     stop: Arc<(AtomicBool, EventFd)>,
     thread: Option<JoinHandle<()>>,
-    pub(super) counts: Counts,
+    /// Of the way there, and back.
+    counts: [Arc<Mutex<Carried>>; 2],
 }
 
 impl Emulator {
@@ -228,11 +212,11 @@ impl Emulator {
         seed: u64,
         is_network: bool,
     ) -> io::Result<Self> {
-        let counts = Counts::default();
+        let counts = <[Arc<Mutex<Carried>>; 2]>::default();
         let stop = Arc::new((AtomicBool::new(false), EventFd::new()?));
         let (their_stop, their_counts) = (Arc::clone(&stop), counts.clone());
         let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
-            let Counts([there_counts, back_counts]) = their_counts;
+            let [there_counts, back_counts] = their_counts;
             let build = |specs: &[QdiscSpec], seed: u64, counts| Way {
                 queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
                 counts,
@@ -245,6 +229,16 @@ impl Emulator {
             let _ = run([near, far], &mut ways, &their_stop);
         })?;
         Ok(Self { stop, thread: Some(thread), counts })
+    }
+
+    /// Forgets what was carried until now.
+    pub(super) fn begin(&self) {
+        self.counts.iter().for_each(|counts| lock(counts).begin());
+    }
+
+    /// What the way there has carried since, and the way back.
+    pub(super) fn carried(&self) -> [Carried; 2] {
+        self.counts.each_ref().map(|counts| lock(counts).clone())
     }
 }
 

@@ -1,0 +1,56 @@
+//! What one way of a live run has carried since measuring began: the emulator counts, `results.rs` reads.
+
+use std::collections::BTreeMap;
+
+use taut_core::Instant;
+
+use crate::stats::Tally;
+
+/// Counts of one way, as packets came from its sender.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Carried {
+    /// Packets, a super-packet being one.
+    pub(super) packets: u64,
+    /// Segments.
+    pub(super) segments: u64,
+    /// Bytes of IP packets.
+    pub(super) bytes: u64,
+    /// Bytes, a super-packet's headers being counted once.
+    pub(super) octets: u64,
+    /// Packets that a queue dropped.
+    pub(super) dropped: u64,
+    /// Segments of a packet with payload.
+    pub(super) super_packet: Tally,
+    /// Nanoseconds from one packet with payload to the next of its flow.
+    pub(super) flow_gap_ns: Tally,
+    /// When the last of each flow came.
+    last: BTreeMap<u64, Instant>,
+}
+
+impl Carried {
+    /// Begins again; flows go on.
+    pub(super) fn begin(&mut self) {
+        *self = Self { last: std::mem::take(&mut self.last), ..Self::default() };
+    }
+
+    /// Counts a packet of a flow: its segments, their bytes, its own bytes, and how many are payload.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        flow: u64,
+        segments: u64,
+        (bytes, octets, payload): (usize, usize, usize),
+    ) {
+        self.packets += 1;
+        self.segments += segments;
+        self.bytes += bytes as u64;
+        self.octets += octets as u64;
+        if payload == 0 {
+            return;
+        }
+        self.super_packet.add(segments);
+        if let Some(last) = self.last.insert(flow, now) {
+            self.flow_gap_ns.add(now.since(last).as_nanos());
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a live run's sender stands on: its end of the link, the emulated way, and the kernel at the other end, all as the
+//! scenario has them. Called by `live.rs`.
+
+use taut_core::LinkCaps;
+use taut_device::{Pipe, TunOptions};
+use taut_link::{NicSpec, QdiscSpec, TbfSpec};
+use taut_testbed::{Kernel, Peer, Service, Subnet};
+
+use super::context;
+use super::emulator::{Emulator, Port};
+use crate::job::RunError;
+use crate::scenario::{HostText, Kind, Scenario};
+
+/// Addresses of both ends.
+pub(super) const NET: Subnet = Subnet(9);
+/// What the in-process link holds before it says that it is full: it is emptied at once.
+const PIPE_LIMIT_BYTES: usize = 4 << 20;
+/// What may wait for a NIC: a thousand packets, or, where those may be super-packets, four times as many bytes.
+const QUEUE_BYTES: u64 = 1_514_000;
+/// Bytes that the kernel's receive buffers may grow to, unless the scenario says: enough for any window here.
+const RMEM: &str = "4096 131072 67108864";
+
+/// A link; it goes when this is dropped.
+pub(super) struct Link<Near> {
+    /// Where the sender stands.
+    pub(super) near: Near,
+    /// The way to the receiver.
+    pub(super) way: Option<Emulator>,
+    /// The receiver.
+    pub(super) peer: Peer,
+}
+
+/// From taut to the kernel.
+pub(super) fn from_taut(
+    scenario: &Scenario,
+    seed: u64,
+    services: &[(u16, Service)],
+) -> Result<Link<Pipe>, RunError> {
+    let receiver = kernel(&scenario.hosts.receiver)?;
+    let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("no TUN"))?;
+    let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
+    let (near, far) =
+        taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES).map_err(context("no in-process link"))?;
+    let way = emulator(scenario, seed, Port::Pipe(far), Port::Tun(tun))?;
+    Ok(Link { near, way: Some(way), peer: start(&receiver, services)? })
+}
+
+/// From the kernel to itself, in two namespaces.
+pub(super) fn from_kernel(
+    scenario: &Scenario,
+    seed: u64,
+    services: &[(u16, Service)],
+) -> Result<Link<Kernel>, RunError> {
+    let (near, receiver) = (kernel(&scenario.hosts.sender)?, kernel(&scenario.hosts.receiver)?);
+    let tun = |kernel: &Kernel, addresses: &[_]| {
+        kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("no TUN"))
+    };
+    let way = emulator(scenario, seed, tun(&near, &NET.near())?, tun(&receiver, &NET.far())?)?;
+    Ok(Link { near, way: Some(way), peer: start(&receiver, services)? })
+}
+
+fn start(receiver: &Kernel, services: &[(u16, Service)]) -> Result<Peer, RunError> {
+    Peer::start(receiver, services).map_err(context("the receiver cannot listen"))
+}
+
+/// A kernel with the settings that it knows of.
+fn kernel(host: &HostText) -> Result<Kernel, RunError> {
+    let kernel = Kernel::new().map_err(context("no network namespace"))?;
+    kernel.set_sysctl("tcp_rmem", RMEM).map_err(context("tcp_rmem"))?;
+    for (name, value) in &host.sysctls.0 {
+        if !name.contains('.') || name.starts_with("net.ipv4.") {
+            // Settings that only taut has are not the kernel's.
+            let _ = kernel.set_sysctl(name, value);
+        }
+    }
+    Ok(kernel)
+}
+
+fn tun_options(scenario: &Scenario) -> TunOptions {
+    TunOptions { mtu: mtu(scenario), offload: has_super_packets(scenario), ..TunOptions::default() }
+}
+
+/// Hosts hand down super-packets where their NIC would take them.
+fn has_super_packets(scenario: &Scenario) -> bool {
+    scenario.hosts.sender.nic.tso.unwrap_or(true)
+}
+
+fn mtu(scenario: &Scenario) -> u16 {
+    scenario.hosts.sender.mtu.unwrap_or(1_500)
+}
+
+/// A sender's own queue.
+pub(super) struct OwnQueue {
+    /// Of IP packets: the queues of hosts do not count what Ethernet adds.
+    pub(super) bits_per_second: u64,
+    /// At least a super-packet must pass, and at least what a tick of the clock lets pass.
+    pub(super) burst_bytes: u64,
+    /// What may wait.
+    pub(super) limit_bytes: u64,
+}
+
+/// That of a pair, where the link is the sender's.
+pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
+    if scenario.topology.kind != Kind::Pair {
+        return None;
+    }
+    let rate = scenario.link.rate.value;
+    let mtu = u128::from(mtu(scenario));
+    let of_ip = u128::from(rate.bits_per_second()) * mtu / (mtu + u128::from(NicSpec::ETHERNET_BYTES));
+    let (packet_bytes, limit_bytes) =
+        if has_super_packets(scenario) { (70_000, 4 * QUEUE_BYTES) } else { (3_000, QUEUE_BYTES) };
+    Some(OwnQueue {
+        bits_per_second: u64::try_from(of_ip).unwrap_or(u64::MAX),
+        burst_bytes: packet_bytes.max(rate.bytes_per_second() / 1_000),
+        limit_bytes,
+    })
+}
+
+/// Joins two ports by the scenario's link. In a network packets are apart.
+fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Emulator, RunError> {
+    let (there, back) = ways(scenario)?;
+    let is_network = scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario);
+    Emulator::start(near, far, there, back, seed, is_network).map_err(context("no emulator"))
+}
+
+/// The ways there and back.
+fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunError> {
+    let parse = |text: String| {
+        text.parse::<QdiscSpec>().map_err(|error| RunError::Impossible(format!("{text}: {error}")))
+    };
+    let own = scenario.topology.delays.first().map_or(0, |delay| delay.value.as_nanos());
+    let delay_ns = scenario.link.delay().as_nanos() + own;
+    let wire = |loss: String| parse(format!("netem limit 1000000 delay {delay_ns}ns{loss}"));
+    let (mut there, mut back) = (Vec::new(), Vec::new());
+    if scenario.topology.kind == Kind::Dumbbell {
+        let queue = scenario.bottleneck_queue();
+        let rate = scenario.link.rate.value;
+        // A whole packet is on the line at a time, and none ahead of it.
+        let line = || {
+            let line = TbfSpec { rate, burst_bytes: 0, limit: None };
+            QdiscSpec::Tbf(line, Some(Box::new(queue.clone())))
+        };
+        there.push(line());
+        back.push(line());
+    }
+    let faults = &scenario.link.faults;
+    let mut words = String::new();
+    for (word, share) in [("loss", faults.loss), ("duplicate", faults.duplicate), ("corrupt", faults.corrupt)]
+    {
+        if share > 0.0 {
+            words.push_str(&format!(" {word} {}%", share * 100.0));
+        }
+    }
+    if let Some(jitter) = &faults.jitter {
+        words.insert_str(0, &format!(" {}ns", jitter.value.as_nanos()));
+    }
+    there.push(wire(words)?);
+    back.push(wire(String::new())?);
+    Ok((there, back))
+}
