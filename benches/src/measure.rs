@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::net::LOCAL;
+use crate::net::{LOCAL, Link};
 use crate::peer::{self, Role};
 use crate::probe::{Probe, Window};
 use crate::stacks::{Stack, Task, Tuning};
@@ -89,12 +89,11 @@ fn window_once(
         Task::Hold => bail!("idle connections are not measured over a span of time"),
     };
     let probe = Arc::new(Probe::new());
-    let link = stack.link()?;
+    let Link { near, peer } = stack.link()?;
     let one = (cores == Cores::One).then_some(0);
     let peer_core = one.or(Some(1));
-    let start_peer = |ns| peer::spawn(ns, role, LOCAL, peer_core, &probe);
-    let peer_ns = link.peer().try_clone()?;
-    let early = if role == Role::Dial { None } else { Some(start_peer(&peer_ns)?) };
+    let start_peer = || peer::spawn(&peer, role, LOCAL, peer_core, &probe);
+    let early = if role == Role::Dial { None } else { Some(start_peer()?) };
     let thread = {
         let (probe, tuning) = (Arc::clone(&probe), *tuning);
         // A round trip has one thread awake at a time, however many there are.
@@ -104,7 +103,7 @@ fn window_once(
                 if let Some(core) = core {
                     cpu::pin(core)?;
                 }
-                stack.run(task, link, &tuning, &probe)
+                stack.run(task, near, &tuning, &probe)
             };
             if let Err(error) = run()
                 && !probe.stopped()
@@ -113,17 +112,17 @@ fn window_once(
             }
         })?
     };
-    let peer = match early {
-        Some(peer) => peer,
+    let peer_thread = match early {
+        Some(thread) => thread,
         None => {
             // The stack has to listen before it is called.
             std::thread::sleep(Duration::from_millis(100));
-            start_peer(&peer_ns)?
+            start_peer()?
         }
     };
     let watched = probe.watch(WARM_UP, span);
     probe.stop();
-    let joined = thread.join().and(peer.join());
+    let joined = thread.join().and(peer_thread.join());
     if let Some(error) = probe.take_error() {
         return Err(error);
     }
@@ -167,12 +166,11 @@ pub fn idle_bytes(stack: Stack, tuning: &Tuning) -> Result<f64> {
     raise_descriptor_limit();
     let probe = Arc::new(Probe::new());
     let wanted = Arc::new(AtomicUsize::new(IDLE_FROM));
-    let link = stack.link()?;
-    let peer_ns = link.peer().try_clone()?;
+    let Link { near, peer } = stack.link()?;
     let thread = {
         let (probe, tuning) = (Arc::clone(&probe), *tuning);
         std::thread::Builder::new().name("stack".into()).spawn(move || {
-            if let Err(error) = stack.run(Task::Hold, link, &tuning, &probe)
+            if let Err(error) = stack.run(Task::Hold, near, &tuning, &probe)
                 && !probe.stopped()
             {
                 probe.fail(error.context(stack.name()));
@@ -180,11 +178,10 @@ pub fn idle_bytes(stack: Stack, tuning: &Tuning) -> Result<f64> {
         })?
     };
     std::thread::sleep(Duration::from_millis(200));
-    let peer = {
+    let peer_thread = {
         let (probe, wanted) = (Arc::clone(&probe), Arc::clone(&wanted));
-        std::thread::Builder::new().name("peer".into()).spawn(move || {
+        peer.thread("peer", move || {
             let run = || -> Result<()> {
-                peer_ns.enter()?;
                 own_descriptor_table()?;
                 peer::hold(LOCAL, &probe, || wanted.load(Relaxed))
             };
@@ -214,7 +211,7 @@ pub fn idle_bytes(stack: Stack, tuning: &Tuning) -> Result<f64> {
     })();
     probe.stop();
     let _ = thread.join();
-    let _ = peer.join();
+    let _ = peer_thread.join();
     if let Some(error) = probe.take_error() {
         return Err(error);
     }

@@ -2,13 +2,18 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use taut_core::ConnOptions;
+use taut_testbed::{Kernel, socket};
 
-use crate::net::PORT;
+use crate::net::{self, PORT};
 use crate::probe::{Probe, histogram};
 
 /// How much an application hands over at once, for every stack alike.
@@ -33,37 +38,15 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(TICK))
 }
 
-/// Sets the congestion control that taut uses by default, whatever the machine's default is: one that paces (bbr)
-/// is slower over a link like this, and costs more.
-fn use_cubic(fd: i32) -> Result<()> {
-    let name = "cubic";
-    // SAFETY: a name and its length.
-    let done = unsafe {
-        libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), name.len() as u32)
-    };
-    if done != 0 {
-        return Err(io::Error::last_os_error()).context("TCP_CONGESTION cubic");
-    }
-    Ok(())
-}
+/// The congestion control that taut uses by default, whatever the machine's default is: one that paces (bbr) is slower
+/// over a link like this, and costs more.
+const CONGESTION: &str = "cubic";
 
-/// Listens on [`PORT`] of all addresses with a long backlog.
+/// Listens on [`PORT`] of all addresses.
 pub fn listen() -> Result<TcpListener> {
-    // std's backlog of 128 is enough for the batch, but not for thousands of idle connections at once.
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).context("bind")?;
-    use_cubic(listener.as_raw_fd())?;
-    // SAFETY: system calls on a socket that lives.
-    unsafe {
-        libc::listen(listener.as_raw_fd(), 4096);
-        let tick = libc::timeval { tv_sec: 0, tv_usec: TICK.as_micros() as libc::suseconds_t };
-        libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const tick).cast(),
-            size_of_val(&tick) as libc::socklen_t,
-        );
-    }
+    let at = (Ipv4Addr::UNSPECIFIED, PORT).into();
+    let listener = taut_testbed::listen(at, Some(CONGESTION)).context("listen")?;
+    set_socket_timeout(&listener, Timeout::Recv, Some(TICK))?;
     Ok(listener)
 }
 
@@ -86,7 +69,7 @@ fn accept(listener: &TcpListener, probe: &Probe) -> Result<Option<TcpStream>> {
 pub fn connect(to: Ipv4Addr) -> Result<TcpStream> {
     let begun = Instant::now();
     loop {
-        let connected = start_connecting(to, Some(use_cubic)).and_then(|stream| {
+        let connected = start_connecting(to, Some(CONGESTION)).and_then(|stream| {
             wait_connected(&stream)?;
             prepare(&stream)?;
             Ok(stream)
@@ -213,48 +196,23 @@ pub fn dial(to: Ipv4Addr, probe: &Probe) -> Result<()> {
     Ok(())
 }
 
-/// `prepare` may set options first: some of what a congestion control does at the start cannot be undone later.
-fn start_connecting(to: Ipv4Addr, prepare: Option<fn(i32) -> Result<()>>) -> Result<TcpStream> {
-    // SAFETY: system calls on a descriptor that is owned from the first line on; all pointers are to live values
-    // of the size given.
-    unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error()).context("socket");
+/// Begins a connection, with the machine's congestion control without another.
+fn start_connecting(to: Ipv4Addr, congestion: Option<&str>) -> Result<TcpStream> {
+    let to = (to, PORT).into();
+    let socket = socket(to, &ConnOptions::default(), congestion).context("socket")?;
+    socket.set_nonblocking(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    match socket.connect(&to.into()) {
+        Err(error) if error.raw_os_error() != Some(Errno::INPROGRESS.raw_os_error()) => {
+            Err(error).context("connect")
         }
-        let fd = OwnedFd::from_raw_fd(fd);
-        if let Some(prepare) = prepare {
-            prepare(fd.as_raw_fd())?;
-        }
-        let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            size_of_val(&linger) as libc::socklen_t,
-        );
-        let at = libc::sockaddr_in {
-            sin_family: libc::AF_INET as libc::sa_family_t,
-            sin_port: PORT.to_be(),
-            sin_addr: libc::in_addr { s_addr: u32::from(to).to_be() },
-            sin_zero: [0; 8],
-        };
-        if libc::connect(fd.as_raw_fd(), (&raw const at).cast(), size_of_val(&at) as libc::socklen_t) != 0 {
-            let error = io::Error::last_os_error();
-            if error.raw_os_error() != Some(libc::EINPROGRESS) {
-                return Err(error).context("connect");
-            }
-        }
-        Ok(TcpStream::from(fd))
+        _ => Ok(socket.into()),
     }
 }
 
 /// Waits for a connection begun by [`start_connecting`], and makes its socket a blocking one.
 fn wait_connected(stream: &TcpStream) -> Result<()> {
-    let mut waited = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one pollfd.
-    if unsafe { libc::poll(&mut waited, 1, 3_000) } == 0 {
+    if !net::wait(stream, PollFlags::OUT, Duration::from_secs(3)) {
         bail!("a connection was not established within 3 s");
     }
     if let Some(error) = stream.take_error()? {
@@ -312,19 +270,17 @@ pub enum Role {
 
 /// Runs the peer in its own thread; returns when it listens, if its role is to.
 pub fn spawn(
-    ns: &crate::net::NetNs,
+    kernel: &Kernel,
     role: Role,
     to: Ipv4Addr,
     core: Option<usize>,
     probe: &Arc<Probe>,
-) -> Result<std::thread::JoinHandle<()>> {
+) -> Result<JoinHandle<()>> {
     let probe = Arc::clone(probe);
     let (listening, listens) = std::sync::mpsc::channel();
-    let ns = ns.try_clone()?;
-    let thread = std::thread::Builder::new().name("peer".into()).spawn(move || {
+    let thread = kernel.thread("peer", move || {
         probe.not_the_stack();
         let run = || -> Result<()> {
-            ns.enter()?;
             if let Some(core) = core {
                 crate::cpu::pin(core)?;
             }

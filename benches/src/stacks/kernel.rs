@@ -3,16 +3,16 @@
 use std::net::TcpStream;
 
 use anyhow::Result;
+use taut_testbed::Kernel;
 
 use super::Task;
-use crate::net::{NetNs, PEER};
+use crate::net::PEER;
 use crate::peer;
 use crate::probe::Probe;
 
-pub fn run(task: Task, ns: &NetNs, probe: &Probe) -> Result<()> {
-    ns.enter()?;
+pub fn run(task: Task, kernel: &Kernel, probe: &Probe) -> Result<()> {
     let connect = || -> Result<TcpStream> { peer::connect(PEER) };
-    match task {
+    kernel.enter(|| match task {
         Task::Send => peer::pour(&connect()?, probe),
         Task::Receive => peer::drain(&connect()?, probe),
         Task::Ping => {
@@ -23,5 +23,5 @@ pub fn run(task: Task, ns: &NetNs, probe: &Probe) -> Result<()> {
         Task::Dial => peer::dial(PEER, probe),
         Task::Serve => peer::serve(&peer::listen()?, probe),
         Task::Hold => peer::accept_and_hold(&peer::listen()?, probe),
-    }
+    })?
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
-use crate::net::{NetNs, Tun, Veth};
+use crate::net::{Link, Near};
 use crate::probe::Probe;
 
 /// What the stack's side does.
@@ -74,48 +74,18 @@ impl Stack {
 
     /// Builds the link, before any thread of the measurement runs.
     pub fn link(self) -> Result<Link> {
-        Ok(match self {
-            Self::Kernel => Link::Veth(Veth::new()?),
-            Self::Smoltcp => Link::Tun(Tun::new()?),
-            Self::TautLoop | Self::TautBlocking | Self::TautTokio => {
-                let peer = NetNs::new()?;
-                let tun = peer.within(|| {
-                    let tun = taut_loop::open_tun("bench0")?;
-                    Tun::configure("bench0")?;
-                    Ok(tun)
-                })?;
-                Link::TautTun { peer, tun }
-            }
-        })
+        if self == Self::Kernel { Link::veth() } else { Link::tun() }
     }
 
     /// Does `task` until the probe says stop. Called on a thread of its own, already pinned.
-    pub fn run(self, task: Task, link: Link, tuning: &Tuning, probe: &Arc<Probe>) -> Result<()> {
-        match (self, link) {
-            (Self::Kernel, Link::Veth(veth)) => kernel::run(task, &veth.local, probe),
-            (Self::Smoltcp, Link::Tun(tun)) => smoltcp::run(task, tun, tuning, probe),
-            (Self::TautLoop, Link::TautTun { tun, .. }) => taut_loop::run(task, tun, tuning, probe),
-            (Self::TautBlocking, Link::TautTun { tun, .. }) => taut_sockets::run_blocking(task, tun, probe),
-            (Self::TautTokio, Link::TautTun { tun, .. }) => taut_sockets::run_tokio(task, tun, probe),
+    pub fn run(self, task: Task, near: Near, tuning: &Tuning, probe: &Arc<Probe>) -> Result<()> {
+        match (self, near) {
+            (Self::Kernel, Near::Kernel(kernel)) => kernel::run(task, &kernel, probe),
+            (Self::Smoltcp, Near::Tun(tun)) => smoltcp::run(task, tun, tuning, probe),
+            (Self::TautLoop, Near::Tun(tun)) => taut_loop::run(task, tun, tuning, probe),
+            (Self::TautBlocking, Near::Tun(tun)) => taut_sockets::run_blocking(task, tun, probe),
+            (Self::TautTokio, Near::Tun(tun)) => taut_sockets::run_tokio(task, tun, probe),
             (stack, _) => anyhow::bail!("{} got the wrong kind of link", stack.name()),
-        }
-    }
-}
-
-/// What joins the stack and its peer.
-pub enum Link {
-    Veth(Veth),
-    Tun(Tun),
-    TautTun { peer: NetNs, tun: taut_device::Tun },
-}
-
-impl Link {
-    /// Where the kernel peer lives.
-    pub fn peer(&self) -> &NetNs {
-        match self {
-            Self::Veth(veth) => &veth.peer,
-            Self::Tun(tun) => &tun.peer,
-            Self::TautTun { peer, .. } => peer,
         }
     }
 }

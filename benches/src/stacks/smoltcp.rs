@@ -5,17 +5,18 @@
 //! Its stock TUN device allocates and zeroes a buffer per packet and knows no offload.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Checksum, Device, DeviceCapabilities, Medium, PacketMeta};
 use smoltcp::socket::tcp;
-use smoltcp::wire::{HardwareAddress, IpCidr, Ipv4Address};
+use smoltcp::wire::{HardwareAddress, IpCidr, IpProtocol, Ipv4Address};
+use taut_device::Tun;
 
 use super::{Task, Tuning};
-use crate::net::{self, LOCAL, MTU, PEER, PORT, Tun, VNET_GSO_TCPV4, VNET_HDR_LEN, VNET_NEEDS_CSUM};
+use crate::net::{self, LOCAL, MTU, PEER, PORT};
 use crate::peer::{BATCH, CHUNK};
 use crate::probe::{Probe, histogram};
 
@@ -23,6 +24,10 @@ use crate::probe::{Probe, histogram};
 pub const GSO_MAX_BYTES: usize = 65_535;
 
 const IPV4_HEADER_LEN: usize = 20;
+/// `struct virtio_net_hdr`: what precedes each packet on a TUN with offload.
+const VNET_HDR_LEN: usize = 10;
+const VNET_NEEDS_CSUM: u8 = 1;
+const VNET_GSO_TCPV4: u8 = 1;
 
 /// The TUN as smoltcp's device.
 struct VnetTun {
@@ -34,10 +39,6 @@ struct VnetTun {
 impl VnetTun {
     fn new(tun: Tun) -> Self {
         Self { tun, rx: vec![0; VNET_HDR_LEN + 65_536], tx: vec![0; VNET_HDR_LEN + 65_536] }
-    }
-
-    fn fd(&self) -> RawFd {
-        self.tun.fd.as_raw_fd()
     }
 }
 
@@ -58,15 +59,13 @@ impl Device for VnetTun {
     type TxToken<'a> = TxToken<'a>;
 
     fn receive(&mut self, _: smoltcp::time::Instant) -> Option<(RxToken<'_>, TxToken<'_>)> {
-        let fd = self.fd();
-        // SAFETY: reads into a buffer of that length.
-        let count = unsafe { libc::read(fd, self.rx.as_mut_ptr().cast(), self.rx.len()) };
-        let packet = self.rx.get(VNET_HDR_LEN..usize::try_from(count).ok()?)?;
-        Some((RxToken(packet), TxToken { fd, buffer: &mut self.tx, segment: 0 }))
+        let count = rustix::io::read(&self.tun, &mut self.rx).ok()?;
+        let packet = self.rx.get(VNET_HDR_LEN..count)?;
+        Some((RxToken(packet), TxToken { fd: self.tun.as_fd(), buffer: &mut self.tx, segment: 0 }))
     }
 
     fn transmit(&mut self, _: smoltcp::time::Instant) -> Option<TxToken<'_>> {
-        Some(TxToken { fd: self.fd(), buffer: &mut self.tx, segment: 0 })
+        Some(TxToken { fd: self.tun.as_fd(), buffer: &mut self.tx, segment: 0 })
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -83,7 +82,7 @@ impl phy::RxToken for RxToken<'_> {
 }
 
 struct TxToken<'a> {
-    fd: RawFd,
+    fd: BorrowedFd<'a>,
     buffer: &'a mut [u8],
     /// MSS of a super-packet, 0 for a plain one.
     segment: u16,
@@ -96,8 +95,7 @@ impl phy::TxToken for TxToken<'_> {
         let result = f(packet);
         header.copy_from_slice(&offload_header(packet, self.segment));
         // A full queue drops the packet, as on any link.
-        // SAFETY: writes from a buffer of that length.
-        unsafe { libc::write(self.fd, whole.as_ptr().cast(), whole.len()) };
+        let _ = rustix::io::write(self.fd, whole);
         result
     }
 
@@ -110,10 +108,10 @@ impl phy::TxToken for TxToken<'_> {
 /// field. Returns its `struct virtio_net_hdr`.
 fn offload_header(packet: &mut [u8], segment: u16) -> [u8; VNET_HDR_LEN] {
     let mut header = [0; VNET_HDR_LEN];
-    if packet[9] != libc::IPPROTO_TCP as u8 {
+    if packet[9] != u8::from(IpProtocol::Tcp) {
         return header;
     }
-    let mut sum = libc::IPPROTO_TCP as u32 + (packet.len() - IPV4_HEADER_LEN) as u32;
+    let mut sum = u32::from(packet[9]) + (packet.len() - IPV4_HEADER_LEN) as u32;
     for pair in packet[12..IPV4_HEADER_LEN].chunks_exact(2) {
         sum += u32::from(u16::from_be_bytes([pair[0], pair[1]]));
     }
@@ -206,7 +204,7 @@ impl<'a> Loop<'a> {
             }
             if !moved {
                 let until = self.iface.poll_delay(now, &self.sockets).map(Duration::from);
-                net::wait_readable(self.device.fd(), until);
+                net::wait_readable(&self.device.tun, until);
             }
         }
         Ok(())

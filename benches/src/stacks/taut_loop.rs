@@ -1,8 +1,6 @@
 //! taut as a sans-IO loop: one thread that owns the stack and the TUN, takes input, runs the application, sends.
 //! The same shape as smoltcp's row.
 
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -58,10 +56,6 @@ impl<'a> Loop<'a> {
         }
     }
 
-    fn fd(&self) -> RawFd {
-        AsFd::as_fd(&self.tun).as_raw_fd()
-    }
-
     /// Takes a batch of packets; returns whether there was one.
     fn receive(&mut self, at: Instant) -> bool {
         for taken in 0..self.ingress_batch {
@@ -100,7 +94,7 @@ impl<'a> Loop<'a> {
             self.transmit(at);
             if !moved {
                 let until = self.stack.poll_timeout().map(|(due, _)| due.since(at));
-                net::wait_readable(self.fd(), until.map(Duration::into));
+                net::wait_readable(&self.tun, until.map(Duration::into));
             }
         }
         Ok(())
@@ -126,7 +120,7 @@ impl<'a> Loop<'a> {
             if now().since(begun) > Duration::from_secs(5) {
                 bail!("no connection within 5 s");
             }
-            net::wait_readable(self.fd(), None);
+            net::wait_readable(&self.tun, None);
             self.receive(now());
         }
     }
@@ -297,9 +291,4 @@ fn hold(turning: &mut Loop<'_>) -> Result<()> {
         }
         Ok(false)
     })
-}
-
-/// Opens a TUN with taut's own device, in the calling thread's namespace.
-pub fn open_tun(name: &str) -> io::Result<Tun> {
-    Tun::open(name, &taut_device::TunOptions { mtu: net::MTU, ..taut_device::TunOptions::default() })
 }
