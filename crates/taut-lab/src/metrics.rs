@@ -67,6 +67,8 @@ pub struct Measured {
     pub burst: Tally,
     /// Nanoseconds between segments on the wire.
     pub gap_ns: Tally,
+    /// Nanoseconds from a packet with payload to the next of its flow, as they leave the host.
+    pub flow_gap_ns: Tally,
     /// Segments that a packet became.
     pub super_packet: Tally,
     /// Nanoseconds of requests.
@@ -95,8 +97,7 @@ pub struct Measured {
 
 impl Measured {
     fn counter(&self, name: &str) -> Option<f64> {
-        // Counters of a stack that tells any are zero when they are not told.
-        (!self.counters.is_empty()).then(|| self.counters.get(name).copied().unwrap_or(0) as f64)
+        self.counters.get(name).map(|count| *count as f64)
     }
 
     fn sender(&self, name: &str) -> Option<f64> {
@@ -111,6 +112,10 @@ impl Measured {
     fn frame_kbytes(&self, bytes: &str, segments: &str) -> Option<f64> {
         const ETHERNET_HEADER_BYTES: f64 = 14.0;
         Some((self.rate(bytes)? + ETHERNET_HEADER_BYTES * self.rate(segments)?) / 1e3)
+    }
+
+    fn per_mbyte(&self, count: Option<f64>) -> Option<f64> {
+        count.map(|count| count / (self.acked_bytes as f64 / 1e6))
     }
 
     /// Share of the time for which a gate was shut, in per cent.
@@ -191,6 +196,16 @@ const ROWS: &[Row] = &[
     metric("gap_stddev", "gap between segments, stddev", "us", |m| {
         (m.gap_ns.count() > 0).then(|| m.gap_ns.stddev() / 1e3)
     }),
+    metric("flow_gap_p50", "gap between a flow's packets, median", "us", |m| {
+        us(&m.flow_gap_ns, |t| t.quantile(0.5))
+    }),
+    metric("flow_gap_p99", "gap between a flow's packets, p99", "us", |m| {
+        us(&m.flow_gap_ns, |t| t.quantile(0.99))
+    }),
+    metric("packets_per_mb", "packets handed to IP, a MB", "", |m| m.per_mbyte(m.counter("IpOutRequests"))),
+    metric("writes_per_packet", "writes a packet", "", |m| {
+        Some(m.sender("writes")? / m.counter("IpOutRequests")?)
+    }),
     metric("super_packet_mean", "super-packet, mean", "segments", |m| m.super_packet.mean()),
     metric("latency_min", "latency, min", "us", |m| us(&m.latency_ns, min)),
     metric("latency_mean", "latency, mean", "us", |m| us(&m.latency_ns, Tally::mean)),
@@ -217,11 +232,10 @@ const ROWS: &[Row] = &[
     metric("ip_in_receives", "IpInReceives", "", |m| m.counter("IpInReceives")),
     metric("ip_out_requests", "IpOutRequests", "", |m| m.counter("IpOutRequests")),
     metric("tcp_out_segs", "TcpOutSegs", "", |m| m.counter("TcpOutSegs")),
-    metric("ip_out_octets", "IpExtOutOctets", "", |m| {
-        m.counters.get("IpExtOutOctets").map(|bytes| *bytes as f64)
-    }),
+    metric("ip_out_octets", "IpExtOutOctets", "", |m| m.counter("IpExtOutOctets")),
     metric("retransmits", "segments sent again", "", |m| m.counter("TcpRetransSegs")),
     metric("timeouts", "retransmission timeouts", "", |m| m.counter("TcpExtTCPTimeouts")),
+    metric("tcp_auto_corking", "TcpExtTCPAutoCorking", "", |m| m.counter("TcpExtTCPAutoCorking")),
     metric("autocork_held", "writes held by autocorking", "", |m| m.counter("TautAutocorkHeld")),
     metric("tsq_throttled", "held by the small queue", "", |m| m.counter("TautTsqThrottled")),
     metric("pacing_blocked", "held by pacing", "", |m| m.counter("TautPacingBlocked")),
@@ -233,6 +247,7 @@ const ROWS: &[Row] = &[
     metric("flow_wakeups", "wake-ups of a flow's application a second", "", |m| {
         m.rate("wakeups").map(|count| count / m.flows as f64)
     }),
+    metric("wakeups_per_mb", "wake-ups of applications, a MB", "", |m| m.per_mbyte(m.sender("wakeups"))),
     metric("flow_context_switches", "context switches of a flow a second", "", |m| {
         m.rate("context_switches").map(|count| count / m.flows as f64)
     }),
@@ -318,8 +333,13 @@ mod tests {
         assert_eq!(values["fairness"], 0.5);
         assert_eq!(values["device_time_max"], 3.0);
         assert_eq!(values["wakeups"], 250.0);
+        assert_eq!(values["wakeups_per_mb"], 2.0);
         assert_eq!((values["tx_packets"], values["tx_kbytes"]), (1_000.0, 1_514.0));
         assert_eq!((values["blocked_cwnd"], values["blocked_small_queue"]), (75.0, 25.0));
         assert!(!values.contains_key("latency_mean") && !values.contains_key("retransmits"));
+        measured.sender.insert("writes".into(), 9_000);
+        measured.counters.insert("IpOutRequests".into(), 4_500);
+        let values = of(&measured);
+        assert_eq!((values["packets_per_mb"], values["writes_per_packet"]), (18.0, 2.0));
     }
 }

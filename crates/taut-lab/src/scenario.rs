@@ -111,11 +111,21 @@ pub enum Kind {
     /// Two hosts and a cable: the link is that of their NICs.
     #[default]
     Pair,
+    /// The same in the simulator; live, nothing emulates the link: taut stands on the TUN, the kernel sends over a pair of
+    /// Ethernet interfaces, as fast as the machine goes.
+    Direct,
     /// Pairs of hosts around a link between two routers.
     Dumbbell,
     /// Routers in a row, and all links between them alike: pair 0 is at its ends, pair 1 around the first link, pair 2
     /// around the second.
     ParkingLot,
+}
+
+impl Kind {
+    /// Two hosts and nothing between.
+    pub(crate) const fn is_pair(self) -> bool {
+        matches!(self, Self::Pair | Self::Direct)
+    }
 }
 
 /// A line.
@@ -486,7 +496,7 @@ impl Scenario {
                 );
             }
         }
-        if self.topology.kind == Kind::Pair {
+        if self.topology.kind.is_pair() {
             let t = &self.topology;
             let keys = [
                 ("pairs", t.pairs.is_some()),
@@ -537,7 +547,7 @@ impl Scenario {
     #[must_use]
     pub fn pairs(&self) -> u32 {
         match self.topology.kind {
-            Kind::Pair => 1,
+            Kind::Pair | Kind::Direct => 1,
             Kind::Dumbbell => self.topology.pairs.unwrap_or(1),
             Kind::ParkingLot => self.topology.hops.unwrap_or(3).saturating_add(1),
         }

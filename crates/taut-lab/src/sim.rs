@@ -259,6 +259,7 @@ fn counts(now: &Counts, then: &Counts) -> BTreeMap<String, u64> {
         tx_interrupts,
         completions,
         rx_interrupts,
+        writes,
         bytes_written,
         bytes_read
     ];
@@ -306,6 +307,7 @@ fn finish(
         rtt_ns: collector.rtt_ns,
         burst: collector.burst,
         gap_ns: collector.gap_ns,
+        flow_gap_ns: collector.flow_gap_ns,
         super_packet: collector.super_packet,
         socket_memory: sums.socket_memory,
         unsent_bytes: sums.unsent_bytes,

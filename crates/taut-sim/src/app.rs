@@ -287,6 +287,7 @@ impl<'a> AppCx<'a> {
         let now = self.fabric.now;
         let Some(mut handle) = self.host.stack.conn_mut(conn) else { return Err(WriteError::NotConnected) };
         let bytes = handle.write_with(now, data, flags)?;
+        self.host.counts.writes += 1;
         self.host.counts.bytes_written += bytes as u64;
         if self.fabric.probes.want.apps {
             let what = ProbeEvent::Wrote { host: self.host.id, app: self.id, conn, bytes: bytes as u64 };

@@ -112,6 +112,8 @@ pub struct Counts {
     pub rx_interrupts: u64,
     /// Time for which the core was busy.
     pub busy: Duration,
+    /// Writes of applications that were taken, at least in part.
+    pub writes: u64,
     /// Bytes that applications wrote.
     pub bytes_written: u64,
     /// Bytes that applications read.

@@ -125,6 +125,8 @@ pub(super) struct Result {
     pub(super) srtt_ns: Vec<u64>,
     pub(super) counters: BTreeMap<String, u64>,
     pub(super) wakeups: u64,
+    /// Writes that were taken, at least in part.
+    pub(super) writes: u64,
     /// Of the application's thread.
     pub(super) context_switches: u64,
     pub(super) measured_ns: u64,
@@ -136,6 +138,7 @@ struct Shared<C> {
     conns: Vec<RefCell<Option<Rc<C>>>>,
     flows: Vec<RefCell<FlowResult>>,
     wakeups: Cell<u64>,
+    writes: Cell<u64>,
     measuring: Cell<bool>,
     begin_ns: u64,
     errors: RefCell<Vec<String>>,
@@ -158,6 +161,7 @@ pub(super) async fn run<S: Sender>(
         conns: plans.iter().map(|_| RefCell::new(None)).collect(),
         flows: flows.collect(),
         wakeups: Cell::new(0),
+        writes: Cell::new(0),
         measuring: Cell::new(false),
         begin_ns: monotonic_ns(),
         errors: RefCell::default(),
@@ -182,6 +186,7 @@ pub(super) async fn run<S: Sender>(
     }
     let mut result = looks.result;
     result.wakeups = shared.wakeups.get() - result.wakeups;
+    result.writes = shared.writes.get() - result.writes;
     let shared = Rc::try_unwrap(shared).map_err(|_| io::Error::other("an application is still running"))?;
     result.flows = shared.flows.into_iter().map(RefCell::into_inner).collect();
     result.errors = shared.errors.into_inner();
@@ -225,6 +230,7 @@ impl<S: Sender> Looks<'_, S> {
                 begin();
                 self.result.counters = self.sender.counters()?;
                 self.result.wakeups = self.shared.wakeups.get();
+                self.result.writes = self.shared.writes.get();
                 switches = context_switches();
                 self.shared.measuring.set(true);
                 for flow in &self.shared.flows {
@@ -363,19 +369,35 @@ async fn bulk<C: Conn>(
 ) -> io::Result<()> {
     let size = plan.spec.write.as_ref().map_or(CHUNK_BYTES, |write| write.value.0 as usize);
     let chunk = vec![0x5a; size.max(1)];
-    let mut written = 0;
+    let (mut written, mut due) = (0, monotonic_ns());
     while written < total {
         let len = (total - written).min(chunk.len() as u64) as usize;
         let count = write(conn, &chunk[..len], shared).await?;
         written += count as u64;
         shared.flows[number].borrow_mut().written = written;
         match &plan.spec.every {
-            Some(every) => tokio::time::sleep(every.value.into()).await,
+            Some(every) => {
+                due += every.value.as_nanos();
+                until(due).await;
+            }
             // Others of this thread want to write, too.
             None => tokio::task::yield_now().await,
         }
     }
     Ok(())
+}
+
+/// Sleeps as long as the runtime's clock is exact enough, and stays awake for the rest; others have their turn at least once.
+async fn until(due_ns: u64) {
+    const COARSE: Duration = Duration::from_millis(2);
+    tokio::task::yield_now().await;
+    loop {
+        match Duration::from_nanos(due_ns.saturating_sub(monotonic_ns())) {
+            Duration::ZERO => return,
+            left if left > COARSE => tokio::time::sleep(left - COARSE).await,
+            _ => tokio::task::yield_now().await,
+        }
+    }
 }
 
 async fn write<C: Conn>(conn: &C, data: &[u8], shared: &Shared<C>) -> io::Result<usize> {
@@ -385,7 +407,10 @@ async fn write<C: Conn>(conn: &C, data: &[u8], shared: &Shared<C>) -> io::Result
                 conn.writable().await?;
                 shared.wakeups.set(shared.wakeups.get() + 1);
             }
-            other => return other,
+            other => {
+                shared.writes.set(shared.writes.get() + u64::from(other.is_ok()));
+                return other;
+            }
         }
     }
 }

@@ -2,7 +2,8 @@
 //! scenario has them. Called by `live.rs`.
 
 use taut_core::LinkCaps;
-use taut_device::{Pipe, TunOptions};
+use taut_device::TunOptions;
+use taut_driver::Device;
 use taut_link::{NicSpec, QdiscSpec, TbfSpec};
 use taut_testbed::{Kernel, Peer, Service, Subnet};
 
@@ -24,7 +25,7 @@ const RMEM: &str = "4096 131072 67108864";
 pub(super) struct Link<Near> {
     /// Where the sender stands.
     pub(super) near: Near,
-    /// The way to the receiver.
+    /// The way to the receiver, if it is not direct.
     pub(super) way: Option<Emulator>,
     /// The receiver.
     pub(super) peer: Peer,
@@ -35,14 +36,17 @@ pub(super) fn from_taut(
     scenario: &Scenario,
     seed: u64,
     services: &[(u16, Service)],
-) -> Result<Link<Pipe>, RunError> {
+) -> Result<Link<Device>, RunError> {
     let receiver = kernel(&scenario.hosts.receiver)?;
     let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("no TUN"))?;
+    if scenario.topology.kind == Kind::Direct {
+        return Ok(Link { near: tun.into(), way: None, peer: start(&receiver, services)? });
+    }
     let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
     let (near, far) =
         taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES).map_err(context("no in-process link"))?;
     let way = emulator(scenario, seed, Port::Pipe(far), Port::Tun(tun))?;
-    Ok(Link { near, way: Some(way), peer: start(&receiver, services)? })
+    Ok(Link { near: near.into(), way: Some(way), peer: start(&receiver, services)? })
 }
 
 /// From the kernel to itself, in two namespaces.
@@ -52,6 +56,10 @@ pub(super) fn from_kernel(
     services: &[(u16, Service)],
 ) -> Result<Link<Kernel>, RunError> {
     let (near, receiver) = (kernel(&scenario.hosts.sender)?, kernel(&scenario.hosts.receiver)?);
+    if scenario.topology.kind == Kind::Direct {
+        near.veth(&receiver, NET, mtu(scenario)).map_err(context("no veth"))?;
+        return Ok(Link { near, way: None, peer: start(&receiver, services)? });
+    }
     let tun = |kernel: &Kernel, addresses: &[_]| {
         kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("no TUN"))
     };

@@ -17,7 +17,11 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     if let Some(error) = result.errors.first() {
         return Err(RunError::Impossible(error.clone()));
     }
-    let mut counts = vec![("wakeups", result.wakeups), ("context_switches", result.context_switches)];
+    let mut counts = vec![
+        ("wakeups", result.wakeups),
+        ("context_switches", result.context_switches),
+        ("writes", result.writes),
+    ];
     if let Some([there, back]) = &ways {
         counts.extend([
             ("packets_out", there.packets),
@@ -38,6 +42,7 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     };
     if let Some([there, back]) = ways {
         measured.network_drops = Some(there.dropped + back.dropped);
+        (measured.super_packet, measured.flow_gap_ns) = (there.super_packet, there.flow_gap_ns);
         // taut does not count it.
         measured.counters.entry("IpExtOutOctets".into()).or_insert(there.octets);
     }

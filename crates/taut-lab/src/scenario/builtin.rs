@@ -1,12 +1,14 @@
 //! The scenarios that come with the program, of `scenarios/` in this crate. Called when a name is no file.
 
 /// Name and text of each; those that reproduce published results first.
-pub const ALL: [(&str, &str); 13] = [
+pub const ALL: [(&str, &str); 15] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../scenarios/autocork.toml")),
     ("notsent-lowat", include_str!("../../scenarios/notsent-lowat.toml")),
     ("pacing", include_str!("../../scenarios/pacing.toml")),
+    ("small-writes", include_str!("../../scenarios/small-writes.toml")),
+    ("bulk", include_str!("../../scenarios/bulk.toml")),
     ("single-flow", include_str!("../../scenarios/single-flow.toml")),
     ("dumbbell", include_str!("../../scenarios/dumbbell.toml")),
     ("congestion", include_str!("../../scenarios/congestion.toml")),

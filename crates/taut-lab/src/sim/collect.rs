@@ -34,6 +34,8 @@ struct Track {
     next: u64,
     acked: u64,
     window: u64,
+    /// When the last packet with payload was handed out by the stack, and when it left.
+    left: Option<(Instant, Instant)>,
     /// Ends of what was sent and not acknowledged, and when its stack handed it out; not for what was sent twice.
     sent: VecDeque<(u64, Option<Instant>)>,
 }
@@ -73,6 +75,7 @@ pub(super) struct Collector {
     pub(super) rtt_ns: Tally,
     pub(super) burst: Tally,
     pub(super) gap_ns: Tally,
+    pub(super) flow_gap_ns: Tally,
     pub(super) super_packet: Tally,
     pub(super) network_drops: u64,
     /// Connections in the order of their first packets.
@@ -108,6 +111,7 @@ impl Collector {
             rtt_ns: Tally::default(),
             burst: Tally::default(),
             gap_ns: Tally::default(),
+            flow_gap_ns: Tally::default(),
             super_packet: Tally::default(),
             network_drops: 0,
             keys: Vec::new(),
@@ -183,6 +187,16 @@ impl Collector {
         }
         if !has_data {
             return;
+        }
+        // Segments that were handed out together are one packet.
+        match track.left {
+            Some((handed, _)) if handed == packet.handed() => {}
+            last => {
+                if let Some((_, left)) = last.filter(|_| is_measured) {
+                    self.flow_gap_ns.add(at.since(left).as_nanos());
+                }
+                track.left = Some((packet.handed(), at));
+            }
         }
         let (seq, len) = (track.place(tcp.seq), packet.payload_len());
         let end = seq + u64::from(len);

@@ -94,7 +94,7 @@ impl Net {
         let link_rate = scenario.link.rate.value;
         let ten_times = Rate::from_bits_per_second(link_rate.bits_per_second().saturating_mul(10));
         let nic_rate = match (scenario.topology.kind, &scenario.topology.access) {
-            (Kind::Pair, _) => link_rate,
+            (Kind::Pair | Kind::Direct, _) => link_rate,
             (_, Some(access)) => access.value,
             (_, None) => ten_times.unwrap_or(link_rate),
         };
@@ -104,7 +104,7 @@ impl Net {
         let line = (1e9 / nic_rate.bytes_per_second() as f64, overhead);
         let (mut senders, mut receivers) = (Vec::new(), Vec::new());
         let (mut bottlenecks, mut lines) = (Vec::new(), Vec::new());
-        if scenario.topology.kind == Kind::Pair {
+        if scenario.topology.kind.is_pair() {
             let (a, b) = (world.host(sender), world.host(receiver));
             lines.push(world.cable(a, b, scenario.link.delay()));
             senders.push(a);

@@ -1,0 +1,170 @@
+//! What the mechanisms of the send path do, live: counted in packets, bytes, holds and wake-ups, which rules bound whatever
+//! else the machine does. What a scheduler has a say in (rates, latencies, how many writes come together) is measured by
+//! `make mechanisms` and not asserted. And the two scenarios that publish nothing, simulated.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use taut_core::congestion::Registry;
+use taut_lab::data::Engine;
+use taut_lab::job::{Job, Outcome, RunError};
+use taut_lab::scenario::{Change, Document, builtin};
+use taut_lab::{live, sim};
+use taut_testbed::live::ready;
+
+/// One live run at a time: they have real-time priority.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Metrics of a run.
+struct Run(BTreeMap<String, f64>);
+
+impl Run {
+    /// Of a scenario's variant, changed.
+    fn new(engine: Engine, name: &str, variant: &str, changes: &[&str]) -> Self {
+        let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
+        let text = builtin::find(name).unwrap();
+        let document = Document::parse(name, name, text, &changes, &Registry::default()).unwrap();
+        let variations = document.variations().unwrap();
+        let variation = variations.into_iter().find(|variation| variation.variant == variant).unwrap();
+        let job =
+            Job { scenario: name.into(), variation, seed: 1, engine, keep: false, command: "test".into() };
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome: Result<Outcome, RunError> = match engine {
+            Engine::Sim => sim::run(&job, &|_| true),
+            Engine::Live | Engine::Linux => live::run(&job, &|_| true),
+        };
+        Self(outcome.unwrap_or_else(|error| panic!("{}: {error}", job.label())).data.metrics)
+    }
+
+    fn live(name: &str, variant: &str, changes: &[&str]) -> Self {
+        Self::new(Engine::Live, name, variant, changes)
+    }
+
+    fn at(&self, metric: &str) -> f64 {
+        *self.0.get(metric).unwrap_or_else(|| panic!("no {metric} in {:?}", self.0))
+    }
+}
+
+#[test]
+fn tsq_bounds_what_waits_in_the_device() {
+    if !ready(&["tc"]) {
+        return;
+    }
+    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms"];
+    let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &short));
+    // 128 KiB, and the super-packet of 64 that went beyond it; without, what the send buffer of 4 MB lets out.
+    assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
+    assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
+    assert!(before.at("tsq_throttled") == 0.0 && after.at("tsq_throttled") > 0.0, "{:?}", after.0);
+    // The kernel's own rule, over a queue of the same rate.
+    let linux = Run::new(Engine::Linux, "tsq", "today", &short);
+    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
+}
+
+#[test]
+fn super_packets_grow_with_the_rate_when_they_are_sized_at_the_transmission() {
+    if !ready(&[]) {
+        return;
+    }
+    let [before, after] = ["before", "after"].map(|variant| Run::live("tso-autosizing", variant, &[]));
+    for run in [&before, &after] {
+        // 2,000,000 bytes are 1382 segments of 1448; the SYN, ACKs and the FIN beside, and what a busy machine makes resend.
+        assert!((1_383.0..1_600.0).contains(&run.at("tcp_out_segs")), "{:?}", run.0);
+    }
+    // At the write the rate is that of the initial window: a millisecond of it is less than the least of two segments.
+    assert!(before.at("super_packet_mean") < 3.0, "{:?}", before.0);
+    assert!(after.at("packets_per_mb") < 0.8 * before.at("packets_per_mb"), "{:?} {:?}", before.0, after.0);
+}
+
+#[test]
+fn autocorking_holds_small_writes_and_only_when_it_is_on() {
+    if !ready(&["tc"]) {
+        return;
+    }
+    let short = ["cases=[]", "flows.0.total=2000000", "duration=1s"];
+    let [off, fixed] = ["off", "fixed"].map(|variant| Run::live("small-writes", variant, &short));
+    assert_eq!(off.at("autocork_held"), 0.0);
+    assert!(fixed.at("autocork_held") > 0.0 && fixed.at("writes_per_packet") > 1.0, "{:?}", fixed.0);
+    let linux = Run::new(Engine::Linux, "small-writes", "fixed", &short);
+    assert!(linux.0.contains_key("tcp_auto_corking") && !linux.0.contains_key("autocork_held"));
+    for run in [&off, &fixed, &linux] {
+        // As many writes as there are bytes for, whoever sends.
+        let writes = run.at("writes_per_packet") * run.at("ip_out_requests");
+        assert!((20_000.0..20_010.0).contains(&writes.round()), "{writes} writes: {:?}", run.0);
+    }
+}
+
+#[test]
+fn a_writer_is_woken_once_for_half_the_mark() {
+    if !ready(&["tc"]) {
+        return;
+    }
+    const MARK: f64 = 262_144.0;
+    let short = ["flows.0.count=2", "duration=2500ms", "warm-up=1500ms"];
+    let unset = Run::live("notsent-lowat", "unset", &short);
+    let marked = [&short[..], &["flows.0.options.notsent-lowat=262144"]].concat();
+    for engine in [Engine::Live, Engine::Linux] {
+        let after = Run::new(engine, "notsent-lowat", "after", &marked);
+        // Each time it writes half a mark at least; a tenth for what was begun before.
+        let most = 1e6 / (MARK / 2.0) * 1.1;
+        assert!(after.at("wakeups_per_mb") < most, "{engine:?}, {most}: {:?}", after.0);
+        // The mark, and one write that began below it.
+        assert!(after.at("flow_unsent") <= (MARK + 65_536.0) / 1e3, "{engine:?}: {:?}", after.0);
+        assert!(after.at("flow_memory") < 0.5 * unset.at("flow_memory"), "{:?}, {:?}", unset.0, after.0);
+    }
+}
+
+#[test]
+fn paced_flows_have_their_rate_and_no_more() {
+    if !ready(&["tc"]) {
+        return;
+    }
+    const RATE_MBIT: f64 = 5.0;
+    let short = [
+        "flows.0.count=4",
+        "flows.0.options.max-pacing-rate=5mbit",
+        "link.rate=200mbit",
+        "duration=1500ms",
+        "warm-up=500ms",
+    ];
+    for engine in [Engine::Live, Engine::Linux] {
+        let paced = Run::new(engine, "pacing", "internal", &short);
+        assert!(paced.at("flow_goodput") < RATE_MBIT * 1.1, "{engine:?}: {:?}", paced.0);
+        assert!(paced.at("flow_gap_p50") > 0.0, "{engine:?}: {:?}", paced.0);
+    }
+    let paced = Run::live("pacing", "internal", &short);
+    let off =
+        Run::live("pacing", "internal", &[&short[..], &["hosts.sender.sysctls.taut.pacing=off"]].concat());
+    assert!(paced.at("pacing_blocked") > 0.0 && off.at("pacing_blocked") == 0.0, "{:?}", off.0);
+    assert!(off.at("flow_goodput") > 2.0 * RATE_MBIT, "{:?}", off.0);
+}
+
+#[test]
+fn bbr_without_a_limit_sends_long_packets() {
+    if !ready(&[]) {
+        return;
+    }
+    for engine in [Engine::Live, Engine::Linux] {
+        let bbr = Run::new(engine, "bulk", "bbr", &["congestion=bbr", "duration=700ms", "warm-up=300ms"]);
+        assert!(bbr.at("goodput") > 0.0, "{engine:?}: {:?}", bbr.0);
+        if engine == Engine::Live {
+            // A timer for every few segments would show here: 20,000 bytes are 14.
+            assert!(bbr.at("packets_per_mb") < 50.0, "{:?}", bbr.0);
+        }
+    }
+}
+
+#[test]
+fn small_writes_and_bulk_simulated() {
+    let case = ["cases=[]", "flows.0.total=2000000"];
+    let [off, fixed] = ["off", "fixed"].map(|variant| Run::new(Engine::Sim, "small-writes", variant, &case));
+    // A packet for each of 20,000 writes, and the handshake's and the end's; with autocorking one or two in each, for a
+    // completion comes 16 µs after the packet and a write each 10.
+    assert!((20_000.0..20_010.0).contains(&off.at("ip_out_requests")), "{:?}", off.0);
+    assert!((1.2..2.0).contains(&fixed.at("writes_per_packet")), "{:?}", fixed.0);
+    let [cubic, bbr] =
+        ["cubic", "bbr"].map(|variant| Run::new(Engine::Sim, "bulk", variant, &["duration=800ms"]));
+    // 1448 of 1538 bytes are payload.
+    assert!((9_000.0..9_415.0).contains(&cubic.at("goodput")), "{:?}", cubic.0);
+    assert!(bbr.at("goodput") > 0.9 * cubic.at("goodput"), "{:?}", bbr.0);
+}
