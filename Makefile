@@ -23,9 +23,13 @@ demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (
 	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
 
-mechanisms: ## what TSQ, autosizing, autocorking, lowat and pacing change, measured here (about 4 min)
-	@scripts/setup gcc
-	$(CARGO) run --release --locked --quiet -p taut-cli -- mechanisms $(ARGS)
+mechanisms: ## what each mechanism of the send path changes: simulated, and live beside the kernel (about 4 min)
+	@scripts/setup gcc iproute2
+	$(CARGO) run --release --locked --quiet -p taut-cli -- lab run tsq tso-autosizing autocork small-writes \
+		notsent-lowat bulk --live --seeds 1 --no-files $(ARGS)
+	@# Eight flows rather than eighty: more packets than the emulator's thread carries would measure that.
+	$(CARGO) run --release --locked --quiet -p taut-cli -- lab run pacing --live --seeds 1 --no-files \
+		--set flows.0.count=8 --set link.rate=400mbit --set duration=3s --set warm-up=1s $(ARGS)
 
 test: ## every test, the live network tests included
 	@scripts/setup

@@ -8,8 +8,8 @@ use taut_core::{
     BUFFER_BYTES, ConnError, ConnId, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps,
     ListenOptions, ReadError, RxPacket, Stack, StackConfig, Transmit, WriteError,
 };
-use taut_device::sys::monotonic_ns;
 use taut_device::Tun;
+use taut_device::sys::monotonic_ns;
 
 use super::{Task, Tuning};
 use crate::net::{self, LOCAL, PEER, PORT};

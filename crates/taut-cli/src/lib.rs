@@ -3,7 +3,6 @@
 //! | command | file |
 //! |---|---|
 //! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: what is measured |
-//! | `taut mechanisms` | `mechanisms.rs`, and a file for each in `mechanisms/` |
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
@@ -26,7 +25,6 @@ pub mod explain;
 pub mod get;
 pub mod interrupt;
 pub mod link_args;
-pub mod mechanisms;
 pub mod net;
 pub mod nstat;
 pub mod progress;
@@ -65,7 +63,6 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(demo::DemoArgs),
-    Mechanisms(mechanisms::MechanismsArgs),
     Send(transfer::SendArgs),
     Recv(transfer::RecvArgs),
     Serve(serve_command::ServeArgs),
@@ -83,7 +80,6 @@ enum Command {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(args) => demo::run(&args),
-        Command::Mechanisms(args) => mechanisms::run(&args),
         Command::Send(args) => transfer::send(&args),
         Command::Recv(args) => transfer::recv(&args),
         Command::Serve(args) => serve_command::run(&args),

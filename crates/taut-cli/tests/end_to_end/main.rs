@@ -7,7 +7,6 @@ mod capture;
 mod demo;
 mod http;
 mod link;
-mod mechanisms;
 mod observe;
 mod pipe;
 mod qdisc;
