@@ -1,4 +1,5 @@
-//! The links of the benchmarks: the testbed's, all with the same addresses, and the wait for a packet that every loop has.
+//! The links of the benchmarks: the testbed's, all with the same addresses, and the wait for a packet that
+//! every loop has.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -42,8 +43,8 @@ impl Link {
         Ok(Self { near: Near::Kernel(near), peer })
     }
 
-    /// A TUN with super-packets in both directions. Its queue holds more than a window of several megabytes: a drop would
-    /// measure loss recovery instead of speed.
+    /// A TUN with super-packets in both directions. Its queue holds more than a window of several megabytes:
+    /// a drop would measure loss recovery instead of speed.
     pub fn tun() -> Result<Self> {
         let peer = Kernel::new()?;
         let tun = peer.tun(&NET.far(), &TunOptions { mtu: MTU, ..TunOptions::default() })?;
@@ -52,7 +53,8 @@ impl Link {
     }
 }
 
-/// Waits until `fd` is readable, or until the timeout is over; `None` waits 100 ms, so that a stop is noticed.
+/// Waits until `fd` is readable, or until the timeout is over; `None` waits 100 ms, so that a stop is
+/// noticed.
 pub fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) {
     wait(fd, PollFlags::IN, timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(100)));
 }

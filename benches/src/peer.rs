@@ -38,8 +38,8 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(TICK))
 }
 
-/// The congestion control that taut uses by default, whatever the machine's default is: one that paces (bbr) is slower
-/// over a link like this, and costs more.
+/// The congestion control that taut uses by default, whatever the machine's default is: one that paces (bbr)
+/// is slower over a link like this, and costs more.
 const CONGESTION: &str = "cubic";
 
 /// Listens on [`PORT`] of all addresses.

@@ -7,7 +7,7 @@
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
 //!
 //!   Interface (interface.rs) ─┐
-//!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: what the kernel tells of its own sockets, real-time priority
+//!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
 //!
 //! Nothing here knows TCP. `unsafe` appears only in [`sys`], around the calls that rustix has no safe form of.

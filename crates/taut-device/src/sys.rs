@@ -1,5 +1,5 @@
-//! The few calls that no library has in a safe form: all `unsafe` of this crate but one is here. What those wait on who use
-//! a device without a driver, and what those ask of the kernel who run a stack beside its TCP.
+//! The few calls that no library has in a safe form: all `unsafe` of this crate but one is here. And the
+//! descriptors that a program waits on when it uses a device without a driver.
 
 mod kernel_socket;
 mod realtime;

@@ -1,5 +1,6 @@
-//! Runs a scenario on this machine: taut or the kernel as the sender, the kernel as the receiver, and between them the
-//! scenario's link, emulated by the queues of `taut-link`. The kernels, their namespaces and sockets are `taut-testbed`'s.
+//! Runs a scenario on this machine: taut or the kernel as the sender, the kernel as the receiver, and between
+//! them the scenario's link, emulated by the queues of `taut-link`. The kernels, their namespaces and sockets
+//! are `taut-testbed`'s.
 //!
 //! ```text
 //!   taut ── its own queue ── in-process link ┐
@@ -8,9 +9,10 @@
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs
 //! ```
 //!
-//! `link.rs` says what of this a scenario has, `results.rs` what is left in the end. The queue of a pair's link is the
-//! sender's own, as a NIC's is, so that small queues see it: taut's in front of its device, the kernel's a `tbf` that `tc`
-//! puts on the TUN. In a dumbbell the queue is in the network, and the emulator's. Called by the runner.
+//! `link.rs` builds the part of this that a scenario has, `results.rs` makes metrics of the counts. The queue
+//! of a pair's link is the sender's own, as a NIC's is, so that small queues see it: taut's in front of its device, the
+//! kernel's a `tbf` that `tc` puts on the TUN. In a dumbbell the queue is in the network, and the emulator's.
+//! Called by the runner.
 
 mod apps;
 mod carried;
@@ -48,7 +50,8 @@ type Progress<'a> = &'a (dyn Fn(f64) -> bool + Sync);
 /// Runs it; `progress` is told the share that is done, and says whether to go on.
 ///
 /// # Errors
-/// When the scenario is not for live runs, when there is no namespace or TUN to be had, or when the caller ends it.
+/// When the scenario is not for live runs, when there is no namespace or TUN to be had, or when the caller
+/// ends it.
 pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     let scenario = &job.variation.scenario;
     let impossible = |why: &str| Err(RunError::Impossible(why.to_owned()));
@@ -70,8 +73,8 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
         Engine::Linux => kernel_sends,
         Engine::Sim => return impossible("a simulated run is not a live one"),
     };
-    // On a thread of its own, whose priority its threads inherit and which ends with the run: a link whose thread waits for
-    // others of the machine is a different link.
+    // On a thread of its own, whose priority its threads inherit and which ends with the run: a link whose
+    // thread waits for others of the machine is a different link.
     let data = thread::scope(|scope| {
         let run = scope.spawn(|| {
             let scheduling = if become_realtime().is_ok() { "fifo" } else { "other" };

@@ -111,8 +111,8 @@ pub enum Kind {
     /// Two hosts and a cable: the link is that of their NICs.
     #[default]
     Pair,
-    /// The same in the simulator; live, nothing emulates the link: taut stands on the TUN, the kernel sends over a pair of
-    /// Ethernet interfaces, as fast as the machine goes.
+    /// The same in the simulator; live, nothing emulates the link: taut stands on the TUN, the kernel sends over a
+    /// pair of Ethernet interfaces, as fast as the machine goes.
     Direct,
     /// Pairs of hosts around a link between two routers.
     Dumbbell,

@@ -1,6 +1,7 @@
-//! What the mechanisms of the send path do, live: counted in packets, bytes, holds and wake-ups, which rules bound whatever
-//! else the machine does. What a scheduler has a say in (rates, latencies, how many writes come together) is measured by
-//! `make mechanisms` and not asserted. And the two scenarios that publish nothing, simulated.
+//! The mechanisms of the send path, live: counted in packets, bytes, holds and wake-ups, which rules bound
+//! whatever else the machine does. Figures that depend on the scheduler (latencies, how many writes come
+//! together) are measured by `make mechanisms` and not asserted. And the two scenarios that publish nothing,
+//! simulated.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -52,7 +53,8 @@ fn tsq_bounds_what_waits_in_the_device() {
     }
     let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms"];
     let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &short));
-    // 128 KiB, and the super-packet of 64 that went beyond it; without, what the send buffer of 4 MB lets out.
+    // 128 KiB, and the super-packet of 64 that went beyond it; without, what the send buffer of 4 MB lets
+    // out.
     assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
     assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
     assert!(before.at("tsq_throttled") == 0.0 && after.at("tsq_throttled") > 0.0, "{:?}", after.0);
@@ -68,10 +70,12 @@ fn super_packets_grow_with_the_rate_when_they_are_sized_at_the_transmission() {
     }
     let [before, after] = ["before", "after"].map(|variant| Run::live("tso-autosizing", variant, &[]));
     for run in [&before, &after] {
-        // 2,000,000 bytes are 1382 segments of 1448; the SYN, ACKs and the FIN beside, and what a busy machine makes resend.
+        // 2,000,000 bytes are 1382 segments of 1448; the SYN, ACKs and the FIN beside, and what a busy
+        // machine makes resend.
         assert!((1_383.0..1_600.0).contains(&run.at("tcp_out_segs")), "{:?}", run.0);
     }
-    // At the write the rate is that of the initial window: a millisecond of it is less than the least of two segments.
+    // At the write the rate is that of the initial window: a millisecond of it is less than the least of two
+    // segments.
     assert!(before.at("super_packet_mean") < 3.0, "{:?}", before.0);
     assert!(after.at("packets_per_mb") < 0.8 * before.at("packets_per_mb"), "{:?} {:?}", before.0, after.0);
 }
@@ -158,8 +162,8 @@ fn bbr_without_a_limit_sends_long_packets() {
 fn small_writes_and_bulk_simulated() {
     let case = ["cases=[]", "flows.0.total=2000000"];
     let [off, fixed] = ["off", "fixed"].map(|variant| Run::new(Engine::Sim, "small-writes", variant, &case));
-    // A packet for each of 20,000 writes, and the handshake's and the end's; with autocorking one or two in each, for a
-    // completion comes 16 µs after the packet and a write each 10.
+    // A packet for each of 20,000 writes, and the handshake's and the end's; with autocorking one or two in
+    // each, for a completion comes 16 µs after the packet and a write each 10.
     assert!((20_000.0..20_010.0).contains(&off.at("ip_out_requests")), "{:?}", off.0);
     assert!((1.2..2.0).contains(&fixed.at("writes_per_packet")), "{:?}", fixed.0);
     let [cubic, bbr] =

@@ -1,5 +1,5 @@
-//! The kernel's counters of a namespace, by `nstat`'s names: `/proc/net/snmp` and `/proc/net/netstat`. Called by live runs,
-//! which print them beside a stack's counters of the same names.
+//! The kernel's counters of a namespace, by `nstat`'s names: `/proc/net/snmp` and `/proc/net/netstat`. Called
+//! by live runs, which print them beside a stack's counters of the same names.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The kernel's TCP in a network namespace of its own: its settings, the links that end in it, and what runs in it.
+//! The kernel's TCP in a network namespace of its own: its settings, the links that end in it, and what runs
+//! in it.
 //!
 //! See `network_namespaces(7)`. Called by everything that needs a peer for a stack.
 
@@ -108,8 +109,8 @@ impl Kernel {
     }
 }
 
-/// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one. Only a process with
-/// one thread can do that: call it first thing.
+/// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one. Only a
+/// process with one thread can do that: call it first thing.
 ///
 /// # Errors
 /// When neither is possible, and what would be needed.

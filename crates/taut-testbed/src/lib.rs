@@ -1,9 +1,9 @@
-//! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends (and at the near
-//! one, to compare), its sockets with the options that a stack's have, and what it tells of them. `taut demo`, the lab's
-//! live runs, the benchmarks and the tests of several crates are built of it.
+//! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends
+//! (and at the near one, to compare), its sockets with the options that a stack's have, and what it tells of
+//! them. `taut demo`, the lab's live runs, the benchmarks and the tests of several crates are built of it.
 //!
 //! ```text
-//!        near: what is tested                      far: Kernel, a namespace of its own
+//!        near: the tested end                      far: Kernel, a namespace of its own
 //!        a stack ── Tun ──────── Kernel::tun ────▶ the kernel's TCP ── Peer: sink, source, echo, respond
 //!        Kernel ──────────────── Kernel::veth ───▶ the kernel's TCP ── Peer
 //!        Subnet::near                              Subnet::far
@@ -22,9 +22,9 @@
 //! | `live.rs` | whether a test may use all this, and how it says that it may not |
 //! | `scratch.rs` | [`Scratch`]: a directory that goes when its test does |
 //!
-//! Namespaces have no names: they end with the last handle, thread or socket in them, so with the process at the latest,
-//! and however it ends nothing is left behind. All of it needs root, or a kernel that lets users have user namespaces
-//! ([`allow_namespaces`]), and `/dev/net/tun` where a TUN is used.
+//! Namespaces have no names: they end with the last handle, thread or socket in them, so with the process at
+//! the latest, and however it ends nothing is left behind. All of it needs root, or a kernel that lets users
+//! have user namespaces ([`allow_namespaces`]), and `/dev/net/tun` where a TUN is used.
 //!
 //! # Example
 //!

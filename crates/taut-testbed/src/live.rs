@@ -1,4 +1,4 @@
-//! What a live network test asks before it starts, and how it says that it cannot run. Called by tests:
+//! The rule for live network tests: where they may run, and how they say that they were skipped. Called by tests:
 //!
 //! ```
 //! # #[allow(dead_code)]
@@ -10,8 +10,8 @@
 //! }
 //! ```
 //!
-//! A test that cannot run prints `skipped: <why>` and returns; with `TAUT_REQUIRE_LIVE=1` it fails instead, so that a green
-//! run in CI means that packets moved.
+//! A test that cannot run prints `skipped: <why>` and returns; with `TAUT_REQUIRE_LIVE=1` it fails instead,
+//! so that a green run in CI means that packets moved.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -30,8 +30,8 @@ pub fn skip(why: &str) {
     assert!(!is_required, "skipped, and TAUT_REQUIRE_LIVE=1 forbids that: {why}");
 }
 
-/// True where a test may open TUN devices, and every one of `programs` is installed. Otherwise says what is missing,
-/// through [`skip`].
+/// True where a test may open TUN devices, and every one of `programs` is installed. Otherwise says what is
+/// missing, through [`skip`].
 #[must_use]
 pub fn ready(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();

@@ -1,5 +1,5 @@
-//! A rate for an interface of the kernel's, by a token bucket (`tc-tbf(8)`), and what waits there. Called by live runs in
-//! which the kernel sends. Needs `tc`.
+//! A rate for an interface of the kernel's, by a token bucket (`tc-tbf(8)`), and what waits there. Called by
+//! live runs in which the kernel sends. Needs `tc`.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! A directory of a test's own, which goes when the test does, also when it fails. Called by tests that need files.
+//! A directory of a test's own, which goes when the test does, also when it fails. Called by tests that need
+//! files.
 
 use std::env;
 use std::fs;

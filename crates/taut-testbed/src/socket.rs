@@ -1,6 +1,8 @@
-//! TCP sockets of the kernel's with the options of a stack's, so that one description of an experiment holds for both.
+//! TCP sockets of the kernel's with the options of a stack's, so that one description of an experiment holds
+//! for both.
 //!
-//! All are made in the namespace of the calling thread: call them inside [`Kernel::enter`](crate::Kernel::enter).
+//! All are made in the namespace of the calling thread: call them inside
+//! [`Kernel::enter`](crate::Kernel::enter).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,12 +12,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 use taut_core::ConnOptions;
 use taut_device::sys;
 
-/// Room for bursts: when a listener's queue is full, the kernel drops ACKs and answers with SYN cookies, and then resets
-/// connections that were established.
+/// Room for bursts: when a listener's queue is full, the kernel drops ACKs and answers with SYN cookies, and
+/// then resets connections that were established.
 const BACKLOG: i32 = 4_096;
 
-/// A socket that is not connected yet. The congestion control is given by name, since the kernel may have one that taut
-/// lacks; the machine's own without one, which a namespace cannot change.
+/// A socket that is not connected yet. The congestion control is given by name, since the kernel may have one
+/// that taut lacks; the machine's own without one, which a namespace cannot change.
 ///
 /// # Errors
 /// When the kernel has no such congestion control, or refuses an option.

@@ -1,11 +1,12 @@
-//! The addresses of a link's two ends, one of each family that this kernel has. Called by whoever makes a link.
+//! The addresses of a link's two ends, one of each family that this kernel has. Called by whoever makes a
+//! link.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use taut_device::Cidr;
 
-/// The networks `10.N.0.0/24` and `fdNN::/64` of a link, by N. What is tested is host 2, its peer host 1.
+/// The networks `10.N.0.0/24` and `fdNN::/64` of a link, by N. The tested end is host 2, its peer host 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subnet(pub u8);
 
@@ -16,7 +17,7 @@ impl Subnet {
         Path::new("/proc/net/if_inet6").exists()
     }
 
-    /// Addresses of what is tested, IPv4 first.
+    /// Addresses of the tested end, IPv4 first.
     #[must_use]
     pub fn near(self) -> Vec<Cidr> {
         self.host(self.near_v4())
@@ -28,7 +29,7 @@ impl Subnet {
         self.host(self.far_v4())
     }
 
-    /// The IPv4 address of what is tested.
+    /// The IPv4 address of the tested end.
     #[must_use]
     pub const fn near_v4(self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.0, 0, 2)

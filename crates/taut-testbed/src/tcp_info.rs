@@ -1,5 +1,5 @@
-//! How a connection of the kernel's is: `struct tcp_info` (linux/tcp.h) and `SO_MEMINFO` (linux/sock_diag.h), by the places
-//! of their members. Called by live runs, and by tests that compare what both ends know.
+//! The state of a connection of the kernel's: `struct tcp_info` (linux/tcp.h) and `SO_MEMINFO` (linux/sock_diag.h),
+//! by the places of their members. Called by live runs, and by tests that compare what both ends know.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -54,7 +54,8 @@ members! {
     snd_wnd: u32 = 228;
 }
 
-/// What a connection with accurate ECN has counted (Linux 6.18 and later). Bytes are of ECT(1), ECT(0) and CE.
+/// Counts of a connection with accurate ECN (Linux 6.18 and later). Bytes are of ECT(1), ECT(0) and
+/// CE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccurateEcn {
     /// Packets received with a mark.

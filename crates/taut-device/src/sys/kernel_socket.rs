@@ -1,7 +1,8 @@
-//! What the kernel tells of its own TCP sockets, and the one option of theirs that no library sets. `tcp(7)`, `socket(7)`.
+//! The kernel's account of its own TCP sockets, and the one option of theirs that no library sets. `tcp(7)`,
+//! `socket(7)`.
 //!
-//! Structures are given as the bytes that the kernel filled in: it knows more members with each version. Called by those
-//! who compare a stack with the kernel.
+//! Structures are given as the bytes that the kernel filled in: it knows more members with each version.
+//! Called by `taut-testbed`, which compares a stack with the kernel.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _};

@@ -4,8 +4,8 @@ use std::io;
 
 use super::check;
 
-/// Gives the calling thread, and those that it starts, the lowest real-time priority (`SCHED_FIFO` 1): above everything
-/// that has none.
+/// Gives the calling thread, and those that it starts, the lowest real-time priority (`SCHED_FIFO` 1): above
+/// everything that has none.
 ///
 /// # Errors
 /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_NICE`.

@@ -144,8 +144,8 @@ struct Shared<C> {
     errors: RefCell<Vec<String>>,
 }
 
-/// Runs all flows of a scenario for its duration. `begin` is called when measuring begins; `tick` is told the share done and
-/// says whether to go on.
+/// Runs all flows of a scenario for its duration. `begin` is called when measuring begins; `tick` is told the share
+/// done and says whether to go on.
 pub(super) async fn run<S: Sender>(
     sender: &S,
     plans: &[FlowPlan],
@@ -387,7 +387,8 @@ async fn bulk<C: Conn>(
     Ok(())
 }
 
-/// Sleeps as long as the runtime's clock is exact enough, and stays awake for the rest; others have their turn at least once.
+/// Sleeps as long as the runtime's clock is exact enough, and stays awake for the rest; others have their turn at
+/// least once.
 async fn until(due_ns: u64) {
     const COARSE: Duration = Duration::from_millis(2);
     tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! What one way of a live run has carried since measuring began: the emulator counts, `results.rs` reads.
+//! Counts of one way of a live run since measuring began: the emulator counts, `results.rs` reads.
 
 use std::collections::BTreeMap;
 

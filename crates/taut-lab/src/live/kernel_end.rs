@@ -1,4 +1,5 @@
-//! The kernel's TCP as the sender of a live run: sockets in its namespace, and what it tells of them. Called by `live.rs`.
+//! The kernel's TCP as the sender of a live run: sockets in its namespace, and what it tells of them. Called
+//! by `live.rs`.
 
 use std::collections::BTreeMap;
 use std::io;

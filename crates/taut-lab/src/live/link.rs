@@ -1,4 +1,4 @@
-//! What a live run's sender stands on: its end of the link, the emulated way, and the kernel at the other end, all as the
+//! The link of a live run: the sender's end, the emulated way, and the kernel at the other end, all as the
 //! scenario has them. Called by `live.rs`.
 
 use taut_core::LinkCaps;
@@ -16,7 +16,8 @@ use crate::scenario::{HostText, Kind, Scenario};
 pub(super) const NET: Subnet = Subnet(9);
 /// What the in-process link holds before it says that it is full: it is emptied at once.
 const PIPE_LIMIT_BYTES: usize = 4 << 20;
-/// What may wait for a NIC: a thousand packets, or, where those may be super-packets, four times as many bytes.
+/// What may wait for a NIC: a thousand packets, or, where those may be super-packets, four times as many
+/// bytes.
 const QUEUE_BYTES: u64 = 1_514_000;
 /// Bytes that the kernel's receive buffers may grow to, unless the scenario says: enough for any window here.
 const RMEM: &str = "4096 131072 67108864";

@@ -1,5 +1,5 @@
-//! What a live run leaves: metrics, flows, series and counts, of what the applications saw and what the way carried. Called
-//! by `live.rs`.
+//! The results of a live run: metrics, flows, series and counts, from the applications' figures and the
+//! emulated way's. Called by `live.rs`.
 
 use std::collections::BTreeMap;
 use std::fs;
