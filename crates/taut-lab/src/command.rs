@@ -24,7 +24,6 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use taut_core::congestion::{Definition, Registry};
-use taut_device::{Namespace, netns};
 
 use interrupt::Interrupted;
 use plot::PlotArgs;
@@ -174,30 +173,6 @@ fn with_examples_of(mut command: clap::Command, name: &str) -> clap::Command {
     parts
         .iter()
         .fold(command, |command, part| command.mut_subcommand(part, |part| with_examples_of(part, name)))
-}
-
-/// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one.
-pub fn allow_namespaces() -> io::Result<()> {
-    match Namespace::new() {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // The thread that tried is joined, but the kernel may need a moment to see it gone.
-            let mut result = netns::become_root_in_user_namespace();
-            for _ in 0..50 {
-                if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(1));
-                result = netns::become_root_in_user_namespace();
-            }
-            result.map_err(|error| {
-                let message =
-                    format!("{error} (needed: root, or a kernel that lets users make user namespaces)");
-                io::Error::new(error.kind(), message)
-            })
-        }
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

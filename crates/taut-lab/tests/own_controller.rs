@@ -4,11 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-#[path = "../../../tests/support/live.rs"]
-mod live;
-#[path = "../../../tests/support/scratch.rs"]
-mod scratch;
-use scratch::Scratch;
+use taut_testbed::{Scratch, live};
 
 /// What `cargo test` built beside this test.
 fn program() -> PathBuf {

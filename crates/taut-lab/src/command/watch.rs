@@ -12,9 +12,10 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use taut_device::sys::monotonic_ns;
+use taut_testbed::allow_namespaces;
 
+use super::date;
 use super::interrupt::{self, Interrupted};
-use super::{allow_namespaces, date};
 use crate::data::{Engine, RunSet};
 use crate::job::Job;
 use crate::runner::{Plan, PlanError};
