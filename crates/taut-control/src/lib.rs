@@ -34,3 +34,7 @@ pub mod snapshot;
 pub use client::{Client, ClientError};
 pub use protocol::{Fault, Reply, Request};
 pub use server::{About, Server, Source};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

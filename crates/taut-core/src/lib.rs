@@ -104,3 +104,7 @@ pub use words::{
     Gather, Histogram, Instant, KeptPacket, LinkCaps, ListenError, ListenerId, Offload, OptionError,
     ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, WriteError,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

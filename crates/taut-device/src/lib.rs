@@ -30,3 +30,7 @@ pub use netns::Namespace;
 pub use pipe::{Pipe, pipe};
 pub use taut_core::LinkCaps;
 pub use tun::{Tun, TunOptions};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

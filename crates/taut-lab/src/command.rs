@@ -18,7 +18,6 @@ mod scenarios;
 mod sweep;
 mod watch;
 
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 

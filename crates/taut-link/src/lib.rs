@@ -99,3 +99,7 @@ pub use spec::{Limit, LinkSpec, SpecError};
 pub use spread::Spread;
 pub use tbf::Tbf;
 pub use tree::{QdiscDetails, QdiscReport, Tree};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

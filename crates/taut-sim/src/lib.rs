@@ -61,3 +61,7 @@ pub use taut_link::QdiscSpec;
 pub use topology::{Chain, Dumbbell, DumbbellSpec, Pair};
 pub use wire::WireCounts;
 pub use world::{BEGIN, HostId, NodeId, PortSpec, PortState, Progress, WireId, World};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

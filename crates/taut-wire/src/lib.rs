@@ -60,3 +60,7 @@ pub use quoted::Quoted;
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use virtio::{GsoType, VnetHeader};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -89,3 +89,7 @@ pub mod config {
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeOfThisCrate;
