@@ -45,6 +45,7 @@ impl<T> Fifo<T> {
 }
 
 impl<T> Qdisc<T> for Fifo<T> {
+    #[inline]
     fn enqueue(&mut self, _now: Instant, packet: Packet<T>) -> Verdict<T> {
         let bytes = self.bytes + u64::from(packet.len);
         if bytes > self.limit_bytes || self.packets.len() >= self.limit_packets {
@@ -56,14 +57,17 @@ impl<T> Qdisc<T> for Fifo<T> {
         Verdict::Taken
     }
 
+    #[inline]
     fn dequeue(&mut self, _now: Instant) -> Option<Packet<T>> {
         self.evict().inspect(|packet| self.stats.count_sent(packet))
     }
 
+    #[inline]
     fn next(&self) -> Option<Instant> {
         (!self.packets.is_empty()).then_some(Instant::ZERO)
     }
 
+    #[inline]
     fn evict(&mut self) -> Option<Packet<T>> {
         let packet = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.len);

@@ -24,6 +24,7 @@
 //! (Linux: NAPI).
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use taut_core::{Duration, Instant};
 
@@ -131,7 +132,7 @@ pub struct Nic<T, C> {
     /// Sum of `posted`.
     bytes: u64,
     /// Arrived, and not taken.
-    rx: VecDeque<T>,
+    rx: Vec<T>,
     /// An interrupt for those was raised.
     rx_is_masked: bool,
 }
@@ -147,7 +148,7 @@ impl<T, C> Nic<T, C> {
             posted: VecDeque::new(),
             used_descriptors: 0,
             bytes: 0,
-            rx: VecDeque::new(),
+            rx: Vec::new(),
             rx_is_masked: false,
         }
     }
@@ -232,7 +233,7 @@ impl<T, C> Nic<T, C> {
         if self.rx.len() >= self.spec.rx_ring {
             return Arrival::Dropped(packet);
         }
-        self.rx.push_back(packet);
+        self.rx.push(packet);
         let (usecs, frames) = (self.spec.rx_usecs, self.spec.rx_frames as usize);
         if self.rx_is_masked {
             Arrival::Quiet
@@ -259,10 +260,10 @@ impl<T, C> Nic<T, C> {
         self.rx.len()
     }
 
-    /// The host takes what has arrived; the next arrival may interrupt again.
-    pub fn take_received(&mut self) -> impl Iterator<Item = T> + '_ {
+    /// The host takes what has arrived, behind what is in `batch`; the next arrival may interrupt again.
+    pub fn take_received(&mut self, batch: &mut Vec<T>) {
         self.rx_is_masked = false;
-        self.rx.drain(..)
+        batch.append(&mut self.rx);
     }
 }
 

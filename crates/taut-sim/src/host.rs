@@ -437,8 +437,11 @@ impl Host {
 }
 
 /// An ACK and nothing else.
+#[inline]
 fn is_pure_ack(fabric: &Fabric, id: &PacketId) -> bool {
+    if fabric.pool.payload_len(id) > 0 {
+        return false;
+    }
     let flags = raw::tcp_flags(fabric.pool.header(id));
-    let is_ack = flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
-    is_ack && fabric.pool.payload_len(id) == 0
+    flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::FIN | Flags::RST)
 }

@@ -220,12 +220,14 @@ impl Pool {
     }
 
     /// A packet came out of a queue: itself, or its copy while others in there have a claim on it.
+    #[inline]
     pub(crate) fn redeem(&mut self, claim: Claim) -> PacketId {
-        if claim.shared.get().is_none_or(|shared| Rc::strong_count(shared) == 1) {
-            return claim.id;
+        let Claim { id, shared } = claim;
+        if shared.into_inner().is_none_or(|shared| Rc::into_inner(shared).is_some()) {
+            return id;
         }
         self.redeemed_copies += 1;
-        self.duplicate(&claim.id)
+        self.duplicate(&id)
     }
 
     /// Copies that were made for claims.
@@ -244,14 +246,12 @@ impl Pool {
 
     /// How many segments a packet makes on the wire.
     pub(crate) fn segs(&self, id: &PacketId) -> u32 {
-        let packet = self.get(id);
-        raw::segs(packet.payload.len as usize, packet.mss.into()) as u32
+        self.get(id).segs()
     }
 
     /// Bytes of all its segments as IP packets.
     pub(crate) fn len(&self, id: &PacketId) -> u32 {
-        let packet = self.get(id);
-        self.segs(id) * u32::from(packet.header_len) + packet.payload.len
+        self.get(id).len()
     }
 
     /// Segment `index` of a super-packet, as a packet of its own ([`raw::cut`]).
@@ -341,6 +341,16 @@ impl Pool {
 }
 
 impl WirePacket {
+    /// How many segments it makes on the wire.
+    pub(crate) fn segs(&self) -> u32 {
+        raw::segs(self.payload.len as usize, self.mss.into()) as u32
+    }
+
+    /// Bytes of all its segments as IP packets.
+    pub(crate) fn len(&self) -> u32 {
+        self.segs() * u32::from(self.header_len) + self.payload.len
+    }
+
     pub(crate) fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_len)]
     }

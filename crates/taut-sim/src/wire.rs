@@ -60,6 +60,7 @@ impl Wire {
     }
 
     /// Puts a packet on the wire whose last bit goes out at `sent`. A packet that is lost is given back.
+    #[inline]
     pub(crate) fn launch(&mut self, sent: Instant, packet: PacketId, pool: &mut Pool) -> Option<PacketId> {
         self.counts.packets += 1;
         self.counts.bytes += u64::from(pool.len(&packet));
@@ -90,6 +91,7 @@ impl Wire {
     }
 
     /// Arrives after everything that arrives at the same time.
+    #[inline]
     fn insert(&mut self, at: Instant, packet: PacketId) {
         if self.queue.back().is_none_or(|(last, _)| *last <= at) {
             self.queue.push_back((at, packet));
@@ -106,6 +108,7 @@ impl Wire {
     }
 
     /// A packet that has arrived.
+    #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<PacketId> {
         self.queue.front().filter(|(at, _)| *at <= now)?;
         self.queue.pop_front().map(|(_, packet)| packet)

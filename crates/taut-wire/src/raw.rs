@@ -19,7 +19,7 @@ use core::ops::Range;
 
 use crate::ip::{V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::tcp::{self, Flags};
-use crate::{Ecn, IpHeader, Sum, protocol};
+use crate::{Ecn, IpHeader, protocol};
 
 #[cfg(test)]
 mod tests;
@@ -118,6 +118,7 @@ pub fn ports(header: &[u8]) -> Option<(u16, u16)> {
 }
 
 /// The destination address.
+#[inline]
 #[must_use]
 pub fn destination(header: &[u8]) -> Option<IpAddr> {
     ip_len(header)?;
@@ -130,17 +131,18 @@ pub fn destination(header: &[u8]) -> Option<IpAddr> {
 
 /// The same number for every packet of a connection in one direction: addresses and ports, mixed. Linux:
 /// `skb_get_hash`.
+#[inline]
 #[must_use]
 pub fn flow(header: &[u8]) -> u64 {
     let Some(at) = ip_len(header) else { return 0 };
-    // Of what is not TCP, the first word after the IP header.
-    let ports = header.get(at..at + 4).unwrap_or_default();
-    [addresses(header), ports]
-        .into_iter()
-        .flat_map(|bytes| bytes.as_chunks::<4>().0)
-        .fold(0, |sum: u64, word| {
+    let mix = |sum: u64, bytes: &[u8]| {
+        bytes.as_chunks::<4>().0.iter().fold(sum, |sum, word| {
             (sum.rotate_left(5) ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(SPREAD)
         })
+    };
+    // Of what is not TCP, the first word after the IP header.
+    let ports = header.get(at..at + 4).unwrap_or_default();
+    mix(mix(0, addresses(header)), ports)
 }
 
 /// The [`flow`] of packets from one end to the other.
@@ -177,6 +179,7 @@ pub fn ecn(header: &[u8]) -> Ecn {
 // ---- writing ----
 
 /// Marks a packet as having met congestion (RFC 3168 §5).
+#[inline]
 pub fn set_ce(header: &mut [u8]) {
     let ce = Ecn::Ce.to_bits();
     match ip_len(header) {
@@ -188,6 +191,7 @@ pub fn set_ce(header: &mut [u8]) {
 
 /// Writes the length of the whole packet, all headers included. One of 64 KB or more loses its upper bits, as there is
 /// no place for them.
+#[inline]
 pub fn set_len(header: &mut [u8], total: usize) {
     match ip_len(header) {
         Some(_) if is_v4(header) => set_v4_word(header, V4_LEN, total as u16),
@@ -222,6 +226,7 @@ pub fn segs(payload_len: usize, mss: usize) -> usize {
 /// 2.6.18): each segment has its own length and sequence number; FIN and PSH are on the last, CWR on the first.
 ///
 /// A packet that may not be fragmented needs no identification of its own (RFC 6864 §4.1); others are numbered on.
+#[inline]
 pub fn cut(header: &mut [u8], payload_len: usize, mss: usize, index: usize) -> Range<usize> {
     let mss = if mss == 0 { payload_len } else { mss };
     let start = index.saturating_mul(mss).min(payload_len);
@@ -255,6 +260,7 @@ pub fn is_open(header: &[u8]) -> bool {
 /// marks, ACK, window and options, but lengths, identification, checksums, and a PSH or FIN. Linux: `tcp_gro_receive`.
 ///
 /// Both slices end with the headers.
+#[inline]
 #[must_use]
 pub fn continues(first: &[u8], next: &[u8], len: usize) -> bool {
     let Some(at) = tcp_at(first).filter(|_| first.len() == next.len()) else { return false };
@@ -274,6 +280,7 @@ pub fn continues(first: &[u8], next: &[u8], len: usize) -> bool {
 
 /// The reverse of [`cut`]: makes the headers of a first segment those of a packet with `payload_len` bytes, which ends
 /// with the segment that has the headers `last`.
+#[inline]
 pub fn join(header: &mut [u8], last: &[u8], payload_len: usize) {
     set_len(header, header.len() + payload_len);
     if let Some(at) = tcp_at(header)
@@ -309,11 +316,13 @@ fn set_word(header: &mut [u8], at: usize, value: u16) {
 }
 
 /// Writes a word of an IPv4 header and changes the checksum by the difference: RFC 1624 §3, equation 3.
+#[inline]
 fn set_v4_word(header: &mut [u8], at: usize, value: u16) {
     let (before, sum) = (word(header, at), word(header, V4_SUM));
     set_word(header, at, value);
-    let sum = Sum::ZERO.add_u16(!sum).add_u16(!before).add_u16(value).finish();
-    set_word(header, V4_SUM, sum);
+    let sum = u32::from(!sum) + u32::from(!before) + u32::from(value);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    set_word(header, V4_SUM, !((sum & 0xffff) + (sum >> 16)) as u16);
 }
 
 #[inline]

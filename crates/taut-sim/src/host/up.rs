@@ -29,7 +29,7 @@ impl Host {
     pub(super) fn take_received(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let mut batch = std::mem::take(&mut self.batch);
-        batch.extend(self.nic.take_received());
+        self.nic.take_received(&mut batch);
         // More may have come while the core was at it; and of what goes up the first is reckoned with.
         let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
         self.cpu.owe(self.cpu.model.rx_segment, more);
@@ -113,7 +113,7 @@ impl Host {
 fn run(pool: &Pool, batch: &[PacketId]) -> usize {
     let Some((first, rest)) = batch.split_first() else { return 0 };
     let head = pool.get(first);
-    if head.verify {
+    if head.verify || rest.is_empty() {
         return 1;
     }
     let mut gro = Gro::new(head.header(), pool.payload_len(first) as usize);

@@ -80,14 +80,16 @@ impl Fabric {
     }
 
     /// A packet dressed for a queue.
+    #[inline]
     pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<Claim> {
-        let segs = u16::try_from(self.pool.segs(&id)).unwrap_or(u16::MAX);
         let packet = self.pool.get(&id);
-        let (flow, ecn) = (packet.flow, raw::ecn(packet.header()).into());
-        Packet { ecn, segs, departure, flow, ..Packet::new(self.pool.len(&id), id.into()) }
+        let segs = u16::try_from(packet.segs()).unwrap_or(u16::MAX);
+        let (len, flow, ecn) = (packet.len(), packet.flow, raw::ecn(packet.header()).into());
+        Packet { ecn, segs, departure, flow, ..Packet::new(len, id.into()) }
     }
 
     /// A packet that came out of a queue, with what the queue wrote on it.
+    #[inline]
     pub(crate) fn undress(&mut self, packet: Packet<Claim>) -> PacketId {
         let id = self.pool.redeem(packet.item);
         if packet.ecn == Ecn::Marked {
