@@ -1,5 +1,6 @@
-//! What the network says, as far as it concerns sending: windows, ACKs, timeouts, a smaller path.
-//! RFC 9293 §3.10.7.4, RFC 6298; what an ACK means for what is in flight is `recovery/`'s. Called by the connection.
+//! The network's side of sending: windows, ACKs, timeouts, a smaller path MTU.
+//! RFC 9293 §3.10.7.4, RFC 6298; what an ACK means for packets in flight is decided in `recovery/`. Called by
+//! the connection.
 
 use super::chrono::Kind;
 use super::{SendCx, Sender, Totals};
@@ -12,9 +13,9 @@ use crate::words::{Duration, Instant};
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct TimedOut {
-    /// When the first of those in a row was.
+    /// When the first of the consecutive timeouts was.
     pub(crate) since: Option<Instant>,
-    /// How many there were in a row.
+    /// How many consecutive timeouts there have been.
     pub(crate) timeouts: u8,
 }
 
@@ -24,7 +25,8 @@ impl Sender {
         self.window.on_segment(offered, ack, start, self.una())
     }
 
-    /// An acceptable ACK: what is delivered, lost, to be resent. Follow with [`note_acked`](Self::note_acked).
+    /// An acceptable ACK: finds what was delivered, what is lost, what must be retransmitted. Follow with
+    /// [`note_acked`](Self::note_acked).
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
@@ -34,12 +36,12 @@ impl Sender {
         self.recovery.on_ack(now, &mut self.congestion, input, config)
     }
 
-    /// Whether there is data never sent, and room for it in the peer's window from `ack` on.
+    /// Whether there is unsent data, and room for it in the peer's window from `ack` on.
     pub(crate) fn may_send_new(&self, ack: u64) -> bool {
         self.has_unsent() && ack + u64::from(self.window.bytes()) > self.nxt
     }
 
-    /// The rest of an ACK, once it is known what it did: memory, clocks and the pacing rate follow.
+    /// The rest of an ACK, once its outcome is known: frees memory and updates the clocks.
     pub(crate) fn note_acked(
         &mut self,
         cx: &SendCx<'_>,
@@ -58,8 +60,8 @@ impl Sender {
         self.due = true;
     }
 
-    /// A sample of the delivery rate, in bytes per second. One that the application limited counts only if it is higher:
-    /// the path can do at least that.
+    /// A sample of the delivery rate, in bytes per second. A sample limited by the application counts only if
+    /// it is higher: the path can do at least that.
     fn note_delivery_rate(&mut self, rate: u64, app_limited: bool) {
         if let Some(ledger) = &mut self.ledger
             && (!app_limited || rate > ledger.delivery_rate)
@@ -94,13 +96,13 @@ impl Sender {
         self.recovery.seed_rtt(cx.now, rtt, cx.recovery);
     }
 
-    /// Our SYN or SYN-ACK arrived marked: as if the first window had been in flight then.
+    /// Our SYN or SYN-ACK arrived marked: treated as a mark on the first window.
     pub(crate) fn on_marked_syn(&mut self, now: Instant) {
         self.congestion.begin_reduction(now, Signal::Mark, false);
         self.congestion.end_reduction();
     }
 
-    /// Does what is due by now: pacing, loss recovery. Returns the retransmission timeout, if there was one.
+    /// Does what is due: pacing, loss recovery. Returns the retransmission timeout, if there was one.
     pub(crate) fn on_timeout(&mut self, cx: &SendCx<'_>) -> Option<TimedOut> {
         if self.paced && self.pacing.next_departure() <= cx.now {
             self.paced = false;
@@ -117,12 +119,13 @@ impl Sender {
         (timeouts > before).then_some(TimedOut { since, timeouts })
     }
 
-    /// The peer closed its window over what is in flight, and still answers: the timeout does not count against it.
+    /// The peer has closed its window in front of data in flight, and still answers: the timeout does not
+    /// count against it.
     pub(crate) fn excuse_timeout(&mut self) {
         self.recovery.excuse_timeout();
     }
 
-    /// Gives back what only data in flight needs, if there is none.
+    /// Frees the state that only data in flight needs, if nothing is in flight.
     pub(crate) fn release_idle(&mut self) {
         self.recovery.release_idle();
     }
@@ -137,8 +140,8 @@ impl Sender {
         self.due |= self.recovery.on_mss_change(mss, &mut self.congestion);
     }
 
-    /// Segments grew from `before` to `after` bytes. The window counts segments: of larger ones, fewer (Linux:
-    /// `tcp_mtup_probe_success`).
+    /// Segments grew from `before` to `after` bytes. The window is counted in segments, so larger ones mean a
+    /// smaller count (Linux: `tcp_mtup_probe_success`).
     pub(crate) fn on_mss_grown(&mut self, before: u32, after: u32) {
         if !self.congestion.owns_cwnd() {
             let cwnd = u64::from(self.congestion.cwnd()) * u64::from(before) / u64::from(after.max(1));

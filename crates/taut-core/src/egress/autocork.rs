@@ -1,24 +1,25 @@
 //! Autocorking: small writes coalesce while an earlier packet of the connection is still below TCP.
-//! Linux 3.14 (f54b311142a9), head rule and re-test a181ceb501b3, today's form 114f39feab36; called when a write ends,
-//! by `Sender::push`, and ended by the completion of any data packet.
+//! Linux 3.14 (f54b311142a9), head rule and re-test a181ceb501b3, today's form 114f39feab36; called when a
+//! write ends, by `Sender::push`, and ended by the completion of any data packet.
 //!
-//! **Problem.** An application that writes a hundred bytes at a time makes packets of a hundred bytes, although the
-//! device is busy anyway, and nothing that the packet could gain by leaving TCP now.
+//! **Problem.** An application that writes a hundred bytes at a time makes packets of a hundred bytes,
+//! although the device is busy anyway and the packet gains nothing by leaving TCP now.
 //!
-//! **Rule.** The end of a write does not start a transmission while something is below TCP whose completion will start
-//! it, unless the tail is a full buffer, ends a record, or outgrew what is below (equal sizes wait, one byte more does
-//! not: something that small completes soon or has nothing to gain by waiting longer). A pure ACK below TCP weighs 2
-//! bytes and holds nothing. TCP_NODELAY does not switch it off: it costs no round trip, only a completion.
+//! **Rule.** The end of a write does not start a transmission while a packet is below TCP whose completion
+//! will start it, unless the tail is a full buffer, ends a record, or is larger than the data below (a tail
+//! of equal size waits, one byte more does not: such a small packet completes soon, or nothing is gained by
+//! waiting longer). A pure ACK below TCP weighs 2 bytes and holds nothing. TCP_NODELAY does not switch
+//! autocorking off: the wait costs no round trip, only a completion.
 //!
-//! **Never the head.** With nothing unacknowledged, data goes at once, whatever is below TCP.
+//! **Never the head.** With nothing unacknowledged, data leaves at once, whatever is below TCP.
 //!
-//! **History.** The first version held the head, too. A NIC that delays its completions by 16 µs so as to raise fewer
-//! interrupts then held *every* request of a request/response exchange: the answer overtook the completion of the
-//! request, the next request waited for that completion, and a mean of 23 µs became one of 1050 µs. The fix asked
-//! whether the tail was the head of the queue, and asked again after it had set the flag that makes a completion
-//! resume: one that came in between would have been the last. When 4.15 moved sent data to a queue of its own, "is the
-//! head" became always true and autocorking dead, unnoticed for months; since then the question is whether anything is
-//! unacknowledged.
+//! **History.** The first version held the head, too. A NIC that delays its completions by 16 µs so as to
+//! raise fewer interrupts then held *every* request of a request/response exchange: the answer overtook the
+//! completion of the request, the next request waited for that completion, and a mean of 23 µs became one of
+//! 1050 µs. The fix asked whether the tail was the head of the queue, and asked again after setting the flag
+//! that makes a completion resume the connection: a completion in between could have been the last. When 4.15
+//! moved sent data to a queue of its own, "is the head" was always true and autocorking never happened,
+//! unnoticed for months; since then the question is whether anything is unacknowledged.
 
 use super::tsq;
 
@@ -35,7 +36,7 @@ pub enum AutocorkMode {
     Fixed,
 }
 
-/// Everything that decides.
+/// Everything on which the decision depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Autocork {
     /// [`AutocorkMode::Off`] when `tcp_autocorking` is.
@@ -82,11 +83,11 @@ mod tests {
     fn every_condition_opens_the_gate_alone() {
         assert!(holds(HOLDING));
         assert!(holds(Autocork { tail_len: 100, ..HOLDING }), "equal sizes hold");
-        assert!(!holds(Autocork { tail_len: 101, ..HOLDING }), "the tail outgrew what is below");
+        assert!(!holds(Autocork { tail_len: 101, ..HOLDING }), "the tail is larger than the data below");
         assert!(!holds(Autocork { mode: AutocorkMode::Off, ..HOLDING }));
         assert!(!holds(Autocork { records: 0, ..HOLDING }), "never hold the head");
         assert!(!holds(Autocork { outstanding: tsq::ACK_TRUESIZE, ..HOLDING }), "an ACK holds nothing");
-        assert!(!holds(Autocork { size_goal: 50, ..HOLDING }), "a full buffer goes");
+        assert!(!holds(Autocork { size_goal: 50, ..HOLDING }), "a full buffer leaves");
         assert!(!holds(Autocork { tail_is_eor: true, ..HOLDING }));
     }
 

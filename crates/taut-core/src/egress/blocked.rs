@@ -1,28 +1,29 @@
-//! Why nothing was sent: the single truth from which counters, time shares, timers and explanations derive.
-//! Ours; returned by every gate of `plan`. A deadline taken from anything else would make the driver spin while another
-//! gate is shut.
+//! Why nothing was sent: the single value from which counters, time shares, timers and explanations derive.
+//! taut's own; returned by every gate of `plan`. A deadline taken from anything else would make the driver
+//! spin while another gate is shut.
 //!
-//! One table, in the order in which the gates are asked: when two are shut, the earlier one is named. So "cwnd" does not say
-//! that the peer's window would have had room, only that nobody asked. From this table come [`Blocked`], [`Gate`], the
-//! names and advice of `taut explain`, the columns of the lab's files, and the table in docs/send-path.md.
+//! One table, in the order in which the gates are asked: when two are shut, the earlier one is named. So
+//! "cwnd" does not say that the peer's window would have had room, only that it was not asked. From this
+//! table come [`Blocked`], [`Gate`], the names and advice of `taut explain`, the columns of the lab's files,
+//! and the table in docs/send-path.md.
 
 use core::fmt;
 
 use crate::words::Instant;
 
-/// Makes the two types from the table: a gate's variant, its name, its name in plain words, when it is shut, and what to
-/// do if it is shut most of the time.
+/// Makes the two types from the table: a gate's variant, its name, its name in plain words, when it is shut,
+/// and what to do if it is shut most of the time.
 macro_rules! gates {
     ($($(#[$doc:meta])* $gate:ident $({ $(#[$field_doc:meta])* $field:ident: $type:ty })? = $name:literal, $words:literal,
         shut: $shut:literal, advice: $advice:literal;)*) => {
-        /// The gate that said no, in the order in which the gates stand.
+        /// The gate that was shut, in the order in which the gates are asked.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Blocked {
             $($(#[$doc])* $gate $({ $(#[$field_doc])* $field: $type })?,)*
         }
 
-        /// A [`Blocked`] in one byte, for every connection to keep: without the time, which is the pacing's own.
+        /// A [`Blocked`] in one byte, which every connection keeps: without the time, which pacing keeps.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Gate {
@@ -30,7 +31,7 @@ macro_rules! gates {
         }
 
         impl Gate {
-            /// All there are, in the order in which they are asked.
+            /// All gates, in the order in which they are asked.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$gate),*];
             /// How many there are.
             pub const COUNT: usize = [$($name),*].len();
@@ -67,7 +68,7 @@ macro_rules! gates {
                 }
             }
 
-            /// The reason again, given when the next packet departs.
+            /// The reason, with the time at which the next packet departs.
             #[allow(unused_variables, reason = "only one gate has a time")]
             pub(crate) const fn reason(self, departure: Instant) -> Blocked {
                 match self {
@@ -94,35 +95,35 @@ gates! {
         shut: "everything written has been sent",
         advice: "The application had written nothing more: the stack waited for it, not the other way round. Write \
                  earlier, or in larger pieces.";
-    /// Everything written has been sent, and the application would write more: its send buffer is too small, or it has
-    /// not come back yet since there is room.
+    /// Everything written has been sent, and the application would write more: its send buffer is too small,
+    /// or it has not written again since there is room.
     SendBuffer = "send-buffer", "send buffer",
         shut: "everything written has been sent, and the application was refused room for more",
-        advice: "All was sent, and the application was refused room for more: the send buffer (tcp_wmem, SO_SNDBUF) or \
-                 the low-water mark is too small for the path, or the application comes back late.";
+        advice: "Everything was sent, and the application was refused room for more: the send buffer (tcp_wmem, \
+                 SO_SNDBUF) or the low-water mark is too small for the path, or the application is slow to write again.";
     /// The next packet departs at `until`.
     Pacing {
         /// When the gate opens by itself.
         until: Instant
     } = "pacing", "pacing",
         shut: "it is not yet time for the next packet",
-        advice: "Packets leave at the pacing rate, a little above what the network was seen to deliver, so this is \
-                 what a path that is used well looks like. If the rate is too low, look at cwnd, rtt and pacing_rate \
-                 in `taut ss -ti`, and whether SO_MAX_PACING_RATE is set.";
+        advice: "Packets leave at the pacing rate, a little above the rate at which the network delivers: this is normal \
+                 for a path in full use. If the rate is too low, look at cwnd, rtt and pacing_rate in `taut ss -ti`, \
+                 and check whether SO_MAX_PACING_RATE is set.";
     /// As much is in flight as the congestion window allows.
     Cwnd = "cwnd", "congestion window",
         shut: "as much is in flight as the congestion window allows",
-        advice: "As much is on its way as the network seems to bear: the network is the limit. Loss makes the window \
-                 small: compare retrans with data_segs_out in `taut ss -ti`.";
+        advice: "As much is in flight as the network seems able to carry: the network is the limit. Loss keeps the \
+                 window small: compare retrans with data_segs_out in `taut ss -ti`.";
     /// The peer's window has no room for the next segment.
     PeerWindow = "peer-window", "receiver's window",
         shut: "the peer's window has no room for the next segment",
-        advice: "The receiver does not take more: its application reads too slowly, or its receive buffer (tcp_rmem, \
+        advice: "The receiver accepts no more: its application reads too slowly, or its receive buffer (tcp_rmem, \
                  SO_RCVBUF) is too small for the path.";
     /// A small piece waits for the ACK of an earlier small one.
     Nagle = "nagle", "Nagle",
         shut: "a small piece waits for the ACK of an earlier small one",
-        advice: "Small writes wait for the ACK of the one before. Write each message at once, or set TCP_NODELAY.";
+        advice: "Small writes wait for the ACK of the previous one. Write each message at once, or set TCP_NODELAY.";
     /// The application corked the tail.
     Cork = "cork", "cork",
         shut: "the application corked the tail",
@@ -130,24 +131,24 @@ gates! {
     /// A small write waits for an earlier packet to leave the device.
     Autocork = "autocork", "autocork",
         shut: "a small write waits for an earlier packet to leave the device",
-        advice: "Small writes wait for an earlier packet to leave the device, to share one. Write each message at \
-                 once, or set net.ipv4.tcp_autocorking=0.";
+        advice: "Small writes wait until an earlier packet has left the device, so that they can share a packet. Write \
+                 each message at once, or set net.ipv4.tcp_autocorking=0.";
     /// A super-packet waits for the ACK that will make it bigger.
     TsoDefer = "tso-defer", "deferred super-packet",
         shut: "a super-packet waits for the ACK that will make it bigger",
-        advice: "Packets wait for the next ACK to become larger. For bulk data that is right; where it delays \
-                 requests, set net.ipv4.tcp_tso_win_divisor=0.";
+        advice: "Packets wait for the next ACK, which lets them become larger. That is right for bulk data; where it \
+                 delays requests, set net.ipv4.tcp_tso_win_divisor=0.";
     /// Enough of this connection is below TCP already.
     SmallQueue = "small-queue", "small queue",
         shut: "enough of this connection is below TCP already",
         advice: "Enough of this connection is in the device already: the device is the limit, and the queue in front \
                  of it is kept short on purpose. Only a faster device helps. taut.tsq and \
-                 net.ipv4.tcp_limit_output_bytes say how much is enough.";
+                 net.ipv4.tcp_limit_output_bytes set how much is enough.";
     /// The device has no room.
     Device = "device", "device",
         shut: "the device has no room",
-        advice: "The device had no room: whatever takes packets from it is the limit. Look at that queue, or at the \
-                 load of this machine.";
+        advice: "The device had no room: the queue or program that takes packets from it is the limit. Look at that, or \
+                 at the load on this machine.";
 }
 
 impl Gate {

@@ -1,17 +1,18 @@
 //! Three clocks of a sender: busy, limited by the peer's window, limited by its own send buffer.
-//! Linux 4.10 (05b055e89121, `tcp_chrono_start`), shown by `ss -ti` as `busy`, `rwnd_limited` and `sndbuf_limited`; run
-//! by the send path through its [`ledger`](super::ledger).
+//! Linux 4.10 (05b055e89121, `tcp_chrono_start`), shown by `ss -ti` as `busy`, `rwnd_limited` and
+//! `sndbuf_limited`; kept by the send path through its [`ledger`](super::ledger).
 //!
-//! **Problem.** "It is slow" has four causes that look alike from outside: the network, the receiver, a send buffer that is
-//! too small, an application that has nothing to say. **Rule.** One clock runs at a time, the most specific: while
-//! anything is unacknowledged or unsent the connection is busy; while the peer's window keeps a segment back it is
-//! limited by the receiver; when all was sent, the congestion window has room and the application was refused, by its
-//! buffer. The network's share is what remains of busy. [`Blocked`](super::Blocked) shares say the same in finer grain;
-//! these three are what existing tools read.
+//! **Problem.** "It is slow" has four causes that look alike from outside: the network, the receiver, a send
+//! buffer that is too small, an application that has nothing to send. **Rule.** One clock runs at a time, the
+//! most specific: while anything is unacknowledged or unsent the connection is busy; while the peer's window
+//! holds a segment back, it is limited by the receiver; when everything was sent, the congestion window has
+//! room and the application was refused, it is limited by its buffer. The rest of busy is the network's
+//! share. The shares by [`Blocked`](super::Blocked) say the same in more detail; existing tools read these
+//! three.
 
 use crate::words::{Duration, Instant};
 
-/// What a clock measures, the more specific the greater.
+/// What a clock measures; a more specific one is greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Nothing to do.
@@ -41,7 +42,7 @@ impl Chrono {
         }
     }
 
-    /// A reason ends, if it is the one that runs. `empty`: nothing is unsent or unacknowledged.
+    /// A reason ends, if its clock is the one that runs. `empty`: nothing is unsent or unacknowledged.
     pub(crate) fn stop(&mut self, now: Instant, kind: Kind, empty: bool) {
         if kind != self.kind && !empty {
             return;
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(chrono.spent_until(at(20)), [ms(5), ms(5), ms(0)]);
         chrono.start(at(20), Kind::SendBuffer);
         chrono.start(at(22), Kind::PeerWindow);
-        // Not the one that runs: nothing happens.
+        // Not the running clock: nothing happens.
         chrono.stop(at(23), Kind::PeerWindow, false);
         chrono.stop(at(24), Kind::SendBuffer, false);
         assert_eq!(chrono.spent_until(at(30)), [ms(11), ms(5), ms(4)]);

@@ -1,6 +1,6 @@
-//! What the device is given and gives back: the only place where sending, refusal and completion write to the [`Sender`].
-//! Ours in form; what is noted for congestion control and `TCP_INFO` is what Linux 6.12 notes at the end of
-//! `tcp_write_xmit`. Called by the connection.
+//! Packets go to the device and tickets come back: the only place where either changes the [`Sender`].
+//! The form is taut's own; the notes for congestion control and `TCP_INFO` are those that Linux 6.12 makes at
+//! the end of `tcp_write_xmit`. Called by the connection.
 
 use super::chrono::Kind;
 use super::inputs::Candidate;
@@ -26,9 +26,9 @@ pub(crate) struct Leaving {
 pub(crate) struct NotNow {
     /// The first gate that is shut.
     pub(crate) why: Blocked,
-    /// It was open when it was last asked, or something was sent since.
+    /// That gate was open when it was last asked, or something was sent since.
     pub(crate) is_new: bool,
-    /// The connection waits for a completion, or for its departure time, and did not before.
+    /// The connection now waits for a completion or for its departure time, and did not before.
     pub(crate) waits: bool,
     /// A retransmission waits for its own copy to leave the host.
     pub(crate) own_copy: bool,
@@ -37,11 +37,11 @@ pub(crate) struct NotNow {
 impl Sender {
     // ---- the device ----
 
-    /// The next packet: decided, and below TCP from now on.
+    /// The next packet, decided on and below TCP from now on.
     ///
     /// # Errors
     ///
-    /// Why nothing may leave; what will end that is noted.
+    /// Why nothing may leave. The event that will end the wait is noted.
     pub(crate) fn next(&mut self, cx: &SendCx<'_>, totals: &mut Totals) -> Result<Leaving, NotNow> {
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
@@ -83,16 +83,16 @@ impl Sender {
         NotNow { why, is_new, waits, own_copy }
     }
 
-    /// Nothing is asked for in this state of the connection.
+    /// In this state, the connection sends nothing.
     pub(crate) fn hold_all(&mut self, now: Instant, totals: &mut Totals) {
         self.note_held(now, Gate::NoData, totals);
         self.due = false;
     }
 
-    /// Nothing more can be sent now, because of `why`: remembers what is to be done when that ends, and what that says
-    /// of the windows. Returns whether the connection begins to wait for a completion.
+    /// Nothing more can be sent now, because of `why`: notes what will end that, and which window was the
+    /// limit. Returns whether the connection begins to wait for a completion.
     fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {
-        // What was said with one write holds for one attempt.
+        // MSG_MORE on a write holds for one attempt.
         self.nagle.forget_more();
         let throttled = why == Blocked::SmallQueue && self.small_queue.throttle();
         let deferred_by = (why == Blocked::TsoDefer).then(|| {
@@ -111,8 +111,8 @@ impl Sender {
             }
         }
         if why == Blocked::PeerWindow && self.congestion.paces() {
-            // What is measured now is the receiver's rate: a model of the path must not take it for the network's. Linux
-            // says so only of the application.
+            // Rate samples now measure the receiver: a model of the path must not take them for the network's
+            // rate. Linux marks samples only for the application.
             self.recovery.set_app_limited();
         }
         self.blocked = why.gate();
@@ -129,7 +129,7 @@ impl Sender {
         throttled
     }
 
-    /// The tail is held by `gate` although nobody asked for a packet, or the device would not take one.
+    /// The tail is held by `gate` although no packet was asked for, or the device would not take one.
     pub(super) fn note_held(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
         self.blocked = gate;
         if let Some(ledger) = &mut self.ledger {
@@ -171,7 +171,8 @@ impl Sender {
         self.recovery.take_cwr(start)
     }
 
-    /// Acts on a plan: the packet is below TCP from now on. Returns when it leaves the host and its truesize.
+    /// Acts on a plan: the packet is below TCP from now on. Returns its departure from the host, and its
+    /// truesize.
     fn commit(&mut self, cx: &SendCx<'_>, plan: &Plan, totals: &mut Totals) -> (Instant, u32) {
         let segs = plan.segs();
         if let Some(ledger) = &mut self.ledger {
@@ -195,7 +196,8 @@ impl Sender {
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
         let departure = self.pacing.note_sent(status, cx.now, plan.payload, rate, self.data_segs_out);
-        // Where nothing below waits, a packet that no gate held leaves now, whatever the clock of departures says.
+        // Where the link does not hold packets, one that passed the gates leaves now, whatever the departure
+        // clock says.
         let leaves = match status {
             Status::Delegated => departure + Duration::from_micros(u64::from(cx.tx_delay_us)),
             Status::None | Status::Needed => cx.now,
@@ -207,7 +209,8 @@ impl Sender {
         (leaves, truesize)
     }
 
-    /// Takes back what the device refused, or a queue of this host dropped: as if it had never been sent.
+    /// Takes back a packet that the device refused or a queue of this host dropped, as if it had never been
+    /// sent.
     pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
         self.pacing.restore(ticket.prior_departure);
         let _ = self.small_queue.release(ticket.truesize);
@@ -229,12 +232,12 @@ impl Sender {
         self.note_held(now, Gate::Device, totals);
     }
 
-    /// Data may be able to leave: the gates are to be asked.
+    /// Data may be able to leave: the gates will be asked.
     pub(crate) const fn resume(&mut self) {
         self.due = true;
     }
 
-    /// The gates are not to be asked until something happens.
+    /// The gates will not be asked until something happens.
     pub(crate) const fn pause(&mut self) {
         self.due = false;
     }

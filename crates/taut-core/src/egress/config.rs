@@ -1,16 +1,16 @@
-//! What the send path goes by: Linux's sysctls, and each mechanism's history.
+//! The settings of the send path: Linux's sysctls, and which version of each mechanism is in force.
 //! A part of [`StackConfig`](crate::StackConfig); the rules are on the mechanisms' own pages.
 
 use super::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::words::{BufferSizes, Duration};
 
-/// How the send path holds and cuts what was written.
+/// How the send path buffers written data and cuts it into packets.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct SendConfig {
     /// Send buffer, bookkeeping included. Linux: `tcp_wmem`, with a maximum of 4 MiB; 128 MiB here.
     pub wmem: BufferSizes,
-    /// Most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
+    /// The most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
     pub wmem_max: u32,
     /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
     pub limit_output_bytes: u32,
@@ -18,21 +18,22 @@ pub struct SendConfig {
     pub autocorking: bool,
     /// Unsent bytes at which a socket stops being writable. Linux: `tcp_notsent_lowat`.
     pub notsent_lowat: u32,
-    /// Least segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
+    /// Fewest segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
     pub min_tso_segs: u8,
     /// Makes super-packets bigger at small RTTs, 0..=31. Linux: `tcp_tso_rtt_log`.
     pub tso_rtt_log: u8,
-    /// A super-packet of a third of the window is worth sending, 0..=255. Linux: `tcp_tso_win_divisor`.
+    /// The share of the window that is worth sending at once, as a divisor: 3 is a third; 0..=255. Linux:
+    /// `tcp_tso_win_divisor`.
     pub tso_win_divisor: u8,
     /// How much may be below TCP; today's rule unless an experiment asks for an older one.
     pub tsq: TsqMode,
     /// What decides the size of a super-packet.
     pub autosizing: AutosizeMode,
-    /// What small writes wait for; [`autocorking`](Self::autocorking) switches it as a whole.
+    /// What small writes wait for; [`autocorking`](Self::autocorking) switches it on and off as a whole.
     pub autocork: AutocorkMode,
     /// When a socket with TCP_NOTSENT_LOWAT becomes writable again.
     pub lowat: LowatMode,
-    /// Who spaces packets.
+    /// What spaces packets.
     pub pacing: PacingMode,
 }
 
@@ -56,7 +57,7 @@ impl Default for SendConfig {
     }
 }
 
-/// When the path's MTU is searched for.
+/// When the stack searches for the path's MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MtuProbing {
     /// Never.
@@ -73,17 +74,17 @@ pub enum MtuProbing {
 pub struct MtuConfig {
     /// When to search. Linux: `tcp_mtu_probing`, which is off by default; after a black hole here.
     pub probing: MtuProbing,
-    /// Segment size where that search begins, in bytes of payload. Linux: `tcp_base_mss`.
+    /// Segment size at which that search begins, in bytes of payload. Linux: `tcp_base_mss`.
     pub base_mss: u16,
-    /// Segment size that a black hole never leads below. Linux: `tcp_mtu_probe_floor`.
+    /// A suspected black hole never makes segments smaller than this. Linux: `tcp_mtu_probe_floor`.
     pub probe_floor: u16,
     /// Bytes of uncertainty at which the search ends. Linux: `tcp_probe_threshold`.
     pub probe_threshold: u16,
     /// When the search begins again. Linux: `tcp_probe_interval`, 600 s.
     pub probe_interval: Duration,
-    /// Routers that claim an IPv4 link to be smaller are not believed. Linux: `route.min_pmtu`.
+    /// An IPv4 router that reports a smaller MTU is taken to mean this one. Linux: `route.min_pmtu`.
     pub min_pmtu: u16,
-    /// How long what a router said of its link holds. Linux: `route.mtu_expires`, 600 s.
+    /// How long a router's report of its MTU holds. Linux: `route.mtu_expires`, 600 s.
     pub expires: Duration,
 }
 

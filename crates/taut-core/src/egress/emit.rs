@@ -8,10 +8,10 @@ use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
 
 use crate::words::{Gather, LinkCaps, Offload};
 
-/// Longest headers there are: IPv6 and TCP with all options.
+/// The longest possible headers: IPv6, and TCP with all options.
 pub(crate) const HEADER_MAX: usize = 40 + 60;
 
-/// Hop limit of everything we send. Linux: `ip_default_ttl`.
+/// Hop limit of every packet that we send. Linux: `ip_default_ttl`.
 const HOP_LIMIT: u8 = 64;
 
 /// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).

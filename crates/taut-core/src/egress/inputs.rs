@@ -1,5 +1,5 @@
-//! What the gates of `plan` are asked with: the candidate, its size, its limits.
-//! Values only, computed from the [`Sender`] and what surrounds the decision; called by `plan.rs`.
+//! The inputs of the gates in `plan`: the candidate, its size, its limits.
+//! Values only, computed from the [`Sender`] and the context of the decision; called by `plan.rs`.
 
 use core::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::congestion::CongestionConfig;
 use crate::recovery::{CaState, Mode, RecoveryConfig};
 use crate::words::{Duration, Instant, LinkCaps};
 
-/// What surrounds a decision: everything that is not the connection's own.
+/// The context of a decision: everything that does not belong to the sender.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendCx<'a> {
     pub(crate) now: Instant,
@@ -22,17 +22,18 @@ pub(crate) struct SendCx<'a> {
     pub(crate) mtu: &'a MtuConfig,
     pub(crate) recovery: &'a RecoveryConfig,
     pub(crate) congestion: &'a CongestionConfig,
-    /// Payload bytes a segment can hold now, all options of this moment counted.
+    /// Payload bytes that a segment can hold now, with all the options it would carry.
     pub(crate) mss: u32,
-    /// The same without what SACK blocks and counts of marks take at the moment: what the window's bytes are reckoned in.
+    /// The same without the SACK blocks and ECN counters of the moment: the segment size in which the window
+    /// is counted.
     pub(crate) full_mss: u32,
     /// SO_MAX_PACING_RATE in bytes per second.
     pub(crate) max_pacing_rate: u64,
     /// TCP_TX_DELAY in microseconds: packets depart this much later.
     pub(crate) tx_delay_us: u32,
-    /// What is known of the path's MTU beyond the handshake.
+    /// What is known about the path's MTU beyond the handshake.
     pub(crate) path: Option<PathMtu>,
-    /// Packets hold one segment each: their flags would not survive being cut up.
+    /// Packets hold one segment each: their flags would not survive segmentation.
     pub(crate) single: bool,
 }
 
@@ -129,7 +130,7 @@ impl Sender {
         segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
     }
 
-    /// Segments of a millisecond of the pacing rate, and more on a short path.
+    /// Segments that a millisecond of the pacing rate carries, and more on a short path.
     pub(super) fn rate_sized_segs(&self, cx: &SendCx<'_>) -> u32 {
         tso_autosize::segs(Autosize {
             pacing_rate: self.congestion.pacing_rate(),
@@ -156,7 +157,7 @@ impl Sender {
         })
     }
 
-    /// What decides whether a super-packet waits for the next ACK.
+    /// The inputs that decide whether a super-packet waits for the next ACK.
     pub(super) fn deferral(&self, cx: &SendCx<'_>, candidate: Candidate, segs: u32) -> Defer {
         let cwnd_bytes = self.congestion.cwnd().saturating_mul(cx.mss);
         let in_flight_bytes = self.recovery.in_flight().saturating_mul(cx.mss);
@@ -187,7 +188,7 @@ impl Sender {
         self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
     }
 
-    /// Whether something is wanted again of which a copy has not even left this host.
+    /// Whether the range to retransmit has a copy that has not even left this host.
     pub(super) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
         self.recovery.lost_out() > 0
             && self.wanted_again(cx, Mode::Repair).is_some_and(|range| self.recovery.in_device(&range))

@@ -1,21 +1,22 @@
 //! The ledger: where bytes waited, how long, and what held the connection back.
-//! Ours; kept by the send path as it acts, read by [`ConnMut::report`](crate::ConnMut::report).
+//! taut's own; kept by the send path as it acts, read by [`ConnMut::report`](crate::ConnMut::report).
 //!
-//! Every byte is unsent, in the device, or in flight. How long is known for a sample: one marked byte at a time in the
-//! write queue and in flight, and each ticket in the device. The mark is set when a byte enters an unmarked queue and
-//! read when it leaves, so a mark costs two comparisons a packet, whatever the queue's length; over time it sees each
-//! queue as often as the queue turns over.
+//! Every byte is unsent, in the device, or in flight. How long it stays is measured on a sample: one marked
+//! byte at a time in the write queue and in flight, and each ticket in the device. The mark is set when a
+//! byte enters an unmarked queue and read when it leaves, so a mark costs two comparisons per packet,
+//! whatever the queue's length; over time, each queue is sampled about once per turnover.
 //!
-//! Shares: at every moment one gate is shut, or the application has written nothing. Changing gates adds the time since
-//! the last change to the one that was shut, and over all connections to the stack's sum.
+//! Shares: at every moment one gate is shut, or the application has written nothing. When the gate changes,
+//! the time since the last change is added to the one that was shut, and to the stack's sum over all
+//! connections.
 //!
-//! Made at a connection's first write: one that only receives has none.
+//! The ledger is made at a connection's first write: a connection that only receives has none.
 
 use super::blocked::Gate;
 use super::chrono::Chrono;
 use crate::words::{Duration, Histogram, Instant};
 
-/// Where bytes wait, in the order in which they do.
+/// The places where bytes wait, in the order in which they pass them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queue {
     Unsent,
@@ -56,7 +57,7 @@ impl Totals {
     }
 }
 
-/// A [`Histogram`] of 16-bit counts. When one is full, all are halved: what is recent counts more.
+/// A [`Histogram`] of 16-bit counts. When one is full, all are halved, so that recent samples count more.
 #[derive(Clone, Copy, Debug, Default)]
 struct Compact([u16; Histogram::BUCKETS]);
 
@@ -72,7 +73,7 @@ impl Compact {
     }
 }
 
-/// A byte whose way is timed.
+/// A byte whose passage is timed.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     /// Position of the byte; [`Mark::NONE`] for no mark.
@@ -93,7 +94,7 @@ impl Mark {
         }
     }
 
-    /// The queue now begins at `start`. The time the marked byte spent there, if it has left.
+    /// The queue now begins at `start`. Returns the time that the marked byte spent there, if it has left.
     fn passed(&mut self, start: u64, now: Instant) -> Option<Duration> {
         if self.at >= start {
             return None;
@@ -117,16 +118,16 @@ pub(crate) struct Ledger {
     in_flight: Mark,
     /// Payload bytes below TCP.
     device_bytes: u32,
-    /// When the packet was handed over whose ticket came back last, or when the device began to hold anything: no
-    /// packet still there is older.
+    /// The hand-over time of the packet whose ticket came back last, or the time at which the device began to
+    /// hold anything: no packet still there is older.
     device_since: Instant,
     sojourn: [Compact; 3],
     pub(crate) chrono: Chrono,
     /// Bytes per second, by the latest sample of the delivery rate.
     pub(crate) delivery_rate: u64,
-    /// That sample was limited by the application.
+    /// Whether that sample was limited by the application.
     pub(crate) app_limited: bool,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub(crate) bytes_retrans: u64,
 }
 
@@ -148,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// From now on it is `gate` that holds the connection back.
+    /// From now on, `gate` holds the connection back.
     pub(crate) fn on_gate(&mut self, now: Instant, gate: Gate, totals: &mut Totals) {
         let span = now.since(self.since);
         if let Some(share) = self.shares.get_mut(self.gate as usize) {
@@ -180,12 +181,12 @@ impl Ledger {
         self.device_bytes += payload;
     }
 
-    /// `payload` bytes that were handed to the device are not there: it took or sent none of them.
+    /// `payload` bytes that were handed to the device are not there: it refused or dropped them.
     pub(crate) fn on_refused(&mut self, payload: u32) {
         self.device_bytes = self.device_bytes.saturating_sub(payload);
     }
 
-    /// What was sent from `start` on was not: the device refused it.
+    /// The bytes from `start` on were not sent after all: the device refused them.
     pub(crate) fn on_unsent(&mut self, now: Instant, start: u64) {
         if self.in_flight.at != Mark::NONE && self.in_flight.at >= start {
             self.in_flight.at = Mark::NONE;
@@ -207,8 +208,8 @@ impl Ledger {
         }
     }
 
-    /// After an acknowledgement with more still in flight: times the next byte to be acknowledged from when its packet
-    /// left.
+    /// After an acknowledgement that leaves data in flight: times the next byte to be acknowledged from its
+    /// packet's departure.
     pub(crate) fn time_head(&mut self, una: u64, sent_at: Instant) {
         self.in_flight.set(una, sent_at);
     }
@@ -235,7 +236,7 @@ impl Ledger {
         Histogram::from_counts(compact.0.map(u64::from))
     }
 
-    /// How long the byte in the write queue that is being timed has been there: at most as long as the oldest.
+    /// How long the marked byte has been in the write queue: at most as long as the oldest one.
     pub(crate) fn unsent_age(&self, now: Instant) -> Option<Duration> {
         self.unsent.age(now)
     }

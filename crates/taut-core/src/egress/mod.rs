@@ -7,25 +7,25 @@
 //!   commit.rs   the device's verbs: next (decide, then act), take_back, complete
 //!   acked.rs    the network's verbs: on_window, on_ack, note_acked, on_timeout …
 //!   plan.rs     decides and changes nothing: one list of gates, in the order in which Linux asks them
-//!   inputs.rs   what the gates are asked with
+//!   inputs.rs   the values that the gates look at
 //! ```
 //!
-//! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a value; none knows
-//! the connection. The page of each file is a short course on its mechanism: the problem, the rule, its numbers, what
-//! went wrong before.
+//! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a
+//! value; none knows the connection. The page of each file is a short course on its mechanism: the problem,
+//! the rule, its numbers, and its history.
 //!
 //! | asked | gate | shut when |
 //! |---|---|---|
 //! | at a write | `notsent_lowat`, `sndbuf` | enough is unsent, or the send buffer is full |
-//! | at a write's end | `autocork` | the tail is small and a completion will send it |
+//! | at the end of a write | `autocork` | the tail is small and a completion will send it |
 //! | for every packet, in this order | `pacing` | it is not yet time |
-//! | | congestion window | the network holds as much as it can; half of the window goes at once at most |
+//! | | congestion window | the network holds as much as it can; at most half of the window leaves at once |
 //! | | peer's window | the next segment does not fit |
 //! | | `nagle`, `tso_defer` | a partial segment should wait, or a super-packet will soon be bigger |
 //! | | `tsq` | enough is below TCP |
 //!
-//! Between these, `tso_autosize` says how large a packet may be, `path_mtu` tries a larger segment now and then, and the
-//! packet is cut. The gates' names stand once, in `blocked.rs`.
+//! Between these, `tso_autosize` says how large a packet may be, `path_mtu` tries a larger segment now and
+//! then, and the packet is cut. The gates' names stand once, in `blocked.rs`.
 
 mod acked;
 mod autocork;

@@ -1,12 +1,13 @@
 //! Nagle with Minshall's refinement, TCP_NODELAY, TCP_CORK and MSG_MORE: when a partial segment waits.
-//! RFC 9293 §3.7.4, draft-minshall-nagle-01, Linux 6.12 (`tcp_nagle_test`); called by `plan` for the last segment only.
+//! RFC 9293 §3.7.4, draft-minshall-nagle-01, Linux 6.12 (`tcp_nagle_test`); called by `plan` for the last
+//! segment only.
 //!
 //! **Problem.** One-byte writes become packets of forty-one bytes, and a slow link is full of headers (1984).
 //!
-//! **Rule.** A piece smaller than a segment waits while an earlier *small* packet is unacknowledged. Nagle's own rule,
-//! "while anything is", made a write of two and a half segments wait for the delayed ACK of its first two: 40 to
-//! 200 ms for nothing. Full segments in flight therefore do not count (Minshall). FIN never waits, nor does anything
-//! but the very end of what was written.
+//! **Rule.** A piece smaller than a segment waits while an earlier *small* packet is unacknowledged. Nagle's
+//! own rule, "while anything is unacknowledged", made a write of two and a half segments wait for the delayed
+//! ACK of its first two: 40 to 200 ms for nothing. Full segments in flight therefore do not count (Minshall).
+//! A FIN never waits, and of the written data only the very end does.
 //!
 //! | option | effect on a partial segment |
 //! |---|---|
@@ -14,13 +15,14 @@
 //! | TCP_CORK | always waits, until cork is cleared, the segment is full, or the ceiling; it beats TCP_NODELAY for later data |
 //! | MSG_MORE | as cork, for this write's attempt only: the next ACK or completion may flush it by the ordinary rules |
 //!
-//! **Ceiling.** With something in flight, an ACK will ask again. With nothing in flight nobody would, so what is withheld
-//! leaves with PSH when the probe timer fires: after the retransmission timeout, at least 200 ms.
+//! **Ceiling.** With data in flight, an ACK will ask again. With nothing in flight no ACK will come, so the
+//! withheld data leaves with PSH when the probe timer fires: after the retransmission timeout, at least 200
+//! ms.
 //!
-//! **History.** Nagle and delayed ACKs were invented in the same years by people who did not know of each other; most
-//! programs that set TCP_NODELAY do so because of their meeting, which Minshall's rule already prevents for writes of
-//! more than a segment. Neither of them sees the device: a program with TCP_NODELAY and small writes is helped by
-//! [`autocork`](super::autocork), not here.
+//! **History.** Nagle and delayed ACKs were invented in the same years by people who did not know of each
+//! other; most programs that set TCP_NODELAY do so because the two together stall, which Minshall's rule
+//! already prevents for writes of more than a segment. Neither of them sees the device: a program with
+//! TCP_NODELAY and small writes is helped by [`autocork`](super::autocork), not here.
 
 use super::blocked::Blocked;
 
@@ -31,10 +33,10 @@ pub(super) struct Nagle {
     off: bool,
     /// TCP_CORK.
     cork: bool,
-    /// Send what is queued, once: NODELAY was set, or the ceiling of cork was reached. Lasts until data starts a
-    /// new buffer.
+    /// Sends the queued data, once: NODELAY was set, or the ceiling of cork was reached. Lasts until data
+    /// starts a new buffer.
     push: bool,
-    /// MSG_MORE on the latest write: cork, until the gates were asked once.
+    /// MSG_MORE on the latest write: cork, until the gates have been asked once.
     more: bool,
     /// End of the last packet sent whose length was no multiple of the segment size.
     small_end: u64,
@@ -46,14 +48,14 @@ impl Nagle {
         Self { off, cork: false, push: false, more: false, small_end: 0 }
     }
 
-    /// TCP_NODELAY. Returns whether what is queued may go now.
+    /// TCP_NODELAY. Returns whether the queued data may leave now.
     pub(super) const fn set_nodelay(&mut self, on: bool) -> bool {
         self.off = on;
         self.push |= on;
         on
     }
 
-    /// TCP_CORK. Returns whether what is queued may go now.
+    /// TCP_CORK. Returns whether the queued data may leave now.
     pub(super) const fn set_cork(&mut self, on: bool) -> bool {
         self.cork = on;
         self.push |= !on && self.off;
@@ -80,7 +82,7 @@ impl Nagle {
         self.more = false;
     }
 
-    /// The ceiling was reached: what is queued goes.
+    /// The ceiling was reached: the queued data leaves.
     pub(super) const fn release(&mut self) {
         self.push = true;
     }
@@ -97,7 +99,7 @@ impl Nagle {
         una < self.small_end && self.small_end <= nxt
     }
 
-    /// Whether a piece smaller than a segment, at the tail of the queue, is to wait.
+    /// Whether a piece smaller than a segment, at the tail of the queue, must wait.
     pub(super) fn gate(&self, una: u64, nxt: u64) -> Result<(), Blocked> {
         if self.push {
             return Ok(());

@@ -1,23 +1,26 @@
 //! TCP_NOTSENT_LOWAT with hysteresis: how much unsent data a connection may hold, and when to ask for more.
-//! Linux 3.12 (c9bee3b7fdec), wake-up below half since 5.0 (a74f0fa082b7), space looked at after transmissions since
-//! 5.18 (4bfe744ff164); called by writes, by `writable` and after every transmission and ACK.
+//! Linux 3.12 (c9bee3b7fdec), wake-up below half since 5.0 (a74f0fa082b7), space checked after transmissions
+//! since 5.18 (4bfe744ff164); called by writes, by `writable` and after every transmission and ACK.
 //!
-//! **Problem.** A send buffer is sized for the network: bytes stay in it until they are acknowledged, megabytes on a
-//! long path. An application that fills it has decided seconds too early what to send (which video quality, which of
-//! its HTTP/2 streams), and a hundred such connections hold gigabytes. What the network needs is only that *unsent*
-//! data never runs out.
+//! **Problem.** A send buffer is sized for the network: bytes stay in it until they are acknowledged,
+//! megabytes on a long path. An application that fills it has decided seconds too early what to send (which
+//! video quality, which of its HTTP/2 streams), and a hundred such connections hold gigabytes. The network
+//! needs only that *unsent* data never runs out.
 //!
-//! **Rule.** With a mark of X bytes, a write may start a new buffer while fewer than X bytes are unsent (and the send
-//! buffer has room); it always fills the buffer it has, so up to a super-packet more may lie there. Writability is
-//! told only below X/2, so that a wake-up is worth X/2 bytes of writing. The question is asked after ACKs and after
-//! every transmission that moved bytes from unsent to sent, since otherwise a queue could run dry with nobody told.
-//! An application is woken only if it was refused: by a write that found no room, or by asking `writable`.
+//! **Rule.** With a mark of X bytes, a write may start a new buffer while fewer than X bytes are unsent (and
+//! the send buffer has room); it always fills the last buffer, so up to a super-packet more may be queued.
+//! Writability is signalled only below X/2, so that a wake-up is worth X/2 bytes of writing. The check runs
+//! after ACKs and after every transmission that moved bytes from unsent to sent, since otherwise a queue
+//! could run dry without a wake-up. An application is woken only if it was refused: by a write that found no
+//! room, or by a negative answer from `writable`.
 //!
-//! Without a mark, a third of the send buffer must be free: the same hysteresis in memory rather than in bytes unsent.
+//! Without a mark, a third of the send buffer must be free: the same hysteresis in memory rather than in
+//! unsent bytes.
 //!
-//! **History.** Until 5.0 the wake-up came at X. Every ACK frees a little, so every ACK woke the application for a few
-//! kilobytes. People then set X to megabytes to save their CPUs, or left the option alone: 100 flows at 100 ms held
-//! 54 MB each; with X = 2 MiB and half of it as the mark, 3.5 MB, for twice the context switches of no mark at all.
+//! **History.** Until 5.0 the wake-up came at X. Every ACK frees a little, so every ACK woke the application
+//! for a few kilobytes. Users then set X to megabytes to save CPU time, or left the option alone: 100 flows
+//! at 100 ms held 54 MB each; with X = 2 MiB and wake-ups below half of it, 3.5 MB, for twice the context
+//! switches of no mark at all.
 
 /// When a socket with a mark becomes writable again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,12 +33,12 @@ pub enum LowatMode {
     WakeAtHalf,
 }
 
-/// Bookkeeping bytes of the send side at one moment.
+/// The send side's buffer accounting at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes in the write queue and in flight, overhead included.
     pub(crate) queued: u32,
-    /// Limit of `queued`.
+    /// The limit of `queued`.
     pub(crate) sndbuf: u32,
     /// Bytes written and never sent.
     pub(crate) unsent: u64,
@@ -50,7 +53,8 @@ impl Room {
         self.queued < self.sndbuf && self.unsent < self.lowat as u64
     }
 
-    /// What poll(2) and epoll report: a third of the buffer is free, and less than half of the low-water mark unsent.
+    /// The answer of poll(2) and epoll: a third of the buffer is free, and less than half of the low-water
+    /// mark is unsent.
     pub(crate) const fn is_writable(self) -> bool {
         let weight = match self.mode {
             LowatMode::WakeAtMark => 1,
@@ -87,7 +91,7 @@ mod tests {
         assert!(!room(8_192).is_writable());
         assert!(room(8_191).is_writable());
         let older = Room { mode: LowatMode::WakeAtMark, ..room(16_383) };
-        assert!(older.is_writable(), "before 5.0 each byte below the mark was news");
+        assert!(older.is_writable(), "before 5.0, any room below the mark was signalled");
         assert!(!Room { unsent: 16_384, ..older }.is_writable());
     }
 }

@@ -1,11 +1,12 @@
 //! Pacing inside TCP: no packet departs before its time.
-//! Linux 4.13 (218af599fa63), departure times since 4.20; called by `plan` as its first gate and by `commit` to stamp.
+//! Linux 4.13 (218af599fa63), departure times since 4.20; called by `plan` as its first gate and by `commit`
+//! to stamp.
 //!
-//! **Problem.** A window sent as one burst overflows the first shallow buffer on its way, and everything sent in a burst
-//! waits in the same queue. A sender that knows its rate can spread the window over the round trip instead; BBR cannot
-//! work otherwise.
+//! **Problem.** A window sent as one burst overflows the first shallow buffer on the path; in a deeper one,
+//! its packets wait behind each other. A sender that knows its rate can spread the window over the round trip
+//! instead; BBR cannot work otherwise.
 //!
-//! **Rule.** Every data packet, new or sent again, moves the earliest departure of the next one:
+//! **Rule.** Every data packet, new or retransmitted, moves the earliest departure of the next one:
 //!
 //! ```text
 //!   departure = max(departure, now)                 this packet's own, written into its TxPacket
@@ -13,45 +14,49 @@
 //!   departure = departure + gap − min(gap/2, lateness)
 //! ```
 //!
-//! *Lateness* is how long after its time the packet left. It is made up by at most half of one gap and never adds up,
-//! so that a stall is not followed by a burst: after an hour of idleness the second packet follows by half a gap. The
-//! first segments of a connection, up to nine, are not spaced: an initial window is small enough for every path, and
-//! nothing is known yet that would make a better rate.
+//! *Lateness* is the time by which the packet missed its earliest departure. It shortens one gap, by at most
+//! half, and never accumulates, so that a stall is not followed by a burst: after an hour of idleness the
+//! second packet leaves half a gap after the first. The first segments of a connection, up to nine, are not
+//! spaced: an initial window is small enough for every path, and nothing is known yet from which to choose a
+//! better rate.
 //!
-//! **Who waits.** Where the link holds packets until their departure time ([`LinkCaps::paces`](crate::LinkCaps::paces):
-//! fq, or a NIC), the gate is open and only the stamp is written: no timer, no wake-up for each packet. Elsewhere the
-//! gate is shut until the departure and the connection's deadline is that instant: one timer per connection, however
-//! many bytes wait. Pure ACKs leave at once and move nothing; so do the head's retransmission after a timeout and a
-//! probe that repeats data, which are late already.
+//! **Where packets wait.** On a link that holds packets until their departure time
+//! ([`LinkCaps::paces`](crate::LinkCaps::paces): fq, or a NIC), the gate is always open and only the stamp is
+//! written: no timer, no wake-up for each packet. On any other link the gate is shut until the departure, and
+//! the connection's deadline is that instant: one timer per connection, however many bytes wait. Pure ACKs
+//! leave at once and move nothing. The head's retransmission after a timeout and a probe that repeats data
+//! leave at once too, since they are late already.
 //!
-//! **When.** A flow is spaced here when its congestion control asks for it (BBR) or `SO_MAX_PACING_RATE` is set. A link
-//! that paces spaces every flow, at the rate that also sizes packets: `cwnd / srtt` and a fifth more, twice that in slow
-//! start.
+//! **When.** A flow is spaced here when its congestion control asks for it (BBR) or `SO_MAX_PACING_RATE` is
+//! set. A link that paces spaces every flow, at the rate that also sizes packets: 120 % of `cwnd / srtt`, or
+//! 200 % in slow start.
 //!
-//! **History.** Until 4.13 pacing needed the fq queue discipline below; BBR on a host without it silently misbehaved. The
-//! first internal form armed a timer for each packet's duration; with 800 flows of 48 Mbit/s it cost twice the events
-//! of fq. Departure times replaced it in 4.20, so that the same clock serves fq, NICs and the internal timer.
+//! **History.** Until 4.13 pacing needed the fq queue discipline; on a host without it, BBR silently
+//! misbehaved. The first internal form armed a timer for each packet's duration; with 800 flows of 48 Mbit/s
+//! it cost twice the events of fq. Departure times replaced it in 4.20, so that the same clock serves fq,
+//! NICs and the internal timer.
 
 use super::blocked::Blocked;
 use crate::words::{Duration, Instant};
 
-/// "No limit": what the rate is until the first RTT is known and when nobody set one.
+/// "No limit": the rate until the first RTT is known, and the maximum rate until one is set.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
-/// Data segments of a connection from which on packets are spaced; the packet being sent counts.
+/// Packets are spaced once the connection has sent this many data segments, those of the packet being sent
+/// included.
 const FREE_SEGMENTS: u32 = 10;
 
-/// Who spaces packets.
+/// What spaces packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PacingMode {
-    /// Nobody, even if a flow wants it: before 2013.
+    /// Nothing, even if a flow asks for it: senders before 2013.
     Off,
-    /// The stack's timer, for flows that want it, whatever the link can do (Linux 4.13).
+    /// The stack's timer, for flows that ask for pacing, whatever the link can do (Linux 4.13).
     Internal,
-    /// Something below: every packet carries its departure time and leaves the stack at once.
+    /// The link: every packet carries its departure time and leaves the stack at once.
     Delegated,
-    /// Delegated on a link that [paces](crate::LinkCaps::paces), else internal for flows that want it.
+    /// Delegated on a link that [paces](crate::LinkCaps::paces), else internal for flows that ask for pacing.
     #[default]
     Auto,
 }
@@ -61,14 +66,14 @@ pub enum PacingMode {
 pub(crate) enum Status {
     /// Nothing.
     None,
-    /// This file.
+    /// The gate in this file.
     Needed,
     /// The link, by departure times.
     Delegated,
 }
 
 impl PacingMode {
-    /// The status of a connection that does or does not want pacing by itself.
+    /// The status of a connection. `wanted`: its congestion control or its maximum rate asks for pacing.
     pub(crate) const fn status(self, wanted: bool, link_paces: bool) -> Status {
         match (self, wanted, link_paces) {
             (Self::Off, ..) => Status::None,
@@ -96,7 +101,7 @@ impl Pacing {
         self.departure
     }
 
-    /// The packet sent last was not: its place in time is free.
+    /// The packet handed over last was taken back: its departure is free again.
     pub(crate) fn restore(&mut self, departure: Instant) {
         self.departure = departure;
     }
@@ -109,8 +114,8 @@ impl Pacing {
         Ok(())
     }
 
-    /// A data packet of `payload` bytes is handed over at `now`; `segments_out` counts all data segments of the
-    /// connection, this packet's included. Returns the packet's own departure time.
+    /// A data packet of `payload` bytes is handed over at `now`; `segments_out` counts all data segments of
+    /// the connection, this packet's included. Returns the packet's own departure time.
     pub(crate) fn note_sent(
         &mut self,
         status: Status,
@@ -137,7 +142,7 @@ mod tests {
 
     const START: Instant = Instant::from_nanos(1_000_000_000);
 
-    /// Gap after a 1448-byte packet at 1.25 MB/s that left `late_ns` after its time.
+    /// Gap after a 1448-byte packet at 1.25 MB/s that left `late_ns` after its earliest departure.
     fn gap_when_late(late_ns: u64) -> u64 {
         let mut pacing = Pacing { departure: START };
         let now = START + Duration::from_nanos(late_ns);

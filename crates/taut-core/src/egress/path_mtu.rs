@@ -1,44 +1,48 @@
-//! How large a segment may be: what routers say (RFC 1191, RFC 8201), and a search of our own where they are silent
-//! (RFC 4821, RFC 8899). Linux 6.12: `tcp_mtu_probing`, `tcp_mtu_probe`. Asked before new data leaves; told by ICMP
-//! errors, acknowledgements, losses and timeouts.
+//! How large a segment may be: what routers report (RFC 1191, RFC 8201), and a search of our own where they
+//! are silent (RFC 4821, RFC 8899). Linux 6.12: `tcp_mtu_probing`, `tcp_mtu_probe`. Asked before new data
+//! leaves; informed by ICMP errors, acknowledgements, losses and timeouts.
 //!
-//! **Problem.** A packet too large for a link on its way is thrown away there, and the router says so by ICMP. Many
-//! firewalls eat that message. Small packets then pass and large ones never do: a connection opens, and hangs with its
-//! first full window, for ever: a *black hole*.
+//! **Problem.** A router drops a packet that is too large for the next link, and reports it by ICMP. Many
+//! firewalls drop that message. Small packets then pass and large ones never do: a connection opens, and
+//! hangs for ever with its first full window. The path is a *black hole*.
 //!
-//! **Rule.** What a router says holds at once, for ten minutes; then a larger packet is tried again. After more
-//! than `tcp_retries1` timeouts in a row for a segment larger than `tcp_base_mss`, a black hole is suspected: segments
-//! become that small, and half of it with each further timeout. From then on (or from the beginning, with
-//! `tcp_mtu_probing` = 2) the truth is searched for between `low`, which arrives, and `high`, which may not. A *probe*
-//! is new data in one segment larger than the others. It arrives: `low` rises to it. It alone is lost: `high` falls
-//! below it; that was not congestion, so the window stays. Anything else tells nothing. The search ends when less than
-//! `tcp_probe_threshold` is left to find, and begins anew after `tcp_probe_interval`.
+//! **Rule.** A router's report holds at once, for ten minutes; then a larger packet is tried again. After
+//! more than `tcp_retries1` timeouts in a row for a segment larger than `tcp_base_mss`, a black hole is
+//! suspected: segments shrink to that size, and to half of it with each further timeout. From then on (or
+//! from the beginning, with `tcp_mtu_probing` = 2) the stack searches for the largest size that arrives,
+//! between `low`, which does, and `high`, which may not. A *probe* is new data in one segment larger than the
+//! others. If it arrives, `low` rises to its size. If it alone is lost, `high` falls below its size; that was
+//! not congestion, so the window stays. Any other outcome says nothing. The search ends when less than
+//! `tcp_probe_threshold` is left to find, and begins again after `tcp_probe_interval`.
 //!
-//! A probe leaves only when its loss would be noticed by what follows it and would cost little: state Open, cwnd of 11
-//! segments or more, room for it and for enough segments behind it that three arrive after it. The first probe of a search has the
-//! largest size, since what looked like a black hole may have been an outage; then the interval is halved.
+//! A probe leaves only when the segments behind it would reveal its loss, and when the loss would cost
+//! little: state Open, cwnd of 11 segments or more, and room for the probe and for enough segments behind it
+//! that three arrive after it. The first probe of a search has the largest size, since what looked like a
+//! black hole may have been an outage; then the interval is halved.
 //!
-//! Sizes here are payloads of a segment, timestamps counted, as `snd_mss` is; headers are the connection's affair.
+//! Sizes here are payloads of a segment, timestamps already deducted, as in `snd_mss`; the connection adds
+//! the headers.
 
 use super::{MtuConfig, MtuProbing};
 use crate::recovery::MtuProbeFate;
 use crate::words::{Duration, Instant};
 
-/// No probe below this window: its loss would hurt too much. Linux.
+/// No probe with a smaller window: its loss would cost too much. Linux.
 const CWND_MIN: u32 = 11;
-/// Segments that must be able to follow a probe, so that its loss is found without a timeout. Linux: reordering + 1.
+/// Segments that must be able to follow a probe, so that its loss is found without a timeout. Linux:
+/// reordering + 1.
 const FOLLOWERS: u32 = 4;
-/// No segment is smaller. Linux: `TCP_MIN_SND_MSS`, 48, less the options of a segment.
+/// The smallest segment. Linux: `TCP_MIN_SND_MSS`, 48, less the options of a segment.
 const MSS_MIN: u16 = 36;
 
-/// What is known of the path's MTU beyond the handshake. Most connections have none.
+/// What is known about the path's MTU beyond the handshake. Most connections have none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathMtu {
-    /// As agreed in the handshake: never exceeded.
+    /// As agreed in the handshake; never exceeded.
     agreed: u16,
-    /// Every path carries this; nothing makes segments smaller.
+    /// Every path carries this; segments are never smaller.
     floor: u16,
-    /// What a router said, and until when that is believed.
+    /// The size that a router reported, and until when it is believed.
     told: Option<(u16, Instant)>,
     search: Option<Search>,
 }
@@ -46,28 +50,28 @@ pub(crate) struct PathMtu {
 /// The search of RFC 4821 §7.
 #[derive(Clone, Copy, Debug)]
 struct Search {
-    /// The largest size that is thought to arrive.
+    /// The largest size thought to arrive.
     low: u16,
     /// The largest size that may arrive.
     high: u16,
-    /// Size of the probe that is on its way; 0 for none.
+    /// Size of the probe in flight; 0 for none.
     probing: u16,
-    /// Nothing above `low` was tried since it began.
+    /// Nothing above `low` has been tried since the search began.
     fresh: bool,
     began: Instant,
 }
 
-/// What a decision about a probe looks at.
+/// The inputs of a decision about a probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     /// Segment size for ordinary data, now.
     pub(crate) mss: u32,
-    /// Nothing is lost, out of order or reduced for.
+    /// The state is Open: nothing is lost or out of order, and no reduction is under way.
     pub(crate) open: bool,
     pub(crate) cwnd: u32,
     /// Segments in the network.
     pub(crate) in_flight: u32,
-    /// Bytes to send, up to the end of the record.
+    /// Unsent bytes, up to the end of the record.
     pub(crate) unsent: u64,
     /// Bytes that the peer's window has room for.
     pub(crate) window_room: u32,
@@ -78,23 +82,24 @@ pub(crate) struct View {
 /// Whether a probe leaves now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// No: ordinary data may.
+    /// No: ordinary data may leave.
     No,
-    /// Soon: the congestion window has not the room yet; nothing else should fill it.
+    /// Soon: the congestion window has no room yet, and nothing else should fill it.
     WaitForCwnd,
-    /// Soon: as above, with the peer's window.
+    /// Soon: the same for the peer's window.
     WaitForWindow,
-    /// One segment of so many bytes.
+    /// Yes: one segment of this many bytes.
     Probe(u32),
 }
 
-/// Where a search begins, and where a black hole leads first.
+/// The size at which a search begins, and to which a black hole first reduces segments.
 fn base(config: &MtuConfig, floor: u16) -> u16 {
     config.base_mss.max(floor)
 }
 
 impl PathMtu {
-    /// Nothing is known but what was agreed. `floor` is the segment that every path of this address family carries.
+    /// Nothing is known beyond the handshake. `floor` is the segment that every path of this address family
+    /// carries.
     pub(crate) const fn new(agreed: u16, floor: u16) -> Self {
         Self { agreed, floor, told: None, search: None }
     }
@@ -106,7 +111,7 @@ impl PathMtu {
         self.agreed.min(told).min(low)
     }
 
-    /// A router said that no more than `mss` fits. Returns whether that is news.
+    /// A router reported that no more than `mss` fits. Returns whether that makes segments smaller.
     pub(crate) fn on_told(&mut self, now: Instant, mss: u16, expires: Duration) -> bool {
         if mss >= self.mss() {
             return false;
@@ -120,7 +125,7 @@ impl PathMtu {
         true
     }
 
-    /// Forgets what a router said too long ago. Returns whether segments may grow by that.
+    /// Forgets a router's report once it has expired. Returns whether segments may now grow.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         if self.told.is_none_or(|(_, until)| now < until) {
             return false;
@@ -130,7 +135,7 @@ impl PathMtu {
         self.mss() > before
     }
 
-    /// Begins to search, from the base on: `tcp_mtu_probing` = 2.
+    /// Begins to search, from the base up: `tcp_mtu_probing` = 2.
     pub(crate) fn search(&mut self, now: Instant, config: &MtuConfig) {
         if self.search.is_none() {
             let high = self.mss();
@@ -139,7 +144,8 @@ impl PathMtu {
         }
     }
 
-    /// A segment of `segment` bytes timed out again and again. Returns whether ordinary segments become smaller.
+    /// A segment of `segment` bytes timed out again and again. Returns whether ordinary segments become
+    /// smaller.
     pub(crate) fn on_black_hole(&mut self, now: Instant, segment: u32, config: &MtuConfig) -> bool {
         let before = self.mss();
         let floor = self.floor.max(config.probe_floor).max(MSS_MIN);
@@ -147,7 +153,7 @@ impl PathMtu {
             None => base(config, self.floor),
             Some(search) => (search.low / 2).min(base(config, self.floor)).max(floor),
         };
-        // What is as small already does not hang because of its size.
+        // A segment that is as small already does not hang because of its size.
         if segment <= u32::from(low) || low >= before {
             return false;
         }
@@ -165,7 +171,7 @@ impl PathMtu {
         let Some(search) = self.search.filter(|_| config.probing != MtuProbing::Off) else {
             return Decision::No;
         };
-        // Segments that are smaller for the moment (SACK blocks, a small window) are no measure.
+        // Segments that are smaller for the moment (SACK blocks, a small window) cannot be compared.
         if search.probing != 0 || !view.open || view.cwnd < CWND_MIN || view.mss != u32::from(self.mss()) {
             return Decision::No;
         }
@@ -184,11 +190,11 @@ impl PathMtu {
         Decision::Probe(size)
     }
 
-    /// The size to try next; none while the search is over.
+    /// The size to try next; `None` while the search is over.
     fn next_size(&self, now: Instant, search: &Search, config: &MtuConfig) -> Option<u16> {
         let ceiling = self.ceiling();
         let (low, high, fresh) = if now.since(search.began) >= config.probe_interval {
-            // Anew: the path may have changed.
+            // The path may have changed: search again up to the ceiling.
             (search.low, ceiling, true)
         } else {
             (search.low, search.high.min(ceiling), search.fresh)
@@ -249,7 +255,7 @@ mod tests {
         Instant::ZERO + Duration::from_secs(seconds)
     }
 
-    /// A connection in full swing.
+    /// A connection in the middle of a transfer.
     fn view(path: &PathMtu) -> View {
         View {
             mss: path.mss().into(),
@@ -262,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Searches to the end on a path that carries `truth`; every size that was tried.
+    /// Searches to the end on a path that carries `truth`; returns every size tried.
     fn search(path: &mut PathMtu, now: Instant, truth: u32, config: &MtuConfig) -> Vec<u32> {
         let mut tried = Vec::new();
         while let Decision::Probe(size) = path.decide(now, &view(path), config) {
@@ -279,7 +285,7 @@ mod tests {
     fn what_a_router_says_holds_for_a_while() {
         let mut path = PathMtu::new(1_448, 500);
         assert!(path.on_told(at(0), 1_200, S * 600));
-        assert!(!path.on_told(at(1), 1_300, S * 600), "it never grows by that");
+        assert!(!path.on_told(at(1), 1_300, S * 600), "a report never makes segments larger");
         assert_eq!(path.mss(), 1_200);
         assert!(!path.expire(at(599)));
         assert!(path.expire(at(600)));
@@ -298,12 +304,12 @@ mod tests {
             let found = u32::from(path.mss());
             assert!(found <= truth && truth - found < 8, "{found} of {truth}: {tried:?}");
             assert!(tried.len() <= 8, "{tried:?}");
-            // Ten minutes later it looks again, and finds what has grown.
+            // Ten minutes later it searches again, and finds a path that carries more.
             assert_eq!(path.decide(at(599), &view(&path), &config), Decision::No);
             let mut grown = path;
             search(&mut grown, at(600), 1_448, &config);
             assert_eq!(grown.mss(), if found > 1_440 { found as u16 } else { 1_448 });
-            // Or nothing, and then not before another ten minutes.
+            // Or finds nothing new, and does not search again for another ten minutes.
             let again = search(&mut path, at(600), truth, &config);
             assert!(again.len() <= 8 && u32::from(path.mss()) <= truth, "{again:?}");
             assert_eq!(path.decide(at(1_199), &view(&path), &config), Decision::No);
@@ -374,7 +380,7 @@ mod tests {
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
         assert!(!path.expire(at(600)), "no probe of that size was ever answered");
         assert_eq!(path.mss(), 1_000);
-        // Unknown: the same size again.
+        // Unknown: the same size is tried again.
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);

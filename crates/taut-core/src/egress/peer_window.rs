@@ -1,7 +1,8 @@
-//! The peer's window: how far it lets us send. RFC 9293 §3.3.1 (SND.WND, SND.WL1, SND.WL2) and §3.10.7.4.
-//! Called by the sender for every acceptable segment.
+//! The peer's window: how far it lets us send.
+//! RFC 9293 §3.3.1 (SND.WND, SND.WL1, SND.WL2) and §3.10.7.4. Called by the sender for every acceptable
+//! segment.
 
-/// What the peer offered last, and the most it ever did.
+/// The window that the peer offered last, and the largest it ever offered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PeerWindow {
     /// Bytes from `una` on.
@@ -28,8 +29,9 @@ impl PeerWindow {
         self.max
     }
 
-    /// A segment at `start` that acknowledges `ack` offers a window. Returns whether that changes anything. An equal
-    /// segment may only open the window, or close it altogether: reordered ACKs must not shrink it.
+    /// A segment at `start` that acknowledges `ack` offers a window. Returns whether that changes anything. A
+    /// segment with the same numbers may only open the window, or close it altogether: reordered ACKs must
+    /// not shrink it.
     pub(super) fn on_segment(&mut self, offered: u32, ack: u64, start: u64, una: u64) -> bool {
         let newer = ack > una
             || start > self.changed_by_seq
@@ -59,7 +61,7 @@ mod tests {
         assert_eq!((window.bytes(), window.max()), (2_000, 2_000));
         assert!(window.on_segment(3_000, 10, 10, 10), "an equal one opens it");
         assert!(window.on_segment(0, 10, 10, 10), "and closes it altogether");
-        assert!(window.on_segment(700, 11, 10, 10), "what acknowledges more is newer");
+        assert!(window.on_segment(700, 11, 10, 10), "a segment that acknowledges more is newer");
         assert_eq!((window.bytes(), window.max()), (700, 3_000));
     }
 }

@@ -1,8 +1,9 @@
 //! The transmit decision: what to send next, or which gate is shut.
-//! One list of gates in the order of Linux 6.12's `tcp_write_xmit`; called by [`Sender::next`] for every packet.
+//! One list of gates in the order of Linux 6.12's `tcp_write_xmit`; called by [`Sender::next`] for every
+//! packet.
 //!
-//! Nothing here changes anything. What the gates are asked with is computed in `inputs.rs`; each gate's rule is on its
-//! own page.
+//! Nothing here changes state. The gates' inputs are computed in `inputs.rs`; each gate's rule is on its own
+//! page.
 
 use core::ops::Range;
 
@@ -37,7 +38,7 @@ impl Plan {
     }
 }
 
-/// What to send next, or why nothing.
+/// What to send next, or why nothing may leave.
 ///
 /// # Errors
 ///
@@ -134,7 +135,8 @@ fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Pla
     let range = s.wanted_again(cx, mode)?;
     let fin = s.fin_queued && range.end == s.end();
     let payload = (range.end - range.start - u64::from(fin)) as u32;
-    // A probe, and the head after a timeout, are late already: they wait for nothing but their own copy.
+    // A probe and the head after a timeout are late already: they wait only for their own copy to leave the
+    // host.
     let head_due = s.recovery.timeouts() > 0 && s.recovery.retrans_out() == 0;
     let urgent = mode == Mode::TailProbe || (s.recovery.is_in_loss() && head_due);
     let mut exempt = false;

@@ -1,8 +1,8 @@
-//! The sending half of a connection: its state, and the application's verbs. RFC 9293 §3.3.1's send variables, and Linux
-//! 6.12's `tcp_sendmsg` for how a write fills the queue. Called by the connection.
+//! The sending half of a connection: its state, and the application's verbs. RFC 9293 §3.3.1's send
+//! variables, and Linux 6.12's `tcp_sendmsg` for how a write fills the queue. Called by the connection.
 //!
-//! The fields are for this folder alone. What the application asks for is here; what the device is given and gives back is
-//! in `commit.rs`, what the network says in `acked.rs`.
+//! The fields are for this folder alone. The application's verbs are here, the device's in `commit.rs`, the
+//! network's in `acked.rs`.
 
 use alloc::boxed::Box;
 
@@ -22,25 +22,25 @@ use crate::options::WriteFlags;
 use crate::recovery::Recovery;
 use crate::words::{Gather, Instant};
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Written {
-    /// Bytes that were taken.
+    /// Bytes that were accepted.
     pub(crate) bytes: usize,
-    /// Autocorking holds them back: a completion sends them.
+    /// Set if autocorking holds them back: a completion will send them.
     pub(crate) held: Option<Held>,
 }
 
 /// A write that autocorking holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// Nobody waited for a completion already.
+    /// The connection did not already wait for a completion.
     pub(crate) throttled: bool,
 }
 
-/// The sending half of a connection. Every written byte lies in `queue` until acknowledged; `nxt` divides it into
-/// sent (remembered by `recovery`) and unsent.
+/// The sending half of a connection. Every written byte stays in `queue` until it is acknowledged; `nxt`
+/// divides the queue into sent (remembered by `recovery`) and unsent.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(super) queue: WriteQueue,
@@ -48,26 +48,26 @@ pub(crate) struct Sender {
     pub(super) congestion: Congestion,
     /// SND.NXT: the next position never sent.
     pub(super) nxt: u64,
-    /// End of the data that a write completed: PSH goes there.
+    /// End of the data that a write completed: the packet that ends there carries PSH.
     pub(super) pushed: u64,
     pub(super) window: PeerWindow,
     pub(super) nagle: Nagle,
     pub(super) pacing: Pacing,
     pub(super) small_queue: SmallQueue,
     pub(super) buffer: SendBuffer,
-    /// TCP_NOTSENT_LOWAT; 0 follows the stack's.
+    /// TCP_NOTSENT_LOWAT; 0 follows the stack's value.
     lowat: u32,
-    /// The application will write no more; FIN stands at the queue's end.
+    /// The application will write no more; a FIN stands at the queue's end.
     pub(super) fin_queued: bool,
     /// A maximum rate was set; never unwanted again.
     pacing_wanted: bool,
-    /// The next packet may be smaller than a segment, so as to fit the peer's window.
+    /// The next packet may be smaller than a segment, to fit the peer's window.
     pub(super) squeeze: bool,
-    /// Data may be able to leave: the gates are to be asked.
+    /// Data may be able to leave: the gates will be asked.
     pub(super) due: bool,
-    /// The pacing gate is waited for.
+    /// The connection waits for the pacing gate.
     pub(super) paced: bool,
-    /// Which gate was shut when it was last asked for a packet.
+    /// Which gate was shut when the connection was last asked for a packet.
     pub(super) blocked: Gate,
     /// Something was sent since that was last noted.
     pub(super) sent: bool,
@@ -107,8 +107,8 @@ impl Sender {
         }
     }
 
-    /// The peer's SYN came, with `window` bytes of window. Nothing but our SYN was sent: recovery begins here, with or
-    /// without SACK.
+    /// The peer's SYN came, offering `window` bytes. Only our SYN has been sent: recovery begins here, with
+    /// or without SACK.
     pub(crate) fn begin(&mut self, now: Instant, first: u64, sack: bool, window: u16) {
         self.recovery = Recovery::new(now, first, sack);
         self.window = PeerWindow::of_syn(window.into());
@@ -116,10 +116,10 @@ impl Sender {
 
     // ---- the application ----
 
-    /// Takes as much of `data` as there is room for, and decides whether it may go now.
+    /// Takes as much of `data` as there is room for, and decides whether it may leave now.
     ///
-    /// Data is appended to the tail buffer while that is short of the size goal, whatever the limits say; only a new
-    /// buffer asks for room.
+    /// Data is appended to the tail buffer while that is short of the size goal, whatever the limits say;
+    /// only a new buffer asks for room.
     pub(crate) fn write(
         &mut self,
         cx: &SendCx<'_>,
@@ -180,7 +180,7 @@ impl Sender {
         if flags.eor && all {
             self.queue.mark_eor();
         }
-        // Out of room, cork has nothing to wait for.
+        // Without room for more, cork has nothing to wait for.
         self.nagle.on_write_end(flags.more && all);
         if taken > 0 {
             let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
@@ -205,14 +205,14 @@ impl Sender {
             tail_is_eor: self.queue.tail_has_eor(),
         };
         autocork::holds(input).then(|| {
-            // What was meant for this push only: a completion flushes by the socket's own rules.
+            // MSG_MORE was meant for this push only: a completion flushes by the socket's own rules.
             self.nagle.forget_more();
             Held { throttled: self.small_queue.throttle() }
         })
     }
 
     /// Delivery-rate samples taken while the application has too little to send say nothing about the path
-    /// (draft-ietf-ccwg-bbr §4.1.2.4; asked, as in Linux, when a write begins).
+    /// (draft-ietf-ccwg-bbr §4.1.2.4; checked, as in Linux, when a write begins).
     fn note_app_limited(&mut self, cx: &SendCx<'_>) {
         if self.unsent() < u64::from(cx.mss)
             && self.small_queue.outstanding() < tsq::truesize(1)
@@ -238,18 +238,19 @@ impl Sender {
         self.due |= self.nagle.set_cork(on);
     }
 
-    /// The tail was held back long enough: it goes, as if its write were complete.
+    /// The tail was held back long enough: it leaves, as if its write were complete.
     pub(crate) fn release_tail(&mut self) {
         self.nagle.release();
         self.pushed = self.queue.end();
     }
 
-    /// A window that stays smaller than a segment is better used than not: the next packet may fit into it.
+    /// The window has stayed smaller than a segment: the next packet may be cut to fit it.
     pub(crate) const fn squeeze(&mut self) {
         self.squeeze = true;
     }
 
-    /// FIN follows what is queued. Returns whether somebody waited for room, of which there is no more need.
+    /// FIN follows what is queued. Returns whether the application was waiting for room; it no longer needs
+    /// any.
     pub(crate) fn queue_fin(&mut self) -> bool {
         self.fin_queued = true;
         self.nagle.forget_more();
@@ -257,7 +258,7 @@ impl Sender {
         core::mem::take(&mut self.buffer.nospace)
     }
 
-    /// TCP_NOTSENT_LOWAT; 0 follows the stack's.
+    /// TCP_NOTSENT_LOWAT; 0 follows the stack's value.
     pub(crate) const fn set_lowat(&mut self, bytes: u32) {
         self.lowat = bytes;
     }
@@ -278,7 +279,7 @@ impl Sender {
         self.congestion.set_algorithm(algorithm);
     }
 
-    /// Whether it is worth writing; if not, the application is notified when it is.
+    /// Whether a write is worthwhile now; if not, the application is notified once it is.
     pub(crate) fn poll_writable(&mut self, cx: &SendCx<'_>) -> bool {
         let writable = self.is_writable(cx);
         self.buffer.nospace |= !writable;
@@ -294,7 +295,7 @@ impl Sender {
         self.buffer.nospace
     }
 
-    /// Room may have appeared for an application that waits for it. Returns whether it has.
+    /// Checks whether there is now room for an application that waits for it.
     pub(crate) fn check_space(&mut self, cx: &SendCx<'_>) -> bool {
         if self.recovery.in_flight() < self.congestion.cwnd() {
             self.expand_buffer(cx);
@@ -311,37 +312,37 @@ impl Sender {
 
     /// The send buffer follows the congestion window.
     pub(crate) fn expand_buffer(&mut self, cx: &SendCx<'_>) {
-        /// Segments by which the network may reorder, as Linux assumes at first (`tcp_reordering`).
+        /// The reordering, in segments, that Linux assumes at first (`tcp_reordering`).
         const REORDERING: u32 = 3;
         let windows = u64::from(self.congestion.send_buffer_windows());
         let cwnd = self.congestion.cwnd();
         self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, cx.config.wmem.max);
     }
 
-    /// Nothing is in flight any more, and nothing happens by itself.
+    /// Forgets what is in flight and stops the timers.
     pub(crate) fn stop(&mut self) {
         self.recovery.discard();
         self.paced = false;
     }
 
-    /// Forgets what is queued and in flight: the connection is over.
+    /// Forgets everything queued and in flight: the connection is over.
     pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
         self.stop();
         self.release(pool);
         self.due = false;
     }
 
-    /// Gives every buffer back.
+    /// Releases every buffer.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.queue.discard_all(pool);
     }
 
-    /// What must hold between any two calls; for assertions. `over`: the connection is closed.
+    /// The invariants that hold between any two calls; for assertions. `over`: the connection is closed.
     pub(crate) fn invariants(&self, over: bool) {
         let (una, nxt, end) = (self.una(), self.nxt, self.end());
         assert!(una <= nxt && nxt <= end, "una {una} nxt {nxt} end {end}");
-        // Exactly what is unacknowledged is kept; FIN takes a position, but no byte.
-        assert!(over || self.queue.start() == una.min(self.queue.end()), "what is kept begins elsewhere");
+        // Exactly the unacknowledged bytes are kept; FIN takes a position, but no byte.
+        assert!(over || self.queue.start() == una.min(self.queue.end()), "the queue does not begin at una");
         let recovery = &self.recovery;
         assert_eq!(recovery.packets_out() == 0, recovery.records() == 0);
         assert!(recovery.sacked_out() + recovery.lost_out() <= recovery.packets_out());
@@ -351,14 +352,14 @@ impl Sender {
         }
     }
 
-    // ---- what it wants, and what can be known of it ----
+    // ---- what it wants, and getters ----
 
-    /// Whether the gates are to be asked.
+    /// Whether the gates should be asked.
     pub(crate) const fn wants_output(&self) -> bool {
         self.due
     }
 
-    /// The earliest thing that happens by itself.
+    /// The earliest of its timers.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let recovery = self.recovery.deadline().map(|(at, _)| at);
         let pacing = self.paced.then(|| self.pacing.next_departure());
@@ -368,27 +369,27 @@ impl Sender {
         }
     }
 
-    /// What is in flight, lost and measured.
+    /// The packets in flight, the losses and the measurements.
     pub(crate) const fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// The congestion window and what moves it.
+    /// The congestion window and the algorithm that moves it.
     pub(crate) const fn congestion(&self) -> &Congestion {
         &self.congestion
     }
 
-    /// Where bytes waited and why, once anything was written.
+    /// Where bytes waited and why; `None` until the first write.
     pub(crate) fn ledger(&self) -> Option<&Ledger> {
         self.ledger.as_deref()
     }
 
-    /// Which gate was shut when it was last asked for a packet.
+    /// Which gate was shut when the connection was last asked for a packet.
     pub(crate) const fn blocked(&self) -> Gate {
         self.blocked
     }
 
-    /// The same, with its time.
+    /// The same, with its time, for pacing.
     pub(crate) const fn reason(&self) -> Blocked {
         self.blocked.reason(self.pacing.next_departure())
     }
@@ -403,7 +404,7 @@ impl Sender {
         self.nxt
     }
 
-    /// End of the data that was written.
+    /// End of the written data.
     pub(crate) const fn written_until(&self) -> u64 {
         self.queue.end()
     }
@@ -413,7 +414,7 @@ impl Sender {
         self.queue.start()
     }
 
-    /// End of everything there is to send, FIN included.
+    /// End of everything to send, FIN included.
     pub(crate) fn end(&self) -> u64 {
         self.queue.end() + u64::from(self.fin_queued)
     }
@@ -443,7 +444,7 @@ impl Sender {
         self.window_end().saturating_sub(self.nxt).min(u64::from(u32::MAX)) as u32
     }
 
-    /// Whether the peer's window has room for the next segment: a full one, or all that is left (RFC 9293
+    /// Whether the peer's window has room for the next segment: a full one, or all the data left (RFC 9293
     /// §3.8.6.2.1).
     pub(crate) fn window_fits(&self, mss: u32) -> bool {
         let next = self.unsent().min(u64::from(mss)).max(1);
@@ -455,7 +456,7 @@ impl Sender {
         self.queue.end().saturating_sub(self.nxt)
     }
 
-    /// Whether anything was never sent, FIN included.
+    /// Whether anything is unsent, FIN included.
     pub(crate) fn has_unsent(&self) -> bool {
         self.nxt < self.end()
     }
@@ -480,7 +481,7 @@ impl Sender {
         self.small_queue.outstanding()
     }
 
-    /// What `mss` becomes under a small peer window.
+    /// `mss`, bounded by half of a small peer window.
     pub(crate) fn bounded_mss(&self, mss: u32) -> u32 {
         tso_autosize::half_window_bound(mss, self.window.max())
     }
@@ -495,7 +496,7 @@ impl Sender {
         }
     }
 
-    /// Who spaces this connection's packets.
+    /// What spaces this connection's packets.
     pub(super) fn pacing_status(&self, cx: &SendCx<'_>) -> Status {
         cx.config.pacing.status(self.pacing_wanted || self.congestion.paces(), cx.link.paces)
     }

@@ -1,18 +1,20 @@
-//! Size of the send buffer: what a user asked for, or what the congestion window needs.
-//! Linux 6.12 (`tcp_sndbuf_expand`); called at establishment and after ACKs that left the application out of room.
+//! The size of the send buffer: chosen by the user, or following the congestion window.
+//! Linux 6.12 (`tcp_sndbuf_expand`); called at establishment and after ACKs while the application waits for
+//! room.
 //!
-//! **Problem.** Written bytes are kept until they are acknowledged, so a buffer smaller than a window of the path (1 Gbit/s
-//! at 100 ms is 12.5 MB) caps the rate however much the network would carry; one of that size for every connection is
-//! memory that most never use.
+//! **Problem.** Written bytes are kept until they are acknowledged, so a buffer smaller than a window of the
+//! path (1 Gbit/s at 100 ms is 12.5 MB) caps the rate, however much the network would carry; a buffer of that
+//! size for every connection is memory that most never use.
 //!
-//! **Rule.** Room for two congestion windows, one in flight and one ready to go, counted in segments as they lie in
-//! memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. The question is asked only for a
-//! connection whose application was refused while cwnd had room: only then is the buffer what limits. `SO_SNDBUF` is
-//! doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all this off for the socket.
+//! **Rule.** Room for two congestion windows, one in flight and one ready to go, counted in segments as they
+//! lie in memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. It grows only for a
+//! connection whose application was refused while cwnd had room: only then is the buffer the limit.
+//! `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all
+//! this off for the socket.
 //!
-//! What is *unsent* should be bounded apart from that, by [`notsent_lowat`](super::notsent_lowat).
+//! *Unsent* data should be bounded separately, by [`notsent_lowat`](super::notsent_lowat).
 
-/// What Linux adds to every segment for buffer bookkeeping before rounding up to a power of two.
+/// Bytes that Linux adds to every segment for buffer bookkeeping, before rounding up to a power of two.
 const HEADER_RESERVE: u64 = 320;
 /// Per-segment structure, beside the rounded data.
 const SEGMENT_OVERHEAD: u64 = 256;
@@ -26,7 +28,7 @@ pub(crate) struct SendBuffer {
     pub(crate) limit: u32,
     /// Set by the user: autotuning leaves it alone.
     pub(crate) locked: bool,
-    /// A write or a poll found no room; the application is to be told when there is.
+    /// A write or a poll found no room; the application will be woken when there is.
     pub(crate) nospace: bool,
 }
 

@@ -1,21 +1,25 @@
 //! TSO autosizing: how many segments the next super-packet should have.
-//! Linux 3.12 (95bd09eb2750), at transmit time since 3.19 (605ad7f184b6), RTT term since 5.18; called by `plan`.
+//! Linux 3.12 (95bd09eb2750), at transmit time since 3.19 (605ad7f184b6), RTT term since 5.18; called by
+//! `plan`.
 //!
-//! **Problem.** A super-packet of 64 KB, cut into segments by the device, saves the CPU work and costs the network: at
-//! 10 Mbit/s it is a burst of 52 ms in which nobody else sends, and a shallow buffer on the way drops its end.
+//! **Problem.** A super-packet of 64 KB, cut into segments by the device, saves CPU time and costs the
+//! network: at 10 Mbit/s it is a burst of 52 ms in which nothing else is sent, and a shallow buffer on the
+//! path drops its end.
 //!
-//! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as in
-//! [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and at most what the device takes. On short paths it
-//! may hold more, because a burst there is over before the next one starts: `gso_max >> (min_rtt / 512 µs)` is added,
-//! all of the device's maximum below 512 µs, half of it up to 1 ms, nothing beyond 16 ms. At most half of cwnd goes at
-//! once, so that two bursts a window keep the ACK clock running.
+//! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as
+//! in [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and at most the device's maximum. On
+//! short paths it may hold more, because a burst there is over before the next one starts:
+//! `gso_max >> (min_rtt / 512 µs)` is added, all of the device's maximum below 512 µs, half of it up to 1 ms,
+//! nothing beyond 16 ms. At most half of cwnd leaves at once, so that two bursts per window keep the ACK
+//! clock running.
 //!
-//! **When.** The goal at *write* time does not know the rate (the data may leave much later): buffers are filled to
-//! the largest multiple of the segment size that the device and half of the peer's window allow, and cut when sent.
+//! **When.** The rate at *write* time says little, since the data may leave much later: buffers are filled to
+//! the largest multiple of the segment size that the device and half of the peer's window allow, and cut when
+//! sent.
 //!
-//! **History.** Up to 3.18 buffers got their final size when the application wrote. A sender that writes far ahead then
-//! has its queue full of packets sized for the rate of long ago: 2 MB over a 40 ms path, written early in slow start,
-//! took 599 packets for 1397 segments. Cut at transmission it takes 232.
+//! **History.** Up to 3.18 buffers got their final size when the application wrote. A sender that writes far
+//! ahead then has a queue full of packets sized for an old rate: 2 MB over a 40 ms path, written early in
+//! slow start, took 599 packets for 1397 segments. Cut at transmission, it takes 232.
 
 use crate::words::Duration;
 
@@ -25,14 +29,14 @@ pub(crate) const fn gso_payload_max(gso_max_bytes: u32) -> u32 {
     gso_max_bytes.saturating_sub(321)
 }
 
-/// Half of the largest window the peer ever offered bounds what one packet may hold, so that there are always two
-/// on the way and the peer's ACK of the first is not delayed. Small windows are used whole.
+/// Half of the largest window that the peer ever offered bounds one packet, so that there are always two in
+/// flight and the peer's ACK of the first is not delayed. Small windows are used whole.
 pub(crate) const fn half_window_bound(size: u32, max_window: u32) -> u32 {
     let cut = if max_window > 536 { max_window / 2 } else { max_window };
     if cut == 0 || size <= cut {
         return size;
     }
-    // 68 bytes is the smallest packet every link must carry (RFC 791); 20 of them are TCP's.
+    // Every link must carry packets of 68 bytes (RFC 791); 20 of them are TCP's.
     if cut > 48 { cut } else { 48 }
 }
 
@@ -55,14 +59,15 @@ pub(crate) const fn size_goal(mss: u32, gso_max_bytes: u32, gso_max_segs: u16, m
 pub enum AutosizeMode {
     /// The device's maximum and half of cwnd: before 2013.
     Off,
-    /// Linux 3.12 to 3.18: a millisecond of the rate at the time of the *write*; never resized but by the windows.
+    /// Linux 3.12 to 3.18: a millisecond of the rate at the time of the *write*; only the windows change it
+    /// later.
     AtWrite,
     /// Today: a millisecond of the rate at the time of transmission.
     #[default]
     AtTransmit,
 }
 
-/// Everything that decides the number of segments.
+/// Everything on which the number of segments depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Autosize {
     /// Bytes per second; `u64::MAX` when unknown.
@@ -75,7 +80,7 @@ pub(crate) struct Autosize {
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
     pub(crate) min_tso_segs: u8,
-    /// 0 leaves of the RTT term what matters below 32 µs.
+    /// n: the RTT term halves for every 2ⁿ µs of RTT; with 0 it matters only below 32 µs.
     pub(crate) tso_rtt_log: u8,
 }
 
@@ -139,7 +144,7 @@ mod tests {
             tso_rtt_log: 9,
         };
         assert_eq!(segs(input), 2);
-        // 12.5 MB/s >> 7 is 97,656 bytes: all that the device takes.
+        // 12.5 MB/s >> 7 is 97,656 bytes: more than the device takes.
         assert_eq!(segs(Autosize { pacing_rate: 12_500_000, shift: 7, ..input }), 45);
         assert_eq!(segs(Autosize { gso_max_bytes: 0, ..input }), 1);
     }

@@ -1,31 +1,35 @@
 //! TSO deferral: wait for the next ACK when it will make the super-packet bigger.
 //! Linux 6.12 (`tcp_tso_should_defer`); called by `plan` for candidates of more than one segment.
 //!
-//! **Problem.** Every ACK opens the window by two segments; sending them at once turns super-packets of 64 KB into ones
-//! of 3 KB, and nothing ever makes them bigger again: the ACKs come back as small as the packets left.
+//! **Problem.** Every ACK opens the window by two segments; sending those at once turns super-packets of 64
+//! KB into ones of 3 KB, and nothing ever makes them bigger again: the ACKs cover as little as the packets
+//! did.
 //!
-//! **Rule.** Wait, unless waiting could cost anything. A packet goes at once in loss recovery, when the last departure
-//! is more than a millisecond ago, when the windows allow as much as autosizing wants, or a third of the whole window
-//! (`tcp_tso_win_divisor`), when it is not the end of what was written and fits, when nothing is in flight, and when
-//! the next ACK, expected an RTT after the head left, is further away than half an RTT or a millisecond. No timer: the
-//! awaited ACK asks again, so a wrong guess costs one more ACK, never a stall.
+//! **Rule.** Wait, unless waiting could cost something. A packet leaves at once in loss recovery, when the
+//! last departure is more than a millisecond ago, when the windows allow as much as autosizing wants, or a
+//! third of the whole window (`tcp_tso_win_divisor`), when it fits and is not the end of the written data,
+//! when nothing is in flight, and when the next ACK, expected an RTT after the head left, is further away
+//! than half an RTT or a millisecond. There is no timer: the awaited ACK asks again, so a wrong guess costs
+//! one more ACK, never a stall.
 //!
-//! **Why it names the window.** A deferred sender looks idle. It counts as limited by the window that it waits for, so
-//! that cwnd may still grow; one that only lacks data does not wait when a FIN or an end of record stands behind it.
+//! **Why it names the window.** A deferred sender looks idle. It counts as limited by the window that it
+//! waits for, so that cwnd may still grow. A sender that only lacks data does not wait if the data ends with
+//! a FIN or an end of record.
 //!
-//! **History.** Until 2.6 it waited for up to two clock ticks by a timer. Deferral that aimed at another size than
-//! autosizing cut packets to one segment more than it had waited for (3.19 made the goals one).
+//! **History.** Until 2.6 a timer ended the wait after at most two clock ticks. As long as deferral and
+//! autosizing aimed at different sizes, packets were cut to one segment more than deferral had waited for;
+//! since 3.19 the goal is the same.
 
 use super::blocked::Blocked;
 use crate::words::{Duration, Instant};
 
-/// Everything that decides.
+/// Everything on which the decision depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Defer {
     pub(crate) now: Instant,
     /// When the latest packet departed (or will).
     pub(crate) last_departure: Instant,
-    /// Recovery or Loss: resend what is needed without delay.
+    /// Recovery or Loss: what repairs a loss must not wait.
     pub(crate) recovering: bool,
     /// Bytes queued from the candidate's start on.
     pub(crate) len: u32,
@@ -71,7 +75,7 @@ impl Defer {
     }
 }
 
-/// A packet this old no longer shapes the ACK clock.
+/// A packet sent longer ago no longer shapes the ACK clock.
 const STALE: Duration = Duration::from_millis(1);
 
 /// The gate.

@@ -1,39 +1,41 @@
 //! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP.
-//! Linux 3.6 (46d3ceabd8d9), today's rule as of 6.16; called by `plan` as its last gate, by `commit` to charge, and by
-//! the stack when a [`TxTicket`](crate::TxTicket) comes back.
+//! Linux 3.6 (46d3ceabd8d9), today's rule as of 6.16; called by `plan` as its last gate, by `commit` to
+//! charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
 //!
-//! **Problem.** A sender with a large window pushes all of it into the device's queue. Everybody behind it waits
-//! (50 ms on a 1 Gbit/s link, 132 ms at 100 Mbit/s, measured in 2012), and the sender's own decisions about size and
-//! order are frozen long before the packet leaves. Bigger buffers make it worse, and the round-trip time that the
-//! sender measures includes its own queue.
+//! **Problem.** A sender with a large window pushes all of it into the device's queue. Every packet behind it
+//! waits (50 ms on a 1 Gbit/s link, 132 ms at 100 Mbit/s, measured in 2012), and the sender's own decisions
+//! about size and order are made long before a packet leaves. Bigger buffers make it worse, and the
+//! round-trip time that the sender measures includes its own queue.
 //!
-//! **Rule.** Bytes below TCP are counted from hand-over until the completion says that they have left the host. A
-//! packet of truesize T (payload plus [`OVERHEAD`]) may join them while they stay below
+//! **Rule.** Bytes are *below TCP* from hand-over until their completion reports that they have left the
+//! host. A packet of truesize T (payload plus [`OVERHEAD`]) may join them while their sum is below
 //!
 //! ```text
 //!   limit = min( max(2 · T, rate >> shift), tcp_limit_output_bytes ) << (1 for a retransmission)
 //! ```
 //!
-//! Two packets keep the device busy while the completion of one travels back. `rate >> 10`, about a millisecond of the
-//! pacing rate, keeps it busy where completions come in batches; links that send in long bursts ask for more by a
-//! smaller shift. The cap (4 MiB) bounds what a fast flow may queue. A retransmission has twice the limit, since it is
-//! wanted more urgently than the data queued in front of it.
+//! Two packets keep the device busy while the completion of one is on its way back. `rate >> 10`, about a
+//! millisecond of the pacing rate, keeps it busy where completions come in batches; a link that sends in long
+//! bursts asks for more with a smaller shift. The cap (4 MiB) bounds the queue of a fast flow. A
+//! retransmission has twice the limit, because it is more urgent than the data queued in front of it.
 //!
-//! **Resume.** A connection found over the limit is *throttled*, and any one completion of data resumes it: it asks the
-//! gates again, from the stack's ready queue and never from inside the completion. A pure ACK's completion
-//! ([`ACK_TRUESIZE`]) resumes nobody.
+//! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
+//! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
+//! the completion. The completion of a pure ACK ([`ACK_TRUESIZE`]) resumes nothing.
 //!
-//! **Exemption.** With at most one packet unacknowledged the gate is open whatever the counter says: there is no ACK to
-//! come that would restart the flow if a slow device sits on its completion (Linux f921a4a5bffa).
+//! **Exemption.** With at most one packet unacknowledged, the gate is open whatever the counter says: no
+//! further ACK would come to restart the flow if a slow device were late with its completion (Linux
+//! f921a4a5bffa).
 //!
-//! **History.** 2012: a constant cap of 128 KiB, and super-packets of at most half of it so that two fit. 3.12: the
-//! term in the rate, because 128 KiB is 100 ms at 10 Mbit/s and too little for completions in batches at 40 Gbit/s. A
-//! rewrite of the retransmission queue lost half of the exemption in 4.15; flows on slow links fell silent between
-//! super-packets until 2023. From 2018 to 6.15 the cap did not hold for flows that fq paced, which then queued 2 ms.
+//! **History.** 2012: a constant cap of 128 KiB, and super-packets of at most half of it so that two fit.
+//! 3.12: the limit follows the rate, because 128 KiB is 100 ms at 10 Mbit/s and too little for completions in
+//! batches at 40 Gbit/s. A rewrite of the retransmission queue lost half of the exemption in 4.15; flows on
+//! slow links fell silent between super-packets until 2023. From 2018 to 6.15 the cap did not apply to flows
+//! paced by fq, which then queued 2 ms.
 
 use super::blocked::Blocked;
 
-/// How much of a connection may be below TCP.
+/// How much data of one connection may be below TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TsqMode {
@@ -62,11 +64,11 @@ impl TsqMode {
     }
 }
 
-/// Bytes charged beside the payload for every packet below TCP: the order of what Linux's buffer and its
-/// bookkeeping take. Nothing depends on the exact value.
+/// Bytes charged for every packet below TCP in addition to its payload: about the size of Linux's buffer and
+/// its bookkeeping. Nothing depends on the exact value.
 pub(crate) const OVERHEAD: u32 = 1_024;
 
-/// Bytes charged for a pure ACK: next to nothing, and its completion wakes nobody.
+/// Bytes charged for a pure ACK: next to nothing, and its completion resumes no connection.
 pub(crate) const ACK_TRUESIZE: u32 = 2;
 
 /// Linux's `truesize` of a packet with `payload` bytes.
@@ -94,15 +96,15 @@ impl SmallQueue {
         self.outstanding = self.outstanding.saturating_add(truesize);
     }
 
-    /// A ticket came back. Returns whether the connection waits for that and is to be resumed: any one completion
-    /// consumes the flag, and the retry sets it again if need be.
+    /// A ticket came back. Returns whether the connection was waiting for one and should be resumed: one
+    /// completion clears the flag, and the retry sets it again if the gate is still shut.
     pub(crate) fn release(&mut self, truesize: u32) -> bool {
         debug_assert!(self.outstanding >= truesize, "more released than charged");
         self.outstanding = self.outstanding.saturating_sub(truesize);
         truesize > ACK_TRUESIZE && core::mem::take(&mut self.throttled)
     }
 
-    /// Remember that somebody waits for a completion. Returns whether that is new.
+    /// Notes that the connection waits for a completion. Returns whether it was not waiting before.
     pub(crate) fn throttle(&mut self) -> bool {
         !core::mem::replace(&mut self.throttled, true)
     }
@@ -112,13 +114,13 @@ impl SmallQueue {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     pub(crate) mode: TsqMode,
-    /// Truesize of the packet that wants to join.
+    /// Truesize of the packet to be added.
     pub(crate) candidate: u32,
     /// Bytes per second; `u64::MAX` when unknown.
     pub(crate) pacing_rate: u64,
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
-    /// TCP_TX_DELAY in microseconds: bytes that wait on purpose are no queue.
+    /// TCP_TX_DELAY in microseconds: bytes delayed on purpose do not count as a queue.
     pub(crate) tx_delay_us: u32,
     /// `tcp_limit_output_bytes`.
     pub(crate) cap: u32,
@@ -149,7 +151,7 @@ pub(crate) fn limit(l: Limit) -> u64 {
 pub(crate) enum Pass {
     /// Room below TCP.
     Room,
-    /// No room, and nothing that would announce any: let through.
+    /// No room, and no event would announce any: the packet is let through.
     Exempt,
 }
 
@@ -226,7 +228,7 @@ mod tests {
         queue.charge(5_000);
         queue.charge(ACK_TRUESIZE);
         assert!(queue.throttle());
-        assert!(!queue.throttle(), "only the first is news");
+        assert!(!queue.throttle(), "only the first call is new");
         assert!(!queue.release(ACK_TRUESIZE));
         assert!(queue.release(5_000));
         assert!(!queue.release(5_000));

@@ -1,16 +1,19 @@
-//! The bytes the application wrote and the peer has not acknowledged: one range of the stream.
-//! Origin: RFC 9293 §3.3.1 (SND.UNA on); where Linux keeps a list of buffers, this keeps only their boundaries.
+//! The bytes that the application wrote and the peer has not acknowledged: one range of the stream.
+//! Origin: RFC 9293 §3.3.1 (from SND.UNA on); where Linux keeps a list of buffers, this keeps only their
+//! boundaries.
 //! Called by the connection: `write` appends, segmentation gathers, acknowledgements release.
 //!
-//! **Why a range.** Data is cut into packets when it is sent, because only then are the rate, the windows and the room in
-//! the device known. A queue of ready-made packets has to be split and merged again whenever one of these changes; here
-//! a packet is just two positions. What *was* sent is remembered elsewhere, one record per packet.
+//! **Why a range.** Data is cut into packets when it is sent, because only then are the rate, the windows and
+//! the room in the device known. A queue of ready-made packets has to be split and merged again whenever one
+//! of these changes; here a packet is just two positions. The packets *sent* are remembered elsewhere, one
+//! record each.
 //!
-//! **Boundaries that are kept.** Where the tail buffer begins: a write always fills it up, whatever the limits say, and
-//! autocorking weighs it. Ends of records (MSG_EOR), which no packet extends over.
+//! **Boundaries that are kept.** The beginning of the tail buffer: a write always fills that buffer up,
+//! whatever the limits say, and autocorking weighs it. The ends of records (MSG_EOR): no packet extends
+//! across one.
 //!
-//! **Memory.** Chunks that double from 512 bytes up to 64 KiB, so that a short request costs little and a super-packet
-//! lies in at most eight pieces, which a device gathers without a copy.
+//! **Memory.** Chunks that double from 512 bytes up to 64 KiB, so that a short request costs little and a
+//! super-packet lies in at most eight pieces, which a device gathers without a copy.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -19,17 +22,17 @@ use core::ops::Range;
 use crate::buffers::{BufferPool, ChunkQueue};
 use crate::words::Gather;
 
-/// Written, not yet acknowledged data. Sent and unsent alike: what was sent is known to others.
+/// Data written and not yet acknowledged, sent or not; which part was sent is known elsewhere.
 ///
 /// A FIN takes a sequence number but no byte, so it is not in here.
 #[derive(Debug)]
 pub(crate) struct WriteQueue {
-    /// Position of the first byte kept; the oldest unacknowledged one.
+    /// Position of the first byte kept: the oldest unacknowledged one.
     start: u64,
     /// Position after the last byte written. `start <= end`.
     end: u64,
-    /// Where the last buffer begins, in the sense of Linux's `tcp_sendmsg`: writes are added to it until it has
-    /// the size of a super-packet.
+    /// Where the last buffer begins, in the sense of Linux's `tcp_sendmsg`: writes are added to it until it
+    /// has the size of a super-packet.
     tail_start: u64,
     /// The bytes `start..end`.
     chunks: ChunkQueue,
@@ -37,7 +40,7 @@ pub(crate) struct WriteQueue {
     marks: Option<Box<Marks>>,
 }
 
-/// Positions that no packet extends over, ascending, all in `start + 1..=end`.
+/// Positions that no packet extends across, ascending, all in `start + 1..=end`.
 #[derive(Debug, Default)]
 struct Marks {
     /// Ends of records (`MSG_EOR`).
@@ -83,20 +86,20 @@ impl WriteQueue {
         self.start == self.end
     }
 
-    /// Adds a copy of all of `data`. How much may be added is decided elsewhere.
+    /// Adds a copy of all of `data`. The caller decides how much may be added.
     pub(crate) fn append(&mut self, data: &[u8], pool: &mut BufferPool) {
         self.chunks.append(self.end, data, 0, pool);
         self.end += data.len() as u64;
     }
 
-    /// The bytes at positions `range`, clamped to what is kept. Ranges of up to 64 KiB always fit; of a longer
-    /// one it may be a prefix, see [`ChunkQueue::gather`].
+    /// The bytes at positions `range`, clamped to what is kept. Ranges of up to 64 KiB always fit; a longer
+    /// one may be cut to a prefix, see [`ChunkQueue::gather`].
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let Range { start, end } = range;
         self.chunks.gather(start.max(self.start)..end.min(self.end))
     }
 
-    /// Forgets the bytes before `seq`, which were acknowledged. Memory is given back chunk by chunk, all of it
+    /// Releases the bytes before `seq`, which were acknowledged. Memory is released chunk by chunk, all of it
     /// once nothing is left, so that an idle connection holds none.
     pub(crate) fn release_until(&mut self, seq: u64, pool: &mut BufferPool) {
         let seq = seq.min(self.end);
@@ -118,7 +121,7 @@ impl WriteQueue {
         }
     }
 
-    /// Forgets everything, as when the connection was reset. The next byte keeps its position.
+    /// Releases everything, as when the connection was reset. The next byte keeps its position.
     pub(crate) fn discard_all(&mut self, pool: &mut BufferPool) {
         self.release_until(self.end, pool);
     }
@@ -128,8 +131,8 @@ impl WriteQueue {
         self.tail_start
     }
 
-    /// Bytes in the last buffer that were never sent; `nxt` is the next position to send. 0 when there is no
-    /// such buffer: everything in it was sent, and the next write begins another.
+    /// Bytes in the last buffer that were never sent; `nxt` is the next position to send. 0 when everything
+    /// in it was sent, so that the next write begins another.
     #[cfg(test)]
     pub(crate) fn tail_len(&self, nxt: u64) -> u64 {
         self.end.saturating_sub(self.tail_start.max(nxt))
@@ -140,7 +143,8 @@ impl WriteQueue {
         self.tail_start = self.end;
     }
 
-    /// Marks the end of what was written as the end of a record: nothing written later shares a packet with it.
+    /// Marks the end of what was written as the end of a record: nothing written later shares a packet with
+    /// it.
     pub(crate) fn mark_eor(&mut self) {
         if self.is_empty() || self.tail_has_eor() {
             return;
@@ -155,7 +159,8 @@ impl WriteQueue {
         }
     }
 
-    /// Whether the end of what was written is the end of a record, so that nothing may be added to the last buffer.
+    /// Whether the end of what was written is the end of a record, so that nothing may be added to the last
+    /// buffer.
     pub(crate) fn tail_has_eor(&self) -> bool {
         self.marks.as_ref().and_then(|marks| marks.records.back()) == Some(&self.end)
     }
@@ -247,7 +252,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a plain vector; and any 64 KiB are gathered whole, in at most eight pieces.
+        /// Compared with a plain vector; and any 64 KiB are gathered whole, in at most eight pieces.
         #[test]
         fn behaves_like_a_vector(
             steps in prop::collection::vec((0_usize..3, prop_oneof![0_usize..700, 0_usize..5_000, 0_usize..200_000], any::<u64>()), 1..40),
