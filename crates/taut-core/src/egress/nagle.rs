@@ -16,8 +16,8 @@
 //! | MSG_MORE | as cork, for this write's attempt only: the next ACK or completion may flush it by the ordinary rules |
 //!
 //! **Ceiling.** With data in flight, an ACK will ask again. With nothing in flight no ACK will come, so the
-//! withheld data leaves with PSH when the probe timer fires: after the retransmission timeout, at least 200
-//! ms.
+//! withheld data leaves with PSH when the probe timer fires: after the retransmission timeout, at least
+//! 200 ms.
 //!
 //! **History.** Nagle and delayed ACKs were invented in the same years by people who did not know of each
 //! other; most programs that set TCP_NODELAY do so because the two together stall, which Minshall's rule

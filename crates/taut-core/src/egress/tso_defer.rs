@@ -1,8 +1,8 @@
 //! TSO deferral: wait for the next ACK when it will make the super-packet bigger.
 //! Linux 6.12 (`tcp_tso_should_defer`); called by `plan` for candidates of more than one segment.
 //!
-//! **Problem.** Every ACK opens the window by two segments; sending those at once turns super-packets of 64
-//! KB into ones of 3 KB, and nothing ever makes them bigger again: the ACKs cover as little as the packets
+//! **Problem.** Every ACK opens the window by two segments; sending those at once turns super-packets of
+//! 64 KB into ones of 3 KB, and nothing ever makes them bigger again: the ACKs cover as little as the packets
 //! did.
 //!
 //! **Rule.** Wait, unless waiting could cost something. A packet leaves at once in loss recovery, when the
