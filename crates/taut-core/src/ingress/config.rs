@@ -1,20 +1,20 @@
-//! What the receive path goes by: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
+//! The settings of the receive path: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
 
 use crate::words::{BufferSizes, Duration};
 
-/// How much is kept for the application, and which ACKs wait.
+/// How much is buffered for the application, and which ACKs wait.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReceiveConfig {
     /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
     pub rmem: BufferSizes,
-    /// Most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`.
+    /// The most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`.
     pub rmem_max: u32,
     /// Grow receive buffers with the rate. Linux: `tcp_moderate_rcvbuf`.
     pub moderate_rcvbuf: bool,
-    /// Longest wait of an ACK that repeats SACK blocks. Linux: `tcp_comp_sack_delay_ns`.
+    /// The longest time that an ACK which repeats SACK blocks may wait. Linux: `tcp_comp_sack_delay_ns`.
     pub comp_sack_delay: Duration,
-    /// Most ACKs that such a wait swallows; 0 sends each at once. Linux: `tcp_comp_sack_nr`.
+    /// The most ACKs that such a wait may replace; 0 sends each at once. Linux: `tcp_comp_sack_nr`.
     pub comp_sack_nr: u8,
 }
 

@@ -1,21 +1,24 @@
-//! When to acknowledge: at once, or with a delay that an answer or a second segment may use.
-//! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`, compressed ACKs.
-//! Called by segment arrival, by every packet sent, and by the timer whose deadline it gives.
+//! When to acknowledge: at once, or after a delay in which a response may carry the ACK or a second segment
+//! share it.
+//! Origin: RFC 9293 §3.8.6.3, RFC 5681 §4.2; Linux: quick ACKs, interactive ("pingpong") mode, `ato`,
+//! compressed ACKs.
+//! Called by segment arrival, by every packet sent, and by the timer whose deadline it sets.
 
 use crate::words::{Duration, Instant};
 
-/// Quick ACKs at the start and after a pause: a sender in slow start needs every ACK. Linux: `TCP_MAX_QUICKACKS`.
+/// Quick ACKs at the start and after a pause: a sender in slow start needs every ACK. Linux:
+/// `TCP_MAX_QUICKACKS`.
 const QUICK_MAX: u8 = 16;
 /// Shortest delay. Linux: `TCP_ATO_MIN`, `TCP_DELACK_MIN`.
 const ATO_MIN_MS: u8 = 40;
 /// Longest delay; RFC 9293 §3.8.6.3 asks for less than 500 ms. Linux: `TCP_DELACK_MAX`.
 const ATO_MAX_MS: u8 = 200;
-/// Where the estimate of the peer's segment size starts, and its floor: RFC 9293 §3.7.1's default MSS.
+/// The initial and smallest estimate of the peer's segment size: RFC 9293 §3.7.1's default MSS.
 const RCV_MSS_MIN: u16 = 536;
 
-/// Duplicate ACKs that a sender without RACK counts to three of (RFC 5681 §3.2): these are never joined.
+/// A sender without RACK counts three duplicate ACKs (RFC 5681 §3.2): these are never combined.
 const DUPS_MIN: u8 = 3;
-/// ACKs of out-of-order data wait for this part of a round trip at most. Linux 4.18: 5 %.
+/// ACKs of out-of-order data wait at most for this fraction of a round trip. Linux 4.18: 5 %.
 const COMPRESSED_RTT_DIVISOR: u64 = 20;
 
 const QUICKACK: u8 = 1;
@@ -26,12 +29,12 @@ const STARTED: u8 = 8;
 const DUPS: u8 = 0b11 << DUPS_SHIFT;
 const DUPS_SHIFT: u8 = 4;
 
-/// When the acknowledgement that is owed must leave.
+/// When a pending acknowledgement must leave.
 #[derive(Debug)]
 pub(crate) struct DelayedAck {
-    /// When the delayed ACK leaves; the end of time if none is owed.
+    /// When the delayed ACK leaves; the end of time if none is pending.
     deadline: Instant,
-    /// When data came last, in ms; wraps after 49 days, which only makes one delay wrong.
+    /// When data last arrived, in ms; wraps after 49 days, which only makes one delay wrong.
     last_data_ms: u32,
     /// Bytes received in order and not acknowledged yet.
     pending: u32,
@@ -41,23 +44,23 @@ pub(crate) struct DelayedAck {
     ato_ms: u8,
     /// Length of the last segment that was shorter than `rcv_mss`.
     last_len: u16,
-    /// ACKs yet to be sent at once.
+    /// ACKs that are still to leave without delay.
     quick: u8,
     flags: u8,
-    /// ACKs of out-of-order data that wait to be sent as one.
+    /// ACKs of out-of-order data that wait to be combined into one.
     compressed: u8,
 }
 
-/// A segment with data, as far as acknowledging depends on it.
+/// The properties of a data segment on which its acknowledgement depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Payload bytes; of a whole super-packet.
+    /// Payload bytes, of the whole super-packet.
     pub(crate) len: usize,
     /// Segment size in a super-packet, 0 in an ordinary packet.
     pub(crate) gso_size: u16,
-    /// It was what was expected next, and left no hole behind it.
+    /// It was the next segment expected, and left no hole.
     pub(crate) in_order: bool,
-    /// MSS we announced: no segment is longer.
+    /// The MSS that we announced: no segment is longer.
     pub(crate) advmss: u16,
     /// RCV.WND.
     pub(crate) rcv_wnd: u64,
@@ -67,9 +70,9 @@ pub(crate) struct Arrival {
     pub(crate) srtt: Option<Duration>,
     /// Retransmission timeout: what is longer is a pause, not a gap between arrivals.
     pub(crate) rto: Duration,
-    /// Nothing but new data beyond a hole, and the peer will be told by SACK.
+    /// It is only new data beyond a hole, and SACK will report it to the peer.
     pub(crate) reordered: bool,
-    /// Round-trip time as seen by this receiver, if known.
+    /// Round-trip time as this receiver measures it, if known.
     pub(crate) rcv_rtt: Option<Duration>,
     /// `tcp_comp_sack_delay_ns` and `tcp_comp_sack_nr`.
     pub(crate) compression: (Duration, u8),
@@ -100,7 +103,7 @@ impl DelayedAck {
         Duration::from_millis(self.ato_ms as u64)
     }
 
-    /// Since data came last, to the millisecond; zero if none ever did.
+    /// Time since data last arrived, to the millisecond; zero if none ever did.
     pub(crate) fn since_last_data(&self, now: Instant) -> Duration {
         let started = self.flags & STARTED != 0;
         Duration::from_millis(if started { self.since_last_data_ms(now).into() } else { 0 })
@@ -111,7 +114,7 @@ impl DelayedAck {
         self.flags & NOW != 0
     }
 
-    /// Whether an ACK is owed, now or later.
+    /// Whether an ACK is pending, now or later.
     pub(crate) const fn is_pending(&self) -> bool {
         self.must_ack_now() || self.pending > 0
     }
@@ -126,8 +129,8 @@ impl DelayedAck {
         self.flags |= NOW;
     }
 
-    /// `TCP_QUICKACK`: on, ACKs are not delayed, and one that is owed leaves now; off, the connection counts as
-    /// interactive.
+    /// `TCP_QUICKACK`: when on, ACKs are not delayed, and a pending one leaves now; when off, the connection
+    /// counts as interactive.
     pub(crate) const fn set_quickack(&mut self, on: bool) {
         if on {
             self.flags = (self.flags | QUICKACK) & !INTERACTIVE;
@@ -139,7 +142,7 @@ impl DelayedAck {
         }
     }
 
-    /// Data was received that must be acknowledged some time.
+    /// Data was received that must be acknowledged, now or later.
     pub(crate) fn on_data(&mut self, now: Instant, arrival: &Arrival) {
         self.estimate_mss(arrival);
         self.pending = self.pending.saturating_add(u32::try_from(arrival.len).unwrap_or(u32::MAX));
@@ -158,7 +161,7 @@ impl DelayedAck {
             return;
         }
         // RFC 9293 §3.8.6.3: at least every second full segment. Linux: when more than one is pending, unless
-        // the ACK would not open the window; then the application's read will send it.
+        // the ACK would not open the window; then the application's next read will send it.
         if self.pending > u32::from(self.rcv_mss) && arrival.can_grow {
             self.flags |= NOW;
         }
@@ -171,8 +174,9 @@ impl DelayedAck {
         }
     }
 
-    /// Whether the ACK of out-of-order data is left to a timer that joins several: a burst of reordered packets would
-    /// otherwise be answered with as many ACKs, each of which tells all that the one before it told.
+    /// Whether the ACK of out-of-order data waits for a timer that combines several: otherwise a burst of
+    /// reordered packets would be answered with as many ACKs, each of which repeats everything in the one
+    /// before it.
     fn compresses(&mut self, now: Instant, arrival: &Arrival) -> bool {
         let (longest, most) = arrival.compression;
         let rtt = [arrival.rcv_rtt, arrival.srtt].into_iter().flatten().min();
@@ -187,12 +191,13 @@ impl DelayedAck {
         true
     }
 
-    /// ACKs that the next one will stand for, beside itself.
+    /// ACKs that the next one replaces.
     pub(crate) const fn compressed(&self) -> u8 {
         self.compressed
     }
 
-    /// The application has read. What waited for that, because the window was full, is acknowledged now.
+    /// The application has read. Data whose ACK waited for that, because the window was full, is acknowledged
+    /// now.
     pub(crate) fn on_read(&mut self) {
         if self.pending > u32::from(self.rcv_mss) {
             self.flags |= NOW;
@@ -204,7 +209,8 @@ impl DelayedAck {
         if self.is_pending() && self.quick > 0 {
             self.quick -= 1;
             if self.quick == 0 {
-                // The peer's start is over; from here on delays, beginning with the shortest.
+                // The peer's slow start is over; from here on ACKs are delayed, with the shortest delay at
+                // first.
                 self.ato_ms = ATO_MIN_MS;
             }
         }
@@ -214,15 +220,15 @@ impl DelayedAck {
         self.deadline = Instant::NEVER;
     }
 
-    /// New data was sent. Soon after data came in, it was probably the answer to it: the next ACK can wait for
-    /// the next answer.
+    /// New data was sent. Soon after data arrived, it was probably the response: the next ACK can wait for
+    /// the next response.
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
         if self.flags & STARTED != 0 && self.since_last_data_ms(now) < u32::from(self.ato_ms) {
             self.flags |= INTERACTIVE;
         }
     }
 
-    /// The deadline has come: the ACK leaves now.
+    /// The deadline has passed: the ACK leaves now.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.deadline > now {
             return;
@@ -236,10 +242,10 @@ impl DelayedAck {
             return;
         }
         if self.flags & INTERACTIVE == 0 {
-            // No second segment came within the delay: it comes more slowly than that.
+            // No second segment arrived within the delay, so the delay grows.
             self.ato_ms = self.ato_ms.saturating_mul(2).min(ATO_MAX_MS);
         } else {
-            // No answer came: not interactive after all.
+            // No response was sent: the connection is not interactive after all.
             self.flags &= !INTERACTIVE;
             self.ato_ms = ATO_MIN_MS;
         }
@@ -256,7 +262,7 @@ impl DelayedAck {
         if segment >= self.rcv_mss {
             self.rcv_mss = segment;
         } else if segment >= RCV_MSS_MIN && segment == self.last_len {
-            // Two alike in a row, both shorter: the path's MSS has shrunk.
+            // Two shorter segments of equal length in a row: the path's MSS has shrunk.
             self.rcv_mss = segment;
         }
         self.last_len = segment;
@@ -291,7 +297,8 @@ impl DelayedAck {
         self.ato_ms = ATO_MIN_MS;
     }
 
-    /// The next two ACKs are not delayed: the peer has reason to wait for them. Linux: quick-ack mode, entered with 2.
+    /// The next two ACKs are not delayed, because the peer has a reason to wait for them. Linux: quick-ack
+    /// mode, entered with 2.
     pub(crate) fn quicken(&mut self) {
         self.quick = self.quick.max(2);
         self.flags &= !INTERACTIVE;
@@ -300,7 +307,7 @@ impl DelayedAck {
 
     fn delay(&self, srtt: Option<Duration>) -> Duration {
         let min = Duration::from_millis(u64::from(ATO_MIN_MS));
-        // Not much longer than a round trip: the peer's sender would notice.
+        // Not much longer than a round trip, or it would affect the peer's RTT estimate.
         let max = srtt.map_or(Duration::from_millis(u64::from(ATO_MAX_MS)), |srtt| {
             srtt.max(min).min(Duration::from_millis(u64::from(ATO_MAX_MS)))
         });
@@ -430,7 +437,7 @@ mod tests {
         assert!(ack.must_ack_now());
         ack.on_ack_sent();
         assert_eq!(ack.compressed(), 0);
-        // The hole is filled: the next one begins with three again.
+        // The hole is filled: for the next hole, three ACKs leave at once again.
         ack.on_data(ms(2), &Arrival { in_order: false, ..arrival(1_000) });
         assert!(ack.must_ack_now());
         ack.on_ack_sent();
@@ -453,7 +460,7 @@ mod tests {
         ack.on_data(ms(1), &few);
         assert_eq!(ack.deadline(), Some(ms(2)), "1 ms is less than 5 % of 100 ms");
         ack.on_data(ms(1), &few);
-        assert!(ack.must_ack_now(), "two are joined, the third is sent");
+        assert!(ack.must_ack_now(), "two are combined, the third is sent");
         let none = Arrival { compression: (Duration::from_millis(1), 0), ..beyond };
         ack.on_ack_sent();
         ack.on_data(ms(2), &none);
@@ -466,7 +473,7 @@ mod tests {
         ack.on_data(T0, &arrival(100));
         ack.on_ack_sent();
         ack.on_data_sent(ms(5));
-        // Quick ACKs are left, but the answer will carry the ACK.
+        // Quick ACKs are left, but the response will carry the ACK.
         ack.on_data(ms(100), &arrival(100));
         assert!(!ack.must_ack_now());
         let at = ack.deadline().unwrap();
@@ -491,7 +498,7 @@ mod tests {
             ack.on_timeout(at);
             ack.on_ack_sent();
         }
-        // A round trip of 60 ms is the most; one of 1 ms still allows 40.
+        // A round trip of 60 ms caps the delay; one of 1 ms still allows 40.
         now += Duration::from_millis(500);
         ack.on_data(now, &Arrival { srtt: Some(Duration::from_millis(60)), ..arrival(100) });
         assert_eq!(ack.deadline().unwrap().since(now), Duration::from_millis(60));

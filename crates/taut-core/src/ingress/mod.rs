@@ -1,16 +1,16 @@
-//! The receive path: what is believed, put in order, acknowledged and handed to the application.
+//! The receive path: segments are checked, put in order, acknowledged and handed to the application.
 //!
 //! [`Receiver`] is the door: the connection calls its verbs and touches no field.
 //!
 //! ```text
 //!   receiver.rs     the state and its verbs: receive, read, ack_wanted, on_ack_sent …
-//!   validate.rs     is it in the window, of this turn, acknowledging something of ours
-//!   payload.rs      bytes that can be kept without a copy      reassembly.rs   what waits beyond a hole
+//!   validate.rs     is it in the window, not an old duplicate, and does it acknowledge data of ours
+//!   payload.rs      bytes that can be kept without a copy      reassembly.rs   data that waits beyond a hole
 //!   read_queue.rs   what the application may read              recv_window.rs  what the peer may send
 //!   delayed_ack.rs  when an ACK leaves
 //! ```
 //!
-//! The order in which these are asked is RFC 9293 §3.10.7's and stands in `conn/arrival.rs`.
+//! `conn/arrival.rs` calls these in the order of RFC 9293 §3.10.7.
 
 mod config;
 mod delayed_ack;

@@ -1,5 +1,5 @@
 //! The payload of a received packet, wherever its bytes lie, and the choice between copying and keeping them.
-//! Origin: our own; Linux drivers make the same choice under the name `rx_copybreak`.
+//! Origin: taut's own; Linux drivers make the same choice under the name `rx_copybreak`.
 //! Made by the connection once headers are parsed; consumed by the read queue and by reassembly.
 
 use alloc::vec::Vec;
@@ -9,16 +9,16 @@ use core::ops::Range;
 use crate::buffers::BufferPool;
 use crate::words::{BUFFER_BYTES, Frame, Gather};
 
-/// Payloads shorter than this are copied even out of a buffer that could be kept: the copy is cheaper than
-/// finding the device another buffer, and the device's own stays in the cache.
+/// Payloads shorter than this are copied even if their buffer could be kept: a copy is cheaper than another
+/// buffer for the device, whose own stays in the cache.
 const STEAL_MIN_BYTES: usize = 4_096;
 
 /// Payload bytes of one packet.
 #[derive(Debug)]
 pub(crate) struct Payload<'a> {
     frame: Frame<'a>,
-    /// Bytes before the payload: headers and what was trimmed. Counted from the start of the slice, of the
-    /// lent range, or of the gathered payload.
+    /// Bytes before the payload: headers and trimmed bytes. Counted from the start of the slice, of the lent
+    /// range, or of the gathered payload.
     skip: usize,
     /// `skip + len` never exceeds the frame.
     len: usize,
@@ -40,7 +40,8 @@ impl<'a> Payload<'a> {
         self.len
     }
 
-    /// Segments on the wire: a super-packet's are `gso_size` bytes long; 0 if it is none. One without payload is one, too.
+    /// Segments on the wire: those of a super-packet are `gso_size` bytes long; 0 if it is not one. A packet
+    /// without payload is one segment, too.
     pub(crate) const fn segments(&self, gso_size: u16) -> usize {
         match (gso_size, self.len) {
             (0, _) | (_, 0) => 1,
@@ -69,7 +70,7 @@ impl<'a> Payload<'a> {
         self.gather_range(0..self.len)
     }
 
-    /// The bytes in `range`, counted from the first one that is left, as pieces.
+    /// The bytes in `range`, counted from the first remaining one, as pieces.
     pub(crate) fn gather_range(&self, range: Range<usize>) -> Gather<'_> {
         let end = self.skip + range.end.min(self.len);
         let start = (self.skip + range.start).min(end);
@@ -91,7 +92,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Copies as much as fits and returns how much that was.
+    /// Copies as many bytes as fit and returns how many that was.
     #[cfg(test)]
     pub(crate) fn copy_into(&self, into: &mut [u8]) -> usize {
         let mut at = 0;
@@ -106,11 +107,11 @@ impl<'a> Payload<'a> {
         at
     }
 
-    /// Takes the buffer a lent frame lies in, with the payload's place in it, and leaves the payload empty. A
-    /// spare buffer of the same length is put in its place, or an empty one.
+    /// Takes the buffer of a lent frame, with the payload's place in it, and leaves the payload empty. A
+    /// spare buffer of the same length, or an empty one, replaces it.
     ///
-    /// Only if the payload fills at least half of the buffer: kept buffers then never cost more than twice the
-    /// bytes they hold.
+    /// Only if the payload fills at least half of the buffer: kept buffers then never cost more than twice
+    /// the bytes they hold.
     pub(crate) fn steal(&mut self, pool: &mut BufferPool) -> Option<(Vec<u8>, Range<usize>)> {
         let Frame::Lend { buffer, range } = &mut self.frame else { return None };
         if self.len < STEAL_MIN_BYTES || self.len.saturating_mul(2) < buffer.capacity() {

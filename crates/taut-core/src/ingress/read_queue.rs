@@ -1,11 +1,11 @@
 //! Received bytes that are in order and wait for the application.
-//! Origin: RFC 9293 §3.3.1 (what lies before RCV.NXT); Linux: `sk_receive_queue`.
+//! Origin: RFC 9293 §3.3.1 (the bytes before RCV.NXT); Linux: `sk_receive_queue`.
 //! Called by segment arrival (`push`), by reassembly, and by the application's reads.
 
 use crate::buffers::{BufferPool, Chunk, ChunkQueue};
 use crate::ingress::payload::Payload;
 
-/// The bytes between what the application has read and RCV.NXT.
+/// The bytes between the application's read position and RCV.NXT.
 ///
 /// Memory is at most about twice the bytes held: buffers are kept only when half full, copies fill the last
 /// chunk first, and chunks double.
@@ -34,8 +34,8 @@ impl ReadQueue {
         self.end - self.start
     }
 
-    /// Adds the payload at the end: its buffer if that can be kept, else a copy. The caller has trimmed it to
-    /// begin at [`end`](Self::end).
+    /// Adds the payload at the end: its buffer if that can be kept, otherwise a copy. The caller has trimmed
+    /// it to begin at [`end`](Self::end).
     pub(crate) fn push(&mut self, mut payload: Payload<'_>, pool: &mut BufferPool) {
         let len = payload.len();
         if let Some((bytes, place)) = payload.steal(pool) {
@@ -52,7 +52,8 @@ impl ReadQueue {
         }
     }
 
-    /// Adds a chunk of reassembled data that begins at [`end`](Self::end). Copied when that wastes less memory.
+    /// Adds a chunk of reassembled data that begins at [`end`](Self::end). It is copied when that wastes less
+    /// memory.
     pub(crate) fn push_chunk(&mut self, chunk: Chunk, pool: &mut BufferPool) {
         debug_assert_eq!(chunk.base(), self.end);
         let len = chunk.len();
@@ -65,7 +66,7 @@ impl ReadQueue {
         self.end += len as u64;
     }
 
-    /// Moves bytes to `into`, as many as there are and fit.
+    /// Moves as many bytes to `into` as there are and as fit.
     pub(crate) fn read(&mut self, into: &mut [u8], pool: &mut BufferPool) -> usize {
         let n = self.peek(into);
         self.consume(n, pool);
@@ -94,7 +95,7 @@ impl ReadQueue {
         self.chunks.front()
     }
 
-    /// Forgets the first `n` bytes: the application has them.
+    /// Releases the first `n` bytes: the application has them.
     pub(crate) fn consume(&mut self, n: usize, pool: &mut BufferPool) {
         self.start = self.end.min(self.start + n as u64);
         self.chunks.release_until(self.start, pool);

@@ -1,6 +1,7 @@
-//! Received bytes beyond a hole, and the SACK blocks that tell the peer about them.
+//! Received bytes beyond a hole, and the SACK blocks that report them to the peer.
 //! Origin: RFC 9293 §3.10.7.4 (segments held for later), RFC 2018 §4, RFC 2883; Linux: `out_of_order_queue`.
-//! Called by segment arrival (`insert`, `take_in_order`) and when an ACK's options are written (`sack_blocks`).
+//! Called by segment arrival (`insert`, `take_in_order`) and when an ACK's options are written
+//! (`sack_blocks`).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,29 +11,30 @@ use crate::buffers::{BufferPool, CHUNK_MIN, Chunk};
 use crate::ingress::payload::Payload;
 use crate::ingress::read_queue::ReadQueue;
 
-/// So many separate ranges are always kept, and one more for each [`RANGE_BYTES`] held; what is refused is simply sent
-/// again. Bounds the work and the memory that a hostile peer can cause with single bytes, and no honest one: 5 % lost of
-/// 1 Gbit/s over 100 ms makes a thousand holes.
+/// This many separate ranges are always kept, and one more for each [`RANGE_BYTES`] held; the peer
+/// retransmits what is refused. The limit bounds the work and the memory that a hostile peer can cause with
+/// single bytes, and no honest one reaches it: 5 % loss at 1 Gbit/s over 100 ms makes a thousand holes.
 const RANGES_MAX: usize = 512;
 
-/// Less than any segment of a path that carries much.
+/// Less than any segment of a fast path.
 const RANGE_BYTES: usize = 1024;
 
-/// Memory that may be held beyond three times the bytes: a peer that sends single bytes back to front would
-/// otherwise cost [`CHUNK_MIN`] for each. Honest chunks double as they fill, so they stay below three times.
+/// Memory that may be held beyond three times the bytes: a peer that sends single bytes in reverse order
+/// would otherwise take [`CHUNK_MIN`] for each. The chunks of an honest peer double as they fill, so they
+/// stay below three times.
 const SLACK_BYTES: usize = RANGES_MAX * 2 * CHUNK_MIN;
 
 /// SACK blocks that fit in a segment without other options. RFC 2018 §3.
 const SACK_BLOCKS_MAX: usize = taut_wire::SackBlocks::MAX;
 
-/// How many recently changed ranges are remembered: twice what is reported, because some merge.
+/// How many recently changed ranges are remembered: twice as many as are reported, because some merge.
 const RECENT: usize = 2 * SACK_BLOCKS_MAX;
 
-/// Out-of-order data. Two words and a pointer while everything comes in order.
+/// Out-of-order data. Two words and a pointer while everything arrives in order.
 #[derive(Debug)]
 pub(crate) struct Reassembly {
     held: Option<Box<Held>>,
-    /// A range that was received twice and was not reported yet: `duplicate_len` bytes from here, none if 0.
+    /// A range that was received twice and not yet reported: `duplicate_len` bytes from here, none if 0.
     duplicate_start: u64,
     duplicate_len: u32,
 }
@@ -53,14 +55,14 @@ struct Held {
     memory: usize,
 }
 
-/// What became of a segment.
+/// The outcome of inserting a segment.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Inserted {
-    /// Bytes that were not held before, and now are.
+    /// Bytes newly held.
     pub(crate) new: usize,
-    /// Bytes that were not held before, and still are not, because there are too many ranges.
+    /// New bytes that were refused because there are too many ranges.
     pub(crate) refused: usize,
-    /// The first part that had been received before, if any. It will be reported as D-SACK.
+    /// The first part that had already been received, if any. It will be reported as D-SACK.
     pub(crate) duplicate: Option<Range<u64>>,
 }
 
@@ -106,9 +108,10 @@ impl Reassembly {
         self.held.as_ref()?.ranges.last_key_value().map(|(_, &end)| end)
     }
 
-    /// Keeps the payload of a segment that begins at `seq`, except for what is before `rcv_nxt` or held already.
+    /// Keeps the payload of a segment that begins at `seq`, except for bytes before `rcv_nxt` or already
+    /// held.
     ///
-    /// The caller has cut it to the window. Meant for segments with `seq > rcv_nxt`; others may be given too,
+    /// The caller has cut it to the window. Meant for segments with `seq > rcv_nxt`; others are allowed too,
     /// and [`take_in_order`](Self::take_in_order) then hands the data on.
     pub(crate) fn insert(
         &mut self,
@@ -140,7 +143,7 @@ impl Reassembly {
         inserted
     }
 
-    /// Remembers that `range` was received twice, to be reported in the next ACK. Of several, the last counts.
+    /// Notes that `range` was received twice, for the next ACK to report. Of several, the last one counts.
     pub(crate) fn note_duplicate(&mut self, range: Range<u64>) {
         // RFC 2883 §4: the first block of the next ACK, and only of that one.
         self.duplicate_start = range.start;
@@ -149,8 +152,8 @@ impl Reassembly {
 
     /// Moves all data that is contiguous with `rcv_nxt` to the read queue and returns the new RCV.NXT.
     ///
-    /// `rcv_nxt` must be the end of the read queue. Data that the read queue has already got some other way is
-    /// dropped, and reported as a duplicate.
+    /// `rcv_nxt` must be the end of the read queue. Data that the read queue already has is dropped, and
+    /// reported as a duplicate.
     #[must_use]
     pub(crate) fn take_in_order(&mut self, rcv_nxt: u64, into: &mut ReadQueue, pool: &mut BufferPool) -> u64 {
         debug_assert_eq!(rcv_nxt, into.end());
@@ -184,17 +187,18 @@ impl Reassembly {
         next
     }
 
-    /// Whether there is anything to report to the peer: asked for every packet, and nearly always answered no.
+    /// Whether there is anything to report to the peer: asked for every packet, and nearly always false.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.duplicate_len > 0 || self.held.is_some()
     }
 
-    /// What to report to the peer in `fit` blocks: a duplicate first, then the ranges, the one that changed last first.
+    /// The blocks to report to the peer, at most `fit`: a duplicate first, then the ranges, the one that
+    /// changed last first.
     ///
-    /// Packets come in batches, and then one ACK answers several. When more ranges have changed than it has room for
-    /// (which [`is_full`](Self::is_full) lets the stack's user prevent), it reports those that changed first; the others are
-    /// left for another ACK, see [`on_sack_sent`](Self::on_sack_sent).
+    /// Packets arrive in batches, and one ACK may answer several. When more ranges have changed than it has
+    /// room for (which [`is_full`](Self::is_full) lets the stack's user prevent), it reports those that
+    /// changed first and leaves the others for another ACK, see [`on_sack_sent`](Self::on_sack_sent).
     pub(crate) fn sack_blocks(&self, fit: usize) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         if self.duplicate_len > 0 {
@@ -211,7 +215,8 @@ impl Reassembly {
             }
             usize::from(blocks.count) < fit
         };
-        // RFC 2018 §4: the range of the segment that triggered this ACK comes first, then those reported last.
+        // RFC 2018 §4: the range of the segment that triggered this ACK comes first, then those reported
+        // last.
         for &position in held.recent.iter().skip(later).take_while(|&&position| position != 0) {
             if let Some((start, end)) = held.range_at(position)
                 && !push(start, end)
@@ -228,15 +233,15 @@ impl Reassembly {
         blocks
     }
 
-    /// As many ranges have changed as `fit` into an ACK. One that leaves after the next change would not tell all, and a peer
-    /// that learns of what came later first takes the rest for lost.
+    /// As many ranges have changed as `fit` into an ACK. An ACK that left after the next change could not
+    /// report all of them, and a peer that sees the later ones first takes the rest for lost.
     pub(crate) fn is_full(&self, fit: usize) -> bool {
         let changed = self.held.as_ref().map_or(0, |held| usize::from(held.unreported));
         changed > 0 && changed + usize::from(self.duplicate_len > 0) >= fit
     }
 
-    /// An ACK with [`sack_blocks`](Self::sack_blocks) was sent: the duplicate in it is not reported again. Returns
-    /// whether ranges have changed that it did not report.
+    /// An ACK with [`sack_blocks`](Self::sack_blocks) was sent: the duplicate in it is not reported again.
+    /// Returns whether there are changed ranges that it did not report.
     pub(crate) fn on_sack_sent(&mut self, fit: usize) -> bool {
         let room = fit.saturating_sub(usize::from(self.duplicate_len > 0)) as u8;
         self.duplicate_len = 0;
@@ -277,7 +282,7 @@ impl Held {
         let Range { start: seq, end } = segment;
         let mut at = seq;
         while at < end {
-            // Skip what is held at `at`.
+            // Skip the bytes already held at `at`.
             if let Some((start, held_end)) = self.range_at(at)
                 && held_end > at
             {
@@ -305,8 +310,8 @@ impl Held {
         }
     }
 
-    /// Stores the first `len` bytes of the payload, for which there is nothing yet, and trims them off. False
-    /// when that would be too much.
+    /// Stores the first `len` bytes of the payload, which are not yet held, and trims them off. False if a
+    /// limit forbids it.
     fn store(&mut self, at: u64, len: usize, payload: &mut Payload<'_>, pool: &mut BufferPool) -> bool {
         let end = at + len as u64;
         let before = self.range_at(at).map(|(start, _)| start);
@@ -322,7 +327,7 @@ impl Held {
             self.memory += chunk.capacity();
             self.chunks.insert(at, chunk);
         } else {
-            // Room behind the bytes that come right before is used first.
+            // Room behind the bytes just before is used first.
             let mut previous = self.chunks.range_mut(..at).next_back().map(|(_, chunk)| chunk);
             previous = previous.filter(|chunk| chunk.end() == at);
             let room = previous.as_ref().map_or(0, |chunk| chunk.spare()).min(len);
@@ -352,7 +357,7 @@ impl Held {
         }
         self.len += len;
 
-        // Join the neighbours.
+        // Join adjacent ranges.
         let start = before.unwrap_or(at);
         let mut range_end = end;
         if let Some(after_end) = after {

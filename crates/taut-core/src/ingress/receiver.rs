@@ -1,5 +1,6 @@
-//! The receiving half of a connection: its state and its verbs. RFC 9293 §3.3.1's receive variables.
-//! Called by the connection: by arrival for what came, by output for what an ACK says, by the application for what it reads.
+//! The receiving half of a connection: its state and its verbs.
+//! RFC 9293 §3.3.1's receive variables. Called by the connection: by arrival for segments, by output for the
+//! contents of an ACK, by the application for reads.
 
 use core::ops::Range;
 
@@ -22,27 +23,27 @@ pub(crate) struct Receiver {
     queue: ReadQueue,
     reassembly: Reassembly,
     delayed_ack: DelayedAck,
-    /// RCV.NXT when the last ACK left (RFC 7323's Last.ACK.sent).
+    /// RCV.NXT when the last ACK left (Last.ACK.sent of RFC 7323).
     last_ack_sent: u64,
     /// Position of the peer's FIN.
     fin_at: u64,
     bytes_received: u64,
     /// Wraps, as Linux's does.
     data_segs_in: u32,
-    /// SACK blocks that a header has room for; 0 without SACK.
+    /// The SACK blocks for which a header has room; 0 without SACK.
     sack_blocks_max: u8,
     /// The application reads no more: data is acknowledged and dropped.
     shut: bool,
-    /// A pure ACK must leave, whatever the delayed-ACK rules say.
+    /// A pure ACK must leave, regardless of the delayed-ACK rules.
     ack_due: bool,
 }
 
-/// What surrounds an arrival: what the rest of the connection knows.
+/// The context of an arrival: values that the rest of the connection knows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceiveCx<'a> {
     pub(crate) now: Instant,
     pub(crate) config: &'a ReceiveConfig,
-    /// Round-trip time that the segment's timestamp tells, if any.
+    /// Round-trip time measured with the segment's timestamp, if any.
     pub(crate) echo_rtt: Option<Duration>,
     /// As the sending half knows them.
     pub(crate) srtt: Option<Duration>,
@@ -51,7 +52,7 @@ pub(crate) struct ReceiveCx<'a> {
     pub(crate) announced_mss: u16,
 }
 
-/// What an arrival changed, for others to know.
+/// What an arrival changed, for the rest of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub(crate) struct Received {
@@ -59,25 +60,26 @@ pub(crate) struct Received {
     pub(crate) readable: bool,
     /// The peer's FIN was reached.
     pub(crate) fin: bool,
-    /// There is as much to report by SACK as fits: the ACK must leave before more is taken.
+    /// SACK has as much to report as fits: the ACK must leave before more segments are taken.
     pub(crate) full_report: bool,
 }
 
-/// What an arrived payload meant.
+/// The effect of an arrived payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Taken {
     /// Bytes that became readable.
     in_order: u64,
     /// The FIN was reached.
     fin: bool,
-    /// Out of order, duplicate, or filling a hole: the peer should know at once (RFC 5681 §4.2).
+    /// Out of order, duplicate, or filling a hole: must be acknowledged at once (RFC 5681 §4.2).
     ack_now: bool,
     /// New data beyond a hole, and nothing else.
     reordered: bool,
 }
 
 impl Receiver {
-    /// A receiver that has not seen the peer's SYN. `tuned`: its buffer may grow from `rcvbuf` to `rcvbuf_max`.
+    /// A receiver that has not seen the peer's SYN. `tuned`: its buffer may grow from `rcvbuf` to
+    /// `rcvbuf_max`.
     pub(crate) fn new(rcvbuf: u32, rcvbuf_max: u32, tuned: bool) -> Self {
         Self {
             window: RecvWindow::new(rcvbuf, rcvbuf_max, tuned),
@@ -94,8 +96,8 @@ impl Receiver {
         }
     }
 
-    /// The peer's SYN stands before `rcv_nxt`; `mss` is the one we announced, and headers have room for so many SACK
-    /// blocks (none without SACK).
+    /// The peer's SYN stands before `rcv_nxt`; `mss` is the one we announced, and headers have room for
+    /// `sack_blocks_max` SACK blocks (none without SACK).
     pub(crate) fn begin(&mut self, now: Instant, rcv_nxt: u64, scale: u8, mss: u16, sack_blocks_max: u8) {
         self.window.establish(now, rcv_nxt, scale, mss);
         self.queue = ReadQueue::new(rcv_nxt);
@@ -110,14 +112,15 @@ impl Receiver {
         self.window.accepts(range)
     }
 
-    /// Data came again: the next ACK reports that (RFC 2883).
+    /// Duplicate data arrived: the next ACK reports that (RFC 2883).
     pub(crate) fn note_duplicate(&mut self, range: Range<u64>) {
         if self.sacks() {
             self.reassembly.note_duplicate(range);
         }
     }
 
-    /// An acceptable segment's payload and FIN. `gso_size` is the segment size of a super-packet, 0 of an ordinary one.
+    /// An acceptable segment's payload and FIN. `gso_size` is the segment size of a super-packet, 0 of an
+    /// ordinary one.
     pub(crate) fn receive(
         &mut self,
         cx: &ReceiveCx<'_>,
@@ -133,7 +136,7 @@ impl Receiver {
         }
         let taken = self.take(start, payload, fin, pool);
         if taken.in_order > 0 {
-            // Timestamps tick in milliseconds; a shorter path is known better from our own segments.
+            // Timestamps tick in milliseconds; our own segments measure a shorter path better.
             let rtt = cx.echo_rtt.filter(|rtt| rtt.as_millis() > 1).or(cx.srtt);
             self.window.on_data(cx.now, rtt);
         }
@@ -151,7 +154,7 @@ impl Receiver {
             compression: (cx.config.comp_sack_delay, cx.config.comp_sack_nr),
         };
         self.delayed_ack.on_data(cx.now, &arrival);
-        // Linux: `tcp_sack_new_ofo_skb`, which sends what is held back before it takes more blocks than fit.
+        // Linux: `tcp_sack_new_ofo_skb`, which sends the withheld ACK before there are more blocks than fit.
         let full_report = self.has_full_report();
         if taken.ack_now && (full_report || !taken.reordered) {
             self.delayed_ack.ack_now();
@@ -164,12 +167,12 @@ impl Receiver {
         let mut taken = Taken::default();
         let nxt = self.nxt();
         let end = seq + payload.len() as u64;
-        // A FIN before what the peer has already sent contradicts it, and is none.
+        // A FIN before data that the peer has already sent contradicts that data, and is ignored.
         let after_all = self.reassembly.end().is_none_or(|held| held <= end);
         if fin && self.fin_at == NO_FIN && end <= self.window.edge() && after_all {
             self.fin_at = end;
         }
-        // What lies beyond the peer's own FIN cannot be meant.
+        // Data beyond the peer's own FIN is invalid.
         let right = self.window.edge().min(self.fin_at).max(nxt);
         if end > right {
             payload.truncate(right.saturating_sub(seq) as usize);
@@ -178,7 +181,7 @@ impl Receiver {
         if payload.is_empty() {
             taken.ack_now |= seq != nxt;
         } else if seq <= nxt && end > nxt && self.reassembly.is_empty() {
-            // The usual case: exactly what was awaited.
+            // The usual case: exactly the next bytes.
             payload.trim_front((nxt - seq) as usize);
             taken.ack_now |= seq != nxt;
             taken.in_order = payload.len() as u64;
@@ -210,7 +213,7 @@ impl Receiver {
         self.ack_due = true;
     }
 
-    /// The ACK that is owed should not wait; `quick`: nor should the next few.
+    /// The pending ACK should not wait; `quick`: nor should the next few.
     pub(crate) fn hasten_ack(&mut self, quick: bool) {
         if quick {
             self.delayed_ack.quicken();
@@ -225,24 +228,24 @@ impl Receiver {
         self.queue.read(into, pool)
     }
 
-    /// Copies received bytes and leaves them to be read.
+    /// Copies received bytes and keeps them for a later read.
     pub(crate) fn peek(&self, into: &mut [u8]) -> usize {
         self.queue.peek(into)
     }
 
-    /// The next received bytes that lie together.
+    /// The next received bytes that are contiguous in memory.
     pub(crate) fn chunk(&self) -> &[u8] {
         self.queue.chunk()
     }
 
-    /// Drops the first `count` unread bytes, or all if there are fewer. Returns how many that were.
+    /// Drops the first `count` unread bytes, or all if there are fewer. Returns how many there were.
     pub(crate) fn consume(&mut self, count: usize, pool: &mut BufferPool) -> usize {
         let count = count.min(usize::try_from(self.queue.len()).unwrap_or(usize::MAX));
         self.queue.consume(count, pool);
         count
     }
 
-    /// The application took bytes: the window may open far enough to tell the peer.
+    /// The application has read bytes: the window may open far enough to notify the peer.
     pub(crate) fn on_consumed(&mut self, now: Instant, count: usize) {
         let mss = self.delayed_ack.rcv_mss();
         let unread = self.queue.len();
@@ -266,19 +269,19 @@ impl Receiver {
         self.window.lock_rcvbuf(bytes);
     }
 
-    /// Forgets what arrived out of order, and owes no ACK any more: the connection is over. What was received stays.
+    /// Forgets out-of-order data and pending ACKs: the connection is over. The bytes received in order stay.
     pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
         self.reassembly.discard_all(pool);
         self.stop();
         self.ack_due = false;
     }
 
-    /// Nothing happens by itself any more.
+    /// Stops the timer.
     pub(crate) const fn stop(&mut self) {
         self.delayed_ack.on_ack_sent();
     }
 
-    /// Gives every buffer back.
+    /// Releases every buffer.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.queue.discard_all(pool);
         self.reassembly.discard_all(pool);
@@ -291,12 +294,12 @@ impl Receiver {
         self.ack_due || self.delayed_ack.must_ack_now()
     }
 
-    /// Whether one must leave whatever the delayed-ACK rules say.
+    /// Whether one must leave regardless of the delayed-ACK rules.
     pub(crate) const fn owes_ack(&self) -> bool {
         self.ack_due
     }
 
-    /// Whether something received is not acknowledged yet.
+    /// Whether something received is not yet acknowledged.
     pub(crate) const fn is_ack_pending(&self) -> bool {
         self.delayed_ack.is_pending()
     }
@@ -321,7 +324,7 @@ impl Receiver {
         }
     }
 
-    /// Whether an ACK has all to report that fits into it.
+    /// Whether the next ACK has as much to report as fits.
     #[inline]
     fn has_full_report(&self) -> bool {
         self.sacks() && self.reassembly.is_full(self.sack_blocks_max.into())
@@ -331,8 +334,8 @@ impl Receiver {
         self.sack_blocks_max > 0
     }
 
-    /// A segment with these blocks and this window leaves. If there are more to report, another ACK follows. Returns how
-    /// many ACKs it stands for that were held back.
+    /// A segment with these blocks and this window leaves. If there are more to report, another ACK follows.
+    /// Returns how many withheld ACKs it replaces.
     pub(crate) fn on_ack_sent(&mut self) -> u8 {
         let compressed = self.delayed_ack.compressed();
         self.ack_due = false;
@@ -344,7 +347,7 @@ impl Receiver {
         compressed
     }
 
-    /// Data left, and the ACK with it: an exchange by turns.
+    /// Data left, and the ACK with it: the connection may be interactive.
     pub(crate) fn on_data_sent(&mut self, now: Instant) {
         self.delayed_ack.on_data_sent(now);
     }
@@ -354,7 +357,7 @@ impl Receiver {
         self.delayed_ack.deadline()
     }
 
-    /// Does what is due by now. Returns whether a delayed ACK is.
+    /// Does what is due. Returns whether a delayed ACK is.
     pub(crate) fn on_timeout(&mut self, now: Instant) -> bool {
         if self.delayed_ack.deadline().is_none_or(|at| at > now) {
             return false;
@@ -363,7 +366,7 @@ impl Receiver {
         self.delayed_ack.must_ack_now()
     }
 
-    // ---- what can be known of it ----
+    // ---- getters ----
 
     /// RCV.NXT.
     pub(crate) const fn nxt(&self) -> u64 {
@@ -380,7 +383,7 @@ impl Receiver {
         self.window.window()
     }
 
-    /// RCV.WND as a header would have it, for what remembers this connection when it is gone.
+    /// RCV.WND as a header field, for the TIME-WAIT entry that outlives this connection.
     pub(crate) fn last_window_field(&self) -> u16 {
         (self.window.window() >> self.window.scale()).min(u64::from(u16::MAX)) as u16
     }
@@ -390,7 +393,7 @@ impl Receiver {
         self.last_ack_sent
     }
 
-    /// Whether everything the peer will ever send is here.
+    /// Whether everything that the peer will ever send has arrived.
     pub(crate) const fn fin_received(&self) -> bool {
         self.fin_at < self.nxt()
     }
@@ -415,17 +418,17 @@ impl Receiver {
         self.window.rcvbuf()
     }
 
-    /// Round-trip time as this half sees it.
+    /// Round-trip time as this half measures it.
     pub(crate) const fn rtt(&self) -> Option<Duration> {
         self.window.rtt()
     }
 
-    /// What is known of the peer's segments and of when they are acknowledged.
+    /// The state of delayed ACKs, and the estimate of the peer's segment size.
     pub(crate) const fn delayed_ack(&self) -> &DelayedAck {
         &self.delayed_ack
     }
 
-    /// What must hold between any two calls; for assertions. `synchronized`: the peer's SYN came.
+    /// The invariants that hold between any two calls; for assertions. `synchronized`: the peer's SYN came.
     pub(crate) fn invariants(&self, synchronized: bool) {
         assert!(self.window.rcv_nxt() <= self.window.edge());
         assert!(self.last_ack_sent <= self.nxt());

@@ -1,10 +1,12 @@
 //! The window offered to the peer: how far it goes, when it moves, how the buffer behind it grows.
-//! Origin: RFC 9293 §3.8.6.2.2 (silly window), §3.10.7.4; RFC 7323 §2; Linux: dynamic right-sizing, `tcp_rmem`.
-//! Called by segment arrival (`accepts`, `advance`, `on_data`), by reads, and when an ACK is written (`select`).
+//! Origin: RFC 9293 §3.8.6.2.2 (silly window), §3.10.7.4; RFC 7323 §2; Linux: dynamic right-sizing,
+//! `tcp_rmem`.
+//! Called by segment arrival (`accepts`, `advance`, `on_data`), by reads, and when an ACK is written
+//! (`select`).
 //!
-//! Accounting: the buffer is counted in payload bytes, where Linux counts memory and offers only a part of the
-//! buffer as window (`tcp_adv_win_scale`). Our chunks are at least about half full, so a buffer of `rcvbuf` costs
-//! at most about twice that in memory, and all of it can be offered.
+//! Accounting: the buffer is counted in payload bytes, where Linux counts memory and offers only a part of
+//! the buffer as window (`tcp_adv_win_scale`). Our chunks are at least about half full, so a buffer of
+//! `rcvbuf` takes at most about twice that in memory, and all of it can be offered.
 
 use core::ops::Range;
 
@@ -13,11 +15,11 @@ use crate::words::{Duration, Instant};
 /// RFC 7323 §2.3: the largest shift.
 pub(crate) const SCALE_MAX: u8 = 14;
 
-/// Segments beyond twice the rate that the buffer is grown for, so that slow start, which doubles every round
-/// trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.
+/// The buffer grows for twice the rate and this many segments more, so that slow start, which doubles every
+/// round trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.
 const GROWTH_SEGMENTS: u64 = 16;
 
-/// What a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
+/// The segments that a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u32 = 10;
 
 /// The receive window.
@@ -27,25 +29,25 @@ pub(crate) struct RecvWindow {
     rcv_nxt: u64,
     /// The furthest right edge ever offered, RCV.NXT + RCV.WND. Never moves left.
     edge: u64,
-    /// Where RCV.NXT must get for a round trip to be over, when timestamps do not measure it.
+    /// Without timestamps, a round trip is over when RCV.NXT reaches this position.
     rtt_seq: u64,
-    /// When that wait began.
+    /// When that round trip began.
     rtt_at: Instant,
-    /// When the current measurement of what the application reads began.
+    /// When the current measurement of the application's reads began.
     space_at: Instant,
-    /// Bytes the application may leave unread.
+    /// Bytes that the application may leave unread.
     rcvbuf: u32,
-    /// As far as `rcvbuf` is tuned.
+    /// The limit to which `rcvbuf` is tuned.
     rcvbuf_max: u32,
     /// Bytes read since `space_at`.
     copied: u32,
-    /// Bytes read in the best round trip so far.
+    /// The most bytes read in a round trip so far.
     space: u32,
-    /// Round-trip time as a receiver sees it, in µs; 0 unknown.
+    /// Round-trip time as the receiver measures it, in µs; 0 if unknown.
     rtt_us: u32,
     /// Shift of the window field in what we send. RFC 7323 §2.2.
     scale: u8,
-    /// The application chose `rcvbuf`, or tuning is off.
+    /// The application has set `rcvbuf`, or tuning is off.
     locked: bool,
 }
 
@@ -59,8 +61,8 @@ pub(crate) fn scale_for(rcvbuf_max: u32) -> u8 {
 }
 
 impl RecvWindow {
-    /// A window before anything was offered. `rcvbuf` and `rcvbuf_max` are the last two numbers of `tcp_rmem`;
-    /// `tuned` is `tcp_moderate_rcvbuf`.
+    /// A window before anything was offered. `rcvbuf` and `rcvbuf_max` are the last two numbers of
+    /// `tcp_rmem`; `tuned` is `tcp_moderate_rcvbuf`.
     pub(crate) const fn new(rcvbuf: u32, rcvbuf_max: u32, tuned: bool) -> Self {
         Self {
             rcv_nxt: 0,
@@ -83,13 +85,14 @@ impl RecvWindow {
         u16::try_from(self.rcvbuf).unwrap_or(u16::MAX)
     }
 
-    /// The peer's SYN was received: `rcv_nxt` follows it, and the window of our SYN counts from there. `scale` is
-    /// 0 unless both sides sent the option. `mss` is the one we announced.
+    /// The peer's SYN was received: `rcv_nxt` follows it, and the window of our SYN counts from there.
+    /// `scale` is 0 unless both sides sent the option. `mss` is the one we announced.
     pub(crate) fn establish(&mut self, now: Instant, rcv_nxt: u64, scale: u8, mss: u16) {
         self.rcv_nxt = rcv_nxt;
         self.edge = rcv_nxt + u64::from(self.syn_field());
         self.scale = scale.min(SCALE_MAX);
-        // RFC 6928: ten segments come in the first round trip. Whatever reads more is growing.
+        // RFC 6928: ten segments arrive in the first round trip. An application that reads more than that
+        // makes the buffer grow.
         self.space = u32::from(self.syn_field()).min(INITIAL_SEGMENTS * u32::from(mss));
         self.space_at = now;
         self.restart_rtt(now);
@@ -105,7 +108,7 @@ impl RecvWindow {
         self.edge
     }
 
-    /// RCV.WND: bytes the peer may still send.
+    /// RCV.WND: bytes that the peer may still send.
     pub(crate) const fn window(&self) -> u64 {
         self.edge.saturating_sub(self.rcv_nxt)
     }
@@ -123,7 +126,7 @@ impl RecvWindow {
         if self.rtt_us == 0 { None } else { Some(Duration::from_micros(self.rtt_us as u64)) }
     }
 
-    /// `SO_RCVBUF`: from now on the buffer has this size. What was offered stays offered.
+    /// `SO_RCVBUF`: from now on the buffer has this size. The window already offered stays offered.
     pub(crate) const fn lock_rcvbuf(&mut self, rcvbuf: u32) {
         self.rcvbuf = rcvbuf;
         self.locked = true;
@@ -134,18 +137,18 @@ impl RecvWindow {
         if rcv_nxt > self.rcv_nxt {
             self.rcv_nxt = rcv_nxt;
         }
-        // A FIN may come when the window is full of data: it takes a position, but no room.
+        // A FIN may arrive when the window is full of data: it takes a position, but no room.
         if self.edge < self.rcv_nxt {
             self.edge = self.rcv_nxt;
         }
     }
 
-    /// Whether any of a segment with sequence space `segment` (SYN and FIN counted) is in the window. RFC 9293
-    /// §3.10.7.4.
+    /// Whether any part of a segment with sequence space `segment` (SYN and FIN counted) is in the window.
+    /// RFC 9293 §3.10.7.4.
     ///
     /// Wider than the RFC's four cases in two places, as Linux is. A segment that covers the whole window and
-    /// more on both sides is accepted (GRO makes such). So is an empty one at the right edge itself: a sender
-    /// that has filled the window acknowledges from there, and its ACKs must count.
+    /// more on both sides is accepted (GRO makes such segments). So is an empty one at the right edge itself:
+    /// a sender that has filled the window sends its ACKs from there, and they must count.
     pub(crate) fn accepts(&self, segment: &Range<u64>) -> bool {
         if segment.is_empty() {
             self.rcv_nxt <= segment.start && segment.start <= self.edge
@@ -154,8 +157,8 @@ impl RecvWindow {
         }
     }
 
-    /// The right edge that the buffer has room for, and the field can say. Out-of-order data lies before it and
-    /// needs no room besides.
+    /// The right edge for which the buffer has room and that the field can express. Out-of-order data lies
+    /// before it and needs no extra room.
     fn edge_possible(&self, unread: u64) -> u64 {
         let window = u64::from(self.rcvbuf).saturating_sub(unread);
         self.rcv_nxt + window.min(u64::from(u16::MAX) << self.scale)
@@ -166,8 +169,8 @@ impl RecvWindow {
         u64::from(self.rcvbuf / 2).min(u64::from(mss)).max(1)
     }
 
-    /// The window field for a segment that is about to be sent, which is then taken to be sent. `unread` is what
-    /// waits in the read queue.
+    /// The window field for a segment that is about to be sent; assumes that it is sent. `unread` is the
+    /// number of bytes in the read queue.
     #[must_use]
     pub(crate) fn select(&mut self, unread: u64, mss: u16) -> u16 {
         let possible = self.edge_possible(unread);
@@ -176,10 +179,10 @@ impl RecvWindow {
         let unit = 1_u64 << self.scale;
         let mut field = (wanted >> self.scale).min(u64::from(u16::MAX));
         if self.rcv_nxt + (field << self.scale) < self.edge {
-            // RFC 7323 §2.4: cut to whole units, the edge would move left. One unit more keeps it, unless the
-            // units gained that way would add up (a byte a segment can gain one each) to more than one unit
-            // beyond the buffer. Then the peer sees the edge move left by less than a unit, as the RFC allows,
-            // and what it sent according to the old edge is still accepted.
+            // RFC 7323 §2.4: cut to whole units, the edge would move left. One unit more prevents that,
+            // unless the units gained in this way would add up (each segment of one byte can gain one) to
+            // more than one unit beyond the buffer. Then the peer sees the edge move left by less than a
+            // unit, as the RFC allows, and data that it sent according to the old edge is still accepted.
             let rounded = self.rcv_nxt + ((field + 1) << self.scale);
             if field < u64::from(u16::MAX) && rounded <= self.edge.max(possible + unit - 1) {
                 field += 1;
@@ -189,29 +192,32 @@ impl RecvWindow {
         field as u16
     }
 
-    /// Whether the application has read so much that the peer should hear of it in an ACK of its own.
+    /// Whether the application has read so much that the peer should be notified by an ACK of its own.
     ///
-    /// When half of the buffer was freed; or two segments, if that doubles what the peer may send (it does when
-    /// the window was closed). Linux has the doubling rule too: the edge need not follow every read of a
-    /// connection whose window is far from closed.
+    /// This is so when half of the buffer was freed; or two segments, if that doubles the window (as it does
+    /// when the window was closed). Linux has the doubling rule, too: the edge need not follow every read of
+    /// a connection whose window is far from closed.
     pub(crate) fn window_update_due(&self, unread: u64, mss: u16) -> bool {
         let gain = self.edge_possible(unread).saturating_sub(self.edge);
         let half = u64::from(self.rcvbuf / 2).max(1);
         gain >= half || (gain >= self.window() && gain >= half.min(2 * u64::from(mss)))
     }
 
-    /// Whether the second segment should be acknowledged at once. Not when the application is far behind and the
-    /// edge could not move: its next read then sends one ACK that is also the window update. Linux compares the
-    /// windows before and after, which comes to the same, because it offers only about half of its buffer.
+    /// Whether the second segment should be acknowledged at once. Not when the application is far behind and
+    /// the edge could not move: its next read then sends one ACK that is also the window update. Linux
+    /// compares the windows before and after, which has the same effect, because it offers only about half of
+    /// its buffer.
     pub(crate) fn can_grow(&self, unread: u64, mss: u16) -> bool {
         unread <= u64::from(self.rcvbuf / 2) || self.edge_possible(unread) >= self.edge + self.step_min(mss)
     }
 
-    /// New data was received, RCV.NXT has moved over it. `rtt` is the round trip measured with its timestamp, if any.
+    /// New data was received, RCV.NXT has moved over it. `rtt` is the round trip measured with its timestamp,
+    /// if any.
     pub(crate) fn on_data(&mut self, now: Instant, rtt: Option<Duration>) {
         if let Some(rtt) = rtt {
             let sample = u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX).max(1);
-            // A smoothed value, gain 1/8 as in RFC 6298: a timestamp's round trip includes the sender's pauses.
+            // Smoothed with gain 1/8 as in RFC 6298, because a timestamp's round trip includes the sender's
+            // pauses.
             self.rtt_us = if self.rtt_us == 0 {
                 sample
             } else {
@@ -219,7 +225,8 @@ impl RecvWindow {
             };
             self.restart_rtt(now);
         } else if self.rcv_nxt >= self.rtt_seq {
-            // Without timestamps: a window's worth takes a round trip or more, so the least is the best.
+            // Without timestamps: a window's worth of data takes at least a round trip, so the smallest
+            // sample is the best.
             let sample = u32::try_from(now.since(self.rtt_at).as_micros()).unwrap_or(u32::MAX).max(1);
             if self.rtt_us == 0 || sample < self.rtt_us {
                 self.rtt_us = sample;
@@ -233,11 +240,11 @@ impl RecvWindow {
         self.rtt_at = now;
     }
 
-    /// The application has read `n` bytes and left `unread`. Once a round trip: if it read more than ever before,
-    /// the buffer grows so that the next round trip can carry double.
+    /// The application has read `n` bytes and left `unread`. Once per round trip: if it read more than ever
+    /// before, the buffer grows so that the next round trip can carry twice as much.
     ///
-    /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). What waits unread is taken off what was read: an
-    /// application that lags behind does not need a larger buffer to lag behind in.
+    /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). Unread bytes are deducted from the bytes read:
+    /// an application that falls behind does not need a larger buffer.
     pub(crate) fn on_copied_to_user(&mut self, now: Instant, n: usize, unread: u64, mss: u16) {
         self.copied = self.copied.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
         if self.rtt_us == 0 || now.since(self.space_at).as_micros() < u64::from(self.rtt_us) {
@@ -248,7 +255,8 @@ impl RecvWindow {
             if !self.locked {
                 let (copied, space) = (u64::from(copied), u64::from(self.space.max(1)));
                 let wanted = 2 * copied + GROWTH_SEGMENTS * u64::from(mss);
-                // Growth in proportion to the increase, twice: it may go on while the new window is on its way.
+                // Twice the relative increase is added, since the rate may keep growing while the new window
+                // is on its way.
                 let growth = u128::from(wanted) * u128::from(copied - space) / u128::from(space);
                 let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
                 let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.rcvbuf_max);
@@ -353,7 +361,7 @@ mod tests {
         assert!(!w.window_update_due(0, MSS));
         w.advance_to(FIRST + 33_000);
         assert!(w.window_update_due(0, MSS));
-        // A field that cannot say more gives no reason either.
+        // Nor is there a reason when the field cannot express more.
         let mut w = window(1 << 20, 0);
         assert_eq!(w.select(0, MSS), 65_535);
         assert!(!w.window_update_due(0, MSS));
@@ -368,7 +376,7 @@ mod tests {
         for copied in [14_600, 29_200, 58_400, 116_800] {
             now += rtt;
             w.on_copied_to_user(now, copied, 0, MSS);
-            // It must carry twice as much in the next round trip.
+            // The buffer must carry twice as much in the next round trip.
             assert!(u64::from(w.rcvbuf()) >= 2 * copied as u64);
         }
         // 58 400 → 116 800: (2·116 800 + 16·1460)·(1 + 2·1).
@@ -390,7 +398,7 @@ mod tests {
         w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(1)));
         w.on_copied_to_user(Instant::from_nanos(1 << 40), 1 << 20, 0, MSS);
         assert_eq!(w.rcvbuf(), 50_000);
-        // What was offered stays offered: 65 535 bytes, of which whole units of 128 can be said.
+        // The window offered stays offered: 65 535 bytes, expressed in whole units of 128.
         assert_eq!(w.select(0, MSS), 511);
         assert_eq!(w.edge(), FIRST + 65_535);
     }
@@ -407,7 +415,7 @@ mod tests {
     }
 
     proptest! {
-        /// The edge never moves left (by a unit or more in what the peer sees), and never beyond the buffer.
+        /// The edge never moves left (by a unit or more, as the peer sees it), and never beyond the buffer.
         #[test]
         fn never_shrinks(
             scale in 0_u8..=14,

@@ -1,5 +1,6 @@
-//! Which segments are believed: the checks that keep strangers and old packets out.
-//! RFC 9293 §3.10.7.4, RFC 5961, RFC 7323 §5; called by the connection, in this order, before anything changes.
+//! Which segments are believed: the checks that keep forged and old packets out.
+//! RFC 9293 §3.10.7.4, RFC 5961, RFC 7323 §5; called by the connection, in this order, before anything
+//! changes.
 
 use crate::words::{Duration, Instant};
 
@@ -10,14 +11,14 @@ pub(crate) enum Check {
     Accept,
     /// Ignore it.
     Drop,
-    /// Ignore it, and tell the peer where we are; rate-limited.
+    /// Ignore it, and answer with an ACK of our state (a challenge ACK), rate-limited.
     Challenge,
     /// The peer has ended the connection.
     Reset,
 }
 
-/// PAWS: a timestamp older than the last one believed marks a segment of an earlier turn of the sequence space.
-/// A remembered timestamp older than 24 days says nothing (RFC 7323 §5.5).
+/// PAWS: a timestamp older than the last one accepted marks a segment from an earlier cycle of the sequence
+/// space. A remembered timestamp older than 24 days says nothing (RFC 7323 §5.5).
 pub(crate) fn paws_rejects(recent: u32, recent_at: Instant, now: Instant, value: u32) -> bool {
     const OUTDATED: Duration = Duration::from_secs(24 * 24 * 3_600);
     (value.wrapping_sub(recent) as i32) < 0 && now.since(recent_at) < OUTDATED

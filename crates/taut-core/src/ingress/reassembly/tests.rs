@@ -1,4 +1,4 @@
-//! Out-of-order data against a map of bytes, and what SACK is to say of it.
+//! Out-of-order data compared with a map of bytes, and the SACK blocks that must report it.
 
 extern crate std;
 use super::*;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
-/// What the stream has at a position: any value that tells positions apart.
+/// The stream's byte at a position: any value that distinguishes positions.
 fn byte(offset: u64) -> u8 {
     (offset % 251) as u8
 }
@@ -76,7 +76,7 @@ impl Receiver {
     }
 }
 
-/// RFC 2018 §7, case 2: of eight segments of 500 bytes from 5000 on, the first is lost.
+/// RFC 2018 §7, case 2: the first of eight segments of 500 bytes, from 5000 on, is lost.
 #[test]
 fn rfc_2018_the_first_segment_is_dropped() {
     let mut rx = Receiver::new();
@@ -90,7 +90,7 @@ fn rfc_2018_the_first_segment_is_dropped() {
     assert!(rx.reassembly.is_empty() && rx.blocks().is_empty());
 }
 
-/// RFC 2018 §7, case 3: the 2nd, 4th, 6th and 8th are lost, then the 4th and the 2nd come after all.
+/// RFC 2018 §7, case 3: the 2nd, 4th, 6th and 8th are lost, then the 4th and the 2nd arrive late.
 #[test]
 fn rfc_2018_every_other_segment_is_dropped() {
     let mut rx = Receiver::new();
@@ -123,7 +123,7 @@ fn rfc_2883_a_duplicate_of_held_data() {
     assert_eq!(rx.blocks(), [(500, 1500)]);
 }
 
-/// RFC 2883 §4.2.1: a segment of which only a part was received before.
+/// RFC 2883 §4.2.1: only a part of the segment was received before.
 #[test]
 fn rfc_2883_a_partial_duplicate() {
     let mut rx = Receiver::new();
@@ -157,10 +157,10 @@ fn a_hostile_peer_costs_bounded_memory() {
     let held: usize = (1..5_000).map(|n| rx.insert(2 * n..2 * n + 1).new).sum();
     assert_eq!(held, RANGES_MAX);
     rx.check();
-    // What extends a range is still taken.
+    // Bytes that extend a range are still accepted.
     assert_eq!(rx.insert(2..1025).new, 1023 - RANGES_MAX);
     rx.check();
-    // Back to front.
+    // In reverse order.
     let mut rx = Receiver::new();
     for n in (1..20_000).rev() {
         rx.insert(n..n + 1);
@@ -182,7 +182,7 @@ fn a_lent_buffer_is_kept() {
     rx.check();
     rx.insert(0..100);
     assert_eq!(rx.take(), 50_000);
-    // The first hundred bytes alone would waste a chunk; then comes the very buffer.
+    // The first hundred bytes alone would waste a chunk, so they are copied; the lent buffer itself follows.
     rx.queue.consume(100, &mut rx.pool);
     assert_eq!(rx.queue.chunk().as_ptr(), address.wrapping_add(100));
 }
@@ -223,7 +223,7 @@ fn an_ack_is_full_with_as_many_changes_as_blocks_fit() {
 
 #[test]
 fn a_fast_path_that_loses_much_is_no_attack() {
-    // 16 MB on their way, of which every twentieth segment is missing.
+    // 16 MB in flight, with every twentieth segment missing.
     let mut rx = Receiver::new();
     for segment in (0..11_000).filter(|segment| segment % 20 > 0) {
         assert_eq!(rx.insert(segment * 1_448..(segment + 1) * 1_448).refused, 0, "segment {segment}");
@@ -231,7 +231,7 @@ fn a_fast_path_that_loses_much_is_no_attack() {
 }
 
 proptest! {
-    /// Random segments with overlaps, in any order, against a map of bytes.
+    /// Random segments with overlaps, in any order, compared with a map of bytes.
     #[test]
     fn behaves_like_a_map_of_bytes(
         segments in prop::collection::vec((0_u64..6_000, prop_oneof![1_u64..40, 1_u64..1_500]), 1..120),
