@@ -1,22 +1,23 @@
-//! What a congestion control is told, and what it may decide: the interface to write one against.
+//! The interface of a congestion control: the values that it gets, and the decisions that it makes.
 //! The division of labour is Linux's (`struct tcp_congestion_ops`); the terms of a rate sample are those of
-//! draft-ietf-ccwg-bbr §4.1. Called by `congestion/mod.rs`, which keeps what every algorithm needs.
+//! draft-ietf-ccwg-bbr §4.1. Called by `congestion/mod.rs`, which keeps the state that every algorithm needs.
 //!
-//! A controller never sees the connection. It gets values, and writes a [`Window`]. What else there is to sending (what
-//! is lost, what is sent again and when, how a reduction is spread over a round trip, what a super-packet may hold, when
-//! it leaves) is done for it by `recovery/` and `egress/`.
+//! A controller never sees the connection. It gets values, and writes a [`Window`]. Everything else (which
+//! segments are lost, which are retransmitted and when, how a reduction is spread over a round trip, how
+//! large a super-packet is, when it leaves) is done by `recovery/` and `egress/`.
 //!
 //! ```text
 //!            ACK ─▶ observe ─▶ on_ack ─▶ window.cwnd, pacing_rate ─▶ the send path
 //!     loss, mark ─▶ reduce  ─▶ ssthresh; cwnd follows by PRR over the round trip (RFC 9937)
 //!        timeout ─▶ reduce, on_timeout
-//!      all for nothing ─▶ undo
+//!  spurious loss ─▶ undo
 //! ```
 //!
-//! There are two kinds. One that thinks in windows (Reno, CUBIC, DCTCP) writes [`on_ack`](Controller::on_ack) for growth
-//! and [`reduce`](Controller::reduce) for the rest. One that has a model of the path (BBR) says that it
-//! [owns cwnd](Controller::owns_cwnd): then `on_ack` comes for every ACK, in every state, PRR and validation keep away,
-//! and [`pacing_rate`](Controller::pacing_rate) is its to say.
+//! There are two kinds. One that thinks in windows (Reno, CUBIC, DCTCP) implements
+//! [`on_ack`](Controller::on_ack) for growth and [`reduce`](Controller::reduce) for the rest. One that has a
+//! model of the path (BBR) declares that it [owns cwnd](Controller::owns_cwnd): then `on_ack` is called for
+//! every ACK, in every state, PRR and validation leave cwnd alone, and the controller sets the
+//! [`pacing_rate`](Controller::pacing_rate).
 
 use core::fmt;
 
@@ -25,59 +26,61 @@ use crate::words::{Duration, Instant};
 
 /// A congestion control of one connection.
 ///
-/// Everything but [`on_ack`](Self::on_ack) and [`reduce`](Self::reduce) may be left as it is. All counts are segments,
-/// all rates bytes per second. A value is made when a connection first sends data, and dropped with it; nothing in it may
-/// depend on a clock or on randomness other than [`AckEvent::now`] and [`AckEvent::seed`], so that a run can be repeated.
+/// Only [`on_ack`](Self::on_ack) and [`reduce`](Self::reduce) must be implemented. All counts are in
+/// segments, all rates in bytes per second. A controller is made when a connection first sends data, and
+/// dropped with it; nothing in it may depend on a clock or on randomness other than [`AckEvent::now`] and
+/// [`AckEvent::seed`], so that a run can be repeated.
 pub trait Controller: fmt::Debug + Send {
-    /// Any ACK that delivered something, or found something lost, before anything is decided: for statistics that must
-    /// miss nothing, such as DCTCP's share of marked segments.
+    /// Called for any ACK that delivered something, or found something lost, before anything is decided: for
+    /// statistics that must be complete, such as DCTCP's share of marked segments.
     fn observe(&mut self, _ack: &AckEvent<'_>) {}
 
-    /// cwnd after an ACK that may raise it: one that advanced, outside CWR and Recovery, while cwnd was the limit. With
-    /// [`owns_cwnd`](Self::owns_cwnd): after every ACK.
+    /// Sets cwnd after an ACK that may raise it: one that advanced, outside CWR and Recovery, while cwnd was
+    /// the limit. With [`owns_cwnd`](Self::owns_cwnd), called after every ACK.
     fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>);
 
-    /// A reduction begins; at most one in a round trip. Returns the new ssthresh, where cwnd goes by PRR within the
-    /// round trip, or by slow start after a timeout.
+    /// A reduction begins; at most one per round trip. Returns the new ssthresh, which cwnd reaches by PRR
+    /// within the round trip, or by slow start after a timeout.
     fn reduce(&mut self, window: &Window, why: Signal, now: Instant) -> u32;
 
-    /// A packet was found lost. Comes before the ACK's [`observe`](Self::observe).
+    /// A packet was found lost. Called before the ACK's [`observe`](Self::observe).
     fn on_lost(&mut self, _packet: &LostPacket) {}
 
-    /// A retransmission timeout, after [`reduce`](Self::reduce); cwnd is one segment above what is thought to be in the
-    /// network from now on.
+    /// A retransmission timeout, after [`reduce`](Self::reduce); from now on, cwnd is one segment above the
+    /// number thought to be in the network.
     fn on_timeout(&mut self, _window: &mut Window) {}
 
-    /// What was reduced in is over: everything that was out when it began is acknowledged.
+    /// The recovery that reduced cwnd is over: everything in flight when it began is acknowledged.
     fn on_recovery_end(&mut self, _window: &mut Window) {}
 
-    /// The last reduction was for nothing; cwnd and ssthresh are given back already.
+    /// The last reduction was unnecessary; cwnd and ssthresh are already restored.
     fn undo(&mut self, _window: &mut Window, _now: Instant) {}
 
     /// Sending is about to resume after `idle` without anything in flight.
     fn on_idle_end(&mut self, _window: &mut Window, _now: Instant, _idle: Duration) {}
 
-    /// Whether it sets cwnd by itself also in recovery, and wants to hear of every ACK.
+    /// Whether the controller sets cwnd itself, in recovery too, and must see every ACK.
     fn owns_cwnd(&self) -> bool {
         false
     }
 
-    /// A pacing rate of its own, or `None` for the usual one: cwnd / SRTT and a fifth more, twice that in slow start.
+    /// A pacing rate of its own, or `None` for the usual one: 120 % of cwnd / SRTT, or 200 % in slow start.
     fn pacing_rate(&self) -> Option<u64> {
         None
     }
 
-    /// Payload bytes of a super-packet, or `None` to leave that to TSO autosizing: about a millisecond of the rate.
+    /// Payload bytes of a super-packet, or `None` to leave that to TSO autosizing: about a millisecond of the
+    /// rate.
     fn send_quantum(&self) -> Option<u32> {
         None
     }
 
-    /// Congestion windows that the send buffer grows to hold.
+    /// The number of congestion windows that the send buffer grows to hold.
     fn send_buffer_windows(&self) -> u8 {
         2
     }
 
-    /// One word or a few for `taut ss`, and for a reader's log: the state it is in.
+    /// A few words for `taut ss` and for logs: the state it is in.
     fn describe(&self, _to: &mut dyn fmt::Write) -> fmt::Result {
         Ok(())
     }
@@ -87,7 +90,8 @@ pub trait Controller: fmt::Debug + Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signal {
-    /// Something is lost and being sent again (RFC 5681 §3.2), or a tail loss probe repaired it unseen (RFC 8985 §7.4).
+    /// Something was lost and is being retransmitted (RFC 5681 §3.2), or a tail loss probe repaired the loss
+    /// before it was detected (RFC 8985 §7.4).
     Loss,
     /// The peer reports a congestion mark. RFC 3168 §6.1.2.
     Mark,
@@ -97,11 +101,11 @@ pub enum Signal {
     Timeout,
 }
 
-/// What an ACK tells.
+/// The content of an ACK, and what followed from it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckEvent<'a> {
-    /// When it came.
+    /// When it arrived.
     pub now: Instant,
     /// Payload bytes of a full segment.
     pub mss: u32,
@@ -117,7 +121,7 @@ pub struct AckEvent<'a> {
     pub total_delivered: u64,
     /// Segments found lost since the beginning, wrapping.
     pub total_lost: u32,
-    /// Round-trip time of the newest packet acknowledged, if it tells one.
+    /// Round-trip time of the newest packet acknowledged, if it gives one.
     pub rtt: Option<Duration>,
     /// Smoothed round-trip time. RFC 6298.
     pub srtt: Option<Duration>,
@@ -127,22 +131,23 @@ pub struct AckEvent<'a> {
     pub una: u64,
     /// Next position never sent: when `una` reaches it, a round trip is over.
     pub nxt: u64,
-    /// How fast the network delivered, if the ACK tells.
+    /// The rate at which the network delivered, if the ACK gives a sample.
     pub rate: Option<&'a RateSample>,
     /// The ACK carries ECE (RFC 3168).
     pub ece: bool,
-    /// Segments newly reported as marked: all of `acked` when `ece` is all there is to know.
+    /// Segments newly reported as marked: all of `acked` when `ece` is the only information.
     pub delivered_ce: u32,
     /// cwnd was the limit when the data acknowledged was sent.
     pub cwnd_limited: bool,
     /// Something lost is being repaired: states Recovery and Loss.
     pub recovering: bool,
-    /// Differs between connections, and stays: for those who must not act in step with others.
+    /// Differs between connections and never changes: for controllers that must not act in step with others.
     pub seed: u64,
 }
 
 impl<'a> AckEvent<'a> {
-    /// An ACK of `acked` segments at `now` that tells nothing else; for tests of a controller. The fields are public.
+    /// An ACK of `acked` segments at `now`, with defaults for the rest; for tests of a controller. The fields
+    /// are public.
     #[must_use]
     pub const fn new(now: Instant, mss: u32, acked: u32) -> AckEvent<'a> {
         AckEvent {
@@ -169,7 +174,7 @@ impl<'a> AckEvent<'a> {
     }
 }
 
-/// One measurement of what the network delivered, and over what time.
+/// A measurement of the delivery rate: how much the network delivered, and in what time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RateSample {
@@ -183,7 +188,7 @@ pub struct RateSample {
     pub prior_in_flight: u32,
     /// Segments in flight when the newest packet delivered was sent, itself included.
     pub tx_in_flight: u32,
-    /// Segments delivered, since the beginning, when that packet was sent: rounds are told apart by it.
+    /// Segments delivered since the beginning when that packet was sent; distinguishes rounds.
     pub prior_delivered: u64,
     /// Segments marked lost since that packet was sent.
     pub lost: u32,
@@ -219,7 +224,7 @@ pub struct LostPacket {
     pub is_app_limited: bool,
 }
 
-/// cwnd and ssthresh in segments, and what counts towards the next increment.
+/// cwnd and ssthresh in segments, and the progress towards the next increment.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     pub(super) cwnd: u32,
@@ -266,7 +271,7 @@ impl Window {
     }
 
     /// Slow start up to ssthresh; returns the segments left over. RFC 5681 §3.1, RFC 3465 §2.2 with L = ∞, as
-    /// Linux: bursts are bounded by what the send path hands down at once, not by the window's growth.
+    /// in Linux: the send path bounds bursts, not the window's growth.
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let target = self.cwnd.saturating_add(acked).min(self.ssthresh).max(self.cwnd);
         let used = target - self.cwnd;
@@ -290,8 +295,8 @@ impl Window {
         }
     }
 
-    /// What is delivered from now until everything in flight is acknowledged shows not what the path can do but how
-    /// little was sent: samples of the rate say so.
+    /// Marks the rate samples from now until everything in flight is acknowledged: they show how little was
+    /// sent, not how much the path can carry.
     pub fn mark_app_limited(&mut self) {
         self.app_limited = true;
     }

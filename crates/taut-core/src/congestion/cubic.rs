@@ -19,13 +19,14 @@ const SCALE: u64 = 1024;
 const C: u64 = 410;
 /// cwnd is recomputed at least this often while it stands still. Linux: 1/32 s.
 const REFRESH_MS: u32 = 1000 / 32;
-/// Segments per increment while no maximum is known: 5 % a round trip at least. Linux.
+/// Segments per increment while no maximum is known: growth by at least 5 % per round trip. Linux.
 const COUNT_MAX_UNKNOWN: u32 = 20;
-/// Segments per increment at least: at most 1.5 times a round trip. RFC 9438 §4.2, Linux.
+/// The fewest segments per increment: growth by at most a half per round trip. RFC 9438 §4.2, Linux.
 const COUNT_MIN: u32 = 2;
-/// Growth is next to none at the plateau. Linux: 1 % of a segment a round trip.
+/// There is almost no growth at the plateau. Linux: 1 % of a segment per round trip.
 const PLATEAU: u32 = 100;
-/// Longer epochs have long left the curve behind; keeps the third power within 64 bits: (2^17)^3 · 410 < 2^60.
+/// By then, an epoch has long left the curve behind; the bound keeps the third power within 64 bits: (2^17)^3
+/// · 410 < 2^60.
 const OFFSET_MAX: u64 = 1 << 17;
 
 /// State of RFC 9438 §4.1.2. Times in 1024ths of a second where not said otherwise.
@@ -41,13 +42,13 @@ pub(super) struct Cubic {
     origin: u32,
     /// K: time from the epoch's start to the plateau.
     k: u32,
-    /// W_est: what Reno would have. RFC 9438 §4.3.
+    /// W_est: the window that Reno would have. RFC 9438 §4.3.
     w_est: u32,
     est_count: u32,
-    /// Segments to be acknowledged for one more.
+    /// Segments that must be acknowledged to raise cwnd by one.
     every: u32,
     last_cwnd: u32,
-    /// Last update, ms, wrapping: a connection has one of these, and 4 bytes do.
+    /// Time of the last update in ms, wrapping, to save 4 bytes per connection.
     last_at_ms: u32,
     /// Zero before the first ACK of an epoch.
     epoch: Instant,
@@ -111,7 +112,7 @@ impl Cubic {
             self.begin_epoch(event.now, cwnd);
             self.est_count = event.acked;
         }
-        // RFC 9438 §4.2: the target is where the curve will be one RTT from now; the least RTT, as Linux.
+        // RFC 9438 §4.2: the target is the value of the curve one RTT from now; the least RTT, as in Linux.
         let t = event.now.since(self.epoch) + event.min_rtt.unwrap_or(Duration::ZERO);
         let target = self.w_cubic(to_1024ths(t));
         self.every = if target > cwnd { cwnd / (target - cwnd) } else { cwnd.saturating_mul(PLATEAU) };
@@ -158,7 +159,7 @@ impl Controller for Cubic {
         }
     }
 
-    /// RFC 9438 §4.6, of cwnd as Linux; §4.7 fast convergence.
+    /// RFC 9438 §4.6, from cwnd as in Linux; §4.7 fast convergence.
     fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
         let cwnd = window.cwnd();
         self.undo_w_max = self.w_max;
@@ -175,13 +176,13 @@ impl Controller for Cubic {
         *self = Self { undo_w_max: self.undo_w_max, ..Self::new() };
     }
 
-    /// RFC 9438 §4.9. The epoch starts again from the window that is given back.
+    /// RFC 9438 §4.9. The epoch starts again from the restored window.
     fn undo(&mut self, _window: &mut Window, _now: Instant) {
         self.w_max = self.undo_w_max;
         self.epoch = Instant::ZERO;
     }
 
-    /// RFC 9438 §5.8: time without anything in flight is no time on the curve.
+    /// RFC 9438 §5.8: idle time does not count on the curve.
     fn on_idle_end(&mut self, _window: &mut Window, now: Instant, idle: Duration) {
         if self.epoch != Instant::ZERO {
             self.epoch = (self.epoch + idle).min(now);

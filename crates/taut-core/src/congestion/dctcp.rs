@@ -1,11 +1,11 @@
 //! DCTCP: reduce by how much was marked, not by whether anything was.
 //! RFC 8257. Called through `congestion/mod.rs`.
 //!
-//! **Problem.** One mark in a window is as good as a hundred to RFC 3168: the window halves. A switch that marks early, to
-//! keep its queue short, then leaves the link idle half of the time.
+//! **Problem.** To RFC 3168, one mark in a window counts as much as a hundred: the window halves. With a
+//! switch that marks early, to keep its queue short, the link is then idle half of the time.
 //!
-//! **Rule.** α is a running average of the share of segments that were marked, one step a round trip with gain 1/16; a
-//! mark reduces cwnd by α/2. Loss halves it. Growth is Reno's.
+//! **Rule.** α is a running average of the share of marked segments, updated once per round trip with gain
+//! 1/16; a mark reduces cwnd by α/2. A loss halves cwnd. Growth is Reno's.
 
 use super::controller::{AckEvent, Controller, Signal, Window};
 use super::{Definition, EcnUse, MIN_SSTHRESH, reno};
@@ -18,7 +18,7 @@ pub(super) fn definition() -> Definition {
 
 /// g = 1/16. RFC 8257 §4.2.
 const GAIN_SHIFT: u32 = 4;
-/// α = 1. It starts here: "all was marked" until something is known (RFC 8257 §4.2).
+/// α = 1, its initial value: as if everything had been marked, until something is known (RFC 8257 §4.2).
 const ONE: u32 = 1 << 10;
 
 /// RFC 8257 §3.3.
@@ -72,7 +72,7 @@ impl Controller for Dctcp {
         let by = match why {
             // RFC 8257 §3.3: cwnd ← cwnd · (1 − α/2).
             Signal::Mark => (u64::from(cwnd) * u64::from(self.alpha) / u64::from(2 * ONE)) as u32,
-            // RFC 8257 §3.5: loss as ever.
+            // RFC 8257 §3.5: the response to loss does not change.
             Signal::Loss | Signal::LocalQueue | Signal::Timeout => cwnd / 2,
         };
         (cwnd - by).max(MIN_SSTHRESH)
@@ -87,7 +87,7 @@ impl Controller for Dctcp {
 mod tests {
     use super::*;
 
-    /// One round trip in which `marked` of 100 segments were.
+    /// One round trip in which `marked` of 100 segments were marked.
     fn round(cc: &mut Dctcp, number: u64, marked: u32) {
         for index in 0..100 {
             let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);

@@ -23,7 +23,7 @@ pub(super) struct HyStart {
     /// Least RTT of the last and of this round, µs.
     last_round_us: u32,
     this_round_us: u32,
-    /// What the RTT must fall below to end conservative slow start, µs.
+    /// The RTT below which conservative slow start ends, µs.
     baseline_us: u32,
     samples: u8,
     /// Rounds of conservative slow start; 0 when in ordinary slow start.
@@ -32,10 +32,10 @@ pub(super) struct HyStart {
     remainder: u8,
 }
 
-/// What an ACK means for slow start.
+/// The effect of an ACK on slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// cwnd grows by so many segments.
+    /// cwnd grows by this many segments.
     By(u32),
     /// Slow start is over: ssthresh = cwnd.
     Leave,
@@ -75,7 +75,7 @@ impl HyStart {
         if self.samples >= N_RTT_SAMPLE && self.this_round_us != NEVER {
             if self.css_round > 0 {
                 if self.this_round_us < self.baseline_us {
-                    // The rise was a passing one: back to slow start.
+                    // The rise was temporary: back to slow start.
                     self.css_round = 0;
                     self.baseline_us = NEVER;
                 }

@@ -1,5 +1,6 @@
-//! Congestion control: the window, its threshold, the pacing rate, and which of the algorithms moves them.
-//! RFC 5681, RFC 9438; validation, idle restart and the pacing rate are Linux's (described in its terms below).
+//! Congestion control: the window, its threshold, the pacing rate, and the algorithm that moves them.
+//! RFC 5681, RFC 9438; validation, idle restart and the pacing rate are Linux's (described in its terms
+//! below).
 //! Called by `recovery/` on ACKs, losses and timeouts, and by the send path for validation and idleness.
 
 mod algorithm;
@@ -31,8 +32,8 @@ const MIN_SSTHRESH: u32 = 2;
 /// Far above any window that 32-bit byte counts allow, and small enough that sums never overflow.
 const CWND_MAX: u32 = 1 << 24;
 
-/// Congestion state of a connection. Everything that only traffic changes lies in one box, made when the first data
-/// leaves: an idle connection does not have it.
+/// Congestion state of a connection. The state that only traffic changes is in one box, made when the first
+/// data leaves: an idle connection does not have it.
 #[derive(Debug)]
 pub(crate) struct Congestion {
     /// Bytes per second; `u64::MAX` until known.
@@ -44,12 +45,12 @@ pub(crate) struct Congestion {
 #[derive(Debug)]
 struct Live {
     window: Window,
-    /// Before the last reduction; 0: none to undo.
+    /// cwnd before the last reduction; 0 if there is none to undo.
     prior_cwnd: u32,
     prior_ssthresh: u32,
-    /// Most segments out in the round that ends when `una` reaches `usage_end`.
+    /// The most segments in flight in the round that ends when `una` reaches `usage_end`.
     max_packets_out: u32,
-    /// Most segments out since `stamp`, while the window was not the limit.
+    /// The most segments in flight since `stamp`, while the window was not the limit.
     used: u32,
     usage_end: u64,
     /// When the window was last the limit.
@@ -88,7 +89,7 @@ impl Live {
         self.controller.owns_cwnd()
     }
 
-    /// What slow start may quickly get back to.
+    /// The window to which slow start may quickly return.
     fn current_ssthresh(&self) -> u32 {
         self.window.ssthresh.max(self.window.cwnd / 4 * 3 + self.window.cwnd % 4 * 3 / 4)
     }
@@ -143,7 +144,7 @@ impl Congestion {
         self.pacing_rate
     }
 
-    /// Bytes of a super-packet, when the algorithm has an opinion.
+    /// Bytes of a super-packet, if the algorithm sets them.
     pub(crate) fn send_quantum(&self) -> Option<u32> {
         self.live.as_ref().and_then(|live| live.controller.send_quantum())
     }
@@ -153,12 +154,12 @@ impl Congestion {
         self.algorithm.paces()
     }
 
-    /// Congestion windows that the send buffer grows to hold.
+    /// The number of congestion windows that the send buffer grows to hold.
     pub(crate) fn send_buffer_windows(&self) -> u8 {
         self.live.as_ref().map_or(2, |live| live.controller.send_buffer_windows())
     }
 
-    /// What the controller says of itself; nothing before data was sent.
+    /// The controller's description of itself; empty until data was sent.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         if let Some(live) = &self.live {
@@ -179,7 +180,8 @@ impl Congestion {
         }
     }
 
-    /// An ACK delivered something, or found something lost. `may_grow`: it advanced, outside CWR and Recovery.
+    /// An ACK delivered something, or found something lost. `may_grow`: it advanced, outside CWR and
+    /// Recovery.
     pub(crate) fn on_ack(&mut self, mut event: AckEvent<'_>, may_grow: bool) {
         let live = self.live(event.now);
         event.cwnd_limited |= live.is_cwnd_limited();
@@ -201,7 +203,8 @@ impl Congestion {
         self.live.as_mut().is_some_and(|live| core::mem::take(&mut live.window.app_limited))
     }
 
-    /// A reduction begins: ssthresh by the algorithm; cwnd follows by PRR. `undoable`: it may turn out needless.
+    /// A reduction begins: the algorithm sets ssthresh; cwnd follows by PRR. `undoable`: it may turn out to
+    /// be unnecessary.
     pub(crate) fn begin_reduction(&mut self, now: Instant, why: Signal, undoable: bool) {
         let live = self.live(now);
         if undoable {
@@ -224,15 +227,16 @@ impl Congestion {
         live.controller.on_recovery_end(&mut live.window);
     }
 
-    /// What was lost before a timeout is repaired; cwnd grows from where slow start brought it.
+    /// The losses before a timeout are repaired; cwnd grows on from where slow start brought it.
     pub(crate) fn end_loss(&mut self) {
         if let Some(live) = &mut self.live {
             live.controller.on_recovery_end(&mut live.window);
         }
     }
 
-    /// Retransmission timeout. RFC 5681 §3.1: the loss window is one segment, above what is still thought to be
-    /// in the network (Linux: packets sent less than an RTT ago are not given up with the others).
+    /// Retransmission timeout. RFC 5681 §3.1: the loss window is one segment above the number still thought
+    /// to be in the network (Linux: packets sent less than an RTT ago are not counted as lost with the
+    /// others).
     pub(crate) fn on_timeout(&mut self, now: Instant, in_flight: u32) {
         let live = self.live(now);
         live.window.count = 0;
@@ -240,7 +244,7 @@ impl Congestion {
         live.controller.on_timeout(&mut live.window);
     }
 
-    /// The last reduction was for nothing. RFC 4015 §3.2.
+    /// The last reduction was unnecessary. RFC 4015 §3.2.
     pub(crate) fn undo(&mut self, now: Instant) {
         let Some(live) = &mut self.live else { return };
         if live.prior_cwnd == 0 {
@@ -258,8 +262,9 @@ impl Congestion {
         }
     }
 
-    /// After each round of sending, if something was sent or the window was the limit. Remembers, per window of
-    /// data, whether cwnd was reached and how much was out. EGRESS: cwnd validation (Linux, RFC 7661's idea).
+    /// Call after each round of sending, if something was sent or the window was the limit. Remembers, for
+    /// each window of data, whether cwnd was reached and how much was in flight: cwnd validation (Linux; the
+    /// idea is that of RFC 7661).
     pub(crate) fn note_limited(&mut self, now: Instant, packets_out: u32, nxt: u64, una: u64, limited: bool) {
         if packets_out == 0 && self.live.is_none() {
             return;
@@ -278,8 +283,9 @@ impl Congestion {
         }
     }
 
-    /// A window that was not used for an RTO is lowered half-way to what was. RFC 2861 §3.1 as Linux does it.
-    /// Call after [`note_limited`](Self::note_limited), in state Open and when the send buffer is not the limit.
+    /// A window that was not used up for an RTO is lowered half-way to the part that was. RFC 2861 §3.1, as
+    /// in Linux. Call after [`note_limited`](Self::note_limited), in state Open and when the send buffer is
+    /// not the limit.
     pub(crate) fn restrain_unused(&mut self, now: Instant, rto: Duration, cfg: &CongestionConfig) {
         let Some(live) = &mut self.live else { return };
         if !cfg.slow_start_after_idle
@@ -298,8 +304,9 @@ impl Congestion {
         live.used = 0;
     }
 
-    /// New data after nothing was in flight since `last_sent`: cwnd halves for each RTO of idleness, down to the
-    /// initial window. RFC 5681 §4.1, RFC 2861. Call before sending; does nothing when there was no idleness.
+    /// New data will be sent after an idle period since `last_sent`: cwnd halves for each RTO of idleness,
+    /// down to the initial window. RFC 5681 §4.1, RFC 2861. Call before sending; does nothing when there was
+    /// no idleness.
     pub(crate) fn on_idle_restart(
         &mut self,
         now: Instant,
@@ -326,7 +333,7 @@ impl Congestion {
         live.used = 0;
     }
 
-    /// After an ACK, once cwnd is known; and once when a passive open completes.
+    /// Call after an ACK, once cwnd is known; and once when a passive open completes.
     pub(crate) fn update_pacing_rate(
         &mut self,
         mss: u32,
@@ -353,7 +360,7 @@ impl Congestion {
         self.pacing_rate = (scaled / eighths).min(max_pacing_rate);
     }
 
-    /// `SO_MAX_PACING_RATE` was lowered: that holds at once, raising it waits for the next ACK.
+    /// `SO_MAX_PACING_RATE` was set: a lower maximum holds at once, a higher one from the next ACK on.
     pub(crate) fn clamp_pacing_rate(&mut self, max_pacing_rate: u64) {
         self.pacing_rate = self.pacing_rate.min(max_pacing_rate);
     }

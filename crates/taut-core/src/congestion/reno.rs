@@ -1,4 +1,4 @@
-//! Reno: double each round trip up to ssthresh, then one segment a round trip; halve on loss.
+//! Reno: double each round trip up to ssthresh, then add one segment per round trip; halve on loss.
 //! RFC 5681, counting segments acknowledged (RFC 3465).
 //! Called through `congestion/mod.rs`; the smallest [`Controller`] there is.
 
@@ -15,7 +15,7 @@ pub(super) fn definition() -> Definition {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reno;
 
-/// RFC 5681 §3.1: slow start, then congestion avoidance with what is left.
+/// RFC 5681 §3.1: slow start, then congestion avoidance with the segments left over.
 pub(super) fn grow(window: &mut Window, mut acked: u32) {
     if window.in_slow_start() {
         acked = window.slow_start(acked);
@@ -30,7 +30,8 @@ impl Controller for Reno {
         grow(window, ack.acked);
     }
 
-    /// RFC 5681 §3.1, equation 4; of cwnd rather than of the flight, as Linux: validation keeps them close.
+    /// RFC 5681 §3.1, equation 4; from cwnd rather than from the flight size, as in Linux: validation keeps
+    /// them close.
     fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
         (window.cwnd() / 2).max(MIN_SSTHRESH)
     }

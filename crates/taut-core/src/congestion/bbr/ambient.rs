@@ -1,52 +1,57 @@
-//! Ambient loss: what a path loses at any rate, and BBR had better put up with.
-//! Ours, not the draft's: with [`Params::ambient_loss_max`](super::params::Params::ambient_loss_max) at 0 this is the
-//! draft's BBR. Called by `loss.rs`.
+//! Ambient loss: a path's loss that does not depend on the load, and that BBR tolerates.
+//! taut's own, not the draft's: with [`Params::ambient_loss_max`](super::params::Params::ambient_loss_max) at
+//! 0, this is the draft's BBR. Called by `loss.rs`.
 //!
-//! **Problem.** Loss that has nothing to do with what is in flight says nothing about it, and who backs off from it gains
-//! nothing. The draft cannot tell it from a queue that overflows: in the simulator, at 100 Mbit/s and 100 ms, 1 % at
-//! random costs it a fifth of the link and 5 % nine tenths of it.
+//! **Problem.** Loss that does not depend on the volume in flight says nothing about congestion, and a sender
+//! that backs off from it gains nothing. The draft cannot distinguish it from the overflow of a queue: in the
+//! simulator, at 100 Mbit/s and 100 ms, 1 % of random loss costs it a fifth of the link, and 5 % nine tenths.
 //!
-//! **Rule.** The share of segments lost is averaged over rounds whose mean RTT was above the least one by no more than a
-//! 16th: there was no queue that could overflow. So much, and three standard deviations, is put up with anywhere, but never
-//! more than a tenth of what was sent; what goes beyond is a signal. A round in Cruise that does find a queue forgets a 12th:
-//! alone on a path there are none such, in a crowd they are most, and a crowd's loss is not to be taken for weather.
+//! **Rule.** The share of segments lost is averaged over rounds whose mean RTT exceeded the least RTT by no
+//! more than a 16th: in these rounds, there was no queue that could overflow. That share, plus three standard
+//! deviations, is tolerated in every round, but never more than a tenth of the segments sent; loss beyond it
+//! is a signal of congestion. A round in Cruise that does find a queue makes BBR forget a 12th of the share.
+//! A flow that is alone on its path has no such rounds; among many flows, most rounds are of this kind, and
+//! the loss that many flows cause must not be mistaken for random loss.
 //!
-//! **What it costs others**: flows that share a queue of a sixteenth of the round-trip time or more lose as much and get as much
-//! of it as by the draft, to within a few percent (`taut lab run fairness`). A crowd in a shorter one loses more: ten flows
-//! of 40 ms in a queue of 2.4 ms 8 % rather than 2.
+//! **Cost to other flows.** Flows that share a queue of a sixteenth of the round-trip time or more lose as
+//! much, and get as much of the link, as by the draft, to within a few percent (`taut lab run fairness`).
+//! Many flows that share a shorter queue lose more: ten flows of 40 ms with a queue of 2.4 ms lose 8 % rather
+//! than 2 %.
 
 use super::params::PARAMS;
 use crate::congestion::controller::AckEvent;
 use crate::words::Duration;
 
-/// What an RTT may vary by on an empty path, however short.
+/// The variation allowed for an RTT on an empty path, however short.
 const RTT_NOISE: Duration = Duration::from_micros(250);
-/// An RTT above the least one by more than this part of it shows a queue.
+/// An RTT that exceeds the least one by more than this part of it (a 16th) shows a queue.
 const QUEUE_PART: u64 = 16;
-/// Rounds without a queue that the share is an average of.
+/// The share is averaged over this many rounds without a queue.
 const ROUNDS: u32 = 8;
-/// A round with a queue forgets this part.
+/// A round with a queue forgets this part of the share (a 12th).
 const FORGOTTEN_PART: u32 = 12;
-/// Standard deviations that chance is granted: a round in a thousand has more.
+/// Standard deviations allowed for chance: one round in a thousand exceeds them.
 const DEVIATIONS: u64 = 3;
-/// Segments of a round that count at most, so that sums stay small.
+/// The most segments of a round that count, so that sums stay small.
 const ROUND_MAX: u32 = 1 << 24;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ambient {
-    /// Lost and sent in rounds without a queue; the older, the less they count.
+    /// Segments lost and sent in rounds without a queue; older ones count less.
     lost: u32,
     sent: u32,
-    /// When the round began: segments lost and delivered since the beginning.
+    /// At the start of the round: segments lost and delivered since the connection began.
     lost_before: u32,
     delivered_before: u64,
-    /// RTTs of the round: sum, and how many. Of their mean, as single ones show what we send in one go.
+    /// RTTs of the round: their sum, and their number. The rule uses the mean because single RTTs include our
+    /// own bursts.
     rtt_sum: Duration,
     rtts: u32,
 }
 
 impl Ambient {
-    /// A round begins. Of the first: what was lost and delivered before, under another congestion control, does not count.
+    /// A round begins. Also called before the first, so that loss and deliveries under another congestion
+    /// control do not count.
     pub(super) const fn start(&mut self, ack: &AckEvent<'_>) {
         self.lost_before = ack.total_lost;
         self.delivered_before = ack.total_delivered;
@@ -61,7 +66,8 @@ impl Ambient {
         }
     }
 
-    /// A round is over; returns whether it lost more than is put up with. `cruising`: a queue would not be of our making.
+    /// A round is over; returns whether it lost more than is tolerated. `cruising`: a queue would not be of
+    /// our making.
     pub(super) fn on_round(&mut self, ack: &AckEvent<'_>, cruising: bool) -> bool {
         let lost = ack.total_lost.wrapping_sub(self.lost_before);
         let delivered = ack.total_delivered.saturating_sub(self.delivered_before);
@@ -82,9 +88,9 @@ impl Ambient {
         self.rtts > 0 && mean <= least + least / QUEUE_PART + RTT_NOISE
     }
 
-    /// Segments of `sent` that ambient loss may well take.
+    /// How many of `sent` segments ambient loss may take.
     pub(super) fn at_most(&self, sent: u32) -> u32 {
-        // In 256ths: of a few segments, the parts matter.
+        // In 256ths, because fractions matter when there are few segments.
         let sent = 256 * u64::from(sent.min(ROUND_MAX));
         let most = sent * u64::from(PARAMS.ambient_loss_max) / 100;
         let mean = sent * u64::from(self.lost) / u64::from(self.sent.max(1));
@@ -100,7 +106,7 @@ mod tests {
 
     const LEAST: Duration = Duration::from_millis(100);
 
-    /// A round of 1,000 segments with `lost` more lost, at these RTTs.
+    /// A round of 1,000 segments delivered and `lost` more lost, at these RTTs.
     fn round(ambient: &mut Ambient, number: u32, lost: u32, rtts: [Duration; 2], cruising: bool) -> bool {
         let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);
         ack.min_rtt = Some(LEAST);
@@ -122,7 +128,8 @@ mod tests {
         for number in 1..20 {
             assert!(!round(&mut ambient, number, 10, bursts, true), "round {number}");
         }
-        // 10 of 1,010, and three standard deviations: 9.9 + 3 · √9.9 = 19.3, give or take what averaging whole segments does.
+        // 10 of 1,010, and three standard deviations: 9.9 + 3 · √9.9 = 19.3, give or take the rounding to
+        // whole segments.
         assert!((19..=21).contains(&ambient.at_most(1_000)), "{ambient:?}");
     }
 
@@ -142,7 +149,8 @@ mod tests {
         for number in 60..100 {
             round(&mut ambient, number, 10, queue, true);
         }
-        // 1,000 · (11/12)⁴⁰ of 100,000 are left, 0.3 of 1,000: and three standard deviations, 2.0, rounded up.
+        // 1,000 · (11/12)⁴⁰ of 100,000 are left, 0.3 of 1,000; with three standard deviations 2.0, rounded
+        // up.
         assert!(ambient.at_most(1_000) <= 3, "{ambient:?}");
     }
 
@@ -162,7 +170,7 @@ mod tests {
     fn a_tenth_is_the_limit() {
         let ambient = Ambient { lost: 50_000, sent: 100_000, ..Ambient::default() };
         assert_eq!(ambient.at_most(1_000), 100);
-        // Of few, chance alone might take more: 5 % of 40 are 2, and 3 · √2 more make 6.2.
+        // Of few segments, chance alone might take more: 5 % of 40 is 2, and 3 · √2 more makes 6.2.
         let ambient = Ambient { lost: 5_000, sent: 100_000, ..Ambient::default() };
         assert_eq!(ambient.at_most(40), 4);
     }

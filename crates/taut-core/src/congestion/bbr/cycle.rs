@@ -1,4 +1,4 @@
-//! BBR's states and what ends each of them.
+//! BBR's states, and the conditions that end each of them.
 //! draft-ietf-ccwg-bbr-06 §5.3. Called by `bbr/mod.rs` for every ACK, in the draft's order.
 
 use super::params::PARAMS;
@@ -13,7 +13,7 @@ use crate::words::{Duration, Instant};
 pub(super) enum State {
     /// Doubling the rate each round until the bandwidth stops growing, or much is lost.
     Startup,
-    /// Letting the queue run empty that Startup left.
+    /// Letting the queue that Startup left run empty.
     Drain,
     /// Probing for bandwidth: making room.
     Down,
@@ -28,12 +28,12 @@ pub(super) enum State {
 }
 
 impl State {
-    /// The four that take turns.
+    /// Whether it is one of the four states that follow each other.
     pub(super) const fn probes_bw(self) -> bool {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
 
-    /// §5.3.3.9 `IsProbingBW`: loss is to be expected.
+    /// §5.3.3.9 `IsProbingBW`: loss is expected.
     pub(super) const fn accelerates(self) -> bool {
         matches!(self, Self::Startup | Self::Refill | Self::Up)
     }
@@ -52,15 +52,15 @@ impl State {
     }
 }
 
-/// What the ACKs coming in are of. §2.9.
+/// Which part of a probe the arriving ACKs belong to. §2.9.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AckPhase {
     /// Nothing in particular.
     Init,
-    /// Probing began, its ACKs are yet to come.
+    /// Probing has begun; its ACKs have not arrived yet.
     Starting,
     Feedback,
-    /// Probing ended, its ACKs are yet to end.
+    /// Probing has ended; its last ACKs have not arrived yet.
     Stopping,
 }
 
@@ -69,24 +69,24 @@ pub(super) enum AckPhase {
 pub(super) struct Cycle {
     pub(super) state: State,
     pub(super) ack_phase: AckPhase,
-    /// The ACKs at hand are of data sent while probing.
+    /// The arriving ACKs are for data sent while probing.
     pub(super) is_probe_sample: bool,
-    /// The last probe lost too much, so the next ends as soon as as much is in flight. §5.3.3.6.
+    /// The last probe lost too much, so the next one ends as soon as the same volume is in flight. §5.3.3.6.
     pub(super) prev_probe_too_high: bool,
     prev_probe_precautionary: bool,
     /// Full-pipe estimate, §5.3.1.2.
     full_bw: Rate,
     full_bw_count: u8,
     full_bw_now: bool,
-    /// Ever.
+    /// The pipe has been full at least once.
     pub(super) full_bw_reached: bool,
     drain_start_round: u32,
     /// When Down began.
     started: Instant,
-    /// Time from Down to Refill, drawn by lot.
+    /// Time from Down to Refill, in part random.
     wait: Duration,
     rounds_since_probe: u32,
-    /// Rounds in Up, acknowledged there, and how much of that buys one more segment.
+    /// In Up: the rounds, the segments acknowledged, and how many of these raise the bound by one.
     up_rounds: u32,
     up_acked: u32,
     up_acked_per_segment: u32,
@@ -119,7 +119,7 @@ impl Cycle {
         }
     }
 
-    /// The ACK at hand ends a round, or does not.
+    /// Counts a round if the current ACK ended one.
     pub(super) fn note_round(&mut self, ended: bool) {
         self.rounds_since_probe = self.rounds_since_probe.saturating_add(ended.into());
     }
@@ -154,7 +154,7 @@ impl Cycle {
 impl Bbr {
     // ---- Startup and Drain, §5.3.1, §5.3.2 ----
 
-    /// Three rounds of the network's own rate, each less than a quarter above the last: the pipe is full.
+    /// Three rounds at the network's own rate without growth by a quarter: the pipe is full.
     pub(super) fn check_full_bw_reached(&mut self, rs: &RateSample) {
         let cycle = &mut self.cycle;
         if cycle.full_bw_now || !self.path.round_start || rs.is_app_limited {
@@ -175,8 +175,9 @@ impl Bbr {
         if self.cycle.state != State::Startup {
             return;
         }
-        // §5.3.1.3: a whole round in recovery, in which much was lost in many places. Ours: and the bandwidth has not grown by
-        // a quarter in this round. As long as it does, the pipe is not full, and what is lost is lost to something else.
+        // §5.3.1.3: a whole round in recovery, with much loss in many places. taut's own: and the bandwidth
+        // has not grown by a quarter in this round. As long as it does, the pipe is not full, and the loss
+        // has another cause.
         let much_lost = ack.recovering
             && self.cycle.full_bw_count > 0
             && self.bounds.loss_round_start
@@ -283,7 +284,7 @@ impl Bbr {
         now > self.cycle.started + self.cycle.wait || self.cycle.rounds_since_probe >= rounds
     }
 
-    /// No queue, and room for others.
+    /// There is no queue, and there is room for others.
     fn is_time_to_cruise(&self, ack: &AckEvent<'_>) -> bool {
         let bdp = self.with_budget(self.bdp(self.path.max_bw(), 100));
         ack.in_flight <= self.bounds.inflight_with_headroom().min(bdp)
@@ -297,7 +298,7 @@ impl Bbr {
             return true;
         }
         if ack.cwnd_limited && self.cwnd >= bound {
-            // The bound is what limits: this says nothing about the bandwidth.
+            // The bound is the limit, so this says nothing about the bandwidth.
             self.cycle.reset_full_bw();
             self.cycle.full_bw = Rate::of(rs);
             return false;
@@ -305,8 +306,8 @@ impl Bbr {
         self.cycle.full_bw_now
     }
 
-    /// Follows the ACKs of a probe, and raises the bound on volume while nothing speaks against it. Returns whether that
-    /// decided the state. §5.3.3.9 `AdaptLongTermModel`.
+    /// Follows the ACKs of a probe, and raises the bound on volume as long as the loss allows. Returns
+    /// whether that decided the state. §5.3.3.9 `AdaptLongTermModel`.
     fn adapt_long_term_model(&mut self, ack: &AckEvent<'_>, rs: &RateSample) -> bool {
         if self.cycle.ack_phase == AckPhase::Starting && self.path.round_start {
             self.cycle.ack_phase = AckPhase::Feedback;
@@ -333,7 +334,7 @@ impl Bbr {
         false
     }
 
-    /// By 1, 2, 4, 8, … segments a round, spread over it. §5.3.3.9.
+    /// Raises it by 1, 2, 4, 8, … segments per round, spread over the round. §5.3.3.9.
     fn raise_inflight_longterm(&mut self, ack: &AckEvent<'_>) {
         let bounds = &mut self.bounds;
         if !ack.cwnd_limited || self.cwnd < bounds.inflight_longterm {
@@ -375,7 +376,7 @@ impl Bbr {
     }
 
     fn handle_probe_rtt(&mut self, window: &mut Window, ack: &AckEvent<'_>) {
-        // Low rates are wanted here, and say nothing.
+        // Low rates are intended here, and say nothing about the path.
         window.mark_app_limited();
         match self.cycle.probe_rtt_done_at {
             None if ack.in_flight <= self.probe_rtt_cwnd() => {
@@ -393,7 +394,7 @@ impl Bbr {
         }
     }
 
-    /// Idleness served as well, if it came in time. §5.4.1.
+    /// An idle period may have completed ProbeRTT. §5.4.1.
     pub(super) fn check_probe_rtt_done(&mut self, window: &mut Window, now: Instant) {
         if self.cycle.probe_rtt_done_at.is_some_and(|done_at| now > done_at) {
             self.exit_probe_rtt(window, now);
@@ -415,7 +416,7 @@ impl Bbr {
 
     // ---- undo, §5.5.11.2 ----
 
-    /// The loss that ended `left` was none.
+    /// The loss that ended `left` was spurious.
     pub(super) fn return_to(&mut self, left: Option<State>) {
         match (left, self.cycle.state) {
             (Some(State::Startup), state) => {

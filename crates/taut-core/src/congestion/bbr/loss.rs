@@ -1,4 +1,4 @@
-//! What loss tells BBR: bounds on rate and volume, and how they are taken back when the loss was none.
+//! BBR's response to loss: bounds on rate and volume, and how they are undone when the loss was spurious.
 //! draft-ietf-ccwg-bbr-06 §5.5.10 and §5.5.11. Called by `bbr/mod.rs` for ACKs and for packets found lost.
 
 use super::ambient::Ambient;
@@ -12,23 +12,23 @@ use crate::congestion::controller::{AckEvent, LostPacket};
 /// §2.8 to §2.10.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    /// What was in flight when too much of it was lost; raised by probing. Segments.
+    /// The volume that was in flight when too much of it was lost; raised by probing. Segments.
     pub(super) inflight_longterm: u32,
-    /// What was delivered since the last probe, in rounds that lost something.
+    /// The volume delivered since the last probe, in rounds with loss.
     pub(super) inflight_shortterm: u32,
     pub(super) bw_shortterm: Rate,
-    /// Most of this round.
+    /// The maximum of this round.
     pub(super) inflight_latest: u32,
     pub(super) bw_latest: Rate,
-    /// A round of loss ends with the ACK of something sent after so much was delivered.
+    /// A round of loss ends with the ACK of a packet sent after this many segments were delivered.
     loss_round_delivered: u64,
     pub(super) loss_round_start: bool,
     pub(super) loss_in_round: bool,
     /// Ranges lost in this round.
     pub(super) ranges_lost: u32,
-    /// What the path loses at any rate.
+    /// The path's loss that does not depend on the load.
     pub(super) ambient: Ambient,
-    /// To go back to, should the loss turn out to be none.
+    /// The bounds to restore if the loss turns out to be spurious.
     undo: Undo,
 }
 
@@ -62,7 +62,8 @@ impl Bounds {
         }
     }
 
-    /// Whether so much was lost of what was in flight that less of it is to be. §5.5.10.2 `IsInflightTooHigh`.
+    /// Whether so much of the volume in flight was lost that it must be reduced. §5.5.10.2
+    /// `IsInflightTooHigh`.
     pub(super) fn is_too_much(&self, lost: u32, tx_in_flight: u32) -> bool {
         let put_up_with = self.ambient.at_most(tx_in_flight);
         u64::from(lost.saturating_sub(put_up_with)) * 100
@@ -101,7 +102,7 @@ impl Bounds {
         self.inflight_shortterm = UNBOUNDED;
     }
 
-    /// §5.3.3.9 `InflightWithHeadroom`: what leaves others some room.
+    /// §5.3.3.9 `InflightWithHeadroom`: the volume that leaves others some room.
     pub(super) fn inflight_with_headroom(&self) -> u32 {
         if self.inflight_longterm == UNBOUNDED {
             return UNBOUNDED;
@@ -110,7 +111,7 @@ impl Bounds {
         self.inflight_longterm.saturating_sub(headroom.max(1)).max(PARAMS.min_pipe_cwnd)
     }
 
-    /// §5.5.11.1 `SaveStateUponLoss`, but for cwnd.
+    /// §5.5.11.1 `SaveStateUponLoss`, except for cwnd.
     pub(super) const fn save_for_undo(&mut self) {
         self.undo = Undo {
             state: None,
@@ -155,7 +156,7 @@ impl Bbr {
         }
     }
 
-    /// §5.5.10.3: once a round that lost something, unless more is being tried on purpose.
+    /// §5.5.10.3: once per round with loss, unless BBR is probing for more.
     pub(super) fn adapt_lower_bounds(&mut self, ack: &AckEvent<'_>) {
         self.bounds.ambient.on_ack(ack);
         if !self.bounds.loss_round_start {
@@ -179,7 +180,7 @@ impl Bbr {
         bounds.bw_shortterm = bounds.bw_latest.max(bounds.bw_shortterm.percent(PARAMS.beta));
     }
 
-    /// §5.5.11.2 `HandleSpuriousLossDetection`, but for cwnd.
+    /// §5.5.11.2 `HandleSpuriousLossDetection`, except for cwnd.
     pub(super) fn handle_spurious_loss(&mut self) {
         let bounds = &mut self.bounds;
         bounds.loss_in_round = false;
@@ -192,8 +193,8 @@ impl Bbr {
     }
 }
 
-/// §5.5.10.2 `InflightAtLoss`: a lost packet may be a burst of many; how much of it went before the share of what was
-/// lost crossed the threshold.
+/// §5.5.10.2 `InflightAtLoss`: a lost packet may be a burst of many segments; returns the volume in flight at
+/// which the share of lost segments crossed the threshold.
 fn inflight_at_loss(packet: &LostPacket) -> u32 {
     let before = u64::from(packet.tx_in_flight.saturating_sub(packet.segs));
     let lost_before = u64::from(packet.lost.saturating_sub(packet.segs));
@@ -208,12 +209,13 @@ mod tests {
 
     #[test]
     fn the_prefix_of_a_burst_that_crossed_the_threshold() {
-        // 100 segments in flight, 40 of them this packet; one was lost before. 2 % of 60 are 1.2: less than one segment
-        // of the burst was too much: (0.02 · 60 − 1) / 0.98 = 0.2.
+        // 100 segments in flight, 40 of them this packet; one was lost before. 2 % of 60 is 1.2, so that the
+        // first segment of the burst was too much already: (0.02 · 60 − 1) / 0.98 = 0.2.
         let packet =
             LostPacket { segs: 40, tx_in_flight: 100, lost: 41, total_delivered: 0, is_app_limited: false };
         assert_eq!(inflight_at_loss(&packet), 60);
-        // Nothing lost before 1,000 in flight, 44 of them the packet: (0.02 · 956) / 0.98 = 19.5.
+        // Nothing was lost before; 1,000 segments in flight, 44 of them this packet: (0.02 · 956) / 0.98 =
+        // 19.5.
         let packet = LostPacket { tx_in_flight: 1_000, segs: 44, lost: 44, ..packet };
         assert_eq!(inflight_at_loss(&packet), 956 + 19);
     }

@@ -1,12 +1,13 @@
 //! BBR: send at the rate the network delivers, with as much in flight as that rate needs.
 //! Version 3, draft-ietf-ccwg-bbr-06; sections below are the draft's. Called through `congestion/mod.rs`.
 //!
-//! **Problem.** Who waits for loss fills every queue there is first, and on a path that loses at random never fills the
-//! link: at 100 ms and 1 % CUBIC gets 2 Mbit/s of 100.
+//! **Problem.** A sender that waits for loss fills every queue first, and on a path with random loss it never
+//! fills the link: at 100 ms and 1 % loss, CUBIC gets 2 Mbit/s of 100.
 //!
-//! **Rule.** Two things are measured, and never at the same time: the bandwidth, by sending a little faster than it for a
-//! round trip, and the round-trip time, by letting the queue run empty. Their product is what belongs in flight. Loss
-//! bounds both from above: for long what was in flight when too much was lost, for short what was delivered since.
+//! **Rule.** BBR measures two things, never at the same time: the bandwidth, by sending a little faster than
+//! it for a round trip, and the round-trip time, by letting the queue run empty. Their product is the volume
+//! to keep in flight. Loss sets upper bounds: in the long term, the volume that was in flight when too much
+//! was lost; in the short term, the volume delivered since.
 //!
 //! ```text
 //!   Startup ──▶ Drain ──▶ Down ──▶ Cruise ──▶ Refill ──▶ Up ─┐      ProbeRTT: every 5 s, from anywhere
@@ -18,10 +19,10 @@
 //! |---|---|
 //! | `params.rs` | every number, with its section |
 //! | `path.rs` | rounds, bandwidth, RTT, aggregation: what is measured |
-//! | `loss.rs` | the bounds that loss sets, and their undoing |
-//! | `ambient.rs` | loss that is not for congestion: ours |
+//! | `loss.rs` | the bounds that loss sets, and how they are undone |
+//! | `ambient.rs` | loss that is no sign of congestion: taut's own |
 //! | `cycle.rs` | the states and what ends each |
-//! | here | the order of an ACK; pacing rate and cwnd |
+//! | here | the steps for each ACK, in order; pacing rate and cwnd |
 
 mod ambient;
 mod cycle;
@@ -44,7 +45,7 @@ pub(super) fn definition() -> Definition {
     Definition::new("bbr", |_| Bbr::new()).paced().first_pacing_percent(PARAMS.startup_pacing as u16)
 }
 
-/// SRTT where there is none. §5.6.2.
+/// The SRTT to assume while there is none. §5.6.2.
 const NOMINAL_RTT: Duration = Duration::from_millis(1);
 /// "No bound."
 const UNBOUNDED: u32 = u32::MAX;
@@ -55,19 +56,19 @@ pub(super) struct Bbr {
     path: Path,
     bounds: Bounds,
     cycle: Cycle,
-    /// `BBR.bw`: what the model says the path carries now.
+    /// `BBR.bw`: the rate that the path carries now, according to the model.
     bw: Rate,
     /// Bytes per second; 0 before the first ACK.
     pacing_rate: u64,
-    /// The last cwnd that neither loss recovery nor ProbeRTT had lowered.
+    /// The last cwnd not lowered by loss recovery or ProbeRTT.
     prior_cwnd: u32,
-    /// As set last, for events that do not show it.
+    /// cwnd as last set, for events that do not carry it.
     cwnd: u32,
     mss: u32,
     /// Segments delivered since the beginning.
     delivered: u64,
     in_recovery: bool,
-    /// Sending resumed after idleness, and nothing was delivered since.
+    /// Sending resumed after idleness, and nothing has been delivered since.
     idle_restart: bool,
     random: u64,
 }
@@ -90,9 +91,9 @@ impl Bbr {
         }
     }
 
-    /// The first ACK: what could not be known before. §5.2.1.
+    /// The first ACK: sets what could not be known before. §5.2.1.
     fn start(&mut self, ack: &AckEvent<'_>) {
-        // A generator must not begin at zero.
+        // The generator's state must not be zero.
         self.random = ack.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let srtt = ack.srtt.unwrap_or(NOMINAL_RTT).as_micros().max(1);
         let nominal = u64::from(INITIAL_CWND) * u64::from(ack.mss) * 1_000_000 / srtt;
@@ -119,7 +120,7 @@ impl Bbr {
         }
     }
 
-    /// Room for what lies in hosts rather than in the network. §5.5.8.
+    /// Adds room for data that is in the hosts rather than in the network. §5.5.8.
     fn with_budget(&self, volume: u32) -> u32 {
         let volume = volume.max(PARAMS.offload_quanta * self.quantum_segs()).max(PARAMS.min_pipe_cwnd);
         if self.cycle.state == State::Up { volume.saturating_add(2) } else { volume }
@@ -139,7 +140,7 @@ impl Bbr {
 
     // ---- control, §5.6 ----
 
-    /// §5.6.2: before the pipe was ever full the rate only rises.
+    /// §5.6.2: until the pipe has been full once, the rate only rises.
     fn set_pacing_rate(&mut self, gain: u32) {
         let rate = percent(self.bw.bytes_per_sec(self.mss), gain);
         let rate = percent(rate, 100 - PARAMS.pacing_margin);
@@ -172,8 +173,9 @@ impl Bbr {
         self.bdp(self.bw, PARAMS.probe_rtt_cwnd_gain).max(PARAMS.min_pipe_cwnd)
     }
 
-    /// §5.6.4.7 and the last column of the table in §5.6.1. Ours: the room that Cruise leaves to others is the queue's. Where
-    /// that is a tenth of the bandwidth-delay product, the draft's would be taken from the rate, too.
+    /// §5.6.4.7 and the last column of the table in §5.6.1. taut's own: Cruise leaves room for others only in
+    /// the queue. Where the queue is a tenth of the bandwidth-delay product, the draft's headroom would
+    /// reduce the rate as well.
     fn volume_cap(&self) -> u32 {
         let most = self.bounds.inflight_longterm;
         let long_term = match self.cycle.state {
@@ -234,7 +236,7 @@ impl Controller for Bbr {
         self.set_cwnd(window, ack);
     }
 
-    /// §5.6.4.4: cwnd and the model are remembered, and stay.
+    /// §5.6.4.4: cwnd and the model are saved, and do not change.
     fn reduce(&mut self, window: &Window, why: Signal, _now: Instant) -> u32 {
         if matches!(why, Signal::Loss | Signal::Timeout) {
             self.save_cwnd(window.cwnd());
@@ -280,7 +282,7 @@ impl Controller for Bbr {
         (self.pacing_rate > 0).then_some(self.pacing_rate)
     }
 
-    /// A round trip of lost segments is kept beside the two windows. Linux's BBR: 3.
+    /// One window in addition to the usual two, for a round trip of lost segments. Linux's BBR: 3.
     fn send_buffer_windows(&self) -> u8 {
         3
     }

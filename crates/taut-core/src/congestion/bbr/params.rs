@@ -28,34 +28,37 @@ pub(super) struct Params {
     pub(super) pacing_margin: u32,
     /// `LossThresh`. §2.8.
     pub(super) loss_thresh: u32,
-    /// Loss that is put up with where it does not come from a queue; see `ambient.rs`. Ours; 0 in the draft.
+    /// The most loss that is tolerated where it does not come from a queue; see `ambient.rs`. taut's own; 0
+    /// in the draft.
     pub(super) ambient_loss_max: u32,
-    /// `Beta`: what is left after a reduction. §2.8.
+    /// `Beta`: the share left after a reduction. §2.8.
     pub(super) beta: u32,
-    /// `Headroom`: what is left to others. §2.8.
+    /// `Headroom`: the share left to others. §2.8.
     pub(super) headroom: u32,
     /// `MinPipeCwnd`. §2.8.
     pub(super) min_pipe_cwnd: u32,
-    /// A bandwidth that grew by less in a round did not grow. §5.3.1.2.
+    /// Growth of the bandwidth by less than this in a round does not count. §5.3.1.2.
     pub(super) full_bw_growth: u32,
     /// Rounds without growth that mean a full pipe. §5.3.1.2.
     pub(super) full_bw_rounds: u8,
     /// `StartupFullLossCnt`: ranges lost in a round that end Startup. §5.3.1.3.
     pub(super) startup_loss_ranges: u32,
-    /// Rounds that Drain takes at most. §5.3.2.
+    /// The most rounds that Drain takes. §5.3.2.
     pub(super) drain_rounds: u32,
     /// `MinRTTFilterLen`. §2.16.1.
     pub(super) min_rtt_window: Duration,
     /// `ProbeRTTInterval`. §2.16.2.
     pub(super) probe_rtt_interval: Duration,
-    /// Once ProbeRTT was there, an RTT above the least by no more than this part of it renews it. Ours; the draft asks for a
-    /// lower one, and lets the queue run empty every five seconds even where it just did.
+    /// After the first ProbeRTT, an RTT that exceeds the least one by no more than this part of it (a 64th)
+    /// renews it. taut's own; the draft asks for a lower RTT, and lets the queue run empty every five seconds
+    /// even where it was just empty.
     pub(super) min_rtt_tolerance: u64,
     /// `ProbeRTTDuration`. §2.16.2.
     pub(super) probe_rtt_time: Duration,
     /// Half of `ExtraAckedFilterLen`: the filter has two slots of so many rounds. §2.12.
     pub(super) extra_acked_rounds: u32,
-    /// Least time between probes for bandwidth; up to as much again of `probe_wait_random` comes on top. §5.3.3.8.
+    /// Least time between probes for bandwidth; a random time of up to `probe_wait_random` is added.
+    /// §5.3.3.8.
     pub(super) probe_wait: Duration,
     /// See `probe_wait`.
     pub(super) probe_wait_random: Duration,
@@ -65,13 +68,13 @@ pub(super) struct Params {
     pub(super) up_growth_max: u32,
     /// Super-packets that must fit in flight: one in the queue, one being cut, one at the receiver. §5.5.8.
     pub(super) offload_quanta: u32,
-    /// A super-packet holds so much of the pacing rate. §5.6.3.
+    /// A super-packet holds the data of this much time at the pacing rate. §5.6.3.
     pub(super) quantum_time: Duration,
     /// Largest super-packet, bytes. §5.6.3.
     pub(super) quantum_max: u32,
 }
 
-/// What a connection uses.
+/// The values in use.
 pub(super) const PARAMS: Params = Params {
     startup_pacing: 277,
     drain_pacing: 50,

@@ -1,4 +1,4 @@
-//! What BBR measures of the path: round trips, bandwidth, round-trip time, and how much ACKs are bunched.
+//! BBR's measurements of the path: round trips, bandwidth, round-trip time, and the aggregation of ACKs.
 //! draft-ietf-ccwg-bbr-06 §5.5.1 to §5.5.9. Called by `bbr/mod.rs` for every ACK, in the draft's order.
 
 use super::params::PARAMS;
@@ -6,8 +6,8 @@ use crate::congestion::RateSample;
 use crate::congestion::controller::AckEvent;
 use crate::words::{Duration, Instant};
 
-/// Segments per second, in 65,536ths: 16 bits below the point keep 1 % apart on the slowest link that carries TCP, and a
-/// terabit fits above it.
+/// Segments per second, in 65,536ths: 16 fractional bits resolve 1 % on the slowest link that carries TCP,
+/// and the integer part has room for a terabit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rate(u64);
 
@@ -43,23 +43,23 @@ impl Rate {
 /// The model's measurements.
 #[derive(Debug)]
 pub(super) struct Path {
-    /// §5.5.1. A round ends with the ACK of something sent after so much was delivered.
+    /// §5.5.1. A round ends with the ACK of a packet sent after this many segments were delivered.
     next_round_delivered: u64,
     pub(super) round_count: u32,
-    /// The ACK at hand ends a round.
+    /// The current ACK ends a round.
     pub(super) round_start: bool,
-    /// Most in the last and in this cycle of probing: a filter over two cycles. §5.5.3, §5.5.6.
+    /// The maxima of the last and of this cycle of probing: a filter over two cycles. §5.5.3, §5.5.6.
     max_bw: [Rate; 2],
     /// §5.5.7; zero before the first sample.
     min_rtt: Duration,
     min_rtt_at: Instant,
-    /// The least lately, which ProbeRTT is there to renew. §5.3.4.3.
+    /// The recent minimum, which ProbeRTT renews. §5.3.4.3.
     probe_rtt_min: Duration,
     probe_rtt_min_at: Instant,
     pub(super) probe_rtt_expired: bool,
-    /// ProbeRTT was there once, so that the least RTT is not that of a queue that was always there.
+    /// ProbeRTT has been done once, so the least RTT is not that of a standing queue.
     confirmed: bool,
-    /// §5.5.9: most in the last and in this span of rounds.
+    /// §5.5.9: the maxima of the last and of this span of rounds.
     extra_acked: [u32; 2],
     extra_rounds: u32,
     extra_since: Instant,
@@ -86,7 +86,7 @@ impl Path {
         }
     }
 
-    /// The clocks begin to run.
+    /// Starts the clocks.
     pub(super) fn start(&mut self, now: Instant) {
         self.extra_since = now;
         self.min_rtt_at = now;
@@ -114,7 +114,7 @@ impl Path {
         self.max_bw[0].max(self.max_bw[1])
     }
 
-    /// §5.5.5: what the application limited counts only if it shows that more is possible.
+    /// §5.5.5: a sample limited by the application counts only if it shows that more is possible.
     pub(super) fn update_max_bw(&mut self, rs: &RateSample) {
         let rate = Rate::of(rs);
         if !rs.is_app_limited || rate >= self.max_bw() {
@@ -148,7 +148,7 @@ impl Path {
             && self.confirmed
             && rtt <= self.probe_rtt_min + self.probe_rtt_min / PARAMS.min_rtt_tolerance
         {
-            // As good as what ProbeRTT found: the queue was empty, and another would find out nothing.
+            // As low as ProbeRTT's result: the queue was empty, and another ProbeRTT would show nothing new.
             self.probe_rtt_min_at = now;
         }
         let expired = now > self.min_rtt_at + PARAMS.min_rtt_window;
@@ -160,7 +160,7 @@ impl Path {
         }
     }
 
-    /// ProbeRTT was done: the next is due an interval from now.
+    /// ProbeRTT is done: the next is due an interval from now.
     pub(super) const fn note_probe_rtt_done(&mut self, now: Instant) {
         self.probe_rtt_min_at = now;
         self.confirmed = true;
@@ -168,7 +168,7 @@ impl Path {
 
     // ---- aggregation, §5.5.9 ----
 
-    /// Segments that are acknowledged in one go beyond what the rate explains.
+    /// The most segments acknowledged together beyond those that the rate explains.
     pub(super) fn extra_acked(&self) -> u32 {
         self.extra_acked[0].max(self.extra_acked[1])
     }
@@ -183,7 +183,7 @@ impl Path {
         }
         if self.round_start {
             self.extra_rounds += 1;
-            // In Startup one round is remembered.
+            // In Startup, only one round is remembered.
             let slot = if full { PARAMS.extra_acked_rounds } else { 1 };
             if self.extra_rounds >= slot {
                 self.extra_rounds = 0;

@@ -1,25 +1,30 @@
-//! Whether the queue that marks is one for L4S, or one that others share: RFC 9331 §4.3 asks that a sender looks for it.
-//! The sign is that of Briscoe and Ahmed, "TCP Prague Fall-back on Detection of a Classic ECN AQM" (2021); the score is
-//! simpler. Called by `congestion/prague.rs` for every ACK.
+//! Whether the marking queue is an L4S queue, or a classic one that other flows share: RFC 9331 §4.3 requires
+//! a sender to detect this.
+//! The sign is that of Briscoe and Ahmed, "TCP Prague Fall-back on Detection of a Classic ECN AQM" (2021);
+//! the score is simpler. Called by `congestion/prague.rs` for every ACK.
 //!
-//! **Problem.** A queue without L4S marks seldom, and expects that a mark takes a third or half of the window. Who takes
-//! the share of marks for it there hardly ever slows down, and leaves next to nothing to the others in that queue.
+//! **Problem.** A classic queue marks rarely, and expects a mark to reduce the window by a third or a half. A
+//! sender that reduces its window by the share of marks hardly ever slows down there, and leaves next to
+//! nothing to the other flows in that queue.
 //!
-//! **Rule.** An L4S queue marks what waited for about a millisecond; the others let 5 ms (CoDel) or 15 ms (PIE) stand. So a
-//! round trip in which something was marked speaks for them when even its shortest RTT was 3 ms above the least ever, and
-//! for L4S when it was not. Five more of the first kind than of the second, and the answer is theirs; none more, and it is
-//! L4S's again. A path whose RTT swings by more than that looks like theirs, too: it costs throughput, and harms nobody.
+//! **Rule.** An L4S queue marks packets that waited for about a millisecond; classic queues let 5 ms (CoDel)
+//! or 15 ms (PIE) stand. So a round trip with a mark indicates a classic queue if even its shortest RTT was
+//! 3 ms above the least ever, and an L4S queue if it was not. Once there were five more of the first kind
+//! than of the second, the queue counts as classic, until the difference is zero again. A path whose RTT
+//! varies by more than 3 ms also looks classic: that costs throughput, but harms no other flow.
 
 use super::super::controller::AckEvent;
 use crate::words::Duration;
 
-/// Above the least RTT, the shortest of a round trip: more than an L4S queue lets stand, less than any other.
+/// How far the shortest RTT of a round trip is above the least one: more than an L4S queue lets stand, less
+/// than any other.
 const STANDING: Duration = Duration::from_millis(3);
-/// From this score on the queue is a shared one, down to 0; it rises no further than the second.
+/// From this score on the queue counts as shared, until the score is 0 again; it rises no further than
+/// [`SCORE_MAX`].
 const SHARED: u8 = 5;
 const SCORE_MAX: u8 = 10;
 
-/// What a connection has seen of the queue.
+/// A connection's observations of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Classic {
     /// Shortest RTT of this round trip.
@@ -32,7 +37,7 @@ pub(super) struct Classic {
 impl Classic {
     pub(super) const NEW: Self = Self { shortest: None, marked: false, score: 0, shared: false };
 
-    /// The queue is not one for L4S.
+    /// Whether the queue is a classic one, which others share.
     pub(super) const fn is_shared(&self) -> bool {
         self.shared
     }
@@ -78,13 +83,13 @@ mod tests {
         let mut classic = Classic::NEW;
         for _ in 0..4 {
             round(&mut classic, [9, 3], true);
-            // Without marks, or where the queue was short once: nothing, and the contrary.
+            // A round trip without marks does not count.
             round(&mut classic, [30, 30], false);
         }
         assert!(!classic.is_shared());
         round(&mut classic, [3, 3], true);
         assert!(classic.is_shared());
-        // It takes as many to be thought L4S again.
+        // It takes as many to count as L4S again.
         for _ in 0..4 {
             round(&mut classic, [9, 2], true);
         }

@@ -1,18 +1,21 @@
-//! Prague: DCTCP for paths with a queue that marks early and apart from the others (L4S).
-//! RFC 9331 §4 for what such a sender owes the network, draft-briscoe-iccrg-prague-congestion-control-04 §2 for the rules.
+//! Prague: DCTCP for paths with a separate queue that marks early (L4S).
+//! RFC 9331 §4 for the obligations of such a sender, draft-briscoe-iccrg-prague-congestion-control-04 §2 for
+//! the rules.
 //! Called through `congestion/mod.rs`.
 //!
-//! **Problem.** DCTCP takes less than others only where all are DCTCP, and takes the more the shorter its round trip: a
-//! window is one segment larger after each. On a path with next to no queue a short round trip is a very short one.
+//! **Problem.** DCTCP takes no more than its share only where all flows are DCTCP, and takes more the shorter
+//! its round trip is, since the window grows by one segment in each. On a path with almost no queue, a short
+//! round trip is a very short one.
 //!
-//! **Rule.** ECT(1) says that marks will come early and often, and accurate ECN counts them; without it there is no ECN
-//! at all. α, the average share of marks, and the reduction by α/2 are DCTCP's. Up to 25 ms every round trip counts as
-//! one of 25 ms: α moves once in so long, and the window grows as if it were that of a flow of the same rate there, by
-//! (RTT / 25 ms)² segments a round trip. Loss takes three tenths, as from CUBIC: there a queue was full that others share.
+//! **Rule.** With ECT(1), the sender asks for early and frequent marks, and accurate ECN counts them; without
+//! accurate ECN, Prague uses no ECN at all. α, the average share of marks, and the reduction by α/2 are
+//! DCTCP's. A round trip shorter than 25 ms counts as one of 25 ms: α moves once per 25 ms, and the window
+//! grows like that of a flow of the same rate with 25 ms, by (RTT / 25 ms)² segments per round trip. A loss
+//! reduces the window by three tenths, as in CUBIC: it means that a queue which others share was full.
 //!
-//! **Classic queues.** Where the queue that marks seems to be none for L4S (`prague/classic.rs`, RFC 9331 §4.3) the window
-//! is Reno's (RFC 5681): half of it for a mark, and one segment more a round trip. Packets go on saying ECT(1), so that it
-//! is seen when the path changes.
+//! **Classic queues.** Where the marking queue does not seem to be an L4S queue (`prague/classic.rs`,
+//! RFC 9331 §4.3), the window follows Reno (RFC 5681): a mark halves it, and it grows by one segment per
+//! round trip. Packets still carry ECT(1), so that a change of the path is noticed.
 
 mod classic;
 
@@ -28,9 +31,9 @@ pub(super) fn definition() -> Definition {
 
 /// g = 1/16, as DCTCP's.
 const GAIN_SHIFT: u32 = 4;
-/// α = 1: what it is until something is known.
+/// α = 1: its value until something is known.
 const ONE: u32 = 1 << 20;
-/// The round trip that shorter ones count as.
+/// Shorter round trips count as this one.
 const REFERENCE_RTT: Duration = Duration::from_millis(25);
 /// A loss leaves seven tenths. RFC 9438 §4.6.
 const AFTER_LOSS: (u64, u64) = (7, 10);
@@ -44,7 +47,7 @@ struct Prague {
     round_end: u64,
     /// When α last moved.
     moved_at: Instant,
-    /// Segments delivered since, and of these marked.
+    /// Segments delivered since then, and how many of them were marked.
     delivered: u32,
     marked: u32,
     classic: Classic,
@@ -70,7 +73,7 @@ impl Prague {
     }
 }
 
-/// Segments to be acknowledged for one more: cwnd, times (25 ms / RTT)² if that is above 1.
+/// Segments that must be acknowledged to raise cwnd by one: cwnd, times (25 ms / RTT)² if that is above 1.
 fn every(cwnd: u32, rtt: Option<Duration>) -> u32 {
     let rtt_us = rtt.map_or(REFERENCE_RTT, |rtt| rtt.min(REFERENCE_RTT)).as_micros().max(1);
     let reference_us = REFERENCE_RTT.as_micros();
@@ -130,7 +133,7 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// `rounds` of 100 segments, `marked` of them so, each of `rtt`.
+    /// `rounds` round trips of 100 segments, `marked` of them marked, each taking `rtt`.
     fn after(rounds: u64, marked: u32, rtt: Duration) -> Prague {
         let mut cc = Prague::new();
         for round in 0..rounds {
@@ -162,7 +165,8 @@ mod tests {
 
     #[test]
     fn growth_is_that_of_a_path_of_25_ms() {
-        // Of 100 segments a round trip: one in 25 ms and above; (10/25)² = 4/25 of one in 10 ms.
+        // With 100 segments per round trip, growth is one at 25 ms and above; (10/25)² = 4/25 of one at
+        // 10 ms.
         assert_eq!(every(100, Some(MS(100))), 100);
         assert_eq!(every(100, Some(MS(25))), 100);
         assert_eq!(every(100, Some(MS(10))), 625);
