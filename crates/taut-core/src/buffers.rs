@@ -13,29 +13,29 @@ use crate::words::{BUFFER_BYTES, GATHER_MAX, Gather};
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
 
-/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which [`ChunkQueue::gather`] depends on; smaller
-/// would let a short request waste less, but not less than the allocator's own overhead.
+/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which [`ChunkQueue::gather`] depends on; with a
+/// smaller one a short request would waste less, but no less than the allocator's own overhead.
 pub(crate) const CHUNK_MIN: usize = 512;
 
-/// Most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
+/// The most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
 const SPARE_BUFFERS_MAX: usize = 256;
 
-/// Most spare chunk lists kept; as many as there are spare buffers.
+/// The most spare chunk lists kept: as many as spare buffers.
 const SPARE_LISTS_MAX: usize = 256;
 
 /// A chunk list that grew longer than this is not kept: 40 bytes a chunk add up over 256 lists.
 const SPARE_LIST_CHUNKS_MAX: usize = 128;
 
-/// Spare buffers, newest first: the one given back last is the one still in the cache.
+/// Spare buffers, newest first: the one returned last is still in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
     spare: Vec<Vec<u8>>,
-    /// Spare chunks of [`CHUNK_MIN`] bytes: what a request or its answer takes.
+    /// Spare chunks of [`CHUNK_MIN`] bytes, as a request or its response needs.
     small: Vec<Vec<u8>>,
     lists: Vec<ChunkList>,
 }
 
-/// Boxed, so that an idle connection pays one pointer; the boxes themselves are what is pooled.
+/// Boxed, so that an idle connection pays one pointer; the boxes themselves are pooled.
 type ChunkList = Box<VecDeque<Chunk>>;
 
 impl BufferPool {
@@ -43,7 +43,7 @@ impl BufferPool {
         Self { spare: Vec::new(), small: Vec::new(), lists: Vec::new() }
     }
 
-    /// A buffer of [`BUFFER_BYTES`] initialised bytes, whatever their values.
+    /// A buffer of [`BUFFER_BYTES`] initialised bytes with arbitrary values.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.take_if_spare().unwrap_or_else(|| vec![0; BUFFER_BYTES])
     }
@@ -53,7 +53,7 @@ impl BufferPool {
         self.spare.pop()
     }
 
-    /// Takes a buffer back. One of another length, or one too many, is freed.
+    /// Takes a buffer back. A buffer of another length, or one too many, is freed.
     pub(crate) fn give(&mut self, buffer: Vec<u8>) {
         let spare = match buffer.len() {
             BUFFER_BYTES => &mut self.spare,
@@ -71,8 +71,8 @@ impl BufferPool {
         self.spare.len()
     }
 
-    /// A chunk's memory for `need` more bytes after a chunk of `previous` bytes (0 for none): a power of two,
-    /// at least twice the previous chunk, and a pooled buffer from 64 KiB on.
+    /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
+    /// power of two, at least twice the previous chunk, and a pooled buffer from 64 KiB on.
     pub(crate) fn take_chunk(&mut self, need: usize, previous: usize) -> Vec<u8> {
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
         match bytes {
@@ -97,7 +97,7 @@ impl BufferPool {
 /// A run of consecutive bytes of a stream, in a piece of memory that may be longer.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Fully initialised: its length is its capacity, so the rest of it can be written to.
+    /// Fully initialised: its length is its capacity, so that the rest can be written to.
     bytes: Vec<u8>,
     /// Stream position of `bytes[start]`.
     base: u64,
@@ -107,7 +107,8 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Wraps memory whose `range` holds the bytes from position `base` on; `None` when the range lies outside.
+    /// Wraps memory whose `range` holds the bytes from position `base` on; `None` if the range lies outside
+    /// the memory.
     pub(crate) fn new(bytes: Vec<u8>, range: Range<usize>, base: u64) -> Option<Self> {
         bytes.get(range.clone())?;
         let start = u32::try_from(range.start).ok()?;
@@ -218,13 +219,14 @@ impl ChunkQueue {
         }
     }
 
-    /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in more.
+    /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
+    /// more.
     ///
-    /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is made only
-    /// when the one before is full, and is at least twice as long or a pooled buffer. If a range touched nine
-    /// chunks, the seven inner ones would lie in it entirely. The first of those follows a chunk of at least
-    /// 512 bytes, so they hold at least 1024 · (1 + 2 + … + 64) = 130,048 bytes, or one of them is a pooled
-    /// buffer of more than 65,536; either way the range is longer than 64 KiB.
+    /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is made
+    /// only when the one before is full, and is at least twice as long or a pooled buffer. If a range touched
+    /// nine chunks, the seven inner ones would lie in it entirely. The first of those follows a chunk of at
+    /// least 512 bytes, so they hold at least 1024 · (1 + 2 + … + 64) = 130,048 bytes, or one of them is a
+    /// pooled buffer of more than 65,536; either way the range is longer than 64 KiB.
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let mut gather = Gather::EMPTY;
         let Some(list) = &self.0 else { return gather };
@@ -251,7 +253,7 @@ impl ChunkQueue {
         self.0.iter().flat_map(|list| list.iter()).map(Chunk::data)
     }
 
-    /// Forgets everything before `position`, giving memory back as soon as no byte of it is left.
+    /// Releases everything before `position`, and each chunk's memory as soon as none of its bytes are left.
     pub(crate) fn release_until(&mut self, position: u64, pool: &mut BufferPool) {
         let Some(list) = &mut self.0 else { return };
         while let Some(front) = list.front_mut() {

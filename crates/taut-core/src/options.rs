@@ -16,18 +16,18 @@ pub struct Keepalive {
     pub count: u8,
 }
 
-/// What a connection starts with; the defaults are those of a fresh Linux socket.
+/// The options with which a connection starts; the defaults are those of a new Linux socket.
 #[derive(Clone, Debug, Default)]
 pub struct ConnOptions {
-    /// Local address and port to connect from; port 0 lets the stack choose. `bind` before `connect`.
+    /// Local address and port to connect from, as with `bind` before `connect`; port 0 lets the stack choose.
     pub bind: Option<SocketAddr>,
     /// `TCP_NODELAY`: small packets do not wait for the ACK of an earlier small one.
     pub nodelay: bool,
-    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's.
+    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's value.
     pub notsent_lowat: u32,
-    /// `SO_SNDBUF` in bytes; it is doubled as in Linux and switches autotuning off.
+    /// `SO_SNDBUF` in bytes; it is doubled, as in Linux, and switches autotuning off.
     pub sndbuf: Option<u32>,
-    /// `SO_RCVBUF` in bytes; it is doubled as in Linux and switches autotuning off.
+    /// `SO_RCVBUF` in bytes; it is doubled, as in Linux, and switches autotuning off.
     pub rcvbuf: Option<u32>,
     /// `SO_MAX_PACING_RATE` in bytes per second; setting it switches pacing on.
     pub max_pacing_rate: Option<u64>,
@@ -44,10 +44,10 @@ pub struct ConnOptions {
 /// Options of a listening socket.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// Connections that may wait in `accept`; the same number again may be half open. Linux: `listen(2)`, bounded by
-    /// `somaxconn`.
+    /// Connections that may wait for `accept`; the same number again may be half open. Linux: `listen(2)`,
+    /// bounded by `somaxconn`.
     pub backlog: u32,
-    /// What accepted connections start with ([`ConnOptions::bind`] is ignored).
+    /// The options of accepted connections ([`ConnOptions::bind`] is ignored).
     pub conn: ConnOptions,
 }
 
@@ -61,13 +61,13 @@ impl Default for ListenOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetOption {
-    /// `TCP_NODELAY`. Setting it also flushes what is queued, even if corked.
+    /// `TCP_NODELAY`. Setting it also flushes the queue, even if corked.
     Nodelay(bool),
     /// `TCP_CORK`. Clearing it flushes.
     Cork(bool),
     /// `TCP_QUICKACK`.
     Quickack(bool),
-    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's.
+    /// `TCP_NOTSENT_LOWAT` in bytes; 0 follows the stack's value.
     NotsentLowat(u32),
     /// `SO_SNDBUF` in bytes.
     Sndbuf(u32),
@@ -76,7 +76,7 @@ pub enum SetOption {
     /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
     MaxPacingRate(u64),
     /// `TCP_TX_DELAY`, 0..=2³¹ − 1 µs: packets depart this much later. Has an effect only on a link that
-    /// [paces](crate::LinkCaps::paces); what waits there on purpose does not count as a queue.
+    /// [paces](crate::LinkCaps::paces); packets that wait there on purpose do not count as a queue.
     TxDelay(Duration),
     /// `TCP_CONGESTION`.
     Congestion(Algorithm),
@@ -86,11 +86,11 @@ pub enum SetOption {
     UserTimeout(Option<Duration>),
 }
 
-/// How a write is to be treated; `MSG_MORE` and `MSG_EOR` of `send(2)`.
+/// The flags of a write; `MSG_MORE` and `MSG_EOR` of `send(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// More follows: hold back a partial segment, this once.
+    /// More data follows: hold back a partial segment, once.
     pub more: bool,
-    /// End of record: later data does not share a buffer with this.
+    /// End of record: later data does not share a buffer with this data.
     pub eor: bool,
 }

@@ -10,7 +10,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Adds what another stack has counted: for several that are one to their user.
+            /// Adds the counts of another stack: for several stacks that their user sees as one.
             pub const fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
@@ -28,27 +28,27 @@ counters! {
     in_receives = "IpInReceives",
     /// Packets with an unusable IP header.
     in_hdr_errors = "IpInHdrErrors",
-    /// Packets to addresses that are not ours, or with a transport that we do not speak.
+    /// Packets to addresses that are not ours, or of a transport protocol that we do not speak.
     in_discards = "IpInDiscards",
     /// Packets handed to the link.
     out_requests = "IpOutRequests",
     /// Fragments received; they are not reassembled.
     fragments_dropped = "TautFragmentsDropped",
-    /// Packets received that were not ECN-capable, those inside super-packets counted as here below.
+    /// Packets received that were not ECN-capable; here and below, those inside super-packets are counted.
     in_no_ect_pkts = "IpExtInNoECTPkts",
     /// Packets received with ECT(1).
     in_ect1_pkts = "IpExtInECT1Pkts",
     /// Packets received with ECT(0).
     in_ect0_pkts = "IpExtInECT0Pkts",
-    /// Packets received that had experienced congestion.
+    /// Packets received with CE, which experienced congestion.
     in_ce_pkts = "IpExtInCEPkts",
     /// ICMP messages received.
     icmp_in_msgs = "IcmpInMsgs",
     /// ICMP messages sent.
     icmp_out_msgs = "IcmpOutMsgs",
-    /// Connections begun by us.
+    /// Connections opened by us.
     active_opens = "TcpActiveOpens",
-    /// Connections begun by a peer.
+    /// Connections opened by a peer.
     passive_opens = "TcpPassiveOpens",
     /// Handshakes that failed.
     attempt_fails = "TcpAttemptFails",
@@ -58,7 +58,7 @@ counters! {
     in_segs = "TcpInSegs",
     /// TCP segments sent, without retransmissions.
     out_segs = "TcpOutSegs",
-    /// TCP segments sent again.
+    /// TCP segments retransmitted.
     retrans_segs = "TcpRetransSegs",
     /// TCP segments with a bad header or checksum.
     in_errs = "TcpInErrs",
@@ -86,19 +86,19 @@ counters! {
     tcp_keepalive = "TcpExtTCPKeepAlive",
     /// First transmissions, in segments.
     tcp_orig_data_sent = "TcpExtTCPOrigDataSent",
-    /// Times that a write began to wait for a completion; further writes that join it do not count.
+    /// Times that a write began to wait for a completion; further writes that join the wait do not count.
     tcp_auto_corking = "TcpExtTCPAutoCorking",
-    /// Retransmissions that waited for their own copy to leave this host first.
+    /// Retransmissions that had to wait for their own copy to leave this host.
     tcp_spurious_rtx_host_queues = "TcpExtTCPSpuriousRtxHostQueues",
-    /// Segments sent again in recovery.
+    /// Segments retransmitted in recovery.
     tcp_fast_retrans = "TcpExtTCPFastRetrans",
-    /// Segments sent again after a retransmission timeout.
+    /// Segments retransmitted after a retransmission timeout.
     tcp_slow_start_retrans = "TcpExtTCPSlowStartRetrans",
-    /// Segments that a queue of this host dropped when they were to be sent again.
+    /// Retransmissions that a queue of this host dropped.
     tcp_retrans_fail = "TcpExtTCPRetransFail",
-    /// Segments sent larger than was known to fit that arrived.
+    /// MTU probes (segments larger than known to fit) that arrived.
     tcp_mtup_success = "TcpExtTCPMTUPSuccess",
-    /// Segments sent larger than was known to fit that did not arrive.
+    /// MTU probes that did not arrive.
     tcp_mtup_fail = "TcpExtTCPMTUPFail",
     /// Times that a black hole for large segments was suspected.
     mtu_black_holes = "TautMtuBlackHoles",
@@ -108,32 +108,33 @@ counters! {
     tcp_delivered_ce = "TcpExtTCPDeliveredCE",
     /// ACKs that reported data received twice.
     tcp_dsack_recv = "TcpExtTCPDSACKRecv",
-    /// Reductions taken back because D-SACKs reported every retransmission as needless.
+    /// Reductions undone because D-SACKs reported every retransmission as unnecessary.
     tcp_dsack_undo = "TcpExtTCPDSACKUndo",
-    /// Timeouts that were taken back.
+    /// Timeouts that were undone.
     tcp_loss_undo = "TcpExtTCPLossUndo",
-    /// Fast recoveries taken back by the ACK that ended them.
+    /// Fast recoveries undone by the ACK that ended them.
     tcp_full_undo = "TcpExtTCPFullUndo",
-    /// Fast recoveries taken back before their end.
+    /// Fast recoveries undone before their end.
     tcp_partial_undo = "TcpExtTCPPartialUndo",
-    /// Timeouts that F-RTO found needless.
+    /// Timeouts that F-RTO found to be spurious.
     tcp_spurious_rtos = "TcpExtTCPSpuriousRTOs",
     /// ACKs that left when their delay ended.
     delayed_acks = "TcpExtDelayedACKs",
-    /// ACKs of out-of-order data that waited to be joined.
+    /// ACKs of out-of-order data that were combined with a later one.
     tcp_ack_compressed = "TcpExtTCPAckCompressed",
-    /// Times that a connection began to wait for a completion because enough of it was below TCP already.
+    /// Times that a connection began to wait for a completion because enough of its data was below TCP
+    /// already.
     tsq_throttled = "TautTsqThrottled",
-    /// Packets let through although enough was below TCP, since nothing would have announced room.
+    /// Packets let through although enough data was below TCP, because no event would have announced room.
     tsq_exempt = "TautTsqExempt",
     /// Writes held back for a completion.
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
-    /// Packets that came to another shard than their connection's and were handed over.
+    /// Packets that arrived at another shard than their connection's and were handed over.
     steered = "TautSteered",
-    /// Those of them that were lost because the other shard was too far behind.
+    /// Packets among these that were lost because the other shard was too far behind.
     steered_lost = "TautSteeredLost",
-    /// Times that a super-packet waited for an ACK to grow.
+    /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",
 }

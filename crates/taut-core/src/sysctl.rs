@@ -1,10 +1,12 @@
-//! Settings by name, changed while the stack runs: what `sysctl` does for a kernel.
-//! Names, units and ranges as in Linux's `net.ipv4` and `net.core`; ours, the histories of the mechanisms, begin with
-//! `taut.`. Called by [`Stack::sysctl`](crate::Stack::sysctl) and [`Stack::set_sysctl`](crate::Stack::set_sysctl).
+//! Settings by name, changed while the stack runs, as `sysctl` does for a kernel.
+//! Names, units and ranges are those of Linux's `net.ipv4` and `net.core`; taut's own settings, such as the
+//! historical forms of the mechanisms, begin with `taut.`. Called by [`Stack::sysctl`](crate::Stack::sysctl)
+//! and [`Stack::set_sysctl`](crate::Stack::set_sysctl).
 //!
-//! One row of [`TABLE`] is one setting: how it is read, and how a text becomes its value. Most are looked at whenever
-//! they matter, so that a change holds at once for every connection; those that a connection is born with (buffer
-//! sizes, options of the SYN, the congestion control) hold for those that come later.
+//! One row of [`TABLE`] is one setting: how it is read, and how a text becomes its value. Most settings are
+//! read whenever they matter, so that a change holds at once for every connection; settings that a connection
+//! copies when it begins (buffer sizes, options of the SYN, the congestion control) apply to later
+//! connections.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,12 +22,12 @@ use crate::congestion::{Algorithm, CongestionConfig};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, SNDBUF_MIN, TsqMode};
 use crate::words::{BufferSizes, Duration};
 
-/// Why a setting was not read or changed. Nothing changed then.
+/// Why a setting was not read or changed. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SysctlError {
     /// There is no setting of that name.
-    #[error("no such setting: {0}")]
+    #[error("no such setting: {0}; `taut sysctl -a` lists them all")]
     Unknown(String),
     /// It cannot be changed.
     #[error("{0} can only be read")]
@@ -35,9 +37,9 @@ pub enum SysctlError {
     Invalid {
         /// The setting.
         name: &'static str,
-        /// What was to be its value.
+        /// The value that was rejected.
         value: String,
-        /// What it may be.
+        /// The values that are allowed.
         expected: String,
     },
 }
@@ -73,7 +75,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     })
 }
 
-/// The word for a value, where it has one.
+/// The word for a value, if it has one.
 fn name_of<T: PartialEq>(value: &T, words: &[(&'static str, T)]) -> &'static str {
     words.iter().find(|(_, other)| other == value).map_or("", |&(name, _)| name)
 }
@@ -97,7 +99,7 @@ fn sizes_text(sizes: BufferSizes) -> String {
     format!("{} {} {}", sizes.min, sizes.initial, sizes.max)
 }
 
-/// A span in a unit of so many nanoseconds.
+/// A span, in a unit of `unit_ns` nanoseconds.
 fn span(text: &str, low: u64, high: u64, unit_ns: u64) -> Result<Duration, String> {
     number(text, low, high).map(|value| Duration::from_nanos(value * unit_ns))
 }
@@ -107,7 +109,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-// Linux's numbers for what are words here.
+// Linux's numbers for values that are words here.
 const ECN: [(&str, EcnPolicy); 6] = [
     ("0", EcnPolicy::Off),
     ("1", EcnPolicy::Ask),
@@ -174,7 +176,7 @@ fn available(config: &CongestionConfig) -> String {
     config.registry.iter().map(Algorithm::name).collect::<Vec<_>>().join(" ")
 }
 
-/// `tcp_early_retrans`: Linux takes 3 and 4 for the same.
+/// `tcp_early_retrans`: to Linux, 3 and 4 mean the same.
 fn early_retrans(text: &str) -> Result<bool, String> {
     match text.trim() {
         "0" => Ok(false),
@@ -183,7 +185,7 @@ fn early_retrans(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `tcp_frto`: Linux takes all but 0 for the same.
+/// `tcp_frto`: to Linux, all values but 0 mean the same.
 fn frto(text: &str) -> Result<bool, String> {
     number(text, 0, u8::MAX).map(|value| value != 0)
 }
@@ -195,7 +197,8 @@ const IGNORE_DUP_THRESH: u8 = 4;
 
 fn set_recovery(config: &mut RecoveryConfig, text: &str) -> Result<(), String> {
     let bits = number(text, 0_u8, 7).ok().filter(|bits| bits & RACK != 0).ok_or_else(|| {
-        "must be 1 (RACK), and 2 more for a fixed window, 4 more for no duplicate threshold".to_string()
+        "must be 1 (RACK), plus 2 for a fixed reordering window, plus 4 to ignore the duplicate threshold"
+            .to_string()
     })?;
     config.fixed_reorder_window = bits & FIXED_REORDER_WINDOW != 0;
     config.ignore_dup_thresh = bits & IGNORE_DUP_THRESH != 0;
@@ -354,7 +357,7 @@ impl StackConfig {
     ///
     /// # Errors
     ///
-    /// As [`SysctlError`] says; nothing changed then.
+    /// As [`SysctlError`] says; nothing has changed then.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         let setting = find(name)?;
         let set = setting.set.ok_or(SysctlError::ReadOnly(setting.name))?;
@@ -406,7 +409,7 @@ mod tests {
             ("net.ipv4.tcp_tso_win_divisor", "3"),
             ("net.ipv4.tcp_pacing_ss_ratio", "200"),
             ("net.ipv4.tcp_pacing_ca_ratio", "120"),
-            // The maximum is ours: 128 MiB, not 4.
+            // The maximum is taut's own: 128 MiB, not 4.
             ("net.ipv4.tcp_wmem", "4096 16384 134217728"),
             ("net.core.wmem_max", "212992"),
             ("net.ipv4.tcp_slow_start_after_idle", "1"),
