@@ -1,4 +1,5 @@
-//! Asks a running stack. Called by `taut ss` and its like, and by programs that watch their own.
+//! Queries a running stack. Used by `taut ss` and similar commands, and by programs that watch their own
+//! stack.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -16,10 +17,10 @@ use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, Report
 
 /// How long a stack may take for a line. It answers within microseconds unless its process is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often, and how long each time, to wait for a place in the queue of those who connect.
+/// How often, and how long each time, to wait for a place in the socket's queue of connecting clients.
 const QUEUE_WAITS: u32 = 100;
 const QUEUE_WAIT: Duration = Duration::from_millis(10);
-/// No line of a stack's is as long.
+/// No line from a stack is this long.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 
 /// Why there is no answer.
@@ -29,18 +30,18 @@ pub enum ClientError {
     /// The socket cannot be used.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Who answers is another user than this one or root.
-    #[error("the socket belongs to another user's process")]
+    /// The socket's process belongs neither to this user nor to root.
+    #[error("the socket belongs to another user's process; try as that user, or as root")]
     NotTrusted,
     /// The stack refused.
     #[error("{message}")]
     Refused {
         /// Whose fault it is.
         fault: Fault,
-        /// In words.
+        /// The reason in words.
         message: String,
     },
-    /// What came was not an answer to what was asked.
+    /// The reply is not one to this request.
     #[error("the stack's answer is not understood: {0}")]
     Garbled(String),
 }
@@ -51,7 +52,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Connects, waiting for others who connect at the same moment, not for a process that is stopped.
+/// Connects, waiting for other clients that connect at the same moment, but not for a stopped process.
 fn connect(path: &Path) -> io::Result<OwnedFd> {
     let mut waits = 0;
     loop {
@@ -65,17 +66,18 @@ fn connect(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn no_answer() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the stack does not answer: is its process stopped?")
+    io::Error::new(io::ErrorKind::TimedOut, "the stack does not answer; check whether its process is stopped")
 }
 
 impl Client {
     /// Connects to a socket of [`place::running`], or to one at another place.
     ///
     /// # Errors
-    /// [`ClientError::NotTrusted`], or that nobody listens there.
+    /// [`ClientError::NotTrusted`], or an I/O error if nothing listens there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::from(connect(path)?);
-        // Root sees all; anybody else only what is his own or root's. Nobody is made to read a stranger's text.
+        // Root may ask every stack; any other user only its own and root's, so that no user is made to read a
+        // stranger's text.
         if !place::is_trusted(place::peer_uid(&stream)?) && !place::is_root() {
             return Err(ClientError::NotTrusted);
         }
@@ -85,7 +87,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends a request and hands over each part of the reply.
+    /// Sends a request and passes each part of the reply to `take`.
     ///
     /// # Errors
     /// As [`ClientError`] says.
@@ -96,7 +98,8 @@ impl Client {
     ) -> Result<(), ClientError> {
         let mut line = request.to_line();
         line.push('\n');
-        // A server that refuses this client has said so and closed: its reply tells more than this error would.
+        // A server that refuses this client has replied and closed already: its reply says more than this
+        // error would.
         _ = self.stream.get_mut().write_all(line.as_bytes());
         loop {
             let line = self.read_line()?;
@@ -126,7 +129,10 @@ impl Client {
         let line: ReplyLine =
             serde_json::from_slice(&line).map_err(|error| ClientError::Garbled(error.to_string()))?;
         if line.v != VERSION {
-            return Err(ClientError::Garbled(format!("it is of version {}, this is {VERSION}", line.v)));
+            return Err(ClientError::Garbled(format!(
+                "it has version {}, this program knows {VERSION}",
+                line.v
+            )));
         }
         Ok(line)
     }
@@ -136,7 +142,7 @@ impl Client {
 type Picked<T> = Result<T, Reply>;
 
 impl Client {
-    /// Asks for what comes in one line.
+    /// Sends a request whose reply is one line.
     fn one<T>(&mut self, request: &Request, pick: impl Fn(Reply) -> Picked<T>) -> Result<T, ClientError> {
         let mut all = None;
         self.request(request, |reply| {
@@ -146,7 +152,7 @@ impl Client {
         all.ok_or_else(|| ClientError::Garbled("it is empty".to_owned()))
     }
 
-    /// Asks for a list, in however many lines it comes.
+    /// Sends a request whose reply is a list, in any number of lines.
     fn list<T>(
         &mut self,
         request: &Request,
@@ -237,7 +243,7 @@ impl Client {
         })
     }
 
-    /// Changes a setting; returns what it is then.
+    /// Changes a setting; returns its new value.
     ///
     /// # Errors
     /// As [`ClientError`] says.
@@ -251,7 +257,7 @@ impl Client {
         )
     }
 
-    /// Where time and bytes went, over all connections that ever were.
+    /// Where time and bytes went, over all connections since the stack began.
     ///
     /// # Errors
     /// As [`ClientError`] says.
@@ -262,7 +268,7 @@ impl Client {
         })
     }
 
-    /// The same for each connection that there is.
+    /// The same for each present connection.
     ///
     /// # Errors
     /// As [`ClientError`] says.
@@ -281,8 +287,8 @@ impl Client {
         self.queue(&Request::QdiscShow)
     }
 
-    /// Puts others in their place, in the words of `tc`; with `None`, those that were there in the beginning. Returns what
-    /// they are then.
+    /// Replaces them by others, described in `tc`'s words; with `None`, by the original ones. Returns the
+    /// disciplines in force then.
     ///
     /// # Errors
     /// As [`ClientError`] says.

@@ -9,9 +9,9 @@
 //!        $XDG_RUNTIME_DIR/taut/PID.sock: directory 0700, socket 0600, SO_PEERCRED
 //! ```
 //!
-//! [`Server`] runs on one thread of its own. It holds the stack's lock only to copy a few dozen connections' numbers,
-//! and turns them into text without it. [`Client`] asks; [`protocol`] says what may be asked, so that any program that
-//! can write a line of JSON to a Unix socket can ask too.
+//! [`Server`] runs on one thread of its own. It holds the stack's lock only to copy the numbers of a few
+//! dozen connections, and turns them into text without it. [`Client`] sends the requests; [`protocol`]
+//! describes them, so that any program that can write a line of JSON to a Unix socket can send them too.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), taut_control::ClientError> {

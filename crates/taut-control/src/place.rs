@@ -1,7 +1,8 @@
-//! Where control sockets are: made, found, and cleared away.
+//! Where control sockets are: how they are made, found and removed.
 //!
-//! The directory belongs to one user and nobody else may enter it, so a name in it can be trusted. Sockets of
-//! processes that died refuse connections; whoever looks removes them. Called by `server.rs` and by clients.
+//! The directory belongs to one user and no other user may enter it, so a name in it can be trusted. The
+//! socket of a process that died refuses connections; the next program that lists the directory removes it.
+//! Called by `server.rs` and by clients.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -35,7 +36,7 @@ fn find_directories() -> Vec<PathBuf> {
     }
     let uid = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    // Root may still have the variable of the user it was: then it is not root's to write in.
+    // Root may still have the variable of the user that it was before, whose directory it must not use.
     let runtime = runtime.filter(|path| fs::metadata(path).is_ok_and(|dir| dir.uid() == uid.as_raw()));
     let system = uid.is_root().then(|| PathBuf::from("/run"));
     let mut all: Vec<_> = [runtime, system].into_iter().flatten().map(|base| base.join("taut")).collect();
@@ -46,7 +47,7 @@ fn find_directories() -> Vec<PathBuf> {
 /// The directory for this process's sockets; made if there is none.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] when others may write to it, and why no other could be made.
+/// [`io::ErrorKind::PermissionDenied`] if others may use it; otherwise the reason why none could be made.
 pub fn default_directory() -> io::Result<PathBuf> {
     let mut first_error = None;
     for dir in directories() {
@@ -58,7 +59,7 @@ pub fn default_directory() -> io::Result<PathBuf> {
     Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-/// Makes a directory that only this user may use, unless there is one.
+/// Makes a directory that only this user may use, unless it exists.
 fn make_own(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -68,11 +69,14 @@ fn make_own(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a directory if it is one, is this user's, and only this user may use it. The descriptor is looked at, so
-/// that it cannot be another one a moment later.
+/// Opens a directory, if it is one, belongs to this user, and is closed to others. The checks are made on the
+/// descriptor, so that nothing can be exchanged in between.
 fn open_own(dir: &Path) -> io::Result<OwnedFd> {
     let denied = |what: &str| {
-        let message = format!("{} {what}: it is not used for control sockets", dir.display());
+        let message = format!(
+            "{} {what} and cannot hold control sockets; set TAUT_CONTROL_DIR to another directory",
+            dir.display()
+        );
         io::Error::new(io::ErrorKind::PermissionDenied, message)
     };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
@@ -92,7 +96,7 @@ fn open_own(dir: &Path) -> io::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// Held while sockets are made and cleared away, so that nobody removes one that was just made in place of a dead one.
+/// Held while sockets are made and removed, so that no process removes one that has just replaced a dead one.
 struct DirectoryLock(#[expect(dead_code, reason = "closing it releases the lock")] OwnedFd);
 
 impl DirectoryLock {
@@ -103,12 +107,12 @@ impl DirectoryLock {
     }
 }
 
-/// A socket that listens. The file goes when this is dropped.
+/// A listening socket. Its file is removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) listener: OwnedFd,
     pub(crate) path: PathBuf,
-    /// Device and inode: what is at the path by then may be another's.
+    /// Device and inode, because the file at the path may be another process's by then.
     file: (u64, u64),
 }
 
@@ -125,7 +129,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Bound {
-    /// Listens at `PID.sock` in the default directory, or `PID-2.sock` and so on for a process's further stacks.
+    /// Listens at `PID.sock` in the default directory, or `PID-2.sock` and so on for a process's further
+    /// stacks.
     pub(crate) fn at_default() -> io::Result<Self> {
         Self::in_directory(&default_directory()?)
     }
@@ -143,7 +148,7 @@ impl Bound {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// Listens at a path. A dead socket there is replaced, anything else is not.
+    /// Listens at a path. A dead socket there is replaced; any other file is an error.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let explain = |error: io::Error| {
             io::Error::new(error.kind(), format!("control socket {}: {error}", path.display()))
@@ -167,7 +172,7 @@ fn bind(path: &Path) -> Result<OwnedFd, Errno> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // Linux gives the file the mode of the socket: so it is never open to others, not even for a moment.
+    // Linux gives the file the mode of the socket, so that it is never open to others, not even for a moment.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     rustix::net::bind(&socket, &address)?;
     rustix::net::listen(&socket, BACKLOG)?;
@@ -183,7 +188,7 @@ pub(crate) fn connect(path: &Path) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Whether it is a socket of a process that is no more: nobody listens at it.
+/// Whether the path is the socket of a process that has ended: nothing listens there.
 fn is_dead(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path)
         .is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_socket(&file.file_type()));
@@ -193,16 +198,16 @@ fn is_dead(path: &Path) -> bool {
 /// A socket at which a stack listens.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Running {
-    /// Of the process, as the socket's name says.
+    /// The process's ID, from the socket's name.
     pub pid: u32,
     /// The socket.
     pub path: PathBuf,
 }
 
-/// This user's running stacks, by process. Removes what dead ones left behind.
+/// This user's running stacks, sorted by process. Removes the sockets of dead ones.
 ///
 /// # Errors
-/// When a directory is there and cannot be used.
+/// When a directory exists but cannot be used.
 pub fn running() -> io::Result<Vec<Running>> {
     let mut found = Vec::new();
     for dir in directories() {
@@ -327,7 +332,7 @@ mod tests {
         let file = scratch.0.join("file");
         fs::write(&file, "").unwrap();
         assert!(refused(&file).contains("not a directory"));
-        // Root's own, or a stranger's: "/" is nobody's to keep sockets in.
+        // Whether it is root's own or another user's, "/" is not used for sockets.
         assert!(make_own(Path::new("/")).is_err());
     }
 
@@ -353,7 +358,7 @@ mod tests {
         let error = Bound::at(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("a.sock"), "{error}");
-        // Who comes later at the same path keeps his file.
+        // A file that replaced the socket at the same path is kept.
         fs::remove_file(&path).unwrap();
         fs::write(&path, "mine").unwrap();
         drop(bound);

@@ -1,4 +1,4 @@
-//! What goes over the socket: one line of JSON for each request, and one or more for its reply.
+//! The messages on the socket: one line of JSON for each request, and one or more for its reply.
 //!
 //! ```text
 //! → {"v":1,"request":"sysctl","name":"net.ipv4.tcp_sack"}
@@ -8,9 +8,9 @@
 //! ← {"v":1,"reply":"connections","data":[…]}
 //! ```
 //!
-//! A list may come in several lines; every one but the last says `"more":true`. A field that is absent is not known;
-//! fields that a reader does not know are to be skipped: they are added without a new version. Durations are
-//! integers of nanoseconds and end in `_ns`; rates are bytes per second.
+//! A list may come in several lines; every one but the last says `"more":true`. A value that is not known is
+//! left out. A reader must skip fields that it does not know: they may be added without a new version. Names
+//! of durations end in `_ns`, and the values are integers of nanoseconds; rates are bytes per second.
 //!
 //! Used by `session.rs` and `client.rs`.
 
@@ -22,7 +22,7 @@ use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, Report
 /// Version of the protocol. It changes when a reader of the old one would misunderstand the new.
 pub const VERSION: u32 = 1;
 
-/// Longest line of a request, in bytes. The longest sensible one is a tenth of that.
+/// The longest line of a request, in bytes. The longest useful one has a tenth of that.
 pub const REQUEST_MAX_BYTES: usize = 4096;
 
 /// A question or a command.
@@ -44,28 +44,28 @@ pub enum Request {
     Sysctls,
     /// One setting: [`Reply::Sysctl`].
     Sysctl {
-        /// As in `net.ipv4.tcp_sack`.
+        /// Such as `net.ipv4.tcp_sack`.
         name: String,
     },
-    /// Changes a setting; answered with what it is then: [`Reply::Sysctl`].
+    /// Changes a setting; the reply has the new value: [`Reply::Sysctl`].
     SetSysctl {
-        /// As in `net.ipv4.tcp_sack`.
+        /// Such as `net.ipv4.tcp_sack`.
         name: String,
-        /// As `sysctl` takes it.
+        /// In the form that `sysctl` takes.
         value: String,
     },
-    /// Where time and bytes went, over all connections that ever were: [`Reply::Report`].
+    /// Where time and bytes went, over all connections since the stack began: [`Reply::Report`].
     Report,
     /// The same for each connection: [`Reply::Reports`].
     Reports,
     /// The queue disciplines in front of the device: [`Reply::Qdiscs`].
     QdiscShow,
-    /// Puts others in their place; answered with what they are then: [`Reply::Qdiscs`].
+    /// Replaces them; the reply has the new ones: [`Reply::Qdiscs`].
     QdiscReplace {
-        /// In the words of `tc`, as in `netem delay 50ms | fq`.
+        /// In the words of `tc`, such as `netem delay 50ms | fq`.
         spec: String,
     },
-    /// Takes away those that were put there; answered with what they are then: [`Reply::Qdiscs`].
+    /// Restores the original ones; the reply has them: [`Reply::Qdiscs`].
     QdiscDelete,
 }
 
@@ -86,7 +86,7 @@ impl Request {
     /// Reads a line.
     ///
     /// # Errors
-    /// What is wrong with it, as the reply to send.
+    /// The reply to send, which says what is wrong with the line.
     pub fn from_line(line: &[u8]) -> Result<Self, Reply> {
         let refuse = |fault, message: String| Err(Reply::Error { fault, message });
         let value: serde_json::Value = match serde_json::from_slice(line) {
@@ -96,9 +96,9 @@ impl Request {
         match value.get("v").map(serde_json::Value::as_u64) {
             Some(Some(v)) if v == u64::from(VERSION) => {}
             Some(Some(v)) => {
-                return refuse(Fault::Version, format!("version {v} is not known here, only {VERSION}"));
+                return refuse(Fault::Version, format!("version {v} is not known here; use {VERSION}"));
             }
-            _ => return refuse(Fault::Request, format!("no version: \"v\":{VERSION} is missing")),
+            _ => return refuse(Fault::Request, format!("there is no version; add \"v\":{VERSION}")),
         }
         serde_json::from_value(value).or_else(|error| refuse(Fault::Request, error.to_string()))
     }
@@ -115,9 +115,9 @@ pub enum Fault {
     Version,
     /// The socket belongs to another user.
     Permission,
-    /// There are as many clients as there may be.
+    /// As many clients are connected as are allowed.
     Busy,
-    /// No such setting, or not such a value, or no such queue discipline: the asking user's fault.
+    /// The setting, the value or the queue discipline does not exist: the asking user's fault.
     Setting,
     /// The stack has ended.
     Stopped,
@@ -146,10 +146,10 @@ pub enum Reply {
     Report(Box<ReportSnapshot>),
     /// To [`Request::Reports`], in parts.
     Reports(Vec<ConnReportSnapshot>),
-    /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first; nothing where
-    /// packets go to the device at once.
+    /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
+    /// empty where packets go to the device at once.
     Qdiscs(Vec<QdiscSnapshot>),
-    /// To any.
+    /// To any request.
     Error {
         /// Whose fault it is.
         fault: Fault,
@@ -166,7 +166,7 @@ pub struct ReplyLine {
     /// Another line of the same reply follows.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-    /// What it says.
+    /// The reply.
     #[serde(flatten)]
     pub reply: Reply,
 }
@@ -215,11 +215,11 @@ pub struct Setting {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// Of the process that has the stack.
+    /// ID of the process that has the stack.
     pub pid: u32,
     /// Name of its program.
     pub program: String,
-    /// What the stack sends over, as the name of a TUN interface.
+    /// The device that the stack sends over, such as the name of a TUN interface.
     pub device: String,
     /// Its addresses, with the length of the prefix where it is known.
     pub addresses: Vec<String>,
@@ -227,7 +227,7 @@ pub struct Identity {
     pub started_ns: u64,
     /// How long it has run.
     pub uptime_ns: u64,
-    /// Of taut.
+    /// Version of taut.
     pub version: String,
 }
 

@@ -1,8 +1,8 @@
 //! The thread that answers: one `poll` over the socket and its clients.
 //!
-//! Nothing that a client does or leaves undone can hold up the stack: the thread takes the lock only to copy a batch
-//! of numbers, never while it waits for a client; clients, the length of a request and the time it may take are
-//! bounded; and a client that does not read gets no further answers made for it.
+//! No client can hold up the stack: the thread takes the lock only to copy a batch of numbers, never while it
+//! waits for a client; the number of clients, the length of a request and its time are bounded; and no
+//! further replies are made for a client that does not read.
 
 use std::fmt;
 use std::io;
@@ -21,10 +21,10 @@ use crate::protocol::{Fault, Identity, Reply, ReplyLine};
 use crate::qdisc::QdiscSnapshot;
 use crate::session::Session;
 
-/// Clients at once; further ones are told so.
+/// The most clients at a time; further ones are refused with an error.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long nobody is accepted after that failed for want of a descriptor or of memory.
+/// How long to accept no clients after that failed for lack of a descriptor or of memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How the server reaches the stack.
@@ -32,11 +32,12 @@ pub trait Source: Send + 'static {
     /// The time by the stack's clock.
     fn now(&self) -> Instant;
 
-    /// Calls `use_stack` once with the stack and the time, under the stack's lock; not at all, and `false`, when the
-    /// stack has ended. What `use_stack` causes to be sent is sent.
+    /// Calls `use_stack` once with the stack and the time, under the stack's lock, and sends the packets that
+    /// this causes. Returns `false`, without a call, when the stack has ended.
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
 
-    /// How many stacks share the device and are one to their users. [`with_stack`](Self::with_stack) is the first one then.
+    /// How many stacks share the device and appear as one to their users. [`with_stack`](Self::with_stack)
+    /// uses the first of them.
     fn shards(&self) -> usize {
         1
     }
@@ -46,31 +47,32 @@ pub trait Source: Send + 'static {
         shard == 0 && self.with_stack(use_stack)
     }
 
-    /// The queue disciplines in front of the stack's device, the root first. None, unless the program has any.
+    /// The queue disciplines in front of the stack's device, the root first. Empty unless the program has
+    /// any.
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
         Vec::new()
     }
 
-    /// Puts those that the text describes in their place; with `None`, those that were there in the beginning.
+    /// Replaces them by those that `spec` describes; with `None`, by the original ones.
     ///
     /// # Errors
-    /// What is wrong with the text, or that this program has no place for any.
+    /// What is wrong with `spec`, or that this program supports none.
     fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
         _ = spec;
         Err("this program puts no queue in front of its device".to_owned())
     }
 }
 
-/// What only the program that has the stack can say about it.
+/// Facts about a stack that only its program knows.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// What the stack sends over, as the name of a TUN interface.
+    /// The device that the stack sends over, such as the name of a TUN interface.
     pub device: String,
     /// Its addresses, with the length of the prefix where it is known.
     pub addresses: Vec<String>,
 }
 
-/// A running server. The socket vanishes when this is dropped.
+/// A running server. The socket is removed when this is dropped.
 pub struct Server {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -87,15 +89,16 @@ impl Server {
     /// Answers at the default place, `PID.sock` in [`place::default_directory`].
     ///
     /// # Errors
-    /// Those of [`place::default_directory`], of making a socket, and no thread left.
+    /// As for [`place::default_directory`]; also when the socket or the thread cannot be made.
     pub fn at_default(about: About, source: impl Source) -> io::Result<Self> {
         Self::start(Bound::at_default()?, about, source)
     }
 
-    /// Answers at a path. A socket that is left there by a process that died is replaced.
+    /// Answers at a path. A socket left there by a dead process is replaced.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] when there is another file, those of making a socket, and no thread left.
+    /// [`io::ErrorKind::AddrInUse`] when another file is there; also when the socket or the thread cannot be
+    /// made.
     pub fn at(path: &Path, about: About, source: impl Source) -> io::Result<Self> {
         Self::start(Bound::at(path)?, about, source)
     }
@@ -128,10 +131,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Cannot fail: the counter is not near its end.
+        // Cannot fail: the counter is far from its maximum.
         _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // What is dropped under the lock of a batch would wait for itself.
+            // A server dropped by its own thread, inside a batch, would wait for itself.
             if thread.thread().id() != std::thread::current().id() {
                 _ = thread.join();
             }
@@ -139,7 +142,7 @@ impl Drop for Server {
     }
 }
 
-/// The name that `ps` shows, without what a terminal might take for a command.
+/// The name that `ps` shows, without characters that a terminal might take for a command.
 fn program_name() -> String {
     let name = std::env::args_os().next().unwrap_or_default();
     let name = Path::new(&name).file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -147,7 +150,7 @@ fn program_name() -> String {
 }
 
 struct Loop<S> {
-    /// Dropped with the thread, also when that panics: then the file goes.
+    /// Dropped with the thread, even when that panics, so that the file is removed.
     bound: Bound,
     stop: Arc<OwnedFd>,
     identity: Identity,
@@ -172,7 +175,7 @@ impl<S: Source> Loop<S> {
                 }
             }
             if ready.listener {
-                // Those who have just left have given back their places.
+                // Clients that have just left make room.
                 self.sessions.retain(|session| !session.is_over(now));
                 self.accept(now);
             }
@@ -183,7 +186,7 @@ impl<S: Source> Loop<S> {
         let accept_at = self.accept_at.filter(|&at| at > now);
         let deadline = self.sessions.iter().map(Session::deadline).chain(accept_at).min();
         let timeout = deadline.map(|deadline| timespec(deadline.since(now)));
-        // One that cannot be accepted would end every wait at once.
+        // A client that cannot be accepted now would end every wait at once.
         let incoming = if accept_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.bound.listener, incoming)];
@@ -200,8 +203,9 @@ impl<S: Source> Loop<S> {
         Ok(Ready { stop: next(), listener: next(), sessions: ready.collect() })
     }
 
-    /// Takes one client that waits: the next only after all others had their turn, and those who left have given back
-    /// their places. One that is one too many, or not the owner, is told why and sent away.
+    /// Accepts one waiting client: the next one only after all others had their turn, and those that left
+    /// have made room. A client that is one too many, or not the owner, gets an error with the reason and is
+    /// disconnected.
     fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         self.accept_at = None;
@@ -216,9 +220,12 @@ impl<S: Source> Loop<S> {
         let refusal = match place::peer_uid(&socket) {
             Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
             Ok(uid) if place::is_trusted(uid) => {
-                Some((Fault::Busy, format!("there are {CLIENTS_MAX} clients already")))
+                Some((Fault::Busy, format!("{CLIENTS_MAX} clients are connected already; try again later")))
             }
-            _ => Some((Fault::Permission, "the stack belongs to another user".to_owned())),
+            _ => Some((
+                Fault::Permission,
+                "the stack belongs to another user; try as that user, or as root".to_owned(),
+            )),
         };
         match refusal {
             None => self.sessions.push(Session::new(socket, self.source.now())),

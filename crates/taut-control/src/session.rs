@@ -1,7 +1,9 @@
-//! One client of the server: a line in, a line out, and no further question before the answer is taken.
+//! One client of the server: a request in, a reply out, and no further request before the client has taken
+//! the reply.
 //!
-//! A list of connections is made a batch at a time, each when the one before has been taken. So a slow client holds
-//! one batch and the list of names, and the stack's lock is held for a batch. Called by `server.rs`.
+//! A list of connections is made a batch at a time, each after the client has taken the one before. So a slow
+//! client costs one batch and the list of names, and the stack's lock is held for one batch at a time. Called
+//! by `server.rs`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::vec;
@@ -16,12 +18,13 @@ use crate::snapshot;
 
 /// Connections copied in one go under the lock: some tens of microseconds.
 const BATCH: usize = 64;
-/// From the first byte of a request to its last, and from the making of a line to its being taken.
+/// The time from the first byte of a request to its last, and from the making of a line until the client has
+/// taken it.
 const LINE_TIME: Duration = Duration::from_secs(5);
-/// Between requests.
+/// The time between requests.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// Connections by their names, and which shard each is in; all of one shard together.
+/// Names of connections, each with its shard; those of one shard stand together.
 type Ids = vec::IntoIter<(usize, ConnId)>;
 
 /// The rest of a list.
@@ -33,14 +36,14 @@ enum Rest {
 /// A connected client.
 pub(crate) struct Session {
     socket: OwnedFd,
-    /// Read and not answered yet.
+    /// Read, and not yet answered.
     input: Vec<u8>,
     /// To be written, from `written` on.
     output: Vec<u8>,
     written: usize,
     rest: Option<Rest>,
     deadline: Instant,
-    /// Nothing more is read; it ends when the output has been taken.
+    /// Nothing more is read; the session ends when the client has taken the output.
     is_closing: bool,
     is_over: bool,
 }
@@ -73,7 +76,7 @@ impl Session {
         self.deadline
     }
 
-    /// Something is to be said: nothing is read meanwhile.
+    /// Whether there is something to send: nothing is read meanwhile.
     pub(crate) fn wants_to_write(&self) -> bool {
         let has_request = || self.input.contains(&b'\n') || self.input.len() > REQUEST_MAX_BYTES;
         self.is_sending() || self.is_closing || self.rest.is_some() || has_request()
@@ -83,7 +86,7 @@ impl Session {
         self.written < self.output.len()
     }
 
-    /// The socket is ready for what was wanted: does one step.
+    /// The socket is ready: does one step.
     pub(crate) fn serve(&mut self, source: &impl Source, identity: &Identity) {
         if !self.wants_to_write() {
             self.receive(source);
@@ -133,9 +136,9 @@ impl Session {
     fn next_request(&mut self) -> Option<Result<Request, Reply>> {
         let end = self.input.iter().position(|&byte| byte == b'\n');
         if end.unwrap_or(self.input.len()) > REQUEST_MAX_BYTES {
-            // Where the next line begins is not known, and not waited for.
+            // It is not known where the next line begins, so the session ends.
             self.is_closing = true;
-            let message = format!("a request is longer than {REQUEST_MAX_BYTES} bytes");
+            let message = format!("the request is longer than {REQUEST_MAX_BYTES} bytes");
             return Some(Err(Reply::Error { fault: Fault::Request, message }));
         }
         let request = Request::from_line(&self.input[..end?]);
@@ -239,7 +242,8 @@ fn gather(source: &impl Source) -> Option<Ids> {
     all_there.then(|| ids.into_iter())
 }
 
-/// Copies the next few under one lock. Connections that have ended meanwhile are left out; `None` when the stack has.
+/// Copies the next few under one lock. Connections that have ended meanwhile are left out; `None` if the
+/// stack has ended.
 fn batch<I, T>(
     source: &impl Source,
     ids: &mut Ids,
@@ -256,11 +260,11 @@ where
     let is_there = source.with_shard(shard, &mut |stack, now| {
         copied.extend(ids.by_ref().take(count).filter_map(|(_, id)| copy(stack, id, now)));
     });
-    // Made into text and heap without the lock.
+    // Converted, which allocates, without the lock.
     is_there.then(|| copied.iter().map(T::from).collect())
 }
 
-/// What is answered by the program rather than by the stack.
+/// Answers the requests that the program answers, rather than the stack.
 fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     let changed = match request {
         Request::QdiscShow => Ok(()),
@@ -274,7 +278,7 @@ fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     })
 }
 
-/// The answers of two shards as one.
+/// Combines the answers of two shards.
 fn together(mut reply: Reply, more: Reply) -> Reply {
     match (&mut reply, more) {
         (Reply::Summary(all), Reply::Summary(more)) => {
@@ -287,14 +291,16 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
                 counter.value += more.value;
             }
         }
-        // Settings are the same everywhere; an error of a later one, which there should not be, is told.
+        // Settings are the same in all shards; an error of a later shard, which should not occur, is
+        // reported.
         (_, more @ Reply::Error { .. }) => return more,
         _ => {}
     }
     reply
 }
 
-/// What can be answered in one go by one shard. [`Request::Identity`] and [`Request::Report`] are answered by the caller.
+/// Answers a request that one shard can answer at once. The caller completes [`Request::Identity`] and
+/// answers [`Request::Report`].
 fn answer(request: &Request, stack: &mut Stack) -> Option<Reply> {
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {

@@ -1,7 +1,7 @@
-//! The core's values in a form that can be written down: the only file that knows both.
+//! The core's values in a form that can be serialised: the only file that knows both forms.
 //!
-//! Everything is copied under the stack's lock and written without it. Called by `session.rs`; read by whoever has a
-//! [`Client`](crate::Client).
+//! Everything is copied under the stack's lock and serialised without it. Called by `session.rs`; read
+//! through a [`Client`](crate::Client).
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use taut_core::{
 
 use crate::protocol::Setting;
 
-/// A connection, in `TCP_INFO`'s terms. What is `None` is not known.
+/// A connection, in `TCP_INFO`'s terms. A value that is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnSnapshot {
     /// State of RFC 9293 in `ss`'s words: `ESTAB`, `SYN-SENT` …
@@ -23,10 +23,10 @@ pub struct ConnSnapshot {
     pub peer: SocketAddr,
     /// Congestion control in use, with the parameters that were chosen: `bbr`, `mine:gain=2.5`.
     pub congestion: String,
-    /// What it says of itself: words, and `name:value`, with blanks between; empty when it has nothing to say.
+    /// Its description of itself: words and `name:value` pairs, separated by blanks; may be empty.
     #[serde(default)]
     pub congestion_state: String,
-    /// How far things are from well: `open`, `disorder`, `cwr`, `recovery` or `loss`.
+    /// The state of loss recovery: `open`, `disorder`, `cwr`, `recovery` or `loss`.
     pub ca_state: String,
     /// Which gate was shut when the connection was last asked for a packet.
     pub blocked: String,
@@ -56,9 +56,9 @@ pub struct ConnSnapshot {
     pub snd_mss: u32,
     /// Path MTU.
     pub pmtu: u32,
-    /// Segment size seen on receiving.
+    /// Segment size of the received data, as estimated.
     pub rcv_mss: u32,
-    /// Segment size told to the peer.
+    /// Segment size announced to the peer.
     pub advmss: u32,
     /// Congestion window in segments.
     pub snd_cwnd: u32,
@@ -70,7 +70,7 @@ pub struct ConnSnapshot {
     pub rcv_wnd: u32,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub bytes_retrans: u64,
     /// Payload bytes that the peer acknowledged.
     pub bytes_acked: u64,
@@ -84,15 +84,15 @@ pub struct ConnSnapshot {
     pub data_segs_out: u64,
     /// Segments received that carried data.
     pub data_segs_in: u64,
-    /// Since data was last sent; `None` is never.
+    /// Time since data was last sent; `None` if never.
     pub last_snd_ns: Option<u64>,
-    /// Since data was last received; `None` is never.
+    /// Time since data was last received; `None` if never.
     pub last_rcv_ns: Option<u64>,
-    /// Since anything was last received.
+    /// Time since anything was last received.
     pub last_ack_ns: u64,
-    /// Pacing rate in bytes per second; `None` is no limit.
+    /// Pacing rate in bytes per second; `None` if there is no limit.
     pub pacing_rate: Option<u64>,
-    /// Most that the pacing rate may be, in bytes per second; `None` is no limit.
+    /// The highest allowed pacing rate, in bytes per second; `None` if there is no limit.
     pub max_pacing_rate: Option<u64>,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
@@ -100,7 +100,7 @@ pub struct ConnSnapshot {
     pub delivery_rate_app_limited: bool,
     /// Segments delivered.
     pub delivered: u64,
-    /// Time in which something was to be sent.
+    /// Time in which there was something to send.
     pub busy_ns: u64,
     /// Part of it in which the peer's window was shut.
     pub rwnd_limited_ns: u64,
@@ -110,7 +110,7 @@ pub struct ConnSnapshot {
     pub unacked: u32,
     /// Segments retransmitted and not acknowledged.
     pub retrans: u32,
-    /// Segments sent again, since the beginning.
+    /// Segments retransmitted since the beginning.
     pub total_retrans: u64,
     /// Segments thought lost.
     pub lost: u32,
@@ -118,7 +118,7 @@ pub struct ConnSnapshot {
     pub sacked: u32,
     /// Bytes written and not sent.
     pub notsent_bytes: u64,
-    /// Unsent bytes at which it stops being writable; `None` is no mark.
+    /// Unsent bytes at which it stops being writable; `None` if there is no mark.
     pub notsent_lowat: Option<u32>,
     /// Bytes received and not read.
     pub rcv_queue_bytes: u64,
@@ -136,7 +136,7 @@ fn ns(span: Duration) -> u64 {
     span.as_nanos()
 }
 
-/// `u64::MAX` is how the core says "no limit".
+/// In the core, `u64::MAX` means "no limit".
 fn limit(rate: u64) -> Option<u64> {
     (rate != u64::MAX).then_some(rate)
 }
@@ -157,7 +157,7 @@ const fn state_name(state: State) -> &'static str {
     }
 }
 
-/// A connection, and what its congestion control says.
+/// A connection, and the description of its congestion control.
 pub(crate) struct Conn {
     info: ConnInfo,
     congestion_state: String,
@@ -248,7 +248,7 @@ pub struct ListenerSnapshot {
     pub ready: u32,
     /// Connections whose handshake is not complete.
     pub half_open: u32,
-    /// Most of each.
+    /// The limit of each.
     pub backlog: u32,
 }
 
@@ -256,7 +256,7 @@ pub struct ListenerSnapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportSnapshot {
-    /// What nothing was sent for, and for how long, in a fixed order.
+    /// Why nothing was sent, and for how long, in a fixed order.
     pub shares: Vec<Share>,
     /// The queues on the way out, in the order in which a byte passes them.
     pub queues: Vec<QueueSnapshot>,
@@ -278,10 +278,10 @@ pub struct Share {
 pub struct QueueSnapshot {
     /// `unsent`, `device`, `in flight`.
     pub name: String,
-    /// In it now.
+    /// Bytes in it now.
     pub bytes: u64,
-    /// How long the oldest byte has been there, as far as is known: for `unsent` a lower bound, for `device` an
-    /// upper one.
+    /// How long the oldest byte has been there, as far as is known: for `unsent` a lower bound, for `device`
+    /// an upper bound.
     pub oldest_ns: Option<u64>,
     /// How long bytes stayed, by samples; ascending, without the empty intervals.
     pub sojourn: Vec<Interval>,
@@ -291,7 +291,7 @@ pub struct QueueSnapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interval {
-    /// The bound; `None` is none.
+    /// The upper bound; `None` if there is none.
     pub below_ns: Option<u64>,
     /// How many.
     pub count: u64,
@@ -336,7 +336,7 @@ impl From<&QueueReport> for QueueSnapshot {
     }
 }
 
-/// A report, and whose it is.
+/// A report, and the connection that it is about.
 pub(crate) struct ConnReport {
     local: SocketAddr,
     peer: SocketAddr,
@@ -359,7 +359,7 @@ pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<Con
     })
 }
 
-/// Copies what is known of the listeners.
+/// Copies the facts about the listeners.
 pub(crate) fn listeners(stack: &Stack) -> Vec<ListenerSnapshot> {
     let mut all: Vec<_> = stack
         .listeners()
@@ -374,7 +374,7 @@ pub(crate) fn listeners(stack: &Stack) -> Vec<ListenerSnapshot> {
     all
 }
 
-/// Listeners of two shards, as one where they listen at the same place.
+/// Adds the listeners of another shard; two that listen at the same place become one.
 pub(crate) fn add_listeners(all: &mut Vec<ListenerSnapshot>, more: Vec<ListenerSnapshot>) {
     for listener in more {
         match all.iter_mut().find(|other| other.local == listener.local) {
@@ -393,7 +393,7 @@ pub(crate) fn settings(stack: &Stack) -> Vec<Setting> {
     stack.sysctls().map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
 }
 
-/// A setting by its name, which may lack `net.ipv4.`, under its whole name.
+/// The setting of that name, which may lack `net.ipv4.`; returned with its full name.
 pub(crate) fn setting(stack: &Stack, name: &str) -> Result<Setting, SysctlError> {
     let value = stack.sysctl(name)?;
     let is_it = |whole: &&str| *whole == name || whole.strip_prefix("net.ipv4.") == Some(name);

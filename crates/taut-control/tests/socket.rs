@@ -1,4 +1,4 @@
-//! The server on a real socket with a real stack: what it answers, and what clients cannot do to it.
+//! The server on a real socket with a real stack: its answers, and its limits for clients.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -84,7 +84,7 @@ impl Drop for Lab {
     }
 }
 
-/// A client that says what it likes.
+/// A client that sends arbitrary bytes.
 struct Raw(BufReader<UnixStream>);
 
 impl Raw {
@@ -104,7 +104,7 @@ impl Raw {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// Waits for the end.
+    /// Waits until the server closes the connection.
     fn is_closed(&mut self) -> bool {
         match self.0.read(&mut [0; 1]) {
             Ok(count) => count == 0,
@@ -162,7 +162,7 @@ fn a_long_list_comes_in_parts_and_whole() {
     assert_eq!((conn.congestion.as_str(), conn.rtt_ns, conn.pacing_rate), ("cubic", None, None));
     assert_eq!(client.reports().unwrap().len(), usize::from(COUNT));
 
-    // What ends while the list is on its way is left out, and the list goes on.
+    // Connections that end while the list is being sent are left out, and the list goes on.
     let mut raw = lab.raw();
     raw.say(b"{\"v\":1,\"request\":\"connections\"}\n");
     assert_eq!(raw.line()["more"], true);
@@ -264,7 +264,7 @@ fn who_is_slow_or_silent_loses_his_place_in_time() {
     assert!(slow.is_closed());
     silent.say(b"{\"v\":1,\"request\":\"summary\"}\n");
     assert_eq!(silent.line()["reply"], "summary");
-    // The server has turned to another, so it has noted when it was done with this one.
+    // The server has served another client since, so it has noted when it finished with this one.
     assert!(lab.client().summary().is_ok());
     lab.host.now_ms.fetch_add(60_001, Ordering::SeqCst);
     assert!(lab.client().summary().is_ok());
@@ -276,13 +276,14 @@ fn who_does_not_read_holds_up_nobody() {
     let lab = Lab::new("deaf");
     let mut deaf = lab.raw();
     deaf.0.get_ref().set_nonblocking(true).unwrap();
-    // As many requests as fit: their answers do not.
+    // As many requests as fit; their replies do not.
     let requests = "{\"v\":1,\"request\":\"counters\"}\n".repeat(100);
     while deaf.0.get_mut().write(requests.as_bytes()).is_ok() {}
     for _ in 0..50 {
         assert!(lab.client().counters().is_ok());
     }
-    // The line that it does not take costs it its place. When that line is made is not known, so time passes often.
+    // It is disconnected because it does not take a line. When that line is made is not known, so time passes
+    // in many steps.
     let is_let_go = (0..1000).any(|_| {
         lab.host.now_ms.fetch_add(5_001, Ordering::SeqCst);
         assert!(lab.client().counters().is_ok());
@@ -306,7 +307,7 @@ fn the_socket_goes_with_the_server() {
 
 #[test]
 fn a_panic_under_the_lock_takes_the_socket_along() {
-    /// A stack that nobody should have touched.
+    /// A source that panics when its stack is used.
     struct Broken;
     impl Source for Broken {
         fn now(&self) -> Instant {
@@ -342,7 +343,7 @@ fn another_user_is_refused_even_when_he_reaches_the_socket() {
         return;
     }
     let lab = Lab::new("stranger");
-    // What the modes forbid is allowed here, to see what is behind them.
+    // The file modes are opened here, to test the check behind them.
     for path in [&lab.dir, &lab.path()] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
