@@ -1,9 +1,9 @@
 //! The Internet checksum (RFC 1071), summed piece by piece.
 //!
 //! A packet is rarely one slice: the pseudo-header is nowhere in memory, and the payload may lie in several
-//! buffers. [`Sum`] takes the pieces in order, of any length, odd ones included. TCP, ICMP and the IPv4 header
-//! use it. Words are added in little-endian order, which ordinary loads give, and swapped once at the end:
-//! the sum does not depend on byte order (RFC 1071 §2(B)).
+//! buffers. [`Sum`] takes the pieces in order, of any length, odd ones included. TCP, ICMP and the IPv4
+//! header use it. Words are added in little-endian order, which ordinary loads give, and swapped once at the
+//! end: the sum does not depend on byte order (RFC 1071 §2(B)).
 
 use core::net::IpAddr;
 
@@ -51,7 +51,7 @@ impl Sum {
         self.append(u64::from(value.swap_bytes()), false)
     }
 
-    /// The sum folded to 16 bits and not complemented: what a device that completes a checksum starts from.
+    /// The sum folded to 16 bits and not complemented: the value from which a device completes a checksum.
     #[inline]
     #[must_use]
     pub fn fold(self) -> u16 {
@@ -82,7 +82,7 @@ impl Sum {
 /// The sum over the pseudo-header of IPv4 (RFC 9293 §3.1) or IPv6 (RFC 8200 §8.1), from which the checksum of
 /// the upper layer continues. `len` is the length of the upper layer's header and payload in bytes.
 ///
-/// Both layouts add up the same words, so the family needs no mention; `src` and `dst` are of the same one.
+/// Both layouts add up the same words, so the family is not an argument; `src` and `dst` are of the same one.
 #[inline]
 #[must_use]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: u32) -> Sum {

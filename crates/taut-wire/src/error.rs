@@ -1,6 +1,7 @@
 //! Why bytes were not accepted as a packet.
 //!
-//! Every variant is the sender's or the network's doing, never the caller's: count it and drop the packet.
+//! Every variant is the fault of the sender or of the network, never the caller's: count it and drop the
+//! packet.
 
 use core::fmt;
 

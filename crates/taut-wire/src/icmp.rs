@@ -1,4 +1,5 @@
-//! ICMP for IPv4 (RFC 792) and IPv6 (RFC 4443): what a TCP host must understand, and the little it says.
+//! ICMP for IPv4 (RFC 792) and IPv6 (RFC 4443): the messages that a TCP host must understand, and the few
+//! that it sends.
 //!
 //! Both versions parse to one [`Icmp`], since TCP reacts to the meaning and not to the numbers. Errors carry
 //! the packet they complain about; [`Quoted`](crate::Quoted) reads it.
@@ -136,7 +137,7 @@ pub enum Icmp<'a> {
         /// The packet, cut short.
         quoted: &'a [u8],
     },
-    /// A message of no concern to TCP.
+    /// A message that does not concern TCP.
     Other {
         /// Type.
         kind: u8,
@@ -206,10 +207,10 @@ pub fn emit_echo_reply(
 }
 
 /// Writes a destination-unreachable error about the packet `quoted`, its IP header first, into `buf`; returns
-/// its length. The addresses are those of the packet being written and choose the version. The quote is cut to
-/// what the version allows and what `buf` holds: at most 556 bytes in all for IPv4, 1240 for IPv6.
+/// its length. The addresses are those of the packet being written and choose the version. The quote is cut
+/// to what the version allows and what `buf` holds: at most 556 bytes in all for IPv4, 1240 for IPv6.
 ///
-/// Where IPv6 says the same by another message, that one is written: packet too big for
+/// Where IPv6 has another message for the same reason, that one is written: packet too big for
 /// [`Unreachable::FragmentationNeeded`], and parameter problem for [`Unreachable::Protocol`] (RFC 4443 §3.4),
 /// pointing at the next-header field of the fixed header.
 ///
@@ -263,7 +264,7 @@ fn emit(buf: &mut [u8], src: IpAddr, dst: IpAddr, start: [u8; 6], body: &[u8]) -
     let [kind, code, a, b, c, d] = start;
     message[..HEADER_LEN].copy_from_slice(&[kind, code, 0, 0, a, b, c, d]);
     message[HEADER_LEN..].copy_from_slice(body);
-    // RFC 4443 §2.3: ICMPv6 has the pseudo-header in its checksum; RFC 792 has not.
+    // RFC 4443 §2.3: the checksum of ICMPv6 covers the pseudo-header; that of RFC 792 does not.
     let sum = if src.is_ipv4() { Sum::ZERO } else { pseudo_header(src, dst, message.len()) };
     let checksum = sum.add_bytes(message).finish();
     message[2..4].copy_from_slice(&checksum.to_be_bytes());

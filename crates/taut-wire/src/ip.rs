@@ -1,7 +1,8 @@
 //! The IP header of either version, as one value.
 //!
-//! IPv4 is RFC 791 in `ip/v4.rs`, IPv6 is RFC 8200 in `ip/v6.rs`; the layers above see [`IpHeader`] and do not
-//! ask which. Options and skippable extension headers are counted in `header_len` and otherwise ignored.
+//! IPv4 is RFC 791 in `ip/v4.rs`, IPv6 is RFC 8200 in `ip/v6.rs`; the layers above see [`IpHeader`] and do
+//! not ask which version it is. Options and skippable extension headers are counted in `header_len` and
+//! otherwise ignored.
 
 mod v4;
 mod v6;
@@ -63,7 +64,7 @@ impl Ecn {
     }
 }
 
-/// What the upper layers need of an IPv4 or IPv6 header.
+/// The parts of an IPv4 or IPv6 header that the upper layers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IpHeader {
     /// Source address.
@@ -93,8 +94,8 @@ impl IpHeader {
         IpHeader::parse_prefix(packet, packet.len())
     }
 
-    /// Parses a packet of `total` bytes of which `head` is the beginning, holding at least all IP headers, when
-    /// the payload lies in another buffer.
+    /// Parses a packet of `total` bytes of which `head` is the beginning, holding at least all IP headers,
+    /// when the payload lies in another buffer.
     ///
     /// # Errors
     /// As [`parse`](IpHeader::parse).
@@ -146,7 +147,7 @@ impl IpHeader {
     }
 }
 
-/// Whether the bytes at hand are a packet as received.
+/// Whether the bytes are a packet as received.
 #[derive(Clone, Copy)]
 enum Whole {
     /// Yes, of `total` bytes; its lengths and checksum must be right.

@@ -8,8 +8,9 @@
 //!              '--------- raw.rs works on the bytes as they are -------'
 //! ```
 //!
-//! Parsing takes any bytes whatever and returns a value or a [`ParseError`]; it never panics. Emitting takes a
-//! buffer the caller has sized with the matching `*_len` method, and panics if it is shorter, as slices do.
+//! Parsing accepts any bytes and returns a value or a [`ParseError`]; it never panics. Emitting takes a
+//! buffer that the caller has sized with the matching `*_len` method, and panics if it is shorter, as slices
+//! do.
 //!
 //! ```
 //! use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol, tcp};

@@ -1,7 +1,8 @@
 //! The TCP header (RFC 9293 §3.1) and its checksum, whole or left for a device to complete.
 //!
-//! The checksum is apart from parse and emit, because a device may have verified it or may be about to write
-//! it: [`verify`] and [`full_checksum`] do the work here, [`partial_checksum`] hands it over.
+//! The checksum is separate from parsing and emitting, because a device may have verified it or may be about
+//! to write it: [`verify`] and [`full_checksum`] do the work here, [`partial_checksum`] leaves it to the
+//! device.
 
 use crate::checksum::{self, Sum};
 use crate::{ParseError, TcpOptions, protocol};
@@ -174,7 +175,7 @@ pub struct TcpHeader {
 
 impl TcpHeader {
     /// Parses the header at the start of `bytes`; returns it with its length, where the payload begins. The
-    /// checksum is not looked at.
+    /// checksum is not checked.
     ///
     /// # Errors
     /// [`ParseError::Truncated`], [`ParseError::HeaderLength`] or [`ParseError::OptionLength`].
@@ -247,7 +248,7 @@ pub fn full_checksum(src: IpAddr, dst: IpAddr, header: &[u8], payload: &[&[u8]])
     segment_sum(src, dst, header, payload).finish()
 }
 
-/// What to put in the checksum field when a device completes it: the pseudo-header's sum, folded and not
+/// The value of the checksum field when a device completes it: the pseudo-header's sum, folded and not
 /// complemented (virtio 1.2 §5.1.6.2). `tcp_len` is the length of header and payload in bytes.
 #[inline]
 #[must_use]

@@ -2,7 +2,7 @@
 //! (RFC 9768 §3.2.3).
 //!
 //! Unknown options are skipped by their length. A known option of a wrong length is ignored, as if unknown; a
-//! length that cannot be, 0, 1 or past the end, refuses the segment (RFC 9293 §3.1, MUST-7).
+//! segment with an impossible length (0, 1, or past the end) is refused (RFC 9293 §3.1, MUST-7).
 
 use crate::ParseError;
 
@@ -104,9 +104,10 @@ impl FromIterator<(u32, u32)> for SackBlocks {
     }
 }
 
-/// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of the receiver's byte counters. Fields may be missing at the
-/// end only, and ECEB always stands second; so either order, 0 with EE0B first and 1 with EE1B first, follows from what
-/// is here. What no order can say (ECEB alone, or the other two without it) is left out.
+/// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of the receiver's byte counters. Fields may be
+/// missing at the end only, and ECEB always stands second; so the order, 0 with EE0B first or 1 with EE1B
+/// first, follows from the fields that are present. What neither order can express (ECEB alone, or the other
+/// two without it) is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccEcn {
     /// Payload bytes received as ECT(0).
@@ -121,7 +122,7 @@ impl AccEcn {
     /// Counters are known modulo this.
     pub const MODULUS: u32 = 1 << 24;
 
-    /// The fields of `value`, three bytes each; what is left behind them is padding (§3.2.3).
+    /// The fields of `value`, three bytes each; the bytes left over are padding (§3.2.3).
     fn parse(kind: u8, value: &[u8]) -> AccEcn {
         let (fields, _) = value.as_chunks::<3>();
         let field = |n: usize| fields.get(n).map(|&[a, b, c]| u32::from_be_bytes([0, a, b, c]));
@@ -133,7 +134,7 @@ impl AccEcn {
         }
     }
 
-    /// The kind, and the fields in its order; those from the first that is missing are not sent.
+    /// The kind, and the fields in its order; fields from the first missing one on are not sent.
     const fn in_order(self) -> (u8, [Option<u32>; 3]) {
         if self.ee0b.is_none() && self.ee1b.is_some() {
             (ACCECN1, [self.ee1b, self.eceb, self.ee0b])
@@ -152,7 +153,7 @@ impl AccEcn {
         }
     }
 
-    /// The length that it takes among the options, the NOPs before it included.
+    /// Its length among the options, with the NOPs before it.
     #[inline]
     #[must_use]
     pub const fn emitted_len(self) -> usize {
@@ -179,8 +180,8 @@ impl AccEcn {
 pub struct TcpOptions {
     /// Maximum segment size; on SYN only.
     pub mss: Option<u16>,
-    /// Window scale shift as sent; on SYN only. A value above 14 is kept as it came: RFC 7323 §2.3 says to use
-    /// 14 in its place.
+    /// Window scale shift as sent; on SYN only. A value above 14 is kept as received: RFC 7323 §2.3 says to
+    /// use 14 in its place.
     pub window_scale: Option<u8>,
     /// SACK permitted; on SYN only.
     pub sack_permitted: bool,
@@ -206,8 +207,8 @@ impl TcpOptions {
         accecn: None,
     };
 
-    /// Parses the bytes between the fixed header and the data offset. Of an option given twice, the last
-    /// stands.
+    /// Parses the bytes between the fixed header and the data offset. Of an option given twice, the last one
+    /// counts.
     ///
     /// # Errors
     /// [`ParseError::OptionLength`].
@@ -218,7 +219,7 @@ impl TcpOptions {
         Ok(options)
     }
 
-    /// [`parse`](TcpOptions::parse) in place, which spares copies of the SACK blocks.
+    /// [`parse`](TcpOptions::parse) in place, which saves copies of the SACK blocks.
     #[inline]
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<(), ParseError> {
         // RFC 7323 appendix A: the layout of nearly every segment with data.
@@ -247,7 +248,7 @@ impl TcpOptions {
         }
     }
 
-    /// Takes in one option; `value` is what follows its kind and length.
+    /// Reads one option; `value` is its content after kind and length.
     #[inline]
     fn take(&mut self, kind: u8, value: &[u8]) {
         match (kind, value) {

@@ -1,4 +1,4 @@
-//! What several tests share: address and byte strategies, and a checksum too simple to be wrong.
+//! Helpers that several tests share: address and byte strategies, and a checksum too simple to be wrong.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;

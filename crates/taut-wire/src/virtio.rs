@@ -1,7 +1,7 @@
 //! The virtio-net header (virtio 1.2 §5.1.6) that TUN, TAP and packet sockets put before each packet.
 //!
-//! On the way out it says how the device is to finish a large segment: where to cut it and which checksum to
-//! complete. On the way in it says what the kernel has left undone.
+//! For an outgoing packet it says how the device must finish a large segment: where to cut it and which
+//! checksum to complete. For an incoming packet it says what the kernel has left unfinished.
 
 use crate::ParseError;
 
@@ -9,7 +9,7 @@ use crate::ParseError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GsoType {
-    /// Not to be cut.
+    /// Not cut.
     #[default]
     None,
     /// TCP over IPv4.
@@ -18,7 +18,7 @@ pub enum GsoType {
     TcpV6,
     /// UDP datagrams, each with its own header.
     UdpL4,
-    /// Any other, the ECN bit aside.
+    /// Any other value, without the ECN bit.
     Other(u8),
 }
 
@@ -46,7 +46,7 @@ impl GsoType {
 
 /// A virtio-net header without the count of merged buffers.
 ///
-/// The fields of more than one byte are in the byte order of the machine: what TUN and packet sockets use
+/// The fields of more than one byte are in the byte order of the machine, which TUN and packet sockets use
 /// unless `TUNSETVNETLE` or `TUNSETVNETBE` asked for another. It is little-endian on nearly every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VnetHeader {
@@ -69,7 +69,7 @@ pub struct VnetHeader {
 impl VnetHeader {
     /// Bytes on the wire.
     pub const LEN: usize = 10;
-    /// The checksum field holds the pseudo-header's sum; the rest is to be added.
+    /// The checksum field holds the pseudo-header's sum; the rest must be added.
     pub const NEEDS_CSUM: u8 = 1;
     /// The checksum has been verified.
     pub const DATA_VALID: u8 = 2;
@@ -107,15 +107,16 @@ impl VnetHeader {
         [self.flags, gso, h0, h1, s0, s1, c0, c1, o0, o1]
     }
 
-    /// Whether the checksum is still to be completed. On a received packet it means that the packet never left
-    /// the machine, and that there is nothing to verify.
+    /// Whether the checksum must still be completed. On a received packet this means that the packet never
+    /// left the machine, and that there is nothing to verify.
     #[inline]
     #[must_use]
     pub const fn needs_checksum(&self) -> bool {
         self.flags & VnetHeader::NEEDS_CSUM != 0
     }
 
-    /// Whether a received packet's checksum need not be verified: a device has, or it was never computed.
+    /// Whether a received packet's checksum need not be verified: a device has verified it, or it was never
+    /// computed.
     #[inline]
     #[must_use]
     pub const fn is_checksum_trusted(&self) -> bool {

@@ -227,7 +227,7 @@ proptest! {
     fn any_bytes_are_survived(message in bytes(100), header: [u8; 8], changes in mutations()) {
         let _ = Icmp::parse_v4(&message);
         let _ = parse_v6(&message);
-        // With a right checksum, so that every type is reached.
+        // With a correct checksum, so that every type is reached.
         let mut v4 = v4_message(header, &message);
         prop_assert!(Icmp::parse_v4(&v4).is_ok());
         let mut v6 = v6_message(header, &message);

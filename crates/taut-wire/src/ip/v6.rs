@@ -50,8 +50,8 @@ fn address(fixed: &[u8; HEADER_LEN], at: usize) -> Ipv6Addr {
     octets.into()
 }
 
-/// Walks the chain that starts with a header of type `next` at `rest[0]`. Returns the upper-layer protocol and
-/// the bytes skipped. Each step skips at least 8 bytes, so the packet's length bounds the walk.
+/// Walks the chain that starts with a header of type `next` at `rest[0]`. Returns the upper-layer protocol
+/// and the bytes skipped. Each step skips at least 8 bytes, so the packet's length bounds the walk.
 fn skip_extensions(mut next: u8, rest: &[u8], whole: Whole) -> Result<(u8, usize), ParseError> {
     let mut at = 0;
     loop {

@@ -17,7 +17,7 @@ fn options() -> impl Strategy<Value = TcpOptions> {
     let timestamps =
         any::<Option<(u32, u32)>>().prop_map(|pair| pair.map(|(value, echo)| Timestamps { value, echo }));
     let sack = prop::collection::vec(any::<(u32, u32)>(), 0..=4).prop_map(SackBlocks::from_iter);
-    // Every combination that an order can say.
+    // Every combination that an order can express.
     let accecn = (0..0x100_0000_u32, any::<Option<u8>>(), 0..5_u8).prop_map(|(first, second, form)| {
         let second = second.map(u32::from).unwrap_or(first);
         match form {

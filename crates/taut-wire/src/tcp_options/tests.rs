@@ -89,7 +89,8 @@ fn blocks_yield_to_everything_else() {
 
 #[test]
 fn both_orders_of_accurate_ecn_in_every_length() {
-    // RFC 9768 figure 4 and table 5: kind 172 is EE0B, ECEB, EE1B, kind 174 is EE1B, ECEB, EE0B; 2 + 3n bytes.
+    // RFC 9768 figure 4 and table 5: kind 172 is EE0B, ECEB, EE1B, kind 174 is EE1B, ECEB, EE0B; 2 + 3n
+    // bytes.
     let (e0, ce, e1) = (Some(0x01_02_03), Some(0x04_05_06), Some(0x07_08_09));
     let cases: [(&[u8], AccEcn); 8] = [
         (&[1, 1, 172, 2], AccEcn::default()),
@@ -106,7 +107,7 @@ fn both_orders_of_accurate_ecn_in_every_length() {
         assert_eq!(TcpOptions::parse(bytes), Ok(options), "{bytes:?}");
         assert_eq!(options.emitted_len(), bytes.len(), "{bytes:?}");
         assert_eq!(TcpOptions::parse(&emitted(&options)), Ok(options), "{bytes:?}");
-        // All fields, and none, can be sent in either order: 0 it is.
+        // All fields, and none, can be sent in either order; order 0 is used.
         if bytes.contains(&172) || [1, 2].contains(&accecn.fields()) {
             assert_eq!(emitted(&options), bytes);
         }
@@ -118,7 +119,8 @@ fn both_orders_of_accurate_ecn_in_every_length() {
 
 #[test]
 fn accurate_ecn_beside_the_others() {
-    // A SYN-ACK with everything: 20 bytes and 12. A data segment: 12 of timestamps, 8, and 20 for two SACK blocks.
+    // A SYN-ACK with everything: 20 bytes and 12. A data segment: 12 of timestamps, 8, and 20 for two SACK
+    // blocks.
     let accecn = Some(AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) });
     let syn_ack = TcpOptions {
         mss: Some(1460),
