@@ -61,7 +61,7 @@ fn ac_03_held_until_the_completion() {
     assert_eq!(rig.news(), [100..150]);
 }
 
-/// What MSG_MORE said was for that one push: the completion asks by the socket's own rules.
+/// MSG_MORE was meant for that one push: the completion asks by the socket's own rules.
 #[test]
 fn ac_03_a_held_msg_more_leaves_with_the_completion() {
     let mut rig = hundred_below();
@@ -71,7 +71,7 @@ fn ac_03_a_held_msg_more_leaves_with_the_completion() {
     assert_eq!(rig.news(), [100..150]);
 }
 
-/// The tail goes once it is larger than what is below TCP; of equal size it waits.
+/// The tail leaves once it is larger than the data below TCP; at equal size it waits.
 #[test]
 fn ac_04_a_tail_that_outgrows_what_is_below_goes() {
     let mut rig = hundred_below();
@@ -84,7 +84,7 @@ fn ac_04_a_tail_that_outgrows_what_is_below_goes() {
     assert_eq!(rig.held().len(), 2, "no completion came");
 }
 
-/// What waits for a completion is data; that of a pure ACK releases nobody, so it holds nobody.
+/// Only a data packet's completion releases a write; a pure ACK's does not, so a pure ACK holds nothing.
 #[test]
 fn ac_05_a_pure_ack_below_holds_nothing() {
     let mut rig = hundred_below();
@@ -107,7 +107,7 @@ fn ac_06_ten_held_writes_count_once() {
     assert_eq!(rig.counters().tcp_auto_corking, 1);
     rig.complete(0);
     assert_eq!(rig.news(), [100..150]);
-    // Waiting anew counts anew.
+    // A new wait counts again.
     rig.write(5);
     assert_held(&mut rig);
     assert_eq!(rig.counters().tcp_auto_corking, 2);

@@ -14,8 +14,9 @@ fn plain() -> Setup {
     Setup { caps: LinkCaps::plain(1_500), rtt: millis(20), options, ..Setup::default() }
 }
 
-/// A path of 20 ms that acknowledges every packet by itself; each leaves the host `in_device` after it was handed
-/// down. Runs for `span` with an application that always has data; returns the most segments that were in flight.
+/// A path of 20 ms that acknowledges every packet separately; each leaves the host `in_device` after it was
+/// handed down. Runs for `span` with an application that always has data; returns the most segments that were
+/// in flight.
 fn run(rig: &mut Rig, in_device: Duration, span: Duration) -> u32 {
     let (end, from) = (rig.now + span, rig.sent.len());
     let (mut acked, mut completed, mut peak) = (from, from, 0);
@@ -62,7 +63,8 @@ fn comp_01_what_is_not_used_does_not_grow() {
     );
     assert_eq!(info.snd_ssthresh, u32::MAX);
 
-    // Small queues: two below TCP, 2 ms each pair. About one a millisecond again, 22 ms to the ACK.
+    // Small queues: two packets below TCP, 2 ms for each pair. Again about one per millisecond, 22 ms until
+    // the ACK.
     let setup = plain().config(|config| config.send.limit_output_bytes = 4_000);
     let mut rig = setup.open();
     let peak = run(&mut rig, millis(2), Duration::from_secs(3));
@@ -77,7 +79,7 @@ fn comp_01_what_is_not_used_does_not_grow() {
     assert_eq!(info.snd_ssthresh, u32::MAX);
 }
 
-/// Closed window with data queued: limited by the peer, and busy all the same.
+/// Closed window with data queued: limited by the peer, and still busy.
 #[test]
 fn comp_02_closed_window_is_the_peers_limit_and_busy() {
     let mut rig = plain().open();
@@ -90,7 +92,7 @@ fn comp_02_closed_window_is_the_peers_limit_and_busy() {
     assert_eq!(after.rwnd_limited - before.rwnd_limited, millis(150));
     assert_eq!(after.busy_time - before.busy_time, millis(150));
     assert_eq!(after.sndbuf_limited, Duration::ZERO);
-    // Open again: busy, and not by the window.
+    // Open again: busy, and not limited by the window.
     rig.ack_with(&Ack::of(0).window(1 << 20));
     let before = rig.info();
     rig.advance(millis(10));
@@ -112,7 +114,8 @@ fn comp_02_closed_window_is_the_peers_limit_and_busy() {
     assert_eq!((rig.info().busy_time, rig.info().rwnd_limited), (millis(15), Duration::ZERO));
 }
 
-/// All sent, an application that found no room, a congestion window that is not full: limited by the send buffer.
+/// All sent, an application that found no room, a congestion window that is not full: limited by the send
+/// buffer.
 #[test]
 fn comp_03_small_send_buffer() {
     let mut setup = plain();
@@ -129,7 +132,7 @@ fn comp_03_small_send_buffer() {
     assert_eq!(after.sndbuf_limited - before.sndbuf_limited, millis(15));
     assert_eq!(after.busy_time - before.busy_time, millis(15));
     assert_eq!(after.rwnd_limited, Duration::ZERO);
-    // Room again, and something still in flight: busy, and not by the buffer.
+    // Room again, and data still in flight: busy, and not limited by the buffer.
     rig.advance(millis(5));
     rig.ack(3 * MSS);
     assert_eq!((rig.writable_events(), rig.info().unacked), (1, 1));
@@ -140,8 +143,8 @@ fn comp_03_small_send_buffer() {
     assert_eq!(after.busy_time - before.busy_time, millis(15));
 }
 
-/// Not limited by the send buffer: an application that was never refused, one whose buffer holds exactly what the
-/// congestion window allows, and one that asked for room in vain after all was sent.
+/// Not limited by the send buffer: an application that was never refused, one whose buffer holds exactly what
+/// the congestion window allows, and one that was refused room after everything was sent.
 #[test]
 fn comp_03_not_the_buffer() {
     let mut rig = plain().open();
@@ -161,7 +164,7 @@ fn comp_03_not_the_buffer() {
     rig.advance(millis(15));
     assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
 
-    // Refused only after all was sent: counted from the next packet on.
+    // Refused only after everything was sent: counted from the next packet on.
     setup.options.sndbuf = Some(4_096);
     let mut rig = setup.open();
     rig.device = Device::Completes;
@@ -172,8 +175,8 @@ fn comp_03_not_the_buffer() {
     assert_eq!(rig.info().sndbuf_limited, Duration::ZERO);
 }
 
-/// A write that finds less than a segment unsent, nothing below TCP and room in the window: what is sent until all that
-/// was out then has been delivered gives samples that are marked.
+/// A write that finds less than a segment unsent, nothing below TCP and room in the window: the samples of
+/// packets sent until everything in flight then has been delivered are marked.
 #[test]
 fn comp_04_application_limited_samples() {
     fn limited(rig: &mut Rig) -> bool {
@@ -186,7 +189,8 @@ fn comp_04_application_limited_samples() {
     rig.ack_all();
     assert!(limited(&mut rig), "the first write found nothing");
 
-    // The mark is 1 delivered + 0 out: the ten segments that leave now are marked, those after their ACK are not.
+    // The mark is 1 delivered + 0 out: the ten segments that leave now are marked, those after their ACK are
+    // not.
     rig.write(20 * MSS);
     rig.advance(millis(20));
     rig.ack(11 * MSS);
@@ -204,13 +208,14 @@ fn comp_04_application_limited_samples() {
     rig.write(5 * MSS);
     rig.advance(millis(20));
     rig.ack_all();
-    // 2472 bytes of each packet are still below TCP, which is more than 576: the application is not what limits.
+    // 2472 bytes of each packet are still below TCP, which is more than 576: the application is not the
+    // limit.
     assert!(rig.out() >= 577);
     assert!(!limited(&mut rig));
 }
 
-/// The mark of the first write is one segment: what leaves when that is delivered is still marked, what leaves after the
-/// next is not.
+/// The mark of the first write is one segment: packets that leave when that is delivered are still marked,
+/// those that leave after the next delivery are not.
 #[test]
 fn comp_04_marked_until_the_mark_is_passed() {
     let mut rig = plain().open();
@@ -230,13 +235,14 @@ fn comp_04_marked_until_the_mark_is_passed() {
     assert!(!rig.info().delivery_rate_app_limited);
 }
 
-/// What keeps a write from marking: a packet below TCP, a segment unsent, a full window.
+/// The conditions that keep a write from marking: a packet below TCP, a segment unsent, a full window.
 #[test]
 fn comp_04_not_the_application() {
     fn limited(rig: &mut Rig) -> bool {
         rig.info().delivery_rate_app_limited
     }
-    // One segment a round trip. The first two are marked (the mark is 1 delivered, and is not passed by the first).
+    // One segment a round trip. The first two are marked (the mark is 1 delivered, and is not passed by the
+    // first).
     for (device, expected) in [(Device::Completes, true), (Device::Keeps, false)] {
         let mut rig = plain().open();
         rig.device = device;
@@ -304,7 +310,7 @@ fn comp_05_a_set_send_buffer_stays() {
     }
 }
 
-/// Pacing is asked before the peer's window: what it holds back is not counted as the peer's fault.
+/// Pacing is asked before the peer's window: data that pacing holds back is not counted against the peer.
 #[test]
 fn comp_06_pacing_comes_before_the_window() {
     // 14,480 B/s: 100 ms a segment.
@@ -313,7 +319,7 @@ fn comp_06_pacing_comes_before_the_window() {
     rig.limit_rate(14_480);
     rig.write(10 * MSS);
     rig.advance(millis(20));
-    // All arrived, and the window is closed.
+    // Everything arrived, and the window is closed.
     rig.ack_with(&Ack::of(10 * MSS).window(0));
     rig.write(10 * MSS);
     assert!(matches!(rig.blocked(), Blocked::Pacing { .. }), "{}", rig.blocked());
@@ -325,12 +331,13 @@ fn comp_06_pacing_comes_before_the_window() {
     assert_eq!(rig.info().rwnd_limited, millis(50));
 }
 
-/// What must not change when a packet was not sent.
+/// The values that must not change when a packet was not sent.
 fn facts(info: &ConnInfo) -> (u64, u32, u64, u64, u64) {
     (info.notsent_bytes, info.unacked, info.bytes_sent, info.bytes_retrans, info.data_segs_out)
 }
 
-/// A queue of this host drops a packet: it was not sent, the window is reduced, and the same bytes leave later, once.
+/// A queue of this host drops a packet: it was not sent, the window is reduced, and the same bytes leave
+/// later, once.
 #[test]
 fn comp_07_dropped_below_is_not_sent() {
     for probed in [false, true] {
@@ -391,7 +398,8 @@ fn comp_07_dropped_retransmission_is_sent_later() {
     assert_eq!(rig.info().bytes_acked, 10 * MSS);
 }
 
-/// A queue of this host took a packet and says that it is full: sent, and the window is reduced, once a round trip.
+/// A queue of this host took a packet and says that it is full: sent, and the window is reduced, once a round
+/// trip.
 #[test]
 fn comp_08_congested_below_is_sent() {
     let mut rig = plain().open();
@@ -408,7 +416,8 @@ fn comp_08_congested_below_is_sent() {
     assert_eq!(after.ca_state, "cwr");
     // RFC 5681 §3.1, and Reno: half of ten.
     assert_eq!(after.snd_ssthresh, 5);
-    // The window shrinks with the ACKs. What was out then is not yet acknowledged: it is the same reduction.
+    // The window shrinks with the ACKs. The data in flight then is not yet acknowledged, so it is still the
+    // same reduction.
     rig.advance(millis(20));
     rig.ack(6 * MSS);
     assert!(rig.info().snd_cwnd <= 5);
@@ -418,13 +427,14 @@ fn comp_08_congested_below_is_sent() {
     rig.device = Device::Completes;
     rig.finish(millis(20));
     assert_eq!((rig.info().bytes_sent, rig.info().bytes_retrans), (10 * MSS, 0));
-    // The round trip is over, and with the next ACK the reduction.
+    // The round trip is over; the next ACK ends the reduction.
     rig.write(MSS);
     rig.finish(millis(20));
     assert_eq!((rig.info().ca_state, rig.info().snd_ssthresh), ("open", 5));
 }
 
-/// The tail loss probe is due, there is unsent data, and its time has not come: no probe, the timeout is armed instead.
+/// The tail loss probe is due, there is unsent data, and its departure has not come: no probe is sent, and
+/// the timeout is armed instead.
 #[test]
 fn comp_09_probe_of_new_data_is_paced() {
     // 2896 B/s: half a second a segment.
@@ -445,13 +455,14 @@ fn comp_09_probe_of_new_data_is_paced() {
     assert_eq!(rig.count("TcpExtTCPLossProbes"), 0);
     let waited = rig.advance_to_send(Duration::from_secs(1));
     assert_eq!(rig.news(), [5 * MSS..6 * MSS], "the head, by timeout");
-    // From the head's departure (Linux), or from the probe that was not (RFC 8985 §7.3).
+    // From the head's departure (Linux), or from the time of the probe that was not sent (RFC 8985 §7.3).
     assert!((start + rto..=probe_at + rto).contains(&rig.now), "after {waited:?}");
     assert!(rig.now < start + millis(500), "before new data's time");
     assert_eq!(rig.count("TcpExtTCPTimeouts"), 1);
 }
 
-/// The ACK for everything overtakes the completions, then comes a small write: sent at once, whatever is below TCP.
+/// The ACK for everything overtakes the completions, then a small write follows: it is sent at once, whatever
+/// is below TCP.
 #[test]
 fn comp_10_ack_before_completion_then_a_small_write() {
     let mut rig = plain().open();

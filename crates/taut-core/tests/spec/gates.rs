@@ -1,5 +1,5 @@
-//! The gates through the public interface: for each a table of states, and what the device gets when it asks next,
-//! the size of a packet or the gate that is shut; then their order, with every later gate shut as well.
+//! The gates through the public interface: for each a table of states, and the device's result when it asks
+//! next, the size of a packet or the gate that is shut; then their order, with every later gate shut as well.
 
 use Step::{Ack, Close, Cork, Done, Fin, Keep, More, Nodelay, Record, Send, Sysctl, Uncork, Wait, Write};
 
@@ -7,7 +7,7 @@ use crate::rig::{self, Device, MSS, Rig, Setup, truesize};
 use crate::tso::{fast, goal_of_eight, leave_of_window, micros, millis};
 use taut_core::{Blocked, ConnOptions, Duration, Instant, LinkCaps, PacingMode, SetOption};
 
-/// A step towards a state. The device sleeps, but where it is said to take something.
+/// A step towards a state. The device sleeps, except where a step says that it takes something.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Write(u64),
@@ -23,7 +23,7 @@ enum Step {
     Done(usize),
     /// The peer acknowledges everything before a position.
     Ack(u64),
-    /// The same, and takes no more.
+    /// The same, and the peer closes its window.
     Close(u64),
     Wait(Duration),
     Cork,
@@ -33,13 +33,14 @@ enum Step {
     Sysctl(&'static str, &'static str),
 }
 
-/// What the device gets: payload bytes, or the reason for nothing.
+/// The device's result: payload bytes, or the reason for nothing.
 type Outcome = Result<u64, Blocked>;
 
-/// The pacing gate is shut; until when is another question.
+/// The pacing gate is shut; the time is checked elsewhere.
 const PACED: Blocked = Blocked::Pacing { until: Instant::ZERO };
 
-/// Shuts the small queue's gate for every connection that has something below TCP and two packets unacknowledged.
+/// Shuts the small queue's gate for every connection that has something below TCP and two packets
+/// unacknowledged.
 const SHUT_SMALL_QUEUE: Step = Sysctl("net.ipv4.tcp_limit_output_bytes", "1");
 const NO_AUTOCORK: Step = Sysctl("net.ipv4.tcp_autocorking", "0");
 
@@ -116,7 +117,7 @@ fn paced() -> Rig {
     rig
 }
 
-/// The same, but nobody waits.
+/// The same, but nothing waits.
 fn unpaced() -> Rig {
     let mut rig = Setup::default().config(|config| config.send.pacing = PacingMode::Off).open();
     rig.limit_rate(100_000);
@@ -138,7 +139,7 @@ fn gate_no_data() {
     check(
         paced,
         &[(
-            "neither pacing nor a full window matters where there is nothing",
+            "neither pacing nor a full window matters when there is nothing to send",
             &[Send(10 * MSS)],
             Err(Blocked::NoData),
         )],
@@ -168,7 +169,7 @@ fn gate_pacing() {
             ("before cork", &[Send(10 * MSS), Ack(8 * MSS), Cork, Write(10)], Err(PACED)),
         ],
     );
-    // The same states where nobody waits: what is shut behind the first gate.
+    // The same states without pacing: the gates that are shut behind the first one.
     check(
         unpaced,
         &[
@@ -217,13 +218,9 @@ fn gate_peer_window() {
         || Setup { window: 10_000, wscale: 0, ..fast() }.open(),
         &[
             ("half of cwnd fits", &[Write(100_000)], Ok(5 * MSS)),
-            (
-                "what is left, in whole segments (RFC 9293 3.8.6.2.1)",
-                &[Send(5 * MSS), Write(100_000)],
-                Ok(MSS),
-            ),
+            ("the rest, in whole segments (RFC 9293 3.8.6.2.1)", &[Send(5 * MSS), Write(100_000)], Ok(MSS)),
             ("1312 bytes are left: no segment", &[Send(6 * MSS), Write(100_000)], Err(Blocked::PeerWindow)),
-            ("room for all that is left", &[Send(6 * MSS), Write(1_312)], Ok(1_312)),
+            ("room for all the rest", &[Send(6 * MSS), Write(1_312)], Ok(1_312)),
             ("one byte too many", &[Send(6 * MSS), Write(1_313)], Err(Blocked::PeerWindow)),
             ("closed", &[Send(MSS), Close(MSS), Write(1)], Err(Blocked::PeerWindow)),
             ("before Nagle", &[Send(6 * MSS), Send(1_300), Write(13)], Err(Blocked::PeerWindow)),
@@ -237,7 +234,8 @@ fn gate_peer_window() {
 fn gate_nagle_and_cork() {
     const NAGLE: Outcome = Err(Blocked::Nagle);
     const CORK: Outcome = Err(Blocked::Cork);
-    // What is in flight, and what 10 bytes then do: by themselves, under NODELAY, CORK, both, and with MSG_MORE.
+    // The data in flight, and the result for 10 bytes then: by themselves, under NODELAY, CORK, both, and
+    // with MSG_MORE.
     let switches: [&[Step]; 5] = [
         &[Write(10)],
         &[Nodelay(true), Write(10)],
@@ -264,9 +262,9 @@ fn gate_nagle_and_cork() {
         &[
             ("a full segment is not withheld", &[Send(10), Write(MSS)], Ok(MSS)),
             ("nor is the end of the stream", &[Send(10), Write(10), Fin], Ok(10)),
-            ("nor what is not the tail", &[Send(10), Record(10), Write(10)], Ok(10)),
+            ("nor data before the tail", &[Send(10), Record(10), Write(10)], Ok(10)),
             (
-                "nor the odd end of what is not the tail",
+                "nor the odd end of data before the tail",
                 &[Send(10), Record(MSS + 10), Write(10)],
                 Ok(MSS + 10),
             ),
@@ -277,13 +275,13 @@ fn gate_nagle_and_cork() {
             ("corked: only whole segments", &[Cork, Write(MSS + 10)], Ok(MSS)),
             ("MSG_MORE: only whole segments", &[More(MSS + 10)], Ok(MSS)),
             ("the next write says otherwise", &[More(10), Write(10)], Ok(20)),
-            ("without cork it is Nagle's", &[Send(10), Cork, Write(10), Uncork], NAGLE),
+            ("without cork, Nagle holds it", &[Send(10), Cork, Write(10), Uncork], NAGLE),
             (
-                "but flushed under NODELAY, whatever comes",
+                "but flushed under NODELAY",
                 &[Send(10), Nodelay(true), Cork, Write(10), Uncork, Nodelay(false)],
                 Ok(10),
             ),
-            ("NODELAY sets free what Nagle holds", &[Send(10), Write(10), Nodelay(true)], Ok(10)),
+            ("NODELAY releases data that Nagle holds", &[Send(10), Write(10), Nodelay(true)], Ok(10)),
             (
                 "before the small queue",
                 &[Keep(10), Send(MSS), SHUT_SMALL_QUEUE, NO_AUTOCORK, Write(10)],
@@ -311,9 +309,9 @@ fn gate_autocork() {
             ("nothing unacknowledged", &[Keep(100), Ack(100), Write(50)], Ok(50)),
             ("nothing below", &[Keep(100), Done(0), Write(50)], Ok(50)),
             ("switched off", &[NO_AUTOCORK, Keep(100), Write(50)], Ok(50)),
-            ("before cork: it is asked when a write ends", &[Keep(100), Cork, Write(50)], HELD),
+            ("before cork: autocork is asked when a write ends", &[Keep(100), Cork, Write(50)], HELD),
             (
-                "which is what holds after the completion",
+                "cork holds it after the completion",
                 &[Keep(100), Cork, Write(50), Done(0)],
                 Err(Blocked::Cork),
             ),
@@ -321,7 +319,7 @@ fn gate_autocork() {
     );
 }
 
-/// A buffer that is full has nothing to wait for: 45 segments below much more than that.
+/// A full buffer has nothing to wait for: 45 segments leave although much more than that is below TCP.
 #[test]
 fn gate_autocork_lets_a_full_buffer_go() {
     const GOAL: u64 = 45 * MSS;
@@ -377,7 +375,7 @@ fn gate_tso_defer() {
         assert_eq!(next(&mut rig), expected, "{name}");
     }
 
-    // What is not the tail and fits does not wait: the rest would not make it bigger.
+    // Data before the tail does not wait if it fits: the rest would not make the packet bigger.
     let mut rig = goal_of_eight();
     leave_of_window(&mut rig, 7, micros(400), micros(100));
     rig.device = Device::Sleeps;
@@ -396,7 +394,7 @@ fn gate_tso_defer() {
         assert_eq!(next(&mut rig), expected, "{left} segments left");
     }
 
-    // Nothing is in flight: no ACK will ask again. Three segments are all that the peer takes, and not more than three.
+    // Nothing is in flight: no ACK will ask again. The peer takes three segments and no more.
     let mut rig = Setup { window: 3 * MSS as u32, wscale: 0, ..fast() }.open();
     let divisor = Sysctl("net.ipv4.tcp_tso_win_divisor", "0");
     go(&mut rig, &[divisor, Send(MSS), Wait(micros(100)), Ack(MSS), Write(100_000)]);
@@ -410,7 +408,8 @@ fn gate_tso_defer() {
     assert_eq!(next(&mut rig), Ok(MSS));
 }
 
-/// TCP_NODELAY flushes what Nagle withholds; a super-packet that waits to get bigger is none of Nagle's business.
+/// TCP_NODELAY flushes the data that Nagle withholds; a super-packet that waits to become bigger is not held
+/// by Nagle.
 #[test]
 fn gate_tso_defer_is_not_ended_by_nodelay() {
     let mut rig = goal_of_eight();
@@ -421,8 +420,8 @@ fn gate_tso_defer_is_not_ended_by_nodelay() {
 
 #[test]
 fn gate_small_queue() {
-    // 40 ms and ten segments, twice that in slow start: 724,000 bytes/s, less than two packets in a millisecond. Packets
-    // have two segments; the limit is two of them.
+    // 40 ms and ten segments, twice that in slow start: 724,000 bytes/s, less than two packets in a
+    // millisecond. Packets have two segments; the limit is two of them.
     const PACKET: u64 = 2 * MSS;
     let open = || {
         let mut rig = nodelay();
@@ -468,7 +467,7 @@ fn gate_device() {
     assert_eq!(rig.blocked(), Blocked::NoData);
 }
 
-/// What the device refuses was not sent, so nothing has to keep its distance from it.
+/// A packet that the device refuses was not sent, so the next one need not keep a distance from it.
 #[test]
 fn gate_device_a_refusal_moves_no_departure() {
     let mut rig = open_default();
@@ -484,7 +483,8 @@ fn gate_device_a_refusal_moves_no_departure() {
     assert_eq!(rig.sent.last().map(|sent| sent.bytes.clone()), Some(8 * MSS..10 * MSS));
 }
 
-/// Every gate from pacing to the device is shut. They are opened from the first on, and each time the next one is named.
+/// Every gate from pacing to the device is shut. They are opened one by one from the first, and each time the
+/// next one is named.
 #[test]
 fn gates_open_in_order_for_a_small_tail() {
     let setup = Setup { window: 10 * MSS as u32, wscale: 0, ..Setup::default() };
@@ -542,7 +542,7 @@ fn gates_open_in_order_for_a_super_packet() {
     assert_eq!(rig.blocked(), Blocked::PeerWindow);
     rig.ack_with(&rig::Ack::of(start + MSS).window((in_flight + 1_000) * MSS as u32));
     assert_eq!(rig.blocked(), Blocked::TsoDefer);
-    // The last departure gets old; the next ACK asks again.
+    // The last departure becomes old; the next ACK asks again.
     rig.advance(micros(1_001));
     rig.ack(start + 2 * MSS);
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
@@ -551,7 +551,7 @@ fn gates_open_in_order_for_a_super_packet() {
     assert!(!rig.news().is_empty());
 }
 
-/// Nothing that is written is forgotten by a gate: whatever was shut, in the end all of it arrives.
+/// No gate loses data: whichever was shut, in the end everything written arrives.
 #[test]
 fn gates_hold_nothing_for_ever() {
     let mut rig = Setup::default().open();

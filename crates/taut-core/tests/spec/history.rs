@@ -12,7 +12,7 @@ use taut_core::{
 fn bulk(mode: TsqMode, cwnd: u32) -> Rig {
     let setup = fast().config(|config| {
         config.send.tsq = mode;
-        // Today's cap, which has no part in the older rules.
+        // Today's cap, which the older rules do not use.
         config.send.limit_output_bytes = 10_000;
     });
     let mut rig = setup.open();
@@ -21,7 +21,7 @@ fn bulk(mode: TsqMode, cwnd: u32) -> Rig {
     rig
 }
 
-/// Off: the windows are the only limit of what lies below TCP.
+/// Off: the windows are the only limit of the bytes below TCP.
 #[test]
 fn tsq_off_fills_the_device_with_the_window() {
     let mut rig = bulk(TsqMode::Off, 200);
@@ -120,9 +120,9 @@ fn autosize_at_write_keeps_the_size_of_the_rate_when_written() {
     assert_eq!(segments_that_leave(&mut rig), [8; 5]);
     rig.device = Device::Sleeps;
     rig.write(8 * MSS);
-    assert_eq!(segments_that_leave(&mut rig), [2; 4], "what is written now has the size of now");
+    assert_eq!(segments_that_leave(&mut rig), [2; 4], "data written now has the present size");
 
-    // And packets that were made small stay small when the rate has risen.
+    // Packets that were made small stay small when the rate has risen.
     let (mut rig, start) = written_at(AutosizeMode::AtWrite, 1_250_000, 12_500_000);
     rig.device = Device::Completes;
     assert!(rig.poll_one());
@@ -179,7 +179,7 @@ fn autocork_otherwise_lets_the_head_go() {
     }
 }
 
-/// Off: nor is anything else.
+/// Off: nothing else is held either.
 #[test]
 fn autocork_off_holds_nothing() {
     for (mode, expected) in [(AutocorkMode::Off, vec![100..150]), (AutocorkMode::Fixed, vec![])] {
@@ -193,8 +193,8 @@ fn autocork_off_holds_nothing() {
     }
 }
 
-/// An application that writes whenever it is woken, until it is refused, over a link that cuts no segments, so that a
-/// buffer is a segment. Returns how many of 30 ACKs of a segment each woke it.
+/// An application that writes whenever it is woken, until it is refused, over a link that cuts no segments,
+/// so that a buffer is a segment. Returns how many of 30 ACKs of a segment each woke it.
 #[track_caller]
 fn wakeups_of_thirty_acks(mode: LowatMode) -> usize {
     const X: u64 = 200 * MSS;
@@ -202,7 +202,7 @@ fn wakeups_of_thirty_acks(mode: LowatMode) -> usize {
     let setup = Setup { options, caps: LinkCaps::plain(1_500), ..Setup::default() };
     let mut rig = setup.config(|config| config.send.lowat = mode).open();
     rig.device = Device::Completes;
-    // The window leaves at once, the rest up to the mark waits.
+    // The window's worth leaves at once; the rest, up to the mark, waits.
     while rig.try_write(MSS, WriteFlags::default()).is_ok() {}
     assert_eq!(rig.info().notsent_bytes, X);
     rig.writable_events();
@@ -219,16 +219,16 @@ fn wakeups_of_thirty_acks(mode: LowatMode) -> usize {
     woken
 }
 
-/// WakeAtMark: every ACK makes a little room below the mark, and every ACK wakes. WakeAtHalf: a wake-up is worth half
-/// of the mark.
+/// WakeAtMark: every ACK makes a little room below the mark, and every ACK wakes the application. WakeAtHalf:
+/// a wake-up is worth half of the mark.
 #[test]
 fn lowat_wakes_at_the_mark_on_every_ack_or_at_half_of_it() {
     assert_eq!(wakeups_of_thirty_acks(LowatMode::WakeAtMark), 30);
-    // Each ACK lets two segments go in slow start: 60 of the 100 between the mark and its half.
+    // In slow start, each ACK lets two segments leave: 60 of the 100 between the mark and its half.
     assert_eq!(wakeups_of_thirty_acks(LowatMode::WakeAtHalf), 0);
 }
 
-/// What poll says follows the same rule; what a write may do is the same in both.
+/// The answer of poll follows the same rule; a write is accepted alike in both modes.
 #[test]
 fn lowat_mark_decides_what_poll_says() {
     for (mode, unsent, writable) in [
@@ -247,7 +247,7 @@ fn lowat_mark_decides_what_poll_says() {
     }
 }
 
-/// Who spaces the packets of a flow.
+/// What spaces the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spaced {
     Nobody,
@@ -280,8 +280,8 @@ fn who_spaces(mode: PacingMode, link_paces: bool, max_rate: bool) -> Spaced {
     if last.departure > last.at { Spaced::Link } else { Spaced::Nobody }
 }
 
-/// Off: nobody. Internal: the stack, for flows with a maximum rate. Delegated: the link. Auto: the link if it can,
-/// else the stack for flows with a maximum rate.
+/// Off: nothing. Internal: the stack, for flows with a maximum rate. Delegated: the link. Auto: the link if
+/// it can, otherwise the stack, for flows with a maximum rate.
 #[test]
 fn pacing_modes_say_who_spaces() {
     let table = [
@@ -297,7 +297,7 @@ fn pacing_modes_say_who_spaces() {
     }
 }
 
-/// A setting changed by its name holds for connections that exist.
+/// A setting changed by name holds at once for existing connections.
 #[test]
 fn settings_by_name_hold_at_once() {
     let options = ConnOptions { nodelay: true, notsent_lowat: 20_000, ..ConnOptions::default() };

@@ -6,7 +6,7 @@ use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
 /// What a buffer is filled to: 45 segments.
 const SIZE_GOAL: u64 = 45 * MSS;
 
-/// TCP_NOTSENT_LOWAT is `lowat`, and the device is asleep: all that is written stays unsent.
+/// TCP_NOTSENT_LOWAT is `lowat`, and the device is asleep: everything written stays unsent.
 #[track_caller]
 fn asleep(lowat: u32) -> Rig {
     let options = ConnOptions { notsent_lowat: lowat, ..ConnOptions::default() };
@@ -27,7 +27,8 @@ fn try_write(rig: &mut Rig, len: u64) -> Result<u64, WriteError> {
     rig.try_write(len, WriteFlags::default())
 }
 
-/// Acknowledges segment by segment; returns what was unsent after each ACK, and how many wake-ups came with it.
+/// Acknowledges segment by segment; returns the unsent bytes after each ACK, and how many wake-ups came with
+/// it.
 #[track_caller]
 fn ack_by_segment(rig: &mut Rig, until_unsent: u64) -> Vec<(u64, usize)> {
     let mut steps = Vec::new();
@@ -42,7 +43,7 @@ fn ack_by_segment(rig: &mut Rig, until_unsent: u64) -> Vec<(u64, usize)> {
     steps
 }
 
-/// Refused a write, the application is told once, when less than half of the mark is unsent.
+/// An application that was refused a write is notified once, when less than half of the mark is unsent.
 #[test]
 fn lowat_01_woken_once_below_half_of_the_mark() {
     const X: u64 = 200_000;
@@ -58,7 +59,7 @@ fn lowat_01_woken_once_below_half_of_the_mark() {
     }
 }
 
-/// Between the mark and its half many ACKs come, and none of them wakes.
+/// Many ACKs come between the mark and its half, and none of them wakes the application.
 #[test]
 fn lowat_02_acks_between_the_mark_and_its_half_wake_nobody() {
     const X: u64 = 2 << 20;
@@ -69,13 +70,13 @@ fn lowat_02_acks_between_the_mark_and_its_half_wake_nobody() {
     let between: Vec<_> = steps.iter().filter(|(unsent, _)| (X / 2..X).contains(unsent)).collect();
     assert!(between.len() > 100, "{} ACKs", between.len());
     assert!(between.iter().all(|&&(_, events)| events == 0), "{between:?}");
-    assert_eq!(steps.last().unwrap().1, 1, "and the one that goes below does");
+    assert_eq!(steps.last().unwrap().1, 1, "and the one that goes below it does");
 }
 
-/// The mark is looked at when a buffer begins: up to one buffer may stand above it.
+/// The mark is checked when a buffer begins: up to one buffer may exceed it.
 #[test]
 fn lowat_03_a_new_buffer_may_exceed_the_mark() {
-    // One buffer is full, one byte is missing to the mark.
+    // One buffer is full, one byte below the mark.
     let mut rig = asleep(SIZE_GOAL as u32 + 1);
     rig.write(SIZE_GOAL);
     assert_eq!(try_write(&mut rig, 1_000_000), Ok(SIZE_GOAL));
@@ -113,7 +114,7 @@ fn lowat_05_transmission_without_an_ack_wakes() {
     assert_eq!((rig.info().bytes_acked, rig.writable_events()), (0, 1));
 }
 
-/// Who neither was refused a write nor asked is not told.
+/// An application that was neither refused a write nor asked is not notified.
 #[test]
 fn lowat_06_nobody_is_woken_who_does_not_wait() {
     const X: u64 = 100_000;
@@ -144,7 +145,7 @@ fn lowat_07_not_writable_yet_a_write_is_taken() {
     }
 }
 
-/// The option 0 is the stack's value, whatever that is at the moment.
+/// The option 0 means the stack's current value.
 #[test]
 fn lowat_08_without_an_option_the_stacks_value_holds_live() {
     let mut rig = asleep(0);
@@ -156,7 +157,7 @@ fn lowat_08_without_an_option_the_stacks_value_holds_live() {
     rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "12001").unwrap();
     assert!(!rig.writable());
     assert_eq!(try_write(&mut rig, 1), Ok(1));
-    // An option of its own is the connection's, whatever the stack's value.
+    // An option that is set holds for the connection, whatever the stack's value.
     rig.set(SetOption::NotsentLowat(50_000));
     rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "1").unwrap();
     assert!(rig.writable());
@@ -169,7 +170,7 @@ fn lowat_08_a_larger_mark_wakes_at_once() {
     rig.write_eor(12_000);
     assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
     rig.set(SetOption::NotsentLowat(24_000));
-    assert_eq!(rig.writable_events(), 0, "12,000 are no less than half of 24,000");
+    assert_eq!(rig.writable_events(), 0, "12,000 is not less than half of 24,000");
     rig.set(SetOption::NotsentLowat(24_001));
     assert_eq!(rig.writable_events(), 1);
     assert_eq!(try_write(&mut rig, 1), Ok(1));
@@ -183,21 +184,22 @@ fn lowat_08_a_larger_buffer_wakes_at_once() {
     rig.device = Device::Sleeps;
     rig.write_eor(20_000);
     assert_eq!(try_write(&mut rig, 1), Err(WriteError::WouldBlock));
-    // 21,024 are queued. A third of 31,534 is not free, of 31,536 it is.
+    // 21,024 are queued. Of 31,534, a third is not free; of 31,536 it is.
     rig.set(SetOption::Sndbuf(31_534 / 2));
     assert_eq!(rig.writable_events(), 0);
     rig.set(SetOption::Sndbuf(31_536 / 2));
     assert_eq!(rig.writable_events(), 1);
 }
 
-/// Writable is: a third of the send buffer is free.
+/// Writable means that a third of the send buffer is free.
 #[test]
 fn lowat_09_a_third_of_the_buffer_must_be_free() {
     let options = ConnOptions { sndbuf: Some(87_040 / 2), ..ConnOptions::default() };
     let mut rig = Setup { options, ..Setup::default() }.open();
     rig.device = Device::Sleeps;
     assert_eq!(rig.info().sndbuf, 87_040);
-    // 87,040 - 58,027 = 29,013 = 58,027 / 2 rounded down; one more byte queued and one less free are too many.
+    // 87,040 - 58,027 = 29,013 = 58,027 / 2 rounded down; one more byte queued and one less free are too
+    // many.
     rig.write(58_027 - u64::from(OVERHEAD));
     assert_eq!((rig.info().wmem_queued, rig.writable()), (58_027, true));
     rig.write(1);

@@ -1,7 +1,9 @@
-//! The send path's behaviour, statement by statement: every test bears the ID of what it proves.
+//! The send path's behaviour, statement by statement: every test bears the ID of the statement that it
+//! proves.
 //!
-//! One stack, a peer and a device made by hand ([`rig`]), a clock that the test moves. Expected values are the formulas
-//! of the mechanisms, written out; `docs/deviations.md` lists where they differ from Linux's, and why.
+//! One stack, a peer and a device that the test plays ([`rig`]), a clock that the test moves. Expected values
+//! are the formulas of the mechanisms, written out; `docs/deviations.md` lists where they differ from
+//! Linux's, and why.
 //!
 //! ```text
 //!   tsq    TCP Small Queues          tso    autosizing, deferral, splitting
@@ -11,7 +13,7 @@
 //!
 //!   gates     every gate as a table of states, and their order
 //!   history   the mechanisms as they once were
-//!   refused   the device would not take it
+//!   refused   packets that the device did not take
 //!   tickets   random worlds: nothing stalls, nothing is lost, every ticket is accounted for
 //! ```
 

@@ -3,7 +3,8 @@
 use crate::rig::{Device, MSS, Rig, Setup};
 use taut_core::{Blocked, Duration, SetOption};
 
-/// RTT 40 ms. RFC 6298's first sample makes the variation 20 ms, so the RTO is 40 + max(4 · 20, 200) = 240 ms.
+/// RTT 40 ms. RFC 6298's first sample makes the variation 20 ms, so the RTO is 40 + max(4 · 20, 200) =
+/// 240 ms.
 #[track_caller]
 fn open() -> Rig {
     let mut rig = Setup::default().open();
@@ -50,7 +51,7 @@ fn nag_03_cork_beats_nodelay_and_nodelay_flushes() {
     assert_held(&mut rig, Blocked::Cork);
     rig.set(SetOption::Nodelay(true));
     assert_eq!(rig.news(), [0..10]);
-    // It was for what was queued: later data is corked again, but for its full segments.
+    // It flushed the queued data: later data is corked again, except for full segments.
     rig.write(2 * MSS + 10);
     assert_eq!(rig.news(), [10..10 + 2 * MSS]);
     assert_held(&mut rig, Blocked::Cork);
@@ -83,7 +84,7 @@ fn nag_04_a_lone_msg_more_leaves_after_the_rto() {
     assert_eq!(rig.advance_to_send(limit), Duration::from_millis(240), "TCP_CORK has the same ceiling");
 }
 
-/// MSG_MORE corks one push. An ACK is another, and asks Nagle only.
+/// MSG_MORE corks one push. An ACK is another push, and asks only Nagle.
 #[test]
 fn nag_05_an_ack_may_flush_msg_more() {
     let mut rig = open();
@@ -95,7 +96,7 @@ fn nag_05_an_ack_may_flush_msg_more() {
     rig.ack(MSS);
     assert_eq!(rig.news(), [MSS..MSS + 10]);
 
-    // TCP_CORK itself is not for one push.
+    // TCP_CORK itself is not limited to one push.
     let mut rig = open();
     rig.write(MSS);
     rig.set(SetOption::Cork(true));

@@ -1,8 +1,8 @@
 //! Pacing: PACE-1 … PACE-11.
 //!
-//! After a data packet of `payload` bytes the next one departs `payload / rate` later, less at most half of that for
-//! lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a connection has been sent,
-//! nothing is spaced.
+//! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
+//! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
+//! connection has been sent, nothing is spaced.
 
 use taut_core::{Algorithm, Blocked, ConnOptions, Duration, Instant, LinkCaps, PacingMode, SetOption};
 
@@ -29,8 +29,8 @@ fn plain() -> Rig {
     rig
 }
 
-/// As [`plain`], with the ten free segments sent and acknowledged: the next one departs one gap after the tenth.
-/// Returns when that is.
+/// As [`plain`], with the ten free segments sent and acknowledged: the next one departs one gap after the
+/// tenth. Returns when that is.
 fn past_the_free_ones() -> (Rig, Instant) {
     let mut rig = plain();
     rig.write(10 * MSS);
@@ -41,13 +41,13 @@ fn past_the_free_ones() -> (Rig, Instant) {
     (rig, next)
 }
 
-/// Until that moment; timers fire on the way.
+/// Advances to that moment; timers fire on the way.
 fn advance_to(rig: &mut Rig, at: Instant) {
     assert!(at >= rig.now);
     rig.advance(at.since(rig.now));
 }
 
-/// When the data packets from `first` on left.
+/// The times at which the data packets from `first` on left.
 fn times(rig: &Rig, first: usize) -> Vec<Instant> {
     rig.sent[first..].iter().filter(|sent| sent.len() > 0).map(|sent| sent.at).collect()
 }
@@ -79,7 +79,8 @@ fn pace_01_only_a_maximum_rate_switches_pacing_on() {
     assert_eq!(rig.count("TautPacingBlocked"), 1);
 }
 
-/// Once something below honours departure times, no timer is armed: everything is handed down at once, stamped.
+/// Once something below honours departure times, no timer is armed: everything is handed down at once,
+/// stamped.
 #[test]
 fn pace_02_a_pacing_link_takes_over() {
     let (mut rig, next) = past_the_free_ones();
@@ -93,7 +94,7 @@ fn pace_02_a_pacing_link_takes_over() {
     assert_eq!(stamps, [next, next + GAP, next + GAP * 2, next + GAP * 3]);
     assert_eq!(rig.blocked(), Blocked::NoData);
 
-    // A link that always did: what fires first is the tail loss probe, 2 · srtt + 2 ms later.
+    // A link that always did: the first timer is the tail loss probe, 2 · srtt + 2 ms later.
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
     let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
     rig.device = Device::Completes;
@@ -105,8 +106,8 @@ fn pace_02_a_pacing_link_takes_over() {
     assert_eq!(rig.count("TautPacingBlocked"), 0);
 }
 
-/// A retransmission that is stamped ahead of time is not mistaken for its original when its ACK comes: the loss was
-/// one, and the reduction of the window stays.
+/// A retransmission that is stamped ahead of time is not mistaken for its original when its ACK comes: the
+/// loss was real, and the reduction of the window stays.
 #[test]
 fn pace_02_a_stamped_retransmission_is_no_original() {
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
@@ -135,7 +136,7 @@ fn pace_02_a_stamped_retransmission_is_no_original() {
     assert_eq!(rig.info().snd_ssthresh, reduced);
 }
 
-/// The gap counts payload, no headers; of a super-packet the whole.
+/// The gap counts payload, without headers; for a super-packet, all of its payload.
 #[test]
 fn pace_03_gap_counts_payload_only() {
     let (mut rig, next) = past_the_free_ones();
@@ -148,7 +149,7 @@ fn pace_03_gap_counts_payload_only() {
     assert_eq!(times(&rig, 10), [next, next + GAP, next + GAP + micros(80)]);
 }
 
-/// Lateness is made up by at most half of one gap: 1,158,400 ns on time, 858,400 when 300 µs late, 579,200 from
+/// Lateness shortens one gap, by at most half: 1,158,400 ns on time, 858,400 when 300 µs late, 579,200 from
 /// 579,200 on.
 #[test]
 fn pace_04_lateness_credit() {
@@ -167,7 +168,8 @@ fn pace_04_lateness_credit() {
     }
 }
 
-/// Idle for 10 s, then three writes of a segment: the first leaves at once, after half a gap the other two as one packet.
+/// Idle for 10 s, then three writes of a segment: the first leaves at once, after half a gap the other two as
+/// one packet.
 #[test]
 fn pace_05_after_idleness() {
     let mut rig = Setup { rtt: millis(10), ..Setup::default() }.open();
@@ -191,8 +193,8 @@ fn pace_05_after_idleness() {
     assert_eq!(times(&rig, first), [start, start + GAP / 2]);
 }
 
-/// 40 segments at 100 kB/s, cwnd 10, on a path so short that packets are large: 5 + 5 segments at once, the next burst
-/// after the time of 5 segments (72.4 ms), the one after it 10 segments' time later.
+/// 40 segments at 100 kB/s, cwnd 10, on a path so short that packets are large: 5 + 5 segments at once, the
+/// next burst after the time of 5 segments (72.4 ms), the one after it 10 segments' time later.
 #[test]
 fn pace_06_initial_window_and_the_bursts_after_it() {
     let mut rig = Setup { rtt: millis(1), ..Setup::default() }.open();
@@ -220,7 +222,7 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     advance_to(&mut rig, next + GAP * 9);
     assert_eq!(times(&rig, 10).len(), 10);
     let lost = 10 * MSS;
-    // The first of these ten is lost; the ACKs of three others find that out, within the gap after the last.
+    // The first of these ten is lost; the ACKs of three others reveal that, within the gap after the last.
     for upto in [12, 13, 14] {
         rig.ack_with(&Ack::of(lost).sack(&[lost + MSS..upto * MSS]));
     }
@@ -234,7 +236,8 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     assert_eq!(rig.sent[20].bytes, lost..lost + MSS);
     assert_eq!(rig.sent[21].bytes, 20 * MSS..21 * MSS);
 
-    // 14,480 B/s: a segment takes 100 ms. Without tail loss probes, and without F-RTO, which would send what is new.
+    // 14,480 B/s: a segment takes 100 ms. Without tail loss probes, and without F-RTO, which would send new
+    // data.
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
     let mut rig = setup
         .config(|config| {
@@ -256,7 +259,7 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     assert!(rig.now < start + millis(310));
     rig.advance(millis(1));
     assert_eq!(rig.news(), [10 * MSS..11 * MSS], "the head, though it is not 400 ms yet");
-    // It took its time all the same: what else is lost waits for 500 ms.
+    // It still moved the departure: the other lost segments wait until 500 ms.
     rig.advance(millis(10));
     rig.ack(11 * MSS);
     assert!(rig.news().is_empty());
@@ -266,7 +269,7 @@ fn pace_07_retransmissions_are_paced_but_not_the_head_after_a_timeout() {
     assert_eq!(rig.sent.last().unwrap().at, start + millis(500));
 }
 
-/// A pure ACK leaves now although the next data may not, and moves nobody's departure.
+/// A pure ACK leaves now although the next data may not, and moves no departure.
 #[test]
 fn pace_08_acks_are_not_paced() {
     let (mut rig, next) = past_the_free_ones();
@@ -280,8 +283,8 @@ fn pace_08_acks_are_not_paced() {
     assert_eq!(times(&rig, 10), [next, next + GAP]);
 }
 
-/// The timer fires while the user has the socket. Here the nearest is: firing sends nothing, and no command does; what
-/// is due leaves at the next question for packets, once.
+/// The timer fires while the user has the socket. The nearest case here: firing sends nothing, and neither
+/// does a command; the due packet leaves at the next poll for packets, once.
 #[test]
 fn pace_09_firing_sends_nothing_by_itself() {
     let (mut rig, next) = past_the_free_ones();
@@ -347,8 +350,8 @@ fn pace_11_a_lower_maximum_applies_at_once() {
     assert_eq!(rig.info().pacing_rate, 200_000);
 }
 
-/// Who spaces a flow of 1.25 MB/s, by mode, link and whether a maximum rate is set: how many of 15 segments leave at
-/// once, when the last of these departs, and whether a timer waits for more.
+/// What spaces a flow of 1.25 MB/s, by mode, by link and by whether a maximum rate is set: how many of
+/// 15 segments leave at once, whether the last of these departs later, and whether a timer waits for more.
 #[test]
 fn pace_modes() {
     const ALL: usize = 15;

@@ -1,4 +1,4 @@
-//! What the device refuses: as if it had never been handed out.
+//! Packets that the device refuses: as if they had never been handed out.
 
 use taut_core::{Duration, Fate, LinkCaps, Stack, Transmit};
 
@@ -27,15 +27,15 @@ fn refused_are_as_if_never_handed_out() {
             assert_ne!(facts(stack), before);
             stack.handle_tx(now, ticket, Fate::Refused);
             let mut after = facts(stack);
-            // Gates are asked each time, and may count that.
+            // The gates are asked each time, and may count that.
             (after.5.tso_deferred, after.5.tsq_throttled) = (before.5.tso_deferred, before.5.tsq_throttled);
             assert_eq!(after, before);
         }
     }
 }
 
-/// What a refused packet counted is taken back, also where the next one will have segments of another size: this one
-/// carried the report of a duplicate, so a segment had 12 bytes less.
+/// The counts of a refused packet are undone, even if the next one has segments of another size: this one
+/// reported a duplicate, so a segment had 12 bytes less.
 #[test]
 fn refused_count_their_own_segments() {
     let mut rig = Setup::default().open();
@@ -53,7 +53,7 @@ fn refused_count_their_own_segments() {
     assert_eq!(refused.tcp_orig_data_sent, counters.tcp_orig_data_sent);
 }
 
-/// Also when the stack was found to have nothing more before the refusal came.
+/// Also when the stack reported that it had nothing more before the refusal came.
 #[test]
 fn refused_late_is_offered_again() {
     let mut rig = Setup::default().open();

@@ -3,15 +3,15 @@
 //! ```text
 //!   let mut rig = Setup { rtt: Duration::from_millis(40), ..Setup::default() }.open();
 //!   rig.write(10_000);                             the application
-//!   assert_eq!(rig.news(), [0..7_240]);            what reached the device since it was last asked
+//!   assert_eq!(rig.news(), [0..7_240]);            what reached the device since the last call
 //!   rig.complete(0);                               the device: this packet has left the host
 //!   rig.ack(7_240);                                the peer
 //!   rig.advance(Duration::from_millis(200));       the clock; timers fire exactly when they are due
 //! ```
 //!
-//! Positions are bytes of the stream: the first byte written is 0. The device keeps every ticket until the test gives
-//! it back; after each step the tickets kept are compared with what the connection says is below it, and the bytes on
-//! the wire with those written.
+//! Positions are bytes of the stream: the first byte written is 0. The device keeps every ticket until the
+//! test gives it back; after each step the kept tickets are compared with the bytes that the connection
+//! counts as below TCP, and the bytes on the wire with those written.
 
 #![allow(dead_code, reason = "each part of the specification uses a part of it")]
 
@@ -30,22 +30,22 @@ use crate::support::{pattern, trace};
 
 /// Payload bytes of a segment when the peer offers 1460: twelve are taken by timestamps.
 pub(crate) const MSS: u64 = 1_448;
-/// What a packet is charged below TCP beside its payload.
+/// Bytes charged for a packet below TCP in addition to its payload.
 pub(crate) const OVERHEAD: u32 = 1_024;
 
-/// Bytes charged for a packet with that much payload.
+/// Bytes charged for a packet with this much payload.
 pub(crate) const fn truesize(payload: u64) -> u32 {
     OVERHEAD + payload as u32
 }
 
-/// What a connection begins with: room for everything, unless a test wants less. The send buffer has its largest size
-/// from the beginning, so that it is no limit where none is meant.
+/// The settings with which a connection begins: room for everything, unless a test wants less. The send
+/// buffer has its largest size from the beginning, so that it is no limit unless a test makes it one.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) config: StackConfig,
     pub(crate) caps: LinkCaps,
     pub(crate) options: ConnOptions,
-    /// How late the SYN-ACK comes: the first and only RTT sample until data is acknowledged.
+    /// The delay of the SYN-ACK: the only RTT sample until data is acknowledged.
     pub(crate) rtt: Duration,
     /// The peer's window in bytes, offered in everything it sends after its SYN; a multiple of `1 << wscale`.
     pub(crate) window: u32,
@@ -73,7 +73,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// As it is, but for one field of the configuration.
+    /// The same, with a change to the configuration.
     pub(crate) fn config(mut self, change: impl FnOnce(&mut StackConfig)) -> Self {
         change(&mut self.config);
         self
@@ -85,18 +85,18 @@ impl Setup {
     }
 }
 
-/// What the device does with a packet that is offered to it.
+/// The device's response to a packet that is offered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     /// Takes it and keeps the ticket.
     Keeps,
-    /// Takes it and gives the ticket back at once, as a driver that orphans at submission.
+    /// Takes it and gives the ticket back at once, as a driver that completes at submission.
     Completes,
-    /// Has no room for it, and asks for no more.
+    /// Has no room for it, and asks for no more packets.
     Refuses,
-    /// A queue in front of it drops what it is offered, once a turn.
+    /// A queue in front of it drops the packet, once per turn.
     Drops,
-    /// Is asleep: asks for nothing. What happens between two calls of one turn happens then.
+    /// Is asleep: asks for nothing. Events between two calls of one turn happen while it sleeps.
     Sleeps,
 }
 
@@ -105,16 +105,16 @@ pub(crate) enum Device {
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) departure: Instant,
-    /// Place in the stream; empty for a pure ACK.
+    /// Its place in the stream; empty for a pure ACK.
     pub(crate) bytes: Range<u64>,
     pub(crate) flags: Flags,
-    /// Segment size left to the device; 0 when there is nothing to cut.
+    /// The segment size for the device; 0 when there is nothing to cut.
     pub(crate) gso: u16,
     /// Segments on the wire.
     pub(crate) segs: u64,
     pub(crate) truesize: u32,
     pub(crate) tsval: u32,
-    /// The receipt, until it was given back.
+    /// The ticket, until it is given back.
     ticket: Option<TxTicket>,
 }
 
@@ -123,7 +123,7 @@ impl Sent {
         self.bytes.end - self.bytes.start
     }
 
-    /// Letters as in [`trace::flags`].
+    /// Whether it has these flags; letters as in [`trace::flags`].
     pub(crate) fn has(&self, text: &str) -> bool {
         self.flags.contains(trace::flags(text))
     }
@@ -134,7 +134,7 @@ impl Sent {
     }
 }
 
-/// An ACK of the peer's that is more than a number.
+/// An ACK from the peer that is more than a number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ack {
     upto: u64,
@@ -152,7 +152,7 @@ impl Ack {
         Self { upto, flags: Flags::ACK, ..Self::default() }
     }
 
-    /// With another window; the peer keeps to it.
+    /// With another window, which the peer keeps from then on.
     pub(crate) fn window(self, bytes: u32) -> Self {
         Self { window: Some(bytes), ..self }
     }
@@ -175,12 +175,12 @@ impl Ack {
         Self { echo: Some(tsval), ..self }
     }
 
-    /// Carries data of the peer's.
+    /// Carries data from the peer.
     pub(crate) fn payload(self, len: usize) -> Self {
         Self { payload: len, ..self }
     }
 
-    /// That data is a copy of what the peer sent last.
+    /// The data is a copy of the data that the peer sent last.
     pub(crate) fn again(self) -> Self {
         Self { again: true, ..self }
     }
@@ -193,7 +193,7 @@ pub(crate) struct Rig {
     pub(crate) device: Device,
     /// Everything handed out since the handshake, in order. A packet's index is its name.
     pub(crate) sent: Vec<Sent>,
-    /// How much of `sent` was reported by [`news`](Self::news).
+    /// How much of `sent` was returned by [`news`](Self::news).
     told: usize,
     events: Vec<Event>,
     /// Timers that fired since time last passed.
@@ -213,7 +213,7 @@ pub(crate) struct Rig {
 const START: Instant = Instant::from_nanos(5_000_000_000);
 
 impl Rig {
-    /// A stack with an established connection that it began, the device keeping every ticket from now on.
+    /// A stack with an established connection that it opened; from now on, the device keeps every ticket.
     #[track_caller]
     pub(crate) fn new(setup: &Setup) -> Self {
         let (own, peer): (IpAddr, SocketAddr) =
@@ -247,7 +247,7 @@ impl Rig {
             sack_permitted: setup.sack,
             ..TcpOptions::default()
         };
-        // The window of a SYN is never scaled (RFC 7323 §2.2): the real one follows.
+        // The window of a SYN is never scaled (RFC 7323 §2.2): the real one follows in an ACK.
         let first = u16::try_from(setup.window).unwrap_or(u16::MAX);
         rig.inject(rig.irs, rig.iss.wrapping_add(1), Flags::SYN | Flags::ACK, first, syn_ack, &[], None);
         rig.ack(0);
@@ -266,7 +266,7 @@ impl Rig {
         self.stack.conn_mut(self.id).expect("the connection is held")
     }
 
-    /// Writes that many bytes; all must be taken.
+    /// Writes that many bytes; all must be accepted.
     #[track_caller]
     pub(crate) fn write(&mut self, len: u64) {
         assert_eq!(self.try_write(len, WriteFlags::default()), Ok(len), "room for {len} bytes");
@@ -284,7 +284,7 @@ impl Rig {
         assert_eq!(self.try_write(len, flags), Ok(len), "room for {len} bytes");
     }
 
-    /// One call of `write_with`, whatever comes of it.
+    /// One call of `write_with`, with any result.
     #[track_caller]
     pub(crate) fn try_write(&mut self, len: u64, flags: WriteFlags) -> Result<u64, WriteError> {
         let data: Vec<u8> = (self.written..self.written + len).map(pattern).collect();
@@ -345,7 +345,7 @@ impl Rig {
         found.unwrap_or_else(|| panic!("no counter is called {name}")).1
     }
 
-    /// `Event::Writable` since it was last asked.
+    /// The number of `Event::Writable` since the last call.
     pub(crate) fn writable_events(&mut self) -> usize {
         let before = self.events.len();
         self.events.retain(|event| !matches!(event, Event::Writable(_)));
@@ -354,7 +354,7 @@ impl Rig {
 
     // ---- the device ----
 
-    /// The device asks for all that may leave.
+    /// The device asks for every packet that may leave.
     #[track_caller]
     pub(crate) fn poll(&mut self) {
         while self.device != Device::Sleeps && self.poll_one() {}
@@ -364,7 +364,7 @@ impl Rig {
         self.check();
     }
 
-    /// Offers the device one packet. False when there was none, or no room for it.
+    /// Offers the device one packet. Returns false when there was none, or no room for it.
     #[track_caller]
     pub(crate) fn poll_one(&mut self) -> bool {
         let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) else { return false };
@@ -419,7 +419,7 @@ impl Rig {
         }
     }
 
-    /// The data packets handed out since this was last asked, by their place in the stream.
+    /// The data packets handed out since the last call, by their place in the stream.
     pub(crate) fn news(&mut self) -> Vec<Range<u64>> {
         let from = std::mem::replace(&mut self.told, self.sent.len());
         self.sent[from..].iter().filter(|sent| sent.len() > 0).map(|sent| sent.bytes.clone()).collect()
@@ -435,7 +435,7 @@ impl Rig {
         self.sent.iter().filter(|sent| sent.is_out()).map(|sent| sent.truesize).sum()
     }
 
-    /// That packet has left the host; nothing is asked for yet.
+    /// That packet has left the host; the device asks for nothing yet.
     #[track_caller]
     pub(crate) fn complete_quietly(&mut self, name: usize) {
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
@@ -473,7 +473,7 @@ impl Rig {
         self.poll();
     }
 
-    /// All that is below TCP now leaves the host.
+    /// Everything that is below TCP now leaves the host.
     #[track_caller]
     pub(crate) fn complete_all(&mut self) {
         for name in self.held() {
@@ -486,7 +486,7 @@ impl Rig {
     fn check(&mut self) {
         let (now, out) = (self.now, self.out());
         if let Some(conn) = self.stack.conn_mut(self.id) {
-            assert_eq!(conn.as_ref().info(now).wmem_alloc, out, "what is below TCP is what the device has");
+            assert_eq!(conn.as_ref().info(now).wmem_alloc, out, "bytes below TCP are in the device");
         }
     }
 
@@ -565,7 +565,8 @@ impl Rig {
         self.now = end;
     }
 
-    /// Until the next packet leaves by itself; returns how long that took. Panics if nothing leaves for `limit`.
+    /// Advances until the next packet leaves by itself; returns how long that took. Panics if nothing leaves
+    /// for `limit`.
     #[track_caller]
     pub(crate) fn advance_to_send(&mut self, limit: Duration) -> Duration {
         let (start, count) = (self.now, self.sent.len());
@@ -577,12 +578,12 @@ impl Rig {
         panic!("nothing was sent for {limit:?}")
     }
 
-    /// Goes to the next timer, not beyond `end`. False when there is none.
+    /// Advances to the next timer, not beyond `end`. Returns false when there is none.
     #[track_caller]
     fn fire(&mut self, end: Instant) -> bool {
         let Some((at, _)) = self.stack.poll_timeout().filter(|&(at, _)| at <= end) else { return false };
         self.spins = if at > self.now { 0 } else { self.spins + 1 };
-        assert!(self.spins < 1_000, "a timer is due again and again: {}", self.blocked());
+        assert!(self.spins < 1_000, "a timer fires again and again: {}", self.blocked());
         self.now = self.now.max(at);
         self.stack.handle_timeout(self.now);
         self.poll();
@@ -591,16 +592,16 @@ impl Rig {
 
     // ---- into a known state ----
 
-    /// Sets SO_MAX_PACING_RATE below what window and RTT give, so that the pacing rate is exactly that. Switches pacing
-    /// on: internal, or only departure stamps on a link that paces.
+    /// Sets SO_MAX_PACING_RATE below the rate that window and RTT give, so that it is exactly the pacing
+    /// rate. Switches pacing on: internal, or only departure stamps on a link that paces.
     #[track_caller]
     pub(crate) fn limit_rate(&mut self, bytes_per_sec: u64) {
         self.set(SetOption::MaxPacingRate(bytes_per_sec));
         assert_eq!(self.info().pacing_rate, bytes_per_sec, "the rate was higher before");
     }
 
-    /// Sends and acknowledges, a round trip of `rtt` each, until the congestion window has at least `segments`, and
-    /// leaves nothing queued, in flight or below TCP.
+    /// Sends and acknowledges, in round trips of `rtt`, until the congestion window has at least `segments`,
+    /// and leaves nothing queued, in flight or below TCP.
     #[track_caller]
     pub(crate) fn grow_cwnd(&mut self, segments: u32, rtt: Duration) {
         let device = std::mem::replace(&mut self.device, Device::Completes);
@@ -630,6 +631,6 @@ impl Rig {
             self.advance(rtt);
             self.ack_all();
         }
-        panic!("does not come to an end: {:#?}", self.info());
+        panic!("the transfer does not end: {:#?}", self.info());
     }
 }

@@ -1,12 +1,14 @@
-//! Random worlds: two stacks whose devices complete, delay, refuse and drop as they like, between applications that
-//! write, read, set options and close as they like. Whatever the order:
+//! Random worlds: two stacks whose devices complete, delay, refuse and drop as they like, between
+//! applications that write, read, set options and close as they like. Whatever the order:
 //!
-//! - what a connection says is below TCP is what the device holds of it, and nothing when all was given back;
-//! - whatever holds data back is ended by something that is still to come: a completion, an ACK, a timer;
-//! - an application that found no room is told when there is;
-//! - all that was written arrives in order, or the connection has failed.
+//! - the bytes that a connection counts as below TCP are those that the device holds, and none once every
+//!   ticket came back;
+//! - every wait is ended by an event that is still to come: a completion, an ACK, a timer;
+//! - an application that found no room is notified when there is some;
+//! - everything written arrives in order, or the connection has failed.
 //!
-//! A failure names its seed; `TAUT_SPEC_SEED=<seed> cargo test -p taut-core --test spec tickets_` runs it alone.
+//! A failure names its seed; `TAUT_SPEC_SEED=<seed> cargo test -p taut-core --test spec tickets_` runs it
+//! alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -23,7 +25,7 @@ use crate::support::{A, B, Rng, config, pattern};
 
 const PORT: u16 = 80;
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone)]
 struct Packet {
     bytes: Vec<u8>,
@@ -42,10 +44,10 @@ struct End {
     id: Option<ConnId>,
     written: u64,
     read: u64,
-    /// A write found no room, and nobody has said since that there is some.
+    /// A write found no room, and no event has reported room since.
     waiting: bool,
     shut: bool,
-    /// The application let go.
+    /// The application has released the connection.
     released: bool,
     failed: bool,
 }
@@ -68,14 +70,14 @@ struct Worlds {
     drop: u64,
     congest: u64,
     lose: u64,
-    /// What the devices did, over all.
+    /// Counts of what the devices did, over all worlds.
     tally: Tally,
 }
 
 /// How often something was exercised, by its name.
 type Tally = BTreeMap<&'static str, u64>;
 
-/// One of them.
+/// A random one of these.
 fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize].clone()
 }
@@ -208,7 +210,7 @@ impl Worlds {
             let port = if side == 0 { tcp.src_port } else { tcp.dst_port };
             let (packets, segments) = self.took[side];
             if faulty && self.rng.chance(self.refuse) {
-                // An answer to a stranger is not offered twice.
+                // A reply to a segment without a connection is not offered twice.
                 if ticket.truesize() == 0 {
                     self.took[side] = (packets + 1, segments + 1);
                 }
@@ -242,7 +244,7 @@ impl Worlds {
         moved
     }
 
-    /// Brings some tickets back, in any order.
+    /// Gives some tickets back, in any order.
     fn complete(&mut self, side: usize, count: usize) -> bool {
         let count = count.min(self.held[side].len());
         for _ in 0..count {
@@ -286,7 +288,7 @@ impl Worlds {
 
     // ---- the invariants ----
 
-    /// What each connection says is below it is what the device holds of it.
+    /// The bytes that each connection counts as below TCP are those that the device holds.
     #[track_caller]
     fn check(&mut self, side: usize) {
         for (end, &port) in self.ends[side].iter().zip(&self.ports) {
@@ -302,7 +304,8 @@ impl Worlds {
         }
     }
 
-    /// The stack was asked until it had nothing: whatever keeps unsent data back, something will end it.
+    /// The stack was asked until it had nothing: for whatever holds unsent data back, some event will end the
+    /// wait.
     #[track_caller]
     fn check_wakers(&mut self, side: usize) {
         let timer = self.stacks[side].poll_timeout().map(|(at, _)| at);
@@ -319,7 +322,7 @@ impl Worlds {
                 Blocked::Pacing { until } => timer.is_some_and(|at| at <= until),
                 Blocked::SmallQueue | Blocked::Autocork => held,
                 Blocked::Cwnd | Blocked::TsoDefer => answer,
-                // Data that is held back for itself has a timer of its own.
+                // These gates have a timer, even with nothing in flight.
                 Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork | Blocked::Device => timer.is_some(),
                 _ => false,
             };
@@ -415,7 +418,7 @@ impl Worlds {
         self.stacks[side].set_sysctl(name, value).unwrap();
     }
 
-    /// The application lets go, in one of the ways there are.
+    /// The application releases the connection, in one of the possible ways.
     fn release(&mut self, side: usize, which: usize, abort: bool) {
         let end = &mut self.ends[side][which];
         if let Some(conn) = end.id.take().and_then(|id| self.stacks[side].conn_mut(id)) {
@@ -452,7 +455,7 @@ impl Worlds {
                 self.pass(Duration::from_micros(span));
             }
             98 => {
-                // To the next timer, if it is not far.
+                // Time passes to the next timer, if it is near.
                 let next = self.stacks[side].poll_timeout().map_or(self.now, |(at, _)| at);
                 self.pass(next.since(self.now));
             }
@@ -473,7 +476,8 @@ impl Worlds {
         self.events();
     }
 
-    /// Devices and wires work without faults, applications read but do not write, until nothing happens any more.
+    /// Devices and wires work without faults, applications read but do not write, until nothing happens any
+    /// more.
     #[track_caller]
     fn settle(&mut self) {
         for _ in 0..200_000 {
@@ -498,10 +502,10 @@ impl Worlds {
             let Some(next) = next else { return };
             self.pass(next.since(self.now));
         }
-        panic!("seed {} never comes to rest", self.seed);
+        panic!("seed {} never becomes idle", self.seed);
     }
 
-    /// All that was written arrived, all that is below came back, and whoever waited was told.
+    /// Everything written arrived, every ticket came back, and every application that waited was notified.
     #[track_caller]
     fn check_delivered(&mut self) {
         for which in 0..self.ports.len() {
@@ -520,20 +524,22 @@ impl Worlds {
                 if info.state == State::Established {
                     assert!(matches!(blocked, Blocked::NoData | Blocked::SendBuffer), "{story}");
                 }
-                assert!(!from.waiting, "never told that there is room: {story}");
+                assert!(!from.waiting, "never notified that there is room: {story}");
                 *self.tally.entry("bytes").or_default() += from.written;
             }
         }
     }
 
-    /// Everybody lets go: nothing of any connection is left, whether or not tickets are still out.
+    /// All applications release their connections: nothing of any connection is left, whether or not tickets
+    /// are still out.
     fn end(&mut self) {
         for side in [0, 1] {
             for which in 0..self.ports.len() {
                 self.release(side, which, false);
             }
         }
-        // What is out now comes back only after the end: the small queue of 2012 waits for it, today's does not.
+        // The tickets that are out now come back only after the end: the small queue of 2012 waits for them,
+        // today's does not.
         let kept: [Vec<Held>; 2] = std::mem::take(&mut self.held);
         self.settle();
         for (side, kept) in kept.into_iter().enumerate() {
@@ -564,7 +570,7 @@ impl Worlds {
     }
 }
 
-/// The worlds to run: those of the test, or the one that is asked for.
+/// The seeds to run: those of the test, or the one requested in `TAUT_SPEC_SEED`.
 fn seeds(all: std::ops::Range<u64>) -> Vec<u64> {
     match std::env::var("TAUT_SPEC_SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => vec![seed],
@@ -596,7 +602,7 @@ fn tickets_in_any_order_lose_and_repeat_nothing() {
             ["refused", "dropped", "congested", "lost", "woken", "throttled", "exempt", "paced", "corked"];
         assert!(common.iter().all(|name| tally[name] > 1_000), "{tally:?}");
         assert!(tally["bytes"] > 100_000_000, "{tally:?}");
-        // Only what is lost for minutes on end fails a connection.
+        // A connection fails only if loss lasts for minutes.
         assert_eq!(tally.get("failed"), None, "{tally:?}");
     }
 }

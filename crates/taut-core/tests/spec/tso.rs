@@ -1,4 +1,5 @@
-//! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a bigger one.
+//! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
+//! bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
 use taut_core::{Algorithm, Blocked, Duration, Fate, LinkCaps, PacingMode, SetOption, WriteFlags};
@@ -14,12 +15,12 @@ pub(crate) const fn millis(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The rate shapes sizes, and nobody waits for departures.
+/// The rate shapes sizes, and nothing waits for departures.
 pub(crate) fn unpaced(rtt: Duration) -> Setup {
     Setup { rtt, ..Setup::default() }.config(|config| config.send.pacing = PacingMode::Off)
 }
 
-/// A path so short that neither rate nor RTT keeps a packet below what the device takes.
+/// A path so short that neither rate nor RTT keeps a packet below the device's maximum.
 pub(crate) fn fast() -> Setup {
     Setup { rtt: micros(100), ..Setup::default() }
 }
@@ -35,9 +36,9 @@ pub(crate) fn at_rate(setup: &Setup, rate: u64, cwnd: u32) -> Rig {
     rig
 }
 
-/// Sends all of the smaller window but `left` segments in such a way that whatever is written next should rather
-/// wait: the ACK of the oldest packet is due in `ack_in`, and the last departure was `ago`. Two segments leave then,
-/// all others a while before.
+/// Sends all of the smaller window but `left` segments in such a way that the next write should rather wait:
+/// the ACK of the oldest packet is due in `ack_in`, and the last departure was `ago`. Two segments leave
+/// then, all others a while before.
 #[track_caller]
 pub(crate) fn leave_of_window(rig: &mut Rig, left: u32, ack_in: Duration, ago: Duration) {
     rig.device = Device::Completes;
@@ -58,7 +59,7 @@ pub(crate) fn goal_of_eight() -> Rig {
     at_rate(&unpaced(millis(40)), 12_500_000, 180)
 }
 
-/// As [`goal_of_eight`], where the next packet waits, if `left` is less than 8 segments.
+/// As [`goal_of_eight`], in a state in which the next packet waits if `left` is less than 8 segments.
 #[track_caller]
 fn waiting(left: u32) -> Rig {
     let mut rig = goal_of_eight();
@@ -94,7 +95,7 @@ fn tso_02_small_queue_counts_the_cut_packet() {
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
 }
 
-/// What makes a packet worth sending is what it is cut to.
+/// A packet is worth sending at the size to which it is cut.
 #[test]
 fn tso_03_defer_and_cut_have_one_goal() {
     let mut rig = waiting(8);
@@ -160,7 +161,8 @@ fn tso_05_initial_window_leaves_as_two_bursts() {
     assert_eq!(rig.blocked(), Blocked::Cwnd);
 }
 
-/// Half of the largest window the peer ever offered bounds segments and buffers; all of it if it is at most 536.
+/// Half of the largest window that the peer ever offered bounds segments and buffers; all of it if it is at
+/// most 536.
 #[test]
 fn tso_06_half_of_the_peers_window_bounds_segments_and_buffers() {
     for (window, bound) in [(4_096, 2_048), (500, 500)] {
@@ -173,7 +175,7 @@ fn tso_06_half_of_the_peers_window_bounds_segments_and_buffers() {
     }
 }
 
-/// What was written as one segment and then four is five segments: a packet takes its four from the beginning.
+/// A write of one segment and then four is five segments: a packet takes its four from the beginning.
 #[test]
 fn tso_07_a_short_head_is_filled_from_what_follows() {
     // 6 MB/s >> 10 = 5859 bytes: four segments.
@@ -204,10 +206,11 @@ fn tso_08_an_old_departure_sends() {
     }
 }
 
-/// A third of the window is worth sending, less is not when an ACK is due in a quarter of a millisecond.
+/// A third of the window is worth sending; less is not, when an ACK is due in a quarter of a millisecond.
 #[test]
 fn tso_09_a_third_of_the_window_sends() {
-    // RTT 1 ms: 65,215 >> 1 bytes by that alone, and the rate of 30 segments a millisecond: 45 segments at least.
+    // RTT 1 ms: 65,215 >> 1 bytes by that alone, and the rate of 30 segments a millisecond: 45 segments at
+    // least.
     let grown = || {
         let mut rig = unpaced(millis(1)).open();
         rig.grow_cwnd(30, millis(1));
@@ -225,8 +228,8 @@ fn tso_09_a_third_of_the_window_sends() {
     }
 }
 
-/// The whole window is the smaller of the two. The peer's has thirty segments here: ten are a third exactly, for fewer
-/// the sender waits, and it waits for the peer.
+/// The whole window is the smaller of the two. The peer's has thirty segments here: ten are exactly a third;
+/// with fewer the sender waits, and it waits for the peer.
 #[test]
 fn tso_09_a_third_of_the_peers_window_sends() {
     for (left, sends) in [(10, true), (9, false)] {
@@ -245,8 +248,8 @@ fn tso_09_a_third_of_the_peers_window_sends() {
     }
 }
 
-/// A packet that waits because the congestion window leaves too little counts as limited by it: the window grows by
-/// the ACKs of that round, in congestion avoidance by one segment for each window acknowledged.
+/// A packet that waits because the congestion window leaves too little counts as limited by it: the window
+/// grows with the ACKs of that round, in congestion avoidance by one segment for each window acknowledged.
 #[test]
 fn tso_09_a_deferral_for_cwnd_is_noted_as_limited_by_it() {
     let rtt = millis(1);
@@ -255,7 +258,7 @@ fn tso_09_a_deferral_for_cwnd_is_noted_as_limited_by_it() {
     let mut rig = setup.open();
     rig.grow_cwnd(40, rtt);
     enter_recovery(&mut rig, rtt);
-    // The repair arrives: Reno goes on with half the window, in congestion avoidance.
+    // The repair arrives: Reno goes on with half of the window, in congestion avoidance.
     rig.advance(rtt);
     rig.ack_all();
     let cwnd = rig.info().snd_cwnd;
@@ -287,10 +290,11 @@ fn enter_recovery(rig: &mut Rig, rtt: Duration) {
     rig.advance(rtt);
     rig.news();
     rig.ack_with(&Ack::of(start).sack(&[start + MSS..start + len]));
-    assert_eq!(rig.news(), [start..start + MSS], "the first segment again");
+    assert_eq!(rig.news(), [start..start + MSS], "the first segment, retransmitted");
 }
 
-/// The end of the stream, or of a record, waits for nothing: no more comes that could make the packet bigger.
+/// The end of the stream or of a record does not wait: no more data will come that could make the packet
+/// bigger.
 #[test]
 fn tso_10_fin_and_end_of_record_end_a_deferral_for_want_of_data() {
     // The windows leave seven segments, three are written: limited by the application, not by a window.
@@ -307,14 +311,14 @@ fn tso_10_fin_and_end_of_record_end_a_deferral_for_want_of_data() {
     rig.write_eor(3 * MSS);
     assert_eq!(rig.news(), [start..start + 3 * MSS]);
 
-    // Where the window is what limits, its ACK will come, and FIN waits too.
+    // Where the window is the limit, its ACK will come, and FIN waits too.
     let mut rig = waiting(7);
     rig.write(7 * MSS);
     rig.shutdown();
     assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
 }
 
-/// In Recovery what may leave leaves; a mere reduction of the window changes nothing.
+/// In Recovery, every packet that may leave does; a mere reduction of the window changes nothing.
 #[test]
 fn tso_11_recovery_never_defers_and_cwr_may() {
     let rtt = millis(40);
@@ -329,17 +333,18 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     rig.write(1_000_000);
     rig.advance(millis(1));
     rig.news();
-    // Of the first half the first segment is missing. Its repair, and new data, leave a millisecond after the second half.
+    // The first segment of the first half is missing. Its repair, and new data, leave a millisecond after the
+    // second half.
     let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
     rig.ack_with(&sacked(half));
     assert_eq!((&rig.news()[0], rig.info().ca_state), (&(start..start + MSS), "recovery"));
-    // What arrives next is of the second half, while the ACK of the repair is about to come.
+    // The next ACKs are for the second half, while the ACK of the repair is about to come.
     rig.advance(rtt - micros(450));
     rig.ack_with(&sacked(half + 10));
     assert!(!rig.news().is_empty());
     rig.advance(micros(50));
-    // The last departure is 50 us ago, that ACK due in 400 us, and six segments are neither the goal nor a third of the
-    // window.
+    // The last departure is 50 us ago, that ACK due in 400 us, and six segments are neither the goal nor a
+    // third of the window.
     rig.ack_with(&sacked(half + 16));
     let news = rig.news();
     let sent: u64 = news.iter().map(|packet| packet.end - packet.start).sum();
@@ -347,7 +352,7 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     assert!(news[0].start >= start + 2 * half * MSS, "and new data: {news:?}");
     assert_eq!((rig.blocked(), rig.info().ca_state), (Blocked::Cwnd, "recovery"));
 
-    // A queue of this host is full: CWR. Two of nine segments leave, for the other seven it is worth waiting.
+    // A queue of this host is full: CWR. Two of nine segments leave; the other seven are worth the wait.
     let mut rig = goal_of_eight();
     leave_of_window(&mut rig, 9, micros(400), micros(100));
     rig.device = Device::Sleeps;
@@ -389,7 +394,7 @@ fn tso_13_with_nothing_in_flight_all_leaves() {
     assert_eq!(rig.news(), [10..10 + 2 * MSS + MSS / 2]);
 }
 
-/// PSH, FIN and the end of a record belong to the last byte: the part without it has none of them.
+/// PSH, FIN and the end of a record belong to the last byte: a part without that byte has none of them.
 #[test]
 fn tso_14_marks_stay_with_the_second_part() {
     // Packets of one segment, so that a PSH can only be that of the data.
@@ -421,7 +426,7 @@ fn tso_14_marks_stay_with_the_second_part() {
     assert_eq!(rig.info().notsent_bytes, 0);
 }
 
-/// A record of which only a part was taken has no end yet: what follows continues it.
+/// A record of which only a part was accepted has no end yet: the next write continues it.
 #[test]
 fn tso_14_a_record_taken_in_part_has_no_end() {
     let mut rig = at_rate(&unpaced(millis(40)), 1_250_000, 120);
@@ -455,11 +460,12 @@ fn tso_15_several_segments_push_and_a_lone_one_does_not() {
     let pushed: Vec<_> = rig.sent[named..].iter().map(|sent| (sent.segs, sent.has("P"))).collect();
     assert_eq!(pushed, [(1, false), (1, false), (1, false), (1, true)]);
     rig.write_more(MSS);
-    assert_eq!(rig.sent.last().map(|sent| (sent.len(), sent.has("P"))), Some((MSS, false)), "more will come");
+    assert_eq!(rig.sent.last().map(|sent| (sent.len(), sent.has("P"))), Some((MSS, false)), "more follows");
 }
 
-/// Packets of one segment that have PSH, by the segment that they end with, when 60 segments are written at once and the
-/// peer's window was never larger than 40. A buffer has twenty then, half of that, and the second one exceeds it.
+/// Packets of one segment that have PSH, by the segment that they end with, when 60 segments are written at
+/// once and the peer's window was never larger than 40. A buffer has twenty then, half of that, and the
+/// second one exceeds it.
 #[track_caller]
 fn pushed_segments(write: impl FnOnce(&mut Rig, u64)) -> Vec<u64> {
     let setup = Setup { window: 40 * MSS as u32, wscale: 0, ..unpaced(millis(40)) };
@@ -476,13 +482,15 @@ fn pushed_segments(write: impl FnOnce(&mut Rig, u64)) -> Vec<u64> {
     pushed.map(|sent| (sent.bytes.end - start) / MSS).collect()
 }
 
-/// More than half of the largest window without PSH, and more is to come: the peer should hand over what it has.
+/// More than half of the largest window without PSH, and more will follow: the peer should hand over the data
+/// that it has.
 #[test]
 fn tso_15_half_of_the_largest_window_is_pushed() {
     assert_eq!(pushed_segments(|rig, len| rig.write_more(len)), [40]);
 }
 
-/// The end of the write replaces that mark: one is kept, where Linux has one in each buffer (`docs/deviations.md`).
+/// The end of the write replaces that mark: one is kept, where Linux has one in each buffer
+/// (`docs/deviations.md`).
 #[test]
 fn tso_15_the_end_of_a_write_replaces_that_mark() {
     assert_eq!(pushed_segments(|rig, len| rig.write(len)), [60]);

@@ -1,18 +1,18 @@
 //! TCP Small Queues: TSQ-1 … TSQ-18.
 //!
 //! A packet is charged `T = 1024 + payload` from hand-over to completion. A candidate waits while
-//! `out >= min(max(2 T, rate >> 10), cap)`, doubled for a retransmission; with at most one packet unacknowledged it
-//! never waits.
+//! `out >= min(max(2 T, rate >> 10), cap)`, doubled for a retransmission; with at most one packet
+//! unacknowledged it never waits.
 
 use taut_core::{Blocked, Duration, LinkCaps, SetOption, TsqMode};
 
 use crate::rig::{Ack, Device, MSS, Rig, Setup, truesize};
 
-/// A super-packet of two segments, and what it is charged.
+/// A super-packet of two segments, and its charge.
 const PAIR: u64 = 2 * MSS;
 const RTT: Duration = Duration::from_millis(20);
 
-/// A link that spaces packets by their stamps: a rate can be set and the gate of pacing stays open.
+/// A link that spaces packets by their stamps: a rate can be set and the pacing gate stays open.
 fn pacing_link() -> LinkCaps {
     LinkCaps { paces: true, ..LinkCaps::offloading(1_500) }
 }
@@ -42,8 +42,8 @@ fn strand(rig: &mut Rig, count: u32) {
     assert_eq!(rig.info().unacked, 0);
 }
 
-/// Ten single segments in flight (and `unsent` behind them), of which the first, or `held`, and the last are still
-/// below TCP, under a cap of `cap` bytes.
+/// Ten single segments in flight (and `unsent` behind them), of which the first, or `held`, and the last are
+/// still below TCP, with a cap of `cap` bytes.
 fn ten_segments(cap: u32, held: &[usize], unsent: u64) -> Rig {
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
     let mut rig = setup.config(|config| config.send.limit_output_bytes = cap).open();
@@ -64,7 +64,7 @@ fn sack_each(rig: &mut Rig, first: u64, segments: std::ops::Range<u64>) {
     }
 }
 
-/// Fixed cap of 131,072, bulk sender, completions held: what is below TCP stops at about the cap.
+/// Fixed cap of 131,072, bulk sender, completions held back: the bytes below TCP stop at about the cap.
 #[test]
 fn tsq_01_fixed_cap_bounds_what_is_below() {
     let setup = Setup { rtt: Duration::from_millis(1), ..Setup::default() };
@@ -105,7 +105,7 @@ fn tsq_03_exactly_two_equal_packets_below() {
     assert_eq!(rig.out(), 2 * truesize(PAIR));
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
     assert_eq!(rig.count("TautTsqThrottled"), 1);
-    // Each completion lets one more out, in any order.
+    // Each completion lets one more packet out, in any order.
     rig.complete(1);
     assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
     rig.complete(0);
@@ -129,7 +129,7 @@ fn tsq_04_blocks_at_exactly_the_limit() {
     }
 }
 
-/// Nothing unacknowledged, far above the limit: sent, and nobody waits for a completion.
+/// Nothing unacknowledged, far above the limit: sent, and the connection does not wait for a completion.
 #[test]
 fn tsq_05_the_head_never_waits() {
     let mut rig = slow();
@@ -172,8 +172,8 @@ fn tsq_06_flows_without_completions() {
     assert_eq!(rig.info().bytes_acked, rig.written);
 }
 
-/// A completion between the limit test and the flag. Nothing comes between these here; the nearest is one between the
-/// write and the question for packets: it is seen, and nobody is throttled.
+/// A completion between the limit test and the flag. Nothing can come between these here; the nearest case is
+/// a completion between the write and the next poll for packets: it is seen, and nothing is throttled.
 #[test]
 fn tsq_07_a_completion_before_the_test_is_seen() {
     let mut rig = slow_with(false);
@@ -201,8 +201,8 @@ fn tsq_08_a_completion_resumes_once_and_from_outside() {
     assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
 }
 
-/// As 8, but the user holds the socket. Here a command holds it for its own duration (the borrow of `ConnMut`): nothing
-/// leaves inside a command, all at the next question for packets.
+/// As TSQ-8, but the user holds the socket. Here a command holds it for its own duration (the borrow of
+/// `ConnMut`): nothing leaves inside a command, everything at the next poll for packets.
 #[test]
 fn tsq_09_nothing_leaves_inside_a_command() {
     let mut rig = slow();
@@ -218,7 +218,7 @@ fn tsq_09_nothing_leaves_inside_a_command() {
     assert_eq!(rig.news(), [2 * PAIR..3 * PAIR]);
 }
 
-/// Two completions before the work runs: one resume, which finds room for two.
+/// Two completions before the resume runs: one resume, which finds room for two.
 #[test]
 fn tsq_10_two_completions_are_one_resume() {
     let mut rig = slow();
@@ -232,7 +232,7 @@ fn tsq_10_two_completions_are_one_resume() {
     assert_eq!(rig.count("TautTsqThrottled"), throttled + 1, "found shut once more");
 }
 
-/// A pure ACK's completion resumes nobody and leaves the flag.
+/// A pure ACK's completion resumes nothing and leaves the flag set.
 #[test]
 fn tsq_11_completion_of_an_ack_does_not_count() {
     let mut rig = ten_segments(4_000, &[8, 9], 6);
@@ -242,7 +242,7 @@ fn tsq_11_completion_of_an_ack_does_not_count() {
     assert!(ack > 9 && rig.sent[ack].len() == 0, "an ACK is below TCP");
     assert_eq!(rig.sent[ack].truesize, 2);
     assert!(rig.news().is_empty());
-    // Room appears without telling anybody.
+    // Room appears without any notification.
     rig.ack(5 * MSS);
     rig.stack.set_sysctl("taut.tsq", "off").unwrap();
     rig.poll();
@@ -276,10 +276,11 @@ fn tsq_12_retransmission_has_twice_the_limit_after_the_cap() {
     }
 }
 
-/// The original is still in the host's queue: its retransmission is refused and counted, and leaves after the completion.
+/// The original is still in the host's queue: its retransmission is refused and counted, and leaves after the
+/// completion.
 #[test]
 fn tsq_13_no_retransmission_while_the_original_is_below() {
-    // The second is throttled by new data before.
+    // In the second case, new data has throttled the connection before.
     for (cap, unsent) in [(4_194_304, 0), (4_000, 4)] {
         let mut rig = ten_segments(cap, &[0, 9], unsent);
         sack_each(&mut rig, 4, 4..7);
@@ -287,13 +288,13 @@ fn tsq_13_no_retransmission_while_the_original_is_below() {
         assert!(rig.news().is_empty());
         assert_eq!(rig.blocked(), Blocked::SmallQueue);
         assert_eq!(rig.count("TcpExtTCPSpuriousRtxHostQueues"), 1, "{unsent} unsent");
-        // The completion of something else opens nothing for it; new data may pass.
+        // Another packet's completion does not open the gate for it; new data may pass.
         rig.complete(9);
         assert!(rig.news().iter().all(|bytes| bytes.start >= 10 * MSS));
         assert_eq!(rig.count("TcpRetransSegs"), 0);
         rig.complete(0);
         if unsent > 0 {
-            // New data has taken the place in the window that the last ACK made; the next one makes another.
+            // New data has used the room that the last ACK made in the window; the next ACK makes more.
             assert!(rig.news().is_empty());
             sack_each(&mut rig, 4, 7..8);
         }
@@ -302,8 +303,8 @@ fn tsq_13_no_retransmission_while_the_original_is_below() {
     }
 }
 
-/// The head after a timeout, its original still below: refused and counted, the timeout backs off all the same, and it
-/// leaves with the completion.
+/// The head after a timeout, its original still below: refused and counted, the timeout backs off all the
+/// same, and it leaves with the completion.
 #[test]
 fn tsq_13_not_even_after_a_timeout() {
     let setup = Setup { caps: LinkCaps::plain(1_500), rtt: RTT, ..Setup::default() };
@@ -322,7 +323,8 @@ fn tsq_13_not_even_after_a_timeout() {
     assert_eq!(rig.count("TcpRetransSegs"), 1);
 }
 
-/// Rate 1.25 GB/s: under a cap of 1 MiB the limit is 1,048,576, under one of 4 MiB it is rate >> 10 = 1,220,703.
+/// Rate 1.25 GB/s: under a cap of 1 MiB the limit is 1,048,576, under one of 4 MiB it is rate >> 10 =
+/// 1,220,703.
 #[test]
 fn tsq_14_rate_share_under_the_cap() {
     for (cap, limit) in [(1 << 20, 1_048_576_u64), (4 << 20, 1_220_703)] {
@@ -372,7 +374,8 @@ fn tsq_15_shift_of_the_link() {
     }
 }
 
-/// TCP_TX_DELAY: bytes that wait on purpose are no queue; rate · delay in µs >> 19 may be below TCP beside the limit.
+/// TCP_TX_DELAY: bytes delayed on purpose do not count as a queue; rate · delay in µs >> 19 may be below TCP
+/// in addition to the limit.
 #[test]
 fn tsq_15_delay_on_purpose() {
     let mut rig = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() }.open();
@@ -415,7 +418,7 @@ fn tsq_16_resume_retransmits_first() {
     assert_eq!(news[..3], [0..MSS, MSS..2 * MSS, 10 * MSS..11 * MSS]);
 }
 
-/// A device that orphans at submission: nothing is ever below TCP, nobody is ever throttled.
+/// A device that completes at submission: nothing is ever below TCP, and nothing is ever throttled.
 #[test]
 fn tsq_17_orphaning_device_defeats_it() {
     let mut rig = slow();
@@ -430,7 +433,7 @@ fn tsq_17_orphaning_device_defeats_it() {
     assert_eq!(rig.count("TautTsqThrottled"), 0);
 }
 
-/// Blocked after a split: what was split leaves as it was split, nothing is lost or reordered.
+/// Blocked after a split: the parts leave as they were split; nothing is lost or reordered.
 #[test]
 fn tsq_18_blocked_after_a_split() {
     let mut rig = slow();
@@ -438,7 +441,7 @@ fn tsq_18_blocked_after_a_split() {
     rig.shutdown();
     let mut packets = rig.news();
     for _ in 0..6 {
-        // The device works from behind.
+        // The device completes packets in reverse order.
         while let Some(&name) = rig.held().last() {
             assert!(rig.held().len() <= 2);
             rig.complete(name);
@@ -453,7 +456,7 @@ fn tsq_18_blocked_after_a_split() {
     assert_eq!(packets, whole.chain([20 * MSS..20 * MSS + 700]).collect::<Vec<_>>());
 }
 
-/// Switched off, as before 3.6: the congestion window alone bounds what is below TCP.
+/// Switched off, as before 3.6: the congestion window alone bounds the bytes below TCP.
 #[test]
 fn tsq_off_sends_the_whole_window() {
     let setup = Setup { caps: pacing_link(), rtt: RTT, ..Setup::default() };
