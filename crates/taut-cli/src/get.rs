@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -64,7 +65,12 @@ async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
     let authority = args.url.authority().context("the URL has no host")?;
     let to = args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))?;
     let stack = net::stack(&args.link)?;
-    let stream = dial(&stack, to).await?;
+    net::while_up(&stack, fetch_over(&stack, to, args)).await
+}
+
+async fn fetch_over(stack: &taut::Stack, to: SocketAddr, args: &GetArgs) -> anyhow::Result<Summary> {
+    let authority = args.url.authority().context("the URL has no host")?;
+    let stream = dial(stack, to).await?;
     let watch = Stopwatch::start();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
@@ -99,7 +105,7 @@ async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
     bar.finish_and_clear();
     drop(sender);
     _ = connection.await;
-    net::finish(&stack);
+    net::finish(stack);
     Ok(Summary { verb: "received", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
 }
 

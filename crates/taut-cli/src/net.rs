@@ -103,6 +103,22 @@ pub fn listen(stack: &taut::Stack, at: SocketAddr) -> io::Result<taut::TcpListen
     stack.listen(at)
 }
 
+/// Does `work` while the stack runs.
+///
+/// # Errors
+/// Those of the work, and why the stack has ended.
+pub async fn while_up<R>(
+    stack: &taut::Stack,
+    work: impl Future<Output = anyhow::Result<R>>,
+) -> anyhow::Result<R> {
+    tokio::select! {
+        // First, or the work could report its connection's failure instead of the reason for it.
+        biased;
+        why = stack.until_closed() => Err(why.into()),
+        done = work => done,
+    }
+}
+
 /// Lets the connections that were closed come to their end before the stack does.
 pub fn finish(stack: &taut::Stack) {
     const PATIENCE: Duration = Duration::from_millis(500);
@@ -115,5 +131,10 @@ impl Accept for taut::TcpListener {
 
     async fn accept(&mut self) -> io::Result<(Self::Io, SocketAddr)> {
         taut::TcpListener::accept(self).await
+    }
+
+    /// The stack has ended.
+    fn ends(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::NetworkDown | io::ErrorKind::NotConnected)
     }
 }

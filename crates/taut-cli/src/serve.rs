@@ -37,6 +37,10 @@ pub trait Accept: Send {
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// Waits for the next connection, and who made it.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
+    /// Whether no connection can come after this error.
+    fn ends(_: &io::Error) -> bool {
+        false
+    }
 }
 
 impl Accept for tokio::net::TcpListener {
@@ -58,8 +62,8 @@ pub enum Log {
     Json,
 }
 
-/// Serves the files below `dir` until `stop` is ready.
-pub async fn serve(mut listener: impl Accept, dir: &Path, log: Log, stop: impl Future<Output = ()>) {
+/// Serves the files below `dir` until `stop` is ready, or no connection can come any more.
+pub async fn serve<A: Accept>(mut listener: A, dir: &Path, log: Log, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -67,6 +71,7 @@ pub async fn serve(mut listener: impl Accept, dir: &Path, log: Log, stop: impl F
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
+                Err(error) if A::ends(&error) => break,
                 Err(error) => {
                     eprintln!("taut: accept: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -33,7 +33,7 @@ pub struct ServeArgs {
 /// Runs `taut serve` until Ctrl-C.
 ///
 /// # Errors
-/// When the directory or the link cannot be used.
+/// When the directory or the link cannot be used, or the link goes away.
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
     if !dir.is_dir() {
@@ -60,11 +60,14 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
             let host = if at.is_ipv6() { format!("[{}]", at.ip()) } else { at.ip().to_string() };
             eprintln!("taut: serving {} at http://{host}{port}/ (Ctrl-C stops)", dir.display());
         }
-        let asked = interrupt::asked_to_end().await;
+        let asked = async { interrupt::asked_to_end().await.map_err(anyhow::Error::from) };
+        let ended = net::while_up(&stack, asked).await;
         drop(stop);
         while servers.join_next().await.is_some() {}
-        eprintln!("taut: stopped");
-        asked.map_err(anyhow::Error::from)
+        if ended.is_ok() {
+            eprintln!("taut: stopped");
+        }
+        ended
     });
     runtime.shutdown_background();
     result

@@ -99,7 +99,7 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
     let total =
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = net::stack(&args.link)?;
-    let summary = interrupt::or_interrupted(async {
+    let work = async {
         let mut stream = dial(&stack, to).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
@@ -114,7 +114,8 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
         let time = watch.elapsed();
         bar.finish_and_clear();
         Ok(Summary { verb: "sent", peer: to, bytes: meter.bytes(), time, sha256: meter.finish() })
-    })?;
+    };
+    let summary = interrupt::or_interrupted(net::while_up(&stack, work))?;
     net::finish(&stack);
     if args.json {
         summary.write(&mut io::stdout(), true)?;
@@ -131,7 +132,7 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
 pub fn recv(args: &RecvArgs) -> anyhow::Result<()> {
     let at = args.listen.addresses(&args.link)?;
     let stack = net::stack(&args.link)?;
-    let summary = interrupt::or_interrupted(async {
+    let work = async {
         let (mut stream, peer) = accept_one(&stack, &at).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
@@ -143,7 +144,8 @@ pub fn recv(args: &RecvArgs) -> anyhow::Result<()> {
         bar.finish_and_clear();
         stream.set_linger(None)?;
         Ok(Summary { verb: "received", peer, bytes: meter.bytes(), time, sha256: meter.finish() })
-    })?;
+    };
+    let summary = interrupt::or_interrupted(net::while_up(&stack, work))?;
     net::finish(&stack);
     summary.write(&mut io::stderr(), args.json)?;
     Ok(())

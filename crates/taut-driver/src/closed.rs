@@ -36,7 +36,7 @@ impl Closed {
             Reason::ShutDown => io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down"),
             Reason::DeviceGone(why) => io::Error::new(
                 io::ErrorKind::NetworkDown,
-                format!("the stack has lost its device and ended: {why}; build another one to go on"),
+                format!("the stack has ended, its device being gone: {why}; only a new stack can go on"),
             ),
         })
     }

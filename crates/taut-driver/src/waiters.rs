@@ -14,6 +14,8 @@ pub enum Interest {
     Write(ConnId),
     /// A connection to accept.
     Accept(ListenerId),
+    /// The end of the stack: no [`Shard::poll`](crate::Shard::poll) for it is ready before that.
+    End,
 }
 
 /// Tells the waiters on one direction of a connection apart: each has one waker, the latest it gave.
@@ -72,7 +74,8 @@ struct Slot {
 pub(crate) struct Waiters {
     conns: Vec<Slot>,
     listeners: Vec<WaitList>,
-    /// Entries in all lists together.
+    end: WaitList,
+    /// Entries in all lists together, but for those who wait for the end: they need no driver to look after them.
     waiting: usize,
 }
 
@@ -81,13 +84,14 @@ impl Waiters {
         let list = self.list(interest);
         let before = list.0.len();
         let replaced = list.add(key, waker);
-        self.waiting += self.list(interest).0.len() - before;
+        let added = list.0.len() - before;
+        self.waiting += if interest == Interest::End { 0 } else { added };
         replaced
     }
 
     pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) -> Option<Waker> {
         let removed = self.list(interest).remove(key);
-        self.waiting -= usize::from(removed.is_some());
+        self.waiting -= usize::from(removed.is_some() && interest != Interest::End);
         removed
     }
 
@@ -114,6 +118,8 @@ impl Waiters {
             Interest::Read(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.read),
             Interest::Write(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
+            // Nothing but the end wakes those.
+            Interest::End => None,
         };
         if let Some(list) = list {
             self.waiting -= list.0.len();
@@ -135,6 +141,7 @@ impl Waiters {
         for list in &mut self.listeners {
             list.wake(into);
         }
+        self.end.wake(into);
     }
 
     fn list(&mut self, interest: Interest) -> &mut WaitList {
@@ -142,6 +149,7 @@ impl Waiters {
             Interest::Read(id) => &mut grown(&mut self.conns, id.slot()).read,
             Interest::Write(id) => &mut grown(&mut self.conns, id.slot()).write,
             Interest::Accept(id) => grown(&mut self.listeners, id.slot()),
+            Interest::End => &mut self.end,
         }
     }
 }

@@ -42,6 +42,7 @@ mod split;
 mod stack;
 #[cfg(feature = "tokio")]
 mod stream;
+mod wait;
 
 pub use builder::Builder;
 #[cfg(feature = "tokio")]

@@ -13,7 +13,8 @@ use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::socket::Acceptor;
 use crate::stack::Stack;
-use crate::stream::{TcpStream, until};
+use crate::stream::TcpStream;
+use crate::wait::until;
 
 /// A listening socket, as [`tokio::net::TcpListener`]. Dropping it resets connections that nobody accepted.
 #[derive(Debug)]

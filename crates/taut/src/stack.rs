@@ -1,14 +1,17 @@
 //! The handle on a running stack.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use taut_core::StackConfig;
-use taut_driver::{Access, DriverThread, Shard};
+use taut_driver::{Access, DriverThread, Interest, Shard};
 
 use crate::builder::Builder;
+use crate::wait::until;
 
 /// A running TCP/IP stack. Clones are handles on the same one.
 ///
@@ -224,6 +227,25 @@ impl Stack {
     #[must_use]
     pub fn sysctls(&self) -> Vec<(&'static str, String)> {
         self.0.shards[0].access(|access| access.stack.sysctls().collect())
+    }
+
+    /// Why the stack has ended, if it has: its device is gone ([`NetworkDown`](std::io::ErrorKind::NetworkDown)), as when
+    /// somebody deletes the TUN interface, or it was shut down. Every socket fails with the same error, and those who
+    /// wait are woken.
+    #[must_use]
+    pub fn closed(&self) -> Option<std::io::Error> {
+        self.0.shards.iter().find_map(|shard| shard.closed())
+    }
+
+    /// Waits until the stack has [ended](Self::closed), and says why. For a program that would otherwise wait for
+    /// something else: its standard input, say. Any runtime may poll it.
+    pub async fn until_closed(&self) -> std::io::Error {
+        // The shards end together.
+        let shard = &self.0.shards[0];
+        match until::<Infallible>(shard, Interest::End, |_| Poll::Pending).await {
+            Ok(never) => match never {},
+            Err(why) => why,
+        }
     }
 
     /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says

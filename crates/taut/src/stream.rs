@@ -9,13 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use taut_core::ConnOptions;
-use taut_driver::{Access, Interest, Shard, WaitKey};
+use taut_driver::WaitKey;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
+use crate::socket::{Socket, now_or_would_block, socket_methods};
 use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::stack::Stack;
+use crate::wait::{Waiting, until};
 
 /// A connection, as [`tokio::net::TcpStream`].
 ///
@@ -260,50 +261,5 @@ impl AsyncWrite for TcpStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.shutdown_with(Shutdown::Write))
-    }
-}
-
-/// Waits until `attempt` is ready.
-pub(crate) async fn until<T>(
-    shard: &Shard,
-    interest: Interest,
-    mut attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>,
-) -> io::Result<T> {
-    let mut waiting = Waiting::new(shard, interest);
-    poll_fn(|cx| waiting.poll(cx, &mut attempt)).await
-}
-
-/// One future's place among those who wait; leaves it when dropped.
-struct Waiting<'a> {
-    shard: &'a Shard,
-    interest: Interest,
-    key: Option<WaitKey>,
-}
-
-impl<'a> Waiting<'a> {
-    const fn new(shard: &'a Shard, interest: Interest) -> Self {
-        Self { shard, interest, key: None }
-    }
-
-    fn poll<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        attempt: &mut impl FnMut(&mut Access<'_>) -> Attempt<T>,
-    ) -> Attempt<T> {
-        let key = *self.key.get_or_insert_with(WaitKey::unique);
-        let result = self.shard.poll(self.interest, key, cx.waker(), attempt);
-        if result.is_ready() {
-            // Woken, so no longer among them; or never was.
-            self.key = None;
-        }
-        result
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(key) = self.key {
-            self.shard.cancel(self.interest, key);
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod capture;
 mod demo;
+mod gone;
 mod http;
 mod link;
 mod observe;

@@ -157,8 +157,9 @@ impl Running {
         self.child.stdin.take().expect("standard input is piped")
     }
 
-    /// Reads standard error until a line contains `text`; the rest of it is read and dropped.
-    pub(crate) fn wait_for(&mut self, text: &str) {
+    /// Reads standard error until a line contains `text`. The rest of it is read by a thread: a full pipe would block
+    /// the child.
+    pub(crate) fn wait_for(&mut self, text: &str) -> std::thread::JoinHandle<String> {
         let mut lines = BufReader::new(self.child.stderr.take().expect("standard error is piped")).lines();
         let mut said = String::new();
         loop {
@@ -168,8 +169,7 @@ impl Running {
                 _ => panic!("{} ended without saying {text:?}; it said:\n{said}", self.what),
             }
         }
-        // A full pipe would block the child.
-        std::thread::spawn(move || lines.for_each(drop));
+        std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect())
     }
 
     /// Asks it to end, as Ctrl-C does.
