@@ -18,7 +18,7 @@ use crate::probe::{Probe, histogram};
 /// How often somebody looks whether to stop.
 const TICK: Duration = Duration::from_millis(20);
 
-fn builder(tun: Tun) -> taut::Builder {
+fn builder(tun: Tun) -> taut::StackBuilder {
     Stack::builder().device(tun).address(&format!("{LOCAL}/24"))
 }
 

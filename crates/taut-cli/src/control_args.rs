@@ -21,7 +21,7 @@ pub struct ControlArgs {
 
 impl ControlArgs {
     /// Tells the builder. Where the default place cannot be used, says so and goes on: the work is not the socket's.
-    pub fn apply(&self, builder: taut::Builder) -> taut::Builder {
+    pub fn apply(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
         match &self.control {
             Some(path) if path == Path::new("none") => builder,
             Some(path) => builder.control(path),

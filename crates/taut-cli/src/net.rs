@@ -40,7 +40,7 @@ pub fn on_pipe(pipe: Pipe, addresses: &[Cidr], control: &ControlArgs) -> io::Res
     control.apply(with(builder, addresses)).build()
 }
 
-fn with(builder: taut::Builder, addresses: &[Cidr]) -> taut::Builder {
+fn with(builder: taut::StackBuilder, addresses: &[Cidr]) -> taut::StackBuilder {
     addresses.iter().fold(builder, |builder, address| builder.address(&address.to_string()))
 }
 

@@ -24,7 +24,7 @@ const BACKLOG: i32 = 4_096;
 pub fn socket(to: SocketAddr, options: &ConnOptions, congestion: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
     // First: some of what a congestion control does at the start cannot be undone.
-    let congestion = congestion.or(options.congestion.as_ref().map(|algorithm| algorithm.name()));
+    let congestion = congestion.or(options.congestion.as_ref().map(taut_core::Algorithm::name));
     if let Some(name) = congestion {
         socket.set_tcp_congestion(name.as_bytes())?;
     }

@@ -18,7 +18,7 @@ const SHARDS_MAX: u16 = 256;
 
 /// Describes a [`Stack`]: where its packets go, its addresses, its configuration.
 #[derive(Default)]
-pub struct Builder {
+pub struct StackBuilder {
     devices: Vec<Device>,
     tun: Option<String>,
     tun_options: TunOptions,
@@ -43,7 +43,7 @@ struct Shards {
     tun: Option<String>,
 }
 
-impl Builder {
+impl StackBuilder {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -322,10 +322,10 @@ impl Builder {
     }
 }
 
-impl std::fmt::Debug for Builder {
+impl std::fmt::Debug for StackBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the seed.
-        f.debug_struct("Builder")
+        f.debug_struct("StackBuilder")
             .field("tun", &self.tun)
             .field("tun_options", &self.tun_options)
             .field("link", &self.link)

@@ -16,7 +16,7 @@
 //!
 //! [`TcpStream`] and [`TcpListener`] are those of `tokio::net` (feature `tokio`, on by default) with the stack as
 //! first argument; [`blocking`] has those of `std::net`. Both may be used on one stack, and any runtime may poll
-//! the asynchronous ones: the stack has a thread of its own unless [`Builder::build_tokio`] puts it into a runtime.
+//! the asynchronous ones: the stack has a thread of its own unless [`StackBuilder::build_tokio`] puts it into a runtime.
 //!
 //! ```text
 //!   TcpStream  TcpListener (stream.rs, split.rs, listener.rs)   blocking::{TcpStream, TcpListener}
@@ -44,7 +44,7 @@ mod stack;
 mod stream;
 mod wait;
 
-pub use builder::Builder;
+pub use builder::StackBuilder;
 #[cfg(feature = "tokio")]
 pub use listener::{Incoming, TcpListener};
 #[cfg(feature = "tokio")]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use taut_core::StackConfig;
 use taut_driver::{Access, DriverThread, Interest, Shard};
 
-use crate::builder::Builder;
+use crate::builder::StackBuilder;
 use crate::wait::until;
 
 /// A running TCP/IP stack. Clones are handles on the same one.
@@ -46,8 +46,8 @@ impl Drop for Running {
 impl Stack {
     /// Describes a stack to be built.
     #[must_use]
-    pub fn builder() -> Builder {
-        Builder::new()
+    pub fn builder() -> StackBuilder {
+        StackBuilder::new()
     }
 
     pub(crate) fn running(
@@ -106,7 +106,7 @@ impl Stack {
         self.0.shards.iter().map(move |shard| shard.access(&mut f))
     }
 
-    /// Shards of this stack: [`Builder::shards`].
+    /// Shards of this stack: [`StackBuilder::shards`].
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.0.shards.len()
@@ -146,7 +146,7 @@ impl Stack {
         all
     }
 
-    /// How the queue in front of the device is, if [`Builder::link`] put one there; of several shards, the first one's.
+    /// How the queue in front of the device is, if [`StackBuilder::link`] put one there; of several shards, the first one's.
     #[must_use]
     pub fn link_report(&self) -> Option<crate::link::LinkReport> {
         self.0.shards[0].link_report()
@@ -173,7 +173,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes away what [`set_qdisc`](Self::set_qdisc) put there. The queue of [`Builder::link`] is back then, if there was
+    /// Takes away what [`set_qdisc`](Self::set_qdisc) put there. The queue of [`StackBuilder::link`] is back then, if there was
     /// one.
     pub fn reset_qdisc(&self) {
         for shard in &*self.0.shards {
@@ -195,7 +195,7 @@ impl Stack {
 
     /// The congestion control that a text means, `bbr` or with parameters `mine:gain=2.5`, for
     /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): one that is built in, or was given to
-    /// [`Builder::controller`](crate::Builder::controller).
+    /// [`StackBuilder::controller`](crate::StackBuilder::controller).
     ///
     /// # Errors
     /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) names those that there are, or the parameters.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::{Net, Noise, STACK};
 use sha2::{Digest, Sha256};
-use taut::Builder;
+use taut::StackBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -62,7 +62,7 @@ impl KernelServer {
 
 #[test]
 fn ten_thousand_connections_are_opened_used_and_closed() {
-    let net = Net::with(Builder::build);
+    let net = Net::with(StackBuilder::build);
     // Either side is the one that connects, and closes first.
     for taut_connects in [true, false] {
         let served = if taut_connects { connect_to_kernel(&net) } else { connect_from_kernel(&net) };

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::congestion::{AckEvent, Controller, Definition, Signal, Window};
 use taut::device::LinkCaps;
-use taut::{Builder, ConnOptions, Stack};
+use taut::{ConnOptions, Stack, StackBuilder};
 use taut_core::Instant;
 
 /// Always the same window.
@@ -36,7 +36,7 @@ fn fixed() -> Definition {
     )
 }
 
-fn pair(near: impl FnOnce(Builder) -> Builder) -> (Stack, Stack) {
+fn pair(near: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     let (here, there) = taut::device::pipe(LinkCaps::offloading(1500), 4 << 20).unwrap();
     let near = near(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
     (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())

@@ -72,7 +72,7 @@ impl Waiters {
     }
 }
 
-fn everybody_is_told(build: impl FnOnce(taut::Builder) -> io::Result<taut::Stack> + Send) {
+fn everybody_is_told(build: impl FnOnce(taut::StackBuilder) -> io::Result<taut::Stack> + Send) {
     let net = Net::with(build);
     let (kernel, at) = net.listener(0);
     let mut waiters = Waiters::new();
@@ -132,7 +132,7 @@ fn everybody_is_told(build: impl FnOnce(taut::Builder) -> io::Result<taut::Stack
 #[test]
 fn everybody_is_told_when_the_interface_is_deleted() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    everybody_is_told(taut::Builder::build);
+    everybody_is_told(taut::StackBuilder::build);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
-use taut::{Builder, Stack};
+use taut::{Stack, StackBuilder};
 
 /// A clock for bounds that hold on a busy machine too.
 #[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
@@ -16,7 +16,7 @@ fn now() -> Instant {
 }
 
 /// A stack behind a link, and its peer.
-fn pair(link: impl FnOnce(Builder) -> Builder) -> (Stack, Stack) {
+fn pair(link: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     let (here, there) = taut::device::pipe(LinkCaps::offloading(1500), 4 << 20).unwrap();
     let near = link(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
     (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
 use taut::link::QdiscDetails;
-use taut::{Builder, Stack};
+use taut::{Stack, StackBuilder};
 
 /// A clock for lower bounds, which hold on a busy machine too.
 #[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
@@ -19,11 +19,11 @@ fn now() -> Instant {
 }
 
 /// A stack behind a queue, and its peer.
-fn pair(change: impl FnOnce(Builder) -> Builder) -> (Stack, Stack) {
+fn pair(change: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     pair_over(LinkCaps::offloading(1500), change)
 }
 
-fn pair_over(caps: LinkCaps, change: impl FnOnce(Builder) -> Builder) -> (Stack, Stack) {
+fn pair_over(caps: LinkCaps, change: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     let (here, there) = taut::device::pipe(caps, 4 << 20).unwrap();
     let near = change(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
     (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())

@@ -219,7 +219,7 @@ fn settings_hold_in_all_shards_and_a_listener_is_one() {
 
 #[test]
 fn several_shards_need_several_queues() {
-    let kind = |builder: taut::Builder| builder.build().map(drop).unwrap_err().kind();
+    let kind = |builder: taut::StackBuilder| builder.build().map(drop).unwrap_err().kind();
     let (here, there) = taut::device::pipe(taut_core::LinkCaps::plain(1500), 1 << 20).unwrap();
     assert_eq!(kind(net::builder().shards(0)), std::io::ErrorKind::InvalidInput);
     assert_eq!(kind(net::builder().shards(2).device(here)), std::io::ErrorKind::InvalidInput);

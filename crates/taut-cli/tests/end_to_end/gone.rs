@@ -8,7 +8,7 @@ use taut_device::Interface;
 use crate::support::{KERNEL, Lab, taut};
 
 fn delete(lab: &Lab) {
-    lab.namespace.enter(|| Interface::open("taut0").unwrap().delete()).unwrap().unwrap();
+    lab.kernel.enter(|| Interface::open("taut0").unwrap().delete()).unwrap().unwrap();
 }
 
 const REASON: &str = "TUN interface taut0 was deleted";
@@ -32,7 +32,7 @@ fn serve_ends_with_its_interface() {
 #[test]
 fn send_ends_while_its_input_is_silent() {
     let Some(lab) = Lab::new("gone-send", &[]) else { return };
-    let listener = lab.namespace.enter(|| TcpListener::bind("0.0.0.0:7000").unwrap()).unwrap();
+    let listener = lab.kernel.enter(|| TcpListener::bind("0.0.0.0:7000").unwrap()).unwrap();
     let mut send = taut(&["send", &format!("{KERNEL}:7000")]);
     let mut send = lab.spawn(send.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()));
     let _input = send.stdin();

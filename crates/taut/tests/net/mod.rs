@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use taut::{Builder, Stack};
+use taut::{Stack, StackBuilder};
 use taut_testbed::{Kernel, listen};
 
 pub const STACK: [&str; 2] = ["10.7.0.2", "[fd07::2]"];
@@ -19,7 +19,7 @@ pub struct Net {
     pub kernel: Kernel,
 }
 
-pub fn builder() -> Builder {
+pub fn builder() -> StackBuilder {
     Stack::builder()
         .tun("taut0")
         .address("10.7.0.2/24")
@@ -30,10 +30,10 @@ pub fn builder() -> Builder {
 
 impl Net {
     pub fn new() -> Self {
-        Self::with(Builder::build)
+        Self::with(StackBuilder::build)
     }
 
-    pub fn with(build: impl FnOnce(Builder) -> io::Result<Stack> + Send) -> Self {
+    pub fn with(build: impl FnOnce(StackBuilder) -> io::Result<Stack> + Send) -> Self {
         let kernel = Kernel::new().expect("a network namespace, which needs root");
         let stack = kernel.enter(|| build(builder())).unwrap().expect("a stack over /dev/net/tun");
         Self { stack, kernel }
