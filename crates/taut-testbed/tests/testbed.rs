@@ -33,7 +33,7 @@ fn a_peer_answers_each_connection_in_its_way_over_both_families() {
     let services = [(1, Service::Sink), (2, Service::Source), (3, Service::Echo), (4, respond)];
     let peer = Peer::start(&far, &services).unwrap();
     let mut sunk = 0;
-    for address in NET.far().into_iter().map(|cidr| cidr.address()) {
+    for address in NET.far().into_iter().map(taut_device::Cidr::address) {
         let open = |port| open(&near, (address, port).into(), &ConnOptions::default());
         let mut sink = open(1);
         sink.write_all(&[7; 100_000]).unwrap();

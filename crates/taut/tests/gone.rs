@@ -19,7 +19,7 @@ static TURN: Mutex<()> = Mutex::new(());
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn delete(net: &Net) {
-    net.namespace.enter(|| Interface::open("taut0").unwrap().delete()).unwrap().unwrap();
+    net.kernel.enter(|| Interface::open("taut0").unwrap().delete()).unwrap().unwrap();
 }
 
 #[track_caller]
@@ -172,7 +172,7 @@ fn an_interface_that_is_down_is_not_gone() {
             let interface = Interface::open("taut0").unwrap();
             if up { interface.set_up() } else { interface.set_down() }
         };
-        net.namespace.enter(change).unwrap().unwrap();
+        net.kernel.enter(change).unwrap().unwrap();
     };
     set(false);
     stream.write_all(b"lost for now").unwrap();
