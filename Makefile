@@ -11,7 +11,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test cross-check spec bench lint fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec bench lint fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ mechanisms: ## what each mechanism of the send path changes: simulated, and live
 test: ## every test, the live network tests included
 	@scripts/setup
 	@CARGO=$(CARGO) scripts/test $(ARGS)
+
+test-fast: ## the tests that need no root, no TUN and no namespace (a minute after the build)
+	@CARGO=$(CARGO) scripts/test-fast $(ARGS)
 
 cross-check: ## goodput of one flow in the simulator and on a TUN, five links: less than 10 % apart (about 3 min)
 	@scripts/setup iproute2

@@ -27,7 +27,7 @@ use crate::words::{BufferSizes, Duration};
 #[non_exhaustive]
 pub enum SysctlError {
     /// There is no setting of that name.
-    #[error("no such setting: {0}; `taut sysctl -a` lists them all")]
+    #[error("no such setting: {0}")]
     Unknown(String),
     /// It cannot be changed.
     #[error("{0} can only be read")]

@@ -147,7 +147,7 @@ fn a_result_may_be_replaced_and_nothing_else() {
     plan(&out.0, 2, true).unwrap();
     fs::remove_file(out.0.join("small/summary.json")).unwrap();
     let error = plan(&out.0, 2, true).unwrap_err();
-    assert!(error.contains("is there already"), "{error}");
+    assert!(error.contains("no run left it there"), "{error}");
     assert!(out.0.join("small/table.txt").exists());
 }
 

@@ -92,5 +92,9 @@ pub mod config {
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/embedding.md")]
+struct Embedding;
+
+#[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct ReadmeOfThisCrate;

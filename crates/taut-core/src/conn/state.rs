@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// State of a connection. LISTEN is a [listener](crate::listener) and TIME-WAIT a
+/// State of a connection. LISTEN is a listener and TIME-WAIT a
 /// table entry of their own; neither needs a connection's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are RFC 9293's")]

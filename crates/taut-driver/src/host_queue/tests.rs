@@ -50,11 +50,13 @@ impl Queue for Complaining {
     }
 }
 
+/// A packet's bytes, whether its checksum is left out, payload bytes a segment.
+type OnLine = (Vec<u8>, RxChecksum, u16);
+
 /// One direction of a line in memory, and the device that sends on it. Packets wait in it until they are taken.
 #[derive(Clone)]
 struct Line {
-    /// Bytes, whether the checksum is left out, payload bytes a segment.
-    packets: Arc<Mutex<VecDeque<(Vec<u8>, RxChecksum, u16)>>>,
+    packets: Arc<Mutex<VecDeque<OnLine>>>,
     /// It takes a packet while it holds fewer bytes.
     limit_bytes: usize,
 }
