@@ -20,11 +20,11 @@ const BACKLOG: i32 = 8;
 /// Stacks of one process that can have a default socket each.
 const STACKS_PER_PROCESS: u32 = 1000;
 
-/// The directories in which sockets of this user's may be, the preferred one first: `$XDG_RUNTIME_DIR/taut`, for root
-/// `/run/taut`, and `/tmp/taut-UID`; or `$TAUT_CONTROL_DIR` alone, if that is set.
+/// The directories that may hold this user's sockets, the preferred one first: `$XDG_RUNTIME_DIR/taut`, for
+/// root `/run/taut`, and `/tmp/taut-UID`; or `$TAUT_CONTROL_DIR` alone, if that is set.
 ///
-/// A process that enters a user namespace is another user in it, and yet is looked for by the user it was. So the first
-/// call decides.
+/// The first call decides for the whole process: one that enters a user namespace later is another user in
+/// it, but is still looked for under its first user.
 pub fn directories() -> &'static [PathBuf] {
     static OF_THIS_PROCESS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     OF_THIS_PROCESS.get_or_init(find_directories)

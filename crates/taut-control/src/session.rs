@@ -97,7 +97,7 @@ impl Session {
         self.send(source);
     }
 
-    /// Reads what is there.
+    /// Reads the available bytes.
     fn receive(&mut self, source: &impl Source) {
         let mut chunk = [0; REQUEST_MAX_BYTES];
         match rustix::net::recv(&self.socket, &mut chunk, RecvFlags::empty()) {

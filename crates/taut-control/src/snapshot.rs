@@ -21,7 +21,7 @@ pub struct ConnSnapshot {
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
-    /// Congestion control in use, with the parameters that were chosen: `bbr`, `mine:gain=2.5`.
+    /// Congestion control in use, with the chosen parameters: `bbr`, `mine:gain=2.5`.
     pub congestion: String,
     /// Its description of itself: words and `name:value` pairs, separated by blanks; may be empty.
     #[serde(default)]

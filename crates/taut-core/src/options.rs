@@ -31,7 +31,7 @@ pub struct ConnOptions {
     pub rcvbuf: Option<u32>,
     /// `SO_MAX_PACING_RATE` in bytes per second; setting it switches pacing on.
     pub max_pacing_rate: Option<u64>,
-    /// `TCP_CONGESTION`; [`Stack::algorithm`](crate::Stack::algorithm) has them by name.
+    /// `TCP_CONGESTION`; [`Stack::algorithm`](crate::Stack::algorithm) finds an algorithm by name.
     pub congestion: Option<Algorithm>,
     /// `SO_KEEPALIVE` and its three parameters.
     pub keepalive: Option<Keepalive>,
@@ -57,7 +57,7 @@ impl Default for ListenOptions {
     }
 }
 
-/// An option and its new value, for a connection that exists.
+/// An option and its new value, for an existing connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetOption {

@@ -101,7 +101,7 @@ pub enum Signal {
     Timeout,
 }
 
-/// The content of an ACK, and what followed from it.
+/// An ACK's content and consequences.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckEvent<'a> {

@@ -149,7 +149,7 @@ impl Congestion {
         self.live.as_ref().and_then(|live| live.controller.send_quantum())
     }
 
-    /// Whether packets are to be spaced, whatever the user says.
+    /// Whether packets are paced even if the user does not ask for it.
     pub(crate) fn paces(&self) -> bool {
         self.algorithm.paces()
     }

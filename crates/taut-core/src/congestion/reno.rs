@@ -11,7 +11,7 @@ pub(super) fn definition() -> Definition {
     Definition::new("reno", |_| Reno)
 }
 
-/// No state beside the window.
+/// No state in addition to the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reno;
 

@@ -25,8 +25,8 @@ impl Sender {
         self.window.on_segment(offered, ack, start, self.una())
     }
 
-    /// An acceptable ACK: finds what was delivered, what is lost, what must be retransmitted. Follow with
-    /// [`note_acked`](Self::note_acked).
+    /// An acceptable ACK: finds the segments that were delivered, are lost, or must be retransmitted. Follow
+    /// with [`note_acked`](Self::note_acked).
     pub(crate) fn on_ack(
         &mut self,
         now: Instant,
@@ -130,7 +130,7 @@ impl Sender {
         self.recovery.release_idle();
     }
 
-    /// What became of a probe of the path's MTU, once.
+    /// The fate of a probe of the path's MTU, once.
     pub(crate) fn take_mtu_probe_fate(&mut self) -> Option<MtuProbeFate> {
         self.recovery.take_mtu_probe_fate()
     }

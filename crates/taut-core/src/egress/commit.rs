@@ -17,7 +17,7 @@ pub(crate) struct Leaving {
     pub(crate) plan: Plan,
     /// When it leaves the host.
     pub(crate) departure: Instant,
-    /// Complete but for the name of the connection, which the stack knows.
+    /// Complete except for the name of the connection, which the stack adds.
     pub(crate) ticket: TxTicket,
 }
 
@@ -89,8 +89,8 @@ impl Sender {
         self.due = false;
     }
 
-    /// Nothing more can be sent now, because of `why`: notes what will end that, and which window was the
-    /// limit. Returns whether the connection begins to wait for a completion.
+    /// Nothing more can be sent now, because of `why`: notes the event that will end that, and the window
+    /// that was the limit. Returns whether the connection begins to wait for a completion.
     fn note_blocked(&mut self, cx: &SendCx<'_>, why: Blocked, totals: &mut Totals) -> bool {
         // MSG_MORE on a write holds for one attempt.
         self.nagle.forget_more();

@@ -17,9 +17,9 @@ const HOP_LIMIT: u8 = 64;
 /// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
 const IDENTIFICATION: u16 = 0;
 
-/// Writes the headers in front of `payload` into `buffer` and says how long they are and what is left to the device.
-/// The payload's bytes are read only for a link that does not complete checksums. `mss` cuts the payload on the device;
-/// 0 for a packet that is not to be cut.
+/// Writes the headers in front of `payload` into `buffer`; returns their length and the work that is left to
+/// the device. The payload's bytes are read only for a link that does not complete checksums. `mss` is the
+/// size of the segments into which the device cuts the payload; 0 for a packet that must not be cut.
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
     (src, dst, ecn): (IpAddr, IpAddr, Ecn),

@@ -42,7 +42,7 @@ pub(crate) struct SendCx<'a> {
 pub(super) struct Candidate {
     /// Bytes from `nxt` on, up to the end of the record.
     pub(super) len: u32,
-    /// They reach the end of what was written.
+    /// They reach the end of the written data.
     pub(super) is_tail: bool,
     /// FIN follows them.
     pub(super) fin: bool,
@@ -61,7 +61,8 @@ impl Candidate {
     }
 }
 
-/// Size of a probe that is to leave now, if one is: Linux asks before it looks at the data, `tcp_mtu_probe`.
+/// The size of the MTU probe that should leave now, if any. Linux (`tcp_mtu_probe`) also asks before it looks
+/// at the data.
 pub(super) fn mtu_probe(
     s: &Sender,
     cx: &SendCx<'_>,
@@ -85,8 +86,8 @@ pub(super) fn mtu_probe(
     }
 }
 
-/// Segments that the congestion window allows now: at most half of it at once, so that two bursts a window keep the
-/// ACK clock running.
+/// Segments that the congestion window allows now: at most half of it at once, so that two bursts per window
+/// keep the ACK clock running.
 pub(super) fn cwnd_quota(s: &Sender, mode: Mode) -> Result<u32, Blocked> {
     if mode == Mode::TailProbe {
         return Ok(1);
@@ -179,7 +180,7 @@ impl Sender {
         }
     }
 
-    /// What is retransmitted next, if anything.
+    /// The range to retransmit next, if any.
     pub(super) fn wanted_again(&self, cx: &SendCx<'_>, mode: Mode) -> Option<Range<u64>> {
         if mode == Mode::TailProbe && !self.has_unsent() {
             return self.recovery.tail_probe_range(cx.mss);

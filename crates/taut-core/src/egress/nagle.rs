@@ -11,7 +11,7 @@
 //!
 //! | option | effect on a partial segment |
 //! |---|---|
-//! | TCP_NODELAY | does not wait for an ACK. Setting it flushes what is queued, once, even if corked |
+//! | TCP_NODELAY | does not wait for an ACK. Setting it flushes the queue, once, even if corked |
 //! | TCP_CORK | always waits, until cork is cleared, the segment is full, or the ceiling; it beats TCP_NODELAY for later data |
 //! | MSG_MORE | as cork, for this write's attempt only: the next ACK or completion may flush it by the ordinary rules |
 //!

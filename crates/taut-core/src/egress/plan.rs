@@ -25,9 +25,9 @@ pub(crate) struct Plan {
     /// Segment size of the super-packet.
     pub(crate) mss: u32,
     pub(crate) kind: SendKind,
-    /// One segment, larger than is known to fit.
+    /// One segment, larger than any known to fit the path.
     pub(crate) mtu_probe: bool,
-    /// Over the small queue's limit, and let through all the same.
+    /// Let through although the small queue's limit is reached.
     pub(crate) exempt: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn plan(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Bloc
         Mode::Normal | Mode::NewDataOnly => plan_new(s, cx, mode),
         Mode::Repair | Mode::TailProbe => plan_repair(s, cx, mode),
         Mode::NewDataFirst => match plan_new(s, cx, mode) {
-            // There is none that could leave soon.
+            // No new data could leave soon.
             Err(
                 Blocked::NoData | Blocked::SendBuffer | Blocked::PeerWindow | Blocked::Nagle | Blocked::Cork,
             ) => plan_repair(s, cx, mode),
@@ -60,7 +60,8 @@ pub(super) fn plan(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Bloc
 /// Lost data goes before new data (RFC 6675 §5).
 fn plan_repair(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     match plan_retransmit(s, cx, mode) {
-        // What waits for its own copy to leave the host does not hold up what is new; a completion is awaited all the same.
+        // A retransmission that waits for its own copy to leave the host does not hold up new data; the
+        // connection still waits for a completion.
         Some(Err(Blocked::SmallQueue)) => plan_new(s, cx, mode).map_err(|_| Blocked::SmallQueue),
         Some(decided) => decided,
         None => plan_new(s, cx, mode),
@@ -79,7 +80,8 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     let segs = s.autosized_segs(cx);
     // The candidate: a record, or all there is.
     let candidate = Candidate::of(s, cx);
-    // Something larger than is known to fit, to see whether it arrives; or what the next gates leave.
+    // A probe larger than any segment known to fit, to see whether it arrives; or as much as the next gates
+    // allow.
     let probe = match &cx.path {
         Some(path) if mode != Mode::TailProbe => mtu_probe(s, cx, path, candidate.len)?,
         _ => None,
@@ -119,7 +121,7 @@ fn cut(
     }
     // Not a partial segment that should wait, nor a super-packet that will soon be bigger.
     if len <= cx.mss {
-        // What is to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
+        // A packet that is sent to bring an ACK does not wait for one (Linux: Nagle and cork are off for it).
         if len < cx.mss && is_tail && !fin && !mode.asks_for_ack() {
             s.nagle.gate(s.una(), s.nxt)?;
         }
@@ -130,7 +132,7 @@ fn cut(
     Ok(split_point(s, cx, len, is_tail && !fin, window, quota.min(segs)))
 }
 
-/// The gates for a retransmission: fewer, since it is wanted now. `None` when nothing is to be resent.
+/// The gates for a retransmission: fewer, because it is urgent. `None` when there is nothing to retransmit.
 fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Plan, Blocked>> {
     let range = s.wanted_again(cx, mode)?;
     let fin = s.fin_queued && range.end == s.end();

@@ -59,7 +59,7 @@ pub(crate) struct Sender {
     lowat: u32,
     /// The application will write no more; a FIN stands at the queue's end.
     pub(super) fin_queued: bool,
-    /// A maximum rate was set; never unwanted again.
+    /// A maximum rate was set once; pacing stays wanted from then on.
     pacing_wanted: bool,
     /// The next packet may be smaller than a segment, to fit the peer's window.
     pub(super) squeeze: bool,
@@ -171,7 +171,7 @@ impl Sender {
             let piece = room.min(data.len() - taken);
             self.queue.append(&data[taken..taken + piece], pool);
             taken += piece;
-            // Half of the largest window unpushed: the peer should hand over what it has.
+            // Half of the largest window unpushed: the peer should hand over the data that it has.
             if self.queue.end() > self.pushed + u64::from(self.window.max() / 2) {
                 self.pushed = self.queue.end();
             }
@@ -249,7 +249,7 @@ impl Sender {
         self.squeeze = true;
     }
 
-    /// FIN follows what is queued. Returns whether the application was waiting for room; it no longer needs
+    /// FIN follows the queued data. Returns whether the application was waiting for room; it no longer needs
     /// any.
     pub(crate) fn queue_fin(&mut self) -> bool {
         self.fin_queued = true;
@@ -319,7 +319,7 @@ impl Sender {
         self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, cx.config.wmem.max);
     }
 
-    /// Forgets what is in flight and stops the timers.
+    /// Forgets the packets in flight and stops the timers.
     pub(crate) fn stop(&mut self) {
         self.recovery.discard();
         self.paced = false;

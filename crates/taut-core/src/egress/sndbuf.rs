@@ -16,9 +16,9 @@
 
 /// Bytes that Linux adds to every segment for buffer bookkeeping, before rounding up to a power of two.
 const HEADER_RESERVE: u64 = 320;
-/// Per-segment structure, beside the rounded data.
+/// Per-segment structure, in addition to the rounded data.
 const SEGMENT_OVERHEAD: u64 = 256;
-/// No send buffer is smaller. Linux: `SOCK_MIN_SNDBUF`.
+/// The smallest send buffer. Linux: `SOCK_MIN_SNDBUF`.
 pub(crate) const SNDBUF_MIN: u32 = 4_608;
 
 /// The limit of one connection.

@@ -29,7 +29,7 @@ pub(crate) struct Defer {
     pub(crate) now: Instant,
     /// When the latest packet departed (or will).
     pub(crate) last_departure: Instant,
-    /// Recovery or Loss: what repairs a loss must not wait.
+    /// Recovery or Loss: repairs must not wait.
     pub(crate) recovering: bool,
     /// Bytes queued from the candidate's start on.
     pub(crate) len: u32,
@@ -37,9 +37,9 @@ pub(crate) struct Defer {
     pub(crate) tail: bool,
     /// The queue ends with FIN or an end of record.
     pub(crate) ends: bool,
-    /// What the peer's window leaves, in bytes.
+    /// The room that the peer's window leaves, in bytes.
     pub(crate) send_window: u32,
-    /// What the congestion window leaves, in bytes.
+    /// The room that the congestion window leaves, in bytes.
     pub(crate) cong_window: u32,
     /// Whole peer window and whole congestion window, in bytes.
     pub(crate) whole_window: u32,

@@ -76,7 +76,7 @@ pub(crate) const fn truesize(payload: u32) -> u32 {
     OVERHEAD + payload
 }
 
-/// What a connection has below TCP.
+/// The bytes that a connection has below TCP.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SmallQueue {
     /// Sum of the truesizes of all tickets that are out.
@@ -146,7 +146,7 @@ pub(crate) fn limit(l: Limit) -> u64 {
     limit.saturating_add(delayed) << u32::from(l.retransmit)
 }
 
-/// What the gate found.
+/// The gate's finding, if it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// Room below TCP.

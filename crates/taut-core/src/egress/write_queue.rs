@@ -92,7 +92,7 @@ impl WriteQueue {
         self.end += data.len() as u64;
     }
 
-    /// The bytes at positions `range`, clamped to what is kept. Ranges of up to 64 KiB always fit; a longer
+    /// The bytes at positions `range`, clamped to the bytes kept. Ranges of up to 64 KiB always fit; a longer
     /// one may be cut to a prefix, see [`ChunkQueue::gather`].
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let Range { start, end } = range;
@@ -138,12 +138,12 @@ impl WriteQueue {
         self.end.saturating_sub(self.tail_start.max(nxt))
     }
 
-    /// Begins a new last buffer at the end of what was written.
+    /// Begins a new last buffer at the end of the written data.
     pub(crate) const fn start_tail(&mut self) {
         self.tail_start = self.end;
     }
 
-    /// Marks the end of what was written as the end of a record: nothing written later shares a packet with
+    /// Marks the end of the written data as the end of a record: nothing written later shares a packet with
     /// it.
     pub(crate) fn mark_eor(&mut self) {
         if self.is_empty() || self.tail_has_eor() {
@@ -159,7 +159,7 @@ impl WriteQueue {
         }
     }
 
-    /// Whether the end of what was written is the end of a record, so that nothing may be added to the last
+    /// Whether the end of the written data is the end of a record, so that nothing may be added to the last
     /// buffer.
     pub(crate) fn tail_has_eor(&self) -> bool {
         self.marks.as_ref().and_then(|marks| marks.records.back()) == Some(&self.end)

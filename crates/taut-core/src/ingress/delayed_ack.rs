@@ -68,7 +68,7 @@ pub(crate) struct Arrival {
     pub(crate) can_grow: bool,
     /// Smoothed round-trip time, if known.
     pub(crate) srtt: Option<Duration>,
-    /// Retransmission timeout: what is longer is a pause, not a gap between arrivals.
+    /// Retransmission timeout: a longer silence is a pause, not a gap between arrivals.
     pub(crate) rto: Duration,
     /// It is only new data beyond a hole, and SACK will report it to the peer.
     pub(crate) reordered: bool,

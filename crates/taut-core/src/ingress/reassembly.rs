@@ -12,8 +12,9 @@ use crate::ingress::payload::Payload;
 use crate::ingress::read_queue::ReadQueue;
 
 /// This many separate ranges are always kept, and one more for each [`RANGE_BYTES`] held; the peer
-/// retransmits what is refused. The limit bounds the work and the memory that a hostile peer can cause with
-/// single bytes, and no honest one reaches it: 5 % loss at 1 Gbit/s over 100 ms makes a thousand holes.
+/// retransmits the bytes that are refused. The limit bounds the work and the memory that a hostile peer can
+/// cause with single bytes, and no honest one reaches it: 5 % loss at 1 Gbit/s over 100 ms makes a thousand
+/// holes.
 const RANGES_MAX: usize = 512;
 
 /// Less than any segment of a fast path.

@@ -45,7 +45,7 @@ pub(crate) struct RecvWindow {
     space: u32,
     /// Round-trip time as the receiver measures it, in µs; 0 if unknown.
     rtt_us: u32,
-    /// Shift of the window field in what we send. RFC 7323 §2.2.
+    /// Shift of the window field in our segments. RFC 7323 §2.2.
     scale: u8,
     /// The application has set `rcvbuf`, or tuning is off.
     locked: bool,

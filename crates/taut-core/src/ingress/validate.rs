@@ -7,7 +7,7 @@ use crate::words::{Duration, Instant};
 /// What to do with a segment, or with the connection because of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// Go on with the next check.
+    /// Continue with the next check.
     Accept,
     /// Ignore it.
     Drop,
@@ -35,7 +35,7 @@ pub(crate) const fn reset(seq: u64, rcv_nxt: u64, window_end: u64) -> Check {
     }
 }
 
-/// The acknowledgment number (RFC 5961 §5.2): at most one window old, and of nothing that was never sent.
+/// The acknowledgment number (RFC 5961 §5.2): at most one window old, and not beyond the data sent.
 pub(crate) const fn acknowledgment(ack: u64, una: u64, nxt: u64, max_window: u32) -> Check {
     if ack > nxt || ack + (max_window as u64) < una { Check::Challenge } else { Check::Accept }
 }

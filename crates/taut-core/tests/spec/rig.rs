@@ -456,7 +456,7 @@ impl Rig {
         self.give_back(name, Fate::Refused);
     }
 
-    /// The device says what became of that packet.
+    /// The device reports the fate of that packet.
     #[track_caller]
     pub(crate) fn give_back(&mut self, name: usize, fate: Fate) {
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");

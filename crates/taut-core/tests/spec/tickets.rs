@@ -214,7 +214,7 @@ impl Worlds {
                 if ticket.truesize() == 0 {
                     self.took[side] = (packets + 1, segments + 1);
                 }
-                // The device is full: nothing is asked for until there is room.
+                // The device is full: it asks for nothing until there is room.
                 self.stacks[side].handle_tx(now, ticket, Fate::Refused);
                 *self.tally.entry("refused").or_default() += 1;
                 self.check(side);

@@ -18,10 +18,10 @@
 //! | file | has |
 //! |---|---|
 //! | `params.rs` | every number, with its section |
-//! | `path.rs` | rounds, bandwidth, RTT, aggregation: what is measured |
+//! | `path.rs` | the measurements: rounds, bandwidth, RTT, aggregation |
 //! | `loss.rs` | the bounds that loss sets, and how they are undone |
 //! | `ambient.rs` | loss that is no sign of congestion: taut's own |
-//! | `cycle.rs` | the states and what ends each |
+//! | `cycle.rs` | the states, and the conditions that end each |
 //! | here | the steps for each ACK, in order; pacing rate and cwnd |
 
 mod ambient;
@@ -91,7 +91,7 @@ impl Bbr {
         }
     }
 
-    /// The first ACK: sets what could not be known before. §5.2.1.
+    /// The first ACK: sets the values that could not be known before. §5.2.1.
     fn start(&mut self, ack: &AckEvent<'_>) {
         // The generator's state must not be zero.
         self.random = ack.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
