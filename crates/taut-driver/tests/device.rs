@@ -1,0 +1,335 @@
+//! What a driver does with a device: packets in every order of fates, batches, news by a waker, and the end.
+#![allow(missing_docs, reason = "tests")]
+
+mod line;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+use std::{io, slice};
+
+use line::{Event, Line, Rng, Say};
+use taut_core::{ConnId, ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig};
+use taut_driver::{Access, Clock, Device, DriverThread, Interest, Shard};
+
+/// Longer than anything here takes on a machine that is not stuck.
+const PATIENCE: Duration = Duration::from_secs(60);
+const NEAR: &str = "10.0.0.1";
+const FAR: &str = "10.0.0.2:7";
+
+/// A stack that a thread drives.
+struct Host {
+    shard: Arc<Shard>,
+    _thread: DriverThread,
+}
+
+impl Host {
+    fn new(address: &str, device: Device, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        let config = StackConfig::default().with(|config| {
+            config.addresses.push(address.parse().unwrap());
+            configure(config);
+        });
+        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
+        let shard = Arc::new(Shard::new(stack, device).unwrap());
+        let thread = DriverThread::spawn(Arc::clone(&shard), "host").unwrap();
+        Self { shard, _thread: thread }
+    }
+
+    fn wait<T>(
+        &self,
+        interest: Interest,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        let deadline = Clock.now() + PATIENCE.into();
+        self.shard.wait(interest, Some(deadline), attempt).expect("it takes too long")
+    }
+
+    fn read(&self, id: ConnId, into: &mut [u8]) -> io::Result<usize> {
+        self.wait(Interest::Read(id), |access| {
+            let now = access.now;
+            match access.stack.conn_mut(id).unwrap().read(now, into) {
+                Err(taut_core::ReadError::WouldBlock) => Poll::Pending,
+                other => Poll::Ready(other.map_err(io::Error::other)),
+            }
+        })
+    }
+
+    fn write_all(&self, id: ConnId, mut data: &[u8]) -> io::Result<()> {
+        while !data.is_empty() {
+            let wrote = self.wait(Interest::Write(id), |access| {
+                let now = access.now;
+                match access.stack.conn_mut(id).unwrap().write(now, data) {
+                    Err(taut_core::WriteError::WouldBlock) => Poll::Pending,
+                    other => Poll::Ready(other.map_err(io::Error::other)),
+                }
+            })?;
+            data = &data[wrote..];
+        }
+        Ok(())
+    }
+
+    /// Bytes that the connection believes to be below it.
+    fn below(&self, id: ConnId) -> u64 {
+        self.shard.access(|access| below(access, id))
+    }
+}
+
+fn below(access: &mut Access<'_>, id: ConnId) -> u64 {
+    access.stack.conn(id).unwrap().info(access.now).wmem_alloc.into()
+}
+
+/// Two hosts over a line, with a connection between them.
+struct Pair {
+    near: Host,
+    far: Host,
+    line: Line,
+    /// The connection at the near end, and at the far end.
+    conns: [ConnId; 2],
+}
+
+impl Pair {
+    fn new(caps: LinkCaps, configure: impl FnOnce(&mut StackConfig)) -> Self {
+        let (line, [near, far]) = Line::new(caps);
+        let (near, far) = (Host::new(NEAR, near, configure), Host::new("10.0.0.2", far, |_| {}));
+        let to: SocketAddr = FAR.parse().unwrap();
+        let listener = far.shard.access(|access| access.stack.listen(to, ListenOptions::default())).unwrap();
+        let options = ConnOptions::default();
+        let client = near.shard.access(|access| access.stack.connect(access.now, to, &options)).unwrap();
+        let server = far.wait(Interest::Accept(listener), |access| match access.stack.accept(listener) {
+            Some((id, _)) => Poll::Ready(Ok(id)),
+            None => Poll::Pending,
+        });
+        let pair = Self { near, far, line, conns: [client, server.unwrap()] };
+        pair.near
+            .wait(Interest::Write(client), |access| {
+                let state = access.stack.conn(client).unwrap().state();
+                if state.is_synchronized() { Poll::Ready(Ok(())) } else { Poll::Pending }
+            })
+            .unwrap();
+        pair
+    }
+
+    /// Sends bytes from the near end, which must arrive as they are.
+    fn send(&self, len: usize, seed: u64) {
+        let mut rng = Rng(seed | 1);
+        let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| self.near.write_all(self.conns[0], &data).unwrap());
+            let (mut got, mut chunk) = (Vec::new(), vec![0; 65_536]);
+            while got.len() < len {
+                let count = self.far.read(self.conns[1], &mut chunk).unwrap();
+                got.extend_from_slice(&chunk[..count]);
+            }
+            assert!(got == data, "bytes intact and in order");
+        });
+    }
+
+    /// Everything was acknowledged, and every ticket is back.
+    fn settle(&self) {
+        eventually("all tickets are back", || {
+            self.line.complete_all();
+            self.near.below(self.conns[0]) == 0 && self.line.tickets(0).is_empty()
+        });
+    }
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Clock.now();
+    while !is_so() {
+        assert!(Clock.now().since(start) < PATIENCE.into(), "still not: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A device that says anything at any time, and completes what it kept late and in any order: the bytes arrive, and at no
+/// time does the connection believe anything but what the tickets add up to.
+#[test]
+fn fates_in_every_order() {
+    let mut said = [0; Say::ALL.len()];
+    for seed in 1..=8 {
+        let caps = if seed % 2 == 0 { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
+        let pair = Pair::new(caps, |_| {});
+        let mut rng = Rng(seed);
+        pair.line.script(0, move |_| match rng.below(100) {
+            0..40 => Say::Left,
+            40..85 => Say::Keep,
+            85..93 => Say::Full,
+            93..98 => Say::Drop,
+            _ => Say::Never,
+        });
+        let (is_over, mut rng) = (AtomicBool::new(false), Rng(seed + 100));
+        thread::scope(|scope| {
+            // The device's worker.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    pair.line.complete_any(&mut rng);
+                    pair.line.give_room();
+                    thread::sleep(Duration::from_micros(50));
+                }
+            });
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // Packets are handed out under the lock, so nothing is on its way meanwhile.
+                    pair.near.shard.access(|access| {
+                        let out: u64 = pair.line.tickets(0).iter().map(|&truesize| u64::from(truesize)).sum();
+                        assert_eq!(below(access, pair.conns[0]), out, "seed {seed}");
+                    });
+                    thread::sleep(Duration::from_micros(200));
+                }
+            });
+            pair.send(400_000, seed);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        pair.line.script(0, |_| Say::Left);
+        pair.line.give_room();
+        pair.settle();
+        for say in Say::ALL {
+            said[say as usize] += pair.line.said(0, say);
+        }
+    }
+    assert!(said.iter().all(|&count| count > 10), "each was said: {said:?}");
+}
+
+/// A ticket that comes back late, from another thread, starts what waited for it.
+#[test]
+fn a_completion_from_another_thread_resumes_the_sender() {
+    // Less than two packets of 1448 bytes and their overhead: the second goes, the third waits.
+    let limit = |config: &mut StackConfig| config.set_sysctl("tcp_limit_output_bytes", "4000").unwrap();
+    let pair = Pair::new(LinkCaps::plain(1_500), limit);
+    pair.line.script(0, |_| Say::Keep);
+    let before = pair.line.log(0).len();
+    pair.near.write_all(pair.conns[0], &[7; 14_480]).unwrap();
+    let kept = |pair: &Pair| pair.line.tickets(0).len();
+    assert_eq!(kept(&pair), 2);
+    thread::sleep(Duration::from_millis(20));
+    assert_eq!(kept(&pair), 2, "nobody completes anything");
+    pair.line.complete_first();
+    eventually("another packet is sent", || kept(&pair) == 2 && pair.line.log(0).len() > before + 3);
+    pair.line.script(0, |_| Say::Left);
+    pair.settle();
+}
+
+/// A device without room is not asked again before it says that it has some; then the same bytes go.
+#[test]
+fn full_then_room() {
+    for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
+        let pair = Pair::new(caps, |_| {});
+        let before = pair.line.said(0, Say::Full);
+        pair.line.script(0, |_| Say::Full);
+        let (conn, data) = (pair.conns[0], [1; 10_000]);
+        pair.near.write_all(conn, &data).unwrap();
+        assert_eq!(pair.near.below(conn), 0, "as if never sent");
+        for _ in 0..10 {
+            // The application goes on; that is not for the device to know.
+            pair.near.write_all(conn, slice::from_ref(&2)).unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+        let offers = pair.line.said(0, Say::Full) - before;
+        assert!((1..=2).contains(&offers), "{offers} offers");
+        pair.line.script(0, |_| Say::Left);
+        pair.line.give_room();
+        let (mut got, mut chunk) = (Vec::new(), [0; 4_096]);
+        while got.len() < 10_010 {
+            let count = pair.far.read(pair.conns[1], &mut chunk).unwrap();
+            got.extend_from_slice(&chunk[..count]);
+        }
+        assert_eq!(got, [&data[..], &[2; 10]].concat());
+        let retransmitted = pair.near.shard.access(|access| access.stack.counters().retrans_segs);
+        assert_eq!(retransmitted, 0, "nothing was sent twice");
+        pair.settle();
+    }
+}
+
+/// What a device will never take is lost like any other packet, and so is what it kept and lost.
+#[test]
+fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
+    for say in [Say::Never, Say::Keep] {
+        let pair = Pair::new(LinkCaps::plain(1_500), |config| config.set_sysctl("taut.tsq", "off").unwrap());
+        let mut nth = 0;
+        pair.line.script(0, move |packet| {
+            nth += usize::from(!packet.payload.is_empty());
+            if nth % 10 == 5 && !packet.payload.is_empty() { say } else { Say::Left }
+        });
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    pair.line.lose_all();
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            pair.send(150_000, 3);
+            is_over.store(true, Ordering::Relaxed);
+        });
+        assert!(pair.line.said(0, say) >= 10);
+        let retransmitted = pair.near.shard.access(|access| access.stack.counters().retrans_segs);
+        assert!(retransmitted >= 10, "{retransmitted}");
+        pair.line.script(0, |_| Say::Left);
+        pair.settle();
+    }
+}
+
+/// One flush ends a batch, however many packets it has.
+#[test]
+fn a_batch_ends_with_one_flush() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |config| config.set_sysctl("taut.tsq", "off").unwrap());
+    pair.send(500_000, 1);
+    pair.settle();
+    let log = pair.line.log(0);
+    assert_eq!(log.last(), Some(&Event::Flush));
+    assert!(!log.windows(2).any(|pair| pair == [Event::Flush; 2]), "no flush without a packet");
+    let batches: Vec<usize> = log.split(|event| *event == Event::Flush).map(<[Event]>::len).collect();
+    assert!(batches.iter().any(|&packets| packets >= 5), "there were batches: {batches:?}");
+}
+
+/// The line has no descriptor: its waker wakes whoever drives, also when nothing else ever happens.
+#[test]
+fn a_waker_wakes_a_blocked_reader() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    for round in 0..200_u8 {
+        thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut byte = [0];
+                pair.far.read(pair.conns[1], &mut byte).unwrap();
+                byte[0]
+            });
+            if round % 20 == 0 {
+                // It sleeps by now, and nothing but the device will wake it.
+                thread::sleep(Duration::from_millis(5));
+            }
+            pair.near.write_all(pair.conns[0], &[round]).unwrap();
+            assert_eq!(reader.join().unwrap(), round);
+        });
+    }
+    pair.settle();
+}
+
+/// The device says that it is gone: every reader, writer and acceptor gets its reason, and so does whoever asks later.
+#[test]
+fn an_error_that_is_final_reaches_everybody() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    let (near, id) = (&pair.near, pair.conns[0]);
+    let at: SocketAddr = format!("{NEAR}:80").parse().unwrap();
+    let listener = near.shard.access(|access| access.stack.listen(at, ListenOptions::default())).unwrap();
+    pair.line.script(0, |_| Say::Keep);
+    let errors = thread::scope(|scope| {
+        let reader = scope.spawn(|| near.read(id, &mut [0]).unwrap_err());
+        let writer = scope.spawn(|| near.write_all(id, &vec![0; 50_000_000]).unwrap_err());
+        let acceptor = scope.spawn(|| {
+            near.wait(Interest::Accept(listener), |_| Poll::<io::Result<()>>::Pending).unwrap_err()
+        });
+        let ender =
+            scope.spawn(|| near.wait(Interest::End, |_| Poll::<io::Result<()>>::Pending).unwrap_err());
+        thread::sleep(Duration::from_millis(50));
+        pair.line.cut("the cable was cut");
+        [reader, writer, acceptor, ender].map(|thread| thread.join().unwrap())
+    });
+    for error in errors.iter().chain(&near.shard.closed()) {
+        assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+        assert!(error.to_string().contains("the cable was cut"), "{error}");
+    }
+    assert!(near.read(id, &mut [0]).is_err());
+}
