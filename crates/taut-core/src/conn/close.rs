@@ -69,6 +69,9 @@ impl Conn {
         self.news.ended = true;
         self.flags.syn_due = false;
         self.flags.window_probe_due = false;
+        if let Some(ecn) = self.ecn_mut() {
+            ecn.forget_turns();
+        }
         self.cancel_timers();
         self.tx.discard(cx.pool);
         self.rx.discard(cx.pool);

@@ -312,7 +312,8 @@ impl Conn {
                         counters.tcp_loss_probes -= 1;
                     }
                 }
-                return;
+                // If it was an MTU probe, another may leave in its place.
+                return self.judge_mtu_probe(cx);
             }
             Output::Reset => {
                 self.flags.rst_due = true;

@@ -103,6 +103,11 @@ impl Echo {
         self.turns.pop_front()
     }
 
+    /// No ACK that waits is sent any more.
+    pub(super) fn forget_turns(&mut self) {
+        self.turns.clear();
+    }
+
     /// What a SYN-ACK carries: the agreement.
     pub(super) fn stamp_syn_ack(&self) -> Stamp {
         Stamp { flags: TcpFlags::ECE, mark: self.mark(Carrier::SynAck { again: false }), ..Stamp::NONE }

@@ -250,6 +250,13 @@ impl Ecn {
         }
     }
 
+    /// The connection has ended: no ACK follows any more.
+    pub(crate) fn forget_turns(&mut self) {
+        if let Scheme::Echo(echo) = &mut self.scheme {
+            echo.forget_turns();
+        }
+    }
+
     /// The ACK of a client's handshake must leave before anything else does (RFC 9768 §3.2.2.1).
     pub(crate) fn acks_syn_first(&self) -> bool {
         self.accurate().is_some_and(Accurate::is_client)

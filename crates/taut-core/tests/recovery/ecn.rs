@@ -283,6 +283,18 @@ fn dctcp_tells_of_each_change_where_it_was() {
 }
 
 #[test]
+fn dctcp_sends_no_ack_after_a_reset() {
+    let mut t = dctcp();
+    // The marking changes while an ACK is owed, and the application gives up before anything has left.
+    t.inject_unpolled(&Seg::new(".").seq(1).len(100).ecn(Ecn::Ect0));
+    t.inject_unpolled(&Seg::new(".").seq(101).len(100).ecn(Ecn::Ce));
+    let now = t.now;
+    t.conn().abort(now);
+    expect!(t, "R.E", seq(1), ack(201));
+    expect_nothing!(t);
+}
+
+#[test]
 fn dctcp_reduces_by_how_much_was_marked_and_marks_what_goes_again() {
     let mut t = dctcp();
     t.write(23_000);
