@@ -4,11 +4,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::words::{BUFFER_BYTES, GATHER_MAX, Gather};
+use crate::words::{BUFFER_BYTES, GATHER_MAX, Gather, Memory};
 
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
@@ -17,21 +16,44 @@ const POOLED_FROM: usize = 65_536;
 /// smaller one a short request would waste less, but no less than the allocator's own overhead.
 pub(crate) const CHUNK_MIN: usize = 512;
 
+/// A packet that waits may hold on to the last chunk, which then takes no more bytes, once it holds this many or is
+/// three quarters full. [`ChunkQueue::gather`] depends on that, too.
+const SHARE_FROM: usize = 24_576;
+
 /// The most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
 const SPARE_BUFFERS_MAX: usize = 256;
+
+/// The most spare chunks kept of each smaller size: 4 MB in all.
+const SPARE_CHUNKS_MAX: usize = 64;
+
+/// The most chunks watched until the packets that hold them have left.
+const LENT_MAX: usize = 256;
 
 /// The most spare chunk lists kept: as many as spare buffers.
 const SPARE_LISTS_MAX: usize = 256;
 
-/// A chunk list that grew longer than this is not kept: 40 bytes a chunk add up over 256 lists.
+/// A chunk list that grew longer than this is not kept: 32 bytes a chunk add up over 256 lists.
 const SPARE_LIST_CHUNKS_MAX: usize = 128;
 
-/// Spare buffers, newest first: the one returned last is still in the cache.
+/// Sizes of chunks: 512 bytes, doubled up to 32 KiB, and [`BUFFER_BYTES`].
+const SIZES: usize = 8;
+
+/// The place of memory of this length among the [`SIZES`]; `None` for any other length.
+const fn size_of_chunk(len: usize) -> Option<usize> {
+    match len {
+        BUFFER_BYTES => Some(SIZES - 1),
+        CHUNK_MIN..POOLED_FROM if len.is_power_of_two() => Some((len / CHUNK_MIN).trailing_zeros() as usize),
+        _ => None,
+    }
+}
+
+/// Memory that is not in use, newest first: what was returned last is still in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
-    spare: Vec<Vec<u8>>,
-    /// Spare chunks of [`CHUNK_MIN`] bytes, as a request or its response needs.
-    small: Vec<Vec<u8>>,
+    /// Of each size; nobody else holds it.
+    spare: [Vec<Memory>; SIZES],
+    /// Released by its queue, and still held by packets below TCP; oldest first.
+    lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
 }
 
@@ -40,46 +62,60 @@ type ChunkList = Box<VecDeque<Chunk>>;
 
 impl BufferPool {
     pub(crate) const fn new() -> Self {
-        Self { spare: Vec::new(), small: Vec::new(), lists: Vec::new() }
+        Self { spare: [const { Vec::new() }; SIZES], lent: VecDeque::new(), lists: Vec::new() }
     }
 
-    /// A buffer of [`BUFFER_BYTES`] initialised bytes with arbitrary values.
-    pub(crate) fn take(&mut self) -> Vec<u8> {
-        self.take_if_spare().unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    /// Takes what a device received into, and leaves a spare buffer in its place, or else an empty one.
+    pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
+        let spare = if buffer.len() == BUFFER_BYTES { self.spare[SIZES - 1].pop() } else { None };
+        let mut memory = spare.unwrap_or_else(|| Memory::new(Vec::new()));
+        if let Some(bytes) = memory.bytes_mut() {
+            core::mem::swap(bytes, buffer);
+        }
+        memory
     }
 
-    /// As [`take`](Self::take), but only if that allocates nothing.
-    pub(crate) fn take_if_spare(&mut self) -> Option<Vec<u8>> {
-        self.spare.pop()
+    /// Takes memory back. One too many, or of a length that no chunk has, is freed; memory that a packet still
+    /// holds comes back when the packet has left.
+    pub(crate) fn give(&mut self, mut memory: Memory) {
+        let Some(size) = size_of_chunk(memory.len()) else { return };
+        if memory.bytes_mut().is_none() {
+            if self.lent.len() < LENT_MAX {
+                self.lent.push_back(memory);
+            }
+        } else if let Some(spare) = self.spare.get_mut(size)
+            && spare.len() < if size == SIZES - 1 { SPARE_BUFFERS_MAX } else { SPARE_CHUNKS_MAX }
+        {
+            spare.push(memory);
+        }
     }
 
-    /// Takes a buffer back. A buffer of another length, or one too many, is freed.
-    pub(crate) fn give(&mut self, buffer: Vec<u8>) {
-        let spare = match buffer.len() {
-            BUFFER_BYTES => &mut self.spare,
-            CHUNK_MIN => &mut self.small,
-            _ => return,
-        };
-        if spare.len() < SPARE_BUFFERS_MAX {
-            spare.push(buffer);
+    /// Takes back what was lent and came back.
+    fn reclaim(&mut self) {
+        // Packets leave mostly in order; one that stays long keeps at most those behind it from coming back.
+        while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
+            if let Some(memory) = self.lent.pop_front() {
+                self.give(memory);
+            }
         }
     }
 
     /// Spare buffers at hand.
     #[cfg(test)]
-    pub(crate) const fn spare(&self) -> usize {
-        self.spare.len()
+    pub(crate) fn spare(&self) -> usize {
+        self.spare[SIZES - 1].len()
     }
 
     /// Memory for a chunk that holds `need` more bytes after a chunk of `previous` bytes (0 for none): a
-    /// power of two, at least twice the previous chunk, and a pooled buffer from 64 KiB on.
-    pub(crate) fn take_chunk(&mut self, need: usize, previous: usize) -> Vec<u8> {
+    /// power of two, at least twice the previous chunk, and a buffer from 64 KiB on.
+    pub(crate) fn take_chunk(&mut self, need: usize, previous: usize) -> Memory {
         let bytes = need.min(POOLED_FROM).next_power_of_two().max(previous.saturating_mul(2)).max(CHUNK_MIN);
-        match bytes {
-            POOLED_FROM.. => self.take(),
-            CHUNK_MIN => self.small.pop().unwrap_or_else(|| vec![0; CHUNK_MIN]),
-            _ => vec![0; bytes],
+        let bytes = if bytes >= POOLED_FROM { BUFFER_BYTES } else { bytes };
+        if !self.lent.is_empty() {
+            self.reclaim();
         }
+        let spare = size_of_chunk(bytes).and_then(|size| self.spare.get_mut(size)?.pop());
+        spare.unwrap_or_else(|| Memory::zeroed(bytes))
     }
 
     fn take_list(&mut self) -> ChunkList {
@@ -97,11 +133,10 @@ impl BufferPool {
 /// A run of consecutive bytes of a stream, in a piece of memory that may be longer.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// Fully initialised: its length is its capacity, so that the rest can be written to.
-    bytes: Vec<u8>,
-    /// Stream position of `bytes[start]`.
+    memory: Memory,
+    /// Stream position of byte `start` of the memory.
     base: u64,
-    /// The run is `bytes[start..end]`; `start < end` except while a chunk is being filled.
+    /// The run is `start..end` of the memory; `start < end` except while a chunk is being filled.
     start: u32,
     end: u32,
 }
@@ -109,20 +144,20 @@ pub(crate) struct Chunk {
 impl Chunk {
     /// Wraps memory whose `range` holds the bytes from position `base` on; `None` if the range lies outside
     /// the memory.
-    pub(crate) fn new(bytes: Vec<u8>, range: Range<usize>, base: u64) -> Option<Self> {
-        bytes.get(range.clone())?;
+    pub(crate) fn new(memory: Memory, range: Range<usize>, base: u64) -> Option<Self> {
+        memory.bytes().get(range.clone())?;
         let start = u32::try_from(range.start).ok()?;
         let end = u32::try_from(range.end).ok()?;
-        Some(Self { bytes, base, start, end })
+        Some(Self { memory, base, start, end })
     }
 
     /// Empty memory, to be filled from position `base` on.
-    pub(crate) const fn empty(bytes: Vec<u8>, base: u64) -> Self {
-        Self { bytes, base, start: 0, end: 0 }
+    pub(crate) const fn empty(memory: Memory, base: u64) -> Self {
+        Self { memory, base, start: 0, end: 0 }
     }
 
     pub(crate) fn data(&self) -> &[u8] {
-        self.bytes.get(self.start as usize..self.end as usize).unwrap_or(&[])
+        self.memory.bytes().get(self.start as usize..self.end as usize).unwrap_or(&[])
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -139,18 +174,27 @@ impl Chunk {
     }
 
     /// Memory held, used or not.
-    pub(crate) const fn capacity(&self) -> usize {
-        self.bytes.len()
+    pub(crate) fn capacity(&self) -> usize {
+        self.memory.len()
     }
 
     /// Bytes that still fit behind the run.
-    pub(crate) const fn spare(&self) -> usize {
-        self.bytes.len() - self.end as usize
+    pub(crate) fn spare(&self) -> usize {
+        self.memory.len() - self.end as usize
     }
 
-    /// Copies the beginning of `data` behind the run and returns how many bytes fitted.
+    /// The memory, for packets to hold on to, if that does no harm: nothing more is written to a chunk while one
+    /// does.
+    fn to_share(&self, is_last: bool) -> Option<&Memory> {
+        let enough = SHARE_FROM.min(self.capacity() / 4 * 3);
+        (!is_last || self.end as usize >= enough).then_some(&self.memory)
+    }
+
+    /// Copies the beginning of `data` behind the run and returns how many bytes fitted: none while a packet
+    /// holds the memory.
     pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
-        let Some(room) = self.bytes.get_mut(self.end as usize..) else { return 0 };
+        let end = self.end as usize;
+        let Some(room) = self.memory.bytes_mut().and_then(|bytes| bytes.get_mut(end..)) else { return 0 };
         let n = room.len().min(data.len());
         if let (Some(to), Some(from)) = (room.get_mut(..n), data.get(..n)) {
             to.copy_from_slice(from);
@@ -166,8 +210,8 @@ impl Chunk {
         self.base += n as u64;
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub(crate) fn into_memory(self) -> Memory {
+        self.memory
     }
 }
 
@@ -213,7 +257,7 @@ impl ChunkQueue {
     /// Adds a chunk as it is, without a copy. An empty one is dropped.
     pub(crate) fn push(&mut self, chunk: Chunk, pool: &mut BufferPool) {
         if chunk.len() == 0 {
-            pool.give(chunk.into_bytes());
+            pool.give(chunk.into_memory());
         } else {
             self.0.get_or_insert_with(|| pool.take_list()).push_back(chunk);
         }
@@ -222,23 +266,24 @@ impl ChunkQueue {
     /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
     /// more.
     ///
-    /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is made
-    /// only when the one before is full, and is at least twice as long or a pooled buffer. If a range touched
-    /// nine chunks, the seven inner ones would lie in it entirely. The first of those follows a chunk of at
-    /// least 512 bytes, so they hold at least 1024 · (1 + 2 + … + 64) = 130,048 bytes, or one of them is a
-    /// pooled buffer of more than 65,536; either way the range is longer than 64 KiB.
+    /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is at least
+    /// twice as long as the one before, or a buffer, and it is made only when that one is full, or may be
+    /// shared and is: three quarters of it hold bytes, or [`SHARE_FROM`]. If a range touched nine chunks, the
+    /// seven inner ones would lie in it entirely. The first of those follows a chunk of at least 512 bytes, so
+    /// together they hold at least ¾ · 1024 · (1 + 2 + 4 + 8 + 16) + 2 · 24,576 = 72,960 bytes.
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let mut gather = Gather::EMPTY;
         let Some(list) = &self.0 else { return gather };
         let Range { start, end } = range;
         let first = list.partition_point(|chunk| chunk.end() <= start);
-        for chunk in list.range(first..).take(GATHER_MAX) {
+        for (index, chunk) in (first..).zip(list.range(first..)).take(GATHER_MAX) {
             if chunk.base >= end {
                 break;
             }
             let from = start.saturating_sub(chunk.base) as usize;
             let to = usize::try_from(end - chunk.base).unwrap_or(usize::MAX).min(chunk.len());
-            gather.push(chunk.data().get(from..to).unwrap_or(&[]));
+            let memory = chunk.to_share(index + 1 == list.len());
+            gather.push_of(chunk.data().get(from..to).unwrap_or(&[]), memory);
         }
         gather
     }
@@ -262,7 +307,7 @@ impl ChunkQueue {
                 return;
             }
             if let Some(chunk) = list.pop_front() {
-                pool.give(chunk.into_bytes());
+                pool.give(chunk.into_memory());
             }
         }
         if let Some(list) = self.0.take() {
@@ -279,29 +324,36 @@ impl ChunkQueue {
 
 #[cfg(test)]
 mod tests {
+    extern crate std;
     use super::*;
+    use std::vec;
+
+    fn buffer(fill: u8) -> Memory {
+        Memory::new(vec![fill; BUFFER_BYTES])
+    }
 
     #[test]
     fn pool_returns_the_newest_buffer_first() {
         let mut pool = BufferPool::new();
-        let (mut a, mut b) = (pool.take(), pool.take());
-        (a[0], b[0]) = (1, 2);
-        pool.give(a);
-        pool.give(b);
-        assert_eq!(pool.take()[0], 2);
-        assert_eq!(pool.take()[0], 1);
-        assert_eq!(pool.take().len(), BUFFER_BYTES);
+        pool.give(buffer(2));
+        pool.give(buffer(1));
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes()[0], 1);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes()[0], 2);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0).len(), BUFFER_BYTES);
     }
 
     #[test]
     fn pool_is_bounded_and_refuses_other_lengths() {
         let mut pool = BufferPool::new();
-        pool.give(vec![0; 1500]);
-        assert_eq!(pool.spare(), 0);
-        for _ in 0..SPARE_BUFFERS_MAX + 3 {
-            pool.give(vec![0; BUFFER_BYTES]);
+        for len in [0, 256, 1_500, 65_536] {
+            pool.give(Memory::zeroed(len));
         }
-        assert_eq!(pool.spare(), SPARE_BUFFERS_MAX);
+        assert!(pool.spare.iter().all(Vec::is_empty));
+        for _ in 0..SPARE_BUFFERS_MAX + 3 {
+            pool.give(buffer(0));
+            pool.give(Memory::zeroed(8_192));
+        }
+        assert_eq!((pool.spare(), pool.spare[4].len()), (SPARE_BUFFERS_MAX, SPARE_CHUNKS_MAX));
     }
 
     #[test]
@@ -310,14 +362,76 @@ mod tests {
         assert_eq!(pool.take_chunk(1, 0).len(), 512);
         assert_eq!(pool.take_chunk(600, 0).len(), 1024);
         assert_eq!(pool.take_chunk(1, 1024).len(), 2048);
+        assert_eq!(pool.take_chunk(32_768, 0).len(), 32_768);
         assert_eq!(pool.take_chunk(40_000, 0).len(), BUFFER_BYTES);
         assert_eq!(pool.take_chunk(1, 32_768).len(), BUFFER_BYTES);
         assert_eq!(pool.take_chunk(usize::MAX, BUFFER_BYTES).len(), BUFFER_BYTES);
     }
 
     #[test]
+    fn every_size_of_chunk_is_used_again() {
+        let mut pool = BufferPool::new();
+        for need in [1, 600, 2_000, 3_000, 5_000, 9_000, 20_000, 40_000] {
+            let memory = pool.take_chunk(need, 0);
+            let address = memory.bytes().as_ptr();
+            pool.give(memory);
+            assert_eq!(pool.take_chunk(need, 0).bytes().as_ptr(), address, "{need}");
+        }
+    }
+
+    #[test]
+    fn memory_that_a_packet_holds_comes_back_when_it_has_left() {
+        let mut pool = BufferPool::new();
+        let memory = pool.take_chunk(POOLED_FROM, 0);
+        let (address, held) = (memory.bytes().as_ptr(), memory.clone());
+        pool.give(memory);
+        assert_ne!(pool.take_chunk(POOLED_FROM, 0).bytes().as_ptr(), address, "not while it is held");
+        drop(held);
+        assert_eq!(pool.take_chunk(POOLED_FROM, 0).bytes().as_ptr(), address);
+        // A device that never gives anything back costs no more than this.
+        let held: Vec<Memory> = (0..2 * LENT_MAX).map(|_| pool.take_chunk(1, 0)).collect();
+        held.iter().for_each(|memory| pool.give(memory.clone()));
+        assert_eq!(pool.lent.len(), LENT_MAX);
+    }
+
+    #[test]
+    fn a_received_buffer_is_exchanged_for_a_spare_one() {
+        let mut pool = BufferPool::new();
+        pool.give(buffer(1));
+        let mut received = vec![2; BUFFER_BYTES];
+        assert_eq!(pool.exchange(&mut received).bytes()[0], 2);
+        assert_eq!((received[0], received.len()), (1, BUFFER_BYTES));
+        assert_eq!(pool.exchange(&mut received).bytes()[0], 1);
+        assert!(received.is_empty(), "there was no spare one");
+    }
+
+    /// The last chunk takes more bytes while a packet cannot hold it, and no more while one does.
+    #[test]
+    fn nothing_is_written_to_memory_that_a_packet_holds() {
+        let mut pool = BufferPool::new();
+        // Chunks of 512 bytes: 383 are less than three quarters, 384 are three quarters.
+        for (len, shared) in [(383, false), (384, true)] {
+            let mut queue = ChunkQueue::new();
+            queue.append(0, &vec![1; len], 0, &mut pool);
+            let memory = queue.gather(0..512).pieces().next().and_then(|(_, memory)| memory).cloned();
+            assert_eq!(memory.is_some(), shared);
+            let before = memory.as_ref().map(|memory| memory.bytes().to_vec());
+            queue.append(len as u64, &[2; 10], 0, &mut pool);
+            assert_eq!(queue.gather(0..512).slices().len(), if shared { 2 } else { 1 });
+            assert_eq!(memory.map(|memory| memory.bytes().to_vec()), before);
+            queue.release_until(1_000, &mut pool);
+        }
+        // A chunk that is not the last is complete, however little of it is left.
+        let mut queue = ChunkQueue::new();
+        queue.append(0, &[1; 512], 0, &mut pool);
+        queue.append(512, &[1; 1], 0, &mut pool);
+        let shared: Vec<bool> = queue.gather(500..513).pieces().map(|(_, memory)| memory.is_some()).collect();
+        assert_eq!(shared, [true, false]);
+    }
+
+    #[test]
     fn sizes() {
         assert_eq!(size_of::<ChunkQueue>(), size_of::<usize>());
-        assert!(size_of::<Chunk>() <= 40);
+        assert!(size_of::<Chunk>() <= 24);
     }
 }

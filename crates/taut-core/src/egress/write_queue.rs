@@ -187,6 +187,7 @@ mod tests {
     extern crate std;
     use super::*;
     use crate::words::seq::FIRST;
+    use crate::words::{KeptPacket, TxPacket};
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -252,15 +253,17 @@ mod tests {
     }
 
     proptest! {
-        /// Compared with a plain vector; and any 64 KiB are gathered whole, in at most eight pieces.
+        /// Compared with a plain vector; and any 64 KiB are gathered whole, in at most eight pieces. Packets that
+        /// are kept for a while stay as they were.
         #[test]
         fn behaves_like_a_vector(
-            steps in prop::collection::vec((0_usize..3, prop_oneof![0_usize..700, 0_usize..5_000, 0_usize..200_000], any::<u64>()), 1..40),
+            steps in prop::collection::vec((0_usize..4, prop_oneof![0_usize..700, 0_usize..5_000, 0_usize..200_000], any::<u64>()), 1..40),
         ) {
             let mut pool = BufferPool::new();
             let mut queue = WriteQueue::new(FIRST);
             let mut model: Vec<u8> = Vec::new();
             let mut released = 0_usize;
+            let mut kept: VecDeque<(KeptPacket, Vec<u8>)> = VecDeque::new();
             for (kind, n, pick) in steps {
                 match kind {
                     0 | 1 => {
@@ -278,6 +281,14 @@ mod tests {
                 let to = model.len().min(from + 65_536);
                 let gather = queue.gather(FIRST + from as u64..FIRST + to as u64);
                 prop_assert_eq!(flat(&gather), &model[from..to]);
+                // Whatever was written last, as a packet that leaves at once.
+                let from = released.max(model.len().saturating_sub(from % 65_536));
+                let payload = queue.gather(FIRST + from as u64..FIRST + model.len() as u64);
+                kept.push_back((TxPacket { payload, ..TxPacket::whole(b"") }.keep(), model[from..].to_vec()));
+                if kind == 3 || kept.len() > 5 {
+                    let (packet, bytes) = kept.pop_front().unwrap();
+                    prop_assert!(packet.packet().to_vec() == bytes);
+                }
                 prop_assert_eq!(queue.memory_bytes() == 0, queue.is_empty());
             }
         }

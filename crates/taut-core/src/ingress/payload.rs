@@ -2,12 +2,10 @@
 //! Origin: taut's own; Linux drivers make the same choice under the name `rx_copybreak`.
 //! Made by the connection once headers are parsed; consumed by the read queue and by reassembly.
 
-use alloc::vec::Vec;
-use core::mem;
 use core::ops::Range;
 
 use crate::buffers::BufferPool;
-use crate::words::{BUFFER_BYTES, Frame, Gather};
+use crate::words::{Frame, Gather, Memory};
 
 /// Payloads shorter than this are copied even if their buffer could be kept: a copy is cheaper than another
 /// buffer for the device, whose own stays in the cache.
@@ -112,18 +110,17 @@ impl<'a> Payload<'a> {
     ///
     /// Only if the payload fills at least half of the buffer: kept buffers then never cost more than twice
     /// the bytes they hold.
-    pub(crate) fn steal(&mut self, pool: &mut BufferPool) -> Option<(Vec<u8>, Range<usize>)> {
+    pub(crate) fn steal(&mut self, pool: &mut BufferPool) -> Option<(Memory, Range<usize>)> {
         let Frame::Lend { buffer, range } = &mut self.frame else { return None };
         if self.len < STEAL_MIN_BYTES || self.len.saturating_mul(2) < buffer.capacity() {
             return None;
         }
         let start = range.start + self.skip;
         let place = start..start + self.len;
-        let spare = if buffer.len() == BUFFER_BYTES { pool.take_if_spare() } else { None };
         self.skip = 0;
         self.len = 0;
         *range = 0..0;
-        Some((mem::replace(*buffer, spare.unwrap_or_default()), place))
+        Some((pool.exchange(buffer), place))
     }
 }
 
@@ -131,7 +128,9 @@ impl<'a> Payload<'a> {
 mod tests {
     extern crate std;
     use super::*;
+    use crate::words::BUFFER_BYTES;
     use std::vec;
+    use std::vec::Vec;
 
     fn bytes(payload: &Payload<'_>) -> Vec<u8> {
         let mut out = vec![0; payload.len()];
@@ -175,16 +174,16 @@ mod tests {
     #[test]
     fn steals_only_well_filled_buffers() {
         let mut pool = BufferPool::new();
-        pool.give(vec![1; BUFFER_BYTES]);
+        pool.give(Memory::new(vec![1; BUFFER_BYTES]));
 
         let mut half_empty = vec![2; BUFFER_BYTES];
         let frame = Frame::Lend { buffer: &mut half_empty, range: 0..32_000 };
-        assert_eq!(Payload::new(frame, 40, 31_000).steal(&mut pool), None);
+        assert!(Payload::new(frame, 40, 31_000).steal(&mut pool).is_none());
 
         let mut full = vec![3; BUFFER_BYTES];
         let frame = Frame::Lend { buffer: &mut full, range: 10..65_000 };
         let (taken, place) = Payload::new(frame, 40, 60_000).steal(&mut pool).unwrap();
-        assert_eq!((taken[0], place), (3, 50..60_050));
+        assert_eq!((taken.bytes()[0], place), (3, 50..60_050));
         assert_eq!((full[0], full.len()), (1, BUFFER_BYTES));
 
         let frame = Frame::Lend { buffer: &mut full, range: 10..65_000 };

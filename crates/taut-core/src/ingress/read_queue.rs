@@ -38,8 +38,8 @@ impl ReadQueue {
     /// it to begin at [`end`](Self::end).
     pub(crate) fn push(&mut self, mut payload: Payload<'_>, pool: &mut BufferPool) {
         let len = payload.len();
-        if let Some((bytes, place)) = payload.steal(pool) {
-            if let Some(chunk) = Chunk::new(bytes, place, self.end) {
+        if let Some((memory, place)) = payload.steal(pool) {
+            if let Some(chunk) = Chunk::new(memory, place, self.end) {
                 self.push_chunk(chunk, pool);
             }
             return;
@@ -61,7 +61,7 @@ impl ReadQueue {
             self.chunks.push(chunk, pool);
         } else {
             self.chunks.append(self.end, chunk.data(), 0, pool);
-            pool.give(chunk.into_bytes());
+            pool.give(chunk.into_memory());
         }
         self.end += len as u64;
     }

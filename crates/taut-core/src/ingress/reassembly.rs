@@ -172,7 +172,7 @@ impl Reassembly {
                 held.memory -= chunk.capacity();
                 chunk.trim_front(next.saturating_sub(chunk.base()) as usize);
                 if chunk.len() == 0 {
-                    pool.give(chunk.into_bytes());
+                    pool.give(chunk.into_memory());
                 } else {
                     next = chunk.end();
                     into.push_chunk(chunk, pool);
@@ -255,7 +255,7 @@ impl Reassembly {
     pub(crate) fn discard_all(&mut self, pool: &mut BufferPool) {
         self.duplicate_len = 0;
         for (_, chunk) in self.held.take().map(|held| held.chunks).into_iter().flatten() {
-            pool.give(chunk.into_bytes());
+            pool.give(chunk.into_memory());
         }
     }
 
@@ -324,7 +324,7 @@ impl Held {
 
         let whole = len == payload.len();
         let taken = if whole { payload.steal(pool) } else { None };
-        if let Some(chunk) = taken.and_then(|(bytes, place)| Chunk::new(bytes, place, at)) {
+        if let Some(chunk) = taken.and_then(|(memory, place)| Chunk::new(memory, place, at)) {
             self.memory += chunk.capacity();
             self.chunks.insert(at, chunk);
         } else {
@@ -335,15 +335,15 @@ impl Held {
             let rest = len - room;
             let mut fresh = None;
             if rest > 0 {
-                let bytes = pool.take_chunk(rest, previous.as_ref().map_or(0, |chunk| chunk.capacity()));
+                let memory = pool.take_chunk(rest, previous.as_ref().map_or(0, |chunk| chunk.capacity()));
                 let memory_max = 3 * (self.len + len) + SLACK_BYTES;
-                if self.memory + bytes.len() > memory_max {
-                    pool.give(bytes);
+                if self.memory + memory.len() > memory_max {
+                    pool.give(memory);
                     payload.trim_front(len);
                     return false;
                 }
-                self.memory += bytes.len();
-                fresh = Some(Chunk::empty(bytes, at + room as u64));
+                self.memory += memory.len();
+                fresh = Some(Chunk::empty(memory, at + room as u64));
             }
             for &slice in payload.gather_range(0..len).slices() {
                 let n = previous.as_deref_mut().map_or(0, |chunk| chunk.fill(slice));

@@ -1,17 +1,47 @@
 //! A packet that outlives the call that handed it out: in a queue, in a device's ring, on another thread.
 //! Ours; made by whatever keeps packets, a device or a queue in front of one.
+//!
+//! **Problem.** A packet is lent for the length of a call, its payload still in the write queue. A copy for each packet
+//! that waits would be the second copy of every byte.
+//!
+//! **Rule.** The headers are copied. Of the payload only what is short or may still grow is: the rest lies in memory that
+//! is counted ([`Memory`]), and the packet holds on to it. The connection may release those bytes meanwhile; the memory
+//! goes back to the stack's pool once the packet is [cleared](KeptPacket::clear) or dropped too, on whatever thread.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::{Gather, Instant, Offload, TxPacket};
+use super::{Gather, Instant, Memory, Offload, TxPacket};
+
+/// Pieces shorter than this are copied: that costs no more than to count them.
+const SHARE_MIN: usize = 256;
+
+/// A packet keeps this much memory of its own for the next one: the headers and a piece or two.
+const OWN_BYTES_MAX: usize = 2_048;
 
 /// What a [`TxPacket`] was, for as long as it is needed. Its memory serves one packet after another.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPacket {
     header: Vec<u8>,
-    payload: Vec<u8>,
+    /// Bytes of the pieces that were copied.
+    copied: Vec<u8>,
+    /// The payload, in order.
+    pieces: Vec<Piece>,
     offload: Offload,
     departure: Instant,
+}
+
+/// A part of the payload, by its place.
+#[derive(Clone, Debug)]
+enum Piece {
+    Copied(Range<usize>),
+    Shared(Memory, Range<usize>),
+}
+
+/// The place of `slice` in `memory`, of which it is a part.
+fn place(slice: &[u8], memory: &Memory) -> Range<usize> {
+    let start = slice.as_ptr().addr() - memory.bytes().as_ptr().addr();
+    start..start + slice.len()
 }
 
 impl TxPacket<'_> {
@@ -25,10 +55,19 @@ impl TxPacket<'_> {
 
     /// [`keep`](Self::keep), in the memory of a packet that is no longer needed.
     pub fn keep_in(&self, kept: &mut KeptPacket) {
-        kept.header.clear();
+        kept.clear();
         kept.header.extend_from_slice(self.header);
-        kept.payload.clear();
-        self.payload.slices().iter().for_each(|slice| kept.payload.extend_from_slice(slice));
+        for (slice, memory) in self.payload.pieces() {
+            let piece = match memory.filter(|_| slice.len() >= SHARE_MIN) {
+                Some(memory) => Piece::Shared(memory.clone(), place(slice, memory)),
+                None => {
+                    let start = kept.copied.len();
+                    kept.copied.extend_from_slice(slice);
+                    Piece::Copied(start..kept.copied.len())
+                }
+            };
+            kept.pieces.push(piece);
+        }
         (kept.offload, kept.departure) = (self.offload, self.departure);
     }
 }
@@ -37,22 +76,74 @@ impl KeptPacket {
     /// The packet, to be handed on.
     #[must_use]
     pub fn packet(&self) -> TxPacket<'_> {
-        TxPacket {
-            header: &self.header,
-            payload: Gather::from(self.payload.as_slice()),
-            offload: self.offload,
-            departure: self.departure,
+        let mut payload = Gather::EMPTY;
+        for piece in &self.pieces {
+            match piece {
+                Piece::Copied(range) => payload.push(self.copied.get(range.clone()).unwrap_or_default()),
+                Piece::Shared(memory, range) => {
+                    payload.push_of(memory.bytes().get(range.clone()).unwrap_or_default(), Some(memory))
+                }
+            };
         }
+        TxPacket { header: &self.header, payload, offload: self.offload, departure: self.departure }
     }
 
-    /// Forgets the packet; what memory it had of its own serves the next.
+    /// Forgets the packet and gives back the memory that it shares. A little of its own serves the next packet.
     pub fn clear(&mut self) {
         self.header.clear();
-        self.payload.clear();
+        self.pieces.clear();
+        self.copied.clear();
+        self.copied.shrink_to(OWN_BYTES_MAX);
     }
 
     /// Its headers, which may be changed.
     pub fn header_mut(&mut self) -> &mut [u8] {
         &mut self.header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec;
+
+    /// A packet whose payload is a shared piece, a short one of shared memory, and one without.
+    fn payload<'a>(memory: &'a Memory, own: &'a [u8]) -> Gather<'a> {
+        let mut payload = Gather::EMPTY;
+        payload.push_of(&memory.bytes()[100..900], Some(memory));
+        payload.push_of(&memory.bytes()[900..1_000], Some(memory));
+        payload.push(own);
+        payload
+    }
+
+    #[test]
+    fn long_pieces_are_shared_and_the_rest_is_copied() {
+        let memory = Memory::new((0..=255).cycle().take(1_000).collect());
+        let own = vec![7; 5_000];
+        let packet = TxPacket { payload: payload(&memory, &own), ..TxPacket::whole(b"header") };
+        let mut kept = packet.keep();
+        assert_eq!(kept.packet().to_vec(), packet.to_vec());
+        assert_eq!(kept.copied.len(), 100 + 5_000, "all but the first piece");
+        assert_eq!(kept.packet().payload.slices()[0].as_ptr(), memory.bytes()[100..].as_ptr(), "no copy");
+        // Kept once more, by a device behind a queue: the same memory.
+        let again = kept.packet().keep();
+        assert_eq!((again.packet().to_vec(), again.copied.len()), (packet.to_vec(), 5_100));
+        kept.clear();
+        assert!(kept.copied.capacity() <= OWN_BYTES_MAX, "no packet's length is held for ever");
+    }
+
+    #[test]
+    fn memory_can_be_written_again_once_the_packet_is_gone() {
+        let mut memory = Memory::zeroed(1_000);
+        let keep =
+            |memory: &Memory| TxPacket { payload: payload(memory, &[]), ..TxPacket::whole(b"") }.keep();
+        let mut kept = keep(&memory);
+        assert!(memory.bytes_mut().is_none());
+        kept.clear();
+        assert!(memory.bytes_mut().is_some());
+        let kept = keep(&memory);
+        drop(kept);
+        assert!(memory.bytes_mut().is_some());
     }
 }

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Instant, TxTicket};
+use super::{Instant, Memory, TxTicket};
 
 /// What a link can do. Fixed for the life of a [`Stack`](crate::Stack), but for [`paces`](Self::paces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,22 +114,32 @@ pub const GATHER_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gather<'a> {
     slices: [&'a [u8]; GATHER_MAX],
+    /// Of each piece, the memory that it lies in, if a packet that waits may hold on to it.
+    memory: [Option<&'a Memory>; GATHER_MAX],
     count: usize,
     len: usize,
 }
 
 impl<'a> Gather<'a> {
     /// No payload.
-    pub const EMPTY: Self = Self { slices: [&[]; GATHER_MAX], count: 0, len: 0 };
+    pub const EMPTY: Self = Self { slices: [&[]; GATHER_MAX], memory: [None; GATHER_MAX], count: 0, len: 0 };
 
     /// Adds a piece at the end; an empty one is skipped. Returns false, adding nothing, when all
     /// [`GATHER_MAX`] places are taken.
     pub fn push(&mut self, slice: &'a [u8]) -> bool {
+        self.push_of(slice, None)
+    }
+
+    /// [`push`](Self::push), with the memory that the piece lies in if a packet that waits may hold on to it.
+    pub(crate) fn push_of(&mut self, slice: &'a [u8], memory: Option<&'a Memory>) -> bool {
         if slice.is_empty() {
             return true;
         }
         let Some(place) = self.slices.get_mut(self.count) else { return false };
         *place = slice;
+        if let Some(place) = self.memory.get_mut(self.count) {
+            *place = memory;
+        }
         self.count += 1;
         self.len += slice.len();
         true
@@ -139,6 +149,11 @@ impl<'a> Gather<'a> {
     #[must_use]
     pub fn slices(&self) -> &[&'a [u8]] {
         &self.slices[..self.count]
+    }
+
+    /// The pieces, each with the memory that may be held on to for it.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a Memory>)> {
+        self.slices.into_iter().zip(self.memory).take(self.count)
     }
 
     /// Bytes in all pieces together.

@@ -4,7 +4,7 @@
 //!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet for longer than a call
-//!   ticket.rs    the receipt for bytes below TCP
+//!   ticket.rs    the receipt for bytes below TCP    memory.rs     bytes that a packet may hold on to
 //!   error.rs event.rs histogram.rs
 //! ```
 
@@ -15,6 +15,7 @@ mod histogram;
 mod ids;
 mod kept;
 mod link;
+mod memory;
 pub(crate) mod seq;
 mod ticket;
 mod units;
@@ -28,6 +29,7 @@ pub use kept::KeptPacket;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };
+pub(crate) use memory::Memory;
 pub use ticket::{Fate, TxTicket};
 pub(crate) use ticket::{Output, SendKind};
 pub use units::{BufferSizes, Duration, Instant};
