@@ -13,9 +13,11 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::Serialize;
 use taut_control::place;
+use taut_core::congestion::Registry;
 
 use crate::arena::{Arena, Measured, Pair};
 use crate::clock::Stopwatch;
+use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
@@ -31,7 +33,7 @@ use crate::{progress, text};
         namespaces and /dev/net/tun), starts plain kernel-TCP peers there, and does the same work between two \
         namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is outside the measured time. \
         Nothing of it remains afterwards.",
-    after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json"
+    after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json\n  sudo taut demo --congestion bbr"
 )]
 pub struct DemoArgs {
     /// How long each of the 20 measurements runs
@@ -49,6 +51,9 @@ pub struct DemoArgs {
     /// Print the results as JSON, on standard output
     #[arg(long)]
     json: bool,
+    /// How taut reacts to congestion; the kernel's side and column keep the kernel's own.
+    #[command(flatten)]
+    congestion: CongestionArgs,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -130,12 +135,13 @@ struct Row {
 ///
 /// # Errors
 /// When a measurement fails, after the others have been shown.
-pub fn run(args: &DemoArgs) -> anyhow::Result<()> {
+pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     // Before this process becomes root in a user namespace: it is looked for by the user it is now.
     _ = place::directories();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
-    let arena = Arena::new(args.in_process, shard_count(args.shards), &args.control)?;
+    let config = args.congestion.config(controllers)?;
+    let arena = Arena::new(args.in_process, shard_count(args.shards), &config, &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }

@@ -11,6 +11,7 @@ use clap::Args;
 use http::{Request, Uri, header};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
+use taut_core::congestion::Registry;
 
 use crate::clock::Stopwatch;
 use crate::dial::dial;
@@ -51,8 +52,8 @@ fn url(text: &str) -> Result<Uri, String> {
 ///
 /// # Errors
 /// When the link, the connection or the output fails, or the server does not answer with success.
-pub fn get(args: &GetArgs) -> anyhow::Result<()> {
-    let summary = interrupt::or_interrupted(fetch(args))?;
+pub fn get(args: &GetArgs, controllers: &Registry) -> anyhow::Result<()> {
+    let summary = interrupt::or_interrupted(fetch(args, controllers))?;
     if args.json && args.output.is_some() {
         summary.write(&mut io::stdout(), true)?;
     } else {
@@ -61,10 +62,10 @@ pub fn get(args: &GetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn fetch(args: &GetArgs) -> anyhow::Result<Summary> {
+async fn fetch(args: &GetArgs, controllers: &Registry) -> anyhow::Result<Summary> {
     let authority = args.url.authority().context("the URL has no host")?;
     let to = args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))?;
-    let stack = net::stack(&args.link)?;
+    let stack = net::stack(&args.link, controllers)?;
     net::while_up(&stack, fetch_over(&stack, to, args)).await
 }
 

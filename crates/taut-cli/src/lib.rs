@@ -12,11 +12,15 @@
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
-//! How a stack is built stands in `net.rs`, how `send` and `get` connect in `dial.rs`, the options of its link in `link_args.rs`, those of its control socket, by
-//! which the last five commands reach it, in `control_args.rs`.
+//! How a stack is built stands in `net.rs`, how `send` and `get` connect in `dial.rs`. Options that several commands share:
+//! `link_args.rs` for a stack's link, `congestion_args.rs` for its congestion control, `control_args.rs` for the socket by
+//! which `ss` and its like reach it.
+//!
+//! A program with congestion controls of its author's own is the same command by [`main_with`].
 
 pub mod arena;
 pub mod clock;
+pub mod congestion_args;
 pub mod control_args;
 pub mod demo;
 pub mod dial;
@@ -44,8 +48,8 @@ pub mod workload;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use taut_core::congestion::Registry;
+use clap::{CommandFactory as _, Parser, Subcommand};
+use taut_core::congestion::{Definition, Registry};
 use taut_lab::command::{self, output};
 
 /// A TCP stack in userspace, on a TUN of your machine.
@@ -77,29 +81,168 @@ enum Command {
 }
 
 /// Runs the command that the arguments say. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+#[must_use]
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Demo(args) => demo::run(&args),
-        Command::Send(args) => transfer::send(&args),
-        Command::Recv(args) => transfer::recv(&args),
-        Command::Serve(args) => serve_command::run(&args),
-        Command::Get(args) => get::get(&args),
-        Command::Ss(args) => ss::run(&args),
-        Command::Nstat(args) => nstat::run(&args),
-        Command::Sysctl(args) => sysctl::run(&args),
-        Command::Qdisc(args) => qdisc::run(&args),
-        Command::Explain(args) => explain::run(&args),
-        Command::Lab(args) => command::run(&args, &Registry::default()),
-        Command::Plot(args) => command::plot::run(&args),
-    };
-    command::exit_code("taut", result)
+    main_with(&[])
+}
+
+/// [`main`] with congestion controls of your own beside those built in. All of it takes them by name, with parameters:
+/// `--congestion`, `taut sysctl`, the scenarios of `taut lab`.
+///
+/// ```no_run
+/// # use taut_core::congestion::{AckEvent, Controller, Signal, Window};
+/// use taut_core::congestion::Definition;
+/// # #[derive(Debug)]
+/// # struct Mine { gain: f64 }
+/// # impl Controller for Mine {
+/// #     fn on_ack(&mut self, window: &mut Window, ack: &AckEvent<'_>) {}
+/// #     fn reduce(&mut self, window: &Window, _: Signal, _: taut_core::Instant) -> u32 { window.cwnd() / 2 }
+/// # }
+///
+/// fn main() -> std::process::ExitCode {
+///     let mine = Definition::new("mine", |params| Mine { gain: params.get("gain") })
+///         .param("gain", 2.0, 1.0..=4.0, "how much faster than delivered to send");
+///     taut_cli::main_with(&[mine])
+/// }
+/// ```
+///
+/// Then `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`.
+#[must_use]
+pub fn main_with(definitions: &[Definition]) -> ExitCode {
+    command::main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
+}
+
+fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
+    match command {
+        Command::Demo(args) => demo::run(args, controllers),
+        Command::Send(args) => transfer::send(args, controllers),
+        Command::Recv(args) => transfer::recv(args, controllers),
+        Command::Serve(args) => serve_command::run(args, controllers),
+        Command::Get(args) => get::get(args, controllers),
+        Command::Ss(args) => ss::run(args),
+        Command::Nstat(args) => nstat::run(args),
+        Command::Sysctl(args) => sysctl::run(args),
+        Command::Qdisc(args) => qdisc::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Lab(args) => command::run(args, controllers),
+        Command::Plot(args) => command::plot::run(args),
+    }
+}
+
+/// An example for a program of another name.
+fn renamed(help: &str, name: &str) -> String {
+    Cli::command()
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .fold(help.to_owned(), |help, part| help.replace(&format!("taut {part}"), &format!("{name} {part}")))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use taut_control::Client;
+    use taut_core::Instant;
+    use taut_core::congestion::{AckEvent, Controller, Signal, Window};
+    use taut_testbed::{Kernel, Scratch, live};
 
     use super::*;
+
+    /// Always the same window.
+    #[derive(Debug)]
+    struct Fixed(u32);
+
+    impl Controller for Fixed {
+        fn on_ack(&mut self, window: &mut Window, _ack: &AckEvent<'_>) {
+            window.set_cwnd(self.0);
+        }
+
+        fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
+            window.cwnd()
+        }
+
+        fn owns_cwnd(&self) -> bool {
+            true
+        }
+    }
+
+    /// `taut` in a program with `Fixed`.
+    fn with_fixed(args: &[&str]) -> anyhow::Result<()> {
+        let fixed = Definition::new("fixed", |params| Fixed(params.get("cwnd") as u32));
+        let mut controllers = Registry::default();
+        controllers.add(fixed.param("cwnd", 20.0, 2.0..=1e4, "segments in flight"))?;
+        run(&Cli::try_parse_from(args)?.command, &controllers)
+    }
+
+    #[test]
+    fn a_users_own_controller_is_had_by_name_and_reported() {
+        if !live::ready(&[]) {
+            return;
+        }
+        let kernel = match Kernel::new() {
+            Ok(kernel) => kernel,
+            Err(error) => return live::skip(&error.to_string()),
+        };
+        let dir = Scratch::new("own-controller");
+        let [control, page] = ["control", "page"].map(|name| dir.0.join(name));
+        // The kernel's address comes with the interface: the listener takes any.
+        let listener = kernel.enter(|| TcpListener::bind("0.0.0.0:80")).unwrap().unwrap();
+        let paths = [&control, &page].map(|path| path.to_str().unwrap().to_owned());
+        let got = kernel.thread("get", move || {
+            let [control, page] = paths.each_ref().map(String::as_str);
+            let args = ["taut", "get", "http://10.9.0.1/", "--congestion", "fixed:cwnd=30"];
+            with_fixed(&[&args[..], &["--control", control, "-o", page]].concat())
+        });
+
+        let (mut server, _) = listener.accept().unwrap();
+        let mut request = [0; 4096];
+        let bytes = server.read(&mut request).unwrap();
+        assert!(request[..bytes].starts_with(b"GET / HTTP/1.1\r\n"));
+        server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n").unwrap();
+        let mut client = Client::connect(&control).unwrap();
+        let connections = client.connections().unwrap();
+        assert_eq!(connections.len(), 1);
+        assert_eq!(connections[0].congestion, "fixed:cwnd=30");
+        let available = client.sysctl("net.ipv4.tcp_available_congestion_control").unwrap();
+        assert!(available.value.ends_with(" fixed"), "{}", available.value);
+        server.write_all(b"hello").unwrap();
+        got.unwrap().join().unwrap().unwrap();
+        assert_eq!(std::fs::read(page).unwrap(), b"hello");
+    }
+
+    #[test]
+    fn a_controller_that_is_none_is_refused_before_anything_is_opened() {
+        let refused = |args: &[&str], text: &str| {
+            let args = [&["taut"], args, &["--congestion", text]].concat();
+            format!("{:#}", with_fixed(&args).unwrap_err())
+        };
+        for args in [
+            &["send", "10.9.0.1:80"][..],
+            &["recv", "--listen", "80"],
+            &["serve", "."],
+            &["get", "http://10.9.0.1/"],
+            &["demo"],
+        ] {
+            assert_eq!(
+                refused(args, "vegas"),
+                "--congestion vegas: no congestion control is called vegas; there are reno, cubic, bbr, dctcp, prague, \
+                 fixed"
+            );
+            assert_eq!(
+                refused(args, "fixed:cwnd=1"),
+                "--congestion fixed:cwnd=1: fixed: cwnd = 1: must be a number from 2 to 10000"
+            );
+        }
+    }
+
+    #[test]
+    fn a_program_of_another_name_has_examples_of_its_own() {
+        let help = "Example:\n  sudo taut demo\n  taut lab run tsq\n\nSays what taut does on taut0.";
+        let own = "Example:\n  sudo mine demo\n  mine lab run tsq\n\nSays what taut does on taut0.";
+        assert_eq!(renamed(help, "mine"), own);
+        assert_eq!(renamed(help, "taut"), help);
+    }
 
     #[test]
     fn the_arguments_are_consistent() {

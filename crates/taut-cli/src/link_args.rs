@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut_device::{Cidr, Interface, Tun, TunOptions};
 
+use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 
 /// What an interface of ours is opened through.
@@ -40,6 +41,9 @@ pub struct LinkArgs {
     /// processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub shards: u16,
+    /// How it reacts to congestion.
+    #[command(flatten)]
+    pub congestion: CongestionArgs,
     /// How to look into it.
     #[command(flatten)]
     pub control: ControlArgs,
@@ -287,6 +291,7 @@ mod tests {
             mtu: None,
             no_offload: false,
             shards: 1,
+            congestion: CongestionArgs::default(),
             control: ControlArgs::default(),
         }
     }

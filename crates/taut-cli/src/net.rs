@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use taut_core::StackConfig;
+use taut_core::congestion::Registry;
 use taut_device::{Cidr, Pipe, Tun};
 
 use crate::control_args::ControlArgs;
@@ -13,21 +15,27 @@ use crate::link_args::LinkArgs;
 use crate::serve::Accept;
 use crate::transport::{Listen, Stream, Transport};
 
-/// A stack on the TUN that the arguments name.
+/// A stack on the TUN that the arguments name, with these congestion controls by name.
 ///
 /// # Errors
 /// What is missing, and what to do about it.
-pub fn stack(args: &LinkArgs) -> anyhow::Result<taut::Stack> {
-    Ok(on_tun(args.open()?, &args.addresses, &args.control)?)
+pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
+    let config = args.congestion.config(controllers)?;
+    Ok(on_tun(args.open()?, config, &args.addresses, &args.control)?)
 }
 
 /// A stack on an open TUN, with a shard for each queue.
 ///
 /// # Errors
 /// Those of the stack.
-pub fn on_tun(queues: Vec<Tun>, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
+pub fn on_tun(
+    queues: Vec<Tun>,
+    config: StackConfig,
+    addresses: &[Cidr],
+    control: &ControlArgs,
+) -> io::Result<taut::Stack> {
     let name = queues.first().map(|tun| tun.name().to_owned()).unwrap_or_default();
-    let builder = taut::Stack::builder().device_name(&name).queues(queues);
+    let builder = taut::Stack::builder().config(config).device_name(&name).queues(queues);
     control.apply(with(builder, addresses)).build()
 }
 
@@ -35,8 +43,13 @@ pub fn on_tun(queues: Vec<Tun>, addresses: &[Cidr], control: &ControlArgs) -> io
 ///
 /// # Errors
 /// Those of the stack.
-pub fn on_pipe(pipe: Pipe, addresses: &[Cidr], control: &ControlArgs) -> io::Result<taut::Stack> {
-    let builder = taut::Stack::builder().device_name("in-process").device(pipe);
+pub fn on_pipe(
+    pipe: Pipe,
+    config: StackConfig,
+    addresses: &[Cidr],
+    control: &ControlArgs,
+) -> io::Result<taut::Stack> {
+    let builder = taut::Stack::builder().config(config).device_name("in-process").device(pipe);
     control.apply(with(builder, addresses)).build()
 }
 

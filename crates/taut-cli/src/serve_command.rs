@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use taut_core::congestion::Registry;
 
 use crate::link_args::LinkArgs;
 use crate::serve::{Log, serve};
@@ -12,7 +13,7 @@ use crate::{interrupt, net};
 /// Serves the files of a directory by HTTP/1.1.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a client on the same machine (as root):\n  \
-    taut serve . &\n  curl http://10.9.0.2/README.md\n\n\
+    taut serve . &\n  curl http://10.9.0.2/README.md\n  taut serve . --congestion bbr\n\n\
     Ranges and conditional requests work; index.html is the answer to a directory. Symbolic links are followed.")]
 pub struct ServeArgs {
     /// Directory to serve
@@ -34,7 +35,7 @@ pub struct ServeArgs {
 ///
 /// # Errors
 /// When the directory or the link cannot be used, or the link goes away.
-pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+pub fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
     let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
     if !dir.is_dir() {
         bail!("{} is not a directory", args.dir.display());
@@ -47,7 +48,7 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
-        let stack = net::stack(&args.link)?;
+        let stack = net::stack(&args.link, controllers)?;
         let (stop, stopped) = tokio::sync::watch::channel(());
         let mut servers = tokio::task::JoinSet::new();
         for own in &args.link.addresses {

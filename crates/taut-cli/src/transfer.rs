@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::ProgressBar;
+use taut_core::congestion::Registry;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::clock::Stopwatch;
@@ -26,7 +27,7 @@ const ABORT: Option<Duration> = Some(Duration::ZERO);
 /// Sends standard input over one TCP connection.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
-    nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n\n\
+    nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n  taut send 10.9.0.1:7000 --congestion bbr < file\n\n\
     The summary goes to standard error; with --json, one object goes to standard output.")]
 pub struct SendArgs {
     /// Where to: a name or an address, and a port; [ADDRESS]:PORT for IPv6
@@ -94,11 +95,11 @@ impl Listen {
 ///
 /// # Errors
 /// When the link, the connection or standard input fails.
-pub fn send(args: &SendArgs) -> anyhow::Result<()> {
+pub fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
     let to = args.link.resolve(&args.to)?;
     let total =
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
-    let stack = net::stack(&args.link)?;
+    let stack = net::stack(&args.link, controllers)?;
     let work = async {
         let mut stream = dial(&stack, to).await?;
         stream.set_linger(ABORT)?;
@@ -129,9 +130,9 @@ pub fn send(args: &SendArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When the link, the connection or standard output fails.
-pub fn recv(args: &RecvArgs) -> anyhow::Result<()> {
+pub fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()> {
     let at = args.listen.addresses(&args.link)?;
-    let stack = net::stack(&args.link)?;
+    let stack = net::stack(&args.link, controllers)?;
     let work = async {
         let (mut stream, peer) = accept_one(&stack, &at).await?;
         stream.set_linger(ABORT)?;

@@ -21,7 +21,7 @@ mod watch;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use taut_core::congestion::{Definition, Registry};
 
 use interrupt::Interrupted;
@@ -125,6 +125,16 @@ struct Program {
 /// wrong usage, 130 interrupted.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
+    main_of(definitions, renamed, |program: &Program, controllers| run(&program.args, controllers))
+}
+
+/// A whole `main` of a command `P`, with these congestion controls beside those built in. `renamed` puts this program's
+/// name in an example, in the place of the one that it is written for.
+pub fn main_of<P: Parser>(
+    definitions: &[Definition],
+    renamed: impl Fn(&str, &str) -> String,
+    run: impl FnOnce(&P, &Registry) -> anyhow::Result<()>,
+) -> ExitCode {
     let name = program();
     let mut controllers = Registry::default();
     for definition in definitions {
@@ -132,12 +142,16 @@ pub fn main_with(definitions: &[Definition]) -> ExitCode {
             return exit_code(&name, Err(error.into()));
         }
     }
-    let matches = with_examples_of(Program::command(), &name).get_matches();
-    let result = match Program::from_arg_matches(&matches) {
-        Ok(program) => run(&program.args, &controllers),
+    let matches = with_examples(P::command(), &|help| renamed(help, &name)).get_matches();
+    let result = match P::from_arg_matches(&matches) {
+        Ok(program) => run(&program, &controllers),
         Err(error) => error.exit(),
     };
     exit_code(&name, result)
+}
+
+fn renamed(help: &str, name: &str) -> String {
+    help.replace("taut lab", name).replace("taut plot", &format!("{name} plot"))
 }
 
 /// What a command's result is for who started it; errors go to standard error.
@@ -162,25 +176,24 @@ fn program() -> String {
     Path::new(&path).file_name().map_or_else(|| "lab".into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The command with examples that call it by its name.
-fn with_examples_of(mut command: clap::Command, name: &str) -> clap::Command {
+/// The command with its examples changed.
+fn with_examples(mut command: clap::Command, renamed: &dyn Fn(&str) -> String) -> clap::Command {
     if let Some(help) = command.get_after_help() {
-        let help = help.to_string().replace("taut lab", name).replace("taut plot", &format!("{name} plot"));
+        let help = renamed(&help.to_string());
         command = command.after_help(help);
     }
-    let parts: Vec<String> = command.get_subcommands().map(|part| part.get_name().to_owned()).collect();
-    parts
-        .iter()
-        .fold(command, |command, part| command.mut_subcommand(part, |part| with_examples_of(part, name)))
+    command.mut_subcommands(|part| with_examples(part, renamed))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
     fn a_program_has_examples_of_its_own_and_json_everywhere() {
-        let command = with_examples_of(Program::command(), "mylab");
+        let command = with_examples(Program::command(), &|help| renamed(help, "mylab"));
         command.clone().debug_assert();
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(names, ["list", "controllers", "run", "sweep", "plot"]);

@@ -253,6 +253,17 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
 }
 
 #[test]
+fn connections_have_the_congestion_control_of_the_command_line() {
+    let Some(lab) = Lab::new("congestion", &["curl"]) else { return };
+    let observer = Observer::new("congestion");
+    lab.file("large", 10_000_000);
+    let _server = observer.start(&lab, &["serve", ".", "--quiet", "--congestion", "dctcp"], "serving");
+    assert_eq!(observer.says(&["sysctl", "-n", "net.ipv4.tcp_congestion_control"]), "dctcp\n");
+    let _slow = slow_curl(&lab, "1M");
+    eventually("a connection with it", || observer.says(&["ss", "-tinH"]).contains(" dctcp "));
+}
+
+#[test]
 fn counters_and_settings_of_a_running_server() {
     let Some(lab) = Lab::new("nstat", &["curl"]) else { return };
     let observer = Observer::new("nstat");
