@@ -242,9 +242,9 @@ fn the_largest_scale() {
     for at in 0..50 {
         inject!(t, ".", seq(1 + at * 1_000), ack(1), len(1_000));
         while let Some(got) = t.out.pop_front() {
-            let told = got.ack + (u32::from(got.win) << 14);
-            assert!(told + (1 << 14) > edge, "{told} after {edge}");
-            edge = edge.max(told);
+            let right_edge = got.ack + (u32::from(got.win) << 14);
+            assert!(right_edge + (1 << 14) > edge, "{right_edge} after {edge}");
+            edge = edge.max(right_edge);
         }
     }
 }

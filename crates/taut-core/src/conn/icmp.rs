@@ -22,7 +22,7 @@ impl Conn {
     pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
         // No SYN is too big for anything.
         if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
-            self.on_told_mtu(cx, mtu);
+            self.on_reported_mtu(cx, mtu);
         }
     }
 

@@ -32,7 +32,7 @@ impl Conn {
     }
 
     /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
-    pub(super) fn on_told_mtu(&mut self, cx: &mut StackCx<'_>, mtu: u32) {
+    pub(super) fn on_reported_mtu(&mut self, cx: &mut StackCx<'_>, mtu: u32) {
         let mtu = if self.tuple.local.is_ipv4() {
             // Routers older than RFC 1191 report 0; an MTU below that of any sane link is an attack.
             mtu.max(cx.config.mtu.min_pmtu.into())
@@ -47,7 +47,7 @@ impl Conn {
             return;
         }
         let (now, expires) = (cx.now, cx.config.mtu.expires);
-        if self.path().on_told(now, mss as u16, expires) {
+        if self.path().on_report(now, mss as u16, expires) {
             self.follow_path();
         }
     }

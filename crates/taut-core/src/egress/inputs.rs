@@ -181,7 +181,7 @@ impl Sender {
     }
 
     /// The range to retransmit next, if any.
-    pub(super) fn wanted_again(&self, cx: &SendCx<'_>, mode: Mode) -> Option<Range<u64>> {
+    pub(super) fn range_to_retransmit(&self, cx: &SendCx<'_>, mode: Mode) -> Option<Range<u64>> {
         if mode == Mode::TailProbe && !self.has_unsent() {
             return self.recovery.tail_probe_range(cx.mss);
         }
@@ -192,6 +192,6 @@ impl Sender {
     /// Whether the range to retransmit has a copy that has not even left this host.
     pub(super) fn waits_for_own_copy(&self, cx: &SendCx<'_>) -> bool {
         self.recovery.lost_out() > 0
-            && self.wanted_again(cx, Mode::Repair).is_some_and(|range| self.recovery.in_device(&range))
+            && self.range_to_retransmit(cx, Mode::Repair).is_some_and(|range| self.recovery.in_device(&range))
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct PathMtu {
     /// Every path carries this; segments are never smaller.
     floor: u16,
     /// The size that a router reported, and until when it is believed.
-    told: Option<(u16, Instant)>,
+    reported: Option<(u16, Instant)>,
     search: Option<Search>,
 }
 
@@ -101,22 +101,22 @@ impl PathMtu {
     /// Nothing is known beyond the handshake. `floor` is the segment that every path of this address family
     /// carries.
     pub(crate) const fn new(agreed: u16, floor: u16) -> Self {
-        Self { agreed, floor, told: None, search: None }
+        Self { agreed, floor, reported: None, search: None }
     }
 
     /// Payload of ordinary segments.
     pub(crate) fn mss(&self) -> u16 {
-        let told = self.told.map_or(u16::MAX, |(mss, _)| mss);
+        let reported = self.reported.map_or(u16::MAX, |(mss, _)| mss);
         let low = self.search.map_or(u16::MAX, |search| search.low);
-        self.agreed.min(told).min(low)
+        self.agreed.min(reported).min(low)
     }
 
     /// A router reported that no more than `mss` fits. Returns whether that makes segments smaller.
-    pub(crate) fn on_told(&mut self, now: Instant, mss: u16, expires: Duration) -> bool {
+    pub(crate) fn on_report(&mut self, now: Instant, mss: u16, expires: Duration) -> bool {
         if mss >= self.mss() {
             return false;
         }
-        self.told = Some((mss, now + expires));
+        self.reported = Some((mss, now + expires));
         if let Some(search) = &mut self.search {
             search.high = search.high.min(mss);
             search.low = search.low.min(mss);
@@ -127,11 +127,11 @@ impl PathMtu {
 
     /// Forgets a router's report once it has expired. Returns whether segments may now grow.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        if self.told.is_none_or(|(_, until)| now < until) {
+        if self.reported.is_none_or(|(_, until)| now < until) {
             return false;
         }
         let before = self.mss();
-        self.told = None;
+        self.reported = None;
         self.mss() > before
     }
 
@@ -207,7 +207,7 @@ impl PathMtu {
 
     /// No probe is larger.
     fn ceiling(&self) -> u16 {
-        self.agreed.min(self.told.map_or(u16::MAX, |(mss, _)| mss))
+        self.agreed.min(self.reported.map_or(u16::MAX, |(mss, _)| mss))
     }
 
     /// A probe of [`Decision::Probe`]'s size left.
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn what_a_router_says_holds_for_a_while() {
         let mut path = PathMtu::new(1_448, 500);
-        assert!(path.on_told(at(0), 1_200, S * 600));
-        assert!(!path.on_told(at(1), 1_300, S * 600), "a report never makes segments larger");
+        assert!(path.on_report(at(0), 1_200, S * 600));
+        assert!(!path.on_report(at(1), 1_300, S * 600), "a report never makes segments larger");
         assert_eq!(path.mss(), 1_200);
         assert!(!path.expire(at(599)));
         assert!(path.expire(at(600)));
@@ -375,7 +375,7 @@ mod tests {
         let mut path = PathMtu::new(1_448, 500);
         path.search(at(0), &config);
         path.on_sent(at(0), 1_448, &config);
-        assert!(path.on_told(at(0), 1_000, S * 600));
+        assert!(path.on_report(at(0), 1_000, S * 600));
         assert!(!path.on_probe_fate(MtuProbeFate::Arrived), "of nothing");
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::No);
         assert!(!path.expire(at(600)), "no probe of that size was ever answered");

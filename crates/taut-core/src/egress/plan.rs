@@ -134,7 +134,7 @@ fn cut(
 
 /// The gates for a retransmission: fewer, because it is urgent. `None` when there is nothing to retransmit.
 fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Plan, Blocked>> {
-    let range = s.wanted_again(cx, mode)?;
+    let range = s.range_to_retransmit(cx, mode)?;
     let fin = s.fin_queued && range.end == s.end();
     let payload = (range.end - range.start - u64::from(fin)) as u32;
     // A probe and the head after a timeout are late already: they wait only for their own copy to leave the

@@ -194,7 +194,7 @@ pub(crate) struct Rig {
     /// Everything handed out since the handshake, in order. A packet's index is its name.
     pub(crate) sent: Vec<Sent>,
     /// How much of `sent` was returned by [`news`](Self::news).
-    told: usize,
+    seen: usize,
     events: Vec<Event>,
     /// Timers that fired since time last passed.
     spins: u32,
@@ -227,7 +227,7 @@ impl Rig {
             id,
             device: Device::Completes,
             sent: Vec::new(),
-            told: 0,
+            seen: 0,
             events: Vec::new(),
             spins: 0,
             written: 0,
@@ -253,7 +253,7 @@ impl Rig {
         rig.ack(0);
         assert_eq!(rig.info().snd_wnd, setup.window, "the window is a multiple of its scale");
         rig.sent.clear();
-        rig.told = 0;
+        rig.seen = 0;
         rig.events.clear();
         rig.device = Device::Keeps;
         rig
@@ -421,7 +421,7 @@ impl Rig {
 
     /// The data packets handed out since the last call, by their place in the stream.
     pub(crate) fn news(&mut self) -> Vec<Range<u64>> {
-        let from = std::mem::replace(&mut self.told, self.sent.len());
+        let from = std::mem::replace(&mut self.seen, self.sent.len());
         self.sent[from..].iter().filter(|sent| sent.len() > 0).map(|sent| sent.bytes.clone()).collect()
     }
 

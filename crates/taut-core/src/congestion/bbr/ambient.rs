@@ -72,7 +72,7 @@ impl Ambient {
         let lost = ack.total_lost.wrapping_sub(self.lost_before);
         let delivered = ack.total_delivered.saturating_sub(self.delivered_before);
         let sent = u32::try_from(delivered).unwrap_or(u32::MAX).saturating_add(lost);
-        let put_up_with = self.at_most(sent);
+        let tolerated = self.at_most(sent);
         if self.found_no_queue(ack.min_rtt.unwrap_or(Duration::ZERO)) {
             self.lost = self.lost - self.lost / ROUNDS + lost.min(ROUND_MAX);
             self.sent = self.sent - self.sent / ROUNDS + sent.min(ROUND_MAX);
@@ -80,7 +80,7 @@ impl Ambient {
             self.lost -= self.lost.div_ceil(FORGOTTEN_PART);
         }
         self.start(ack);
-        lost > put_up_with
+        lost > tolerated
     }
 
     fn found_no_queue(&self, least: Duration) -> bool {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_without_a_queue_is_put_up_with_once_it_is_known() {
+    fn loss_without_a_queue_is_tolerated_once_it_is_known() {
         let mut ambient = Ambient::default();
         // The mean is 105 ms, less than 100 + 100/16.
         let bursts = [LEAST, LEAST + LEAST / 10];

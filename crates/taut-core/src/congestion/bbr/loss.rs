@@ -65,8 +65,8 @@ impl Bounds {
     /// Whether so much of the volume in flight was lost that it must be reduced. §5.5.10.2
     /// `IsInflightTooHigh`.
     pub(super) fn is_too_much(&self, lost: u32, tx_in_flight: u32) -> bool {
-        let put_up_with = self.ambient.at_most(tx_in_flight);
-        u64::from(lost.saturating_sub(put_up_with)) * 100
+        let tolerated = self.ambient.at_most(tx_in_flight);
+        u64::from(lost.saturating_sub(tolerated)) * 100
             > u64::from(tx_in_flight) * u64::from(PARAMS.loss_thresh)
     }
 
