@@ -15,7 +15,7 @@
 //! The ticket of a packet comes back when it leaves the queue: what is on the wire has left the host. Where there is no
 //! wire, it goes along to the device; a device without room keeps the packet here, first in line.
 
-mod frames;
+mod store;
 mod waiting;
 
 use std::fmt;

@@ -61,7 +61,7 @@ impl WaitList {
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ConnWaiters {
     read: WaitList,
     write: WaitList,
 }
@@ -72,7 +72,7 @@ struct Slot {
 /// may go, and its sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    conns: Vec<Slot>,
+    conns: Vec<ConnWaiters>,
     listeners: Vec<WaitList>,
     end: WaitList,
     /// Entries in all lists together, but for those who wait for the end: they need no driver to look after them.
@@ -115,8 +115,8 @@ impl Waiters {
     pub(crate) fn wake_one(&mut self, interest: Interest, into: &mut Vec<Waker>) {
         // An event of a connection that nobody has waited for must not make a slot.
         let list = match interest {
-            Interest::Read(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.read),
-            Interest::Write(id) => self.conns.get_mut(id.slot()).map(|slot| &mut slot.write),
+            Interest::Read(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.read),
+            Interest::Write(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
             // Nothing but the end wakes those.
             Interest::End => None,
@@ -134,9 +134,9 @@ impl Waiters {
 
     pub(crate) fn wake_all(&mut self, into: &mut Vec<Waker>) {
         self.waiting = 0;
-        for slot in &mut self.conns {
-            slot.read.wake(into);
-            slot.write.wake(into);
+        for conn in &mut self.conns {
+            conn.read.wake(into);
+            conn.write.wake(into);
         }
         for list in &mut self.listeners {
             list.wake(into);

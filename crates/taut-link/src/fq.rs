@@ -190,7 +190,7 @@ struct Band {
 
 /// Where a flow is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FlowState {
     /// In a list of its band.
     Listed,
     /// In `Fq::waiting` only.
@@ -218,7 +218,7 @@ struct Flow<T> {
     /// arrival.
     packets: VecDeque<(Instant, Packet<T>)>,
     head: Head,
-    place: Place,
+    state: FlowState,
     credit: i64,
     /// Before then nothing leaves, whatever its stamp. Zero before anything was spaced here.
     next_packet: Instant,
@@ -285,7 +285,7 @@ impl<T> Fq<T> {
             band: 0,
             packets: VecDeque::new(),
             head: Head::Empty,
-            place: Place::Idle(now),
+            state: FlowState::Idle(now),
             credit: i64::from(self.spec.initial_quantum_bytes),
             next_packet: Instant::ZERO,
         };
@@ -354,7 +354,7 @@ impl<T> Fq<T> {
             self.due += 1;
             let flow = &mut self.flows[id];
             flow.head = Head::Due;
-            if flow.place == Place::Throttled {
+            if flow.state == FlowState::Throttled {
                 self.throttled -= 1;
                 self.list(id, OLD);
             }
@@ -363,7 +363,7 @@ impl<T> Fq<T> {
 
     fn list(&mut self, id: FlowId, list: usize) {
         let flow = &mut self.flows[id];
-        flow.place = Place::Listed;
+        flow.state = FlowState::Listed;
         self.bands[flow.band].lists[list].push_back(id);
     }
 
@@ -404,7 +404,7 @@ impl<T> Fq<T> {
             }
             match flow.head {
                 Head::At(at) => {
-                    flow.place = Place::Throttled;
+                    flow.state = FlowState::Throttled;
                     self.throttled += 1;
                     flow.next_packet = at;
                     self.xstats.throttled += 1;
@@ -412,7 +412,7 @@ impl<T> Fq<T> {
                 // Once more through the old ones, so that flows of one packet at a time do not starve them.
                 _ if list == NEW => self.list(id, OLD),
                 _ => {
-                    flow.place = Place::Idle(now);
+                    flow.state = FlowState::Idle(now);
                     self.idle.insert((now, id));
                 }
             }
@@ -508,7 +508,7 @@ impl<T> Qdisc<T> for Fq<T> {
         }
         self.add_packet(&packet);
         let flow = &mut self.flows[id];
-        if let Place::Idle(since) = flow.place {
+        if let FlowState::Idle(since) = flow.state {
             self.idle.remove(&(since, id));
             if now.since(since) > self.spec.refill_delay {
                 flow.credit = flow.credit.max(i64::from(self.spec.quantum_bytes));
@@ -566,8 +566,8 @@ impl<T> Qdisc<T> for Fq<T> {
         let (_, packet) = self.pop(id)?;
         self.update_head(self.now, id);
         let flow = &mut self.flows[id];
-        if (flow.head, flow.place) == (Head::Empty, Place::Throttled) {
-            flow.place = Place::Idle(self.now);
+        if (flow.head, flow.state) == (Head::Empty, FlowState::Throttled) {
+            flow.state = FlowState::Idle(self.now);
             self.throttled -= 1;
             self.idle.insert((self.now, id));
         }

@@ -72,7 +72,7 @@ pub(crate) enum AppEvent {
 /// Token of the timer that starts an application.
 const START: u64 = u64::MAX;
 
-struct Slot {
+struct AppEntry {
     app: Option<Box<dyn App>>,
     alarm: AlarmId,
     /// When, how many were set before, and the token.
@@ -83,7 +83,7 @@ struct Slot {
 /// All applications of a host.
 #[derive(Default)]
 pub(crate) struct Apps {
-    slots: Vec<Slot>,
+    entries: Vec<AppEntry>,
     queue: VecDeque<(AppId, AppEvent)>,
     /// Who holds a connection, by its slot.
     conns: Vec<Option<(ConnId, AppId)>>,
@@ -93,11 +93,11 @@ pub(crate) struct Apps {
 
 impl Apps {
     pub(crate) fn add(&mut self, fabric: &mut Fabric, host: HostId, at: Instant, app: Box<dyn App>) -> AppId {
-        let id = AppId(self.slots.len() as u32);
+        let id = AppId(self.entries.len() as u32);
         let alarm = fabric.app_alarm(host, id);
         let rng = fabric.rng.fork();
         let timers = BinaryHeap::from([Reverse((at, 0, START))]);
-        self.slots.push(Slot { app: Some(app), alarm, timers, rng });
+        self.entries.push(AppEntry { app: Some(app), alarm, timers, rng });
         self.arm(fabric, id);
         id
     }
@@ -111,29 +111,29 @@ impl Apps {
     }
 
     pub(crate) fn take(&mut self, id: AppId) -> Option<Box<dyn App>> {
-        self.slots.get_mut(id.index())?.app.take()
+        self.entries.get_mut(id.index())?.app.take()
     }
 
     pub(crate) fn put_back(&mut self, id: AppId, app: Box<dyn App>) {
-        if let Some(slot) = self.slots.get_mut(id.index()) {
-            slot.app = Some(app);
+        if let Some(entry) = self.entries.get_mut(id.index()) {
+            entry.app = Some(app);
         }
     }
 
     pub(crate) fn arm(&mut self, fabric: &mut Fabric, id: AppId) {
-        if let Some(slot) = self.slots.get(id.index()) {
-            let next = slot.timers.peek().map(|Reverse((at, ..))| (*at).max(fabric.now));
-            fabric.agenda.set(slot.alarm, next);
+        if let Some(entry) = self.entries.get(id.index()) {
+            let next = entry.timers.peek().map(|Reverse((at, ..))| (*at).max(fabric.now));
+            fabric.agenda.set(entry.alarm, next);
         }
     }
 
     pub(crate) fn on_alarm(&mut self, fabric: &mut Fabric, app: u32) {
-        let Some(slot) = self.slots.get_mut(app as usize) else { return };
-        while let Some(Reverse((at, _, token))) = slot.timers.peek().copied() {
+        let Some(entry) = self.entries.get_mut(app as usize) else { return };
+        while let Some(Reverse((at, _, token))) = entry.timers.peek().copied() {
             if at > fabric.now {
                 break;
             }
-            slot.timers.pop();
+            entry.timers.pop();
             let event = if token == START { AppEvent::Start } else { AppEvent::Timer(token) };
             self.queue.push_back((AppId(app), event));
         }
@@ -211,9 +211,9 @@ impl<'a> AppCx<'a> {
     /// Chance, its own stream of it.
     ///
     /// # Panics
-    /// Never: an application that runs has a slot.
+    /// Never: an application that runs has an entry.
     pub fn rng(&mut self) -> &mut Rng {
-        &mut self.host.apps.slots[self.id.index()].rng
+        &mut self.host.apps.entries[self.id.index()].rng
     }
 
     fn syscall(&mut self) {
@@ -232,8 +232,8 @@ impl<'a> AppCx<'a> {
         let apps = &mut self.host.apps;
         apps.timers_set += 1;
         let order = apps.timers_set;
-        if let Some(slot) = apps.slots.get_mut(self.id.index()) {
-            slot.timers.push(Reverse((at, order, token)));
+        if let Some(entry) = apps.entries.get_mut(self.id.index()) {
+            entry.timers.push(Reverse((at, order, token)));
         }
     }
 

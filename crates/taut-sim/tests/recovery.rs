@@ -14,24 +14,24 @@ use taut_sim::{
 struct Watch {
     receiver: HostId,
     seen: BTreeSet<u32>,
-    slots: Vec<Slot>,
+    bins: Vec<Bin>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Slot {
+struct Bin {
     fresh: u64,
     drops: u64,
 }
 
-const SLOT: Duration = Duration::from_millis(100);
+const BIN: Duration = Duration::from_millis(100);
 
 impl Watch {
-    fn slot(&mut self, now: Instant) -> &mut Slot {
-        let index = (now.since(BEGIN).as_nanos() / SLOT.as_nanos()) as usize;
-        if self.slots.len() <= index {
-            self.slots.resize(index + 1, Slot::default());
+    fn bin(&mut self, now: Instant) -> &mut Bin {
+        let index = (now.since(BEGIN).as_nanos() / BIN.as_nanos()) as usize;
+        if self.bins.len() <= index {
+            self.bins.resize(index + 1, Bin::default());
         }
-        &mut self.slots[index]
+        &mut self.bins[index]
     }
 }
 
@@ -47,10 +47,10 @@ impl Probe for Watch {
                     && packet.payload_len() > 0
                     && self.seen.insert(tcp.seq)
                 {
-                    self.slot(now).fresh += u64::from(packet.payload_len());
+                    self.bin(now).fresh += u64::from(packet.payload_len());
                 }
             }
-            ProbeEvent::Dropped { .. } => self.slot(now).drops += 1,
+            ProbeEvent::Dropped { .. } => self.bin(now).drops += 1,
             _ => {}
         }
     }
@@ -70,7 +70,7 @@ fn run(seed: u64, algorithm: &str, queue: u32) -> Run {
     let net = Dumbbell::new(&mut world, &spec);
     world.check(Checks { every: 1_000 });
     let watch =
-        Rc::new(RefCell::new(Watch { receiver: net.right[0], seen: BTreeSet::new(), slots: Vec::new() }));
+        Rc::new(RefCell::new(Watch { receiver: net.right[0], seen: BTreeSet::new(), bins: Vec::new() }));
     world.probe(Rc::clone(&watch));
     let congestion = Registry::default().algorithm(algorithm).ok();
     let options = ConnOptions { congestion, ..ConnOptions::default() };
@@ -86,14 +86,14 @@ impl Run {
     /// Link share of fresh payload between two times, in percent of what 1448 of 1500 bytes allow.
     fn share(&self, from_ms: u64, until_ms: u64) -> f64 {
         let watch = self.watch.borrow();
-        let slots = watch.slots.iter().skip((from_ms / 100) as usize);
-        let fresh: u64 = slots.take(((until_ms - from_ms) / 100) as usize).map(|slot| slot.fresh).sum();
+        let bins = watch.bins.iter().skip((from_ms / 100) as usize);
+        let fresh: u64 = bins.take(((until_ms - from_ms) / 100) as usize).map(|bin| bin.fresh).sum();
         let link = (until_ms - from_ms) as f64 * 12_500.0 * 1_448.0 / 1_500.0;
         fresh as f64 / link * 100.0
     }
 
     fn drops(&self) -> u64 {
-        self.watch.borrow().slots.iter().map(|slot| slot.drops).sum()
+        self.watch.borrow().bins.iter().map(|bin| bin.drops).sum()
     }
 
     fn until_ms(&mut self, ms: u64) {
@@ -109,7 +109,7 @@ fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
         for seed in 0..3 {
             let mut run = run(seed, algorithm, 833);
             run.until_ms(4_000);
-            let first = run.watch.borrow().slots.iter().position(|slot| slot.drops > 0).unwrap() as u64 * 100;
+            let first = run.watch.borrow().bins.iter().position(|bin| bin.drops > 0).unwrap() as u64 * 100;
             assert!(run.drops() >= least_drops, "{algorithm} seed {seed}: {}", run.drops());
             let counters = run.counters();
             assert_eq!(counters.tcp_timeouts, 0, "{algorithm} seed {seed}");
@@ -185,7 +185,7 @@ fn three_seconds_of_darkness_are_over_with_the_next_timeout() {
         assert!(run.share(3_200, 6_000) < 0.1, "nothing arrives in the dark");
         // RFC 6298 §5.5: attempts at RTO, 3 RTO, 7 RTO, ... from the last ACK on; the first after 3 s is at 6 s and one
         // RTO at the latest. RTO is 350 to 450 ms here.
-        let back = run.watch.borrow().slots.iter().skip(61).position(|slot| slot.fresh > 0).unwrap() as u64;
+        let back = run.watch.borrow().bins.iter().skip(61).position(|bin| bin.fresh > 0).unwrap() as u64;
         let back_ms = 6_100 + back * 100;
         assert!(back_ms <= 9_600, "seed {seed}: back at {back_ms} ms");
         // Slow start to ssthresh, about one bandwidth-delay product: eleven doublings of 100 ms, since segments may be half

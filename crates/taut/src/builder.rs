@@ -197,7 +197,7 @@ impl StackBuilder {
     #[cfg(feature = "control")]
     #[must_use]
     pub fn control(mut self, path: impl Into<std::path::PathBuf>) -> Self {
-        self.control.place = crate::control::Place::Path(path.into());
+        self.control.place = crate::control::SocketPlace::Path(path.into());
         self
     }
 
@@ -205,7 +205,7 @@ impl StackBuilder {
     #[cfg(feature = "control")]
     #[must_use]
     pub fn control_default(mut self) -> Self {
-        self.control.place = crate::control::Place::Default;
+        self.control.place = crate::control::SocketPlace::Default;
         self
     }
 

@@ -18,7 +18,7 @@ use taut_link::{QdiscReport, QdiscSpecError};
 /// What the builder was told.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control {
-    pub(crate) place: Place,
+    pub(crate) place: SocketPlace,
     /// What the device is called.
     pub(crate) device_name: Option<String>,
     /// With their prefixes, where the builder knows them.
@@ -27,7 +27,7 @@ pub(crate) struct Control {
 
 /// Where the socket is to be.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Place {
+pub(crate) enum SocketPlace {
     #[default]
     Nowhere,
     Default,
@@ -48,9 +48,9 @@ impl Control {
         let about = About { device, addresses: self.addresses };
         let source = Reach(Arc::clone(shards));
         match self.place {
-            Place::Nowhere => Ok(None),
-            Place::Default => Server::at_default(about, source).map(Some),
-            Place::Path(path) => Server::at(&path, about, source).map(Some),
+            SocketPlace::Nowhere => Ok(None),
+            SocketPlace::Default => Server::at_default(about, source).map(Some),
+            SocketPlace::Path(path) => Server::at(&path, about, source).map(Some),
         }
     }
 }

@@ -53,9 +53,10 @@ impl TcpListener {
     /// The stack was shut down.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let acceptor = &self.acceptor;
-        let socket = match acceptor.only_place() {
-            Some(place) => {
-                until(&place.shard, place.interest(), |access| acceptor.accept(place, access)).await?
+        let socket = match acceptor.only_listener() {
+            Some(listener) => {
+                until(&listener.shard, listener.interest(), |access| acceptor.accept(listener, access))
+                    .await?
             }
             None => {
                 let waiting = Waiting { acceptor, key: WaitKey::unique() };

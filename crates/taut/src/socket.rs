@@ -256,21 +256,21 @@ impl Drop for Socket {
 /// A listening socket: a listener in every shard, since a connection comes to the one that owns it.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
-    places: Vec<Place>,
+    listeners: Vec<ShardListener>,
     pub(crate) local: SocketAddr,
     nodelay: bool,
-    /// Which place is asked first: each in its turn, so that none waits behind a busier one.
+    /// Which listener is asked first: each in its turn, so that none waits behind a busier one.
     first: AtomicUsize,
 }
 
 /// The listener of one shard.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ShardListener {
     pub(crate) shard: Arc<Shard>,
     id: ListenerId,
 }
 
-impl Place {
+impl ShardListener {
     pub(crate) const fn interest(&self) -> Interest {
         Interest::Accept(self.id)
     }
@@ -279,7 +279,7 @@ impl Place {
 impl Acceptor {
     pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
         let nodelay = options.conn.nodelay;
-        let mut acceptor = Self { places: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
+        let mut acceptor = Self { listeners: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
         // The first one picks the port. Should another one refuse it, dropping the acceptor ends what there is.
         if let Some((last, others)) = shards.split_last() {
             for shard in others {
@@ -297,33 +297,33 @@ impl Acceptor {
             Poll::Ready(listening.map(|id| (id, access.stack.listener_addr(id).unwrap_or(at))))
         }))?;
         self.local = local;
-        self.places.push(Place { shard: Arc::clone(shard), id });
+        self.listeners.push(ShardListener { shard: Arc::clone(shard), id });
         Ok(())
     }
 
-    /// All places, another one first each time.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
-        let first = self.first.fetch_add(1, Ordering::Relaxed) % self.places.len().max(1);
-        self.places.iter().cycle().skip(first).take(self.places.len())
+    /// All listeners, another one first each time.
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &ShardListener> {
+        let first = self.first.fetch_add(1, Ordering::Relaxed) % self.listeners.len().max(1);
+        self.listeners.iter().cycle().skip(first).take(self.listeners.len())
     }
 
-    /// The only place, if there is but one.
-    pub(crate) fn only_place(&self) -> Option<&Place> {
-        match &self.places[..] {
-            [place] => Some(place),
+    /// The only listener, if there is but one.
+    pub(crate) fn only_listener(&self) -> Option<&ShardListener> {
+        match &self.listeners[..] {
+            [listener] => Some(listener),
             _ => None,
         }
     }
 
-    pub(crate) fn accept(&self, place: &Place, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
-        let Some((id, peer)) = access.stack.accept(place.id) else { return Poll::Pending };
+    pub(crate) fn accept(&self, listener: &ShardListener, access: &mut Access<'_>) -> Attempt<Arc<Socket>> {
+        let Some((id, peer)) = access.stack.accept(listener.id) else { return Poll::Pending };
         let local = access.stack.conn_mut(id).map_or(self.local, |conn| conn.as_ref().local_addr());
-        Poll::Ready(Ok(Socket::held(Arc::clone(&place.shard), id, local, peer, self.nodelay)))
+        Poll::Ready(Ok(Socket::held(Arc::clone(&listener.shard), id, local, peer, self.nodelay)))
     }
 
     pub(crate) fn accept_now(&self) -> io::Result<Arc<Socket>> {
-        for place in self.places() {
-            if let Poll::Ready(result) = place.shard.attempt(|access| self.accept(place, access)) {
+        for listener in self.listeners() {
+            if let Poll::Ready(result) = listener.shard.attempt(|access| self.accept(listener, access)) {
                 return result;
             }
         }
@@ -332,8 +332,9 @@ impl Acceptor {
 
     /// Waits in every shard at once.
     pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
-        for place in self.places() {
-            let result = place.shard.poll(place.interest(), key, waker, |access| self.accept(place, access));
+        for listener in self.listeners() {
+            let result =
+                listener.shard.poll(listener.interest(), key, waker, |access| self.accept(listener, access));
             if result.is_ready() {
                 return result;
             }
@@ -343,15 +344,16 @@ impl Acceptor {
 
     /// Takes back what a pending [`poll_accept`](Self::poll_accept) left.
     pub(crate) fn cancel(&self, key: WaitKey) {
-        for place in &self.places {
-            place.shard.cancel(place.interest(), key);
+        for listener in &self.listeners {
+            listener.shard.cancel(listener.interest(), key);
         }
     }
 
     /// Blocks this thread until there is a connection.
     pub(crate) fn wait(&self) -> io::Result<Arc<Socket>> {
-        if let Some(place) = self.only_place() {
-            let accepted = place.shard.wait(place.interest(), None, |access| self.accept(place, access));
+        if let Some(listener) = self.only_listener() {
+            let accepted =
+                listener.shard.wait(listener.interest(), None, |access| self.accept(listener, access));
             return accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
         }
         let (key, waker) = (WaitKey::unique(), Waker::from(Arc::new(Unpark(std::thread::current()))));
@@ -376,10 +378,10 @@ impl Wake for Unpark {
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        for place in &self.places {
-            place.shard.access(|access| {
-                access.wake(place.interest());
-                access.stack.close_listener(access.now, place.id);
+        for listener in &self.listeners {
+            listener.shard.access(|access| {
+                access.wake(listener.interest());
+                access.stack.close_listener(access.now, listener.id);
             });
         }
     }

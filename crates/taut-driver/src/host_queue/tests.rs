@@ -4,33 +4,32 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use taut_core::{
-    ConnOptions, Event, Fate, Frame as RxFrame, LinkCaps, Offload, RxChecksum, RxPacket, Stack, StackConfig,
-    Transmit,
+    ConnOptions, Event, Fate, Frame, LinkCaps, Offload, RxChecksum, RxPacket, Stack, StackConfig, Transmit,
 };
 use taut_link::{Fifo, Packet, Qdisc, Verdict};
 
-use super::frames::Slot;
+use super::store::PacketRef;
 use super::waiting::Queue;
 use super::*;
 
 /// Takes everything and says each time that it is too much.
 #[derive(Debug)]
-struct Complaining(Fifo<Slot>);
+struct Complaining(Fifo<PacketRef>);
 
-impl Qdisc<Slot> for Complaining {
-    fn enqueue(&mut self, now: Instant, packet: Packet<Slot>) -> Verdict<Slot> {
+impl Qdisc<PacketRef> for Complaining {
+    fn enqueue(&mut self, now: Instant, packet: Packet<PacketRef>) -> Verdict<PacketRef> {
         match self.0.enqueue(now, packet) {
             Verdict::Taken => Verdict::Congested,
             verdict => verdict,
         }
     }
-    fn dequeue(&mut self, now: Instant) -> Option<Packet<Slot>> {
+    fn dequeue(&mut self, now: Instant) -> Option<Packet<PacketRef>> {
         self.0.dequeue(now)
     }
     fn next(&self) -> Option<Instant> {
         self.0.next()
     }
-    fn evict(&mut self) -> Option<Packet<Slot>> {
+    fn evict(&mut self) -> Option<Packet<PacketRef>> {
         self.0.evict()
     }
     fn backlog_bytes(&self) -> u64 {
@@ -154,7 +153,7 @@ impl World {
     }
 
     /// Something waits in the queue, on the wire, or for the device.
-    fn has_frames(&self) -> bool {
+    fn keeps_packets(&self) -> bool {
         self.queue.waiting.as_ref().is_some_and(|waiting| !waiting.is_empty())
     }
 
@@ -214,7 +213,7 @@ impl World {
                     *turned_around += u32::from(seq.wrapping_sub(*last_seq) > u32::MAX / 2 && *last_seq != 0);
                     *last_seq = seq;
                 }
-                stack.handle_packet(now, RxPacket { frame: RxFrame::Slice(&bytes), checksum, gso_size });
+                stack.handle_packet(now, RxPacket { frame: Frame::Slice(&bytes), checksum, gso_size });
             }
         };
         take(&self.there, &mut self.receiver, true);
@@ -278,7 +277,7 @@ impl World {
         self.run_until(|world| world.got.len() >= world.sent.len() && world.queue.next().is_none());
         assert!(self.got == self.sent, "bytes intact and in order");
         assert_eq!(self.wmem_alloc(), 0);
-        assert!(!self.has_frames(), "no packet is kept");
+        assert!(!self.keeps_packets(), "no packet is kept");
         if let Some(report) = self.queue.report() {
             assert_eq!((report.backlog_bytes, report.backlog_packets, report.wire_packets), (0, 0, 0));
         }
@@ -436,7 +435,7 @@ fn without_a_queue_what_waited_still_leaves() {
     world.queue.set_now(world.now);
     world.queue.set_qdisc(None, 5);
     assert!(world.queue.qdiscs().is_empty());
-    assert!(world.has_frames(), "it is still to leave");
+    assert!(world.keeps_packets(), "it is still to leave");
     world.exchange();
     assert!(world.queue.waiting.is_none());
     world.finish();

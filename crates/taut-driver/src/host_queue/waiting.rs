@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
 use taut_link::{Delay, Ecn, Fifo, LinkSpec, Packet, Qdisc, QdiscReport, QdiscSpec, Spread, Tree, Verdict};
 
-use super::frames::{Frames, Slot};
+use super::store::{PacketRef, Store};
 use super::{LinkReport, QdiscEntry, QdiscHandle};
 use crate::device::{Sent, TxDevice};
 
@@ -17,18 +17,18 @@ const REFUSALS_AT_ONCE: usize = 64;
 const FIRST_HANDLE: u16 = 0x8001;
 
 /// A queue, and how it and those in it are.
-pub(super) trait Queue: Qdisc<Slot> + Send {
+pub(super) trait Queue: Qdisc<PacketRef> + Send {
     fn reports(&self) -> Vec<QdiscReport>;
 }
 
-impl Queue for Tree<Slot> {
+impl Queue for Tree<PacketRef> {
     fn reports(&self) -> Vec<QdiscReport> {
         self.reports()
     }
 }
 
 /// What the last packets pass through before there is no queue any more.
-impl Queue for Fifo<Slot> {
+impl Queue for Fifo<PacketRef> {
     fn reports(&self) -> Vec<QdiscReport> {
         Vec::new()
     }
@@ -39,7 +39,7 @@ enum Offered {
     Waits,
     /// It waits in a queue that stands for the way: it has left this host.
     Left(TxTicket),
-    Refused(Packet<Slot>),
+    Refused(Packet<PacketRef>),
 }
 
 /// What a device was given.
@@ -56,15 +56,15 @@ pub(super) struct Waiting {
     /// Of the root. Each replacement has new ones.
     handle: u16,
     /// What the queue before held and this one has not taken yet. Goes before anything new.
-    carried: VecDeque<Packet<Slot>>,
+    carried: VecDeque<Packet<PacketRef>>,
     /// Segments of those counted as dropped when they were only not taken yet.
     not_dropped: u64,
     /// There is to be no queue any more when nothing is left.
     is_ending: bool,
-    wire: Option<Delay<Slot>>,
-    frames: Frames,
+    wire: Option<Delay<PacketRef>>,
+    store: Store,
     /// Next for the device, which had no room for it.
-    stuck: Option<(Packet<Slot>, TxTicket)>,
+    stuck: Option<(Packet<PacketRef>, TxTicket)>,
     /// Packets refused since the device was last fed.
     refusals: usize,
     /// Tickets that go back to the stack now.
@@ -100,7 +100,7 @@ impl Waiting {
             not_dropped: 0,
             is_ending: false,
             wire,
-            frames: Frames::default(),
+            store: Store::default(),
             stuck: None,
             refusals: 0,
             done: VecDeque::new(),
@@ -139,7 +139,7 @@ impl Waiting {
 
     /// No packet is here, and no ticket.
     pub(super) fn is_empty(&self) -> bool {
-        self.frames.are_empty() && self.done.is_empty() && self.left.is_empty()
+        self.store.is_empty() && self.done.is_empty() && self.left.is_empty()
     }
 
     fn put(&mut self, now: Instant, queue: Box<dyn Queue>) {
@@ -164,8 +164,8 @@ impl Waiting {
                 }
                 // It will never be taken: lost, like any other on its way.
                 Offered::Refused(packet) => {
-                    self.done.extend(self.frames.take_ticket(&packet.item));
-                    self.frames.free(packet.item);
+                    self.done.extend(self.store.take_ticket(&packet.item));
+                    self.store.free(packet.item);
                 }
                 Offered::Left(ticket) => self.complete(now, ticket),
                 Offered::Waits => {}
@@ -216,7 +216,7 @@ impl Waiting {
     }
 
     /// What the device had no room for, if it came out of the queue and not off the wire.
-    fn stuck_behind_queue(&self) -> Option<&Packet<Slot>> {
+    fn stuck_behind_queue(&self) -> Option<&Packet<PacketRef>> {
         self.stuck.as_ref().filter(|_| self.wire.is_none()).map(|(packet, _)| packet)
     }
 
@@ -234,12 +234,12 @@ impl Waiting {
     }
 
     pub(super) fn send(&mut self, now: Instant, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
-        let packet = self.frames.put(now, packet, ticket);
+        let packet = self.store.put(now, packet, ticket);
         match self.enqueue(now, packet) {
             Offered::Refused(packet) => {
                 self.refusals += 1;
-                let ticket = self.frames.take_ticket(&packet.item);
-                self.frames.free(packet.item);
+                let ticket = self.store.take_ticket(&packet.item);
+                self.store.free(packet.item);
                 ticket.map_or(Sent::Kept, Sent::Dropped)
             }
             Offered::Left(ticket) if self.spec.completion_delay.is_zero() => Sent::Left(ticket),
@@ -252,22 +252,22 @@ impl Waiting {
     }
 
     /// Offers the queue a packet.
-    fn enqueue(&mut self, now: Instant, packet: Packet<Slot>) -> Offered {
-        let slot = packet.item.clone();
+    fn enqueue(&mut self, now: Instant, packet: Packet<PacketRef>) -> Offered {
+        let reference = packet.item.clone();
         let verdict = self.queue.enqueue(now, packet);
         if matches!(verdict, Verdict::Congested) {
-            self.congested.extend(self.frames.ticket(&slot).and_then(TxTicket::data_of));
+            self.congested.extend(self.store.ticket(&reference).and_then(TxTicket::data_of));
         }
         let offered = if let Verdict::Dropped(packet) = verdict {
             Offered::Refused(packet)
         } else {
             self.backlogs.record(self.queue.backlog_bytes());
-            let left = if self.queue.orphans() { self.frames.take_ticket(&slot) } else { None };
+            let left = if self.queue.orphans() { self.store.take_ticket(&reference) } else { None };
             left.map_or(Offered::Waits, Offered::Left)
         };
-        // The slot is held until here, or it might be used for another packet if this one was thrown out.
+        // The reference is held until here, or its entry might be used for another packet if this one was dropped.
         self.throw_out();
-        self.frames.free(slot);
+        self.store.free(reference);
         offered
     }
 
@@ -277,11 +277,11 @@ impl Waiting {
         let mut moved = false;
         while let Some(packet) = self.dequeue(now) {
             moved = true;
-            if let Some(ticket) = self.frames.take_ticket(&packet.item) {
+            if let Some(ticket) = self.store.take_ticket(&packet.item) {
                 self.complete(now, ticket);
             }
             if let Verdict::Dropped(packet) = wire.enqueue(now, packet) {
-                self.frames.free(packet.item);
+                self.store.free(packet.item);
             }
         }
         self.wire = Some(wire);
@@ -293,7 +293,7 @@ impl Waiting {
         self.refusals = 0;
         let mut any = false;
         while let Some((packet, ticket)) = self.stuck.take().or_else(|| self.next_for_device(now)) {
-            match self.frames.send(&packet, ticket, device) {
+            match self.store.send(&packet, ticket, device) {
                 Sent::Full(ticket) => {
                     self.requeues += 1;
                     self.stuck = Some((packet, ticket));
@@ -305,30 +305,30 @@ impl Waiting {
                     self.complete(now, ticket);
                 }
             }
-            self.frames.free(packet.item);
+            self.store.free(packet.item);
             any = true;
         }
         Fed { any, is_full: false }
     }
 
     /// The next packet for the device, with its ticket or, if that came back before, a blank one.
-    fn next_for_device(&mut self, now: Instant) -> Option<(Packet<Slot>, TxTicket)> {
+    fn next_for_device(&mut self, now: Instant) -> Option<(Packet<PacketRef>, TxTicket)> {
         let packet = match &mut self.wire {
             Some(wire) => wire.dequeue(now),
             None => self.dequeue(now),
         }?;
-        let ticket = self.frames.take_ticket(&packet.item).unwrap_or_else(TxTicket::blank);
+        let ticket = self.store.take_ticket(&packet.item).unwrap_or_else(TxTicket::blank);
         Some((packet, ticket))
     }
 
-    fn dequeue(&mut self, now: Instant) -> Option<Packet<Slot>> {
+    fn dequeue(&mut self, now: Instant) -> Option<Packet<PacketRef>> {
         let packet = self.queue.dequeue(now);
         self.throw_out();
         let packet = packet?;
         if packet.ecn == Ecn::Marked {
-            self.frames.mark(&packet.item);
+            self.store.mark(&packet.item);
         }
-        self.sojourn = now.since(self.frames.entered(&packet.item));
+        self.sojourn = now.since(self.store.entered(&packet.item));
         self.sojourns.record(self.sojourn.as_nanos());
         Some(packet)
     }
@@ -349,8 +349,8 @@ impl Waiting {
     /// The queue threw packets out that it had taken: lost, like any other on its way.
     fn throw_out(&mut self) {
         while let Some(packet) = self.queue.poll_dropped() {
-            self.done.extend(self.frames.take_ticket(&packet.item));
-            self.frames.free(packet.item);
+            self.done.extend(self.store.take_ticket(&packet.item));
+            self.store.free(packet.item);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Packets that wait in front of a device. Called by `waiting.rs`.
 //!
-//! A frame keeps its memory when its packet is gone, so that nothing is allocated once packets flow. A [`Slot`] names a
-//! frame; clones of it, as a queue that duplicates makes them, are copies of the same packet, and the frame is free when
+//! An entry keeps its memory when its packet is gone, so that nothing is allocated once packets flow. A [`PacketRef`] names
+//! an entry; clones of it, as a queue that duplicates makes them, are copies of the same packet, and the entry is free when
 //! the last has come back.
 
 use std::sync::Arc;
@@ -12,83 +12,83 @@ use taut_wire::{Sum, raw};
 
 use crate::device::{Sent, TxDevice};
 
-/// A packet's place in [`Frames`].
+/// Which packet of a [`Store`].
 #[derive(Clone, Debug)]
-pub(super) struct Slot(Arc<usize>);
+pub(super) struct PacketRef(Arc<usize>);
 
-/// Packets by slot.
+/// Packets by reference.
 #[derive(Default)]
-pub(super) struct Frames {
-    frames: Vec<Frame>,
+pub(super) struct Store {
+    entries: Vec<Entry>,
     free: Vec<usize>,
     /// A copy that is to be damaged.
     damaged: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Frame {
-    /// Its index. More than this one while a packet is in it.
-    slot: Arc<usize>,
+struct Entry {
+    /// Its number in the store. Cloned by each reference to it, so it has other owners while a packet is in it.
+    index: Arc<usize>,
     packet: KeptPacket,
     entered: Instant,
     ticket: Option<TxTicket>,
 }
 
-impl Frames {
-    pub(super) fn put(&mut self, now: Instant, packet: &TxPacket<'_>, ticket: TxTicket) -> Packet<Slot> {
+impl Store {
+    pub(super) fn put(&mut self, now: Instant, packet: &TxPacket<'_>, ticket: TxTicket) -> Packet<PacketRef> {
         let index = self.free.pop().unwrap_or_else(|| {
-            let index = self.frames.len();
-            self.frames.push(Frame { slot: Arc::new(index), ..Frame::default() });
+            let index = self.entries.len();
+            self.entries.push(Entry { index: Arc::new(index), ..Entry::default() });
             index
         });
-        let frame = &mut self.frames[index];
-        packet.keep_in(&mut frame.packet);
-        (frame.entered, frame.ticket) = (now, Some(ticket));
+        let entry = &mut self.entries[index];
+        packet.keep_in(&mut entry.packet);
+        (entry.entered, entry.ticket) = (now, Some(ticket));
         let segs = packet.segments();
         let len = packet.payload.len() + segs * packet.header.len();
         let (len, segs) = (u32::try_from(len).unwrap_or(u32::MAX), u16::try_from(segs).unwrap_or(u16::MAX));
         let (departure, flow, ecn) =
             (packet.departure, raw::flow(packet.header), raw::ecn(packet.header).into());
-        Packet { segs, departure, flow, ecn, ..Packet::new(len, Slot(Arc::clone(&frame.slot))) }
+        Packet { segs, departure, flow, ecn, ..Packet::new(len, PacketRef(Arc::clone(&entry.index))) }
     }
 
-    pub(super) fn entered(&self, slot: &Slot) -> Instant {
-        self.frames[*slot.0].entered
+    pub(super) fn entered(&self, packet: &PacketRef) -> Instant {
+        self.entries[*packet.0].entered
     }
 
-    pub(super) fn ticket(&self, slot: &Slot) -> Option<&TxTicket> {
-        self.frames[*slot.0].ticket.as_ref()
+    pub(super) fn ticket(&self, packet: &PacketRef) -> Option<&TxTicket> {
+        self.entries[*packet.0].ticket.as_ref()
     }
 
-    pub(super) fn take_ticket(&mut self, slot: &Slot) -> Option<TxTicket> {
-        self.frames[*slot.0].ticket.take()
+    pub(super) fn take_ticket(&mut self, packet: &PacketRef) -> Option<TxTicket> {
+        self.entries[*packet.0].ticket.take()
     }
 
     /// Gives a copy back.
-    pub(super) fn free(&mut self, slot: Slot) {
-        let index = *slot.0;
-        drop(slot);
-        let frame = &mut self.frames[index];
-        if Arc::strong_count(&frame.slot) == 1 {
-            frame.packet.clear();
+    pub(super) fn free(&mut self, packet: PacketRef) {
+        let index = *packet.0;
+        drop(packet);
+        let entry = &mut self.entries[index];
+        if Arc::strong_count(&entry.index) == 1 {
+            entry.packet.clear();
             self.free.push(index);
         }
     }
 
-    /// No frame has a packet.
-    pub(super) fn are_empty(&self) -> bool {
-        self.free.len() == self.frames.len()
+    /// No entry has a packet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
     }
 
     /// Gives a packet to a device, damaged if it is to be: then a copy of it, since another copy may be sound, and a
     /// device without room is offered it again.
     pub(super) fn send(
         &mut self,
-        packet: &Packet<Slot>,
+        packet: &Packet<PacketRef>,
         ticket: TxTicket,
         device: &mut dyn TxDevice,
     ) -> Sent {
-        let sound = self.frames[*packet.item.0].packet.packet();
+        let sound = self.entries[*packet.item.0].packet.packet();
         let Some(bit) = packet.corrupt else { return device.send(&sound, ticket) };
         if matches!(sound.offload, Offload::Segment { .. }) {
             // The device would compute the checksums of the segments that it cuts, and cover the damage up. Damaged in
@@ -103,8 +103,8 @@ impl Frames {
     }
 
     /// Writes a mark into the header: the packet met congestion (RFC 3168 §5).
-    pub(super) fn mark(&mut self, slot: &Slot) {
-        raw::set_ce(self.frames[*slot.0].packet.header_mut());
+    pub(super) fn mark(&mut self, packet: &PacketRef) {
+        raw::set_ce(self.entries[*packet.0].packet.header_mut());
     }
 }
 
@@ -134,22 +134,22 @@ mod tests {
         TxPacket { header, payload: Gather::from(payload), offload, departure: Instant::ZERO }
     }
 
-    /// Frames with one packet.
-    fn frames(header: &[u8], payload: &[u8]) -> (Frames, Slot) {
-        let mut frames = Frames::default();
+    /// A store with one packet.
+    fn store_of(header: &[u8], payload: &[u8]) -> (Store, PacketRef) {
+        let mut store = Store::default();
         let packet = packet(header, payload, Offload::None);
-        let slot = frames.put(Instant::ZERO, &packet, TxTicket::blank()).item;
-        (frames, slot)
+        let packet = store.put(Instant::ZERO, &packet, TxTicket::blank()).item;
+        (store, packet)
     }
 
     #[test]
     fn a_mark_is_written_into_the_header_alone() {
         let mut header = [0; 60];
         (header[0], header[1]) = (0x60, 0x1f);
-        let (mut frames, slot) = frames(&header, b"data");
-        frames.mark(&slot);
+        let (mut store, packet) = store_of(&header, b"data");
+        store.mark(&packet);
         header[1] = 0x3f;
-        assert_eq!(frames.frames[0].packet.packet().to_vec(), [&header[..], b"data"].concat());
+        assert_eq!(store.entries[0].packet.packet().to_vec(), [&header[..], b"data"].concat());
     }
 
     #[test]
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_free_when_its_last_copy_is() {
-        let (mut frames, slot) = frames(&[0x45; 20], b"");
-        let copy = slot.clone();
-        frames.free(slot);
-        assert!(!frames.are_empty());
-        frames.free(copy);
-        assert!(frames.are_empty());
+    fn an_entry_is_free_when_its_last_copy_is() {
+        let (mut store, packet) = store_of(&[0x45; 20], b"");
+        let copy = packet.clone();
+        store.free(packet);
+        assert!(!store.is_empty());
+        store.free(copy);
+        assert!(store.is_empty());
     }
 }
