@@ -1,7 +1,9 @@
 //! From a description to a running stack: device, interface, configuration, driver.
 
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, Read};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use taut_core::StackConfig;
@@ -10,7 +12,6 @@ use taut_device::{Cidr, Tun, TunOptions};
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 
-use crate::error;
 use crate::stack::Stack;
 
 /// Most queues that a TUN interface has. Linux: `MAX_TAP_QUEUES`.
@@ -89,12 +90,7 @@ impl StackBuilder {
     /// [`link`](Self::link) in the words of `tc`, as in `rate 100mbit limit 64kb delay 20ms`.
     #[must_use]
     pub fn link_from(mut self, text: &str) -> Self {
-        match text.parse() {
-            Ok(spec) => self.link = Some(spec),
-            Err(error) => {
-                self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
-            }
-        }
+        self.link = self.parsed(text).or(self.link);
         self
     }
 
@@ -102,12 +98,7 @@ impl StackBuilder {
     /// [`link`](Self::link) it takes the place of that one's queue; its wire stays.
     #[must_use]
     pub fn qdisc(mut self, text: &str) -> Self {
-        match text.parse() {
-            Ok(spec) => self.qdisc = Some(spec),
-            Err(error) => {
-                self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
-            }
-        }
+        self.qdisc = self.parsed(text);
         self
     }
 
@@ -115,7 +106,8 @@ impl StackBuilder {
     /// `fd00::2/64`. Call it again for more.
     #[must_use]
     pub fn address(mut self, address: &str) -> Self {
-        self.addresses.extend(parsed(&mut self.mistake, address));
+        let parsed = self.parsed::<Cidr>(address);
+        self.addresses.extend(parsed);
         self
     }
 
@@ -123,7 +115,8 @@ impl StackBuilder {
     /// interface, and the kernel uses an address that it has elsewhere.
     #[must_use]
     pub fn host_address(mut self, address: &str) -> Self {
-        self.host_addresses.extend(parsed(&mut self.mistake, address));
+        let parsed = self.parsed::<Cidr>(address);
+        self.host_addresses.extend(parsed);
         self
     }
 
@@ -141,19 +134,26 @@ impl StackBuilder {
         self
     }
 
-    /// Changes the configuration, as with `sysctl`.
+    /// Changes fields of the configuration.
     #[must_use]
-    pub fn sysctl(mut self, change: impl FnOnce(&mut StackConfig)) -> Self {
+    pub fn configure(mut self, change: impl FnOnce(&mut StackConfig)) -> Self {
         change(&mut self.config);
+        self
+    }
+
+    /// Changes a setting by the name that `sysctl` knows (`net.ipv4.` may be left out), as [`Stack::set_sysctl`] does later.
+    #[must_use]
+    pub fn set_sysctl(mut self, name: &str, value: &str) -> Self {
+        let set = self.config.set_sysctl(name, value);
+        self.checked(set);
         self
     }
 
     /// Adds a congestion control of your own, to be had by name: as `tcp_congestion_control`, and for single sockets.
     #[must_use]
     pub fn controller(mut self, definition: Definition) -> Self {
-        if let Err(error) = self.config.congestion.registry.add(definition) {
-            self.mistake.get_or_insert(error::algorithm(error));
-        }
+        let added = self.config.congestion.registry.add(definition);
+        self.checked(added);
         self
     }
 
@@ -170,8 +170,7 @@ impl StackBuilder {
     #[must_use]
     pub fn shards(mut self, count: u16) -> Self {
         if count == 0 || count > SHARDS_MAX {
-            let message = format!("{count} shards: there may be 1 to {SHARDS_MAX}");
-            self.mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, message));
+            self.checked(Err::<(), _>(format!("{count} shards: there may be 1 to {SHARDS_MAX}")));
         }
         self.shards = Some(count);
         self
@@ -220,7 +219,7 @@ impl StackBuilder {
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an address or a link that is none, those of [`Tun::open`] and of the control
+    /// [`io::ErrorKind::InvalidInput`] for an address, a link, a setting or a controller that is none, those of [`Tun::open`] and of the control
     /// socket, or no thread left.
     pub fn build(mut self) -> io::Result<Stack> {
         let name = self.thread_name.take();
@@ -257,6 +256,17 @@ impl StackBuilder {
         #[cfg(feature = "control")]
         let stack = stack.controlled(control)?;
         Ok(stack)
+    }
+
+    /// What the caller meant. A mistake is kept for `build` to report.
+    fn checked<T>(&mut self, meant: Result<T, impl Into<Box<dyn Error + Send + Sync>>>) -> Option<T> {
+        let kept = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
+        meant.map_err(|error| _ = self.mistake.get_or_insert_with(|| kept(error.into()))).ok()
+    }
+
+    fn parsed<T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>>>(&mut self, text: &str) -> Option<T> {
+        let meant = text.parse();
+        self.checked(meant)
     }
 
     fn running_shards(mut self) -> io::Result<Shards> {
@@ -334,16 +344,6 @@ impl std::fmt::Debug for StackBuilder {
             .field("host_addresses", &self.host_addresses)
             .field("config", &self.config)
             .finish_non_exhaustive()
-    }
-}
-
-fn parsed(mistake: &mut Option<io::Error>, address: &str) -> Option<Cidr> {
-    match address.parse() {
-        Ok(cidr) => Some(cidr),
-        Err(error) => {
-            mistake.get_or_insert(io::Error::new(io::ErrorKind::InvalidInput, error));
-            None
-        }
     }
 }
 

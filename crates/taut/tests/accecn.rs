@@ -53,10 +53,8 @@ impl Net {
         let stack = Stack::builder()
             .device(marker(tun, &path))
             .address("10.7.0.2/24")
-            .sysctl(|config| {
-                config.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();
-                config.set_sysctl("tcp_congestion_control", algorithm).unwrap();
-            })
+            .set_sysctl("tcp_ecn", &tcp_ecn.to_string())
+            .set_sysctl("tcp_congestion_control", algorithm)
             .build()
             .unwrap();
         Some(Self { stack, kernel, path })

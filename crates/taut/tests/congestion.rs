@@ -87,9 +87,29 @@ fn a_stack_gives_its_users_controller_by_name() {
 }
 
 #[test]
-fn a_name_that_is_taken_fails_the_build() {
+fn a_builder_takes_settings_by_name_and_by_field() {
+    let (near, _far) = pair(|builder| {
+        let named = builder.controller(fixed()).set_sysctl("tcp_congestion_control", "fixed:cwnd=40");
+        named.configure(|config| config.send.notsent_lowat = 20_000)
+    });
+    assert_eq!(near.sysctl("net.ipv4.tcp_congestion_control").unwrap(), "fixed:cwnd=40");
+    assert_eq!(near.sysctl("net.ipv4.tcp_notsent_lowat").unwrap(), "20000");
+}
+
+#[test]
+fn the_first_mistake_fails_the_build() {
     let taken = Definition::new("bbr", |_| Fixed(1));
-    let error = Stack::builder().controller(taken).build().unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("there is another of this name"), "{error}");
+    for (builder, says) in [
+        (Stack::builder().controller(taken).shards(0), "there is another of this name"),
+        (Stack::builder().set_sysctl("tcp_congestion_control", "vegas"), "is called vegas; there are reno,"),
+        (Stack::builder().set_sysctl("tcp_moon", "1").address("10.0.0.1/24"), "tcp_moon"),
+        (Stack::builder().shards(0), "0 shards: there may be 1 to 256"),
+        (Stack::builder().address("10.0.0.300/24"), "10.0.0.300"),
+        (Stack::builder().link_from("rate 3parsec"), "3parsec"),
+        (Stack::builder().qdisc("pfifo_slow"), "pfifo_slow"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
