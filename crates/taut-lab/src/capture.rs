@@ -1,9 +1,10 @@
-//! A capture in the format pcapng (draft-ietf-opsawg-pcapng), for tshark and its like: headers of packets at the senders'
-//! NICs with times in nanoseconds, and the state of the stack as a comment on the packet that brought an ACK. Called by
-//! the collector.
+//! Captures in pcapng (draft-ietf-opsawg-pcapng), for tshark and similar programs: headers of packets at the
+//! senders' NICs with times in nanoseconds, and the state of the stack as a comment on each packet that
+//! brought an ACK. Called by the collector.
 //!
-//! A file is blocks: a section header, an interface for each host that sends, and a packet each. A block begins and ends
-//! with its length; all is little-endian and padded to four bytes.
+//! A file is a sequence of blocks: a section header, a block for the interface of each sending host, and a
+//! block for each packet. A block begins and ends with its length; all values are little-endian and padded to
+//! four bytes.
 
 use taut_core::{ConnInfo, Instant};
 use taut_sim::BEGIN;
@@ -12,17 +13,17 @@ use taut_wire::raw;
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
-/// IP packets without anything before them.
+/// IP packets without a link-layer header.
 const LINKTYPE_RAW: u16 = 101;
 /// Options, by their numbers in the draft.
 const OPT_COMMENT: u16 = 1;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 
-/// Bytes that a file may have.
+/// Largest size of a file, in bytes.
 const BYTES_MAX: usize = 6 << 20;
 
-/// A packet that may still get a comment.
+/// A packet that may still receive a comment.
 #[derive(Debug)]
 struct Pending {
     at: Instant,
@@ -32,20 +33,21 @@ struct Pending {
     comment: Option<String>,
 }
 
-/// A file in the making.
+/// A capture file being built.
 #[derive(Debug)]
 pub struct Capture {
     bytes: Vec<u8>,
-    /// Interfaces have the numbers of hosts. What was sent has a time in the future: packets wait for their turn.
+    /// Interfaces are numbered like hosts. A sent packet may have a time in the future, so packets wait here
+    /// and are written in order of time.
     pending: Vec<Pending>,
     left_out: u64,
 }
 
-/// Packets that wait for those before them.
+/// Packets that may wait for earlier ones.
 const PENDING_MAX: usize = 8_192;
 
 impl Capture {
-    /// With an interface for each host.
+    /// Makes a capture with an interface for each host.
     pub(crate) fn new(hosts: &[String]) -> Self {
         let mut bytes = Vec::new();
         // Byte order, version 1.0, length unknown.
@@ -56,7 +58,7 @@ impl Capture {
         for name in hosts {
             let mut body = LINKTYPE_RAW.to_le_bytes().to_vec();
             body.extend([0; 2]);
-            // No limit: what is left out of a packet its lengths tell.
+            // // No limit: truncated packets show in their lengths.
             body.extend([0; 4]);
             option(&mut body, IF_NAME, name.as_bytes());
             // 10⁻⁹ s.
@@ -81,7 +83,7 @@ impl Capture {
         }
     }
 
-    /// The state of a connection after the packet that just came in.
+    /// Adds the state of a connection to the packet that just arrived.
     pub(crate) fn comment(&mut self, now: Instant, host: usize, info: &ConnInfo) {
         let last = self.pending.iter_mut().rev().take(256).find(|packet| {
             let ports = raw::ports(&packet.header);
@@ -107,9 +109,9 @@ impl Capture {
         }
     }
 
-    /// Writes the first `count` packets that wait, by their time.
+    /// Writes the `count` earliest packets that wait.
     fn write(&mut self, count: usize) {
-        // Stable: packets of one time keep their order.
+        // // A stable sort: packets with equal times keep their order.
         self.pending.sort_by_key(|packet| packet.at);
         for packet in self.pending.drain(..count.min(self.pending.len())) {
             let ns = packet.at.since(BEGIN).as_nanos();
@@ -129,7 +131,7 @@ impl Capture {
         }
     }
 
-    /// The file, and how many packets had no place in it.
+    /// Returns the file, and the number of packets that did not fit.
     pub(crate) fn finish(mut self) -> (Vec<u8>, u64) {
         self.write(usize::MAX);
         (self.bytes, self.left_out)

@@ -1,12 +1,12 @@
-//! The command of the lab: `taut lab` is a call of it, and so is a program with congestion controls of its author's own,
-//! by [`main_with`].
+//! The lab's command. `taut lab` calls it, and so does a program that adds its author's congestion controls,
+//! through [`main_with`].
 //!
 //! | file | has |
 //! |---|---|
-//! | `scenarios.rs`, `controllers.rs` | `list`, `controllers`: what can be named |
-//! | `run.rs`, `sweep.rs`; `watch.rs` | the runs; options that both have, progress, Ctrl-C |
+//! | `scenarios.rs`, `controllers.rs` | `list`, `controllers`: the names that can be used |
+//! | `run.rs`, `sweep.rs`; `watch.rs` | the runs; the options that both share, progress, Ctrl-C |
 //! | `plot.rs` | the pictures of a run |
-//! | `output.rs`, `interrupt.rs`, `date.rs` | what a command needs of the system |
+//! | `output.rs`, `interrupt.rs`, `date.rs` | the parts of the system that a command needs |
 
 mod controllers;
 mod date;
@@ -29,13 +29,13 @@ use plot::PlotArgs;
 use run::RunArgs;
 use sweep::SweepArgs;
 
-/// Runs experiments, and prints them beside the figures that were published.
+/// Runs experiments and prints the results beside published figures.
 #[derive(Args, Debug)]
 #[command(
-    long_about = "Runs experiments, and prints them beside the figures that were published.\n\n\
-        A scenario is a file: a link, hosts, flows, and variants that are compared. Those that come with the program \
-        reproduce, in a simulator that runs this very stack, what the commits measured that brought the mechanisms of \
-        the send path to Linux. Runs are repeatable: the same scenario with the same seed is the same run.",
+    long_about = "Runs experiments and prints the results beside published figures.\n\n\
+        A scenario is a file: a link, hosts, flows, and variants to compare. Five built-in scenarios reproduce \
+        measurements from the Linux commits that introduced the mechanisms of the send path; the simulator runs this \
+        same stack. Runs are repeatable: the same scenario with the same seed gives the same run.",
     after_help = "Example:\n  taut lab list\n  taut lab run\n  taut lab run tsq --set link.rate=10gbit --seeds 5 --json\n  \
         taut lab run ./my.toml --out results\n  taut lab sweep grid.toml"
 )]
@@ -46,31 +46,31 @@ pub struct LabArgs {
 
 #[derive(Subcommand, Debug)]
 enum LabCommand {
-    /// Names the scenarios that come with the program
+    /// Lists the built-in scenarios
     #[command(after_help = "Example:\n  taut lab list")]
     List {
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Names the congestion controls that a scenario may use, with their parameters
+    /// Lists the congestion controls that a scenario may use, with their parameters
     #[command(
         after_help = "Example:\n  taut lab controllers\n  taut lab run single-flow --set congestion=prague\n\n\
-        A parameter is a part of the text, as in congestion=NAME:PARAM=VALUE,PARAM=VALUE, and a value of its own for --set \
-        and sweeps: congestion.PARAM=VALUE."
+        Parameters follow the name, as in congestion=NAME:PARAM=VALUE,PARAM=VALUE. --set and sweeps can also change \
+        one parameter: congestion.PARAM=VALUE."
     )]
     Controllers {
         /// Print as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Runs scenarios: the five published results without any name
+    /// Runs scenarios: by default the five with published results
     #[command(after_help = "Example:\n  taut lab run\n  taut lab run tsq pacing --seeds 5\n  \
         taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n\n\
-        A directory is left for each scenario, with its tables, a report to open in a browser, and of each variant's \
-        first seed every event, ACK, interval and packet; docs/lab.md describes them.")]
+        Each scenario gets a directory with its tables, a report to open in a browser, and, for the first seed of each \
+        variant, its events, ACKs, intervals and packets; docs/lab.md describes the files.")]
     Run(RunArgs),
-    /// Runs a scenario at every combination of changes
+    /// Runs a scenario with every combination of changes
     #[command(
         after_help = "Example, with a file grid.toml:\n  scenario = \"single-flow\"\n  variants = [\"cubic\"]\n  \
         axes = [\n    [\"link.rate=10mbit\", \"link.rate=100mbit\"],\n    [\"link.delay=1ms\", \"link.delay=50ms\"],\n  ]\n\n  \
@@ -83,7 +83,7 @@ enum LabCommand {
 /// Runs `taut lab`, with scenarios that may name these congestion controls.
 ///
 /// # Errors
-/// When a scenario is none, a run fails, or files cannot be written.
+/// When a scenario is invalid, a run fails, or files cannot be written.
 pub fn run(args: &LabArgs, controllers: &Registry) -> anyhow::Result<()> {
     match &args.command {
         LabCommand::List { json } => scenarios::list(*json),
@@ -94,15 +94,15 @@ pub fn run(args: &LabArgs, controllers: &Registry) -> anyhow::Result<()> {
     }
 }
 
-/// The lab as a program of its own.
+/// The lab as a separate program.
 #[derive(Parser, Debug)]
 struct Program {
     #[command(flatten)]
     args: LabArgs,
 }
 
-/// A whole `main`: the lab's command with congestion controls of your own beside those built in. All of it takes them by
-/// name, with parameters: scenarios and sweeps, simulated and live, reports and pictures.
+/// A whole `main`: the lab's command with your congestion controls beside the built-in ones. Every part
+/// accepts them by name, with parameters: scenarios and sweeps, simulated and live, reports and pictures.
 ///
 /// ```no_run
 /// # use taut_core::congestion::{AckEvent, Controller, Signal, Window};
@@ -154,7 +154,7 @@ fn renamed(help: &str, name: &str) -> String {
     help.replace("taut lab", name).replace("taut plot", &format!("{name} plot"))
 }
 
-/// What a command's result is for who started it; errors go to standard error.
+/// Turns a command's result into an exit code; errors go to standard error.
 #[must_use]
 pub fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
     match result {
@@ -170,13 +170,13 @@ pub fn exit_code(program: &str, result: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-/// What this program is called.
+/// The name of this program.
 fn program() -> String {
     let path = std::env::args_os().next().unwrap_or_default();
     Path::new(&path).file_name().map_or_else(|| "lab".into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The command with its examples changed.
+/// The command with its examples renamed.
 fn with_examples(mut command: clap::Command, renamed: &dyn Fn(&str) -> String) -> clap::Command {
     if let Some(help) = command.get_after_help() {
         let help = renamed(&help.to_string());

@@ -1,16 +1,18 @@
-//! What a run leaves: plain values that whoever prints, writes or draws can read without knowing how they came about.
-//! Ours; filled by the simulator's runner and by the live one, read by tables, files and reports.
+//! The results of a run: plain values that code which prints, writes or draws them can read without knowing
+//! how they were measured. Filled by the simulator's runner and by the live one; read by tables, files and
+//! reports.
 //!
-//! Times are seconds since the run began, sizes bytes and rates bits per second, unless a name says otherwise. What a run
-//! cannot know (a kernel's send queue has no gates) is `None` or left out. Everything has a bound, so that a long run
-//! makes a coarse series rather than a huge one; what was left out is counted.
+//! Times are seconds since the run began, sizes bytes and rates bits per second, unless a name says
+//! otherwise. Values that a run cannot know (a kernel's send queue has no gates) are `None` or left out.
+//! Every list is bounded, so a long run gives a coarser series rather than a huge one; left-out values are
+//! counted.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use taut_core::Gate;
 
-/// Version of all that follows. It grows when a reader would misunderstand.
+/// Version of this format. It grows when an older reader would misunderstand the data.
 pub const SCHEMA: u32 = 1;
 
 /// A scenario that was run: all variants, all seeds, all senders.
@@ -18,36 +20,36 @@ pub const SCHEMA: u32 = 1;
 pub struct RunSet {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Short name of the scenario, as `tsq`.
+    /// Short name of the scenario, such as `tsq`.
     pub scenario: String,
-    /// One line.
+    /// The scenario's title, one line.
     pub title: String,
-    /// What it shows and how, a paragraph or two.
+    /// What it shows and how, in a paragraph or two.
     pub about: String,
     /// Where the published figures come from, if there are any.
     pub source: Option<String>,
-    /// What was measured, beside what was published.
+    /// Measured values beside published ones.
     pub table: Table,
-    /// The runs, by variant, engine and seed. The first of each variant and engine has its series; those of further
-    /// seeds may have metrics only.
+    /// The runs, by variant, engine and seed. The first run of each variant and engine has series; runs of
+    /// further seeds may have metrics only.
     pub runs: Vec<RunData>,
 }
 
 /// Metrics (rows) of variants (columns).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What stands side by side.
+    /// The variants that are compared.
     pub columns: Vec<Column>,
-    /// One line each.
+    /// One for each metric.
     pub rows: Vec<Row>,
 }
 
 /// A column of measured values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// Variant of the scenario, as `before`.
+    /// Variant of the scenario, such as `before`.
     pub variant: String,
-    /// Who ran it.
+    /// The engine that ran it.
     pub engine: Engine,
     /// Runs behind each value.
     pub runs: u32,
@@ -56,19 +58,19 @@ pub struct Column {
 /// A metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Part of the scenario that it is about, as `100 Mbit/s`; empty when there is only one. Rows of a case follow each
-    /// other.
+    /// Case of the scenario, such as `100 Mbit/s`; empty when there is only one. The rows of a case are
+    /// adjacent.
     #[serde(default)]
     pub case: String,
     /// Its name in [`RunData::metrics`].
     pub metric: String,
-    /// What it is, in words.
+    /// Description in words.
     pub label: String,
-    /// Unit of the values, as `ms`, `Mbit/s`, or nothing for a count.
+    /// Unit of the values, such as `ms` or `Mbit/s`; empty for a count.
     pub unit: String,
-    /// What was published, by variant: text, since some are ranges and bounds.
+    /// Published figures, by variant. They are text, because some are ranges or bounds.
     pub published: BTreeMap<String, String>,
-    /// A value for each column; `None` where there is none.
+    /// A value for each column; `None` where the run has none.
     pub cells: Vec<Option<Cell>>,
 }
 
@@ -77,13 +79,13 @@ pub struct Row {
 pub struct Cell {
     /// Mean.
     pub mean: f64,
-    /// Half the width of the 95 % confidence interval (Student's t); `None` of a single value.
+    /// Half the width of the 95 % confidence interval (Student's t); `None` for a single value.
     pub ci95: Option<f64>,
     /// The values, by seed.
     pub values: Vec<f64>,
 }
 
-/// Who sent.
+/// The sender of a run, and how it ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -97,7 +99,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// In words.
+    /// The name that tables and figures show.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -111,53 +113,54 @@ impl Engine {
 /// One run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunData {
-    /// What was run.
+    /// Metadata: what was run, and how.
     pub meta: Meta,
-    /// Values that the table takes, by name; units as in its rows.
+    /// Values that the table uses, by name; units as in its rows.
     pub metrics: BTreeMap<String, f64>,
     /// Connections, by number.
     pub flows: Vec<Flow>,
     /// A series for each of the first flows.
     pub series: Vec<Series>,
-    /// After each ACK that a sender processed.
+    /// The sender's state after each ACK that it processed.
     pub acks: Vec<AckRow>,
-    /// Packets of the first flows at the sender's NIC: what a time-sequence graph shows.
+    /// Packets of the first flows at the sender's NIC, for a time-sequence graph.
     pub packets: Vec<PacketPoint>,
     /// Distributions.
     pub histograms: Vec<Histogram>,
     /// SNMP counters of all senders' stacks together, by Linux's names, without those that are zero.
     pub counters: BTreeMap<String, u64>,
-    /// What hosts did.
+    /// Counts of each host's activity.
     pub hosts: Vec<HostCounts>,
-    /// What had no place, by name of the list: rows or points; of events at least so many.
+    /// Number of values that did not fit, by name of the list: rows or points; for events, a lower bound.
     pub left_out: BTreeMap<String, u64>,
 }
 
-/// What was run, and how to run it again.
+/// What was run, and how to repeat it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// [`SCHEMA`].
     pub schema: u32,
     /// Name of the scenario.
     pub scenario: String,
-    /// Part of it, as in [`Row::case`].
+    /// Its case, as in [`Row::case`].
     #[serde(default)]
     pub case: String,
-    /// Variant of it.
+    /// Its variant.
     pub variant: String,
-    /// Who ran it.
+    /// The engine that ran it.
     pub engine: Engine,
-    /// Seed of all chance.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// taut, and the kernel when it took part.
+    /// Version of taut, and of the kernel if it took part.
     pub versions: BTreeMap<String, String>,
     /// The command line.
     pub command: String,
-    /// Every value of the scenario with this variant's and the command line's changes, by its path, as `link.rate`.
+    /// Every value of the scenario with the changes of the variant and the command line, by path, such as
+    /// `link.rate`.
     pub parameters: BTreeMap<String, String>,
     /// Length of the run.
     pub duration_s: f64,
-    /// Its beginning, which counters and metrics leave out.
+    /// The part at the beginning that counters and metrics leave out.
     pub warm_up_s: f64,
     /// Length of an interval of [`Series`].
     pub interval_s: f64,
@@ -165,9 +168,9 @@ pub struct Meta {
     pub digest: Option<String>,
     /// Simulated events.
     pub events: Option<u64>,
-    /// Wall-clock time that it began, RFC 3339; the only value that differs between equal runs, with the next.
+    /// Wall-clock time at which it began, RFC 3339. Only this and `took_s` differ between equal runs.
     pub began: Option<String>,
-    /// Wall-clock time that it took.
+    /// Wall-clock seconds that it took.
     pub took_s: Option<f64>,
 }
 
@@ -188,11 +191,11 @@ pub struct Flow {
     pub peer: String,
     /// When it was connected.
     pub connected_s: Option<f64>,
-    /// When it was over.
+    /// When it ended.
     pub ended_s: Option<f64>,
     /// Payload bytes that the receiver acknowledged.
     pub acked_bytes: u64,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub retransmitted_bytes: u64,
     /// Acknowledged payload over the measured part of the run.
     pub goodput_bps: f64,
@@ -200,13 +203,14 @@ pub struct Flow {
     pub srtt_s: Option<f64>,
     /// Lowest round-trip time.
     pub min_rtt_s: Option<f64>,
-    /// Time for which each gate of the send path was the one that was shut, in the gates' order, zeros left out.
+    /// Time for which each gate of the send path was the closed one, in the order of the gates; zeros are
+    /// left out.
     pub blocked: Vec<Share>,
     /// How long bytes stayed unsent, in the device's queues, and in flight.
     pub sojourn: Vec<Histogram>,
 }
 
-/// A share of a time.
+/// A share of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Of what, as `small-queue`.
@@ -220,7 +224,7 @@ pub struct Share {
 pub struct Series {
     /// Number of the flow.
     pub flow: u32,
-    /// Its intervals, one after the other.
+    /// Its intervals in order of time.
     pub points: Vec<Interval>,
 }
 
@@ -229,17 +233,18 @@ pub struct Series {
 pub struct Interval {
     /// End of the interval.
     pub t_s: f64,
-    /// Payload written and not sent.
+    /// Payload written but not sent.
     pub unsent_bytes: u64,
-    /// What the connection has below TCP, memory overhead included: tickets that are out.
+    /// Bytes of the connection below TCP, memory overhead included: the sum of its outstanding tickets.
     pub below_tcp_bytes: Option<u64>,
     /// IP packets in the root queue discipline of the sender's host, all flows together.
     pub qdisc_bytes: u64,
-    /// IP packets in its NIC's ring, sent but not completed ones included, all flows.
+    /// IP packets in its NIC's ring, including sent but not completed ones, all flows together.
     pub ring_bytes: u64,
-    /// Most that was handed down and not on the wire during the interval, all flows: the device queue.
+    /// The most bytes handed down and not yet on the wire at any time in the interval, all flows together:
+    /// the device queue.
     pub device_bytes: u64,
-    /// IP packets at the bottleneck, all flows. `None` where the NIC is the bottleneck.
+    /// IP packets at the bottleneck, all flows together. `None` where the NIC is the bottleneck.
     pub bottleneck_bytes: Option<u64>,
     /// Payload sent and not acknowledged.
     pub in_flight_bytes: u64,
@@ -249,16 +254,16 @@ pub struct Interval {
     pub ssthresh_bytes: Option<u64>,
     /// The peer's window.
     pub peer_window_bytes: u64,
-    /// `None` without a limit.
+    /// Pacing rate; `None` without a limit.
     pub pacing_bps: Option<f64>,
-    /// The sender's estimate.
+    /// The sender's estimate of the delivery rate.
     pub delivery_bps: f64,
     /// Payload acknowledged during the interval.
     pub goodput_bps: f64,
-    /// Smoothed.
+    /// Smoothed round-trip time.
     pub srtt_s: Option<f64>,
-    /// Time in this interval for which each gate was the one that was shut, in the order of [`GATES`]; empty where the
-    /// sender does not tell.
+    /// Time in this interval for which each gate was the closed one, in the order of [`GATES`]; empty where
+    /// the sender does not report it.
     pub blocked_s: Vec<f64>,
 }
 
@@ -273,10 +278,10 @@ pub const GATES: [&str; Gate::COUNT] = {
     names
 };
 
-/// A sender after it processed an ACK.
+/// The state of a sender after it processed an ACK.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AckRow {
-    /// When.
+    /// Time of the ACK.
     pub t_s: f64,
     /// Number of the flow.
     pub flow: u32,
@@ -284,9 +289,9 @@ pub struct AckRow {
     pub acked_bytes: u64,
     /// Payload in flight.
     pub in_flight_bytes: u64,
-    /// Payload written and not sent.
+    /// Payload written but not sent.
     pub unsent_bytes: u64,
-    /// Below TCP, memory overhead included.
+    /// Bytes below TCP, memory overhead included.
     pub below_tcp_bytes: u64,
     /// Congestion window.
     pub cwnd_bytes: u64,
@@ -294,50 +299,50 @@ pub struct AckRow {
     pub ssthresh_bytes: Option<u64>,
     /// The peer's window.
     pub peer_window_bytes: u64,
-    /// Smoothed.
+    /// Smoothed round-trip time.
     pub srtt_s: Option<f64>,
-    /// Lowest lately.
+    /// Lowest recent round-trip time.
     pub min_rtt_s: Option<f64>,
-    /// `None` without a limit.
+    /// Pacing rate; `None` without a limit.
     pub pacing_bps: Option<f64>,
-    /// The sender's estimate.
+    /// The sender's estimate of the delivery rate.
     pub delivery_bps: f64,
     /// `open`, `disorder`, `cwr`, `recovery` or `loss`.
     pub ca_state: String,
-    /// The gate that was shut.
+    /// The gate that was closed.
     pub blocked: String,
 }
 
-/// A point or a bar of a time-sequence graph.
+/// The kind of a point or bar in a time-sequence graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PointKind {
-    /// Payload that is sent for the first time: `seq`, `len` bytes.
+    /// Payload sent for the first time: `len` bytes from `seq`.
     Data,
-    /// Payload that is sent again.
+    /// Retransmitted payload.
     Retransmit,
     /// Everything before `seq` is acknowledged; `len` is 0.
     Ack,
     /// A block of `len` bytes from `seq` that the receiver has.
     Sack,
-    /// The receiver will take everything before `seq`; `len` is 0.
+    /// The receiver accepts everything before `seq`; `len` is 0.
     Window,
     /// Payload that was dropped on the way.
     Drop,
 }
 
-/// One of them. Sequence numbers count from the first byte of payload.
+/// A point or bar. Sequence numbers count from the first byte of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PacketPoint {
-    /// When, at the sender's NIC: sent, or arrived there; when it was dropped.
+    /// When it was sent or arrived at the sender's NIC; for a drop, when it was dropped.
     pub t_s: f64,
     /// Number of the flow.
     pub flow: u32,
-    /// Where in the stream.
+    /// Position in the stream.
     pub seq: u64,
-    /// How far.
+    /// Length in bytes.
     pub len: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: PointKind,
 }
 
@@ -353,7 +358,7 @@ pub struct Histogram {
     pub buckets: Vec<Bucket>,
     /// Values counted.
     pub count: u64,
-    /// Mean; 0 of nothing.
+    /// Mean; 0 for no values.
     pub mean: f64,
     /// Standard deviation.
     pub stddev: f64,
@@ -367,22 +372,22 @@ pub struct Histogram {
     pub p99: f64,
 }
 
-/// A part of a [`Histogram`].
+/// A bucket of a [`Histogram`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Values are from here on.
+    /// Lower bound, inclusive.
     pub from: f64,
-    /// They are below this.
+    /// Upper bound, exclusive.
     pub to: f64,
-    /// How many.
+    /// Number of values.
     pub count: u64,
 }
 
-/// What a host did during the measured part of a run.
+/// Counts of a host's activity during the measured part of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostCounts {
-    /// The host.
+    /// Name of the host.
     pub name: String,
-    /// What was counted, as `wakeups`, `tx_interrupts`, `packets_out`.
+    /// The counts by name, such as `wakeups`, `tx_interrupts`, `packets_out`.
     pub counts: BTreeMap<String, u64>,
 }

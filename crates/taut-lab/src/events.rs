@@ -1,17 +1,18 @@
-//! Events of a run, a JSON object a line: `events.jsonl`, described in docs/lab.md. Called by the collector.
+//! The events of a run, one JSON object per line: `events.jsonl`, described in docs/lab.md. Called by the
+//! collector.
 
 use std::fmt::Write as _;
 
 use taut_core::Instant;
 use taut_sim::{BEGIN, PacketView, Place, ProbeEvent};
 
-/// Version of the lines' format; the first line tells it.
+/// Version of the line format, written in the first line.
 pub const VERSION: u32 = 1;
 
-/// Lines that are kept.
+/// Largest number of lines.
 const LINES_MAX: u64 = 50_000;
 
-/// Lines, up to a bound.
+/// Lines, up to a limit.
 #[derive(Debug)]
 pub struct EventLog {
     text: String,
@@ -20,24 +21,24 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// With its first line.
+    /// Makes a log with its first line.
     pub(crate) fn new() -> Self {
         let text =
             format!("{{\"schema\":{VERSION},\"time\":\"ns since the run began\",\"max\":{LINES_MAX}}}\n");
         Self { text, lines: 0, left_out: 0 }
     }
 
-    /// The text, and how many of the lines that it was given had no place.
+    /// Returns the text, and the number of lines that did not fit.
     pub(crate) fn finish(self) -> (String, u64) {
         (self.text, self.left_out)
     }
 
-    /// Whether more is kept.
+    /// Whether there is room for another line.
     pub(crate) const fn has_room(&self) -> bool {
         self.lines < LINES_MAX
     }
 
-    /// An event, if there is room for it.
+    /// Appends an event if there is room.
     pub(crate) fn log(
         &mut self,
         now: Instant,
@@ -53,7 +54,7 @@ impl EventLog {
         let t = now.since(BEGIN).as_nanos();
         let host = |id: &taut_sim::HostId| names.get(id.index()).map_or("?", String::as_str);
         let out = &mut self.text;
-        // Names are the lab's own and need no escapes; writing to a text does not fail.
+        // // Names are the lab's own and need no escaping; writing to a string does not fail.
         let _ = match what {
             ProbeEvent::Handed { host: id, packet, backlog_bytes } => {
                 let packet = json(packet);

@@ -1,5 +1,6 @@
-//! What runs leave in a directory (docs/lab.md describes it). All is written under another name and gets its own when it
-//! is complete, so that nothing half-written ever has it. Called by the command.
+//! The files that runs leave in a directory (docs/lab.md describes them). Everything is written under a
+//! temporary name and renamed when complete, so the final name never holds a half-written result. Called by
+//! the command.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +11,7 @@ use crate::data::{GATES, RunData, RunSet};
 use crate::job::Outcome;
 use crate::{report, table};
 
-/// The file by which a directory of ours is known.
+/// The file that marks a directory as written by the lab.
 const SUMMARY: &str = "summary.json";
 
 /// Why a file of a run cannot be written.
@@ -21,7 +22,7 @@ pub struct FileError {
     why: io::Error,
 }
 
-/// The result of writing to `path`, which an error of the system does not name.
+/// Adds the path to the result of writing: an error of the system does not name it.
 fn at<T>(path: &Path, written: io::Result<T>) -> Result<T, FileError> {
     written.map_err(|why| FileError { path: path.to_owned(), why })
 }
@@ -39,7 +40,7 @@ fn in_columns(
     at(path, write(path, data))
 }
 
-/// A directory that is being written. Dropped before it is [finished](Self::finish), it is gone.
+/// A directory being written. If dropped before it is [finished](Self::finish), it is removed.
 #[derive(Debug)]
 pub struct Directory {
     partial: PathBuf,
@@ -48,15 +49,15 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Begins one for a scenario in `out`, which is made if it is not there.
+    /// Begins a directory for a scenario in `out`, which is created if missing.
     ///
     /// # Errors
-    /// Those of the file system, and when something that this did not write has the name.
+    /// Those of the file system, and when something that the lab did not write has that name.
     pub fn new(out: &Path, scenario: &str) -> Result<Self, FileError> {
         at(out, fs::create_dir_all(out))?;
         let goal = out.join(slug(scenario));
         if goal.exists() && !goal.join(SUMMARY).exists() {
-            let why = "it exists, and no run left it there: move it away first";
+            let why = "it exists and was not written by a run: move it away first";
             return at(&goal, Err(io::Error::new(io::ErrorKind::AlreadyExists, why)));
         }
         let partial = out.join(format!(".{}.partial-{}", slug(scenario), std::process::id()));
@@ -64,7 +65,7 @@ impl Directory {
         Ok(Self { partial, goal, is_done: false })
     }
 
-    /// Writes what a run left, and gives back what is needed later.
+    /// Writes the files of a run, and returns the values that are needed later.
     ///
     /// # Errors
     /// Those of the file system.
@@ -103,7 +104,7 @@ impl Directory {
         Ok(data)
     }
 
-    /// Writes what is about all runs, and gives the directory its name.
+    /// Writes the files about all runs, and gives the directory its final name.
     ///
     /// # Errors
     /// Those of the file system.
@@ -119,7 +120,7 @@ impl Directory {
         }
         write_json(&self.partial.join(SUMMARY), &summary(set))?;
         if self.goal.exists() {
-            // Out of the way first: a rename onto a directory that has something in it fails.
+            // // Move the old directory away first: a rename onto a directory that is not empty fails.
             let old = self.partial.with_extension("old");
             at(&self.goal, fs::rename(&self.goal, &old))?;
             at(&self.goal, fs::rename(&self.partial, &self.goal))?;
@@ -135,7 +136,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if !self.is_done {
-            // Nobody can be told that it stays.
+            // // There is no caller to report a failure to.
             let _ = fs::remove_dir_all(&self.partial);
         }
     }
@@ -159,7 +160,7 @@ fn without_runs(set: &RunSet) -> RunSet {
     }
 }
 
-/// A set without what is long: series, rows, points.
+/// A copy of the set without the long lists: series, rows, points.
 #[must_use]
 pub fn summary(set: &RunSet) -> RunSet {
     let short = |run: &RunData| RunData {
@@ -187,7 +188,7 @@ pub fn slug(name: &str) -> String {
     slug.trim_end_matches('-').to_owned()
 }
 
-/// Directory of a run within that of its scenario.
+/// Directory of a run, within that of its scenario.
 #[must_use]
 pub fn run_name(run: &RunData) -> PathBuf {
     let meta = &run.meta;
@@ -210,7 +211,7 @@ fn intervals(data: &RunData) -> String {
          cwnd_bytes,ssthresh_bytes,peer_window_bytes,pacing_bps,delivery_bps,goodput_bps,srtt_s",
     );
     for gate in GATES {
-        // Writing to a text does not fail.
+        // // Writing to a string does not fail.
         let _ = write!(out, ",blocked_{}_s", gate.replace('-', "_"));
     }
     out.push('\n');

@@ -1,4 +1,4 @@
-//! One run that is to be made, and what comes of it. Called by the runners.
+//! A scheduled run and its result. Called by the runners.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ pub struct Job {
     pub scenario: String,
     /// Its case and variant.
     pub variation: Variation,
-    /// Seed of all chance.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Who runs it.
+    /// The engine that runs it.
     pub engine: Engine,
-    /// Whether rows, points, events and packets are kept, too.
+    /// Whether rows, points, events and packets are kept as well.
     pub keep: bool,
     /// The command line.
     pub command: String,
@@ -47,7 +47,7 @@ impl Job {
         }
     }
 
-    /// In words.
+    /// Description in words.
     #[must_use]
     pub fn label(&self) -> String {
         let Self { scenario, variation: Variation { case, variant, .. }, seed, .. } = self;
@@ -56,10 +56,10 @@ impl Job {
     }
 }
 
-/// What comes of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What it leaves.
+    /// Its data.
     pub data: RunData,
     /// `events.jsonl`; empty if nothing was kept.
     pub events: String,
@@ -67,17 +67,18 @@ pub struct Outcome {
     pub capture: Vec<u8>,
 }
 
-/// Why there was no run.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// An invariant of the simulator does not hold, or an application read what nobody wrote: a bug.
+    /// An invariant of the simulator does not hold, or an application read bytes that were never written: a
+    /// bug.
     #[error(transparent)]
     Failure(#[from] taut_sim::Failure),
-    /// The scenario asks for what the runner does not have.
+    /// The scenario asks for something that the runner does not support.
     #[error("{0}")]
     Impossible(String),
-    /// The caller ended it.
+    /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,11 +1,11 @@
-//! Experiments on the stack, described in files: run in the simulator or live, measured, and printed beside the figures
-//! that were published.
+//! Experiments on the stack, described in files: run in the simulator or live, measured, and printed beside
+//! published figures.
 //!
 //! ```text
-//!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: one RunData a run, a RunSet of a scenario
+//!   scenarios/*.toml ─▶ scenario.rs ─▶ job.rs ─▶ sim.rs, live.rs ─▶ data.rs: a RunData per run, a RunSet per scenario
 //!                       metrics.rs: what can be measured                └─▶ table.rs, files.rs, report/
-//!   runner.rs: all of a scenario's runs      sweep.rs: a scenario at every combination of changes
-//!   command.rs: the command, for `taut lab` and for programs with congestion controls of their own: main_with
+//!   runner.rs: all of a scenario's runs      sweep.rs: a scenario with every combination of changes
+//!   command.rs: the command, for `taut lab` and for programs with their own congestion controls: main_with
 //! ```
 
 pub mod capture;

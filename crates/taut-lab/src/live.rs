@@ -1,6 +1,6 @@
 //! Runs a scenario on this machine: taut or the kernel as the sender, the kernel as the receiver, and between
-//! them the scenario's link, emulated by the queues of `taut-link`. The kernels, their namespaces and sockets
-//! are `taut-testbed`'s.
+//! them the scenario's link, emulated by the queues of `taut-link`. `taut-testbed` provides the kernels,
+//! their namespaces and sockets.
 //!
 //! ```text
 //!   taut ── its own queue ── in-process link ┐
@@ -9,10 +9,10 @@
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs
 //! ```
 //!
-//! `link.rs` builds the part of this that a scenario has, `results.rs` makes metrics of the counts. The queue
-//! of a pair's link is the sender's own, as a NIC's is, so that small queues see it: taut's in front of its device, the
-//! kernel's a `tbf` that `tc` puts on the TUN. In a dumbbell the queue is in the network, and the emulator's.
-//! Called by the runner.
+//! `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from the counts. In a pair
+//! the queue belongs to the sender, like a NIC's queue, so that small queues see it: taut's is in front of
+//! its device, the kernel's is a `tbf` that `tc` puts on the TUN. In a dumbbell the queue is in the network
+//! and belongs to the emulator. Called by the runner.
 
 mod apps;
 mod carried;
@@ -44,19 +44,19 @@ use taut_end::Taut;
 const SINK: u16 = 5001;
 const RESPONDER: u16 = 6001;
 
-/// Told of the share that is done; says whether to go on.
+/// Called with the share of work done; returns whether to continue.
 type Progress<'a> = &'a (dyn Fn(f64) -> bool + Sync);
 
-/// Runs it; `progress` is told the share that is done, and says whether to go on.
+/// Runs the job. `progress` is called with the share of work done and returns whether to continue.
 ///
 /// # Errors
-/// When the scenario is not for live runs, when there is no namespace or TUN to be had, or when the caller
-/// ends it.
+/// When the scenario is not for live runs, when no namespace or TUN can be created, or when the caller stops
+/// it.
 pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     let scenario = &job.variation.scenario;
     let impossible = |why: &str| Err(RunError::Impossible(why.to_owned()));
     if !scenario.live {
-        return impossible("this scenario says nothing on a TUN: it has no live = true");
+        return impossible("this scenario is for simulation only: it does not have live = true");
     }
     if scenario.flows.iter().any(|flow| flow.app == AppKind::Web || flow.on.is_some()) {
         return impossible("web pages and pauses are simulated only");
@@ -73,8 +73,8 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
         Engine::Linux => kernel_sends,
         Engine::Sim => return impossible("a simulated run is not a live one"),
     };
-    // On a thread of its own, whose priority its threads inherit and which ends with the run: a link whose
-    // thread waits for others of the machine is a different link.
+    // // The run has a separate thread, which ends with it; the run's other threads inherit its priority. A
+    // link whose thread waits for other work on the machine is a different link.
     let data = thread::scope(|scope| {
         let run = scope.spawn(|| {
             let scheduling = if become_realtime().is_ok() { "fifo" } else { "other" };
@@ -96,7 +96,7 @@ fn size(text: &Option<Text<Bytes>>) -> usize {
     text.as_ref().map_or(1, |text| text.value.0.max(1) as usize)
 }
 
-/// The flows, and what their peers do.
+/// The flows, and the services of their peers.
 fn plans(scenario: &Scenario) -> (Vec<FlowPlan>, Vec<(u16, Service)>) {
     let (mut plans, mut services) = (Vec::new(), vec![(SINK, Service::Sink)]);
     for (index, spec) in scenario.flows.iter().enumerate() {
@@ -134,7 +134,7 @@ fn taut_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
             scenario.hosts.sender.nic.tx_usecs.map_or_else(String::new, |us| format!("tx-usecs {us}us"));
         builder = builder.link_from(&format!("rate {rate}bit burst {burst}b limit {limit}b {usecs}"));
     }
-    let stack = builder.build().map_err(context("no stack"))?;
+    let stack = builder.build().map_err(context("cannot start the stack"))?;
     for (name, value) in &scenario.hosts.sender.sysctls.0 {
         stack.set_sysctl(name, value).map_err(|error| RunError::Impossible(error.to_string()))?;
     }
@@ -145,7 +145,7 @@ fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> 
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
     let Link { near, way, peer: _peer } = link::from_kernel(scenario, job.seed, &services)?;
-    // What the machine prefers is not what taut has unless told otherwise; and a namespace cannot be told.
+    // // taut does not use the machine's default unless told to, and a namespace cannot be given one.
     let sender = KernelSender::new(near, scenario.default_congestion());
     let Some(queue) = link::own_queue(scenario) else {
         return measure(job, &sender, &plans, way.as_ref(), progress);
@@ -155,7 +155,7 @@ fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> 
     sender.watch_backlog(interval, || measure(job, &sender, &plans, way.as_ref(), progress))
 }
 
-/// Lets the applications run over a sender, and tells what came of it.
+/// Runs the applications over a sender, and returns the results.
 fn measure(
     job: &Job,
     sender: &impl Sender,

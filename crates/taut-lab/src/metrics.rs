@@ -1,5 +1,5 @@
-//! What can be measured: names, words, units, and how each comes from what a run counted. Called by runners, for every
-//! metric that means something, and by scenarios, for the names.
+//! The metrics: names, labels, units, and how each is computed from a run's counts. Called by runners, for
+//! every metric that applies, and by scenarios, for the names.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,18 +13,18 @@ use crate::stats::Tally;
 pub struct Metric {
     /// Name in scenarios and files.
     pub name: String,
-    /// In words.
+    /// Label in tables.
     pub label: String,
     /// Unit; empty for counts.
     pub unit: &'static str,
     value: Value,
 }
 
-/// How a metric comes from what was counted.
+/// How a metric is computed from the counts.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Of(fn(&Measured) -> Option<f64>),
-    /// The share of the time for which this gate of the send path was shut.
+    /// The share of time for which this gate of the send path was closed.
     Gate(Gate),
 }
 
@@ -42,7 +42,7 @@ impl Metric {
     }
 }
 
-/// What a run counted in its measured part. A runner leaves at its default what it cannot know.
+/// The counts of a run's measured part. A runner leaves values that it cannot know at their defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Length of the measured part.
@@ -51,47 +51,48 @@ pub struct Measured {
     pub flows: u64,
     /// Payload acknowledged.
     pub acked_bytes: u64,
-    /// Acknowledged by flow.
+    /// Payload acknowledged, by flow.
     pub acked_by_flow: Vec<u64>,
-    /// From each connection's beginning to its end, the longest; of flows that end.
+    /// The longest time from a connection's beginning to its end, of flows that end.
     pub elapsed_s: Option<f64>,
-    /// Payload of those, per second of their time.
+    /// Payload of those flows per second of their time.
     pub elapsed_bps: Option<f64>,
     /// Nanoseconds from the stack to the wire.
     pub device_ns: Tally,
-    /// Bytes handed down and not on the wire, by time.
+    /// Bytes handed down and not yet on the wire, weighted by time.
     pub device_bytes: Tally,
-    /// Nanoseconds of data from the stack to its ACK.
+    /// Nanoseconds from the stack's sending of data to its ACK.
     pub rtt_ns: Tally,
     /// Segments back to back on the wire.
     pub burst: Tally,
     /// Nanoseconds between segments on the wire.
     pub gap_ns: Tally,
-    /// Nanoseconds from a packet with payload to the next of its flow, as they leave the host.
+    /// Nanoseconds from one packet with payload to the next of its flow, as they leave the host.
     pub flow_gap_ns: Tally,
-    /// Segments that a packet became.
+    /// Segments in each packet that the stack handed down.
     pub super_packet: Tally,
-    /// Nanoseconds of requests.
+    /// Duration of requests in nanoseconds.
     pub latency_ns: Tally,
-    /// Nanoseconds of pages.
+    /// Duration of page loads in nanoseconds.
     pub page_ns: Tally,
-    /// Memory of senders' sockets, all flows, by time.
+    /// Memory of senders' sockets, all flows, weighted by time.
     pub socket_memory: Tally,
-    /// Unsent bytes of senders, all flows, by time.
+    /// Unsent bytes of senders, all flows, weighted by time.
     pub unsent_bytes: Tally,
-    /// Largest send and receive buffer.
+    /// Largest send buffer.
     pub sndbuf: Option<u64>,
     /// Largest receive buffer.
     pub rcvbuf: Option<u64>,
-    /// Of all senders' hosts: counts by the names of `HostCounts`.
+    /// Counts of all senders' hosts, by the names of `HostCounts`.
     pub sender: BTreeMap<String, u64>,
-    /// Of all receivers' hosts.
+    /// Counts of all receivers' hosts.
     pub receiver: BTreeMap<String, u64>,
     /// Counters of all senders' stacks.
     pub counters: BTreeMap<String, u64>,
     /// Packets dropped in the network.
     pub network_drops: Option<u64>,
-    /// Seconds for which each gate was shut, all flows, in the order of [`Gate::ALL`]; empty where the sender does not tell.
+    /// Seconds for which each gate was closed, all flows, in the order of [`Gate::ALL`]; empty where the
+    /// sender does not report it.
     pub blocked_s: Vec<f64>,
 }
 
@@ -108,7 +109,7 @@ impl Measured {
         self.sender(name).map(|count| count / self.seconds)
     }
 
-    /// kB a second as `sar` counts them: what is on the line but preamble, checksum and gap.
+    /// kB per second as `sar` counts them: everything on the line except preamble, checksum and gap.
     fn frame_kbytes(&self, bytes: &str, segments: &str) -> Option<f64> {
         const ETHERNET_HEADER_BYTES: f64 = 14.0;
         Some((self.rate(bytes)? + ETHERNET_HEADER_BYTES * self.rate(segments)?) / 1e3)
@@ -118,14 +119,14 @@ impl Measured {
         count.map(|count| count / (self.acked_bytes as f64 / 1e6))
     }
 
-    /// Share of the time for which a gate was shut, in per cent.
+    /// Share of time for which a gate was closed, in per cent.
     fn gate(&self, gate: Gate) -> Option<f64> {
         let all: f64 = self.blocked_s.iter().sum();
         let share = self.blocked_s.get(gate as usize)? / all;
         (all > 0.0).then_some(100.0 * share)
     }
 
-    /// Jain's index: 1 when all have the same, 1/n when one has all.
+    /// Jain's index: 1 when all flows have the same goodput, 1/n when one has everything.
     fn fairness(&self) -> Option<f64> {
         let sum: f64 = self.acked_by_flow.iter().map(|bytes| *bytes as f64).sum();
         let squares: f64 = self.acked_by_flow.iter().map(|bytes| (*bytes as f64).powi(2)).sum();
@@ -149,7 +150,7 @@ fn min(tally: &Tally) -> Option<f64> {
     (tally.count() > 0).then(|| tally.min() as f64)
 }
 
-/// Name, label, unit, and how it comes from what was counted.
+/// Name, label, unit, and how it is computed from the counts.
 type Row = (&'static str, &'static str, &'static str, fn(&Measured) -> Option<f64>);
 
 const fn metric(
@@ -161,7 +162,7 @@ const fn metric(
     (name, label, unit, value)
 }
 
-/// All there are: the rows below, and one for each gate of the send path.
+/// All metrics: the rows below, and one for each gate of the send path.
 static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
     let metric = |&(name, label, unit, value): &Row| Metric {
         name: name.to_owned(),
@@ -174,12 +175,12 @@ static ALL: LazyLock<Vec<Metric>> = LazyLock::new(|| {
 
 const ROWS: &[Row] = &[
     metric("goodput", "goodput", "Mbit/s", |m| Some(m.acked_bytes as f64 * 8e-6 / m.seconds)),
-    metric("flow_goodput", "goodput of a flow", "Mbit/s", |m| {
+    metric("flow_goodput", "goodput per flow", "Mbit/s", |m| {
         Some(m.acked_bytes as f64 * 8e-6 / m.seconds / m.flows as f64)
     }),
     metric("fairness", "fairness (Jain)", "", Measured::fairness),
     metric("elapsed", "elapsed", "s", |m| m.elapsed_s),
-    metric("elapsed_rate", "throughput over elapsed", "Mbit/s", |m| m.elapsed_bps.map(|bps| bps / 1e6)),
+    metric("elapsed_rate", "throughput over elapsed time", "Mbit/s", |m| m.elapsed_bps.map(|bps| bps / 1e6)),
     metric("device_time_mean", "time in the device queue, mean", "ms", |m| ms(&m.device_ns, Tally::mean)),
     metric("device_time_p99", "time in the device queue, p99", "ms", |m| {
         ms(&m.device_ns, |t| t.quantile(0.99))
@@ -202,8 +203,8 @@ const ROWS: &[Row] = &[
     metric("flow_gap_p99", "gap between a flow's packets, p99", "us", |m| {
         us(&m.flow_gap_ns, |t| t.quantile(0.99))
     }),
-    metric("packets_per_mb", "packets handed to IP, a MB", "", |m| m.per_mbyte(m.counter("IpOutRequests"))),
-    metric("writes_per_packet", "writes a packet", "", |m| {
+    metric("packets_per_mb", "packets handed to IP per MB", "", |m| m.per_mbyte(m.counter("IpOutRequests"))),
+    metric("writes_per_packet", "writes per packet", "", |m| {
         Some(m.sender("writes")? / m.counter("IpOutRequests")?)
     }),
     metric("super_packet_mean", "super-packet, mean", "segments", |m| m.super_packet.mean()),
@@ -215,16 +216,16 @@ const ROWS: &[Row] = &[
     metric("latency_stddev", "latency, stddev", "us", |m| {
         us(&m.latency_ns, |t| (t.count() > 0).then(|| t.stddev()))
     }),
-    metric("transactions", "transactions a second", "", |m| {
+    metric("transactions", "transactions per second", "", |m| {
         (m.latency_ns.count() > 0).then(|| m.latency_ns.count() as f64 / m.seconds)
     }),
-    metric("page_time_mean", "time of a page, mean", "ms", |m| ms(&m.page_ns, Tally::mean)),
-    metric("page_time_p99", "time of a page, p99", "ms", |m| ms(&m.page_ns, |t| t.quantile(0.99))),
+    metric("page_time_mean", "page load time, mean", "ms", |m| ms(&m.page_ns, Tally::mean)),
+    metric("page_time_p99", "page load time, p99", "ms", |m| ms(&m.page_ns, |t| t.quantile(0.99))),
     metric("socket_memory", "socket memory, mean", "MB", |m| m.socket_memory.mean().map(|bytes| bytes / 1e6)),
-    metric("flow_memory", "socket memory of a flow, mean", "MB", |m| {
+    metric("flow_memory", "socket memory per flow, mean", "MB", |m| {
         m.socket_memory.mean().map(|bytes| bytes / 1e6 / m.flows as f64)
     }),
-    metric("flow_unsent", "unsent bytes of a flow, mean", "kB", |m| {
+    metric("flow_unsent", "unsent bytes per flow, mean", "kB", |m| {
         m.unsent_bytes.mean().map(|bytes| bytes / 1e3 / m.flows as f64)
     }),
     metric("sndbuf", "send buffer", "kB", |m| m.sndbuf.map(|bytes| bytes as f64 / 1e3)),
@@ -233,43 +234,43 @@ const ROWS: &[Row] = &[
     metric("ip_out_requests", "IpOutRequests", "", |m| m.counter("IpOutRequests")),
     metric("tcp_out_segs", "TcpOutSegs", "", |m| m.counter("TcpOutSegs")),
     metric("ip_out_octets", "IpExtOutOctets", "", |m| m.counter("IpExtOutOctets")),
-    metric("retransmits", "segments sent again", "", |m| m.counter("TcpRetransSegs")),
+    metric("retransmits", "segments retransmitted", "", |m| m.counter("TcpRetransSegs")),
     metric("timeouts", "retransmission timeouts", "", |m| m.counter("TcpExtTCPTimeouts")),
     metric("tcp_auto_corking", "TcpExtTCPAutoCorking", "", |m| m.counter("TcpExtTCPAutoCorking")),
     metric("autocork_held", "writes held by autocorking", "", |m| m.counter("TautAutocorkHeld")),
-    metric("tsq_throttled", "held by the small queue", "", |m| m.counter("TautTsqThrottled")),
-    metric("pacing_blocked", "held by pacing", "", |m| m.counter("TautPacingBlocked")),
+    metric("tsq_throttled", "times held by the small queue", "", |m| m.counter("TautTsqThrottled")),
+    metric("pacing_blocked", "times held by pacing", "", |m| m.counter("TautPacingBlocked")),
     metric("network_drops", "packets dropped in the network", "", |m| {
         m.network_drops.map(|count| count as f64)
     }),
     metric("host_drops", "packets dropped by the sender's host", "", |m| m.sender("dropped")),
-    metric("lost_wakeups", "completions that woke nobody", "", |m| m.sender("lost_wakeups")),
-    metric("flow_wakeups", "wake-ups of a flow's application a second", "", |m| {
+    metric("lost_wakeups", "completions that woke no sender", "", |m| m.sender("lost_wakeups")),
+    metric("flow_wakeups", "application wake-ups per second and flow", "", |m| {
         m.rate("wakeups").map(|count| count / m.flows as f64)
     }),
-    metric("wakeups_per_mb", "wake-ups of applications, a MB", "", |m| m.per_mbyte(m.sender("wakeups"))),
-    metric("flow_context_switches", "context switches of a flow a second", "", |m| {
+    metric("wakeups_per_mb", "application wake-ups per MB", "", |m| m.per_mbyte(m.sender("wakeups"))),
+    metric("flow_context_switches", "context switches per second and flow", "", |m| {
         m.rate("context_switches").map(|count| count / m.flows as f64)
     }),
     metric("slowest_flow", "goodput of the slowest flow", "Mbit/s", |m| {
         m.acked_by_flow.iter().min().map(|bytes| *bytes as f64 * 8e-6 / m.seconds)
     }),
-    metric("wakeups", "wake-ups of applications a second", "", |m| m.rate("wakeups")),
-    metric("context_switches", "context switches a second", "", |m| m.rate("context_switches")),
-    metric("syscalls", "system calls a second", "", |m| m.rate("syscalls")),
-    metric("interrupts", "interrupts a second", "", |m| {
+    metric("wakeups", "application wake-ups per second", "", |m| m.rate("wakeups")),
+    metric("context_switches", "context switches per second", "", |m| m.rate("context_switches")),
+    metric("syscalls", "system calls per second", "", |m| m.rate("syscalls")),
+    metric("interrupts", "interrupts per second", "", |m| {
         Some(m.rate("tx_interrupts")? + m.rate("rx_interrupts")?)
     }),
-    metric("tx_interrupts", "TX interrupts a second", "", |m| m.rate("tx_interrupts")),
-    metric("completions", "completions of sent packets a second", "", |m| m.rate("completions")),
-    metric("rx_interrupts", "RX interrupts a second", "", |m| m.rate("rx_interrupts")),
-    metric("timer_events", "timer events a second, stack and queue discipline", "", |m| {
+    metric("tx_interrupts", "TX interrupts per second", "", |m| m.rate("tx_interrupts")),
+    metric("completions", "completions of sent packets per second", "", |m| m.rate("completions")),
+    metric("rx_interrupts", "RX interrupts per second", "", |m| m.rate("rx_interrupts")),
+    metric("timer_events", "timer events per second, stack and queue discipline", "", |m| {
         Some(m.rate("timer_events")? + m.rate("qdisc_timers").unwrap_or(0.0))
     }),
-    metric("stack_timers", "timer events of the stack a second", "", |m| m.rate("timer_events")),
-    metric("qdisc_timers", "timer events of the queue discipline a second", "", |m| m.rate("qdisc_timers")),
-    metric("tx_packets", "segments sent a second", "", |m| m.rate("segments_out")),
-    metric("rx_packets", "segments received a second", "", |m| m.rate("segments_in")),
+    metric("stack_timers", "timer events of the stack per second", "", |m| m.rate("timer_events")),
+    metric("qdisc_timers", "timer events of the queue discipline per second", "", |m| m.rate("qdisc_timers")),
+    metric("tx_packets", "segments sent per second", "", |m| m.rate("segments_out")),
+    metric("rx_packets", "segments received per second", "", |m| m.rate("segments_in")),
     metric("tx_kbytes", "sent, with Ethernet's headers", "kB/s", |m| {
         m.frame_kbytes("bytes_out", "segments_out")
     }),
@@ -277,7 +278,7 @@ const ROWS: &[Row] = &[
         m.frame_kbytes("bytes_in", "segments_in")
     }),
     metric("acks_in", "ACKs received", "", |m| m.sender("acks_in")),
-    metric("acks_up", "packets up to the sender's stack", "", |m| m.sender("packets_in")),
+    metric("acks_up", "packets received by the sender's stack", "", |m| m.sender("packets_in")),
     metric("cpu", "processor busy", "%", |m| m.sender("busy_ns").map(|ns| ns / 1e7 / m.seconds)),
 ];
 
@@ -293,7 +294,7 @@ pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|metric| metric.name.as_str()).collect()
 }
 
-/// Every metric that means something in this run.
+/// The values of all metrics that apply to this run.
 #[must_use]
 pub fn of(measured: &Measured) -> BTreeMap<String, f64> {
     let values = ALL.iter().filter_map(|metric| {
@@ -321,7 +322,7 @@ mod tests {
         measured.acked_by_flow = vec![250_000_000, 0];
         measured.device_ns.add(3_000_000);
         measured.sender.insert("wakeups".into(), 500);
-        // Two thousand full frames in two seconds.
+        // // Two thousand full frames in two seconds.
         measured.sender.insert("bytes_out".into(), 3_000_000);
         measured.sender.insert("segments_out".into(), 2_000);
         measured.blocked_s = vec![0.0; Gate::COUNT];

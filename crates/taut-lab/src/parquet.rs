@@ -1,7 +1,9 @@
-//! The tables of a run as Parquet, beside the CSV and with its names and values: for programs that read columns.
+//! The tables of a run as Parquet, beside the CSV and with its names and values: for programs that read
+//! columns.
 //!
-//! The format is Apache Parquet's, version 1 pages with Snappy: what every reader knows. An empty field of the CSV is null
-//! here; a column that never is empty there is required here. Behind the feature `parquet`. Called by `files.rs`.
+//! The format is Apache Parquet's, version 1 pages with Snappy, which every reader supports. An empty field
+//! of the CSV is null here; a column that is never empty there is required here. Behind the feature
+//! `parquet`. Called by `files.rs`.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +29,7 @@ enum Values {
     Text(Vec<ByteArray>),
 }
 
-/// A column, and its name.
+/// A column and its name.
 struct Column {
     name: String,
     values: Values,
@@ -73,7 +75,7 @@ impl Column {
     }
 }
 
-/// Bytes of a run, and numbers of its flows, are far below 2^63; and readers take signed numbers most readily.
+/// Bytes and flow numbers of a run are far below 2^63, and signed integers are what readers support best.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -175,7 +177,7 @@ pub(crate) fn acks(path: &Path, data: &RunData) -> io::Result<()> {
 fn write(path: &Path, columns: &[Column]) -> io::Result<()> {
     let file = File::create(path)?;
     encode(file, columns).map_err(|error| match error {
-        // What the file system said, as it said it.
+        // // The file system's error is passed on unchanged.
         ParquetError::External(inner) => match inner.downcast() {
             Ok(error) => *error,
             Err(inner) => io::Error::other(inner),
@@ -184,7 +186,7 @@ fn write(path: &Path, columns: &[Column]) -> io::Result<()> {
     })
 }
 
-/// One group of rows: a table is as long as what the CSV of it holds in memory.
+/// Writes one row group: a table is only as long as its CSV, which is held in memory.
 fn encode(file: File, columns: &[Column]) -> Result<(), ParquetError> {
     let fields = columns.iter().map(Column::schema).collect::<Result<_, _>>()?;
     let schema = Type::group_type_builder("schema").with_fields(fields).build()?;
@@ -218,7 +220,7 @@ mod tests {
 
     use super::*;
 
-    /// The file as the CSV of it would be.
+    /// Converts the file back to the text of its CSV.
     fn as_csv(path: &Path) -> String {
         let reader = SerializedFileReader::new(File::open(path).unwrap()).unwrap();
         let schema = reader.metadata().file_metadata().schema();
@@ -247,7 +249,7 @@ mod tests {
         let out = &scratch.0;
         let mut set: RunSet = serde_json::from_str(include_str!("../tests/example.json")).unwrap();
         let run = &mut set.runs[0];
-        // What a kernel's TCP leaves out, and what is beyond 32 bits.
+        // // Values that a kernel's TCP leaves out, and one beyond 32 bits.
         run.series[0].points[3].below_tcp_bytes = None;
         run.series[0].points[3].bottleneck_bytes = None;
         run.series[0].points[3].blocked_s.clear();
@@ -278,7 +280,7 @@ mod tests {
     fn an_error_is_the_file_systems() {
         let error = acks(Path::new("/nowhere/acks.parquet"), &RunData::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        // A disk that is full says so when it is written to.
+        // // A full disk reports its error on the write.
         if Path::new("/dev/full").exists() {
             let error = acks(Path::new("/dev/full"), &RunData::default()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");

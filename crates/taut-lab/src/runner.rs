@@ -10,7 +10,7 @@ use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: the kernel does not have every congestion control that the stack has.
+/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has.
 fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
     if engine != Engine::Linux {
         return None;
@@ -21,13 +21,13 @@ fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
     Some(format!("this kernel has no {missing}, only {}", names.join(", ")))
 }
 
-/// What is to be run, and how.
+/// What to run, and how.
 pub struct Plan<'a> {
     /// The scenario.
     pub document: &'a Document,
     /// Seeds from 1; the scenario's own number if not given.
     pub seeds: Option<u32>,
-    /// As many of live runs, if that is another number.
+    /// Number of live runs, if different.
     pub live_seeds: Option<u32>,
     /// Threads.
     pub threads: usize,
@@ -37,11 +37,12 @@ pub struct Plan<'a> {
     pub command: String,
     /// Only these variants; all if empty.
     pub variants: Vec<String>,
-    /// Who runs them. What the kernel is not to be compared with, it does not run.
+    /// The engines that run them. The kernel runs only variants that are meant for comparison with it.
     pub engines: Vec<Engine>,
-    /// Wall-clock time, RFC 3339, and seconds since any fixed point: for metadata.
+    /// Returns wall-clock time as RFC 3339, and seconds since a fixed point, for metadata.
     pub clock: &'a (dyn Fn() -> (String, f64) + Sync),
-    /// Told of the jobs' progress: their number from 0, their share done. Says whether to go on.
+    /// Called with a job's number from 0, the job, and the share of it that is done; returns whether to
+    /// continue.
     pub progress: &'a (dyn Fn(usize, &Job, f64) -> bool + Sync),
 }
 
@@ -49,15 +50,15 @@ pub struct Plan<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The scenario is none.
+    /// The scenario is invalid.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// A run failed.
     #[error("{job}: {error}")]
     Run {
-        /// Which.
+        /// The job.
         job: String,
-        /// Why.
+        /// The reason.
         error: RunError,
     },
     /// The results cannot be written.
@@ -66,7 +67,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether the caller ended it.
+    /// Whether the caller stopped it.
     #[must_use]
     pub const fn is_interrupted(&self) -> bool {
         matches!(self, Self::Run { error: RunError::Interrupted, .. })
@@ -74,7 +75,7 @@ impl PlanError {
 }
 
 impl Plan<'_> {
-    /// The runs that it is.
+    /// The runs of this plan.
     ///
     /// # Errors
     /// As [`Document::variations`].
@@ -100,18 +101,18 @@ impl Plan<'_> {
                     variation: variation.clone(),
                     seed,
                     engine,
-                    // Of the first seed everything is kept; of the others the figures.
+                    // // Everything is kept for the first seed; only the figures for the others.
                     keep: seed == 1 && self.out.is_some(),
                     command: self.command.clone(),
                 }));
             }
         }
-        // Those that share the machine come after the others, one after the other.
+        // // Live runs share the machine, so they come after the simulated ones, one after the other.
         jobs.sort_by_key(|job| job.engine != Engine::Sim);
         Ok(jobs)
     }
 
-    /// What cannot be run here, and why, a line each.
+    /// The runs that are not possible here, and why, one line each.
     ///
     /// # Errors
     /// As [`Document::variations`].
@@ -128,10 +129,10 @@ impl Plan<'_> {
         Ok(lines)
     }
 
-    /// Runs them, and says where the files are.
+    /// Runs the jobs, and returns the results and where their files are.
     ///
     /// # Errors
-    /// As [`PlanError`]; nothing is left behind then.
+    /// As [`PlanError`]; then nothing is left behind.
     pub fn run(&self) -> Result<(RunSet, Option<std::path::PathBuf>), PlanError> {
         let jobs = self.jobs()?;
         let directory = self.out.map(|out| Directory::new(out, &self.document.name)).transpose()?;
@@ -160,7 +161,7 @@ impl Plan<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // This thread is one of them.
+            // // This thread is one of the workers.
             for _ in 1..self.threads.clamp(1, simulated.max(1)) {
                 scope.spawn(|| work(simulated));
             }

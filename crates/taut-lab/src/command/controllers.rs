@@ -4,7 +4,7 @@ use taut_core::congestion::{Param, Registry};
 
 use super::output;
 
-/// Prints them: those built in, then the user's.
+/// Prints the built-in controls, then the user's.
 pub(super) fn list(controllers: &Registry, json: bool) -> anyhow::Result<()> {
     if json {
         let parameter = |param: &Param| {
@@ -29,7 +29,7 @@ pub(super) fn list(controllers: &Registry, json: bool) -> anyhow::Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// A parameter below the name of its control: `  gain=2  from 1 to 4: how much faster to send`.
+/// A line of the list, below the name of its control: `  gain=2  from 1 to 4: how much faster to send`.
 fn line(param: &Param) -> String {
     let (least, most) = param.range().clone().into_inner();
     format!("  {}={}  from {least} to {most}: {}\n", param.name(), param.default(), param.help())

@@ -1,16 +1,17 @@
-//! The time of day, which results of an experiment bear. Called by `run.rs`.
+//! The wall-clock time that is written into the results of an experiment. Called by `run.rs`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time of day, as RFC 3339 has it: `2026-01-31T23:59:59Z`.
+/// The current time in RFC 3339 format: `2026-01-31T23:59:59Z`.
 #[must_use]
 pub(super) fn rfc3339_now() -> String {
-    #[expect(clippy::disallowed_methods, reason = "results of an experiment say when they were had")]
+    #[expect(clippy::disallowed_methods, reason = "results of an experiment say when they were measured")]
     let now = SystemTime::now();
     rfc3339(now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Seconds since 1970 as a date. Years begin in March, so that a leap day is the last of its year.
+/// Converts seconds since 1970 to a date. The year begins in March here, so that a leap day is the last of
+/// its year.
 fn rfc3339(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, of_era) = (days / 146_097, days % 146_097);

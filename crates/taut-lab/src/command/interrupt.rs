@@ -1,10 +1,10 @@
-//! Ctrl-C and SIGTERM: a command ends at once, but not without closing what it opened.
+//! Ctrl-C and SIGTERM: the command ends at once, but first closes what it opened.
 //!
 //! Called by `run.rs`, and by the other commands of `taut`.
 
 use std::io;
 
-/// Exit code of a command that Ctrl-C ended, as shells have it: 128 + SIGINT.
+/// Exit code of a command that Ctrl-C ended, as in shells: 128 + SIGINT.
 pub const EXIT_CODE: u8 = 130;
 
 /// The error of a command that was interrupted; `main` turns it into exit code 130.
@@ -30,7 +30,8 @@ pub async fn asked_to_end() -> io::Result<()> {
     Ok(())
 }
 
-/// Calls `then` on a thread of its own when the process is asked to end: for work that cannot be dropped half-way.
+/// Calls `then` on a separate thread when the process is asked to end: for work that cannot be abandoned
+/// half-way.
 ///
 /// # Errors
 /// When the signals cannot be watched.

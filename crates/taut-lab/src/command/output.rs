@@ -1,8 +1,8 @@
-//! Standard output of the commands that print a text and end: `ss`, `nstat`, `sysctl`, `explain`.
+//! Standard output of the commands that print a text and exit: `ss`, `nstat`, `sysctl`, `explain`.
 
 use std::io::{self, Write as _};
 
-/// Prints a text. That nobody reads on, as in `taut ss | head`, is no error.
+/// Prints a text. A reader that closes the pipe early, as in `taut ss | head`, causes no error.
 ///
 /// # Errors
 /// Those of standard output.

@@ -1,6 +1,7 @@
-//! `taut plot`: the pictures of a run that `taut lab` left, as SVG, PNG or one page of HTML.
+//! `taut plot`: draws a run of `taut lab`, as SVG, PNG or one HTML page.
 //!
-//! What is drawn stands in `taut_lab::report`; here are files, names and errors. PNG needs the feature `png`.
+//! `taut_lab::report` decides what is drawn; files, names and errors are handled here. PNG needs the feature
+//! `png`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,35 +19,35 @@ use crate::report::{self, Figure, Theme, figures, page};
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  \
     taut lab run tsq\n  taut plot lab-results/tsq\n  taut plot lab-results/tsq --figure queues -o queues.svg\n\n\
-    Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and latency \
-    (shares below a time), bursts (bursts, and gaps between packets), blocked (what held the sender back). A run has \
-    those that it has values for; of a scenario with cases, each case has its own.")]
+    Figures: queues (where bytes wait), sequence (time and sequence numbers), window (window and rate), rtt and \
+    latency (shares below a time), bursts (burst sizes, and gaps between packets), blocked (what held the sender \
+    back). A run has the figures that it has values for; if the scenario has cases, each case has its own.")]
 pub struct PlotArgs {
-    /// Directory that a run of the lab left
+    /// Directory of a run of the lab
     #[arg(value_name = "RUN_DIR")]
     run: PathBuf,
-    /// File to write: .svg or .png of one figure, or .html of all [default: RUN_DIR/figures/NAME.svg of each, and of a
-    /// scenario with cases RUN_DIR/figures/CASE/NAME.svg]
+    /// File to write: .svg or .png for one figure, or .html for all [default: RUN_DIR/figures/NAME.svg for
+    /// each; with cases, RUN_DIR/figures/CASE/NAME.svg]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw this figure only; may be given again
+    /// Draw this figure only; may be repeated
     #[arg(long, value_name = "NAME")]
     figure: Vec<String>,
-    /// Draw this case only; may be given again
+    /// Draw this case only; may be repeated
     #[arg(long, value_name = "NAME")]
     case: Vec<String>,
-    /// Draw this variant only; may be given again
+    /// Draw this variant only; may be repeated
     #[arg(long, value_name = "NAME")]
     variant: Vec<String>,
-    /// Ground of SVG and PNG; auto is dark for viewers that prefer it, and light in PNG
+    /// Background of SVG and PNG; auto is dark in viewers that prefer dark, and light in PNG
     #[arg(long, value_enum, default_value_t = Ground::Auto)]
     theme: Ground,
-    /// Print the files that were written as JSON
+    /// Print the names of the written files as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// [`Theme`], as an argument.
+/// [`Theme`], as a command-line argument.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Ground {
     Auto,
@@ -64,7 +65,7 @@ impl From<Ground> for Theme {
     }
 }
 
-/// Formats of a file, by its ending.
+/// File formats, by file name extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Svg,
@@ -75,9 +76,9 @@ enum Format {
 /// A file that was written.
 #[derive(Debug, Serialize)]
 struct Written {
-    /// The figure in it; `None` for a page with all.
+    /// The figure in it; `None` for a page with all figures.
     figure: Option<&'static str>,
-    /// The case that it is of; `None` for a page, and without cases.
+    /// The case that it shows; `None` for a page, and without cases.
     case: Option<String>,
     path: PathBuf,
     bytes: usize,
@@ -92,9 +93,9 @@ struct Plotted<'a> {
 /// Runs `taut plot`.
 ///
 /// # Errors
-/// When the directory is no run, a name is none of it, or a file cannot be written.
+/// When the directory is not a run's, the run does not have a requested name, or a file cannot be written.
 pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
-    // What is wrong with the arguments alone need not wait for a big file.
+    // // Mistakes in the arguments alone are reported before a large file is read.
     let output = match &args.output {
         Some(path) => Some((path, format(path)?)),
         None => None,
@@ -103,7 +104,7 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
     let files = match output {
         Some((path, Format::Html)) => {
             if !args.figure.is_empty() {
-                anyhow::bail!("a page shows all figures: give --figure with a .svg or .png, or leave it out");
+                anyhow::bail!("an HTML page shows all figures: leave out --figure, or write .svg or .png");
             }
             vec![write(path, page(&set).as_bytes(), None)?]
         }
@@ -111,10 +112,10 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
             let figures = chosen_figures(&set, &args.figure)?;
             let cases = cases(&figures);
             if cases.len() > 1 {
-                anyhow::bail!("one file has one case; say which with --case: {}", listed(&cases));
+                anyhow::bail!("one file shows one case; choose it with --case: {}", listed(&cases));
             }
             let [figure] = figures.as_slice() else {
-                anyhow::bail!("one file has one figure; say which with --figure: {}", names(&figures));
+                anyhow::bail!("one file shows one figure; choose it with --figure: {}", names(&figures));
             };
             vec![write(path, &drawn(figure, &set, format, args.theme.into())?, Some(figure))?]
         }
@@ -133,15 +134,16 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
     Ok(output::print(&files.iter().map(line).collect::<String>())?)
 }
 
-/// The file of a figure beside its run, in a directory that is there.
+/// The file for a figure beside its run, in a directory that this creates.
 fn place(run: &Path, figure: &Figure) -> anyhow::Result<PathBuf> {
-    // Each case has figures of the same names. The name of its directory is that of its runs'.
+    // // Figures of different cases have the same names, so each case has a directory, named like those of
+    // its runs.
     let directory = run.join("figures").join(slug(figure.case()));
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     Ok(directory.join(figure.name()).with_extension("svg"))
 }
 
-/// What the ending of a file's name says.
+/// The format that a file's extension asks for.
 fn format(path: &Path) -> anyhow::Result<Format> {
     let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
     match ending.as_deref() {
@@ -149,20 +151,20 @@ fn format(path: &Path) -> anyhow::Result<Format> {
         Some("html" | "htm") => Ok(Format::Html),
         Some("png") if cfg!(feature = "png") => Ok(Format::Png),
         Some("png") => anyhow::bail!(
-            "this taut was built without PNG: write .svg, or build it with `cargo build -p taut-cli --features png`"
+            "this taut was built without PNG support: write .svg, or rebuild with `cargo build -p taut-cli --features png`"
         ),
         _ => anyhow::bail!("{}: the name does not end in .svg, .png or .html", path.display()),
     }
 }
 
-/// The run set with those cases only; all when none is named.
+/// The run set with only the cases in `wanted`; with all when `wanted` is empty.
 fn chosen_cases(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
     for name in wanted {
         if !set.runs.iter().any(|run| run.meta.case == *name) {
             let known = set.runs.iter().map(|run| run.meta.case.as_str());
             let known = once(known.filter(|case| !case.is_empty()));
             if known.is_empty() {
-                anyhow::bail!("the run has no case {name}; it has none");
+                anyhow::bail!("the run has no case {name}; it has no cases");
             }
             anyhow::bail!("the run has no case {name}; it has: {}", listed(&known));
         }
@@ -174,7 +176,7 @@ fn chosen_cases(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
     Ok(set)
 }
 
-/// The run set with those variants only; all when none is named.
+/// The run set with only the variants in `wanted`; with all when `wanted` is empty.
 fn chosen_variants(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet> {
     for name in wanted {
         if !set.runs.iter().any(|run| run.meta.variant == *name) {
@@ -196,11 +198,11 @@ fn chosen_variants(mut set: RunSet, wanted: &[String]) -> anyhow::Result<RunSet>
     Ok(set)
 }
 
-/// The figures of those names; all when none is named.
+/// The figures in `wanted`; all when `wanted` is empty.
 fn chosen_figures(set: &RunSet, wanted: &[String]) -> anyhow::Result<Vec<Figure>> {
     let figures = figures(set);
     if figures.is_empty() {
-        anyhow::bail!("the run left nothing to draw");
+        anyhow::bail!("the run has no values to draw");
     }
     for name in wanted {
         if !figures.iter().any(|figure| figure.name() == name) {
@@ -211,17 +213,17 @@ fn chosen_figures(set: &RunSet, wanted: &[String]) -> anyhow::Result<Vec<Figure>
     Ok(figures.into_iter().filter(is_wanted).collect())
 }
 
-/// The names of figures, once each.
+/// The names of figures, without duplicates.
 fn names(figures: &[Figure]) -> String {
     once(figures.iter().map(Figure::name)).join(", ")
 }
 
-/// The cases of figures, once each.
+/// The cases of figures, without duplicates.
 fn cases(figures: &[Figure]) -> Vec<&str> {
     once(figures.iter().map(Figure::case))
 }
 
-/// The names, each where it stands first.
+/// The names without duplicates, in order of first occurrence.
 fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut known = Vec::new();
     for name in names {
@@ -232,21 +234,21 @@ fn once<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     known
 }
 
-/// In quotes: names of cases have blanks and commas in them.
+/// The names in quotes: names of cases contain blanks and commas.
 fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 fn drawn(figure: &Figure, set: &RunSet, format: Format, theme: Theme) -> anyhow::Result<Vec<u8>> {
     if format == Format::Png {
-        // A renderer has no preference.
+        // // A renderer has no light or dark preference.
         let theme = if theme == Theme::Auto { Theme::Light } else { theme };
         return png(&figure.svg(set, theme));
     }
     Ok(figure.svg(set, theme).into_bytes())
 }
 
-/// A picture as PNG, two pixels for each of SVG's.
+/// Renders a picture as PNG, at two pixels for each of SVG's.
 #[cfg(feature = "png")]
 fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
     use resvg::{tiny_skia, usvg};
@@ -265,7 +267,7 @@ fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
     });
     let first = fonts.faces().next().and_then(|face| Some(face.families.first()?.0.clone()));
     let Some(family) = family.map(str::to_owned).or(first) else {
-        anyhow::bail!("a PNG needs a font for its words, and this machine has none: write .svg instead");
+        anyhow::bail!("a PNG needs a font for its text, and this machine has none: write .svg instead");
     };
     fonts.set_sans_serif_family(family);
     let tree = usvg::Tree::from_str(svg, &options).context("the picture cannot be rendered")?;
@@ -278,7 +280,7 @@ fn png(svg: &str) -> anyhow::Result<Vec<u8>> {
 
 #[cfg(not(feature = "png"))]
 fn png(_svg: &str) -> anyhow::Result<Vec<u8>> {
-    anyhow::bail!("this taut was built without PNG")
+    anyhow::bail!("this taut was built without PNG support")
 }
 
 fn write(path: &Path, content: &[u8], figure: Option<&Figure>) -> anyhow::Result<Written> {
@@ -292,10 +294,10 @@ mod tests {
     use super::*;
     use taut_testbed::Scratch;
 
-    /// The file by which a scenario's directory is known.
+    /// The file that marks a scenario's directory.
     const VALUES: &str = "summary.json";
 
-    /// A directory that has the example of a run in it.
+    /// A directory with the example run in it.
     fn with_run(name: &str) -> Scratch {
         let scratch = Scratch::new(&format!("plot-{name}"));
         let example = include_str!("../../tests/example.json");
@@ -332,7 +334,7 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        // The example has no requests, so there is no latency.
+        // // The example has no requests, so there is no latency figure.
         assert_eq!(
             names,
             ["blocked.svg", "bursts.svg", "queues.svg", "rtt.svg", "sequence.svg", "window.svg"]
@@ -362,13 +364,13 @@ mod tests {
             let text = fs::read_to_string(directory.join("queues.svg")).unwrap();
             assert!(text.contains(case) && !text.contains(other), "{case}");
         }
-        // Nothing lies beside the directories of the cases.
+        // // There is nothing beside the directories of the cases.
         assert_eq!(fs::read_dir(scratch.0.join("figures")).unwrap().count(), 2);
 
         let one = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.svg") };
         assert_eq!(
             error(&one),
-            "one file has one case; say which with --case: \"1 Gbit/s, TSO\", \"100 Mbit/s\""
+            "one file shows one case; choose it with --case: \"1 Gbit/s, TSO\", \"100 Mbit/s\""
         );
         run(&PlotArgs { case: vec!["100 Mbit/s".into()], ..one }).unwrap();
         let text = fs::read_to_string(scratch.0.join("x.svg")).unwrap();
@@ -396,32 +398,32 @@ mod tests {
         assert!(text.starts_with("<!DOCTYPE html>"));
         assert!(
             text.contains("<td class=\"first\">&lt; 1</td>") && !text.contains(">50</td>"),
-            "what was published"
+            "the published figure"
         );
-        assert!(text.contains(">0.900<") && !text.contains("48.3"), "what was measured");
+        assert!(text.contains(">0.900<") && !text.contains("48.3"), "the measured figure");
     }
 
     #[test]
     fn errors_say_what_would_be_right() {
         let scratch = with_run("errors");
         let none = Scratch::new("plot-none");
-        assert!(error(&args(&none)).contains("is no run: it has neither summary.json"));
+        assert!(error(&args(&none)).contains("is not a run's directory: it has neither summary.json"));
         let missing = PlotArgs { run: none.0.join("missing"), ..args(&none) };
-        assert!(error(&missing).contains("is no run"));
+        assert!(error(&missing).contains("is not a run's directory"));
         let file = PlotArgs { run: scratch.0.join(VALUES), ..args(&scratch) };
-        assert!(error(&file).contains("is no run"));
+        assert!(error(&file).contains("is not a run's directory"));
         assert!(error(&output(&scratch, "x.svg")).contains("--figure: queues, sequence"));
         assert!(error(&output(&scratch, "x.gif")).contains(".svg, .png or .html"));
         let nothing = PlotArgs { figure: vec!["latency".into()], ..args(&scratch) };
         assert!(error(&nothing).contains("no figure latency; it has: queues, "));
         let case = PlotArgs { case: vec!["x".into()], ..args(&scratch) };
-        assert_eq!(error(&case), "the run has no case x; it has none");
+        assert_eq!(error(&case), "the run has no case x; it has no cases");
         let variant = PlotArgs { variant: vec!["x".into()], ..args(&scratch) };
         assert_eq!(error(&variant), "the run has no variant x; it has: before, after");
         let page = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.html") };
         assert!(error(&page).contains("shows all figures"));
         fs::write(none.0.join(VALUES), r#"{"schema":999}"#).unwrap();
-        assert!(error(&args(&none)).contains("of version 999"));
+        assert!(error(&args(&none)).contains("has format version 999"));
         fs::write(none.0.join(VALUES), "{").unwrap();
         assert!(error(&args(&none)).contains("is damaged"));
     }
@@ -441,7 +443,7 @@ mod tests {
         run(&PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.png") }).unwrap();
         let bytes = fs::read(scratch.0.join("x.png")).unwrap();
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
-        // The width in the first chunk.
+        // // The width is in the first chunk.
         assert_eq!(bytes[16..20], 1_600_u32.to_be_bytes());
     }
 }

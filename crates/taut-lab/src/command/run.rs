@@ -1,5 +1,5 @@
-//! `run`: scenarios with all their variants and seeds, printed beside published figures, each with its directory of files.
-//! Called by `command.rs`.
+//! `run`: runs scenarios with all their variants and seeds, prints them beside the published figures, and
+//! writes a directory of files for each. Called by `command.rs`.
 
 use std::path::PathBuf;
 
@@ -15,15 +15,15 @@ use crate::{files, table};
 /// Arguments of `run`.
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// Scenarios: names that `list` shows, or files
+    /// Scenarios: names that `list` prints, or files
     #[arg(value_name = "NAME|FILE")]
     names: Vec<String>,
     #[command(flatten)]
     how: HowArgs,
-    /// Where the directories are made
+    /// Directory in which the result directories are created
     #[arg(long, value_name = "DIR", default_value = "lab-results")]
     out: PathBuf,
-    /// Leave no files
+    /// Write no files
     #[arg(long, conflicts_with = "out")]
     no_files: bool,
     /// Print results as JSON, on standard output
@@ -31,7 +31,7 @@ pub(super) struct RunArgs {
     json: bool,
 }
 
-/// Runs the scenarios, and prints and leaves what they give.
+/// Runs the scenarios, and prints and writes their results.
 pub(super) fn run(args: &RunArgs, controllers: &Registry) -> anyhow::Result<()> {
     let changes = args.how.changes()?;
     let names: Vec<&str> = if args.names.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn run(args: &RunArgs, controllers: &Registry) -> anyhow::Result<()> 
     } else {
         args.names.iter().map(String::as_str).collect()
     };
-    // All mistakes before the first run.
+    // // Report every mistake before the first run.
     let documents: Vec<Document> =
         names.iter().map(|name| open(name, None, &changes, controllers)).collect::<Result<_, _>>()?;
     let out = (!args.no_files).then_some(args.out.as_path());

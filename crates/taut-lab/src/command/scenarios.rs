@@ -1,4 +1,4 @@
-//! `list`, and scenarios by their names or files. Called by `command.rs`, `run.rs` and `sweep.rs`.
+//! `list`, and the lookup of scenarios by name or file. Called by `command.rs`, `run.rs` and `sweep.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use taut_core::congestion::Registry;
 use super::output;
 use crate::scenario::{Change, Document, builtin};
 
-/// Prints the names of those that come with the program.
+/// Prints the names of the built-in scenarios.
 pub(super) fn list(json: bool) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut objects = Vec::new();
@@ -34,12 +34,12 @@ pub(super) fn list(json: bool) -> anyhow::Result<()> {
     Ok(output::print(&text)?)
 }
 
-/// Where a scenario of the program stands in its source.
+/// Where a built-in scenario is in the source tree.
 fn builtin_file(name: &str) -> String {
     format!("crates/taut-lab/scenarios/{name}.toml")
 }
 
-/// A scenario by its name or its file.
+/// Opens a scenario by its name or its file.
 pub(super) fn open(
     name: &str,
     relative_to: Option<&Path>,
@@ -52,7 +52,7 @@ pub(super) fn open(
         let Some(text) = builtin::find(name) else {
             let names: Vec<&str> = builtin::ALL.iter().map(|(name, _)| *name).collect();
             bail!(
-                "no scenario is called {name}; there are {}, or name a file that ends in .toml",
+                "no scenario is called {name}; there are {}, or give a file that ends in .toml",
                 names.join(", ")
             );
         };

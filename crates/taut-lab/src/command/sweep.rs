@@ -1,4 +1,4 @@
-//! `sweep`: a scenario at every point of a grid, as one table. Called by `command.rs`.
+//! `sweep`: runs a scenario at every point of a grid, and prints one table. Called by `command.rs`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::sweep::{Grid, Results};
 /// Arguments of `sweep`.
 #[derive(Args, Debug)]
 pub(super) struct SweepArgs {
-    /// The grid
+    /// The grid's file
     grid: PathBuf,
     #[command(flatten)]
     how: HowArgs,
@@ -51,7 +51,7 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
     args.how.prepare(points.iter().map(|(_, document)| document))?;
     let engines = args.how.engines();
     if let Some(out) = &args.out {
-        // Now, and not after an hour of runs.
+        // // Fail here rather than after an hour of runs.
         fs::create_dir_all(out).with_context(|| format!("cannot write into {}", out.display()))?;
     }
     let watch = Watch::new()?;

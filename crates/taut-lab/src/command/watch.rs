@@ -1,5 +1,5 @@
-//! How `run` and `sweep` make their runs: the options that they share, and a scenario's runs with their progress on
-//! standard error, which Ctrl-C ends. Called by `run.rs` and `sweep.rs`.
+//! How `run` and `sweep` carry out their runs: the options that they share, and running a scenario with
+//! progress on standard error until it ends or Ctrl-C stops it. Called by `run.rs` and `sweep.rs`.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -21,7 +21,7 @@ use crate::job::Job;
 use crate::runner::{Plan, PlanError};
 use crate::scenario::{Change, Document};
 
-/// Who sends in live runs.
+/// The sender in live runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LiveSender {
     /// taut, to the kernel
@@ -30,7 +30,7 @@ pub(super) enum LiveSender {
     Kernel,
 }
 
-/// How runs are made, for `run` and `sweep` alike.
+/// Options of `run` and `sweep` alike.
 #[derive(Args, Debug)]
 pub(super) struct HowArgs {
     /// Change a value of the scenario: link.rate=1gbit, hosts.sender.sysctls.taut.tsq=off, flows.0.count=10
@@ -42,20 +42,20 @@ pub(super) struct HowArgs {
     /// Live runs of each variant, if other than --seeds
     #[arg(long, value_name = "N", requires = "live", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     live_seeds: Option<u32>,
-    /// Runs at the same time; as many as there are processors if not given
+    /// Number of runs at the same time [default: the number of processors]
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     jobs: Option<u16>,
-    /// Run it on this machine, too: taut and the kernel as senders, over the same emulated link, in namespaces of their
-    /// own (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
+    /// Also run on this machine: taut and the kernel as senders, over the same emulated link, in private
+    /// namespaces (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
     #[arg(long)]
     live: bool,
-    /// Only this sender in live runs
+    /// Use only this sender in live runs
     #[arg(long, value_enum, requires = "live")]
     sender: Option<LiveSender>,
 }
 
 impl HowArgs {
-    /// Who runs them.
+    /// The engines that run the scenario.
     pub(super) fn engines(&self) -> Vec<Engine> {
         let mut engines = vec![Engine::Sim];
         if self.live {
@@ -65,12 +65,13 @@ impl HowArgs {
         engines
     }
 
-    /// What the command line changes.
+    /// The changes that the command line makes.
     pub(super) fn changes(&self) -> anyhow::Result<Vec<Change>> {
         Ok(self.sets.iter().map(|set| Change::parse(set)).collect::<Result<_, _>>()?)
     }
 
-    /// What live runs need, before anything starts a thread: an ordinary user can enter a user namespace only then.
+    /// Prepares live runs before anything starts a thread: an ordinary user can enter a user namespace only
+    /// then.
     pub(super) fn prepare<'a>(
         &self,
         mut documents: impl Iterator<Item = &'a Document>,
@@ -82,26 +83,26 @@ impl HowArgs {
             if document.base()?.live {
                 return Ok(());
             }
-            bail!("{} says nothing on a TUN: it has no live = true", document.name)
+            bail!("{} is for simulation only: its file does not have live = true", document.name)
         })?;
         allow_namespaces().context("no private network namespace")
     }
 }
 
-/// Becomes true when the process is asked to end.
+/// Returns a flag that becomes true when the process is asked to end.
 fn watch_for_the_end() -> io::Result<&'static AtomicBool> {
     static ASKED: AtomicBool = AtomicBool::new(false);
     interrupt::when_asked(|| ASKED.store(true, Ordering::Relaxed))?;
     Ok(&ASKED)
 }
 
-/// Shows how far runs are, and ends them.
+/// Shows the progress of runs, and stops them.
 pub(super) struct Watch {
     pub(super) bar: ProgressBar,
     asked: &'static AtomicBool,
     began_ns: u64,
     command: String,
-    /// What was told to be left out, once each.
+    /// Lines already printed about what was left out, so that each is printed once.
     told: Mutex<BTreeSet<String>>,
 }
 
@@ -176,10 +177,11 @@ impl Watch {
     }
 }
 
-/// Shares of work in hundredths, as many as are set later; silent where standard error is no terminal.
+/// A progress bar in hundredths of the work, whose amount is set later; hidden when standard error is not a
+/// terminal.
 fn bar() -> ProgressBar {
     let template = "{prefix}{bar:30} {percent:>3} % {elapsed} ETA {eta} {msg}";
-    // A template that cannot be parsed costs the looks of a bar, never the run.
+    // // If the template cannot be parsed, the bar looks different, but the run is not affected.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(100).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(100));
