@@ -58,7 +58,7 @@ impl Capture {
         for name in hosts {
             let mut body = LINKTYPE_RAW.to_le_bytes().to_vec();
             body.extend([0; 2]);
-            // // No limit: truncated packets show in their lengths.
+            // No limit: truncated packets show in their lengths.
             body.extend([0; 4]);
             option(&mut body, IF_NAME, name.as_bytes());
             // 10⁻⁹ s.
@@ -111,7 +111,7 @@ impl Capture {
 
     /// Writes the `count` earliest packets that wait.
     fn write(&mut self, count: usize) {
-        // // A stable sort: packets with equal times keep their order.
+        // A stable sort: packets with equal times keep their order.
         self.pending.sort_by_key(|packet| packet.at);
         for packet in self.pending.drain(..count.min(self.pending.len())) {
             let ns = packet.at.since(BEGIN).as_nanos();

@@ -179,7 +179,7 @@ pub struct Meta {
 pub struct Flow {
     /// Its number, from 0.
     pub id: u32,
-    /// What it is, as `bulk 1`.
+    /// Its name, such as `bulk 1`.
     pub name: String,
     /// Host of the sender.
     pub from: String,
@@ -213,7 +213,7 @@ pub struct Flow {
 /// A share of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
-    /// Of what, as `small-queue`.
+    /// What the time was spent on, such as `small-queue`.
     pub name: String,
     /// How long.
     pub seconds: f64,
@@ -349,8 +349,8 @@ pub struct PacketPoint {
 /// A distribution.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Histogram {
-    /// Of what: `burst` (segments back to back on the wire), `gap` (between packets as they leave the NIC), `rtt`
-    /// (samples of the sender), `latency` (requests), `super_packet` (bytes handed down at once).
+    /// What was measured: `burst` (segments back to back on the wire), `gap` (between packets as they leave the
+    /// NIC), `rtt` (the sender's samples), `latency` (requests), `super_packet` (bytes handed down at once).
     pub name: String,
     /// Unit of the bounds: `us`, `bytes`, `segments`.
     pub unit: String,

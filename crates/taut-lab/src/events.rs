@@ -54,7 +54,7 @@ impl EventLog {
         let t = now.since(BEGIN).as_nanos();
         let host = |id: &taut_sim::HostId| names.get(id.index()).map_or("?", String::as_str);
         let out = &mut self.text;
-        // // Names are the lab's own and need no escaping; writing to a string does not fail.
+        // Names are the lab's own and need no escaping; writing to a string does not fail.
         let _ = match what {
             ProbeEvent::Handed { host: id, packet, backlog_bytes } => {
                 let packet = json(packet);

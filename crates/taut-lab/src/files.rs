@@ -120,7 +120,7 @@ impl Directory {
         }
         write_json(&self.partial.join(SUMMARY), &summary(set))?;
         if self.goal.exists() {
-            // // Move the old directory away first: a rename onto a directory that is not empty fails.
+            // Move the old directory away first: a rename onto a directory that is not empty fails.
             let old = self.partial.with_extension("old");
             at(&self.goal, fs::rename(&self.goal, &old))?;
             at(&self.goal, fs::rename(&self.partial, &self.goal))?;
@@ -136,7 +136,7 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if !self.is_done {
-            // // There is no caller to report a failure to.
+            // There is no caller to report a failure to.
             let _ = fs::remove_dir_all(&self.partial);
         }
     }
@@ -211,7 +211,7 @@ fn intervals(data: &RunData) -> String {
          cwnd_bytes,ssthresh_bytes,peer_window_bytes,pacing_bps,delivery_bps,goodput_bps,srtt_s",
     );
     for gate in GATES {
-        // // Writing to a string does not fail.
+        // Writing to a string does not fail.
         let _ = write!(out, ",blocked_{}_s", gate.replace('-', "_"));
     }
     out.push('\n');

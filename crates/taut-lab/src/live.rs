@@ -73,7 +73,7 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
         Engine::Linux => kernel_sends,
         Engine::Sim => return impossible("a simulated run is not a live one"),
     };
-    // // The run has a separate thread, which ends with it; the run's other threads inherit its priority. A
+    // The run has a separate thread, which ends with it; the run's other threads inherit its priority. A
     // link whose thread waits for other work on the machine is a different link.
     let data = thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -145,7 +145,7 @@ fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> 
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
     let Link { near, way, peer: _peer } = link::from_kernel(scenario, job.seed, &services)?;
-    // // taut does not use the machine's default unless told to, and a namespace cannot be given one.
+    // The machine's default congestion control may differ from taut's, and a namespace cannot be given another.
     let sender = KernelSender::new(near, scenario.default_congestion());
     let Some(queue) = link::own_queue(scenario) else {
         return measure(job, &sender, &plans, way.as_ref(), progress);

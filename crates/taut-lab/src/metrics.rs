@@ -322,7 +322,7 @@ mod tests {
         measured.acked_by_flow = vec![250_000_000, 0];
         measured.device_ns.add(3_000_000);
         measured.sender.insert("wakeups".into(), 500);
-        // // Two thousand full frames in two seconds.
+        // Two thousand full frames in two seconds.
         measured.sender.insert("bytes_out".into(), 3_000_000);
         measured.sender.insert("segments_out".into(), 2_000);
         measured.blocked_s = vec![0.0; Gate::COUNT];

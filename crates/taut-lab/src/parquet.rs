@@ -177,7 +177,7 @@ pub(crate) fn acks(path: &Path, data: &RunData) -> io::Result<()> {
 fn write(path: &Path, columns: &[Column]) -> io::Result<()> {
     let file = File::create(path)?;
     encode(file, columns).map_err(|error| match error {
-        // // The file system's error is passed on unchanged.
+        // The file system's error is passed on unchanged.
         ParquetError::External(inner) => match inner.downcast() {
             Ok(error) => *error,
             Err(inner) => io::Error::other(inner),
@@ -249,7 +249,7 @@ mod tests {
         let out = &scratch.0;
         let mut set: RunSet = serde_json::from_str(include_str!("../tests/example.json")).unwrap();
         let run = &mut set.runs[0];
-        // // Values that a kernel's TCP leaves out, and one beyond 32 bits.
+        // Values that a kernel's TCP leaves out, and one beyond 32 bits.
         run.series[0].points[3].below_tcp_bytes = None;
         run.series[0].points[3].bottleneck_bytes = None;
         run.series[0].points[3].blocked_s.clear();
@@ -280,7 +280,7 @@ mod tests {
     fn an_error_is_the_file_systems() {
         let error = acks(Path::new("/nowhere/acks.parquet"), &RunData::default()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        // // A full disk reports its error on the write.
+        // A full disk reports its error on the write.
         if Path::new("/dev/full").exists() {
             let error = acks(Path::new("/dev/full"), &RunData::default()).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");

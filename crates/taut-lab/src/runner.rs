@@ -101,13 +101,13 @@ impl Plan<'_> {
                     variation: variation.clone(),
                     seed,
                     engine,
-                    // // Everything is kept for the first seed; only the figures for the others.
+                    // Everything is kept for the first seed; only the figures for the others.
                     keep: seed == 1 && self.out.is_some(),
                     command: self.command.clone(),
                 }));
             }
         }
-        // // Live runs share the machine, so they come after the simulated ones, one after the other.
+        // Live runs share the machine, so they come after the simulated ones, one after the other.
         jobs.sort_by_key(|job| job.engine != Engine::Sim);
         Ok(jobs)
     }
@@ -161,7 +161,7 @@ impl Plan<'_> {
             }
         };
         std::thread::scope(|scope| {
-            // // This thread is one of the workers.
+            // This thread is one of the workers.
             for _ in 1..self.threads.clamp(1, simulated.max(1)) {
                 scope.spawn(|| work(simulated));
             }

@@ -1,6 +1,7 @@
-//! An experiment as a file: a link, hosts, flows, what differs between its variants, what is measured, and what was
-//! published. `load.rs` reads it with the changes that variants and command lines make, `value.rs` knows the units,
-//! `controllers.rs` the congestion controls, `builtin.rs` has those that come with the program. Called by the runners.
+//! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
+//! published figures. `load.rs` reads it and applies the changes of variants and command lines, `value.rs`
+//! knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the built-in scenarios. Called
+//! by the runners.
 
 pub mod builtin;
 mod controllers;
@@ -17,7 +18,7 @@ use taut_link::{NicSpec, QdiscSpec, Rate};
 pub use load::{Change, Document, LoadError, Variation};
 use value::{BqlText, Bytes, Sysctls, Text};
 
-/// An experiment, with all changes made.
+/// An experiment, with all changes applied.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scenario {
@@ -28,36 +29,36 @@ pub struct Scenario {
     pub about: String,
     /// Where the published figures come from.
     pub source: Option<String>,
-    /// How long a run takes, in virtual time.
+    /// Length of a run, in virtual time.
     pub duration: Text<Duration>,
-    /// What metrics leave out of its beginning.
+    /// The part at the beginning that metrics leave out.
     pub warm_up: Option<Text<Duration>>,
-    /// Between two points of a series; a hundredth of the duration if not given.
+    /// Time between two points of a series; a hundredth of the duration if not given.
     pub interval: Option<Text<Duration>>,
-    /// Runs of each variant, unless the command line says.
+    /// Runs of each variant, unless the command line says otherwise.
     #[serde(default = "one")]
     pub seeds: u32,
-    /// What `taut lab list` says about the time that it takes.
+    /// The running time that `taut lab list` prints.
     pub takes: Option<String>,
-    /// Whether it also means something on a TUN.
+    /// Whether it can also run live.
     #[serde(default)]
     pub live: bool,
-    /// Congestion control of all flows whose options do not say: `cubic`, or with parameters `mine:gain=2.5`.
+    /// Congestion control of all flows that do not choose one: `cubic`, or with parameters `mine:gain=2.5`.
     pub congestion: Option<String>,
     /// What is between the hosts.
     #[serde(default)]
     pub topology: Topology,
-    /// The line that matters.
+    /// The bottleneck, or in a pair the cable.
     pub link: Link,
     /// The machines.
     #[serde(default)]
     pub hosts: Hosts,
-    /// What they talk about.
+    /// The traffic.
     pub flows: Vec<FlowSpec>,
-    /// What is compared.
+    /// The columns to compare.
     #[serde(default)]
     pub variants: Vec<Variant>,
-    /// Under which circumstances it is compared.
+    /// The conditions under which they are compared.
     #[serde(default)]
     pub cases: Vec<Case>,
     /// Metrics of the table, in its order.
@@ -65,7 +66,7 @@ pub struct Scenario {
     /// Published figures: metric, variant, text.
     #[serde(default)]
     pub published: Published,
-    /// The congestion controls that may be named: those built in, and the user's.
+    /// The congestion controls that may be named: the built-in ones and the user's.
     #[serde(skip)]
     pub controllers: Registry,
 }
@@ -94,13 +95,14 @@ pub struct Topology {
     pub hops: Option<u32>,
     /// Rate of NICs and of routers' ports towards the hosts of a dumbbell; ten times the link's if not given.
     pub access: Option<Text<Rate>>,
-    /// One-way delay of each sender's own link, by turns.
+    /// One-way delays of the senders' own links, assigned round robin.
     #[serde(default)]
     pub delays: Vec<Text<Duration>>,
-    /// What waits for the line in the middle: a queue discipline in `tc`'s words; `pfifo limit 1000` if not given.
+    /// The queue in front of the line in the middle: a queue discipline in `tc`'s words; `pfifo limit 1000`
+    /// if not given.
     pub queue: Option<Text<QdiscSpec>>,
-    /// Instead of `queue`: a FIFO of as many whole packets as the link carries in so many round-trip times without
-    /// queues, at least one.
+    /// Instead of `queue`: a FIFO of as many whole packets as the link carries in this many round-trip times
+    /// without queues, at least one.
     pub queue_bdp: Option<f64>,
 }
 
@@ -111,18 +113,18 @@ pub enum Kind {
     /// Two hosts and a cable: the link is that of their NICs.
     #[default]
     Pair,
-    /// The same in the simulator; live, nothing emulates the link: taut stands on the TUN, the kernel sends over a
-    /// pair of Ethernet interfaces, as fast as the machine goes.
+    /// The same in the simulator. Live, nothing emulates the link: taut is on the TUN, the kernel sends over
+    /// a pair of Ethernet interfaces, both as fast as the machine allows.
     Direct,
     /// Pairs of hosts around a link between two routers.
     Dumbbell,
-    /// Routers in a row, and all links between them alike: pair 0 is at its ends, pair 1 around the first link, pair 2
-    /// around the second.
+    /// Routers in a row, with equal links between them: pair 0 is at the ends, pair 1 around the first link,
+    /// pair 2 around the second.
     ParkingLot,
 }
 
 impl Kind {
-    /// Two hosts and nothing between.
+    /// Whether there are two hosts with nothing between them.
     pub(crate) const fn is_pair(self) -> bool {
         matches!(self, Self::Pair | Self::Direct)
     }
@@ -134,54 +136,54 @@ impl Kind {
 pub struct Link {
     /// Its rate.
     pub rate: Text<Rate>,
-    /// One way.
+    /// One-way delay.
     pub delay: Option<Text<Duration>>,
-    /// What it does to packets on the way there.
+    /// Faults on the way from sender to receiver.
     #[serde(default)]
     pub faults: FaultSpec,
-    /// And on the way back.
+    /// Faults on the way back.
     #[serde(default)]
     pub back_faults: FaultSpec,
 }
 
 impl Link {
-    /// One way.
+    /// One-way delay.
     #[must_use]
     pub fn delay(&self) -> Duration {
         self.delay.as_ref().map_or(Duration::ZERO, |delay| delay.value)
     }
 }
 
-/// What a line does to packets beside carrying them. Shares of 1.
+/// Faults of a line, as shares of 1.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FaultSpec {
-    /// Lost.
+    /// Packets lost.
     #[serde(default)]
     pub loss: f64,
-    /// Arrives twice.
+    /// Packets delivered twice.
     #[serde(default)]
     pub duplicate: f64,
-    /// One bit flipped.
+    /// Packets with one bit flipped.
     #[serde(default)]
     pub corrupt: f64,
-    /// Late by `reorder-delay`.
+    /// Packets delayed by `reorder-delay`.
     #[serde(default)]
     pub reorder: f64,
-    /// How late.
+    /// Delay of reordered packets.
     pub reorder_delay: Option<Text<Duration>>,
-    /// Late by up to this.
+    /// Each packet is delayed by up to this.
     pub jitter: Option<Text<Duration>>,
 }
 
-/// The machines at both ends; in a dumbbell, all of a side are equal.
+/// The machines at both ends; in a dumbbell, all on one side are equal.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Hosts {
-    /// Where flows begin.
+    /// Machines that open the flows.
     #[serde(default)]
     pub sender: HostText,
-    /// Where they lead.
+    /// Machines that accept them.
     #[serde(default)]
     pub receiver: HostText,
 }
@@ -198,13 +200,14 @@ pub struct HostText {
     pub nic: NicText,
     /// Its root queue discipline, in `tc`'s words; `pfifo_fast` if not given.
     pub qdisc: Option<Text<QdiscSpec>>,
-    /// Whether the stack leaves pacing to a discipline that can.
+    /// Whether the stack leaves pacing to a queue discipline that can pace.
     pub delegate_pacing: Option<bool>,
     /// `sk_pacing_shift`.
     pub pacing_shift: Option<u8>,
     /// Largest IP packet.
     pub mtu: Option<u16>,
-    /// Whether what comes in together is answered together, as taut's driver does it, rather than packet by packet.
+    /// Whether packets that arrive together are answered together, as taut's driver does, rather than one by
+    /// one.
     pub batched: Option<bool>,
     /// How long its work takes; no time if not given.
     #[serde(default)]
@@ -241,25 +244,26 @@ pub struct NicText {
 pub struct CpuText {
     /// Taking an interrupt.
     pub interrupt: Option<Text<Duration>>,
-    /// A packet's way up, a merged one being one.
+    /// A packet's way up through the stack; a merged packet counts once.
     pub rx_packet: Option<Text<Duration>>,
-    /// Each segment of it.
+    /// Each segment of that packet.
     pub rx_segment: Option<Text<Duration>>,
-    /// A packet's way down.
+    /// A packet's way down through the stack.
     pub tx_packet: Option<Text<Duration>>,
-    /// Taking back a packet that was sent.
+    /// Taking back a sent packet.
     pub completion: Option<Text<Duration>>,
-    /// A timer.
+    /// Handling a timer.
     pub timer: Option<Text<Duration>>,
-    /// From one thread to another.
+    /// Switching from one thread to another.
     pub context_switch: Option<Text<Duration>>,
     /// A call from an application.
     pub syscall: Option<Text<Duration>>,
-    /// Everything takes up to this share longer.
+    /// All work takes up to this share longer.
     pub jitter: Option<f64>,
-    /// Another core takes interrupts for sent packets.
+    /// Whether another core takes the interrupts for sent packets.
     pub completions_apart: Option<bool>,
-    /// Time between a sender's look at what is below it and its wish to be told, in which a completion tells nobody.
+    /// Time between the sender's look at the bytes below it and its request to be notified; a completion in
+    /// this time wakes no sender.
     pub lost_wakeup: Option<Text<Duration>>,
 }
 
@@ -267,18 +271,19 @@ pub struct CpuText {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AppKind {
-    /// Writes as much as it can; with `every`, so much each so often; with `on` and `off`, by turns.
+    /// Writes as much as it can; with `every`, one write at each interval; with `on` and `off`, writes and
+    /// pauses in alternation.
     Bulk,
-    /// Writes while writable, as an event loop.
+    /// Writes while the socket is writable, like an event loop.
     Stream,
     /// Requests and responses, one after the other.
     Rr,
-    /// Pages, a connection each.
+    /// Web pages, with a connection for each.
     Web,
 }
 
 impl AppKind {
-    /// As the file has it.
+    /// Its name in the file.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Bulk => "bulk",
@@ -298,17 +303,17 @@ pub struct FlowSpec {
     /// How many of them.
     #[serde(default = "one")]
     pub count: u32,
-    /// Which pair of a dumbbell, from 0; all by turns if not given.
+    /// The pair that it uses, from 0; round robin over all pairs if not given.
     pub pair: Option<u32>,
     /// When the first starts.
     pub start: Option<Text<Duration>>,
-    /// How much later each other one does.
+    /// Delay between the starts of consecutive ones.
     pub stagger: Option<Text<Duration>>,
     /// Bytes in all (`bulk`).
     pub total: Option<Text<Bytes>>,
     /// Bytes a write (`bulk`, `stream`).
     pub write: Option<Text<Bytes>>,
-    /// One write each so often (`bulk`).
+    /// Time between writes (`bulk`).
     pub every: Option<Text<Duration>>,
     /// Mean time of writing (`bulk`).
     pub on: Option<Text<Duration>>,
@@ -320,7 +325,7 @@ pub struct FlowSpec {
     pub response: Option<Text<Bytes>>,
     /// Requests in all (`rr`).
     pub transactions: Option<u64>,
-    /// Time between (`rr`: exactly, `web`: on average).
+    /// Time between requests (`rr`: exactly) or pages (`web`: on average).
     pub think: Option<Text<Duration>>,
     /// Smallest page (`web`).
     pub least: Option<Text<Bytes>>,
@@ -332,7 +337,7 @@ pub struct FlowSpec {
 }
 
 impl FlowSpec {
-    /// Keys that were written and mean nothing to the application.
+    /// A key that is given but does not apply to the application.
     fn odd_key(&self) -> Option<&'static str> {
         use AppKind::{Bulk, Rr, Stream, Web};
         let keys: [(&str, bool, &[AppKind]); 10] = [
@@ -370,7 +375,7 @@ pub struct OptionText {
     pub max_pacing_rate: Option<Text<Rate>>,
     /// `TCP_CONGESTION`.
     pub congestion: Option<String>,
-    /// What that is, or what all flows have.
+    /// The congestion control that `congestion` names, or else the one of all flows.
     #[serde(skip)]
     pub algorithm: Option<Algorithm>,
     /// `TCP_MAXSEG`.
@@ -378,7 +383,7 @@ pub struct OptionText {
 }
 
 impl OptionText {
-    /// As the stack takes them.
+    /// The options as the stack takes them.
     #[must_use]
     pub fn options(&self) -> ConnOptions {
         let size = |bytes: &Option<Text<Bytes>>| {
@@ -397,30 +402,30 @@ impl OptionText {
     }
 }
 
-/// One of the things that are compared.
+/// A variant: one of the things that are compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Variant {
     /// Heading of its column.
     pub name: String,
-    /// What it changes: values by path.
+    /// Changes that it makes: values by path.
     #[serde(default)]
     pub set: toml::Table,
-    /// Whether the kernel of today behaves so, so that its column belongs here.
+    /// Whether today's kernel behaves like this, so that a column for the kernel belongs here.
     #[serde(default)]
     pub linux: bool,
-    /// Whether it means something on a TUN; a scenario that does has variants that do unless they say otherwise.
+    /// Whether it can run live. In a live scenario, a variant can unless it says otherwise.
     #[serde(default = "yes")]
     pub live: bool,
 }
 
-/// A circumstance.
+/// A case: a condition under which the variants are compared.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Case {
     /// Heading of its part of the table.
     pub name: String,
-    /// What it changes.
+    /// Changes that it makes.
     #[serde(default)]
     pub set: toml::Table,
     /// Figures published for it.
@@ -429,20 +434,20 @@ pub struct Case {
 }
 
 impl Scenario {
-    /// What metrics leave out of the beginning.
+    /// The part at the beginning that metrics leave out.
     #[must_use]
     pub fn warm_up(&self) -> Duration {
         self.warm_up.as_ref().map_or(Duration::ZERO, |text| text.value)
     }
 
-    /// Between two points of a series.
+    /// Time between two points of a series.
     #[must_use]
     pub fn interval(&self) -> Duration {
         let hundredth = Duration::from_nanos((self.duration.value.as_nanos() / 100).max(1));
         self.interval.as_ref().map_or(hundredth, |text| text.value)
     }
 
-    /// What waits in the middle of a dumbbell.
+    /// The queue in the middle of a dumbbell.
     #[must_use]
     pub fn bottleneck_queue(&self) -> QdiscSpec {
         let Some(share) = self.topology.queue_bdp else {
@@ -457,42 +462,42 @@ impl Scenario {
         QdiscSpec::Pfifo { limit: packets.round().clamp(1.0, 1e9) as u32 }
     }
 
-    /// What cannot be seen from a single value: the path of the culprit, and what is wrong.
+    /// Mistakes that a single value does not show: returns the path of the wrong key, and the reason.
     fn mistake(&self) -> Option<(String, String)> {
         let wrong = |path: &str, why: String| Some((path.to_owned(), why));
         if self.duration.value.is_zero() {
-            return wrong("duration", "a run must take some time".into());
+            return wrong("duration", "must be greater than 0".into());
         }
         if self.warm_up() >= self.duration.value {
-            return wrong("warm-up", "leaves nothing of the duration".into());
+            return wrong("warm-up", "must be shorter than the duration".into());
         }
         if self.interval().is_zero() || self.duration.value.as_nanos() / self.interval().as_nanos() > 100_000
         {
-            return wrong("interval", "a run has at most 100,000 intervals".into());
+            return wrong("interval", "too short: a run has at most 100,000 intervals".into());
         }
         if self.seeds == 0 {
-            return wrong("seeds", "a scenario is run at least once".into());
+            return wrong("seeds", "must be at least 1".into());
         }
         if self.flows.is_empty() {
-            return wrong("flows", "nobody talks".into());
+            return wrong("flows", "there are none: add at least one [[flows]]".into());
         }
         for (index, flow) in self.flows.iter().enumerate() {
             if let Some(key) = flow.odd_key() {
                 return wrong(
                     &format!("flows.{index}.{key}"),
-                    format!("means nothing to app = \"{}\"", flow.app.name()),
+                    format!("does not apply to app = \"{}\"", flow.app.name()),
                 );
             }
             if flow.count == 0 || flow.count > 20_000 {
                 return wrong(&format!("flows.{index}.count"), "must be from 1 to 20000".into());
             }
             if flow.on.is_some() != flow.off.is_some() {
-                return wrong(&format!("flows.{index}"), "on and off go together".into());
+                return wrong(&format!("flows.{index}"), "on and off must be given together".into());
             }
             if flow.pair.is_some_and(|pair| pair >= self.pairs()) {
                 return wrong(
                     &format!("flows.{index}.pair"),
-                    format!("there are {} pairs, from 0", self.pairs()),
+                    format!("there are {} pairs, numbered from 0", self.pairs()),
                 );
             }
         }
@@ -507,14 +512,14 @@ impl Scenario {
                 ("queue-bdp", t.queue_bdp.is_some()),
             ];
             if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
-                return wrong(&format!("topology.{key}"), "belongs to kind = \"dumbbell\"".into());
+                return wrong(&format!("topology.{key}"), "does not apply to kind = \"pair\" or \"direct\"".into());
             }
         } else if self.topology.kind == Kind::Dumbbell && self.topology.hops.is_some() {
-            return wrong("topology.hops", "belongs to kind = \"parking-lot\"".into());
+            return wrong("topology.hops", "applies only to kind = \"parking-lot\"".into());
         } else if self.topology.kind == Kind::ParkingLot && self.topology.pairs.is_some() {
-            return wrong("topology.pairs", "a parking lot has one more than hops".into());
+            return wrong("topology.pairs", "not for a parking lot, which has one pair more than hops".into());
         } else if self.topology.queue.is_some() && self.topology.queue_bdp.is_some() {
-            return wrong("topology.queue-bdp", "stands instead of topology.queue".into());
+            return wrong("topology.queue-bdp", "cannot be given together with topology.queue".into());
         } else if self.topology.queue_bdp.is_some_and(|share| !(0.0..=1_000.0).contains(&share)) {
             return wrong("topology.queue-bdp", "must be from 0 to 1000".into());
         } else if self.pairs() == 0 || self.pairs() > 10_000 {
@@ -528,16 +533,16 @@ impl Scenario {
                 ("reorder", faults.reorder),
             ] {
                 if !(0.0..=1.0).contains(&share) {
-                    return wrong(&format!("link.{name}.{key}"), "is a share, from 0 to 1".into());
+                    return wrong(&format!("link.{name}.{key}"), "must be a share from 0 to 1".into());
                 }
             }
         }
         for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
             if host.cpu.jitter.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
-                return wrong(&format!("hosts.{side}.cpu.jitter"), "is a share, from 0 to 100".into());
+                return wrong(&format!("hosts.{side}.cpu.jitter"), "must be a share from 0 to 100".into());
             }
             if host.mtu.is_some_and(|mtu| mtu < 576) {
-                return wrong(&format!("hosts.{side}.mtu"), "is at least 576".into());
+                return wrong(&format!("hosts.{side}.mtu"), "must be at least 576".into());
             }
         }
         None

@@ -1,5 +1,5 @@
-//! Runs a scenario in the simulator: makes its world, lets it run interval by interval, and fills a
-//! [`RunData`]. `plan.rs` makes the world, `collect.rs` watches. Called by the runner.
+//! Runs a scenario in the simulator: builds its world, runs it interval by interval, and fills a [`RunData`].
+//! `plan.rs` builds the world, `collect.rs` watches it. Called by the runner.
 
 mod collect;
 mod plan;
@@ -23,13 +23,14 @@ use crate::view;
 use collect::{Collector, FLOWS_MAX, Key, seconds};
 use plan::{Net, Source, Traffic};
 
-/// Flows that a run tells of one by one.
+/// Largest number of flows that a run reports individually.
 const FLOWS_TOLD: usize = 1_000;
 
-/// Runs it. `progress` is told the share that is done, and says whether to go on.
+/// Runs the job. `progress` is called with the share of work done and returns whether to continue.
 ///
 /// # Errors
-/// When an invariant of the simulator fails, when bytes arrive that were not sent, or when the caller ends it.
+/// When an invariant of the simulator fails, when bytes arrive that were not sent, or when the caller stops
+/// it.
 pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunError> {
     let scenario = &job.variation.scenario;
     let mut world = World::new(job.seed);
@@ -54,7 +55,7 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
         if next == from {
             start = run.mark(&world);
         }
-        // The end of the warm-up is a stop, too.
+        // The end of the warm-up is also a stop.
         let interval = next + scenario.interval();
         let stop = if next < from { interval.min(from) } else { interval }.min(end);
         let mut goes_on = true;
@@ -72,18 +73,18 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
     collector.borrow_mut().finish(end);
     let Run { flows, socket_memory, unsent_bytes, .. } = run;
     let sums = Sums { start, socket_memory, unsent_bytes };
-    // The world has the other owner of the collector.
+    // The world holds the other reference to the collector.
     let told = Told::new(&world, &net);
     drop(world);
     let collector =
-        Rc::try_unwrap(collector).map_err(|_| RunError::Impossible("somebody still watches".into()))?;
+        Rc::try_unwrap(collector).map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
     Ok(finish(job, &net, flows, sums, &told, collector.into_inner()))
 }
 
 /// A flow while it runs.
 struct Watched {
     conn: Option<ConnId>,
-    /// As it was last seen.
+    /// Its state when last looked at.
     info: Option<ConnInfo>,
     report: Option<Report>,
     acked_at_mark: u64,
@@ -123,7 +124,7 @@ struct Run<'a> {
     from: Instant,
 }
 
-/// Counts when measuring began.
+/// Counts at the moment when measuring began.
 #[derive(Default)]
 struct Mark {
     counts: BTreeMap<HostId, Counts>,
@@ -131,7 +132,7 @@ struct Mark {
     latencies: Vec<usize>,
 }
 
-/// What was summed up on the way.
+/// Sums over the run.
 struct Sums {
     start: Mark,
     socket_memory: Tally,
@@ -153,7 +154,7 @@ impl Run<'_> {
         mark
     }
 
-    /// The end of an interval.
+    /// Records the end of an interval.
     fn look(&mut self, world: &World, now: Instant) {
         let span = now.since(self.at);
         let seconds_passed = view::seconds(span);
@@ -172,7 +173,7 @@ impl Run<'_> {
                 flow.info = Some(info);
                 flow.report = host.stack().conn(conn).map(|conn| conn.report(now));
             } else if let Some(info) = &mut flow.info {
-                // Gone: everything arrived, if it ended well.
+                // The connection is gone: if it ended well, everything arrived.
                 info.bytes_acked = info.bytes_acked.max(traffic.source.finished_bytes().unwrap_or(0));
                 (info.notsent_bytes, info.unacked, info.wmem_alloc) = (0, 0, 0);
                 flow.report = None;
@@ -202,7 +203,7 @@ impl Run<'_> {
     }
 }
 
-/// What the world tells when it is over.
+/// Values read from the world at the end of a run.
 struct Told {
     counts: BTreeMap<HostId, Counts>,
     counters: BTreeMap<HostId, Vec<(&'static str, u64)>>,
@@ -233,7 +234,7 @@ impl Told {
     }
 }
 
-/// Names and values of what a host did.
+/// Names and values of a host's counts.
 fn counts(now: &Counts, then: &Counts) -> BTreeMap<String, u64> {
     macro_rules! differences {
         ($($name:ident),*) => { [$((stringify!($name), now.$name - then.$name)),*] };
@@ -433,7 +434,7 @@ fn told_flow(
     }
 }
 
-/// A histogram of the stack's own, which knows its values to a power of two.
+/// Converts the stack's histogram, which knows its values to a power of two.
 fn octaves(name: &str, from: &taut_core::Histogram) -> Histogram {
     use taut_core::Histogram as Octaves;
     let us = |span: Duration| span.as_micros() as f64;
@@ -463,7 +464,7 @@ pub(crate) fn histograms(measured: &Measured) -> Vec<Histogram> {
 }
 
 impl Source {
-    /// What its user waited for, each; and whether those are pages.
+    /// The times that its user waited, and whether they are page loads.
     fn latencies(&self) -> (Vec<Duration>, bool) {
         match self {
             Self::Rr(stats) => (stats.borrow().latencies.clone(), false),

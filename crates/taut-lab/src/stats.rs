@@ -8,10 +8,10 @@ const T_95: [f64; 30] = [
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 ];
 
-/// As in the table, for any number of degrees of freedom; `None` for none.
+/// Looks up the table, extended to any number of degrees of freedom; `None` for zero.
 #[must_use]
 pub fn t_95(freedom: usize) -> Option<f64> {
-    // Beyond the table it is as good as straight in 1/n, down to the normal distribution's 1.960.
+    // Beyond the table it is almost linear in 1/n, down to the normal distribution's 1.960.
     match freedom {
         0 => None,
         1..=30 => T_95.get(freedom - 1).copied(),
@@ -19,7 +19,7 @@ pub fn t_95(freedom: usize) -> Option<f64> {
     }
 }
 
-/// Mean and 95 % confidence interval of values that know nothing of each other.
+/// Mean and 95 % confidence interval of independent values.
 #[must_use]
 pub fn cell(values: &[f64]) -> Option<Cell> {
     let count = values.len();
@@ -32,7 +32,7 @@ pub fn cell(values: &[f64]) -> Option<Cell> {
     Some(Cell { mean, ci95, values: values.to_vec() })
 }
 
-/// Buckets of an octave: a value is known to a thirty-second part of itself, small ones exactly.
+/// Bits of a bucket within its octave: a value is known to one part in 32, small ones exactly.
 const SUB_BITS: u32 = 5;
 const SUB: u64 = 1 << SUB_BITS;
 
@@ -41,7 +41,7 @@ const SUB: u64 = 1 << SUB_BITS;
 pub struct Tally {
     counts: Vec<u64>,
     count: u64,
-    /// About `first`, so that equal values have a deviation of zero.
+    /// Sums are of differences from this value, so that equal values have a deviation of zero.
     first: f64,
     sum: f64,
     squares: f64,
@@ -50,12 +50,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts one.
+    /// Counts a value once.
     pub fn add(&mut self, value: u64) {
         self.add_times(value, 1);
     }
 
-    /// Counts one so many times, or with that weight.
+    /// Counts a value `times` times, or with that weight.
     pub fn add_times(&mut self, value: u64, times: u64) {
         if times == 0 {
             return;
@@ -76,19 +76,19 @@ impl Tally {
         self.max = self.max.max(value);
     }
 
-    /// How many.
+    /// Number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Mean; `None` of nothing.
+    /// Mean; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.first + self.sum / self.count as f64)
     }
 
-    /// Standard deviation; 0 of nothing.
+    /// Standard deviation; 0 without values.
     #[must_use]
     pub fn stddev(&self) -> f64 {
         if self.count == 0 {
@@ -98,7 +98,7 @@ impl Tally {
         (self.squares / self.count as f64 - mean * mean).max(0.0).sqrt()
     }
 
-    /// Lowest; 0 of nothing.
+    /// Lowest; 0 without values.
     #[must_use]
     pub const fn min(&self) -> u64 {
         self.min
@@ -110,7 +110,7 @@ impl Tally {
         self.max
     }
 
-    /// The value that this share (0 to 1) of all do not exceed, to 3 %; `None` of nothing.
+    /// The value that this share (0 to 1) of all values do not exceed, to 3 %; `None` without values.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let rank = ((self.count as f64 * share).ceil() as u64).clamp(1, self.count.max(1));
@@ -125,11 +125,11 @@ impl Tally {
         Some(middle.clamp(self.min as f64, self.max as f64))
     }
 
-    /// As a distribution whose unit is `divisor` of the numbers'.
+    /// The distribution, in units of `divisor` counted units.
     #[must_use]
     pub fn histogram(&self, name: &str, unit: &str, divisor: f64) -> Histogram {
         let full = self.counts.iter().filter(|count| **count > 0).count();
-        // Coarser where there is much: a quarter of an octave.
+        // Large distributions are coarser: a quarter of an octave per bucket.
         let group = if full <= 64 { 1 } else { (SUB / 4) as usize };
         let mut buckets: Vec<Bucket> = Vec::new();
         for (index, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -164,7 +164,7 @@ fn bucket_of(value: u64) -> usize {
     (u64::from(octave) * SUB + (value >> octave)) as usize
 }
 
-/// First value of a bucket, and first beyond it.
+/// First value of a bucket, and the first beyond it.
 fn bounds(index: usize) -> (u64, u64) {
     let index = index as u64;
     if index < SUB {
@@ -175,25 +175,25 @@ fn bounds(index: usize) -> (u64, u64) {
     (from, from.saturating_add(1 << octave))
 }
 
-/// A list with a bound that keeps its outline: when it is full, every second value goes, and from then on only every
-/// second one comes in.
+/// A bounded list that keeps its outline: when it is full, every second value is removed, and from then on
+/// only every second one is accepted.
 #[derive(Clone, Debug)]
 pub struct Thinned<T> {
     items: Vec<T>,
     max: usize,
-    /// One of so many is kept.
+    /// One of this many values is kept.
     stride: u64,
     seen: u64,
 }
 
 impl<T> Thinned<T> {
-    /// Keeps at most `max`, which is at least 2.
+    /// A list that keeps at most `max` values, at least 2.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self { items: Vec::new(), max: max.max(2), stride: 1, seen: 0 }
     }
 
-    /// Takes a value, or not.
+    /// Offers a value, which may be skipped.
     pub fn push(&mut self, item: T) {
         let number = self.seen;
         self.seen += 1;
@@ -214,7 +214,7 @@ impl<T> Thinned<T> {
         self.items.push(item);
     }
 
-    /// What was kept, and how many were not.
+    /// Returns the kept values, and the number of the others.
     #[must_use]
     pub fn finish(self) -> (Vec<T>, u64) {
         let left_out = self.seen - self.items.len() as u64;
@@ -263,7 +263,7 @@ mod tests {
         let mut tally = Tally::default();
         (1..=100_u64).for_each(|value| tally.add(value));
         assert_eq!((tally.mean(), tally.min(), tally.max()), (Some(50.5), 1, 100));
-        // Of 1 to n evenly: √((n² − 1) / 12).
+        // Uniform from 1 to n: √((n² − 1) / 12).
         assert!((tally.stddev() - (9_999.0_f64 / 12.0).sqrt()).abs() < 1e-9);
         assert!((tally.quantile(0.5).unwrap() - 50.0).abs() <= 50.0 / 32.0);
         assert!((tally.quantile(0.99).unwrap() - 99.0).abs() <= 99.0 / 32.0);

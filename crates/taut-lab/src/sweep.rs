@@ -1,4 +1,4 @@
-//! Sweeps: a scenario at every combination of changes. Called by the command.
+//! Sweeps: a scenario with every combination of changes. Called by the command.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use crate::data::RunSet;
 use crate::scenario::{Change, LoadError};
 use crate::table;
 
-/// A grid, as its file has it.
+/// A grid, as in its file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Grid {
-    /// The scenario: a name, or a file as seen from the grid's.
+    /// The scenario: a name, or a file relative to the grid's.
     pub scenario: String,
     /// Only these variants of it; all if empty.
     #[serde(default)]
@@ -22,9 +22,9 @@ pub struct Grid {
     pub measure: Vec<String>,
     /// Runs of each point.
     pub seeds: Option<u32>,
-    /// Runs of each point with a sender on a TUN; as `seeds` if not given.
+    /// Live runs of each point; `seeds` if not given.
     pub live_seeds: Option<u32>,
-    /// What changes: a list of changes for each dimension, each a text as on the command line or several that go
+    /// The axes: a list of steps for each, each step a change as on the command line or several made
     /// together.
     pub axes: Vec<Vec<Step>>,
 }
@@ -35,7 +35,7 @@ pub struct Grid {
 pub enum Step {
     /// `link.rate=1gbit`.
     One(String),
-    /// Several.
+    /// Several changes made together.
     Several(Vec<String>),
 }
 
@@ -51,17 +51,17 @@ impl Step {
 /// A point of a grid.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// In words.
+    /// Its label in tables.
     pub label: String,
-    /// What it changes.
+    /// The changes that it makes.
     pub changes: Vec<Change>,
 }
 
-/// Points that a grid may have.
+/// Most points that a grid may have.
 const POINTS_MAX: usize = 10_000;
 
 impl Grid {
-    /// Reads it.
+    /// Reads a grid's file.
     ///
     /// # Errors
     /// As [`Document::parse`](crate::scenario::Document::parse).
@@ -82,10 +82,10 @@ impl Grid {
         }
     }
 
-    /// Every combination, the last axis changing first.
+    /// Every combination of steps; the last axis changes first.
     ///
     /// # Errors
-    /// When a step is no change.
+    /// When a step is not a valid change.
     pub fn points(&self) -> Result<Vec<Point>, LoadError> {
         let mut points = vec![Point { label: String::new(), changes: Vec::new() }];
         for axis in &self.axes {
@@ -96,7 +96,7 @@ impl Grid {
                     for text in step.texts() {
                         more.changes.push(Change { by: format!("axes: {text}"), ..Change::parse(text)? });
                         let gap = if more.label.is_empty() { "" } else { " " };
-                        // Writing to a text does not fail.
+                        // Writing to a string does not fail.
                         let _ = write!(more.label, "{gap}{text}");
                     }
                     next.push(more);
@@ -108,7 +108,7 @@ impl Grid {
     }
 }
 
-/// One line for each point, case and variant.
+/// The results, with a line for each point, case and variant.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     heading: Vec<String>,
@@ -117,7 +117,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// What a point gave.
+    /// Adds the results of a point.
     pub fn add(&mut self, point: &Point, set: &RunSet) {
         let table = &set.table;
         let mut metrics: Vec<&str> = Vec::new();
@@ -162,19 +162,19 @@ impl Results {
         }
     }
 
-    /// As text.
+    /// The table as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut rows = vec![self.heading.clone()];
         rows.extend(self.lines.iter().cloned());
-        // A column that says nothing.
+        // Leave out the column of cases when it is empty.
         if rows.iter().skip(1).all(|row| row.get(1).is_none_or(String::is_empty)) {
             rows.iter_mut().filter(|row| row.len() > 1).for_each(|row| drop(row.remove(1)));
         }
         table::plain(&rows)
     }
 
-    /// As CSV.
+    /// The table as CSV.
     #[must_use]
     pub fn csv(&self) -> &str {
         &self.csv

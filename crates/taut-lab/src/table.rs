@@ -7,7 +7,7 @@ use crate::metrics;
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::stats;
 
-/// Makes a set of runs of one scenario, with its table.
+/// Makes the run set of one scenario, with its table.
 ///
 /// # Errors
 /// As [`Document::variations`].
@@ -45,7 +45,7 @@ fn table(document: &Document, base: &Scenario, runs: &[RunData]) -> Result<Table
             }
         }
     }
-    // Variants side by side, whoever runs them.
+    // Columns of one variant are adjacent, whatever engine ran them.
     let mut rows = Vec::new();
     for case in &cases {
         let own = base.cases.iter().find(|other| other.name == **case).map(|case| &case.published);
@@ -74,7 +74,7 @@ fn table(document: &Document, base: &Scenario, runs: &[RunData]) -> Result<Table
     Ok(Table { columns, rows })
 }
 
-/// A number with as many digits as mean something.
+/// A number with its significant digits.
 #[must_use]
 pub fn number(value: f64) -> String {
     let magnitude = value.abs();
@@ -99,14 +99,14 @@ pub fn number(value: f64) -> String {
 }
 
 fn cell(cell: &Cell) -> String {
-    // An interval of nothing is said by no interval.
+    // An interval of zero width is not printed.
     match cell.ci95.filter(|width| *width > 0.0 && *width >= cell.mean.abs() * 1e-9) {
         Some(width) => format!("{} ±{}", number(cell.mean), number(width)),
         None => number(cell.mean),
     }
 }
 
-/// Lines of columns that stand below each other; the first is to the left.
+/// Aligns the columns of lines; the first column to the left.
 fn align(rows: &[Vec<String>], out: &mut String) {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
@@ -137,7 +137,7 @@ fn align(rows: &[Vec<String>], out: &mut String) {
 pub fn text(set: &RunSet) -> String {
     let mut out = format!("{}: {}\n", set.scenario, set.title);
     if let Some(source) = &set.source {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = writeln!(out, "published: {source}");
     }
     let Table { columns, rows } = &set.table;
@@ -189,7 +189,7 @@ pub fn text(set: &RunSet) -> String {
     out
 }
 
-/// A field of CSV (RFC 4180).
+/// Quotes a field of CSV (RFC 4180).
 #[must_use]
 pub fn field(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
@@ -218,7 +218,7 @@ pub fn csv(set: &RunSet) -> String {
     out
 }
 
-/// Lines below a heading, aligned.
+/// A heading and the lines below it, aligned.
 #[must_use]
 pub fn plain(rows: &[Vec<String>]) -> String {
     let mut out = String::new();

@@ -1,11 +1,11 @@
-//! What taut tells of a connection, in the units of files and tables. Called by whoever watches taut: the simulator's runner
-//! and its collector, and the live sender.
+//! Converts taut's report on a connection to the units of files and tables. Called by the simulator's runner,
+//! its collector, and the live sender.
 
 use taut_core::{ConnInfo, Duration, Report};
 
 use crate::data::Interval;
 
-/// Seconds of a span.
+/// A span in seconds.
 pub(crate) fn seconds(span: Duration) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
@@ -15,7 +15,7 @@ pub(crate) fn in_flight_bytes(report: &Report) -> u64 {
     report.queues.iter().find(|queue| queue.name == "in flight").map_or(0, |queue| queue.bytes)
 }
 
-/// The state of a sender: all but time, goodput, in flight, and what is about the queues of its host.
+/// The state of a sender, except time, goodput, bytes in flight and the queues of its host.
 pub(crate) fn point(info: &ConnInfo) -> Interval {
     let mss = u64::from(info.snd_mss);
     Interval {
@@ -31,12 +31,13 @@ pub(crate) fn point(info: &ConnInfo) -> Interval {
     }
 }
 
-/// Slow-start threshold, if there is one: Linux's "none" is 2³¹ − 1 segments, and so is taut's.
+/// Slow-start threshold, if there is one: the value for "none" is 2³¹ − 1 segments, in Linux and in taut.
 pub(crate) fn ssthresh_bytes(segments: u32, mss: u64) -> Option<u64> {
     (segments < 0x7fff_ffff).then(|| u64::from(segments) * mss)
 }
 
-/// Bits a second, if there is a limit: Linux's "none" is all ones, and so is taut's.
+/// Pacing rate in bits per second, if there is a limit: the value for "none" is all ones, in Linux and in
+/// taut.
 pub(crate) fn pacing_bps(bytes_per_second: u64) -> Option<f64> {
     (bytes_per_second != u64::MAX).then_some(bytes_per_second as f64 * 8.0)
 }

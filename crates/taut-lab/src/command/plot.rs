@@ -95,7 +95,7 @@ struct Plotted<'a> {
 /// # Errors
 /// When the directory is not a run's, the run does not have a requested name, or a file cannot be written.
 pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
-    // // Mistakes in the arguments alone are reported before a large file is read.
+    // Mistakes in the arguments alone are reported before a large file is read.
     let output = match &args.output {
         Some(path) => Some((path, format(path)?)),
         None => None,
@@ -136,7 +136,7 @@ pub fn run(args: &PlotArgs) -> anyhow::Result<()> {
 
 /// The file for a figure beside its run, in a directory that this creates.
 fn place(run: &Path, figure: &Figure) -> anyhow::Result<PathBuf> {
-    // // Figures of different cases have the same names, so each case has a directory, named like those of
+    // Figures of different cases have the same names, so each case has a directory, named like those of
     // its runs.
     let directory = run.join("figures").join(slug(figure.case()));
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
@@ -241,7 +241,7 @@ fn listed(names: &[&str]) -> String {
 
 fn drawn(figure: &Figure, set: &RunSet, format: Format, theme: Theme) -> anyhow::Result<Vec<u8>> {
     if format == Format::Png {
-        // // A renderer has no light or dark preference.
+        // A renderer has no light or dark preference.
         let theme = if theme == Theme::Auto { Theme::Light } else { theme };
         return png(&figure.svg(set, theme));
     }
@@ -334,7 +334,7 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        // // The example has no requests, so there is no latency figure.
+        // The example has no requests, so there is no latency figure.
         assert_eq!(
             names,
             ["blocked.svg", "bursts.svg", "queues.svg", "rtt.svg", "sequence.svg", "window.svg"]
@@ -364,7 +364,7 @@ mod tests {
             let text = fs::read_to_string(directory.join("queues.svg")).unwrap();
             assert!(text.contains(case) && !text.contains(other), "{case}");
         }
-        // // There is nothing beside the directories of the cases.
+        // There is nothing beside the directories of the cases.
         assert_eq!(fs::read_dir(scratch.0.join("figures")).unwrap().count(), 2);
 
         let one = PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.svg") };
@@ -443,7 +443,7 @@ mod tests {
         run(&PlotArgs { figure: vec!["queues".into()], ..output(&scratch, "x.png") }).unwrap();
         let bytes = fs::read(scratch.0.join("x.png")).unwrap();
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"));
-        // // The width is in the first chunk.
+        // The width is in the first chunk.
         assert_eq!(bytes[16..20], 1_600_u32.to_be_bytes());
     }
 }

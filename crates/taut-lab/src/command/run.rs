@@ -39,7 +39,7 @@ pub(super) fn run(args: &RunArgs, controllers: &Registry) -> anyhow::Result<()> 
     } else {
         args.names.iter().map(String::as_str).collect()
     };
-    // // Report every mistake before the first run.
+    // Report every mistake before the first run.
     let documents: Vec<Document> =
         names.iter().map(|name| open(name, None, &changes, controllers)).collect::<Result<_, _>>()?;
     let out = (!args.no_files).then_some(args.out.as_path());

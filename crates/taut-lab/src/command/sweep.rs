@@ -51,7 +51,7 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
     args.how.prepare(points.iter().map(|(_, document)| document))?;
     let engines = args.how.engines();
     if let Some(out) = &args.out {
-        // // Fail here rather than after an hour of runs.
+        // Fail here rather than after an hour of runs.
         fs::create_dir_all(out).with_context(|| format!("cannot write into {}", out.display()))?;
     }
     let watch = Watch::new()?;

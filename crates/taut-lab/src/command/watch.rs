@@ -181,7 +181,7 @@ impl Watch {
 /// terminal.
 fn bar() -> ProgressBar {
     let template = "{prefix}{bar:30} {percent:>3} % {elapsed} ETA {eta} {msg}";
-    // // If the template cannot be parsed, the bar looks different, but the run is not affected.
+    // If the template cannot be parsed, the bar looks different, but the run is not affected.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(100).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(100));

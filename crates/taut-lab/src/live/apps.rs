@@ -1,6 +1,6 @@
-//! The applications of a live run's sender, over any TCP: they write while they can and wait when they cannot, as an event
-//! loop does, and count how often they waited. All run on one thread with whoever looks at the connections from time to
-//! time. Called by the two senders.
+//! The applications of a live run's sender, over any TCP: like an event loop, they write while they can and
+//! wait when they cannot, and count their waits. All run on one thread, together with the code that samples
+//! the connections from time to time. Called by the two senders.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,17 +17,17 @@ use crate::scenario::{AppKind, FlowSpec, Scenario};
 
 /// Bytes of a write.
 const CHUNK_BYTES: usize = 65_536;
-/// Flows that have a series.
+/// Largest number of flows that have a series.
 const SERIES_MAX: usize = 8;
-/// A look costs, and a machine has other things to do: it takes none sooner after the last.
+/// Least time between two samples: a sample costs time, and the machine has other work.
 pub(super) const LEAST_INTERVAL: Duration = Duration::from_millis(20);
-/// Longest wait for a connection.
+/// Longest wait for a connection to be established.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a connection is, as far as its TCP tells.
+/// The state of a connection, as far as its TCP reports it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
-    /// All but time, goodput, and what is about queues.
+    /// All fields except time, goodput and queues.
     pub(super) point: Interval,
     pub(super) acked_bytes: u64,
     pub(super) retransmitted_bytes: u64,
@@ -35,7 +35,7 @@ pub(super) struct Snapshot {
     pub(super) sndbuf: Option<u64>,
     /// Memory of the send side.
     pub(super) memory: Option<u64>,
-    /// Seconds with each gate shut, since the connection began.
+    /// Seconds for which each gate was closed, since the connection began.
     pub(super) shares_s: Option<Vec<f64>>,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
@@ -47,12 +47,13 @@ pub(super) trait Conn: Sized {
     async fn readable(&self) -> io::Result<()>;
     fn try_write(&self, data: &[u8]) -> io::Result<usize>;
     fn try_read(&self, into: &mut [u8]) -> io::Result<usize>;
-    /// No more is written.
+    /// Ends writing: sends a FIN.
     fn finish(&self) -> io::Result<()>;
     fn snapshot(&self) -> io::Result<Snapshot>;
 }
 
-/// What a [`Conn`] has under the same names as the stream itself: tokio's, or taut's in the shape of tokio's.
+/// The methods of [`Conn`] that the stream itself has under the same names: tokio's, or taut's in the shape
+/// of tokio's.
 macro_rules! forward_to_stream {
     () => {
         async fn writable(&self) -> io::Result<()> {
@@ -74,23 +75,23 @@ macro_rules! forward_to_stream {
 }
 pub(super) use forward_to_stream;
 
-/// Where connections come from, and what their host tells.
+/// A host that opens connections, and the values that it reports.
 pub(super) trait Sender {
     type Conn: Conn;
-    /// Options, and the name of a congestion control that taut need not know.
+    /// Opens a connection with these options. The congestion control is a name that taut need not know.
     async fn connect(
         &self,
         to: SocketAddr,
         options: &ConnOptions,
         congestion: Option<&str>,
     ) -> io::Result<Self::Conn>;
-    /// Counters by Linux's names.
+    /// Counters, by Linux's names.
     fn counters(&self) -> io::Result<BTreeMap<String, u64>>;
-    /// Bytes in the host's own queue, if that is known.
+    /// Bytes in the host's own queue, if known.
     fn device_bytes(&self) -> Option<u64>;
 }
 
-/// A flow that is to be.
+/// A flow to be run.
 #[derive(Clone)]
 pub(super) struct FlowPlan {
     pub(super) name: String,
@@ -99,7 +100,7 @@ pub(super) struct FlowPlan {
     pub(super) start: Duration,
 }
 
-/// A flow as it was.
+/// The result of a flow.
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
     pub(super) name: String,
@@ -110,30 +111,30 @@ pub(super) struct FlowResult {
     pub(super) connected_ns: Option<u64>,
     pub(super) ended_ns: Option<u64>,
     pub(super) written: u64,
-    /// Nanoseconds of requests since measuring began.
+    /// Durations of requests since measuring began, in nanoseconds.
     pub(super) latencies_ns: Vec<u64>,
 }
 
-/// A run as it was.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Result {
     pub(super) flows: Vec<FlowResult>,
-    /// At the end of each interval.
+    /// One value at the end of each interval.
     pub(super) device_bytes: Vec<u64>,
     pub(super) socket_memory: Vec<u64>,
     pub(super) unsent_bytes: Vec<u64>,
     pub(super) srtt_ns: Vec<u64>,
     pub(super) counters: BTreeMap<String, u64>,
     pub(super) wakeups: u64,
-    /// Writes that were taken, at least in part.
+    /// Writes that were accepted at least in part.
     pub(super) writes: u64,
-    /// Of the application's thread.
+    /// Those of the application's thread.
     pub(super) context_switches: u64,
     pub(super) measured_ns: u64,
     pub(super) errors: Vec<String>,
 }
 
-/// What the applications of a run share.
+/// State shared by the applications of a run.
 struct Shared<C> {
     conns: Vec<RefCell<Option<Rc<C>>>>,
     flows: Vec<RefCell<FlowResult>>,
@@ -144,8 +145,8 @@ struct Shared<C> {
     errors: RefCell<Vec<String>>,
 }
 
-/// Runs all flows of a scenario for its duration. `begin` is called when measuring begins; `tick` is told the share
-/// done and says whether to go on.
+/// Runs all flows of a scenario for its duration. `begin` is called when measuring begins; `tick` is called
+/// with the share of work done and returns whether to continue.
 pub(super) async fn run<S: Sender>(
     sender: &S,
     plans: &[FlowPlan],
@@ -193,17 +194,17 @@ pub(super) async fn run<S: Sender>(
     Ok(Some(result))
 }
 
-/// Drives all of them, for ever.
+/// Polls all of them, for ever.
 async fn all<F: Future<Output = ()> + Unpin>(mut futures: Vec<F>) {
     std::future::poll_fn(|cx| {
-        // Each is asked whenever one has something: they are few.
+        // Every future is polled whenever one is ready: there are few.
         futures.retain_mut(|future| std::pin::Pin::new(future).poll(cx).is_pending());
         std::task::Poll::<()>::Pending
     })
     .await;
 }
 
-/// Looks from time to time.
+/// Samples the connections from time to time.
 struct Looks<'a, S: Sender> {
     shared: &'a Rc<Shared<S::Conn>>,
     sender: &'a S,
@@ -279,7 +280,7 @@ impl<S: Sender> Looks<'_, S> {
         let (mut memory, mut unsent) = (0, 0);
         for (number, (conn, flow)) in self.shared.conns.iter().zip(&self.shared.flows).enumerate() {
             let Some(conn) = conn.borrow().clone() else { continue };
-            // A connection that is over has nothing more to tell.
+            // A closed connection has nothing more to report.
             let Ok(snapshot) = conn.snapshot() else { continue };
             let mut flow = flow.borrow_mut();
             let before = flow.last.take();
@@ -315,7 +316,7 @@ impl<S: Sender> Looks<'_, S> {
     }
 }
 
-/// Voluntary context switches of this thread; 0 where the kernel does not tell.
+/// Voluntary context switches of this thread; 0 where the kernel does not report them.
 fn context_switches() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -342,7 +343,7 @@ async fn flow<S: Sender>(
             let total = plan.spec.total.as_ref().map_or(u64::MAX, |total| total.value.0);
             bulk(&*conn, plan, total, number, shared).await?;
             conn.finish()?;
-            // The other end closes when it has everything.
+            // The other end closes once it has received everything.
             let mut byte = [0];
             while read(&*conn, &mut byte, shared).await? > 0 {}
             let mut flow = shared.flows[number].borrow_mut();
@@ -380,15 +381,15 @@ async fn bulk<C: Conn>(
                 due += every.value.as_nanos();
                 until(due).await;
             }
-            // Others of this thread want to write, too.
+            // Let the other writers on this thread run.
             None => tokio::task::yield_now().await,
         }
     }
     Ok(())
 }
 
-/// Sleeps as long as the runtime's clock is exact enough, and stays awake for the rest; others have their turn at
-/// least once.
+/// Sleeps for as long as the runtime's clock is exact enough, then spins for the rest; other tasks run at
+/// least once meanwhile.
 async fn until(due_ns: u64) {
     const COARSE: Duration = Duration::from_millis(2);
     tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Counts of one way of a live run since measuring began: the emulator counts, `results.rs` reads.
+//! Counts of one direction of a live run since measuring began. The emulator counts; `results.rs` reads.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,35 @@ use taut_core::Instant;
 
 use crate::stats::Tally;
 
-/// Counts of one way, as packets came from its sender.
+/// Counts of one direction, of packets as they came from their sender.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Carried {
-    /// Packets, a super-packet being one.
+    /// Packets; a super-packet counts once.
     pub(super) packets: u64,
     /// Segments.
     pub(super) segments: u64,
     /// Bytes of IP packets.
     pub(super) bytes: u64,
-    /// Bytes, a super-packet's headers being counted once.
+    /// Bytes; a super-packet's headers count once.
     pub(super) octets: u64,
     /// Packets that a queue dropped.
     pub(super) dropped: u64,
-    /// Segments of a packet with payload.
+    /// Segments in each packet with payload.
     pub(super) super_packet: Tally,
     /// Nanoseconds from one packet with payload to the next of its flow.
     pub(super) flow_gap_ns: Tally,
-    /// When the last of each flow came.
+    /// When the last packet of each flow came.
     last: BTreeMap<u64, Instant>,
 }
 
 impl Carried {
-    /// Begins again; flows go on.
+    /// Resets the counts; flows continue.
     pub(super) fn begin(&mut self) {
         *self = Self { last: std::mem::take(&mut self.last), ..Self::default() };
     }
 
-    /// Counts a packet of a flow: its segments, their bytes, its own bytes, and how many are payload.
+    /// Counts a packet of a flow, given its number of segments, their total bytes, its own bytes, and its
+    /// payload bytes.
     pub(super) fn take(
         &mut self,
         now: Instant,

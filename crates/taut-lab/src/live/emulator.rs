@@ -1,12 +1,13 @@
-//! The way between two ends of a live run: a thread that takes packets from one, lets them pass queues of `taut-link`,
-//! and puts them into the other; both ways. Called by `live.rs`.
+//! The path between the two ends of a live run: a thread that takes packets from one end, passes them through
+//! queues of `taut-link`, and puts them into the other; in both directions. Called by `live.rs`.
 //!
-//! Each way is a list of queue disciplines: the router's queue of a dumbbell, if there is one, and the delay and losses of
-//! the wire. Whoever sends, taut or the kernel, sends through the same.
+//! Each direction is a list of queue disciplines: the router's queue of a dumbbell, if there is one, and the
+//! delay and losses of the wire. taut and the kernel send through the same ones.
 //!
-//! A thread is woken late, and by how much is the machine's affair. Queues are told the times at which something was due
-//! rather than those at which the thread came: a packet comes late by as much as the thread did, but none is sent later
-//! or lost for it, and the rate is exact however busy the machine. So a line needs no burst.
+//! A thread wakes up late, by an amount that depends on the machine. The queues are therefore given the times
+//! at which events were due, not those at which the thread woke. A packet is delivered late by the thread's
+//! lateness, but that delays or loses no other packet, and the rate is exact however busy the machine is. So
+//! a line needs no burst.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -24,14 +25,14 @@ use taut_driver::Received;
 use taut_link::{Ecn, NicSpec, Packet, Qdisc, QdiscSpec, Tree, Verdict};
 use taut_wire::raw;
 
-/// Packets taken from one side before the other is looked at.
+/// Packets taken from one side before the other side is served.
 const BATCH: usize = 64;
-/// How late packets may be so that more than one comes along: a NIC waits as long before it interrupts.
+/// How late packets may be so that several are delivered together: a NIC waits as long before it interrupts.
 const SLACK: Duration = Duration::from_micros(30);
-/// When a discipline is asked again that had nothing although it said so.
+/// When to ask again a discipline that had nothing although it said otherwise.
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 
-/// An end of the way.
+/// An end of the path.
 pub(super) enum Port {
     Tun(Tun),
     Pipe(Pipe),
@@ -65,15 +66,15 @@ fn lock(counts: &Mutex<Carried>) -> MutexGuard<'_, Carried> {
     counts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One way.
+/// One direction.
 struct Way {
     queues: Vec<Tree<Rc<Frame>>>,
     counts: Arc<Mutex<Carried>>,
-    /// What has happened so far.
+    /// The time up to which events have happened.
     at: Instant,
-    /// Super-packets are cut, and merged at the end.
+    /// Whether super-packets are cut, and merged at the end.
     is_network: bool,
-    /// At the end, as long as others may follow that continue it.
+    /// A packet at the end, kept while following packets may be merged with it.
     held: Option<Held>,
 }
 
@@ -81,7 +82,7 @@ impl Way {
     fn take(&mut self, now: Instant, buffer: &[u8], received: &Received) {
         let Some(bytes) = buffer.get(received.range.clone()) else { return };
         let Some(ip_len) = raw::ip_len(bytes) else { return };
-        // What is not TCP is not cut.
+        // Packets that are not TCP are not cut.
         let header_len = raw::headers_len(bytes).unwrap_or(bytes.len());
         let payload = bytes.len() - header_len;
         let segs = raw::segs(payload, received.gso_size.into());
@@ -120,8 +121,8 @@ impl Way {
         }
     }
 
-    /// Lets everything happen that was due until now, each at its time, and puts what has come to the end into `out`.
-    /// Says when there is more to do.
+    /// Carries out everything that was due until now, each event at its own time, and puts the packets that
+    /// reach the end into `out`. Returns when there is more to do.
     fn run(&mut self, now: Instant, out: &Port) -> Option<Instant> {
         let next = self.run_queues(now, out);
         self.release(out);
@@ -135,7 +136,7 @@ impl Way {
                 return Some(next);
             }
             self.at = self.at.max(next);
-            // A discipline may say that it has something and not give it: it knows better at another time.
+            // A discipline may say that it has a packet and not give it; it will at a later time.
             if !self.step(self.at, out) {
                 if self.at >= now {
                     return Some(now + ASK_AGAIN);
@@ -145,7 +146,7 @@ impl Way {
         }
     }
 
-    /// What is due at this time. Says whether there was anything.
+    /// Carries out the events due at this time. Returns whether there were any.
     fn step(&mut self, at: Instant, out: &Port) -> bool {
         let mut moved = false;
         for index in 0..self.queues.len() {
@@ -165,8 +166,8 @@ impl Way {
     }
 
     fn deliver(&mut self, packet: Packet<Rc<Frame>>, out: &Port) {
-        // A receiver drops what is damaged. Here it is dropped before, since the checksum of a packet that never was on a
-        // wire is yet to be made.
+        // A receiver drops damaged packets. They are dropped here already, because the checksum of a packet
+        // that was never on a wire is not computed yet.
         if packet.corrupt.is_some() {
             lock(&self.counts).dropped += 1;
             return;
@@ -185,7 +186,7 @@ impl Way {
         }
     }
 
-    /// Puts what was held.
+    /// Releases the kept packet.
     fn release(&mut self, out: &Port) {
         let Some(Held { frame, .. }) = self.held.take() else { return };
         if out.put(frame.header(), frame.payload(), frame.offload).is_err() {
@@ -198,12 +199,12 @@ impl Way {
 pub(super) struct Emulator {
     stop: Arc<(AtomicBool, EventFd)>,
     thread: Option<JoinHandle<()>>,
-    /// Of the way there, and back.
+    /// Counts of the direction to the receiver, and back.
     counts: [Arc<Mutex<Carried>>; 2],
 }
 
 impl Emulator {
-    /// Joins two ports by the queues of each way; in a network super-packets are cut.
+    /// Joins two ports by the queues of each direction; in a network, super-packets are cut.
     pub(super) fn start(
         near: Port,
         far: Port,
@@ -225,18 +226,18 @@ impl Emulator {
                 held: None,
             };
             let mut ways = [build(&there, seed, there_counts), build(&back, seed ^ (1 << 32), back_counts)];
-            // What fails here, a descriptor that cannot be waited for, shows as a run without packets.
+            // A failure here, such as a descriptor that cannot be waited for, shows as a run without packets.
             let _ = run([near, far], &mut ways, &their_stop);
         })?;
         Ok(Self { stop, thread: Some(thread), counts })
     }
 
-    /// Forgets what was carried until now.
+    /// Resets the counts.
     pub(super) fn begin(&self) {
         self.counts.iter().for_each(|counts| lock(counts).begin());
     }
 
-    /// What the way there has carried since, and the way back.
+    /// The counts since then, to the receiver and back.
     pub(super) fn carried(&self) -> [Carried; 2] {
         self.counts.each_ref().map(|counts| lock(counts).clone())
     }
@@ -270,7 +271,7 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
                 match ports[side].recv(&mut buffer) {
                     Some(received) => {
                         let now = Instant::from_nanos(monotonic_ns());
-                        // What left before it came makes room for it.
+                        // Packets that left before it came make room for it.
                         ways[side].run(now, &ports[1 - side]);
                         ways[side].take(now, &buffer, &received);
                     }

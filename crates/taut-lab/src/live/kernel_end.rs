@@ -1,5 +1,5 @@
-//! The kernel's TCP as the sender of a live run: sockets in its namespace, and what it tells of them. Called
-//! by `live.rs`.
+//! The kernel's TCP as the sender of a live run: sockets in its namespace, and the values that the kernel
+//! reports about them. Called by `live.rs`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,9 +17,9 @@ use super::link::OwnQueue;
 use crate::data::Interval;
 use crate::view;
 
-/// The interface that a sender's packets leave by.
+/// The interface through which a sender's packets leave.
 const INTERFACE: &str = "taut0";
-/// What its queue holds, as long as nobody has looked.
+/// The number of queued bytes before the first look.
 const UNKNOWN: u64 = u64::MAX;
 
 /// The kernel in a namespace.
@@ -27,7 +27,7 @@ pub(super) struct KernelSender {
     kernel: Kernel,
     /// Congestion control of sockets that do not ask for one.
     congestion: String,
-    /// Bytes in the queue of the interface, as last seen.
+    /// Bytes in the queue of the interface at the last look.
     backlog: AtomicU64,
 }
 
@@ -36,12 +36,12 @@ impl KernelSender {
         Self { kernel, congestion, backlog: AtomicU64::new(UNKNOWN) }
     }
 
-    /// Gives it a queue of its own.
+    /// Gives the interface a queue with a rate.
     pub(super) fn limit_rate(&self, queue: &OwnQueue) -> io::Result<()> {
         self.kernel.limit_rate(INTERFACE, queue.bits_per_second, queue.burst_bytes, queue.limit_bytes)
     }
 
-    /// Looks at that queue from time to time while `work` is done.
+    /// Reads the backlog of that queue at each interval while `work` runs.
     pub(super) fn watch_backlog<R>(&self, interval: Duration, work: impl FnOnce() -> R) -> R {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The link of a live run: the sender's end, the emulated way, and the kernel at the other end, all as the
-//! scenario has them. Called by `live.rs`.
+//! The link of a live run: the sender's end, the emulated path, and the kernel at the other end, all as the
+//! scenario describes them. Called by `live.rs`.
 
 use taut_core::LinkCaps;
 use taut_device::TunOptions;
@@ -14,43 +14,43 @@ use crate::scenario::{HostText, Kind, Scenario};
 
 /// Addresses of both ends.
 pub(super) const NET: Subnet = Subnet(9);
-/// What the in-process link holds before it says that it is full: it is emptied at once.
+/// Bytes that the in-process link holds before it reports that it is full: it is emptied at once.
 const PIPE_LIMIT_BYTES: usize = 4 << 20;
-/// What may wait for a NIC: a thousand packets, or, where those may be super-packets, four times as many
-/// bytes.
+/// Bytes that may wait for a NIC: a thousand packets, or, where those may be super-packets, four times as
+/// many bytes.
 const QUEUE_BYTES: u64 = 1_514_000;
-/// Bytes that the kernel's receive buffers may grow to, unless the scenario says: enough for any window here.
+/// Limits of the kernel's receive buffers, unless the scenario sets them: enough for any window here.
 const RMEM: &str = "4096 131072 67108864";
 
-/// A link; it goes when this is dropped.
+/// A link; it is removed when this is dropped.
 pub(super) struct Link<Near> {
-    /// Where the sender stands.
+    /// The sender's end.
     pub(super) near: Near,
-    /// The way to the receiver, if it is not direct.
+    /// The path to the receiver, if it is not direct.
     pub(super) way: Option<Emulator>,
     /// The receiver.
     pub(super) peer: Peer,
 }
 
-/// From taut to the kernel.
+/// The link from taut to the kernel.
 pub(super) fn from_taut(
     scenario: &Scenario,
     seed: u64,
     services: &[(u16, Service)],
 ) -> Result<Link<Device>, RunError> {
     let receiver = kernel(&scenario.hosts.receiver)?;
-    let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("no TUN"))?;
+    let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("cannot create a TUN"))?;
     if scenario.topology.kind == Kind::Direct {
         return Ok(Link { near: tun.into(), way: None, peer: start(&receiver, services)? });
     }
     let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
     let (near, far) =
-        taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES).map_err(context("no in-process link"))?;
+        taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES).map_err(context("cannot create the in-process link"))?;
     let way = emulator(scenario, seed, Port::Pipe(far), Port::Tun(tun))?;
     Ok(Link { near: near.into(), way: Some(way), peer: start(&receiver, services)? })
 }
 
-/// From the kernel to itself, in two namespaces.
+/// The link from the kernel to itself, between two namespaces.
 pub(super) fn from_kernel(
     scenario: &Scenario,
     seed: u64,
@@ -58,11 +58,11 @@ pub(super) fn from_kernel(
 ) -> Result<Link<Kernel>, RunError> {
     let (near, receiver) = (kernel(&scenario.hosts.sender)?, kernel(&scenario.hosts.receiver)?);
     if scenario.topology.kind == Kind::Direct {
-        near.veth(&receiver, NET, mtu(scenario)).map_err(context("no veth"))?;
+        near.veth(&receiver, NET, mtu(scenario)).map_err(context("cannot create a veth pair"))?;
         return Ok(Link { near, way: None, peer: start(&receiver, services)? });
     }
     let tun = |kernel: &Kernel, addresses: &[_]| {
-        kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("no TUN"))
+        kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("cannot create a TUN"))
     };
     let way = emulator(scenario, seed, tun(&near, &NET.near())?, tun(&receiver, &NET.far())?)?;
     Ok(Link { near, way: Some(way), peer: start(&receiver, services)? })
@@ -72,13 +72,13 @@ fn start(receiver: &Kernel, services: &[(u16, Service)]) -> Result<Peer, RunErro
     Peer::start(receiver, services).map_err(context("the receiver cannot listen"))
 }
 
-/// A kernel with the settings that it knows of.
+/// A kernel with the settings that it supports.
 fn kernel(host: &HostText) -> Result<Kernel, RunError> {
-    let kernel = Kernel::new().map_err(context("no network namespace"))?;
+    let kernel = Kernel::new().map_err(context("cannot create a network namespace"))?;
     kernel.set_sysctl("tcp_rmem", RMEM).map_err(context("tcp_rmem"))?;
     for (name, value) in &host.sysctls.0 {
         if !name.contains('.') || name.starts_with("net.ipv4.") {
-            // Settings that only taut has are not the kernel's.
+            // Settings that only taut has are skipped.
             let _ = kernel.set_sysctl(name, value);
         }
     }
@@ -89,7 +89,7 @@ fn tun_options(scenario: &Scenario) -> TunOptions {
     TunOptions { mtu: mtu(scenario), offload: has_super_packets(scenario), ..TunOptions::default() }
 }
 
-/// Hosts hand down super-packets where their NIC would take them.
+/// Whether hosts hand down super-packets: they do where their NIC takes them.
 fn has_super_packets(scenario: &Scenario) -> bool {
     scenario.hosts.sender.nic.tso.unwrap_or(true)
 }
@@ -100,15 +100,15 @@ fn mtu(scenario: &Scenario) -> u16 {
 
 /// A sender's own queue.
 pub(super) struct OwnQueue {
-    /// Of IP packets: the queues of hosts do not count what Ethernet adds.
+    /// The rate, of IP packets: the queues of hosts do not count Ethernet's overhead.
     pub(super) bits_per_second: u64,
-    /// At least a super-packet must pass, and at least what a tick of the clock lets pass.
+    /// Room for at least one super-packet, and for the packets of one clock tick.
     pub(super) burst_bytes: u64,
-    /// What may wait.
+    /// Bytes that may wait.
     pub(super) limit_bytes: u64,
 }
 
-/// That of a pair, where the link is the sender's.
+/// The sender's queue in a pair, whose link belongs to the sender.
 pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
     if scenario.topology.kind != Kind::Pair {
         return None;
@@ -125,14 +125,14 @@ pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
     })
 }
 
-/// Joins two ports by the scenario's link. In a network packets are apart.
+/// Joins two ports by the scenario's link. In a network, packets are single segments.
 fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Emulator, RunError> {
     let (there, back) = ways(scenario)?;
     let is_network = scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario);
-    Emulator::start(near, far, there, back, seed, is_network).map_err(context("no emulator"))
+    Emulator::start(near, far, there, back, seed, is_network).map_err(context("cannot start the emulator"))
 }
 
-/// The ways there and back.
+/// The queues of both directions.
 fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunError> {
     let parse = |text: String| {
         text.parse::<QdiscSpec>().map_err(|error| RunError::Impossible(format!("{text}: {error}")))
@@ -144,7 +144,7 @@ fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunErro
     if scenario.topology.kind == Kind::Dumbbell {
         let queue = scenario.bottleneck_queue();
         let rate = scenario.link.rate.value;
-        // A whole packet is on the line at a time, and none ahead of it.
+        // The line carries one whole packet at a time, with no burst.
         let line = || {
             let line = TbfSpec { rate, burst_bytes: 0, limit: None };
             QdiscSpec::Tbf(line, Some(Box::new(queue.clone())))

@@ -1,5 +1,5 @@
-//! The results of a live run: metrics, flows, series and counts, from the applications' figures and the
-//! emulated way's. Called by `live.rs`.
+//! The results of a live run: metrics, flows, series and counts, computed from the counts of the applications
+//! and of the emulated path. Called by `live.rs`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::job::{Job, RunError};
 use crate::metrics::{self, Measured};
 use crate::sim;
 
-/// `ways`: there, and back.
+/// Computes the results. `ways` are the counts to the receiver, and back.
 pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) -> Result<RunData, RunError> {
     if let Some(error) = result.errors.first() {
         return Err(RunError::Impossible(error.clone()));
@@ -43,7 +43,7 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     if let Some([there, back]) = ways {
         measured.network_drops = Some(there.dropped + back.dropped);
         (measured.super_packet, measured.flow_gap_ns) = (there.super_packet, there.flow_gap_ns);
-        // taut does not count it.
+        // taut does not count this.
         measured.counters.entry("IpExtOutOctets".into()).or_insert(there.octets);
     }
     let rate = job.variation.scenario.link.rate.value.bytes_per_second() as f64;

@@ -1,14 +1,15 @@
-//! What a NIC does to packets of TCP on a way between routers: a super-packet is cut into segments before it enters a
-//! queue (TSO), and segments that arrive together become one again (GRO). So queues, losses and marks are those of
-//! packets, and the kernel is entered once for many. Called by `emulator.rs`.
+//! Offload between routers: a super-packet is cut into segments before it enters a queue, as a NIC does
+//! (TSO), and segments that arrive together are merged into one again (GRO). So queues, losses and marks act
+//! on single packets, and the kernel is entered once for many of them. Called by `emulator.rs`.
 //!
-//! Checksums of TCP stay to be made, as the sender left them: nobody verifies a packet that never was on a wire.
+//! TCP checksums stay uncomputed, as the sender left them: nothing verifies a packet that never was on a
+//! wire.
 
 use taut_core::Offload;
 use taut_link::Gro;
 use taut_wire::{raw, tcp};
 
-/// Where the checksum is in a TCP header, for offload.
+/// Offset of the checksum in a TCP header, for offload.
 pub(super) const CHECKSUM_AT: u16 = tcp::CHECKSUM_OFFSET as u16;
 
 /// A packet on its way.
@@ -29,7 +30,7 @@ impl Frame {
         &self.bytes[self.header_len..]
     }
 
-    /// The segments of a super-packet; itself if it is none.
+    /// The segments of a super-packet; the packet itself if it is not one.
     pub(super) fn split(self) -> Vec<Self> {
         let Offload::Segment { mss, start, .. } = self.offload else { return vec![self] };
         let (payload, mss) = (self.payload(), mss.into());
@@ -44,7 +45,7 @@ impl Frame {
     }
 }
 
-/// A packet at the end of the way, to which others may be added.
+/// A packet at the end of the path, to which following ones may be added.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) frame: Frame,
@@ -53,13 +54,13 @@ pub(super) struct Held {
 
 impl Held {
     pub(super) fn new(frame: Frame) -> Self {
-        // Nothing is added to what is no plain segment, whose sum a device completes.
+        // Only plain segments, whose checksum a device completes, can be merged.
         let is_segment = matches!(frame.offload, Offload::Checksum { .. });
         let gro = Gro::new(frame.header(), if is_segment { frame.payload().len() } else { 0 });
         Self { frame, gro }
     }
 
-    /// Adds the packet that follows, if it continues this one. Says whether it does.
+    /// Adds the following packet if it continues this one. Returns whether it did.
     pub(super) fn add(&mut self, next: &Frame) -> bool {
         let Self { frame, gro } = self;
         let Offload::Checksum { start, .. } = next.offload else { return false };
@@ -117,8 +118,8 @@ mod tests {
         assert!(!Held::new(parts[0].clone()).add(&parts[2]), "one is missing");
         for offload in [Offload::None, super_packet().offload] {
             let other = |part: &Frame| Frame { offload, ..part.clone() };
-            assert!(!Held::new(other(&parts[0])).add(&parts[1]), "{offload:?} is no plain segment");
-            assert!(!Held::new(parts[0].clone()).add(&other(&parts[1])), "{offload:?} is no plain segment");
+            assert!(!Held::new(other(&parts[0])).add(&parts[1]), "{offload:?} is not a plain segment");
+            assert!(!Held::new(parts[0].clone()).add(&other(&parts[1])), "{offload:?} is not a plain segment");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::apps::{Conn, Sender, Snapshot, forward_to_stream};
 use crate::data::Interval;
 use crate::view;
 
-/// A stack on a thread of its own.
+/// A stack with its own thread.
 pub(super) struct Taut(pub(super) taut::Stack);
 
 impl Sender for Taut {

@@ -1,6 +1,6 @@
-//! What held the sender back: the share of time for which each gate of the send path was the one that was shut.
+//! What held the sender back: the share of time for which each gate of the send path was the closed one.
 //!
-//! Ours. Called by `figures.rs`.
+//! Called by `figures.rs`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::data::GATES;
 /// Shares below this have no entry of their own.
 const LEAST_SHARE: f64 = 0.005;
 
-/// What a gate is in words, and its colour. One of a newer stack has its own name.
+/// A gate's words and colour. A gate of a newer stack has only its name.
 fn words(name: &str) -> (&str, Ink) {
     let Some(gate) = Gate::by_name(name) else { return (name, Ink::INDIGO) };
     let ink = match gate {
@@ -35,19 +35,19 @@ fn words(name: &str) -> (&str, Ink) {
     (gate.words(), ink)
 }
 
-/// A row: the flows of a kind in a run, with shares of their time in the order of the gates.
+/// A row: the flows of one kind in a run, with shares of their time in the order of the gates.
 struct Line<'a> {
     shown: &'a Shown<'a>,
     kind: &'a str,
     shares: Vec<(&'a str, f64)>,
 }
 
-/// What flows do the same: the name without its number.
+/// The kind of a flow: its name without its number.
 fn kind(name: &str) -> &str {
     name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end()
 }
 
-/// A line for each kind of flow of which something is known.
+/// A row for each kind of flow that has shares.
 fn lines<'a>(shown: &'a Shown<'a>) -> Vec<Line<'a>> {
     let mut lines: Vec<(&str, BTreeMap<&str, f64>)> = Vec::new();
     for flow in &shown.run.flows {
@@ -122,10 +122,10 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         case: String::new(),
         name: "blocked",
         title: "What held the sender back",
-        caption: "For which share of the time each gate of the send path was the one that was shut; flows of the same kind together. A \
-            sender that waits for the congestion window or for pacing does as congestion control says; one that is held by \
-            the small queue limit keeps its bytes out of the device's queue; one that waits for the device has filled it. \
-            Shares too small to see have no entry in the legend."
+        caption: "The share of time for which each gate of the send path was the closed one; flows of the same kind are \
+            shown together. A sender that waits for the congestion window or for pacing follows its congestion control; \
+            one held by the small queue limit keeps its bytes out of the device's queue; one that waits for the device \
+            has filled it. Shares too small to see have no entry in the legend."
             .to_owned(),
         keys,
         panels: vec![panel],

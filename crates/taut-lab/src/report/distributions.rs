@@ -1,6 +1,6 @@
 //! Distributions: round-trip times and latencies as shares below a value, bursts and gaps between packets as bars.
 //!
-//! Ours. Called by `figures.rs`.
+//! Called by `figures.rs`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::svg::{Layer, Panel, Shape};
 use super::theme::Ink;
 use crate::data::{Bucket, Histogram, RunData};
 
-/// A histogram of a run that counted something.
+/// A histogram of a run, if it counted something.
 fn named<'a>(run: &'a RunData, name: &str) -> Option<&'a Histogram> {
     run.histograms.iter().find(|histogram| histogram.name == name && total(histogram) > 0.0)
 }
@@ -20,7 +20,7 @@ fn total(histogram: &Histogram) -> f64 {
     histogram.buckets.iter().map(|bucket| bucket.count as f64).sum()
 }
 
-/// What the bounds of a histogram are, and by how much they are to be multiplied.
+/// The quantity of a histogram's bounds, and their factor.
 fn unit(histogram: &Histogram) -> (Quantity, f64) {
     match histogram.unit.as_str() {
         "us" => (Quantity::Time, 1e-6),
@@ -35,9 +35,9 @@ pub(super) fn rtt(shown: &[Shown<'_>]) -> Option<Figure> {
         "rtt",
         "round-trip time",
         "Round-trip time under load",
-        "The share of the sender's round-trip samples below a time, while it sends as much as it can. Further left is \
-         better: the distance between a curve and the delay of the empty path is time spent in queues. Between the bounds \
-         of the buckets that were counted the curve is straight.",
+        "The share of the sender's round-trip samples below a given time, while it sends as much as it can. Further left \
+         is better: the distance between a curve and the delay of the empty path is time spent in queues. Between bucket \
+         bounds the curve is drawn straight.",
     )
 }
 
@@ -47,23 +47,23 @@ pub(super) fn latency(shown: &[Shown<'_>]) -> Option<Figure> {
         "latency",
         "latency",
         "Latency of requests",
-        "The share of requests that were answered within a time. Look at the upper end: a few that wait for a delayed ACK \
-         show as a step far to the right, and make the mean many times the median. Between the bounds of the buckets that \
-         were counted the curve is straight.",
+        "The share of requests answered within a given time. Look at the upper end: a few requests that wait for a \
+         delayed ACK show as a step far to the right, and make the mean many times the median. Between bucket bounds the \
+         curve is drawn straight.",
     )
 }
 
-/// The share of values below a value: points of the curve.
+/// Points of the curve: the share of values below each value.
 fn curve(histogram: &Histogram) -> Vec<(f64, f64)> {
     let (_, factor) = unit(histogram);
     let total = total(histogram);
     let mut points: Vec<(f64, f64)> = Vec::new();
     let mut below = 0.0;
     for bucket in histogram.buckets.iter().filter(|bucket| bucket.count > 0) {
-        // The least and the largest are known better than by their bucket.
+        // The least and largest values are known exactly, better than by their buckets.
         let from = if points.is_empty() { bucket.from.max(histogram.min) } else { bucket.from };
         let from = if from > 0.0 { from } else { bucket.to / 2.0 };
-        // Across empty buckets it stays as it is.
+        // The curve is flat across empty buckets.
         if points.last().is_none_or(|last| last.0 < from * factor) {
             points.push((from * factor, below / total));
         }
@@ -127,7 +127,7 @@ fn cdf(
     })
 }
 
-/// The numbers that people ask for.
+/// The summary of a distribution in words.
 fn summary(histogram: &Histogram) -> String {
     let (quantity, factor) = unit(histogram);
     let say = |value: f64| quantity.say(value * factor);
@@ -155,10 +155,10 @@ pub(super) fn bursts(shown: &[Shown<'_>]) -> Option<Figure> {
         case: String::new(),
         name: "bursts",
         title: "Bursts, and gaps between packets",
-        caption: "How many segments leave the sender back to back, and how much time lies between the departures of one \
-            packet and the next. A paced sender has short bursts and gaps of similar length; one that sends a window at a \
-            time has long bursts, and few but long gaps. Each bar is as many times longer as the one before, whole or half an \
-            octave; heights are shares of all."
+        caption: "How many segments leave the sender back to back, and how much time passes between the departures of one \
+            packet and the next. A paced sender has short bursts, and gaps of similar length; one that sends a window at \
+            a time has long bursts, and few but long gaps. The axis is logarithmic: each bar covers an octave, or half of \
+            one; its height is its share of all."
             .to_owned(),
         keys: Vec::new(),
         panels,
@@ -189,25 +189,25 @@ fn bars(shown: &[Shown<'_>], name: &str, label: &str, what: &str, ink: Ink) -> V
     found.iter().zip(all).map(panel).collect()
 }
 
-/// From, to, share, and words.
+/// From, to, share, and label.
 type Bar = (f64, f64, f64, String);
 
-/// How many bars an octave can have: one of whole numbers, which the lower octaves have few of, and of buckets that are as
-/// wide; two of finer ones.
+/// Number of bars in an octave: one for whole numbers, of which the lower octaves have few, and for buckets
+/// as wide as an octave; two for finer ones.
 fn steps_in_octave(histogram: &Histogram) -> u32 {
     let is_coarse = |bucket: &&Bucket| bucket.from > 0.0 && bucket.to / bucket.from > 1.415;
     let coarse = histogram.buckets.iter().filter(|bucket| bucket.count > 0).find(is_coarse);
     if unit(histogram).0 == Quantity::Count || coarse.is_some() { 1 } else { 2 }
 }
 
-/// Bars of the same width on a logarithmic axis, of which each takes the buckets that begin in it. Buckets differ in width,
-/// and the finest would not be seen.
+/// Bars of equal width on a logarithmic axis; each takes the buckets that begin in it. Buckets differ in
+/// width, and the finest ones would be invisible.
 fn heights(histogram: &Histogram, in_octave: u32) -> Vec<Bar> {
     let ((quantity, factor), total) = (unit(histogram), total(histogram));
     let in_octave = f64::from(in_octave);
     let mut counts: BTreeMap<i32, f64> = BTreeMap::new();
     for bucket in histogram.buckets.iter().filter(|bucket| bucket.count > 0) {
-        // From zero on has no place on a logarithmic axis.
+        // Zero has no place on a logarithmic axis.
         let from = if bucket.from > 0.0 { bucket.from } else { bucket.to / 2.0 };
         if from > 0.0 {
             *counts.entry((from.log2() * in_octave + 1e-9).floor() as i32).or_default() +=

@@ -1,7 +1,7 @@
-//! Which pictures there are, and of which runs.
+//! The list of pictures, and the runs that they show.
 //!
-//! Ours. Each picture has a file; all take the same variants of a run set, and return `None` when none of them has what
-//! it would show. Called by `html.rs` and by `taut plot`.
+//! Each picture has a file; all take the same variants of a run set, and return `None` when none of them has
+//! the values. Called by `html.rs` and by `taut plot`.
 
 use super::picture::{Key, Picture};
 use super::svg::Panel;
@@ -9,30 +9,30 @@ use super::theme::Theme;
 use super::{blocked, distributions, queues, sequence, window};
 use crate::data::{Engine, RunData, RunSet};
 
-/// Variants that pictures have room for; a sweep may have more.
+/// Most variants in one picture; a sweep may have more.
 pub(crate) const MOST_VARIANTS: usize = 8;
 
 /// A run in the pictures.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown<'a> {
-    /// The number of its label among all labels; runs of different cases share it.
+    /// The number of its label among all labels; runs of different cases share labels.
     pub(crate) index: usize,
-    /// Its variant, with who ran it if several did.
+    /// Its variant, and its engine if several ran it.
     pub(crate) label: String,
-    /// What it left.
+    /// Its results.
     pub(crate) run: &'a RunData,
 }
 
 /// Runs that pictures show side by side.
 #[derive(Clone, Debug)]
 pub(crate) struct Case<'a> {
-    /// The part of the scenario that they are about; empty when there is only one.
+    /// The case of the scenario; empty when there is only one.
     pub(crate) name: &'a str,
     /// A run of each variant.
     pub(crate) shown: Vec<Shown<'a>>,
 }
 
-/// The runs to draw, by case: of each variant and engine the first, which has its series.
+/// The runs to draw, by case: the first run of each variant and engine, which has series.
 pub(crate) fn cases(set: &RunSet) -> Vec<Case<'_>> {
     let is_plain = set.runs.iter().all(|run| run.meta.engine == Engine::Sim);
     let mut labels: Vec<String> = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn cases(set: &RunSet) -> Vec<Case<'_>> {
     cases
 }
 
-/// A picture: panels, what their colours are, and what to look at.
+/// A picture: panels, a legend, and a caption that says what to look at.
 #[derive(Clone, Debug)]
 pub struct Figure {
     pub(crate) case: String,
@@ -78,7 +78,7 @@ pub struct Figure {
 pub const NAMES: [&str; 7] = ["queues", "sequence", "window", "rtt", "latency", "bursts", "blocked"];
 
 impl Figure {
-    /// The part of the scenario that it is about; empty when there is only one.
+    /// The case of the scenario; empty when there is only one.
     #[must_use]
     pub fn case(&self) -> &str {
         &self.case
@@ -116,7 +116,7 @@ impl Figure {
     }
 }
 
-/// What a picture by itself says of where it is from.
+/// The source line of a picture: which run it shows.
 fn source(set: &RunSet, case: &str) -> String {
     let mut text = set.scenario.clone();
     if !case.is_empty() {
@@ -131,7 +131,7 @@ fn source(set: &RunSet, case: &str) -> String {
     text
 }
 
-/// The pictures that a run set has the values for: of each case, in the order of [`NAMES`].
+/// The pictures for which a run set has values: for each case, in the order of [`NAMES`].
 #[must_use]
 pub fn figures(set: &RunSet) -> Vec<Figure> {
     cases(set).iter().flat_map(of_case).collect()
@@ -153,8 +153,9 @@ pub(crate) fn of_case(case: &Case<'_>) -> Vec<Figure> {
     all.into_iter().flatten().map(named).collect()
 }
 
-/// Panels, given by kind and then by variant, in the order in which they are read, and how many are in a row: few variants
-/// side by side, each kind below the other; of many, two in a row, or the kinds of a variant side by side.
+/// Arranges panels, given by kind and then by variant, in reading order, and returns how many are in a row:
+/// few variants side by side with each kind in a row below the other; many variants two in a row, or the
+/// kinds of a variant side by side.
 pub(crate) fn arranged(kinds: Vec<Vec<Panel>>) -> (Vec<Panel>, usize) {
     let variants = kinds.iter().map(Vec::len).max().unwrap_or(0);
     if (2..=3).contains(&variants) || kinds.len() != 2 {
@@ -173,7 +174,7 @@ pub(crate) fn arranged(kinds: Vec<Vec<Panel>>) -> (Vec<Panel>, usize) {
 pub(crate) const THINNED: &str = " Long series are thinned: of each slice of time the least and the largest samples of each \
      series are drawn as they were measured.";
 
-/// The time axis of all runs together.
+/// The time axis that covers all runs.
 pub(crate) fn time_axis<'a>(times: impl IntoIterator<Item = &'a [f64]>) -> super::scale::Axis {
     let all = times.into_iter().flat_map(|times| [times.first(), times.last()]).flatten().copied();
     super::scale::Axis::spanning(super::scale::Quantity::Time, "time", all.chain([0.0]))

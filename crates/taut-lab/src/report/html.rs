@@ -1,6 +1,6 @@
-//! The report of a run set: one page that needs no network, no fonts and no script to be read.
+//! The report of a run set: one page that can be read without network, fonts or scripts.
 //!
-//! Ours. Called by `taut lab` and by `taut plot -o x.html`.
+//! Called by `taut lab` and by `taut plot -o x.html`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use crate::data::{Cell, Column, Meta, Row, RunData, RunSet, Table};
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Width of panels in a page: two beside each other.
+/// Width of panels in a page, two in a row.
 const HALF: f64 = 510.0;
-/// Three.
+/// Three in a row.
 const THIRD: f64 = 338.0;
-/// Width of a panel by itself.
+/// One in a row.
 const WHOLE: f64 = 760.0;
 
-/// The report of a run set as a page of HTML, which is well-formed XML too.
+/// The report of a run set as a page of HTML, which is also well-formed XML.
 #[must_use]
 pub fn page(set: &RunSet) -> String {
     let mut out = format!(
@@ -45,7 +45,7 @@ pub fn page(set: &RunSet) -> String {
         }
     }
     details(&mut out, set);
-    // A page that is XML too: the script has no place for `<` otherwise.
+    // The page is also XML: the script could not contain `<` otherwise.
     _ = write!(out, "<script>//<![CDATA[\n{SCRIPT}//]]></script>\n</body>\n</html>\n");
     out
 }
@@ -57,7 +57,7 @@ fn head(out: &mut String, set: &RunSet) {
         _ = writeln!(out, "<p>{}</p>", escape(paragraph));
     }
     let Some(meta) = set.runs.first().map(|run| &run.meta) else {
-        out.push_str("<p>Nothing was run.</p>\n</header>\n");
+        out.push_str("<p>There are no runs.</p>\n</header>\n");
         return;
     };
     if !meta.command.is_empty() {
@@ -76,7 +76,7 @@ fn head(out: &mut String, set: &RunSet) {
     let versions: BTreeMap<&String, &String> = set.runs.iter().flat_map(|run| &run.meta.versions).collect();
     let versions: Vec<_> = versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
     entry("versions", &versions.join(", "));
-    // Cases may be of different length.
+    // Cases may have different lengths.
     if set.runs.iter().all(|run| length(&run.meta) == length(meta)) {
         entry("length", &length(meta));
     }
@@ -89,12 +89,12 @@ fn length(meta: &Meta) -> String {
     let say = |seconds: f64| Quantity::Time.say(seconds);
     let mut text = say(meta.duration_s);
     if meta.warm_up_s > 0.0 {
-        text += &format!(", of which the first {} are not measured", say(meta.warm_up_s));
+        text += &format!(", of which the first {} are warm-up", say(meta.warm_up_s));
     }
     text
 }
 
-/// Published values, and beside them what was measured.
+/// The table of published values beside measured ones.
 fn table(out: &mut String, table: &Table, source: Option<&str>) {
     if table.rows.is_empty() {
         return;
@@ -107,7 +107,7 @@ fn table(out: &mut String, table: &Table, source: Option<&str>) {
             variants.push(&column.variant);
         }
     }
-    // Columns of the same engine have one heading, if they are beside each other.
+    // Adjacent columns of the same engine share a heading.
     let mut groups: Vec<Vec<&Column>> = Vec::new();
     for column in &table.columns {
         match groups.last_mut() {
@@ -183,7 +183,7 @@ fn table(out: &mut String, table: &Table, source: Option<&str>) {
     }
 }
 
-/// A measured value with its interval; the single values for whoever points at it.
+/// A measured value with its interval; the single values are in a tooltip.
 fn measured(cell: &Cell) -> String {
     let interval = cell.ci95.filter(|ci| ci.is_finite() && *ci > 0.0);
     let decimals = decimals(interval.map_or(cell.mean, |ci| ci * 10.0).abs().max(cell.mean.abs() / 1_000.0));
@@ -194,12 +194,13 @@ fn measured(cell: &Cell) -> String {
     format!("<span{title}>{}</span>{interval}", say(cell.mean))
 }
 
-/// Decimals that show three digits of a value.
+/// Number of decimals that show three digits of a value.
 fn decimals(value: f64) -> usize {
     if value.is_finite() && value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 6.0) as usize } else { 0 }
 }
 
-/// Hides variants and chooses the ground; only shown by the script that does it.
+/// Controls that hide variants and switch between light and dark; the script that handles them makes them
+/// visible.
 fn tools(out: &mut String, set: &RunSet) {
     out.push_str("<div id=\"tools\" hidden=\"hidden\"><span>show</span>");
     let labels: BTreeMap<usize, String> =
@@ -213,7 +214,7 @@ fn tools(out: &mut String, set: &RunSet) {
         );
     }
     out.push_str(
-        "<span class=\"mu\">drag over a time to zoom, double click for all</span>\
+        "<span class=\"mu\">drag over a time to zoom, double-click to reset</span>\
          <button id=\"ground\" type=\"button\">light or dark</button></div>\n",
     );
 }
@@ -238,7 +239,7 @@ fn draw(out: &mut String, figure: &Figure, case: usize) {
     _ = writeln!(out, "</div>\n<figcaption>{}</figcaption>\n</figure>", escape(&figure.caption));
 }
 
-/// Parameters, digests and counters, for whoever wants to know.
+/// Parameters, digests and counters.
 fn details(out: &mut String, set: &RunSet) {
     let cases = cases(set);
     if cases.is_empty() {
@@ -247,7 +248,7 @@ fn details(out: &mut String, set: &RunSet) {
     out.push_str("<h2>In detail</h2>\n");
     let variants = set.table.columns.len();
     if variants > MOST_VARIANTS {
-        _ = writeln!(out, "<p>The pictures show the first {MOST_VARIANTS} of {variants} variants.</p>");
+        _ = writeln!(out, "<p>The pictures show only the first {MOST_VARIANTS} of {variants} variants.</p>");
     }
     for case in &cases {
         if !case.name.is_empty() {
@@ -257,7 +258,7 @@ fn details(out: &mut String, set: &RunSet) {
         section(out, case, "Counters of the first sender", |run| {
             run.counters.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
         });
-        section(out, case, "What the hosts did", |run| {
+        section(out, case, "Counts of the hosts", |run| {
             let counts = run.hosts.iter().flat_map(|host| {
                 host.counts
                     .iter()
@@ -282,7 +283,7 @@ fn details(out: &mut String, set: &RunSet) {
     }
 }
 
-/// Values of all runs of a case beside each other, folded away.
+/// Values of all runs of a case side by side, in a collapsed section.
 fn section(
     out: &mut String,
     case: &Case<'_>,

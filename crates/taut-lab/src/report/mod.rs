@@ -1,13 +1,13 @@
-//! Pictures of runs: SVG by themselves, or all in one page of HTML that needs nothing else.
+//! Pictures of runs: single SVG files, or all in one self-contained HTML page.
 //!
 //! ```text
 //!   data.rs ─▶ queues, sequence, window, distributions, blocked ─▶ figures.rs ─▶ html.rs: the page
 //!                    scale: axes   thin: fewer points                  │
-//!                    svg: charts   theme: colours                      └─▶ picture.rs: a file each
+//!                    svg: charts   theme: colours                      └─▶ picture.rs: one file each
 //! ```
 //!
-//! Pictures and pages take a [`RunSet`](crate::data::RunSet) and nothing else; [`read`] makes one of the files that a
-//! run left.
+//! Pictures and pages are made from a [`RunSet`](crate::data::RunSet) alone; [`read`] makes one from the
+//! files of a run.
 
 mod blocked;
 mod distributions;

@@ -1,6 +1,6 @@
-//! Legends, and pictures that several panels make, each in a file of its own.
+//! Legends, and pictures that consist of several panels, each in its own file.
 //!
-//! Ours. Called by `figures.rs`, and by `html.rs` for legends alone.
+//! Called by `figures.rs`, and by `html.rs` for legends.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(crate) enum Swatch {
     Box,
     /// A line.
     Line,
-    /// A line that is not through.
+    /// A dashed line.
     Dash,
     /// A dot.
     Dot,
@@ -23,7 +23,7 @@ pub(crate) enum Swatch {
 /// An entry of a legend.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
-    /// What it is.
+    /// Its label.
     pub(crate) name: String,
     /// Its colour.
     pub(crate) ink: Ink,
@@ -32,7 +32,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The sign of the entry, 18 by 12.
+    /// The sample beside the label, 18 by 12 pixels.
     fn sign(&self, x: f64, y: f64) -> String {
         let (ink, x, middle) = (self.ink.0, number(x), number(y + 6.0));
         match self.swatch {
@@ -48,7 +48,7 @@ impl Key {
         }
     }
 
-    /// As an item of a list in a page.
+    /// The entry as an item of a list in a page.
     pub(crate) fn html(&self) -> String {
         format!(
             "<li><svg class=\"chart\" width=\"18\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
@@ -58,13 +58,13 @@ impl Key {
     }
 }
 
-/// Panels that together are a picture.
+/// Panels that form one picture.
 pub(crate) struct Picture<'a> {
     /// Its heading.
     pub(crate) title: &'a str,
-    /// Where it comes from, below it.
+    /// Where it comes from; printed below it.
     pub(crate) source: &'a str,
-    /// What the colours are.
+    /// The legend.
     pub(crate) keys: &'a [Key],
     /// Row by row.
     pub(crate) panels: Vec<&'a Panel>,
@@ -73,7 +73,7 @@ pub(crate) struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    /// The picture as a file of its own, `width` pixels wide.
+    /// The picture as an SVG file, `width` pixels wide.
     pub(crate) fn svg(&self, width: f64, theme: Theme) -> String {
         const MARGIN: f64 = 16.0;
         const GAP: f64 = 14.0;

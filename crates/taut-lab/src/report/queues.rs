@@ -1,6 +1,6 @@
-//! Where the bytes wait, from the application's write to the acknowledgement, stacked over time.
+//! Where bytes wait, from the application's write to the acknowledgement, stacked over time.
 //!
-//! Ours; the picture that tells a full device queue from a full network. Called by `figures.rs`.
+//! The picture distinguishes a full device queue from a full network. Called by `figures.rs`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::theme::Ink;
 use super::thin::keep;
 use crate::data::RunData;
 
-/// The queues from below to above: what the colours are.
+/// The queues from bottom to top, with their colours.
 const PARTS: [(&str, Ink); 4] = [
     ("on the way: wires, receiver, ACKs", Ink::BLUE),
     ("at the bottleneck", Ink::ORANGE),
@@ -20,28 +20,28 @@ const PARTS: [(&str, Ink); 4] = [
     ("unsent in the socket", Ink::SKY),
 ];
 
-/// Slices of time that are drawn; each keeps several samples, since there are four queues and their sum.
+/// Slices of time that are drawn; each keeps several samples, since there are four queues and a sum.
 const SLICES: usize = 110;
 
-/// Words are given for so many parts of a panel.
+/// Number of tooltips in a panel.
 const TIPS: usize = 40;
 
-/// The queues of a run over time, the flows together.
+/// The queues of a run over time, summed over its flows.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     pub(super) times: Vec<f64>,
-    /// By [`PARTS`].
+    /// In the order of [`PARTS`].
     pub(super) parts: [Vec<f64>; 4],
     pub(super) total: Vec<f64>,
 }
 
-/// The flows at one time.
+/// The queues at one time, summed over the flows.
 #[derive(Default)]
 struct Sample<'a> {
     time: f64,
     unsent: u64,
     in_flight: u64,
-    /// Each host's queue, which its flows share.
+    /// Each host's device queue, which its flows share.
     device: BTreeMap<&'a str, u64>,
     bottleneck: u64,
 }
@@ -65,7 +65,7 @@ impl Stack {
         let mut stack = Self::default();
         for sample in samples.values() {
             let device: u64 = sample.device.values().sum();
-            // What is in flight is in the device and at the bottleneck too, until it is acknowledged.
+            // Bytes in flight include those in the device and at the bottleneck, until they are acknowledged.
             let elsewhere = sample.in_flight.saturating_sub(device.saturating_add(sample.bottleneck));
             let parts = [elsewhere, sample.bottleneck, device, sample.unsent].map(|bytes| bytes as f64);
             stack.times.push(sample.time);
@@ -102,12 +102,12 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     let keys = PARTS.iter().enumerate().rev().filter(|(part, _)| used(*part));
     let keys = keys.map(|(_, (name, ink))| Key { name: (*name).to_owned(), ink: *ink, swatch: Swatch::Box });
     let mut caption = "Where bytes wait between the application's write and the acknowledgement. Look at the queue of the \
-        sender's own device: what stands there delays everything that this host sends, and loss-based congestion control \
-        keeps it full. A good sender leaves what it cannot send yet in the socket, where it costs nobody anything. The \
-        scale is the same for all variants."
+        sender's own device: bytes there delay everything that this host sends, and loss-based congestion control keeps \
+        that queue full. A good sender leaves data that it cannot send yet in the socket, where it delays nothing else. \
+        The scale is the same for all variants."
         .to_owned();
     if let Some((series, flows)) = some_flows_only(shown) {
-        caption += &format!(" What is unsent and on the way is known of {series} of {flows} flows only.");
+        caption += &format!(" Bytes unsent and on the way are known for only {series} of {flows} flows.");
     }
     if thinned {
         caption += THINNED;
@@ -123,7 +123,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     })
 }
 
-/// How many flows have series, when not all have.
+/// The number of flows with series and of all flows, when not all have series.
 fn some_flows_only(shown: &[Shown<'_>]) -> Option<(usize, usize)> {
     let counts = shown.iter().map(|shown| (shown.run.series.len(), shown.run.flows.len()));
     counts.into_iter().find(|(series, flows)| series < flows)
@@ -142,9 +142,9 @@ fn panel(shown: &Shown<'_>, stack: &Stack, kept: &[usize], (x, y): (&Axis, &Axis
         let points = kept.iter().map(|at| (stack.times[*at], sums[*at])).collect();
         layers.push(Layer { name: (*name).to_owned(), shape: Shape::Area(points), ink: *ink, variant: None });
     }
-    // The topmost is drawn first.
+    // The topmost layer is drawn first.
     layers.reverse();
-    // As in the table, from when on it is measured.
+    // As in the table, the warm-up is left out.
     let measured = stack.times.iter().map(|time| *time > shown.run.meta.warm_up_s);
     let device = stack.parts[2].iter().zip(measured).filter(|(_, is)| *is).map(|(bytes, _)| *bytes);
     let device = device.fold(0.0, f64::max);
@@ -162,7 +162,7 @@ fn panel(shown: &Shown<'_>, stack: &Stack, kept: &[usize], (x, y): (&Axis, &Axis
     }
 }
 
-/// For each part of the time what stood in the queues when most did.
+/// The tooltip of each part of the time: the queues when they held the most.
 fn tips(stack: &Stack, x: &Axis) -> Vec<Tip> {
     let width = (x.high - x.low) / TIPS as f64;
     let part = |index: usize| {

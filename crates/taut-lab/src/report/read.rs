@@ -1,7 +1,7 @@
-//! Reads again what a run left in a directory: that of a scenario with all its runs, or that of one run.
+//! Reads the files that a run left in a directory: that of a scenario with all its runs, or that of one run.
 //!
-//! The other side of `files.rs`, which writes; docs/lab.md describes the files. Series that are not there are empty: only
-//! the first seed of each variant has them. Called by `taut plot`.
+//! The counterpart of `files.rs`, which writes them; docs/lab.md describes the files. Series that do not
+//! exist are empty: only the first seed of each variant has them. Called by `taut plot`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,18 +24,24 @@ const RUN: &str = "meta.json";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is not what a run left.
-    #[error("{} is no run: it has neither {SUMMARY} nor {RUN}; `taut lab run` leaves directories that do", .0.display())]
+    /// It is not a directory of the lab.
+    #[error(
+        "{} is not a run's directory: it has neither {SUMMARY} nor {RUN}; give one that `taut lab run` wrote",
+        .0.display()
+    )]
     NoRun(PathBuf),
-    /// It is what another version left.
-    #[error("{} is of version {found}, and this taut reads version {SCHEMA}: run the scenario again", path.display())]
+    /// Another version of the lab wrote it.
+    #[error(
+        "{} has format version {found}, but this taut reads version {SCHEMA}: run the scenario again",
+        path.display()
+    )]
     Version {
         /// The file.
         path: PathBuf,
         /// Its version.
         found: u32,
     },
-    /// A file was changed, or is not whole.
+    /// A file was changed or is incomplete.
     #[error("{} is damaged: {why}", path.display())]
     Damaged {
         /// The file.
@@ -43,12 +49,12 @@ pub enum ReadError {
         /// What is wrong.
         why: String,
     },
-    /// The file system says no.
+    /// The file system reported an error.
     #[error("cannot read {}: {error}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: io::Error,
     },
 }
@@ -63,7 +69,7 @@ pub fn read(directory: &Path) -> Result<RunSet, ReadError> {
         let mut set: RunSet = json(&summary, &text, |version: &SetVersion| version.schema)?;
         for run in &mut set.runs {
             let place = directory.join(run_name(run));
-            // The summary of a sweep has no directories of runs.
+            // The summary of a sweep has no run directories.
             if let Some(whole) = one(&place)? {
                 *run = whole;
             }
@@ -85,19 +91,19 @@ pub fn read(directory: &Path) -> Result<RunSet, ReadError> {
     })
 }
 
-/// Where a set has its version.
+/// The version of a set.
 #[derive(Deserialize)]
 struct SetVersion {
     schema: u32,
 }
 
-/// Where a run has it.
+/// The version of a run.
 #[derive(Deserialize)]
 struct RunVersion {
     meta: SetVersion,
 }
 
-/// A run; `None` if the directory has none.
+/// A run; `None` if the directory does not contain one.
 fn one(directory: &Path) -> Result<Option<RunData>, ReadError> {
     let path = directory.join(RUN);
     let Some(text) = text(&path)? else { return Ok(None) };
@@ -124,7 +130,7 @@ fn text(path: &Path) -> Result<Option<String>, ReadError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(path, "it is no text")),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(damaged(path, "it is not text")),
         Err(error) => Err(ReadError::Io { path: path.to_owned(), error }),
     }
 }
@@ -133,7 +139,7 @@ fn damaged(path: &Path, why: impl Into<String>) -> ReadError {
     ReadError::Damaged { path: path.to_owned(), why: why.into() }
 }
 
-/// A value, of which the version is read first: values of another one may not fit at all.
+/// Reads a value after checking its version: the fields of another version may not fit.
 fn json<V: DeserializeOwned, T: DeserializeOwned>(
     path: &Path,
     text: &str,
@@ -147,7 +153,7 @@ fn json<V: DeserializeOwned, T: DeserializeOwned>(
     serde_json::from_str(text).map_err(why)
 }
 
-/// A line of CSV. No field of these files has a comma or a quote in it.
+/// A row of CSV. Fields of these files contain no commas or quotes.
 struct Row<'a> {
     columns: &'a BTreeMap<&'a str, usize>,
     fields: Vec<&'a str>,
@@ -155,8 +161,8 @@ struct Row<'a> {
 
 impl Row<'_> {
     fn field(&self, name: &str) -> Result<&str, String> {
-        let at = self.columns.get(name).ok_or_else(|| format!("there is no column {name}"))?;
-        self.fields.get(*at).copied().ok_or_else(|| format!("there is no {name}"))
+        let at = self.columns.get(name).ok_or_else(|| format!("column {name} is missing"))?;
+        self.fields.get(*at).copied().ok_or_else(|| format!("field {name} is missing"))
     }
 
     fn get<T: FromStr>(&self, name: &str) -> Result<T, String> {
@@ -164,13 +170,13 @@ impl Row<'_> {
         field.parse().map_err(|_| format!("{name} is {field:?}"))
     }
 
-    /// `None` of an empty field.
+    /// `None` for an empty field.
     fn maybe<T: FromStr>(&self, name: &str) -> Result<Option<T>, String> {
         if self.field(name)?.is_empty() { Ok(None) } else { self.get(name).map(Some) }
     }
 }
 
-/// Hands each line of a file, if it is there, to `take`.
+/// Calls `take` with each row of a file, if the file exists.
 fn rows(path: &Path, mut take: impl FnMut(&Row<'_>) -> Result<(), String>) -> Result<(), ReadError> {
     let Some(text) = text(path)? else { return Ok(()) };
     let mut lines = text.lines();
@@ -178,7 +184,7 @@ fn rows(path: &Path, mut take: impl FnMut(&Row<'_>) -> Result<(), String>) -> Re
     let columns: BTreeMap<&str, usize> = head.split(',').enumerate().map(|(at, name)| (name, at)).collect();
     for (number, line) in lines.enumerate() {
         let row = Row { columns: &columns, fields: line.split(',').collect() };
-        // Lines are counted from 1, and the head is one.
+        // Lines are counted from 1, and the header is one.
         take(&row).map_err(|why| damaged(path, format!("line {}: {why}", number + 2)))?;
     }
     Ok(())
@@ -237,7 +243,7 @@ fn packet(row: &Row<'_>) -> Result<PacketPoint, String> {
         "sack" => PointKind::Sack,
         "window" => PointKind::Window,
         "drop" => PointKind::Drop,
-        other => return Err(format!("kind is {other:?}")),
+        other => return Err(format!("kind {other:?} is unknown")),
     };
     Ok(PacketPoint {
         t_s: row.get("t_s")?,
@@ -271,7 +277,7 @@ mod tests {
     fn what_was_written_is_read_again() {
         let scratch = Scratch::new("read-again");
         let mut set = example();
-        // What a kernel's TCP leaves out, and a case.
+        // Values that a kernel's TCP leaves out, and a case.
         set.runs[1].series[0].points[3].below_tcp_bytes = None;
         set.runs[1].series[0].points[3].bottleneck_bytes = None;
         set.runs[1].series[0].points[3].blocked_s.clear();
@@ -287,18 +293,18 @@ mod tests {
     fn errors_say_what_is_wrong() {
         let scratch = Scratch::new("read-errors");
         let error = |path: &Path| read(path).unwrap_err().to_string();
-        assert!(error(&scratch.0).contains("is no run: it has neither summary.json nor meta.json"));
-        assert!(error(&scratch.0.join("missing")).contains("is no run"));
+        assert!(error(&scratch.0).contains("is not a run's directory: it has neither summary.json nor meta.json"));
+        assert!(error(&scratch.0.join("missing")).contains("is not a run's directory"));
         let place = written(&scratch, &example());
         let run = place.join(run_name(&example().runs[0]));
-        assert!(error(&place.join(SUMMARY)).contains("is no run"));
+        assert!(error(&place.join(SUMMARY)).contains("is not a run's directory"));
         let packets = run.join("packets.csv");
         fs::write(&packets, "t_s,flow,seq,len,kind\n0.1,0,0,1448,data\n0.2,0,x,1448,data\n").unwrap();
         assert!(error(&run).ends_with("packets.csv is damaged: line 3: seq is \"x\""));
         fs::write(&packets, "t_s,flow,seq,kind\n0.1,0,0,data\n").unwrap();
-        assert!(error(&run).ends_with("line 2: there is no column len"));
+        assert!(error(&run).ends_with("line 2: column len is missing"));
         fs::write(run.join(RUN), r#"{"meta":{"schema":999}}"#).unwrap();
-        assert!(error(&run).contains("is of version 999"));
+        assert!(error(&run).contains("has format version 999"));
         fs::write(place.join(SUMMARY), "{").unwrap();
         assert!(error(&place).contains("is damaged"));
     }

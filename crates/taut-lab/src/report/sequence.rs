@@ -1,7 +1,9 @@
-//! Time and sequence numbers: what was sent, sent again, acknowledged, and allowed, as a packet trace would show it.
+//! Time and sequence numbers: payload sent, retransmitted and acknowledged, and the receiver's window, as a
+//! packet trace would show them.
 //!
-//! After the graphs of Shepard's xplot and tcptrace: data as upright strokes, ACKs and the window as steps below and above
-//! them. One flow: the whole run, and an excerpt where it is worth a look. Called by `figures.rs`.
+//! After the graphs of Shepard's xplot and of tcptrace: data as vertical strokes, ACKs and the window as
+//! steps below and above them. Shows one flow: the whole run, and an excerpt of an interesting part. Called
+//! by `figures.rs`.
 
 use super::figures::{Figure, Shown, arranged, time_axis};
 use super::picture::{Key, Swatch};
@@ -39,22 +41,22 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     let keys = [
         (PointKind::Window, "end of the receiver's window", Ink::GREY, Swatch::Line),
         (PointKind::Data, "sent", Ink::BLUE, Swatch::Box),
-        (PointKind::Retransmit, "sent again", Ink::VERMILLION, Swatch::Box),
+        (PointKind::Retransmit, "retransmitted", Ink::VERMILLION, Swatch::Box),
         (PointKind::Drop, "dropped on the way", Ink::WINE, Swatch::Dot),
         (PointKind::Sack, "SACK: received out of order", Ink::PINK, Swatch::Box),
         (PointKind::Ack, "acknowledged", Ink::GREEN, Swatch::Line),
     ];
     let keys = keys.into_iter().filter(|(kind, ..)| present(*kind));
     let keys = keys.map(|(_, name, ink, swatch)| Key { name: name.to_owned(), ink, swatch }).collect();
-    let mut caption = "Each stroke is payload at the sender's NIC: when it was sent, and where in the stream it is. The slope \
-        is the rate; the distance to the right, to the line of ACKs, is the round-trip time; the distance up from there is \
-        what is in flight. Upright columns are bursts. Data that runs along the receiver's window is limited by it. Strokes \
-        less than a pixel apart are drawn as one, so that none is lost."
+    let mut caption = "Each stroke is payload at the sender's NIC: when it was sent, and its position in the stream. The \
+        slope is the rate; the horizontal distance to the line of ACKs is the round-trip time; the vertical distance is \
+        the data in flight. Vertical columns are bursts. Data that runs along the receiver's window is limited by it. \
+        Strokes less than a pixel apart are drawn as one, so that none is lost."
         .to_owned();
     let left_out: u64 = shown.iter().filter_map(|shown| shown.run.left_out.get("packets")).sum();
     if left_out > 0 {
         caption += &format!(
-            " The runs kept the first packets only; {} later ones are not shown.",
+            " The runs kept only the first packets; {} later ones are not shown.",
             Quantity::Count.say(left_out as f64)
         );
     }
@@ -69,7 +71,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
     })
 }
 
-/// The points of the first flow that has any, by time.
+/// The points of the first flow that has any, in order of time.
 fn trace(run: &RunData) -> Vec<PacketPoint> {
     let flow = run.packets.iter().map(|point| point.flow).min();
     let points = run.packets.iter().filter(|point| Some(point.flow) == flow && point.t_s.is_finite());
@@ -78,8 +80,8 @@ fn trace(run: &RunData) -> Vec<PacketPoint> {
     points
 }
 
-/// An axis over the payload that was sent and acknowledged between the ends of `x`. The window's end is above it when it
-/// is far away.
+/// An axis over the payload that was sent and acknowledged between the ends of `x`. A window that ends far
+/// above it is cut off.
 fn y_axis<'a>(points: impl Iterator<Item = &'a PacketPoint>, x: &Axis) -> Axis {
     let points = points.filter(|point| (x.low..=x.high).contains(&point.t_s));
     let (mut values, mut windows) = (Vec::new(), Vec::new());
@@ -94,11 +96,11 @@ fn y_axis<'a>(points: impl Iterator<Item = &'a PacketPoint>, x: &Axis) -> Axis {
     let high =
         window.filter(|window| *window <= low + (high - low) * 1.4).map_or(high, |window| window.max(high));
     let air = (high - low) * 0.03;
-    Axis::spanning(Quantity::Bytes, "place in the stream", [(low - air).max(0.0), high + air])
+    Axis::spanning(Quantity::Bytes, "position in the stream", [(low - air).max(0.0), high + air])
 }
 
-/// How long excerpts are, the same for all variants so that slopes can be compared: some round trips, by the geometric mean
-/// of theirs. `None` when that is not much shorter than all.
+/// The length of excerpts, the same for all variants so that slopes can be compared: a few round trips, by
+/// the geometric mean of the runs'. `None` if that is not much shorter than the whole run.
 fn excerpt_width(shown: &[Shown<'_>], whole: &Axis) -> Option<f64> {
     let round_trip =
         |shown: &Shown<'_>| shown.run.flows.iter().find_map(|flow| flow.srtt_s.or(flow.min_rtt_s));
@@ -113,7 +115,8 @@ fn excerpt_width(shown: &[Shown<'_>], whole: &Axis) -> Option<f64> {
     (width < long / 1.8).then_some(width)
 }
 
-/// The part of a run that is worth a look: from shortly before the first payload that was lost, or else the beginning.
+/// The excerpt of a run: it starts shortly before the first lost payload, or at the beginning if none was
+/// lost.
 fn excerpt(shown: &Shown<'_>, points: &[PacketPoint], whole: &Axis, width: f64) -> Panel {
     let is_loss = |point: &&PacketPoint| {
         matches!(point.kind, PointKind::Retransmit | PointKind::Sack | PointKind::Drop)
@@ -138,7 +141,7 @@ fn panel(
     zooms: Option<&'static str>,
 ) -> Panel {
     let width = x.high - x.low;
-    // Lines come in from the left and go on to the right.
+    // Lines continue beyond both sides.
     let near = |point: &&PacketPoint| (x.low - width / 4.0..=x.high + width / 4.0).contains(&point.t_s);
     let near: Vec<_> = points.iter().filter(near).collect();
     let of = |kind: PointKind| near.iter().filter(move |point| point.kind == kind).map(|point| **point);
@@ -159,7 +162,7 @@ fn panel(
         ("sent", strokes(PointKind::Data, false), Ink::BLUE),
         ("SACK: received out of order", strokes(PointKind::Sack, false), Ink::PINK),
         ("dropped on the way", Shape::Dots(drops.collect()), Ink::WINE),
-        ("sent again", strokes(PointKind::Retransmit, true), Ink::VERMILLION),
+        ("retransmitted", strokes(PointKind::Retransmit, true), Ink::VERMILLION),
     ];
     let layers = layers.map(|(name, shape, ink)| Layer { name: name.to_owned(), shape, ink, variant: None });
     Panel {
@@ -176,8 +179,8 @@ fn panel(
     }
 }
 
-/// Strokes for points, of which those that nobody could tell apart are one: in the same grain of time, and touching but
-/// for a grain of the stream.
+/// Strokes for points, where indistinguishable ones are joined: those in the same grain of time that touch or
+/// are less than a grain of the stream apart.
 fn joined(
     points: impl Iterator<Item = PacketPoint>,
     time_grain: f64,

@@ -1,47 +1,48 @@
 //! Charts as SVG: panels with axes, and marks in them.
 //!
-//! Ours. A panel is drawn by itself, for a page that arranges them, or with others in one picture (`picture.rs`). Marks lie
-//! in an inner `<svg>`, one unit a pixel, which a page can zoom by its `viewBox`. What is no number is not drawn. The
-//! figures' files fill panels.
+//! A panel is drawn alone, for a page that arranges panels, or with others in one picture (`picture.rs`).
+//! Marks lie in an inner `<svg>`, one unit per pixel, which a page can zoom by its `viewBox`. Values that are
+//! not numbers are not drawn. The figures' files fill the panels.
 
 use std::fmt::{Display, Write as _};
 
 use super::scale::{Axis, Tick};
 use super::theme::Ink;
 
-/// What is drawn of some values.
+/// How values are drawn.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    /// Points joined by a line; an interruption where one is no number.
+    /// Points joined by a line, which is interrupted at values that are not numbers.
     Line {
         /// Time or another `x`, and `y`.
         points: Vec<(f64, f64)>,
-        /// A value holds until the next one, instead of changing evenly.
+        /// Whether a value holds until the next one, instead of changing linearly.
         step: bool,
-        /// Not through.
+        /// Whether the line is dashed.
         dashed: bool,
     },
-    /// What is below points, down to the axis. Of a stack the topmost comes first: the next ones cover it.
+    /// The area below points, down to the axis. Of a stack, the topmost layer comes first: the next ones
+    /// cover it.
     Area(Vec<(f64, f64)>),
-    /// Upright strokes: `x`, from `y`, to `y`.
+    /// Vertical strokes: `x`, from `y`, to `y`.
     Strokes {
-        /// Where.
+        /// The strokes.
         strokes: Vec<(f64, f64, f64)>,
-        /// To be seen from afar.
+        /// Whether they are drawn large enough to be seen at a glance.
         bold: bool,
     },
     /// Dots.
     Dots(Vec<(f64, f64)>),
-    /// Upright bars, from `x` to `x`, of height `y`, with words for whoever points at it.
+    /// Vertical bars, from `x` to `x`, of height `y`, each with a tooltip.
     Bars(Vec<(f64, f64, f64, String)>),
-    /// Lying bars: row, from `x`, to `x`, and words for whoever points at it.
+    /// Horizontal bars: row, from `x`, to `x`, and a tooltip.
     Spans(Vec<(usize, f64, f64, String)>),
 }
 
-/// Something in a panel.
+/// A mark in a panel.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
-    /// What it is, for whoever points at it.
+    /// Its name, in its tooltip.
     pub(crate) name: String,
     /// How it is drawn.
     pub(crate) shape: Shape,
@@ -51,7 +52,7 @@ pub(crate) struct Layer {
     pub(crate) variant: Option<usize>,
 }
 
-/// A part of a panel, with words for whoever points at it.
+/// A part of a panel with a tooltip.
 #[derive(Clone, Debug)]
 pub(crate) struct Tip {
     /// From this `x`.
@@ -62,7 +63,7 @@ pub(crate) struct Tip {
     pub(crate) text: String,
 }
 
-/// A coordinate system with what is in it.
+/// A coordinate system and its contents.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     /// Its name; may be empty.
@@ -71,19 +72,19 @@ pub(crate) struct Panel {
     pub(crate) note: String,
     /// The variant that it shows, when it shows one.
     pub(crate) variant: Option<usize>,
-    /// To the right.
+    /// Horizontal axis.
     pub(crate) x: Axis,
-    /// Up; without use when there are `rows`.
+    /// Vertical axis; unused when there are `rows`.
     pub(crate) y: Axis,
-    /// Names of rows, for [`Shape::Spans`]; then there is no `y`.
+    /// Names of rows, for [`Shape::Spans`], which then replace `y`.
     pub(crate) rows: Vec<String>,
-    /// What is in it, the last on top.
+    /// Its marks; the last is on top.
     pub(crate) layers: Vec<Layer>,
-    /// Words for its parts.
+    /// Its tooltips.
     pub(crate) tips: Vec<Tip>,
-    /// Height by width.
+    /// Height divided by width.
     pub(crate) shape: f64,
-    /// Panels of the same group show the same time, and are zoomed together.
+    /// Panels of the same group show the same time and are zoomed together.
     pub(crate) zooms: Option<&'static str>,
 }
 
@@ -91,7 +92,7 @@ const TICK_LENGTH: f64 = 4.0;
 const MARGIN_RIGHT: f64 = 16.0;
 const ROW_HEIGHT: f64 = 34.0;
 
-/// Text in markup.
+/// Escapes text for markup.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -101,7 +102,7 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML has no place for control characters.
+            // XML does not allow control characters.
             letter if letter.is_control() && letter != '\n' && letter != '\t' => out.push('\u{fffd}'),
             letter => out.push(letter),
         }
@@ -109,7 +110,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// About how wide a text is at 12 px, rather too wide than too narrow: the reader's font is not known.
+/// Estimated width of a text at 12 px, rather too wide than too narrow: the reader's font is not known.
 pub(crate) fn text_width(text: &str) -> f64 {
     let letter = |letter: char| match letter {
         'i' | 'j' | 'l' | 't' | 'f' | 'r' | 'I' | '.' | ',' | ':' | '\'' | '|' | '!' | '(' | ')' | ' ' => 4.3,
@@ -120,7 +121,7 @@ pub(crate) fn text_width(text: &str) -> f64 {
     text.chars().map(letter).sum()
 }
 
-/// A text that is not wider than `width` at 12 px, with an ellipsis if it had to be cut.
+/// A text at most `width` wide at 12 px, cut with an ellipsis if necessary.
 pub(crate) fn fitted(text: &str, width: f64) -> String {
     if text_width(text) <= width {
         return text.to_owned();
@@ -136,9 +137,9 @@ pub(crate) fn fitted(text: &str, width: f64) -> String {
     out
 }
 
-/// A coordinate, to a tenth of a pixel, as short as it goes.
+/// A coordinate to a tenth of a pixel, as short as possible.
 pub(crate) fn number(value: f64) -> impl Display {
-    // Far outside lies what nobody sees, and what some programs cannot draw.
+    // Coordinates far outside are invisible, and some programs cannot draw them.
     let tenths = (value.clamp(-9_999.0, 99_999.0) * 10.0).round() as i64;
     let (sign, tenths) = (if tenths < 0 { "-" } else { "" }, tenths.unsigned_abs());
     match tenths % 10 {
@@ -147,7 +148,7 @@ pub(crate) fn number(value: f64) -> impl Display {
     }
 }
 
-/// Where a panel's parts are.
+/// Positions of a panel's parts.
 struct Frame {
     left: f64,
     top: f64,
@@ -165,13 +166,13 @@ impl Panel {
         }
     }
 
-    /// Height of what is above the frame.
+    /// Height of the part above the frame.
     fn head(&self) -> f64 {
         let title = if self.title.is_empty() && self.note.is_empty() { 0.0 } else { 20.0 };
         title + if self.rows.is_empty() { 22.0 } else { 6.0 }
     }
 
-    /// The panel alone, as an element of a page.
+    /// The panel as an element of a page.
     pub(crate) fn svg(&self, width: f64) -> String {
         let height = self.height_for(width);
         let variant = class_of(self.variant);
@@ -185,7 +186,7 @@ impl Panel {
         )
     }
 
-    /// What is in an `<svg>` or a `<g>` of that size.
+    /// The contents of an `<svg>` or a `<g>` of that size.
     pub(crate) fn draw(&self, width: f64, height: f64) -> String {
         let y_ticks = if self.rows.is_empty() { self.y.ticks(6) } else { Vec::new() };
         let words =
@@ -270,7 +271,7 @@ impl Panel {
     fn draw_x(&self, out: &mut String, frame: &Frame) {
         let wanted = (frame.width / 56.0) as usize;
         let bottom = frame.top + frame.height;
-        // A page that zooms draws these anew.
+        // A page redraws these when it zooms.
         out.push_str("<g class=\"x\">");
         let mut free_from = f64::NEG_INFINITY;
         for tick in self.x.ticks(wanted) {
@@ -287,7 +288,7 @@ impl Panel {
                 number(length)
             );
             if has_words {
-                // At the right there is only the margin.
+                // To the right there is only the margin.
                 let x = x.min(frame.left + frame.width + MARGIN_RIGHT - half);
                 free_from = x + half + 6.0;
                 _ = write!(
@@ -371,7 +372,7 @@ impl Panel {
                     let (Some(x), Some(from), Some(to)) = (at_x(*x), at_y(*from), at_y(*to)) else {
                         continue;
                     };
-                    // Less than a pixel would not be seen, and what is bold is to be seen.
+                    // Less than a pixel would be invisible, and bold strokes must be visible.
                     let least = if bold.is_empty() { 1.4 } else { 4.0 };
                     let (middle, half) = ((from + to) / 2.0, ((from - to).abs().max(least)) / 2.0);
                     let (from, to) = (middle + half, middle - half);
@@ -382,7 +383,7 @@ impl Panel {
             Shape::Dots(points) => {
                 let mut d = String::new();
                 for (x, y) in points.iter().filter_map(at) {
-                    // No line at all would have no round ends in some programs.
+                    // Some programs draw no round ends on a line of zero length.
                     _ = write!(d, "M{} {}h.01", number(x), number(y));
                 }
                 path(format!("dots k{ink}"), d);
@@ -444,7 +445,7 @@ fn class_of(variant: Option<usize>) -> String {
     variant.map_or_else(String::new, |variant| format!(" v{variant}"))
 }
 
-/// The path of a line through points, begun anew after each that has no place.
+/// The path of a line through points; it starts again after each point that cannot be drawn.
 fn line(points: impl Iterator<Item = Option<(f64, f64)>>, step: bool) -> String {
     let mut d = String::new();
     let mut last = None;
@@ -455,7 +456,7 @@ fn line(points: impl Iterator<Item = Option<(f64, f64)>>, step: bool) -> String 
             continue;
         };
         match last {
-            // A point alone is a dot of a line.
+            // A single point becomes a dot.
             None if !matches!(points.peek(), Some(Some(_))) => {
                 _ = write!(d, "M{} {}h1", number(x), number(y));
             }
@@ -477,7 +478,7 @@ fn line(points: impl Iterator<Item = Option<(f64, f64)>>, step: bool) -> String 
     d
 }
 
-/// The path around what is below points. Those without a place are left out.
+/// The path around the area below points. Points that cannot be drawn are left out.
 fn area(points: impl Iterator<Item = Option<(f64, f64)>>, bottom: f64) -> String {
     let bottom = number(bottom).to_string();
     let mut d = String::new();

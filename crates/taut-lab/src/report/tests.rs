@@ -1,4 +1,4 @@
-//! Structure of pictures: how many marks they have and where, not which bytes they are made of.
+//! The structure of pictures: the number of marks and their positions, not the exact bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::data::*;
 
 const THOUSAND_BYTES: u64 = 1_000;
 
-/// Sample `at` of a series with interval `step`: every queue has something, and all values are known.
+/// Sample `at` of a series with interval `step`: every queue holds bytes, and all values are known.
 fn sample(at: u32, step: f64) -> Interval {
     let wave = u64::from(at % 7) * THOUSAND_BYTES;
     Interval {
@@ -166,9 +166,9 @@ fn title_of(node: Node<'_, '_>) -> String {
     node.children().find(|child| child.has_tag_name("title")).map(text_of).unwrap_or_default()
 }
 
-/// The points that a path goes through, its commands being `M`, `L`, `H`, `V`, `h` and `Z`.
+/// The points of a path whose commands are `M`, `L`, `H`, `V`, `h` and `Z`.
 fn points(path: Node<'_, '_>) -> Vec<(f64, f64)> {
-    let d = path.attribute("d").expect("a path has a way");
+    let d = path.attribute("d").expect("a path has `d`");
     let mut points = Vec::new();
     let (mut x, mut y) = (0.0, 0.0);
     let mut rest = d;
@@ -192,7 +192,7 @@ fn points(path: Node<'_, '_>) -> Vec<(f64, f64)> {
     points
 }
 
-/// How often the pen is set down.
+/// Number of strokes in a path.
 fn strokes(path: Node<'_, '_>) -> usize {
     path.attribute("d").unwrap_or_default().matches('M').count()
 }
@@ -223,14 +223,14 @@ fn queues_are_stacked_and_none_is_lost() {
         for points in &tops {
             assert_eq!(points.len(), 20 + 2, "each sample, and the ends of the axis");
         }
-        // The first is the whole stack: nothing is above it, and less than zero is nothing.
+        // The first area is the whole stack: nothing is above it, and nothing is below zero.
         for pair in tops.windows(2) {
             for (above, below) in pair[0].iter().zip(&pair[1]) {
                 assert!(above.0 == below.0 && above.1 <= below.1, "{above:?} {below:?}");
             }
         }
     }
-    // Sample 6: unsent 10,000, device 9,000, bottleneck 2,000, and of 32,000 in flight the rest.
+    // Sample 6: unsent 10,000, device 9,000, bottleneck 2,000, and the rest of 32,000 in flight.
     let tips: Vec<_> = marks(&document, "tip").into_iter().map(title_of).collect();
     let expected = "at 600 ms: 42 kB\n10 kB unsent in the socket\n9 kB in the sender's device queue\n\
                     2 kB at the bottleneck\n21 kB on the way: wires, receiver, ACKs";
@@ -263,11 +263,11 @@ fn a_sequence_graph_has_a_mark_for_each_packet() {
         of.sum::<usize>()
     };
     assert_eq!(count("sent"), 12);
-    assert_eq!(count("sent again"), 1);
+    assert_eq!(count("retransmitted"), 1);
     assert_eq!(count("SACK: received out of order"), 2);
     assert_eq!(count("dropped on the way"), 1);
     assert_eq!(count("acknowledged"), 1, "one line");
-    assert_eq!(plots.count(), 2, "all of it, and an excerpt");
+    assert_eq!(plots.count(), 2, "the whole run, and an excerpt");
     assert!(svg.contains("around the first loss"));
 }
 
@@ -279,7 +279,7 @@ fn window_and_rate_have_a_line_each() {
     let lines = marks(&document, "line");
     assert_eq!(lines.len(), 2 * (4 + 2));
     assert!(lines.iter().all(|line| points(*line).len() == 20));
-    // What is not known interrupts a line, and a value alone shows too.
+    // Unknown values interrupt a line, and a single value is visible too.
     let mut run = run("gaps");
     for (at, point) in run.series[0].points.iter_mut().enumerate() {
         point.ssthresh_bytes = (at == 3 || at > 9).then_some(20_000);
@@ -323,7 +323,7 @@ fn bars_are_the_buckets_that_counted_something() {
     assert!(titles.contains(&"8 µs to 16 µs: 40 % (4)".to_owned()), "{titles:?}");
 }
 
-/// Of bars of half an octave, the finer buckets in each are one; the next panel's are as wide.
+/// Each bar of half an octave combines the finer buckets in it; the next panel's bars are as wide.
 #[test]
 fn fine_buckets_are_one_bar() {
     let mut set = set(&["only"]);
@@ -358,7 +358,7 @@ fn shares_fill_their_row() {
     }
 }
 
-/// Whatever is drawn lies within its plot, except for lines that are cut off on purpose.
+/// Every mark lies within its plot, except for lines that are cut off on purpose.
 #[test]
 fn axes_cover_what_is_drawn() {
     let set = set(&["before", "after"]);

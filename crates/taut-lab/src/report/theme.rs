@@ -1,7 +1,8 @@
-//! Colours and the style sheet of pictures and pages, on light and on dark ground.
+//! Colours and the style sheet of pictures and pages, on light and dark backgrounds.
 //!
-//! The colours of lines and areas are those of Okabe and Ito's palette, which people with any kind of colour blindness tell
-//! apart, lightened for dark ground, and three of Paul Tol's where those do not suffice. Called by `svg.rs` and `html.rs`.
+//! The colours of lines and areas are those of Okabe and Ito's palette, which people with any kind of colour
+//! blindness can tell apart, lightened for dark backgrounds, and three of Paul Tol's where those are not
+//! enough. Called by `svg.rs` and `html.rs`.
 
 use std::fmt::Write as _;
 
@@ -23,7 +24,7 @@ impl Ink {
     pub(crate) const GREY: Self = Self(10);
     pub(crate) const PALE: Self = Self(11);
 
-    /// Colours for things of the same kind, in the order in which they are taken.
+    /// Colours for things of the same kind, in the order in which they are used.
     pub(crate) const SERIES: [Self; 8] = [
         Self::VERMILLION,
         Self::BLUE,
@@ -36,7 +37,7 @@ impl Ink {
     ];
 }
 
-/// The palette on light and on dark ground, by [`Ink`].
+/// The palette on light and dark backgrounds, by [`Ink`].
 const PALETTE: [(&str, &str); 12] = [
     ("#0072b2", "#4da6e0"),
     ("#e69f00", "#f0b83a"),
@@ -52,7 +53,8 @@ const PALETTE: [(&str, &str); 12] = [
     ("#c6cad1", "#4d535d"),
 ];
 
-/// Whether words on a colour are those of the ground, on light and on dark ground; else they are of the colour of text.
+/// Whether text on a colour has the background's colour, on light and dark backgrounds; otherwise it has the
+/// text colour.
 const WORDS_AS_GROUND: [(bool, bool); 12] = [
     (true, true),
     (false, true),
@@ -68,7 +70,7 @@ const WORDS_AS_GROUND: [(bool, bool); 12] = [
     (false, false),
 ];
 
-/// What is drawn in neither: ground, text, quieter text, grid lines.
+/// Neutral colours: background, text, quieter text, grid lines.
 const NEUTRALS: [(&str, &str, &str); 4] = [
     ("bg", "#ffffff", "#15181d"),
     ("fg", "#1c1f24", "#e6e8eb"),
@@ -76,7 +78,7 @@ const NEUTRALS: [(&str, &str, &str); 4] = [
     ("gr", "#e3e6ea", "#30353d"),
 ];
 
-/// On which ground a picture stands.
+/// The background of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
     /// Light, or dark for a viewer that prefers it.
@@ -89,7 +91,8 @@ pub enum Theme {
 }
 
 impl Theme {
-    /// The style sheet of a picture by itself: plain colours, since not every program that shows pictures knows variables.
+    /// The style sheet of a single picture: plain colours, because some programs that show pictures do not
+    /// support variables.
     pub(crate) fn sheet(self) -> String {
         let dark = self == Self::Dark;
         let literal = |dark: bool| {
@@ -105,7 +108,7 @@ impl Theme {
     }
 }
 
-/// The style sheet for pictures in a page, which switches the ground by variables.
+/// The style sheet for pictures in a page, which switches the background by variables.
 pub(crate) fn page_sheet() -> String {
     let variables = |dark: bool| {
         let neutral = NEUTRALS
@@ -136,13 +139,14 @@ pub(crate) fn page_sheet() -> String {
     )
 }
 
-/// The colour of words on a colour.
+/// The colour of text on a colour.
 fn words_on(as_ground: bool, dark: bool) -> &'static str {
     let (_, on_light, on_dark) = NEUTRALS[usize::from(!as_ground)];
     if dark { on_dark } else { on_light }
 }
 
-/// The rules that say colours, `value` of a name, and of what it is on light and on dark ground.
+/// The rules that set colours. `value` gives the text for a name and its colours on light and dark
+/// backgrounds.
 fn colours(value: impl Fn(&str, &str, &str) -> String) -> String {
     let [bg, fg, mu, gr] = NEUTRALS.map(|(name, light, dark)| value(name, light, dark));
     let mut css = format!(
@@ -158,7 +162,7 @@ fn colours(value: impl Fn(&str, &str, &str) -> String) -> String {
     css
 }
 
-/// The rules that say no colours. Lines keep their width when a part of the picture is zoomed.
+/// The rules that set no colours. Lines keep their width when part of the picture is zoomed.
 const SHAPES: &str = ".chart text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,\
 'DejaVu Sans',sans-serif;font-size:12px}.chart text.ti{font-size:13px;font-weight:600}\
 .chart text.he{font-size:15px;font-weight:600}.grid,.axis{stroke-width:1;fill:none}\

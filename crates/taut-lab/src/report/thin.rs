@@ -1,18 +1,19 @@
-//! Fewer points than were measured, without hiding any extreme.
+//! Draws fewer points than were measured without hiding any extreme.
 //!
-//! Ours. A picture is some hundred pixels wide: of each slice of time the samples stay that are the least or the largest
-//! of any of the series drawn, and the first and the last. What stays was measured; nothing is averaged or made up.
+//! A picture is a few hundred pixels wide. Of each slice of time, the samples with the least or largest value
+//! of any drawn series are kept, and the first and the last sample. All kept values were measured; nothing is
+//! averaged or invented.
 
 use std::collections::BTreeSet;
 
-/// Slices that a picture is cut into.
+/// Number of slices in a picture.
 pub(crate) const SLICES: usize = 240;
 
-/// The indices, ascending, of the samples to draw: at `times`, which ascend, of the series `columns`, each as long as
-/// `times`. All of them when there are few.
+/// The indices, ascending, of the samples to draw. `times` ascend; each series in `columns` is as long as
+/// `times`. All samples are kept when there are few.
 pub(crate) fn keep(times: &[f64], columns: &[&[f64]], slices: usize) -> Vec<usize> {
     let len = columns.iter().map(|column| column.len()).fold(times.len(), usize::min);
-    // Two of each series and slice may stay.
+    // Two samples of each series and slice may be kept.
     if len <= slices * 2 * columns.len().max(1) {
         return (0..len).collect();
     }
@@ -32,7 +33,7 @@ pub(crate) fn keep(times: &[f64], columns: &[&[f64]], slices: usize) -> Vec<usiz
     kept.into_iter().collect()
 }
 
-/// Where the least and the largest of the values are that are numbers.
+/// Positions of the least and largest values that are numbers.
 fn extremes(values: &[f64]) -> [Option<usize>; 2] {
     let finite = || values.iter().enumerate().filter(|(_, value)| value.is_finite());
     let least = finite().min_by(|a, b| a.1.total_cmp(b.1)).map(|(at, _)| at);
@@ -60,7 +61,8 @@ mod tests {
     }
 
     proptest! {
-        /// Of every slice, the least and the largest of every series are drawn, and not more than there is room for.
+        /// In every slice, the least and largest values of every series are drawn, and no more than there is
+        /// room for.
         #[test]
         fn extremes_stay(
             samples in prop::collection::vec((0.0..1.0f64, -1e9..1e9f64, 0.0..1e3f64), 1..600),
@@ -72,14 +74,14 @@ mod tests {
             let b: Vec<f64> = samples.iter().map(|sample| sample.2).collect();
             let kept = keep(&times, &[&a, &b], slices);
             prop_assert!(kept.windows(2).all(|pair| pair[0] < pair[1]));
-            // One more slice: the last sample lies on the far end of the last.
+            // One more slice: the last sample lies on the end of the last slice.
             prop_assert!(kept.len() <= 4 * (slices + 1) + 2);
             prop_assert_eq!(kept.first(), Some(&0));
             prop_assert_eq!(kept.last(), Some(&(samples.len() - 1)));
             let width = (times[times.len() - 1] - times[0]) / slices as f64;
             for slice in 0..slices {
                 let (from, to) = (times[0] + slice as f64 * width, times[0] + (slice + 1) as f64 * width);
-                // A hair inside, so that rounding does not decide which slice a sample is in.
+                // Slightly inside, so that rounding does not decide which slice a sample is in.
                 let inside = |at: usize| times[at] > from + width * 1e-6 && times[at] < to - width * 1e-6;
                 for column in [&a, &b] {
                     let all = range((0..samples.len()).filter(|at| inside(*at)).map(|at| column[at]));

@@ -1,7 +1,7 @@
-//! The sender's own view over time: congestion window and bytes in flight, pacing and delivery rate.
+//! One flow as its sender sees it over time: congestion window and bytes in flight, pacing and delivery rate.
 //!
-//! Ours. Of the first flow, after each ACK where every ACK is known, or else at the end of each interval. Called by
-//! `figures.rs`.
+//! Shows the first flow, after each ACK where every ACK is known, and otherwise at the end of each interval.
+//! Called by `figures.rs`.
 
 use super::figures::{Figure, Shown, THINNED, arranged, time_axis};
 use super::picture::{Key, Swatch};
@@ -11,7 +11,7 @@ use super::theme::Ink;
 use super::thin::{SLICES, keep};
 use crate::data::RunData;
 
-/// What is drawn, with a number where it is known and NaN where not.
+/// The drawn values; NaN where a value is unknown.
 #[derive(Default)]
 struct View {
     times: Vec<f64>,
@@ -32,7 +32,7 @@ impl View {
         let flow = run.series.first().map(|series| series.flow).or(run.acks.first().map(|ack| ack.flow));
         let bytes = |bytes: Option<u64>| bytes.map_or(f64::NAN, |bytes| bytes as f64);
         let acks: Vec<_> = run.acks.iter().filter(|ack| Some(ack.flow) == flow).collect();
-        // Rows of both kinds call these values by the same names.
+        // Both kinds of rows have these values under the same names.
         macro_rules! take {
             ($rows:expr) => {
                 for row in $rows {
@@ -84,7 +84,7 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         "window and bytes in flight",
         all(|view| &view.cwnd).chain(all(|view| &view.in_flight)),
     );
-    // Before the first samples of the round-trip time the pacing rate is any multiple of what the path can carry.
+    // Before the first round-trip samples, the pacing rate can be any multiple of the path's capacity.
     let delivered = all(|view| &view.delivery).filter(|rate| rate.is_finite()).fold(0.0, f64::max);
     let paced = all(|view| &view.pacing).filter(|rate| delivered <= 0.0 || *rate <= 2.5 * delivered);
     let rates = Axis::from_zero(Quantity::BitRate, "rate", all(|view| &view.delivery).chain(paced));
@@ -107,10 +107,10 @@ pub(super) fn figure(shown: &[Shown<'_>]) -> Option<Figure> {
         ink,
         swatch: if dashed { Swatch::Dash } else { Swatch::Line },
     });
-    let mut caption = "The sender's own view, of one flow. In flight follows the congestion window where that is what \
-        limits; it stays below where something else does: the application, the receiver, a queue of the device, or pacing. \
-        The delivery rate is what the sender measured from ACKs; when the window grows and this does not, the rest stands \
-        in a queue. What lies far above the rest is cut off."
+    let mut caption = "One flow as its sender sees it. Bytes in flight follow the congestion window where that is the \
+        limit; they stay below it where something else is: the application, the receiver, a queue of the device, or \
+        pacing. The sender measures the delivery rate from ACKs; when the window grows and the delivery rate does not, \
+        the additional bytes wait in a queue. Values far above the others are cut off."
         .to_owned();
     if thinned {
         caption += THINNED;
@@ -156,7 +156,7 @@ fn panel(shown: &Shown<'_>, view: &View, lines: &[Line<'_>], x: &Axis, y: &Axis)
     (panel, kept.len() < view.times.len())
 }
 
-/// Words for so many parts of the time: the last values in each.
+/// Tooltips of the parts of the time: the last values in each.
 fn tips(view: &View, lines: &[Line<'_>], x: &Axis, quantity: Quantity) -> Vec<Tip> {
     const PARTS: usize = 40;
     let width = (x.high - x.low) / PARTS as f64;

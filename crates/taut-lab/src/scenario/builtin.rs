@@ -1,6 +1,6 @@
-//! The scenarios that come with the program, of `scenarios/` in this crate. Called when a name is no file.
+//! The built-in scenarios, from `scenarios/` in this crate. Called when a name is not a file.
 
-/// Name and text of each; those that reproduce published results first.
+/// Name and text of each scenario; those that reproduce published results come first.
 pub const ALL: [(&str, &str); 15] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
@@ -19,7 +19,7 @@ pub const ALL: [(&str, &str); 15] = [
     ("lossy", include_str!("../../scenarios/lossy.toml")),
 ];
 
-/// How many of the first reproduce published results.
+/// Number of scenarios that reproduce published results.
 pub const PUBLISHED: usize = 5;
 
 /// The text of the scenario of that name.

@@ -1,6 +1,7 @@
-//! What a scenario's texts mean that a stack must be asked about: its congestion controls, `cubic` or
-//! `mine:gain=2.5`, and its settings. Who runs the lab may add controls of their own. Called by `load.rs`, which tells a
-//! mistake with its line, and puts `congestion.gain=2.5` into the text of the control.
+//! Looks up the parts of a scenario that the stack must interpret: its congestion controls, such as `cubic`
+//! or `mine:gain=2.5`, and its settings. A program that runs the lab may add congestion controls. Called by
+//! `load.rs`, which reports a mistake with its line, and which writes `congestion.gain=2.5` into the
+//! control's text.
 
 use taut_core::congestion::Registry;
 use taut_core::{Algorithm, StackConfig};
@@ -11,7 +12,8 @@ use super::Scenario;
 type Mistake = (String, String);
 
 impl Scenario {
-    /// Looks up the congestion controls and checks the settings. Flows that name none have the scenario's.
+    /// Looks up the congestion controls and checks the settings. Flows that name no control get the
+    /// scenario's.
     pub(super) fn look_up(&mut self, controllers: &Registry) -> Result<(), Mistake> {
         self.controllers = controllers.clone();
         let find = |path: &str, text: &Option<String>| {
@@ -35,7 +37,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What a stack begins with: today's defaults, and all congestion controls.
+    /// The initial configuration of a stack: today's defaults, and all congestion controls.
     #[must_use]
     pub fn stack_config(&self) -> StackConfig {
         StackConfig::default().with(|config| config.congestion.registry = self.controllers.clone())

@@ -1,5 +1,6 @@
-//! Reads a scenario's file: changes of cases, variants and the command line first, then the schema. A mistake is told
-//! with its file, its line and its key, or with the change that made it. Called by whoever runs a scenario.
+//! Reads a scenario's file: first applies the changes of cases, variants and the command line, then the
+//! schema. A mistake is reported with its file, line and key, or with the change that made it. Called by
+//! everything that runs a scenario.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +14,12 @@ use super::controllers::with_param;
 use super::{Case, Scenario, Variant};
 use crate::metrics;
 
-/// Why a file or a change of it is no scenario.
+/// Why a file or a change to it is not a valid scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     /// File and line, or the change.
     pub place: String,
-    /// The key, if it is about one.
+    /// The key, if one is at fault.
     pub key: String,
     /// What is wrong.
     pub why: String,
@@ -33,19 +34,19 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A value in the place of another.
+/// A change: a new value at a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Which, as `link.rate` or `flows.0.count`.
+    /// The path, such as `link.rate` or `flows.0.count`.
     pub path: String,
-    /// By what.
+    /// The new value.
     pub value: Value,
-    /// Who wants it, as `--set link.rate=1gbit`.
+    /// Where the change comes from, such as `--set link.rate=1gbit`.
     pub by: String,
 }
 
 impl Change {
-    /// As on the command line: `link.rate=1gbit`.
+    /// Parses a change as on the command line: `link.rate=1gbit`.
     ///
     /// # Errors
     /// Without a path or an equals sign.
@@ -53,17 +54,17 @@ impl Change {
         let wrong =
             |why: &str| LoadError { place: format!("--set {text}"), key: String::new(), why: why.into() };
         let (path, value) =
-            text.split_once('=').ok_or_else(|| wrong("must be PATH=VALUE, as link.rate=1gbit"))?;
+            text.split_once('=').ok_or_else(|| wrong("must be PATH=VALUE, such as link.rate=1gbit"))?;
         let path = path.trim();
         if path.is_empty() || path.split('.').any(str::is_empty) {
-            return Err(wrong("must be PATH=VALUE, as link.rate=1gbit"));
+            return Err(wrong("must be PATH=VALUE, such as link.rate=1gbit"));
         }
         Ok(Self { path: path.into(), value: read_value(value.trim()), by: format!("--set {text}") })
     }
 }
 
 impl Change {
-    /// A list of texts.
+    /// A change that sets a list of texts.
     #[must_use]
     pub fn list(path: &str, values: &[String], by: &str) -> Self {
         let values = values.iter().map(|value| Value::String(value.clone())).collect();
@@ -71,7 +72,7 @@ impl Change {
     }
 }
 
-/// A TOML value; what is none is a text.
+/// Parses a TOML value; other text becomes a string.
 fn read_value(text: &str) -> Value {
     let document: Option<Table> = toml::from_str(&format!("value = {text}\n")).ok();
     let value = document.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
@@ -84,9 +85,9 @@ fn read_value(text: &str) -> Value {
 /// A scenario's file.
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// Name of the scenario: that of the file, without `.toml`.
+    /// Name of the scenario: the file's name without `.toml`.
     pub name: String,
-    /// Where it was read.
+    /// The file's name in messages.
     pub file: String,
     text: String,
     table: Table,
@@ -94,28 +95,29 @@ pub struct Document {
     controllers: Registry,
 }
 
-/// A scenario for a case and a variant of it.
+/// A scenario with one case and one variant applied.
 #[derive(Clone, Debug)]
 pub struct Variation {
     /// Its case; empty when it has none.
     pub case: String,
     /// Its variant.
     pub variant: String,
-    /// Whether the kernel of today is to be compared with it.
+    /// Whether today's kernel is compared with it.
     pub linux: bool,
-    /// Whether it means something on a TUN.
+    /// Whether it can run live.
     pub live: bool,
-    /// With all changes.
+    /// The scenario with all changes applied.
     pub scenario: Scenario,
-    /// Every value by its path.
+    /// Every value, by path.
     pub parameters: BTreeMap<String, String>,
 }
 
 impl Document {
-    /// Reads a file's text, and makes the changes of the command line. Flows may have any of these congestion controls.
+    /// Parses a file's text and applies the changes of the command line. Flows may use any of these
+    /// congestion controls.
     ///
     /// # Errors
-    /// When it is no TOML, or no scenario, in any of its variations.
+    /// When it is not TOML, or not a valid scenario in one of its variations.
     pub fn parse(
         name: &str,
         file: &str,
@@ -140,18 +142,18 @@ impl Document {
         Ok(document)
     }
 
-    /// The scenario before any variant.
+    /// The scenario without any variant.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), which has made sure that there are none.
+    /// As [`parse`](Self::parse), which has already excluded them.
     pub fn base(&self) -> Result<Scenario, LoadError> {
         self.read(&[]).map(|(scenario, _)| scenario)
     }
 
-    /// Each case with each variant, in the file's order.
+    /// Each case with each variant, in the order of the file.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), which has made sure that there are none.
+    /// As [`parse`](Self::parse), which has already excluded them.
     pub fn variations(&self) -> Result<Vec<Variation>, LoadError> {
         let base = self.base()?;
         let plain_case = Case { name: String::new(), set: Table::new(), published: Default::default() };
@@ -185,14 +187,14 @@ impl Document {
         Ok(variations)
     }
 
-    /// With these changes, and then those of the command line.
+    /// Applies these changes, and then those of the command line.
     fn read(&self, changes: &[Change]) -> Result<(Scenario, BTreeMap<String, String>), LoadError> {
         let mut table = self.table.clone();
         let all: Vec<&Change> = changes.iter().chain(&self.changes).collect();
         for change in &all {
             apply(&mut table, change)?;
         }
-        // The latest change that has to do with the path is to blame, or else the file.
+        // The latest change to the path is to blame, or otherwise the file.
         let blame = |path: &str, why: String| {
             let about = |change: &&&Change| {
                 let of = |one: &str, other: &str| {
@@ -211,7 +213,7 @@ impl Document {
                 let path = error.path().to_string().replace('[', ".").replace(']', "");
                 let path = if path == "." { String::new() } else { path };
                 let message = error.into_inner().message().trim_end().to_owned();
-                // An unknown key is told of its table; the reader looks for the key.
+                // An unknown key is reported with its table's path; this adds the key.
                 let unknown = message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
                 let path = match unknown {
                     Some(key) if path.rsplit('.').next() != Some(key) && path.is_empty() => key.to_owned(),
@@ -241,7 +243,7 @@ impl Document {
                 }
                 let known = |name: &String| scenario.variants.iter().any(|variant| variant.name == *name);
                 if let Some(name) = by_variant.keys().find(|name| !known(name)) {
-                    return Err(blame(&format!("{path}.{metric}.{name}"), "there is no such variant".into()));
+                    return Err(blame(&format!("{path}.{metric}.{name}"), "there is no variant with this name".into()));
                 }
             }
         }
@@ -253,7 +255,7 @@ impl Document {
         Ok((scenario, parameters))
     }
 
-    /// Where a path is written, or what is written of it.
+    /// The place of a path in the file, or of the part of it that is there.
     fn span_of(&self, path: &str) -> Option<Range<usize>> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut span = None;
@@ -265,7 +267,7 @@ impl Document {
             let after =
                 |len: usize| rest.get(len..).map_or("", |rest| rest.strip_prefix('.').unwrap_or(rest));
             let (value, next) = if let Some(table) = table.take() {
-                // Names of settings have dots in them.
+                // Names of settings contain dots.
                 let entry = table.iter().filter(|(key, _)| starts_with_path(rest, key.get_ref().as_ref()));
                 let Some((key, value)) = entry.max_by_key(|(key, _)| key.get_ref().len()) else { break };
                 span = Some(key.span());
@@ -303,11 +305,12 @@ fn place(file: &str, text: &str, span: Option<Range<usize>>) -> String {
     }
 }
 
-/// Puts a value in its place. Tables on the way there are made; whether they may be, the schema says.
+/// Sets a value at its path. Missing tables on the way are created; the schema decides whether they are
+/// allowed.
 fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
     let wrong = |why: String| LoadError { place: change.by.clone(), key: change.path.clone(), why };
     let mut words: Vec<&str> = change.path.split('.').collect();
-    // The name of a setting is one key, whatever dots are in it.
+    // The name of a setting is one key, even if it contains dots.
     let setting;
     if let Some(at) = words.iter().position(|&word| word == "sysctls")
         && words.len() > at + 1
@@ -324,7 +327,7 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
         place = place.enter(word).map_err(&wrong)?;
     }
     let slot = place.slot(last).map_err(&wrong)?;
-    // What is a text stays one: a size of 100 bytes, a setting's 1.
+    // A text stays a text: a size of 100 bytes, a setting's 1.
     *slot = match (&*slot, change.value.clone()) {
         (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
         (Value::Float(_), Value::Integer(number)) => Value::Float(number as f64),
@@ -333,7 +336,7 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// A parameter of a congestion control is a part of its text.
+/// Changes a parameter of a congestion control, which is a part of its text.
 fn set_param(table: &mut Table, way: &[&str], param: &str, value: &Value) -> Result<(), String> {
     let place = way.iter().try_fold(Place::Table(table), |place, word| place.enter(word))?;
     match place.slot("congestion")? {
@@ -341,7 +344,7 @@ fn set_param(table: &mut Table, way: &[&str], param: &str, value: &Value) -> Res
             *text = with_param(text, param, &text_of(value).ok_or("is not a number")?);
             Ok(())
         }
-        _ => Err("no congestion control is named there that could have a parameter".into()),
+        _ => Err("there is no congestion control to take this parameter".into()),
     }
 }
 
@@ -353,7 +356,7 @@ enum Place<'a> {
 impl<'a> Place<'a> {
     fn slot(self, word: &str) -> Result<&'a mut Value, String> {
         match self {
-            // A value that was not there yet has any type.
+            // A value that was not set yet may have any type.
             Self::Table(table) => Ok(table.entry(word).or_insert_with(|| Value::Array(Vec::new()))),
             Self::Array(array) => {
                 let len = array.len();
@@ -392,7 +395,7 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// A single value as text. No scenario has a date.
+/// A single value as text. Scenarios contain no dates.
 fn text_of(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

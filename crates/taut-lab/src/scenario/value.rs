@@ -1,5 +1,6 @@
-//! Values of a scenario's file: the units of `tc`, the names of `sysctl` and `ethtool`. Each is checked as it is read, so
-//! that a mistake has a line; what depends on the stack's congestion controls, `controllers.rs` checks. Called by serde.
+//! Values of a scenario's file: the units of `tc`, the names of `sysctl` and `ethtool`. Each is checked when
+//! it is read, so that a mistake has a line; `controllers.rs` checks those that depend on the stack's
+//! congestion controls. Called by serde.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,24 +10,24 @@ use std::str::FromStr;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use taut_core::Duration;
 
-/// A text that means something, as a rate; kept as it was written, too.
+/// A value with the text that was written, such as a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text<T> {
-    /// What it means.
+    /// The value.
     pub value: T,
-    /// As it was written.
+    /// The text as written.
     pub text: String,
 }
 
-/// What can be written as a text, or as a number of its basic unit.
+/// A value that can be written as text, or as a number of its basic unit.
 pub trait Written: Sized {
-    /// Reads it.
+    /// Parses the text.
     ///
     /// # Errors
-    /// What should have been written.
+    /// A description of what should have been written.
     fn read(text: &str) -> Result<Self, String>;
 
-    /// What a bare number means, if it means anything.
+    /// The meaning of a bare number, if it has one.
     fn number(number: u64) -> Option<Self> {
         let _ = number;
         None
@@ -87,14 +88,14 @@ impl Written for Bytes {
     }
 }
 
-/// Byte queue limits: `on`, `off`, or a limit that does not move.
+/// Byte queue limits: `on`, `off`, or a fixed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BqlText {
-    /// As Linux has them.
+    /// Adaptive, as in Linux.
     On,
-    /// None.
+    /// No limit.
     Off,
-    /// So many bytes.
+    /// A fixed number of bytes.
     Fixed(u64),
 }
 
@@ -105,7 +106,7 @@ impl Written for BqlText {
             "off" => Ok(Self::Off),
             _ => Bytes::read(text)
                 .map(|Bytes(bytes)| Self::Fixed(bytes))
-                .map_err(|_| format!("byte queue limits are on, off, or a size as 30kb, not {text}")),
+                .map_err(|_| format!("byte queue limits must be on, off, or a size such as 30kb, not {text}")),
         }
     }
 
@@ -119,7 +120,7 @@ impl Written for BqlText {
 pub struct Sysctls(pub BTreeMap<String, String>);
 
 impl Sysctls {
-    /// The value of a setting, however it is called.
+    /// The value of a setting, by any of its names.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         let value = self.0.get(name).or_else(|| self.0.get(name.strip_prefix("net.ipv4.")?));

@@ -1,5 +1,5 @@
-//! What a simulated run shows while it runs: distributions, points of a time-sequence graph, rows for each ACK, and,
-//! for runs that are kept, events and packets. A probe of the world; read by `sim.rs` when the run is over.
+//! Observes a simulated run: distributions, points of a time-sequence graph, rows for each ACK, and, for runs
+//! that are kept, events and packets. A probe of the world; `sim.rs` reads it when the run is over.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,35 +13,36 @@ use crate::events::EventLog;
 use crate::stats::{Tally, Thinned};
 use crate::view;
 
-/// Flows that have points and rows.
+/// Largest number of flows with points and rows.
 pub(super) const FLOWS_MAX: usize = 8;
-/// Rows for ACKs of all of them.
+/// Largest number of rows for ACKs, of all flows.
 const ACKS_MAX: usize = 20_000;
-/// Points of a time-sequence graph.
+/// Largest number of points of time-sequence graphs.
 const POINTS_MAX: usize = 20_000;
 
-/// Names a connection: its sender's host and both ports.
+/// Identifies a connection: its sender's host and both ports.
 pub(super) type Key = (u32, u16, u16);
 
-/// What is known of a connection from its packets.
+/// The state of a connection, known from its packets.
 #[derive(Debug, Default)]
 struct Track {
-    /// First byte of payload, on the wire.
+    /// Sequence number on the wire of the first byte of payload.
     first: Option<u32>,
-    /// What the other end's windows are shifted by.
+    /// The other end's window scale.
     shift: u8,
-    /// Where what was never sent begins.
+    /// Position of the first byte never sent.
     next: u64,
     acked: u64,
     window: u64,
-    /// When the last packet with payload was handed out by the stack, and when it left.
+    /// When the stack handed out the last packet with payload, and when it left.
     left: Option<(Instant, Instant)>,
-    /// Ends of what was sent and not acknowledged, and when its stack handed it out; not for what was sent twice.
+    /// End positions of unacknowledged data, and when its stack handed it out; no time for retransmitted
+    /// data.
     sent: VecDeque<(u64, Option<Instant>)>,
 }
 
 impl Track {
-    /// Place in the stream of a number on the wire.
+    /// Position in the stream of a sequence number on the wire.
     fn place(&self, wire: u32) -> u64 {
         let first = self.first.unwrap_or(wire);
         let ahead = wire.wrapping_sub(first).wrapping_sub(self.next as u32) as i32;
@@ -49,7 +50,7 @@ impl Track {
     }
 }
 
-/// What a sender's host has below its stack.
+/// Bytes that a sender's host has below its stack.
 #[derive(Debug)]
 struct Below {
     bytes: u64,
@@ -94,7 +95,7 @@ pub(super) fn seconds(at: Instant) -> f64 {
 }
 
 impl Collector {
-    /// `senders`: nanoseconds a byte and bytes beside a packet on the line of each host that sends.
+    /// `senders`: for each sending host, nanoseconds per byte and extra bytes per packet on its line.
     pub(super) fn new(
         from: Instant,
         senders: Vec<Option<(f64, u32)>>,
@@ -129,7 +130,7 @@ impl Collector {
         self.senders.get(host.index()).is_some_and(Option::is_some)
     }
 
-    /// Most bytes that a host had below since this was last asked.
+    /// The most bytes that a host had below its stack since the last call.
     pub(super) fn take_max(&mut self, host: HostId, now: Instant) -> u64 {
         let from = self.from;
         let Some(below) = self.below.get_mut(&(host.index() as u32)) else { return 0 };
@@ -165,7 +166,7 @@ impl Collector {
             let gap = at.since(below.last_sent).as_nanos();
             if below.run > 0 {
                 self.gap_ns.add(gap);
-                // A nanosecond for rounding.
+                // One nanosecond of tolerance for rounding.
                 if gap as f64 > line_ns + 1.0 {
                     self.burst.add(std::mem::take(&mut below.run));
                 }
@@ -188,7 +189,7 @@ impl Collector {
         if !has_data {
             return;
         }
-        // Segments that were handed out together are one packet.
+        // Segments handed out together are one packet.
         match track.left {
             Some((handed, _)) if handed == packet.handed() => {}
             last => {
@@ -205,7 +206,7 @@ impl Collector {
             track.next = end;
             track.sent.push_back((end, Some(packet.handed())));
         } else {
-            // Whose ACK it will be nobody knows (Karn).
+            // After a retransmission, the ACK cannot be attributed to one of the copies (Karn).
             for (other, handed) in &mut track.sent {
                 if *other > seq {
                     *handed = None;
@@ -307,7 +308,7 @@ impl Collector {
         }
     }
 
-    /// Where a packet is, in words.
+    /// The name of a packet's place.
     fn place_name(&self, place: Place) -> String {
         let host = |id: HostId| self.names.get(id.index()).map_or("?", String::as_str);
         match place {
@@ -324,7 +325,7 @@ impl Collector {
         self.events = Some(events);
     }
 
-    /// What did not end by itself.
+    /// Closes the bursts and lists that are still open.
     pub(super) fn finish(&mut self, now: Instant) {
         let from = self.from;
         for below in self.below.values_mut() {
@@ -341,7 +342,7 @@ impl Below {
         Self { bytes: 0, since: now, max: 0, leaving: VecDeque::new(), last_sent: now, run: 0 }
     }
 
-    /// Lets go of what is on the wire by now.
+    /// Removes the bytes that are on the wire by now.
     fn pass(&mut self, now: Instant, from: Instant, bytes: &mut Tally) {
         while let Some(&(at, len)) = self.leaving.front().filter(|(at, _)| *at <= now) {
             self.leaving.pop_front();
@@ -382,7 +383,8 @@ fn ack_row(now: Instant, info: &ConnInfo) -> AckRow {
 
 impl Probe for Collector {
     fn interest(&self) -> Interest {
-        // Only the log wants the others, of which gates are dear: all connections are looked at after everything that happens.
+        // Only the log needs the other events, and reading gates is expensive: all connections are examined
+        // after every event.
         let logs = self.events.as_ref().is_some_and(EventLog::has_room);
         Interest { packets: true, acks: self.is_kept, apps: logs, interrupts: logs, blocked: logs }
     }

@@ -1,4 +1,5 @@
-//! Makes a world of a scenario: hosts, a cable, a dumbbell or a parking lot, applications. Called by `sim.rs`.
+//! Builds the world of a scenario: hosts, a cable, a dumbbell or a parking lot, applications. Called by
+//! `sim.rs`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,15 +14,15 @@ use taut_sim::{BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, 
 use crate::scenario::value::{BqlText, Bytes, Text};
 use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario};
 
-/// Port of sinks; responders, which differ in the size of a request, follow.
+/// Port of sinks. The ports of responders, which differ in request size, follow.
 const SINK: u16 = 5001;
 const RESPONDER: u16 = 6001;
 const WEB: u16 = 8080;
 
-/// Flows whose bytes are held against what was written.
+/// Largest number of flows whose received bytes are compared with the written ones.
 const CHECKED_MAX: u32 = 100;
 
-/// What a flow's application tells.
+/// The results of a flow's application.
 pub(super) enum Source {
     Bulk(Rc<RefCell<BulkStats>>),
     Stream(Rc<RefCell<StreamStats>>),
@@ -30,7 +31,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Its connection, when it has one for good.
+    /// Its connection, if it has a single one.
     pub(super) fn conn(&self) -> Option<ConnId> {
         match self {
             Self::Bulk(stats) => stats.borrow().conn,
@@ -55,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What was written, if all of it arrived and the connection is over.
+    /// The bytes written, if all of them arrived and the connection is closed.
     pub(super) fn finished_bytes(&self) -> Option<u64> {
         match self {
             Self::Bulk(stats) => stats.borrow().closed.map(|_| stats.borrow().written),
@@ -63,7 +64,7 @@ impl Source {
         }
     }
 
-    /// How long a connection took that is over, and what it carried.
+    /// The duration and payload of a closed connection.
     pub(super) fn elapsed(&self) -> Option<(Duration, u64)> {
         Some((self.ended()?.since(self.connected()?), self.finished_bytes()?))
     }
@@ -77,14 +78,14 @@ pub(super) struct Traffic {
     pub(super) source: Source,
 }
 
-/// A world's parts.
+/// The parts of a world.
 pub(super) struct Net {
     pub(super) senders: Vec<HostId>,
     pub(super) receivers: Vec<HostId>,
     pub(super) traffic: Vec<Traffic>,
-    /// Routers and ports where queues are; none of a pair.
+    /// Routers and ports that have queues; empty for a pair.
     bottlenecks: Vec<(RouterId, usize)>,
-    /// Of the senders' NICs: nanoseconds a byte and bytes beside a packet.
+    /// Of the senders' NICs: nanoseconds per byte, and extra bytes per packet.
     line: (f64, u32),
 }
 
@@ -116,7 +117,7 @@ impl Net {
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
                 lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));
-                // All but the first have a port back to the one before.
+                // All routers but the first have a port back to the previous one.
                 bottlenecks.push((ends[0], usize::from(hop > 0)));
             }
             for pair in 0..pairs as usize {
@@ -124,7 +125,7 @@ impl Net {
                 let delay =
                     pair.checked_rem(delays.len()).map_or(Duration::ZERO, |index| delays[index].value);
                 let (a, b) = (world.host(sender.clone()), world.host(receiver.clone()));
-                // In a parking lot the first goes all the way, the others over one line each.
+                // In a parking lot the first pair crosses all lines, each other pair one.
                 let (from, to) = if hops == 1 || pair == 0 { (0, hops) } else { (pair - 1, pair) };
                 world.attach(a, routers[from], &access, delay);
                 world.attach(b, routers[to], &access, Duration::ZERO);
@@ -149,14 +150,14 @@ impl Net {
     }
 
     fn populate(&mut self, world: &mut World, scenario: &Scenario) -> Result<(), String> {
-        // Bytes are looked at where there are not too many.
+        // Bytes are checked if there are not too many flows.
         let is_small = scenario.flows.iter().map(|flow| flow.count).sum::<u32>() <= CHECKED_MAX;
         for &id in &self.receivers {
             let sink = Sink::new(SINK);
             world.app(id, if is_small { sink } else { sink.trusting() });
         }
         if scenario.flows.iter().any(|flow| flow.app == AppKind::Web) {
-            // Pages come from the senders' side.
+            // Pages are served from the senders' side.
             self.senders.iter().for_each(|&id| {
                 world.app(id, WebServer::new(WEB));
             });
@@ -167,7 +168,7 @@ impl Net {
             let (request, response) = (size(&spec.request), size(&spec.response));
             if spec.app == AppKind::Rr {
                 for &id in &self.receivers {
-                    // What a socket option does to one end of a conversation it does to the other.
+                    // A socket option for one end of a conversation applies to the other end as well.
                     let options = ListenOptions { conn: spec.options.options(), ..ListenOptions::default() };
                     world.app(id, Responder::new(port).sizes(request, response).options(options));
                 }
@@ -279,7 +280,7 @@ impl Net {
         names
     }
 
-    /// The lines of those who send, by number of the host.
+    /// The lines of the senders, by number of the host.
     pub(super) fn lines(&self) -> Vec<Option<(f64, u32)>> {
         let mut lines = vec![None; self.senders.len() + self.receivers.len()];
         for id in &self.senders {
@@ -288,7 +289,7 @@ impl Net {
         lines
     }
 
-    /// What waits in the middle.
+    /// Bytes in the queues in the middle.
     pub(super) fn bottleneck_bytes(&self, world: &World) -> Option<u64> {
         let waiting = |&(router, port): &(RouterId, usize)| {
             world.port_state(router, port).map(|port| port.backlog_bytes)

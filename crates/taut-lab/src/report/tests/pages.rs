@@ -1,4 +1,4 @@
-//! Structure of pages, and pictures of runs that are not as they should be.
+//! The structure of pages, and pictures of unusual runs.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 use super::*;
 
-/// Runs that have nothing, one point, or what is no number.
+/// Runs without values, with one point, or with values that are not numbers.
 fn odd_runs() -> Vec<RunData> {
     let single = |mut run: RunData| {
         run.series[0].points.truncate(1);
@@ -132,7 +132,7 @@ fn the_table_has_published_beside_measured() {
     assert_eq!(cells, ["time in the device ms", "50", "< 1", "48.2 ± 4.8", "48.2 ± 4.8"]);
 }
 
-/// The first run of a variant is drawn, and that of another engine beside it.
+/// The first run of a variant is drawn, and beside it that of another engine.
 #[test]
 fn engines_are_told_apart() {
     let mut set = set(&["before", "before", "before"]);
@@ -143,7 +143,7 @@ fn engines_are_told_apart() {
     assert_eq!(labels, ["before, taut sim", "before, Linux live"]);
 }
 
-/// Cases have pictures and rows of their own; a variant is the same one in all of them.
+/// Cases have their own pictures and rows; a variant has the same colour in all of them.
 #[test]
 fn cases_stand_below_each_other() {
     let mut both = set(&["before", "after"]);
@@ -180,7 +180,7 @@ fn cases_stand_below_each_other() {
     assert_eq!(rows, ["slow", "fast"]);
 }
 
-/// A request now and then waits for its application, which says nothing of the bulk flow beside it.
+/// A request flow sometimes waits for its application, which has nothing to do with the bulk flow beside it.
 #[test]
 fn flows_of_different_kinds_have_rows_of_their_own() {
     let mut set = set(&["only"]);
@@ -201,7 +201,7 @@ fn flows_of_different_kinds_have_rows_of_their_own() {
     );
 }
 
-/// A minute at one sample a millisecond, with its ACKs and packets, twice.
+/// A minute at one sample per millisecond, with its ACKs and packets, twice.
 #[test]
 fn a_long_run_stays_small() {
     let mut set = set(&["before", "after"]);
