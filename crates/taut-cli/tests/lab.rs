@@ -68,7 +68,7 @@ fn mistakes_are_told_before_anything_runs() {
         (&["lab", "run", "/nonexistent.toml"], "cannot read /nonexistent.toml"),
         (&["lab", "run", "autocork", "--out", "/dev/null"], "cannot write /dev/null: "),
         (&["lab", "run", "autocork", "--out", "/dev/null"], "  Name another directory with --out DIR"),
-        (&["plot", "/nonexistent"], "/nonexistent is no run"),
+        (&["plot", "/nonexistent"], "/nonexistent is not a run's directory"),
     ] {
         let output = taut(args);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -101,7 +101,7 @@ fn what_no_run_left_is_not_overwritten() {
     let output = taut(&["lab", "run", "autocork", "--out", out.0.to_str().unwrap()]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert_eq!(error.matches("it exists, and no run left it there").count(), 1, "{error}");
+    assert_eq!(error.matches("it exists and was not written by a run").count(), 1, "{error}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! A lab with a congestion control of one's own: delay-based, after Vegas (Brakmo and Peterson, 1995).
+//! A lab with a user's congestion control: delay-based, after Vegas (Brakmo and Peterson, 1995).
 //!
-//! A crate that depends on `taut-core` and `taut-lab` needs no more than this file. The commands, from this directory:
+//! A crate that depends on `taut-core` and `taut-lab` needs only this file. The commands, from this
+//! directory:
 //!
 //! ```console
 //! $ alias lab='cargo run --release -q -p taut-lab --example own_controller --'
-//! $ lab controllers                                               # vegas beside those built in
-//! $ lab run own_controller.toml                                   # it, CUBIC and BBR over one path
-//! $ lab run own_controller.toml --set congestion.most=30 --live   # with another parameter; on this machine, too
+//! $ lab controllers                                               # vegas beside the built-in ones
+//! $ lab run own_controller.toml                                   # Vegas, CUBIC and BBR over one path
+//! $ lab run own_controller.toml --set congestion.most=30 --live   # with another parameter; also live
 //! $ lab sweep own_controller_sweep.toml                           # every pair of parameters
 //! $ lab run matrix --set congestion=vegas:least=4,most=8          # any other scenario
 //! ```
@@ -17,10 +18,11 @@ use std::process::ExitCode;
 use taut_core::Instant;
 use taut_core::congestion::{AckEvent, Controller, Definition, Params, Signal, Window};
 
-/// Keeps a few segments in the queue of the path, whatever its size: the round-trip time tells how many there are.
+/// Keeps a few segments in the path's queue, whatever the queue's size. The round-trip time shows how many
+/// there are.
 #[derive(Debug)]
 struct Vegas {
-    /// Segments that may wait there: the window grows below `least`, and shrinks above `most`.
+    /// Segments that may wait there: below `least` the window grows, above `most` it shrinks.
     least: f64,
     most: f64,
     /// A round trip ends when `una` gets here.
@@ -44,12 +46,13 @@ impl Controller for Vegas {
         if ack.una < self.round_end {
             return;
         }
-        // Once a round trip: what is in flight, less what would be without a queue, waits there.
+        // Once per round trip: the segments in flight, less those that the path holds without a queue, are
+        // queued.
         self.round_end = ack.nxt;
         let cwnd = window.cwnd();
         self.queued = f64::from(cwnd) * (1.0 - base.as_nanos() as f64 / rtt.as_nanos() as f64);
         if self.queued > self.most {
-            // Half-way back, because the queue shows only after a round trip.
+            // Halfway back, because a change shows in the queue only after a round trip.
             let excess = (self.queued - self.most) / 2.0;
             window.set_cwnd(cwnd - (excess as u32).max(1));
             window.leave_slow_start();
@@ -58,7 +61,7 @@ impl Controller for Vegas {
         }
     }
 
-    /// Loss means that the queue was shorter than it wants: less than CUBIC's reduction, but one.
+    /// Loss means that the queue is shorter than Vegas wants: the window shrinks by a quarter, less than CUBIC's.
     fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
         (window.cwnd() * 3 / 4).max(2)
     }

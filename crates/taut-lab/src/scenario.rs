@@ -512,12 +512,18 @@ impl Scenario {
                 ("queue-bdp", t.queue_bdp.is_some()),
             ];
             if let Some((key, _)) = keys.into_iter().find(|(_, given)| *given) {
-                return wrong(&format!("topology.{key}"), "does not apply to kind = \"pair\" or \"direct\"".into());
+                return wrong(
+                    &format!("topology.{key}"),
+                    "does not apply to kind = \"pair\" or \"direct\"".into(),
+                );
             }
         } else if self.topology.kind == Kind::Dumbbell && self.topology.hops.is_some() {
             return wrong("topology.hops", "applies only to kind = \"parking-lot\"".into());
         } else if self.topology.kind == Kind::ParkingLot && self.topology.pairs.is_some() {
-            return wrong("topology.pairs", "not for a parking lot, which has one pair more than hops".into());
+            return wrong(
+                "topology.pairs",
+                "not for a parking lot, which has one pair more than hops".into(),
+            );
         } else if self.topology.queue.is_some() && self.topology.queue_bdp.is_some() {
             return wrong("topology.queue-bdp", "cannot be given together with topology.queue".into());
         } else if self.topology.queue_bdp.is_some_and(|share| !(0.0..=1_000.0).contains(&share)) {

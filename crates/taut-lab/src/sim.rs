@@ -76,8 +76,8 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
     // The world holds the other reference to the collector.
     let told = Told::new(&world, &net);
     drop(world);
-    let collector =
-        Rc::try_unwrap(collector).map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
+    let collector = Rc::try_unwrap(collector)
+        .map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
     Ok(finish(job, &net, flows, sums, &told, collector.into_inner()))
 }
 

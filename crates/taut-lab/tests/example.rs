@@ -1,12 +1,12 @@
-//! An example of every value that a run can leave, as JSON: for whoever writes a reader, and to notice when the format
-//! changes. `TAUT_BLESS=1 cargo test -p taut-lab --test example` writes it anew.
+//! An example of every value that a run can leave, as JSON: for authors of readers, and to notice when the
+//! format changes. `TAUT_BLESS=1 cargo test -p taut-lab --test example` rewrites it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use taut_lab::data::*;
 
-/// Two variants of a scenario, made up: the figures are of the right size and mean nothing.
+/// Two variants of an invented scenario: the figures have realistic sizes but no meaning.
 fn example() -> RunSet {
     let columns =
         ["before", "after"].map(|variant| Column { variant: variant.into(), engine: Engine::Sim, runs: 3 });
@@ -194,7 +194,7 @@ fn the_example_is_what_a_reader_expects() {
     let stored = std::fs::read_to_string(&path).unwrap();
     assert!(
         stored == text,
-        "tests/example.json is of another format than src/data.rs: see the head of this test"
+        "tests/example.json does not have the format of src/data.rs: see the top of this test"
     );
     assert_eq!(serde_json::from_str::<RunSet>(&stored).unwrap(), example());
 }

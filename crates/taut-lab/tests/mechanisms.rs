@@ -1,7 +1,7 @@
-//! The mechanisms of the send path, live: counted in packets, bytes, holds and wake-ups, which rules bound
-//! whatever else the machine does. Figures that depend on the scheduler (latencies, how many writes come
-//! together) are measured by `make mechanisms` and not asserted. And the two scenarios that publish nothing,
-//! simulated.
+//! The mechanisms of the send path, live: counted in packets, bytes, holds and wake-ups, which their rules
+//! bound whatever else the machine does. Figures that depend on the scheduler (latencies, how many writes
+//! share a packet) are measured by `make mechanisms` and not asserted. Also the two scenarios without
+//! published figures, simulated.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,14 +13,14 @@ use taut_lab::scenario::{Change, Document, builtin};
 use taut_lab::{live, sim};
 use taut_testbed::live::ready;
 
-/// One live run at a time: they have real-time priority.
+/// One live run at a time: live runs have real-time priority.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Metrics of a run.
+/// The metrics of a run.
 struct Run(BTreeMap<String, f64>);
 
 impl Run {
-    /// Of a scenario's variant, changed.
+    /// Runs a scenario's variant with changes.
     fn new(engine: Engine, name: &str, variant: &str, changes: &[&str]) -> Self {
         let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
         let text = builtin::find(name).unwrap();
@@ -53,12 +53,12 @@ fn tsq_bounds_what_waits_in_the_device() {
     }
     let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms"];
     let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &short));
-    // 128 KiB, and the super-packet of 64 that went beyond it; without, what the send buffer of 4 MB lets
-    // out.
+    // 128 KiB, and the super-packet of 64 KiB that exceeds it; without the limit, as much as the send buffer
+    // of 4 MB allows.
     assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
     assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
     assert!(before.at("tsq_throttled") == 0.0 && after.at("tsq_throttled") > 0.0, "{:?}", after.0);
-    // The kernel's own rule, over a queue of the same rate.
+    // The kernel's own rule, over a queue with the same rate.
     let linux = Run::new(Engine::Linux, "tsq", "today", &short);
     assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
 }
@@ -70,12 +70,12 @@ fn super_packets_grow_with_the_rate_when_they_are_sized_at_the_transmission() {
     }
     let [before, after] = ["before", "after"].map(|variant| Run::live("tso-autosizing", variant, &[]));
     for run in [&before, &after] {
-        // 2,000,000 bytes are 1382 segments of 1448; the SYN, ACKs and the FIN beside, and what a busy
-        // machine makes resend.
+        // 2,000,000 bytes are 1382 segments of 1448; in addition the SYN, ACKs, the FIN, and retransmissions
+        // on a busy machine.
         assert!((1_383.0..1_600.0).contains(&run.at("tcp_out_segs")), "{:?}", run.0);
     }
-    // At the write the rate is that of the initial window: a millisecond of it is less than the least of two
-    // segments.
+    // At the time of the write the rate is that of the initial window: a millisecond of it is less than the
+    // minimum of two segments.
     assert!(before.at("super_packet_mean") < 3.0, "{:?}", before.0);
     assert!(after.at("packets_per_mb") < 0.8 * before.at("packets_per_mb"), "{:?} {:?}", before.0, after.0);
 }
@@ -92,7 +92,7 @@ fn autocorking_holds_small_writes_and_only_when_it_is_on() {
     let linux = Run::new(Engine::Linux, "small-writes", "fixed", &short);
     assert!(linux.0.contains_key("tcp_auto_corking") && !linux.0.contains_key("autocork_held"));
     for run in [&off, &fixed, &linux] {
-        // As many writes as there are bytes for, whoever sends.
+        // The number of writes follows from the bytes, whoever sends.
         let writes = run.at("writes_per_packet") * run.at("ip_out_requests");
         assert!((20_000.0..20_010.0).contains(&writes.round()), "{writes} writes: {:?}", run.0);
     }
@@ -109,7 +109,7 @@ fn a_writer_is_woken_once_for_half_the_mark() {
     let marked = [&short[..], &["flows.0.options.notsent-lowat=262144"]].concat();
     for engine in [Engine::Live, Engine::Linux] {
         let after = Run::new(engine, "notsent-lowat", "after", &marked);
-        // Each time it writes half a mark at least; a tenth for what was begun before.
+        // Each wake-up lets it write at least half a mark; a tenth more for writes that began earlier.
         let most = 1e6 / (MARK / 2.0) * 1.1;
         assert!(after.at("wakeups_per_mb") < most, "{engine:?}, {most}: {:?}", after.0);
         // The mark, and one write that began below it.
@@ -152,7 +152,7 @@ fn bbr_without_a_limit_sends_long_packets() {
         let bbr = Run::new(engine, "bulk", "bbr", &["congestion=bbr", "duration=700ms", "warm-up=300ms"]);
         assert!(bbr.at("goodput") > 0.0, "{engine:?}: {:?}", bbr.0);
         if engine == Engine::Live {
-            // A timer for every few segments would show here: 20,000 bytes are 14.
+            // A timer for every few segments would show here: 20,000 bytes are 14 segments.
             assert!(bbr.at("packets_per_mb") < 50.0, "{:?}", bbr.0);
         }
     }
@@ -162,8 +162,8 @@ fn bbr_without_a_limit_sends_long_packets() {
 fn small_writes_and_bulk_simulated() {
     let case = ["cases=[]", "flows.0.total=2000000"];
     let [off, fixed] = ["off", "fixed"].map(|variant| Run::new(Engine::Sim, "small-writes", variant, &case));
-    // A packet for each of 20,000 writes, and the handshake's and the end's; with autocorking one or two in
-    // each, for a completion comes 16 µs after the packet and a write each 10.
+    // A packet for each of 20,000 writes, and those of the handshake and the end. With autocorking one or two
+    // writes share a packet, because a completion comes 16 µs after the packet and a write every 10 µs.
     assert!((20_000.0..20_010.0).contains(&off.at("ip_out_requests")), "{:?}", off.0);
     assert!((1.2..2.0).contains(&fixed.at("writes_per_packet")), "{:?}", fixed.0);
     let [cubic, bbr] =

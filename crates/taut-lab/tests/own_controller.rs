@@ -1,12 +1,12 @@
-//! `examples/own_controller.rs` as its author runs it: a controller of one's own by name, with parameters, in runs, sweeps,
-//! reports and live.
+//! `examples/own_controller.rs` as its author runs it: a user's controller by name, with parameters, in runs,
+//! sweeps and reports, and live.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use taut_testbed::{Scratch, live};
 
-/// What `cargo test` built beside this test.
+/// The program that `cargo test` built beside this test.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples/own_controller");
@@ -27,7 +27,7 @@ fn ok(args: &[&str]) -> String {
 
 /// Milliseconds that a full packet takes on the scenario's line of 50 Mbit/s.
 const PACKET_MS: f64 = 1_538.0 * 8.0 / 50e3;
-/// Of 50 Mbit/s, payload is 1448 bytes of 1538.
+/// Of 50 Mbit/s, 1448 bytes of 1538 are payload.
 const GOODPUT: f64 = 50.0 * 1_448.0 / 1_538.0;
 
 /// Means of a metric by variant and engine.
@@ -73,7 +73,7 @@ fn a_run_gives_it_the_parameters_of_the_command_line_and_leaves_a_report() {
     let [(_, _, vegas), (_, _, cubic), _] = &rtt[..] else { panic!("{rtt:?}") };
     // 40 ms, and 30 packets in the queue.
     assert!((vegas - 40.0 - 30.0 * PACKET_MS).abs() < 1.5, "{vegas}");
-    // A queue of 400 that CUBIC fills, between seven tenths of it and all.
+    // CUBIC fills a queue of 400 packets, and keeps it between seven tenths full and full.
     assert!(*cubic > 40.0 + 200.0 * PACKET_MS, "{cubic}");
     for (variant, _, goodput) in means(&sets[0], "goodput") {
         assert!((goodput / GOODPUT - 1.0).abs() < 0.05, "{variant}: {goodput}");
@@ -105,7 +105,8 @@ fn a_sweep_of_its_parameters_has_a_line_for_each_pair() {
     for (row, (least, most)) in rows.iter().zip([(2.0, 10.0), (2.0, 40.0), (10.0, 10.0), (10.0, 40.0)]) {
         let rtt: f64 = row[column].parse().unwrap();
         let queued = (rtt - 40.0) / PACKET_MS;
-        // As many packets wait as it was told, give or take the two that are being sent and those that left.
+        // As many packets wait as it was told to keep, apart from the two being sent and those that just
+        // left.
         assert!((least - 2.0..=most + 3.0).contains(&queued), "{}: {rtt} ms are {queued} packets", row[0]);
     }
 }
@@ -147,6 +148,6 @@ fn live_it_sends_to_the_kernel_and_the_kernel_is_left_out() {
         means(&sets[0], "rtt_mean").into_iter().filter(|(name, ..)| name == "vegas").collect();
     let engines: Vec<&str> = vegas.iter().map(|(_, engine, _)| engine.as_str()).collect();
     assert_eq!(engines, ["sim", "live"]);
-    // Its queue, not CUBIC's, whatever else the machine does.
+    // The queue is that of Vegas, not CUBIC's, whatever else the machine does.
     assert!((39.0..40.0 + 120.0 * PACKET_MS).contains(&vegas[1].2), "{vegas:?}");
 }

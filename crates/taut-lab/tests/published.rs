@@ -1,4 +1,4 @@
-//! The five published experiments as they come with the program, shortened: before is as bad as they said, after as good, in
+//! The five published experiments as built in, shortened: before is as bad as published and after as good, in
 //! direction and magnitude. The figures in comments are the published ones.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use taut_lab::job::Job;
 use taut_lab::scenario::{Change, Document, builtin};
 use taut_lab::sim;
 
-/// One case of a scenario, simulated: what came out, by variant.
+/// Simulates one case of a scenario; returns the results by variant.
 fn run(name: &str, case: &str, seed: u64, changes: &[&str]) -> BTreeMap<String, RunData> {
     let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
     let document =
@@ -33,7 +33,7 @@ fn run(name: &str, case: &str, seed: u64, changes: &[&str]) -> BTreeMap<String, 
     runs
 }
 
-/// A metric of two variants.
+/// A metric of two given variants.
 fn of_both(runs: &BTreeMap<String, RunData>, metric: &str, variants: [&str; 2]) -> (f64, f64) {
     let of = |variant: &str| runs[variant].metrics[metric];
     (of(variants[0]), of(variants[1]))
@@ -51,8 +51,8 @@ fn assert_unchanged((before, after): (f64, f64)) {
 #[test]
 fn m1_small_queues_at_a_gigabit() {
     let runs = run("tsq", "1 Gbit/s, TSO", 1, &["duration=1400ms", "warm-up=700ms"]);
-    // 50 ms: 4 MB of socket buffer, which are 33 ms of a gigabit. After, below 1 ms by its limit of 128 KiB, and the packet
-    // of 64 KiB that went beyond it.
+    // 50 ms: 4 MB of socket buffer are 33 ms of a gigabit. After: below 1 ms by the limit of 128 KiB, plus
+    // the packet of 64 KiB that exceeds it.
     let (before, after) = both(&runs, "device_time_max");
     assert!((20.0..60.0).contains(&before) && after < 1.7, "{before} and {after} ms");
     let (_, mean) = both(&runs, "device_time_mean");
@@ -65,7 +65,8 @@ fn m1_small_queues_at_a_gigabit() {
 #[test]
 fn m1_small_queues_at_a_tenth_of_that() {
     let runs = run("tsq", "100 Mbit/s, no TSO", 1, &[]);
-    // 132 ms: a thousand packets in the queue are 121 ms, and some hundred in the ring. After, below 8.
+    // 132 ms: a thousand packets in the queue are 121 ms, and there are some hundred in the ring. After:
+    // below 8 ms.
     let (before, after) = both(&runs, "device_time_max");
     assert!((100.0..200.0).contains(&before) && after < 8.0, "{before} and {after} ms");
     let (_, ping) = both(&runs, "latency_max");
@@ -76,7 +77,7 @@ fn m1_small_queues_at_a_tenth_of_that() {
 #[test]
 fn m2_sizes_at_transmit_time() {
     let runs = run("tso-autosizing", "", 1, &[]);
-    // 1397 each: 1382 of data, and a few.
+    // 1397 each: 1382 of data, and a few others.
     let (before, after) = both(&runs, "tcp_out_segs");
     assert!((1_382.0..1_400.0).contains(&before), "{before}");
     assert_eq!(before, after);
@@ -96,7 +97,7 @@ fn m2_sizes_at_transmit_time() {
 fn m3_autocorking_and_the_head() {
     for seed in [1, 2, 3] {
         let runs = run("autocork", "", seed, &["flows.0.transactions=5000"]);
-        // 240 to 1050 µs with a maximum of 41,000, the delayed ACK; and 21.6 to 22.8.
+        // 240 to 1050 µs with a maximum of 41,000, the delayed ACK; after, 21.6 to 22.8.
         let (before, after) = both(&runs, "latency_mean");
         assert!((100.0..3_000.0).contains(&before), "seed {seed}: {before} µs");
         assert!((17.0..25.0).contains(&after), "seed {seed}: {after} µs");
@@ -108,7 +109,7 @@ fn m3_autocorking_and_the_head() {
         let (lost, none) = both(&runs, "lost_wakeups");
         assert!(lost > 0.0 && none == 0.0, "seed {seed}: {lost} and {none}");
         assert_eq!(both(&runs, "autocork_held").1, 0.0, "seed {seed}: the head is never held");
-        // Held until the completion comes, it costs little: it is the lost wake-ups that cost 40 ms.
+        // Held until the completion comes, a request costs little; the lost wake-ups cost 40 ms.
         let (unlucky, after) = of_both(&runs, "latency_mean", ["no race", "after"]);
         assert!(unlucky > after, "seed {seed}: {unlucky} and {after} µs");
         let unlucky = &runs["no race"].metrics;
@@ -125,10 +126,10 @@ fn m4_wake_ups_and_memory() {
     // 54 MB and 3.5 MB a flow.
     let (unset, after) = of_both(&runs, "flow_memory", ["unset", "after"]);
     assert!((45.0..65.0).contains(&unset) && (3.0..4.5).contains(&after), "{unset} and {after} MB");
-    // More wake-ups than unset, for a twentieth of the memory; and a tenth of those that come at the mark.
+    // More wake-ups than unset, for a twentieth of the memory; and a tenth of the wake-ups at the mark.
     let (unset, after) = of_both(&runs, "flow_wakeups", ["unset", "after"]);
     let (before, _) = both(&runs, "flow_wakeups");
-    assert!(unset < after && before > 10.0 * after, "{unset}, {before} and {after} a second");
+    assert!(unset < after && before > 10.0 * after, "{unset}, {before} and {after} per second");
     for variant in ["before", "after"] {
         let (unset, set) = of_both(&runs, "flow_goodput", ["unset", variant]);
         assert!((set / unset - 1.0).abs() < 0.02, "{variant}: {unset} and {set} Mbit/s");
@@ -144,10 +145,10 @@ fn m5_who_spaces_eighty_flows() {
             assert!((0.98..1.02).contains(&share), "{variant}, {}: {share}", flow.name);
         }
     }
-    // 2.72 of 2.93 million packets: fq counts headers. 1448 of 1500 bytes, or with those of Ethernet 1514.
+    // 2.72 of 2.93 million packets: fq counts headers. 1448 of 1500 bytes, or of 1514 with Ethernet's.
     let (internal, fq) = of_both(&runs, "tx_packets", ["internal", "fq"]);
     assert!((0.94..0.975).contains(&(fq / internal)), "{fq} of {internal}");
-    // A timer a packet with internal pacing; without, one timer for all.
+    // With internal pacing, a timer for each packet; without it, one timer for all.
     let seconds = 0.25;
     let handed = |variant: &str| {
         let sender = runs[variant].hosts.iter().find(|host| host.name.starts_with("sender"));
@@ -160,7 +161,7 @@ fn m5_who_spaces_eighty_flows() {
         today["stack_timers"] < 0.5 * internal["stack_timers"] && today["qdisc_timers"] > 0.0,
         "{today:?}"
     );
-    // What TCP spaces does not wait below it.
+    // Packets that TCP spaces do not wait below it.
     assert!(internal["tsq_throttled"] / seconds < 0.01 * handed("internal"), "{internal:?}");
     assert!(today["tsq_throttled"] / seconds > 0.5 * handed("today"), "{today:?}");
 }

@@ -1,4 +1,5 @@
-//! Runs in the simulator: the same seed is the same run, files say what was measured, and nothing half-written stays.
+//! Runs in the simulator: the same seed gives the same run, files contain the measured values, and nothing
+//! half-written remains.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,7 +80,7 @@ fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<Pat
     plan.run().map_err(|error| error.to_string())
 }
 
-/// Every file below, by name.
+/// Contents of every file below a directory, by name.
 fn files(at: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![at.to_owned()];
@@ -122,7 +123,7 @@ fn equal_seeds_make_equal_directories_whatever_the_threads() {
         assert!(other.get(name) == Some(bytes), "{} differs", name.display());
     }
     assert_eq!(one.len(), other.len());
-    // Other seeds are other runs.
+    // Other seeds give other runs.
     let digests: Vec<_> = set.runs.iter().map(|run| run.meta.digest.clone()).collect();
     assert!(digests[0].is_some() && digests[0] != digests[1], "{digests:?}");
     let summary: RunSet = serde_json::from_slice(&one[Path::new("small/summary.json")]).unwrap();
@@ -147,7 +148,7 @@ fn a_result_may_be_replaced_and_nothing_else() {
     plan(&out.0, 2, true).unwrap();
     fs::remove_file(out.0.join("small/summary.json")).unwrap();
     let error = plan(&out.0, 2, true).unwrap_err();
-    assert!(error.contains("no run left it there"), "{error}");
+    assert!(error.contains("was not written by a run"), "{error}");
     assert!(out.0.join("small/table.txt").exists());
 }
 
@@ -161,23 +162,23 @@ fn intervals_add_up_to_the_run() {
         assert!((point.t_s - 0.01 * (number + 1) as f64).abs() < 1e-9);
         assert!(point.blocked_s.iter().sum::<f64>() < 0.010_001, "{point:?}");
     }
-    // Each interval's goodput times its length is what was acknowledged.
+    // Goodput times length, summed over the intervals, is the acknowledged payload.
     let bits: f64 = points.iter().map(|point| point.goodput_bps * 0.01).sum();
     assert!((bits / 8.0 - bulk.acked_bytes as f64).abs() < 1.0, "{bits} {bulk:?}");
     let measured: f64 = points[10..].iter().map(|point| point.goodput_bps * 0.01).sum();
     assert!((measured / 0.3 - bulk.goodput_bps).abs() < 1.0);
-    // 20 Mbit/s of packets of 1500 bytes in frames of 1538, of which 1448 are payload, is all there is.
+    // The most possible: 20 Mbit/s of packets of 1500 bytes in frames of 1538, of which 1448 are payload.
     let most = 20e6 * 1_448.0 / 1_538.0 * 0.4 / 8.0;
     let acked = bulk.acked_bytes as f64;
     assert!(acked < most && acked > most * 0.5, "{acked} of {most}");
-    // The round trip takes at least what the wires do.
+    // The round trip takes at least as long as the wires.
     assert!(data.metrics["rtt_mean"] > 10.0, "{:?}", data.metrics);
     assert!(points.iter().any(|point| point.bottleneck_bytes.is_some_and(|bytes| bytes > 1_500)));
 }
 
 #[test]
 fn without_a_warm_up_everything_counts() {
-    // Long intervals, so that much is there at the end of the first.
+    // Long intervals, so that much has been acknowledged at the end of the first.
     let changes = ["warm-up=0s", "interval=200ms"].map(|change| Change::parse(change).unwrap());
     let document = Document::parse("small", "small.toml", TEXT, &changes, &Registry::default()).unwrap();
     let job = Job { variation: document.variations().unwrap().remove(0), ..job(1) };
@@ -206,7 +207,7 @@ fn points_of_a_time_sequence_graph_are_those_of_the_packets() {
         "{acked} {end} {}",
         data.flows[0].acked_bytes
     );
-    // The queue of 30 packets overflows, and what is dropped is sent again.
+    // The queue of 30 packets overflows, and the dropped packets are retransmitted.
     assert!(of(Drop).count() > 0 && of(Retransmit).count() > 0);
     assert_eq!(
         of(Retransmit).map(|point| u64::from(point.len)).sum::<u64>(),
@@ -241,7 +242,7 @@ fn events_are_lines_of_json_in_order() {
 #[test]
 fn a_capture_is_read_by_others() {
     let outcome = sim::run(&job(1), &|_| true).unwrap();
-    // By a parser of its own.
+    // Read by an independent parser.
     let mut reader = PcapNGReader::new(1 << 16, outcome.capture.as_slice()).unwrap();
     let (mut packets, mut comments, mut interfaces, mut last) = (0_u64, 0_u64, 0, 0);
     loop {
@@ -274,7 +275,7 @@ fn a_capture_is_read_by_others() {
     assert!(packets > 200 && comments > 50, "{packets} {comments}");
     assert!(last < 400_000_000);
 
-    // And by tshark, where there is one.
+    // And by tshark, if it is installed.
     let scratch = Scratch::new("capture");
     let path = scratch.0.join("capture.pcapng");
     fs::write(&path, &outcome.capture).unwrap();
@@ -290,8 +291,8 @@ fn a_capture_is_read_by_others() {
 
 #[test]
 fn in_a_parking_lot_who_goes_all_the_way_gets_least() {
-    // Two hops of 20 Mbit/s: the long flow has twice the round-trip time and loses at both, so on each the short one has
-    // more than half; together they fill it.
+    // Two hops of 20 Mbit/s: the long flow has twice the round-trip time and loses packets at both hops, so
+    // the short flow on each hop gets more than half; together they fill it.
     let text = "title = \"lot\"\nduration = \"6s\"\nwarm-up = \"2s\"\nmeasure = [\"goodput\"]\n\
         [topology]\nkind = \"parking-lot\"\nhops = 2\nqueue = \"pfifo limit 50\"\n\
         [link]\nrate = \"20mbit\"\ndelay = \"5ms\"\n[[flows]]\napp = \"bulk\"\ncount = 3\n";

@@ -1,4 +1,4 @@
-//! Scenarios' files: what is read, and how mistakes are told.
+//! Scenarios' files: how they are read, and how mistakes are reported.
 
 use taut_core::Instant;
 use taut_core::congestion::{AckEvent, Controller, Definition, Registry, Signal, Window};
@@ -57,7 +57,7 @@ fn variants_and_changes_are_made() {
     assert_eq!(two.scenario.flows[0].count, 5);
     assert_eq!(two.scenario.hosts.sender.sysctls.0["net.ipv4.tcp_min_tso_segs"], "3");
     assert_eq!(two.scenario.hosts.sender.sysctls.0["net.ipv4.tcp_autocorking"], "0");
-    // The command line has the last word.
+    // The command line takes precedence.
     let document = load(SMALL, &["link.rate=1gbit"]).unwrap();
     assert!(document.variations().unwrap().iter().all(|v| v.parameters["link.rate"] == "1gbit"));
 }
@@ -76,7 +76,7 @@ fn a_mistake_has_file_line_and_key() {
         ),
         ("pfifo limit 100", "pfifo size 100", "x.toml:10: hosts.sender.qdisc: "),
         ("app = \"bulk\"", "app = \"bulky\"", "x.toml:14: flows.0.app: unknown variant `bulky`"),
-        ("count = 2", "think = \"1s\"", "x.toml:15: flows.0.think: means nothing to app = \"bulk\""),
+        ("count = 2", "think = \"1s\"", "x.toml:15: flows.0.think: does not apply to app = \"bulk\""),
         ("[\"goodput\"]", "[\"speed\"]", "x.toml:3: measure.0: no metric is called speed"),
         ("name = \"two\"", "nam = \"two\"", "x.toml:20: variants.1.nam: unknown field `nam`"),
         (
@@ -103,7 +103,7 @@ fn a_mistake_of_the_command_line_is_its_own() {
         ("flows.7.count=3", "--set flows.7.count=3: flows.7.count: 7 is not one of the 1 there are"),
         ("duration.x=3", "--set duration.x=3: duration.x: duration is a value"),
         ("flows.0.count=lots", "--set flows.0.count=lots: flows.0.count: invalid type: string"),
-        ("warm-up=2s", "--set warm-up=2s: warm-up: leaves nothing"),
+        ("warm-up=2s", "--set warm-up=2s: warm-up: must be shorter than the duration"),
     ] {
         let error = load(SMALL, &[set]).map(|_| ()).unwrap_err();
         assert!(error.starts_with(expected), "{error}\nnot\n{expected}");
@@ -149,7 +149,7 @@ fn a_users_congestion_control_is_named_wherever_one_can_be() {
     assert_eq!(congestion(&["congestion=mine", own]), is("reno", "cubic"));
     let setting = "hosts.sender.sysctls.tcp_congestion_control=mine:floor=7";
     assert_eq!(congestion(&[setting]), is("", "mine:floor=7"));
-    // A parameter of its own: what a sweep changes.
+    // A parameter changed by itself, as in a sweep.
     let gain = |value| format!("congestion.gain={value}");
     assert_eq!(congestion(&["congestion=mine", &gain("1.5")]), is("mine:gain=1.5", "cubic"));
     let sets = ["congestion=mine:gain=3,floor=5", &gain("4"), "congestion.floor=6"];
@@ -179,7 +179,7 @@ fn a_congestion_control_that_is_none_is_told_with_those_there_are() {
         ),
         (
             &["congestion.gain=2"],
-            "--set congestion.gain=2: congestion.gain: no congestion control is named there that could have a parameter"
+            "--set congestion.gain=2: congestion.gain: there is no congestion control to take this parameter"
                 .into(),
         ),
         (

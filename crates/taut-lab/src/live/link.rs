@@ -44,8 +44,8 @@ pub(super) fn from_taut(
         return Ok(Link { near: tun.into(), way: None, peer: start(&receiver, services)? });
     }
     let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
-    let (near, far) =
-        taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES).map_err(context("cannot create the in-process link"))?;
+    let (near, far) = taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES)
+        .map_err(context("cannot create the in-process link"))?;
     let way = emulator(scenario, seed, Port::Pipe(far), Port::Tun(tun))?;
     Ok(Link { near: near.into(), way: Some(way), peer: start(&receiver, services)? })
 }

@@ -119,7 +119,10 @@ mod tests {
         for offload in [Offload::None, super_packet().offload] {
             let other = |part: &Frame| Frame { offload, ..part.clone() };
             assert!(!Held::new(other(&parts[0])).add(&parts[1]), "{offload:?} is not a plain segment");
-            assert!(!Held::new(parts[0].clone()).add(&other(&parts[1])), "{offload:?} is not a plain segment");
+            assert!(
+                !Held::new(parts[0].clone()).add(&other(&parts[1])),
+                "{offload:?} is not a plain segment"
+            );
         }
     }
 }

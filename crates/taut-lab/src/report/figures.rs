@@ -171,8 +171,8 @@ pub(crate) fn arranged(kinds: Vec<Vec<Panel>>) -> (Vec<Panel>, usize) {
 }
 
 /// The end of a caption when not every sample is drawn.
-pub(crate) const THINNED: &str = " Long series are thinned: of each slice of time the least and the largest samples of each \
-     series are drawn as they were measured.";
+pub(crate) const THINNED: &str = " Long series are thinned: of each slice of time, the least and the largest measured samples \
+     of each series are drawn.";
 
 /// The time axis that covers all runs.
 pub(crate) fn time_axis<'a>(times: impl IntoIterator<Item = &'a [f64]>) -> super::scale::Axis {

@@ -1,5 +1,5 @@
-// Without this the page reads the same; with it, variants can be hidden, the ground chosen, and a time dragged out of any
-// picture over time, which zooms them all. A double click shows all of it again.
+// The page is complete without this script. The script hides variants, switches between light and dark, and zooms: dragging
+// over a time in one picture zooms all of them, and a double-click shows the whole run again.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   document.getElementById("tools").hidden = false;
@@ -45,7 +45,7 @@
     addEventListener("pointerup", event => {
       if (start && Math.abs(event.clientX - start[1]) > 8) {
         const end = at(event), from = Math.min(start[0], end), to = Math.max(start[0], end);
-        // Closer there is nothing that was not left out.
+        // A closer view would show only the gaps between the points that were kept.
         if (to - from > (p.high - p.low) / 1000) plots.forEach(q => show(q, from, to));
       }
       start = null;

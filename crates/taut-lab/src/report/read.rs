@@ -293,7 +293,9 @@ mod tests {
     fn errors_say_what_is_wrong() {
         let scratch = Scratch::new("read-errors");
         let error = |path: &Path| read(path).unwrap_err().to_string();
-        assert!(error(&scratch.0).contains("is not a run's directory: it has neither summary.json nor meta.json"));
+        assert!(
+            error(&scratch.0).contains("is not a run's directory: it has neither summary.json nor meta.json")
+        );
         assert!(error(&scratch.0.join("missing")).contains("is not a run's directory"));
         let place = written(&scratch, &example());
         let run = place.join(run_name(&example().runs[0]));

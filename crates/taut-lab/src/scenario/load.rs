@@ -243,7 +243,7 @@ impl Document {
                 }
                 let known = |name: &String| scenario.variants.iter().any(|variant| variant.name == *name);
                 if let Some(name) = by_variant.keys().find(|name| !known(name)) {
-                    return Err(blame(&format!("{path}.{metric}.{name}"), "there is no variant with this name".into()));
+                    return Err(blame(&format!("{path}.{metric}.{name}"), "no variant has this name".into()));
                 }
             }
         }

@@ -40,7 +40,7 @@ impl<'de, T: Written> Deserialize<'de> for Text<T> {
         impl<T: Written> Visitor<'_> for Read<T> {
             type Value = Text<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text in quotes")
+                f.write_str("a string in quotes")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<T>, E> {
                 let value = T::read(text).map_err(E::custom)?;
@@ -104,9 +104,9 @@ impl Written for BqlText {
         match text {
             "on" => Ok(Self::On),
             "off" => Ok(Self::Off),
-            _ => Bytes::read(text)
-                .map(|Bytes(bytes)| Self::Fixed(bytes))
-                .map_err(|_| format!("byte queue limits must be on, off, or a size such as 30kb, not {text}")),
+            _ => Bytes::read(text).map(|Bytes(bytes)| Self::Fixed(bytes)).map_err(|_| {
+                format!("byte queue limits must be on, off, or a size such as 30kb, not {text}")
+            }),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for Setting {
         impl Visitor<'_> for Read {
             type Value = Setting;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number or a text")
+                f.write_str("a number or a string")
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Setting, E> {
                 Ok(Setting(text.to_owned()))

@@ -66,7 +66,8 @@ struct Below {
 pub(super) struct Collector {
     /// When measuring begins.
     from: Instant,
-    /// Nanoseconds for a byte on each sender's NIC, by host; `None` for hosts that are none.
+    /// Nanoseconds per byte on each sender's NIC and extra bytes per packet, by host; `None` for hosts that do
+    /// not send.
     senders: Vec<Option<(f64, u32)>>,
     names: Vec<String>,
     below: BTreeMap<u32, Below>,
