@@ -1,9 +1,9 @@
-//! How long until a newcomer has its share: one flow for ten seconds, then a second one beside it.
+//! How long a new flow takes to reach its share: one flow for ten seconds, then a second one beside it.
 //!
 //! `cargo run --release -p taut-sim --example converge -- [seeds: 20]`
 //!
-//! 100 Mbit/s, 40 ms, a queue of one round-trip time. Converged is when both got the same to within a quarter (Jain's index
-//! above 0.98) over a second.
+//! 100 Mbit/s, 40 ms, a queue of one round-trip time. The flows have converged when both got the same to
+//! within a quarter (Jain's index above 0.98) over a second.
 
 use std::env;
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Ten flows over one bottleneck for a number of virtual seconds: what the comparison with ns-3 runs.
+//! Ten flows over one bottleneck for a number of virtual seconds. The comparison with ns-3 runs this.
 //!
 //! `cargo run --release -p taut-sim --example dumbbell -- [flows] [bottleneck, as 1gbit] [seconds] [gro|nogro] [checked]`
 

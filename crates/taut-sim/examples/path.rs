@@ -1,4 +1,4 @@
-//! One flow over one path: a second by second account of what a congestion control does there.
+//! One flow over one path: what a congestion control does there, second by second.
 //!
 //! `cargo run --release -p taut-sim --example path -- [cubic] [100mbit] [RTT: 100ms] [loss: 0.01] [queue in BDP: 1] [seconds: 12] [seed: 1] [trace every, ms]`
 

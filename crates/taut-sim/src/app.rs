@@ -1,7 +1,9 @@
-//! Applications: state machines that are told of events and act on connections through [`AppCx`]. Called by the host.
+//! Applications: state machines that receive events and act on connections through [`AppCx`]. Called by the
+//! host.
 //!
-//! An application is a thread of its own that sleeps until something happens to one of its connections or timers, as one
-//! that waits in `epoll_wait`. All that happened by then it is told in one go: one wake-up.
+//! An application is a separate thread that sleeps until something happens to one of its connections or
+//! timers, as if it waited in `epoll_wait`. It then receives all events up to that time together: that is one
+//! wake-up.
 
 mod bulk;
 mod rr;
@@ -34,34 +36,34 @@ use crate::world::{Fabric, HostId};
 
 /// An application.
 pub trait App {
-    /// It begins.
+    /// The application starts.
     fn start(&mut self, cx: &mut AppCx<'_>);
 
-    /// Something happened to one of its connections or listeners.
+    /// Something happened to one of the application's connections or listeners.
     fn on_event(&mut self, cx: &mut AppCx<'_>, event: Event);
 
-    /// A timer that it set with [`AppCx::timer`] fired.
+    /// A timer that the application set with [`AppCx::timer`] fired.
     fn on_timer(&mut self, cx: &mut AppCx<'_>, token: u64) {
         let _ = (cx, token);
     }
 }
 
-/// Names an application of a host.
+/// Identifies an application of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AppId(u32);
 
 impl AppId {
-    /// Nobody.
+    /// No application.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
-    /// Its number at its host, from 0.
+    /// The application's number at its host, from 0.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What an application is told.
+/// An event for an application.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum AppEvent {
     Start,
@@ -75,7 +77,7 @@ const START: u64 = u64::MAX;
 struct AppEntry {
     app: Option<Box<dyn App>>,
     alarm: AlarmId,
-    /// When, how many were set before, and the token.
+    /// The time, the number of timers set before, and the token.
     timers: BinaryHeap<Reverse<(Instant, u64, u64)>>,
     rng: Rng,
 }
@@ -85,7 +87,7 @@ struct AppEntry {
 pub(crate) struct Apps {
     entries: Vec<AppEntry>,
     queue: VecDeque<(AppId, AppEvent)>,
-    /// Who holds a connection, by its slot.
+    /// The owner of each connection, by slot.
     conns: Vec<Option<(ConnId, AppId)>>,
     listeners: Vec<(ListenerId, AppId)>,
     timers_set: u64,
@@ -140,7 +142,7 @@ impl Apps {
         self.arm(fabric, AppId(app));
     }
 
-    /// Passes the stack's news to whom they concern.
+    /// Passes an event of the stack to the application that it concerns.
     pub(crate) fn tell(&mut self, event: Event) {
         let app = match event {
             Event::Incoming(listener) => {
@@ -171,14 +173,14 @@ impl Apps {
         }
     }
 
-    /// Connections that applications hold.
+    /// Connections that belong to applications.
     pub(crate) fn conns(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.conns.iter().flatten().map(|(id, _)| *id)
     }
 }
 
-/// What an application can do. Each call that a real one would make of its kernel counts as one and, with a
-/// [`CpuModel`](crate::CpuModel), takes its time.
+/// The calls that an application can make. Each one that a real application would make to its kernel counts
+/// as a system call and, with a [`CpuModel`](crate::CpuModel), takes its time.
 pub struct AppCx<'a> {
     host: &'a mut Host,
     fabric: &'a mut Fabric,
@@ -196,19 +198,19 @@ impl<'a> AppCx<'a> {
         self.fabric.now
     }
 
-    /// The host it runs on.
+    /// The application's host.
     #[must_use]
     pub fn host(&self) -> HostId {
         self.host.id
     }
 
-    /// Its own name.
+    /// The application's ID.
     #[must_use]
     pub fn id(&self) -> AppId {
         self.id
     }
 
-    /// Chance, its own stream of it.
+    /// The application's own stream of random numbers.
     ///
     /// # Panics
     /// Never: an application that runs has an entry.
@@ -222,12 +224,12 @@ impl<'a> AppCx<'a> {
         self.host.cpu.owe(cost, 1);
     }
 
-    /// After a call that may have made the stack want to send.
+    /// Lets the stack send, after a call that may have given it something to send.
     fn flush(&mut self) {
         self.host.pump(self.fabric);
     }
 
-    /// Fires once at `at`, and tells `token`, which is not `u64::MAX`.
+    /// Sets a timer that fires once at `at` with `token`, which must not be `u64::MAX`.
     pub fn timer(&mut self, at: Instant, token: u64) {
         let apps = &mut self.host.apps;
         apps.timers_set += 1;
@@ -273,7 +275,7 @@ impl<'a> AppCx<'a> {
     /// `send(2)`.
     ///
     /// # Errors
-    /// As [`taut_core::ConnMut::write`]; a connection that was closed has [`WriteError::NotConnected`].
+    /// As [`taut_core::ConnMut::write`]; a closed connection gives [`WriteError::NotConnected`].
     pub fn write(&mut self, conn: ConnId, data: &[u8]) -> Result<usize, WriteError> {
         self.write_with(conn, data, WriteFlags::default())
     }
@@ -298,7 +300,7 @@ impl<'a> AppCx<'a> {
         Ok(bytes)
     }
 
-    /// Writes what comes next of a pattern, at most `len` bytes and 64 KiB.
+    /// Writes the next bytes of a pattern, at most `len` bytes and 64 KiB.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -313,15 +315,15 @@ impl<'a> AppCx<'a> {
         Ok(bytes)
     }
 
-    /// `poll(2)`: whether it is worth writing. After `false` [`Event::Writable`] follows.
+    /// `poll(2)`: whether a write would succeed. After `false`, an [`Event::Writable`] follows.
     pub fn writable(&mut self, conn: ConnId) -> bool {
         self.syscall();
         let now = self.fabric.now;
         self.host.stack.conn_mut(conn).is_some_and(|mut conn| conn.writable(now))
     }
 
-    /// `recv(2)`, without a copy: `f` looks at what is there, piece by piece, at most `max` bytes. Says how many; `None`
-    /// at the end of the stream.
+    /// `recv(2)` without a copy: `f` is called with the available data piece by piece, at most `max` bytes.
+    /// Returns their number; `None` at the end of the stream.
     ///
     /// # Errors
     /// As [`taut_core::ConnMut::read`].
@@ -362,8 +364,8 @@ impl<'a> AppCx<'a> {
         Ok(Some(total))
     }
 
-    /// Reads everything that is there and holds it against a pattern; a byte that was not written so fails the run.
-    /// Says how many bytes there were, and whether the stream has ended.
+    /// Reads all available data and compares it with a pattern; a different byte fails the run. Returns the
+    /// number of bytes, and whether the stream has ended.
     pub fn check_pattern(&mut self, conn: ConnId, pattern: &mut Pattern) -> (u64, bool) {
         let mut total = 0;
         loop {
@@ -377,7 +379,7 @@ impl<'a> AppCx<'a> {
             if !is_right {
                 let place = pattern.passed();
                 self.fail(format!(
-                    "connection {} read other bytes than were written, after {place}",
+                    "connection {} read bytes that differ from those written, after {place}",
                     conn.slot()
                 ));
                 return (total, true);
@@ -390,7 +392,7 @@ impl<'a> AppCx<'a> {
         self.syscall();
         let now = self.fabric.now;
         if let Some(mut handle) = self.host.stack.conn_mut(conn) {
-            // An error has ended the connection already.
+            // An error has already ended the connection.
             let _ = handle.shutdown_write(now);
         }
         self.flush();
@@ -407,18 +409,18 @@ impl<'a> AppCx<'a> {
         self.flush();
     }
 
-    /// `setsockopt(2)`; one that is out of range is left as it is.
+    /// `setsockopt(2)`; an option that is out of range is ignored.
     pub fn set_option(&mut self, conn: ConnId, option: SetOption) {
         self.syscall();
         let now = self.fabric.now;
         if let Some(mut handle) = self.host.stack.conn_mut(conn) {
-            // What an experiment asks for is in range, or it would see no effect.
+            // Experiments set options within their range; otherwise they would see no effect.
             let _ = handle.set_option(now, option);
         }
         self.flush();
     }
 
-    /// `TCP_INFO`, without the call being counted.
+    /// `TCP_INFO`; not counted as a call.
     #[must_use]
     pub fn info(&self, conn: ConnId) -> Option<ConnInfo> {
         self.host.stack.conn(conn).map(|conn| conn.info(self.fabric.now))
@@ -434,7 +436,8 @@ impl<'a> AppCx<'a> {
         self.host.stack.conn(conn).map(|conn| conn.local_addr())
     }
 
-    /// The stream of bytes that this connection's opener writes: the same at both ends.
+    /// The stream of bytes that one side of the connection writes, its opener or its acceptor: the same at
+    /// both ends.
     pub fn pattern(&mut self, conn: ConnId, opener: bool) -> Pattern {
         let ends = (self.local(conn), self.peer(conn));
         let (Some(local), Some(peer)) = ends else { return Pattern::new(0) };
@@ -442,7 +445,7 @@ impl<'a> AppCx<'a> {
         Pattern::new(u64::from(opener.port()) << 16 | u64::from(other.port()))
     }
 
-    /// The run has failed.
+    /// Fails the run.
     pub fn fail(&mut self, why: String) {
         let failure = Failure::new(self.fabric.now, Kind::WrongBytes, why);
         self.fabric.failures.push_back(failure);

@@ -1,13 +1,14 @@
-//! What must hold at any time, whatever is sent: looked at after every event, or every so many. Called by the world's
-//! loop and by tests.
+//! Invariants, checked after every event, or after every so many events. Called by the world's loop and by
+//! tests.
 //!
-//! - Packets are conserved: what the queues, rings and wires hold is what the pool thinks is out.
-//! - Tickets are conserved: the truesizes that a host's queues hold of a connection are its `wmem_alloc`.
+//! - Packets are conserved: the packets in queues, rings and wires are those that the pool has given out.
+//! - Tickets are conserved: the truesizes of a connection's packets in its host's queues sum to its
+//!   `wmem_alloc`.
 //! - A queue holds no more than its limit.
-//! - Nothing stalls: a connection that has something to send waits for something that will come.
+//! - Nothing stalls: a connection that has something to send waits for an event that will come.
 //! - Time does not go back, nor stand still for ever.
 //!
-//! That bytes arrive in order and as they were written is for the applications to say, which know what was written.
+//! Applications check that bytes arrive in order and as written, because they know the bytes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,19 +21,19 @@ use crate::host::Host;
 use crate::packet::Claim;
 use crate::world::World;
 
-/// What failed.
+/// The invariant that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Packets were forgotten, or are in two places.
+    /// A packet was lost track of, or is in two places.
     Packets,
-    /// Bytes below TCP are not what the stack believes.
+    /// Bytes below TCP differ from the stack's count.
     Tickets,
-    /// A queue holds more than it may.
+    /// A queue exceeds its limit.
     QueueLimit,
-    /// A connection waits for nothing.
+    /// A connection waits for an event that will not come.
     Stalled,
-    /// An application read what was not written.
+    /// An application read bytes other than those written.
     WrongBytes,
     /// Virtual time went back.
     TimeWentBack,
@@ -40,12 +41,12 @@ pub enum Kind {
     NoProgress,
 }
 
-/// A run that must not go on.
+/// A failed run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
-    /// When.
+    /// Time of the failure.
     pub at: Instant,
-    /// What.
+    /// The invariant.
     pub kind: Kind,
     /// The details.
     pub why: String,
@@ -63,15 +64,15 @@ impl fmt::Display for Failure {
     }
 }
 
-/// How often everything is looked at.
+/// How often the invariants are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checks {
-    /// Events between two looks; 0 for never.
+    /// Events between two checks; 0 for never.
     pub every: u64,
 }
 
 impl Checks {
-    /// After every event: slow.
+    /// After every event; this is slow.
     pub const ALWAYS: Self = Self { every: 1 };
 
     pub(crate) const fn due(self, events: u64) -> bool {
@@ -83,7 +84,7 @@ impl Checks {
     }
 }
 
-/// Everything, once.
+/// Checks everything once.
 pub(crate) fn all(world: &World) -> Result<(), Failure> {
     packets(world)?;
     for router in &world.routers {
@@ -113,7 +114,7 @@ fn packets(world: &World) -> Result<(), Failure> {
     let roots = world.hosts.iter().map(|host| &host.root);
     let queues: usize = ports.clone().chain(roots.clone()).map(Qdisc::backlog_packets).sum();
     let nics: usize = world.hosts.iter().map(|host| host.nic.received()).sum();
-    // Of a packet that a queue has doubled, the copy is made when it comes out.
+    // If a queue has duplicated a packet, the copy is made when it comes out.
     let doubled = ports.chain(roots).map(Tree::copies).sum::<u64>() - world.fabric.pool.redeemed_copies();
     let live = world.fabric.pool.live();
     if wires + queues + nics == live + doubled as usize {
@@ -128,7 +129,7 @@ fn packets(world: &World) -> Result<(), Failure> {
     )
 }
 
-/// Packets and bytes of which a queue never holds more.
+/// The most packets and bytes that a queue can hold.
 fn bounds(spec: &QdiscSpec) -> (usize, u64) {
     let packets = |limit: u32| (limit as usize, u64::MAX);
     match spec {
@@ -137,11 +138,11 @@ fn bounds(spec: &QdiscSpec) -> (usize, u64) {
         QdiscSpec::PfifoFast => (BANDS * 1_000, u64::MAX),
         QdiscSpec::Fq(spec) => (BANDS * spec.limit as usize, u64::MAX),
         QdiscSpec::FqCodel(spec) => packets(spec.limit),
-        // One waits outside the discipline behind it.
+        // One packet waits outside the child.
         QdiscSpec::Tbf(spec, behind) => {
             (behind.as_deref().map_or(usize::MAX, |behind| bounds(behind).0 + 1), spec.limit_bytes())
         }
-        // The last that it takes may be doubled.
+        // The last accepted packet may be duplicated.
         QdiscSpec::Netem(spec, _) => packets(spec.limit.saturating_add(1)),
         _ => (usize::MAX, u64::MAX),
     }
@@ -172,7 +173,7 @@ fn tickets(world: &World, host: &Host) -> Result<(), Failure> {
         let below = held.get(&flow).copied().unwrap_or(0);
         if below != u64::from(info.wmem_alloc) {
             let why = format!(
-                "host {}, {} -> {}: the stack believes {} bytes below it, {below} are",
+                "host {}, {} -> {}: the stack counts {} bytes below it, but there are {below}",
                 host.id.0, info.local, info.peer, info.wmem_alloc
             );
             return fail(world, Kind::Tickets, why);
@@ -204,7 +205,7 @@ fn stalls(world: &World, host: &Host) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a connection waits for that will not come.
+/// The event that a connection waits for, if it will not come.
 fn stall(info: &ConnInfo, has_timer: bool, now: Instant, nic_has_room: bool) -> Option<&'static str> {
     let is_open = matches!(
         info.state,
@@ -223,7 +224,7 @@ fn stall(info: &ConnInfo, has_timer: bool, now: Instant, nic_has_room: bool) -> 
     let below = info.wmem_alloc > 0;
     match info.blocked {
         Blocked::NoData => Some("data unsent, but none to send"),
-        // Half a millisecond: a core may be busy.
+        // Half a millisecond of tolerance: a core may be busy.
         Blocked::Pacing { until } if now > until + taut_core::Duration::from_micros(500) => {
             Some("the departure time has passed")
         }
@@ -240,7 +241,7 @@ fn stall(info: &ConnInfo, has_timer: bool, now: Instant, nic_has_room: bool) -> 
 
 #[cfg(test)]
 mod tests {
-    //! Every check is broken on purpose once: one that cannot fail shows nothing.
+    //! Every check is broken on purpose once, to show that it can fail.
 
     use taut_core::{ConnOptions, Duration, Event, Instant};
 
@@ -248,11 +249,11 @@ mod tests {
     use crate::app::{App, AppCx, Bulk, Sink};
     use crate::{HostSpec, Pair, World};
 
-    /// In the middle of a transfer.
+    /// A pair in the middle of a transfer.
     fn busy() -> (World, Pair) {
         let mut world = World::new(1);
         let mut host = HostSpec::new("100mbit".parse().unwrap());
-        // One packet at a time, so that a second waits above.
+        // One packet at a time, so that a second one waits above.
         host.nic.ring = 1;
         let pair = Pair::new(&mut world, host.clone(), host, Duration::from_millis(5));
         world.app(pair.b, Sink::new(1));
@@ -378,7 +379,7 @@ mod tests {
         world.fabric.agenda.set(wire, Some(Instant::from_nanos(5)));
         assert_eq!(kind(world.run_for(Duration::from_millis(1))), Some(Kind::TimeWentBack));
 
-        /// Sets a timer for now, each time.
+        /// Sets a timer for the current time, each time.
         struct Spinner;
         impl App for Spinner {
             fn start(&mut self, cx: &mut AppCx<'_>) {

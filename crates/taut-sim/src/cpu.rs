@@ -1,52 +1,54 @@
-//! A host's processor: what it did, and, if asked to, how long that took. Ours; called by the host.
+//! A host's processor: counts its work and, with a model, how long that takes. Called by the host.
 //!
-//! [`Counts`] are always kept: a simulator knows how often somebody was woken or interrupted, whatever a machine would
-//! have taken for it. With a [`CpuModel`] each piece of work has a service time on one core: work that comes in while
-//! the core is busy waits, work takes effect when it is done, and what came in meanwhile is done together, as a kernel
-//! that polls under load does it.
+//! [`Counts`] are always kept: a simulator knows how often an application was woken or a core interrupted,
+//! however long that would take. With a [`CpuModel`], each piece of work has a service time on one core. Work
+//! that arrives while the core is busy waits, and takes effect when it is done; work that arrived meanwhile
+//! is done together, as in a kernel that polls under load.
 
 use taut_core::{Duration, Instant};
 
 use crate::rng::Rng;
 
-/// Service times. All zero, the default, is a processor that takes no time.
+/// Service times. The default, all zero, is a processor that takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuModel {
     /// Taking an interrupt.
     pub interrupt: Duration,
-    /// A packet's way up through driver and stack; for a merged packet once, and [`rx_segment`](Self::rx_segment) each.
+    /// A packet's way up through driver and stack. A merged packet takes it once, and
+    /// [`rx_segment`](Self::rx_segment) for each segment.
     pub rx_packet: Duration,
     /// A received segment in the driver.
     pub rx_segment: Duration,
-    /// A packet's way down, a super-packet being one.
+    /// A packet's way down; a super-packet counts once.
     pub tx_packet: Duration,
     /// Taking back a packet that the NIC has sent.
     pub completion: Duration,
     /// A timer of the stack or of the queue discipline.
     pub timer: Duration,
-    /// From one thread to another, or to nobody.
+    /// Switching from one thread to another, or to the idle thread.
     pub context_switch: Duration,
     /// A call from an application into the stack.
     pub syscall: Duration,
-    /// Every piece of work takes up to this share longer, evenly spread: 0.1 is up to 10 %.
+    /// Every piece of work takes up to this share longer, uniformly distributed: 0.1 is up to 10 %.
     pub jitter: f64,
-    /// Interrupts for sent packets are taken by another core, which has nothing else to do.
+    /// Whether another core, which has no other work, takes the interrupts for sent packets.
     pub completions_apart: bool,
-    /// Lost wake-ups of a lock-free completion; see [`LostWakeup`]. Only with `completions_apart`.
+    /// Lost wake-ups of lock-free completions; see [`LostWakeup`]. Only with `completions_apart`.
     pub lost_wakeup: Option<LostWakeup>,
 }
 
-/// The race of a sender that looks at a counter and then asks to be told, against a completion on another core that
-/// changes the counter and then looks whether to tell: one that falls in between tells nobody. What a host does with
-/// autocorking that tests before it sets its flag, and does not test again (Linux 3.14 at first).
+/// A race between a sender and a completion on another core. The sender looks at a counter and then asks to
+/// be notified; the completion changes the counter and then looks whether to notify. A completion between the
+/// two steps of the sender notifies nobody. This happens with autocorking that tests before it sets its flag,
+/// and does not test again (Linux 3.14 at first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostWakeup {
-    /// Time between the look and the request, in which a completion is lost as a wake-up.
+    /// Time between the look and the request, in which a completion causes no wake-up.
     pub window: Duration,
 }
 
 impl CpuModel {
-    /// Whether nothing takes time.
+    /// Whether all work takes no time.
     #[must_use]
     pub fn is_free(&self) -> bool {
         let Self {
@@ -66,11 +68,11 @@ impl CpuModel {
     }
 }
 
-/// What a host did.
+/// Counts of a host's activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Packets that the stack handed down, a super-packet being one. Linux: `IpOutRequests`.
+    /// Packets that the stack handed down; a super-packet counts once. Linux: `IpOutRequests`.
     pub packets_out: u64,
     /// Segments that the NIC sent.
     pub segments_out: u64,
@@ -80,23 +82,23 @@ pub struct Counts {
     pub segments_in: u64,
     /// Bytes of IP packets that the NIC received.
     pub bytes_in: u64,
-    /// Packets that went up to the stack, merged ones being one. Linux: `IpInReceives`.
+    /// Packets that went up to the stack; a merged packet counts once. Linux: `IpInReceives`.
     pub packets_in: u64,
     /// Pure ACKs sent.
     pub acks_out: u64,
     /// Pure ACKs received, as segments.
     pub acks_in: u64,
-    /// Packets that the root queue would not take, or threw out.
+    /// Packets that the root queue refused or dropped later.
     pub dropped: u64,
-    /// Bytes of those, a super-packet's headers being counted once. Linux: `IpExtOutOctets`.
+    /// Bytes of the packets handed down; a super-packet's headers count once. Linux: `IpExtOutOctets`.
     pub bytes_handed: u64,
-    /// Completions that should have resumed a connection, and did not: [`LostWakeup`].
+    /// Completions that should have resumed a connection but did not: [`LostWakeup`].
     pub lost_wakeups: u64,
-    /// Packets that came in and found the receive ring full.
+    /// Packets that arrived when the receive ring was full.
     pub rx_dropped: u64,
     /// Times that an application was woken.
     pub wakeups: u64,
-    /// Times that a core went from one thread to another, or to nobody.
+    /// Times that a core switched from one thread to another, or to the idle thread.
     pub context_switches: u64,
     /// Calls from applications into the stack.
     pub syscalls: u64,
@@ -104,15 +106,15 @@ pub struct Counts {
     pub timer_events: u64,
     /// Timers of the root queue discipline that fired.
     pub qdisc_timers: u64,
-    /// Interrupts for packets that were sent.
+    /// Interrupts for sent packets.
     pub tx_interrupts: u64,
-    /// Packets of those: completions.
+    /// Packets completed by those interrupts.
     pub completions: u64,
-    /// Interrupts for packets that came in.
+    /// Interrupts for received packets.
     pub rx_interrupts: u64,
     /// Time for which the core was busy.
     pub busy: Duration,
-    /// Writes of applications that were taken, at least in part.
+    /// Writes of applications that were accepted at least in part.
     pub writes: u64,
     /// Bytes that applications wrote.
     pub bytes_written: u64,
@@ -120,16 +122,16 @@ pub struct Counts {
     pub bytes_read: u64,
 }
 
-/// What the core is about.
+/// The current work of the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Nothing.
     Idle,
     /// Work of the kernel that takes effect when the alarm rings.
     Kernel,
-    /// Work of applications, likewise.
+    /// Work of applications that takes effect when the alarm rings.
     Apps,
-    /// Paying for what was done.
+    /// Spending the time of work that was already done.
     Cooling,
 }
 
@@ -139,9 +141,9 @@ pub(crate) struct Cpu {
     pub(crate) model: CpuModel,
     pub(crate) free: bool,
     pub(crate) phase: Phase,
-    /// Received segments that the work at hand was reckoned with.
+    /// Received segments for which the current work was charged.
     pub(crate) reckoned: u64,
-    /// Cost of what was done and not paid for yet.
+    /// Cost of work done but not yet charged.
     pub(crate) owed: Duration,
     rng: Rng,
 }
@@ -151,19 +153,19 @@ impl Cpu {
         Self { free: model.is_free(), model, phase: Phase::Idle, reckoned: 0, owed: Duration::ZERO, rng }
     }
 
-    /// Something was done that takes `time`.
+    /// Charges for work that takes `time`.
     pub(crate) fn owe(&mut self, time: Duration, times: u64) {
         if !self.free {
             self.owed += time * times;
         }
     }
 
-    /// A time that is a little longer by chance.
+    /// The time with random jitter added.
     pub(crate) fn with_jitter(&mut self, time: Duration) -> Duration {
         time + Duration::from_nanos((time.as_nanos() as f64 * self.model.jitter * self.rng.unit()) as u64)
     }
 
-    /// When work that begins now, and what is owed before it, will be done.
+    /// When work that begins now will be done, including the time still owed.
     pub(crate) fn pay(&mut self, now: Instant, cost: Duration, counts: &mut Counts) -> Instant {
         let cost = cost + std::mem::take(&mut self.owed);
         let cost = self.with_jitter(cost);

@@ -1,30 +1,30 @@
-//! What happens when: the queue of everything that will happen, by time. Ours; called by the world's loop and by
-//! every part that waits for a time.
+//! The queue of all future events, by time. Called by the world's loop and by every part that waits for a
+//! time.
 //!
-//! A part does not queue events, it has an *alarm* and sets it: one entry a part, however many packets it holds, so the
-//! queue stays as short as the world has parts. Two alarms for the same nanosecond ring in the order in which they were
-//! set, which makes a run repeatable.
+//! A part does not queue events; it has an *alarm* and sets it. There is one entry per part, however many
+//! packets it holds, so the queue stays as short as the number of parts. Two alarms for the same nanosecond
+//! ring in the order in which they were set, which makes a run repeatable.
 //!
-//! The queue is a heap of four children a node that knows where each alarm's entry is: an alarm that moves, moves in
-//! place. One that rings is most often set again at once, as a wire's is for the next packet: its entry stays where it is
-//! until then, and is moved down rather than taken out and put in.
+//! The queue is a heap with four children per node that knows the position of each alarm's entry, so an alarm
+//! that is changed moves in place. An alarm that rings is usually set again at once, for example a wire's for
+//! the next packet: its entry stays in place until then, and is moved down rather than removed and inserted.
 
 use taut_core::Instant;
 
-/// Names an alarm.
+/// Identifies an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AlarmId(pub(crate) u32);
 
 /// Children of a node.
 const ARITY: usize = 4;
 
-/// Of an alarm that is not set.
+/// Position of an alarm that is not set.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u64,
-    /// Tells the order of setting.
+    /// Order of setting.
     sequence: u64,
     alarm: u32,
 }
@@ -43,19 +43,19 @@ pub(crate) struct Agenda {
     /// Index in `heap` of each alarm.
     place: Vec<u32>,
     sequence: u64,
-    /// The first entry has rung, and nobody has taken its place.
+    /// Whether the first entry has rung and has not been replaced.
     hole: bool,
 }
 
 impl Agenda {
-    /// A new alarm, not set.
+    /// Adds an alarm, not set.
     pub(crate) fn add(&mut self) -> AlarmId {
         let id = AlarmId(u32::try_from(self.place.len()).unwrap_or(NOWHERE));
         self.place.push(NOWHERE);
         id
     }
 
-    /// Lets an alarm ring at `at` and at no other time; never with `None`.
+    /// Sets an alarm to `at`, replacing its previous time; `None` clears it.
     pub(crate) fn set(&mut self, AlarmId(alarm): AlarmId, at: Option<Instant>) {
         let place = self.place[alarm as usize];
         let Some(at) = at.map(Instant::as_nanos) else {
@@ -70,7 +70,7 @@ impl Agenda {
         self.sequence += 1;
         let entry = Entry { at, sequence: self.sequence, alarm };
         if place != NOWHERE {
-            // A time before that of the hole, which the world will not accept, must not get above it.
+            // A time before the hole's, which the world will reject, must not move above it.
             if self.hole && at < self.heap[0].at {
                 self.fill();
                 return self.set(AlarmId(alarm), Some(Instant::from_nanos(at)));
@@ -93,12 +93,12 @@ impl Agenda {
         }
     }
 
-    /// Whether it will ring.
+    /// Whether the alarm is set.
     pub(crate) fn is_set(&self, AlarmId(alarm): AlarmId) -> bool {
         self.place[alarm as usize] != NOWHERE
     }
 
-    /// The next alarm that rings at `limit` or before, which is not set any more then.
+    /// The next alarm that rings at `limit` or before; it is then no longer set.
     pub(crate) fn pop(&mut self, limit: Instant) -> Option<(Instant, AlarmId)> {
         self.fill();
         let first = *self.heap.first()?;
@@ -110,7 +110,7 @@ impl Agenda {
         Some((Instant::from_nanos(first.at), AlarmId(first.alarm)))
     }
 
-    /// Takes the entry out that has rung.
+    /// Removes the entry that has rung.
     fn fill(&mut self) {
         if std::mem::take(&mut self.hole) {
             self.heap.swap_remove(0);
@@ -132,7 +132,7 @@ impl Agenda {
         }
     }
 
-    /// Moves an entry up to where it belongs.
+    /// Moves an entry up to its position.
     fn rise(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 {
@@ -149,7 +149,7 @@ impl Agenda {
         self.place[entry.alarm as usize] = place as u32;
     }
 
-    /// Moves an entry down to where it belongs.
+    /// Moves an entry down to its position.
     fn sink(&mut self, mut place: usize) {
         let heap = self.heap.as_mut_slice();
         let entry = heap[place];
@@ -234,7 +234,7 @@ mod tests {
         fn is_a_sorted_list(steps in proptest::collection::vec((0..12_u32, 0..40_u64, 0..4_u8), 1..400)) {
             let mut agenda = Agenda::default();
             (0..12).for_each(|_| { agenda.add(); });
-            // By time and then by when it was set.
+            // By time, and then by order of setting.
             let mut model: Vec<(u64, usize, u32)> = Vec::new();
             for (number, (alarm, ahead, what)) in steps.into_iter().enumerate() {
                 let set = model.iter().position(|entry| entry.2 == alarm);

@@ -1,14 +1,14 @@
-//! Faults: what a wire does to packets beside carrying them. Middleware between a line and the wire behind it, as
-//! `netem` is (`tc-netem(8)`); called by [`Wire`](crate::wire::Wire).
+//! Faults of a wire. Middleware between a line and the wire behind it, like `netem` (`tc-netem(8)`); called
+//! by [`Wire`](crate::wire::Wire).
 //!
-//! Every fault has its unit, and its draws come from a stream of its own: adding a fault to one wire changes nothing
-//! about the draws of another.
+//! Every fault has its unit. Each wire draws from a separate stream of random numbers: a fault on one wire
+//! changes no draws of another.
 
 use taut_core::{Duration, Instant};
 
 use crate::rng::Rng;
 
-/// What a wire does to packets. The default is nothing.
+/// The faults of a wire. The default is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     /// Probability that a packet is lost, 0 to 1.
@@ -19,17 +19,19 @@ pub struct Faults {
     pub corrupt: f64,
     /// Probability that a packet is late by [`reorder_delay`](Self::reorder_delay), so that later ones overtake it.
     pub reorder: f64,
-    /// How late.
+    /// The delay of such a packet.
     pub reorder_delay: Duration,
-    /// Every packet is late by up to this, evenly spread, which reorders whatever is closer together.
+    /// Every packet is delayed by up to this, uniformly distributed; packets closer together than that may be
+    /// reordered.
     pub jitter: Duration,
-    /// From when until when nothing arrives: what goes on the wire meanwhile is lost.
+    /// Periods in which packets put on the wire are lost.
     pub blackouts: Vec<(Instant, Instant)>,
-    /// Packets that are lost, by their number on this wire from 0; ascending. For tests that want just one.
+    /// Packets to lose, by their number on this wire from 0, ascending. For tests that need a particular
+    /// loss.
     pub lose: Vec<u64>,
 }
 
-/// What becomes of one packet.
+/// The fate of one packet.
 pub(crate) enum Fate {
     Lost,
     Arrives { late: Duration, again: bool, corrupt: bool },
@@ -47,7 +49,7 @@ impl FaultState {
         Self { faults, rng, seen: 0 }
     }
 
-    /// Decides on a packet that goes on the wire at `sent`.
+    /// Decides the fate of a packet that goes on the wire at `sent`.
     pub(crate) fn fate(&mut self, sent: Instant) -> Fate {
         let Self { faults, rng, seen } = self;
         let number = *seen;

@@ -6,9 +6,10 @@
 //!    └ events ┴─ GRO ◀─ received ◀─ wire     └─▶ completions: tickets go back, nothing is sent from in there
 //! ```
 //!
-//! The root queue gives packets away only while the NIC has room, and the NIC has room again when the host has been told
-//! what was sent. What the host does at one time is one turn: completions, received packets, timers, then whatever the
-//! stack has to send, then the applications. The turn is here; `host/up.rs` and `host/down.rs` are the ways of packets.
+//! The root queue gives out packets only while the NIC has room, and the NIC has room again when the host has
+//! been notified of sent packets. The host's work at one time is one turn: completions, received packets,
+//! timers, then everything that the stack has to send, then the applications. The turn is in this file;
+//! `host/up.rs` and `host/down.rs` are the paths of packets.
 
 mod down;
 mod tickets;
@@ -30,30 +31,31 @@ use crate::rng::Rng;
 use crate::world::{Fabric, HostId, WireId};
 use tickets::Tickets;
 
-/// What a host is made of.
+/// The parts of a host.
 #[derive(Clone, Debug)]
 pub struct HostSpec {
-    /// Its stack's settings. Without addresses it is given one.
+    /// Settings of its stack. An address is added if there is none.
     pub config: StackConfig,
     /// Its NIC.
     pub nic: NicSpec,
-    /// What stands between stack and NIC.
+    /// The queue discipline between stack and NIC.
     pub qdisc: QdiscSpec,
     /// How long its work takes.
     pub cpu: CpuModel,
     /// Largest IP packet on its link.
     pub mtu: u16,
-    /// Whether its stack is told that the discipline honours departure times, if it does.
+    /// Whether its stack is told that the queue discipline honours departure times, if it does.
     pub delegate_pacing: bool,
     /// `LinkCaps::pacing_shift`.
     pub pacing_shift: u8,
-    /// What the stack has to send is taken after all packets of an interrupt, or where [`Stack::must_answer`] says so, as
-    /// taut's driver does it, so that their ACKs become one. Otherwise after each packet, as in Linux.
+    /// Whether the stack sends only after all packets of an interrupt, or where [`Stack::must_answer`]
+    /// requires it, as taut's driver does, so that the ACKs become one. Otherwise it sends after each packet,
+    /// as in Linux.
     pub batched: bool,
 }
 
 impl HostSpec {
-    /// A host of today with a NIC of this rate: `pfifo_fast`, and a core that takes no time.
+    /// A present-day host with a NIC of this rate: `pfifo_fast`, and a core that takes no time.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self {
@@ -79,7 +81,7 @@ impl HostSpec {
     }
 }
 
-/// What a host waits for.
+/// The times that a host waits for.
 #[derive(Debug)]
 pub(crate) struct Alarms {
     pub(crate) stack: AlarmId,
@@ -87,11 +89,11 @@ pub(crate) struct Alarms {
     pub(crate) sent: AlarmId,
     pub(crate) received: AlarmId,
     pub(crate) core: AlarmId,
-    /// The core that takes back what was sent, if that is another.
+    /// For the core that takes back sent packets, if there is another one.
     pub(crate) apart: AlarmId,
 }
 
-/// Work of the kernel that is due.
+/// The kernel's work that is due.
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     timer: bool,
@@ -120,19 +122,19 @@ pub struct Host {
     pub(crate) apps: Apps,
     alarms: Alarms,
     due: Due,
-    /// What the core is at.
+    /// The work that the core is doing.
     doing: Due,
-    /// Where the last packet went: they come in trains.
+    /// Destination of the last packet: packets come in trains.
     latest_to: Option<(IpAddr, HostId)>,
     batch: Vec<PacketId>,
     scratch: Vec<u8>,
-    /// Connections by the number that their incoming packets bear; kept only for probes.
+    /// Connections by the flow number of their incoming packets; kept only for probes.
     by_flow: BTreeMap<u64, ConnId>,
-    /// Gate of each connection when probes were last told.
+    /// The gate of each connection as last reported to probes.
     gates: BTreeMap<ConnId, &'static str>,
-    /// Most bytes that the root queue and the NIC held together.
+    /// The most bytes that the root queue and the NIC held together.
     peak_below: u64,
-    /// When the last write was held for a completion.
+    /// When a write was last held for a completion.
     held_since: Option<Instant>,
     /// See [`HostSpec::batched`].
     batched: bool,
@@ -176,19 +178,19 @@ impl Host {
         self.stack.config().addresses.first().copied()
     }
 
-    /// Bytes of IP packets in its root queue, and bytes in its NIC's ring that the host has not been told of.
+    /// Bytes of IP packets in its root queue, and bytes in its NIC's ring that are not yet completed.
     #[must_use]
     pub fn below(&self) -> (u64, u64) {
         (self.root.backlog_bytes(), self.nic.bytes())
     }
 
-    /// Most bytes that both held together.
+    /// The most bytes that both held together.
     #[must_use]
     pub const fn peak_below(&self) -> u64 {
         self.peak_below
     }
 
-    // ---- what the world tells ----
+    // ---- events from the world ----
 
     /// A packet arrived at the NIC.
     pub(crate) fn receive(&mut self, fabric: &mut Fabric, packet: PacketId) {
@@ -212,7 +214,7 @@ impl Host {
         }
     }
 
-    /// The NIC interrupts: there are packets.
+    /// The NIC interrupts for received packets.
     fn on_received(&mut self, fabric: &mut Fabric) {
         if !self.nic.spec().rx_usecs.is_zero() {
             fabric.agenda.set(self.alarms.received, None);
@@ -244,14 +246,14 @@ impl Host {
         self.poke(fabric);
     }
 
-    /// Another core has taken the interrupt, whatever this one is about.
+    /// Another core has taken the interrupt, whatever its cause.
     pub(crate) fn on_apart_alarm(&mut self, fabric: &mut Fabric) {
         let held = self.held_since.take();
         self.complete(fabric);
         let window = self.cpu.model.lost_wakeup.map(|race| race.window);
         let is_lost = held.zip(window).is_some_and(|(since, window)| fabric.now.since(since) < window);
         if is_lost {
-            // The sender had looked, and not asked yet. What resumed is found when something else happens.
+            // The sender had looked but not yet asked. The resumed connection is found at the next event.
             self.counts.lost_wakeups += 1;
         } else {
             self.feed(fabric);
@@ -262,7 +264,7 @@ impl Host {
         self.poke(fabric);
     }
 
-    /// After a write: whether it was held for a completion, which may now come too soon.
+    /// Called after a write: notes whether it was held for a completion, which may come too soon.
     pub(crate) fn note_held(&mut self, now: Instant, conn: ConnId) {
         if self.cpu.model.lost_wakeup.is_some() {
             let gate = self.stack.conn(conn).map(|conn| conn.blocked());
@@ -311,7 +313,7 @@ impl Host {
 
     // ---- the core ----
 
-    /// There is work.
+    /// Notifies the core that there is work.
     fn poke(&mut self, fabric: &mut Fabric) {
         if self.cpu.free {
             loop {
@@ -330,7 +332,7 @@ impl Host {
         }
     }
 
-    /// Takes up the next piece of work after a phase, if there is any.
+    /// Starts the next piece of work after a phase, if there is any.
     fn begin(&mut self, fabric: &mut Fabric, after: Phase) {
         let model = self.cpu.model;
         let apps_first = after == Phase::Kernel && self.apps.has_work();
@@ -357,7 +359,7 @@ impl Host {
         fabric.agenda.set(self.alarms.core, Some(done));
     }
 
-    /// Everything that was due.
+    /// Does all work that was due.
     fn kernel(&mut self, fabric: &mut Fabric, due: Due) {
         let now = fabric.now;
         if due.sent {
@@ -374,14 +376,14 @@ impl Host {
             }
         }
         if due.sent || due.root {
-            // There is room in the NIC, or a packet whose time has come.
+            // The NIC has room, or a packet's time has come.
             self.feed(fabric);
         }
         self.pump(fabric);
         self.collect(fabric);
     }
 
-    /// Lets the applications that were told something run.
+    /// Runs the applications that received events.
     fn run_apps(&mut self, fabric: &mut Fabric) {
         let mut running = AppId::NONE;
         while let Some((id, event)) = self.apps.next_event() {
@@ -404,13 +406,13 @@ impl Host {
             self.apps.put_back(id, app);
             self.apps.arm(fabric, id);
         }
-        // Back to the idle thread.
+        // Switch back to the idle thread.
         self.counts.context_switches += 1;
         self.pump(fabric);
         self.collect(fabric);
     }
 
-    /// Alarms follow what is waited for.
+    /// Sets the alarms to the times that the host waits for.
     fn rearm(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let stack = self.stack.poll_timeout().map(|(at, _)| at.max(now));
@@ -430,13 +432,13 @@ impl Host {
         fabric.agenda.set(self.alarms.sent, sent);
     }
 
-    /// Whether all that is due has been done, so that what the stack waits for must be on its way.
+    /// Whether all due work is done, so that the events that the stack waits for must be on their way.
     pub(crate) fn is_settled(&self) -> bool {
         !self.due.any() && !self.apps.has_work() && self.cpu.phase == Phase::Idle
     }
 }
 
-/// An ACK and nothing else.
+/// Whether a packet is a pure ACK.
 #[inline]
 fn is_pure_ack(fabric: &Fabric, id: &PacketId) -> bool {
     if fabric.pool.payload_len(id) > 0 {

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
-//!   world.rs: everything, one clock that jumps (event.rs), one seed (rng.rs)
-//!   packet.rs: packets by name, payloads shared      probe.rs: observers      check.rs: what must always hold
+//!   world.rs: the whole network, one clock that jumps (event.rs), one seed (rng.rs)
+//!   packet.rs: packets by ID, payloads shared      probe.rs: observers      check.rs: what must always hold
 //! ```
 //!
-//! There is no second TCP in here: hosts are [`taut_core::Stack`]s, driven by the same calls as on a device. Time is
-//! virtual, chance is seeded, and nothing reads a clock, a file or an address: the same calls with the same seed give the
-//! same run, bit for bit, whose [digest](World::digest) is equal.
+//! There is no second TCP here: hosts are [`taut_core::Stack`]s, driven by the same calls as on a device.
+//! Time is virtual, randomness is seeded, and nothing reads a clock, a file or a memory address: the same
+//! calls with the same seed give the same run, bit for bit, with an equal [digest](World::digest).
 //!
 //! ```
 //! use taut_core::Duration;

@@ -1,12 +1,14 @@
-//! Packets in flight, and the memory they lie in. Ours; called wherever a packet is made, moved, read or lost.
+//! Packets in flight and their memory. Called wherever a packet is created, moved, read or lost.
 //!
-//! A wire holds [`PacketId`]s, and a queue [`Claim`]s on them: names of slots in the one pool of the world, so that moving a packet moves
-//! a few bytes, whatever it weighs. A slot has the headers inline and the payload as a part of a shared buffer: the
-//! segments that a NIC cuts from a super-packet point into the same buffer, and cutting copies headers only. Slots and
-//! buffers are used again; how many there are is how many were ever in flight at once.
+//! A wire holds [`PacketId`]s, and a queue holds [`Claim`]s on them. They identify slots in the world's
+//! single pool, so that moving a packet moves a few bytes, whatever its size. A slot has the headers inline
+//! and the payload as part of a shared buffer: the segments that a NIC cuts from a super-packet point into
+//! the same buffer, so cutting copies only headers. Slots and buffers are reused; there are as many as were
+//! ever in flight at once.
 //!
-//! A name is neither copied nor cloned: who drops a packet gives the name back to the pool. One that is forgotten is
-//! found by the invariant checker, which counts what the queues hold against what the pool thinks is out.
+//! An ID can be neither copied nor cloned: code that drops a packet gives the ID back to the pool. The
+//! invariant checker finds a forgotten ID, because it compares the packets in queues with those that the pool
+//! has given out.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -22,17 +24,17 @@ const HEADER_MAX: usize = 100;
 /// No ticket: the packet has left its host.
 pub(crate) const NO_TICKET: u32 = u32::MAX;
 
-/// Names a packet in its pool. Whoever holds it must pass it on or give it back.
+/// Identifies a packet in its pool. The owner must pass it on or give it back.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a packet that goes nowhere must be given back to the pool"]
 pub struct PacketId(u32);
 
-/// What a queue holds of a packet. `netem` clones what it doubles, and a name must not be cloned: the clones are claims on
-/// one packet, and all but the last that is [redeemed](Pool::redeem) get a copy of it.
+/// A queue's handle on a packet. `netem` clones the packets that it duplicates, but an ID must not be cloned:
+/// the clones are claims on one packet, and all but the last one [redeemed](Pool::redeem) get a copy of it.
 #[derive(Debug)]
 pub(crate) struct Claim {
     id: PacketId,
-    /// Counts the claims, once there are two.
+    /// Counts the claims, once there are several.
     shared: OnceCell<Rc<()>>,
 }
 
@@ -57,7 +59,8 @@ struct Slice {
     len: u32,
 }
 
-/// One packet, or super-packet. What a router looks at, up to the first words of the header, lies in one line of cache.
+/// A packet or super-packet. The fields that a router reads, up to the first words of the header, lie in one
+/// cache line.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct WirePacket {
@@ -68,11 +71,11 @@ pub(crate) struct WirePacket {
     payload: Slice,
     pub(crate) from: HostId,
     pub(crate) to: HostId,
-    /// Index of its ticket at the host that it has not left yet, or [`NO_TICKET`].
+    /// Index of its ticket at its host, or [`NO_TICKET`] once it has left.
     pub(crate) ticket: u32,
-    /// Payload bytes a segment; 0 for an ordinary packet.
+    /// Payload bytes per segment; 0 for an ordinary packet.
     pub(crate) mss: u16,
-    /// The checksums are complete and must be looked at: somebody may have changed the packet.
+    /// Whether the checksums are complete and must be verified: the packet may have been changed.
     pub(crate) verify: bool,
     header_len: u8,
     header: [u8; HEADER_MAX],
@@ -81,7 +84,7 @@ pub(crate) struct WirePacket {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Vec<u8>,
-    /// Packets that point into it.
+    /// Number of packets that point into it.
     refs: u32,
 }
 
@@ -89,7 +92,7 @@ struct Buffer {
 const CLASS_MIN: usize = 11;
 const CLASSES: usize = 6;
 
-/// Most memory kept in buffers that nobody uses.
+/// Most memory kept in unused buffers.
 const SPARE_MAX_BYTES: usize = 16 << 20;
 
 /// All packets of a world.
@@ -98,7 +101,7 @@ pub(crate) struct Pool {
     packets: Vec<WirePacket>,
     free: Vec<u32>,
     buffers: Vec<Buffer>,
-    /// Unused buffers, with their memory, by class.
+    /// Unused buffers that still have memory, by class.
     spare: [Vec<u32>; CLASSES],
     /// Unused buffers without memory.
     empty: Vec<u32>,
@@ -107,12 +110,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Packets that are out.
+    /// Packets not given back.
     pub(crate) fn live(&self) -> usize {
         self.packets.len() - self.free.len()
     }
 
-    /// Most packets that were ever out at once.
+    /// The most packets that were out at once.
     pub(crate) fn peak(&self) -> usize {
         self.packets.len()
     }
@@ -139,11 +142,11 @@ impl Pool {
         PacketId(self.packets.len() as u32 - 1)
     }
 
-    /// Takes a packet out of what a stack handed out. The ticket stays with the caller.
+    /// Copies a packet that a stack handed out into the pool. The caller keeps the ticket.
     pub(crate) fn put(&mut self, now: Instant, packet: &TxPacket<'_>, from: HostId) -> PacketId {
         let TxPacket { header, payload, offload, .. } = packet;
         let mss = if let Offload::Segment { mss, .. } = offload { *mss } else { 0 };
-        // Checksums that were left to the device are right unless somebody damages the packet; then they are written.
+        // Checksums left to the device are correct unless the packet is damaged; then they are written.
         let verify = matches!(offload, Offload::None);
         let mut packet = WirePacket {
             header: [0; HEADER_MAX],
@@ -164,7 +167,7 @@ impl Pool {
                 packet.payload = self.store(payload.slices());
             }
         } else {
-            // ICMP is read whole.
+            // ICMP is copied whole.
             packet.payload = self.store(&[header]);
         }
         self.insert(packet)
@@ -196,7 +199,7 @@ impl Pool {
         Slice { buffer: id, start: 0, len: len as u32 }
     }
 
-    /// A packet is gone.
+    /// Gives a packet back.
     pub(crate) fn free(&mut self, PacketId(id): PacketId) {
         let slice = self.packets[id as usize].payload;
         self.free.push(id);
@@ -219,7 +222,8 @@ impl Pool {
         }
     }
 
-    /// A packet came out of a queue: itself, or its copy while others in there have a claim on it.
+    /// Turns a claim that came out of a queue into the packet, or into a copy while other claims on it
+    /// remain.
     #[inline]
     pub(crate) fn redeem(&mut self, claim: Claim) -> PacketId {
         let Claim { id, shared } = claim;
@@ -230,12 +234,12 @@ impl Pool {
         self.duplicate(&id)
     }
 
-    /// Copies that were made for claims.
+    /// Number of copies made for claims.
     pub(crate) fn redeemed_copies(&self) -> u64 {
         self.redeemed_copies
     }
 
-    /// The same packet once more, as a network that duplicates makes it.
+    /// A copy of a packet, as made by a network that duplicates.
     pub(crate) fn duplicate(&mut self, id: &PacketId) -> PacketId {
         let packet = WirePacket { ticket: NO_TICKET, ..self.get(id).clone() };
         if packet.payload.len > 0 {
@@ -244,17 +248,17 @@ impl Pool {
         self.insert(packet)
     }
 
-    /// How many segments a packet makes on the wire.
+    /// Number of segments that a packet makes on the wire.
     pub(crate) fn segs(&self, id: &PacketId) -> u32 {
         self.get(id).segs()
     }
 
-    /// Bytes of all its segments as IP packets.
+    /// Bytes of all its segments, as IP packets.
     pub(crate) fn len(&self, id: &PacketId) -> u32 {
         self.get(id).len()
     }
 
-    /// Segment `index` of a super-packet, as a packet of its own ([`raw::cut`]).
+    /// Segment `index` of a super-packet as a separate packet ([`raw::cut`]).
     pub(crate) fn cut(&mut self, whole: &PacketId, index: u32) -> PacketId {
         let mut packet = self.get(whole).clone();
         let (payload_len, mss) = (packet.payload.len as usize, packet.mss.into());
@@ -267,7 +271,8 @@ impl Pool {
         self.insert(packet)
     }
 
-    /// Flips the bit of this number, modulo the bits of the packet; the checksums are to be looked at then.
+    /// Flips the bit with this number, modulo the bits of the packet; from then on the checksums must be
+    /// verified.
     pub(crate) fn corrupt(&mut self, id: &PacketId, bit: u64) {
         let mut whole = [self.header(id), self.payload(id)].concat();
         if !self.get(id).verify {
@@ -285,7 +290,7 @@ impl Pool {
         packet.verify = true;
         let old = std::mem::replace(&mut packet.payload, slice);
         if old.len > 0 {
-            // Freed as a packet's would be.
+            // Freed like a packet's payload.
             let ghost = WirePacket { payload: old, ..self.get(id).clone() };
             let ghost = self.insert(ghost);
             self.free(ghost);
@@ -298,7 +303,7 @@ impl Pool {
         &packet.header[..usize::from(packet.header_len)]
     }
 
-    /// What follows the headers.
+    /// The payload of a TCP packet, or the whole of any other packet.
     pub(crate) fn payload(&self, id: &PacketId) -> &[u8] {
         self.slice(self.get(id).payload)
     }
@@ -316,7 +321,8 @@ impl Pool {
         self.get(id).payload.len
     }
 
-    /// Adds the payload of `ids` in order to `gather`, in as few pieces as can be. False when there are too many.
+    /// Adds the payload of `ids` in order to `gather`, in as few pieces as possible. Returns false when there
+    /// are too many.
     pub(crate) fn gather<'a>(&'a self, ids: &[PacketId], gather: &mut Gather<'a>) -> bool {
         let mut run = Slice::default();
         for id in ids {
@@ -333,7 +339,8 @@ impl Pool {
         gather.push(self.slice(run))
     }
 
-    /// Whether `next` continues `last`'s bytes in the same memory: no further piece is needed for it.
+    /// Whether the bytes of `next` follow those of `last` in the same memory, so that it needs no further
+    /// piece.
     pub(crate) fn continues(&self, last: &PacketId, next: &PacketId) -> bool {
         let (last, next) = (self.get(last).payload, self.get(next).payload);
         next.buffer == last.buffer && next.start == last.start + last.len
@@ -341,12 +348,12 @@ impl Pool {
 }
 
 impl WirePacket {
-    /// How many segments it makes on the wire.
+    /// Number of segments that it makes on the wire.
     pub(crate) fn segs(&self) -> u32 {
         raw::segs(self.payload.len as usize, self.mss.into()) as u32
     }
 
-    /// Bytes of all its segments as IP packets.
+    /// Bytes of all its segments, as IP packets.
     pub(crate) fn len(&self) -> u32 {
         self.segs() * u32::from(self.header_len) + self.payload.len
     }
@@ -359,13 +366,13 @@ impl WirePacket {
         &mut self.header[..usize::from(self.header_len)]
     }
 
-    /// The TCP header, if it is one.
+    /// The TCP header, if the packet is TCP.
     pub(crate) fn tcp(&self) -> Option<TcpHeader> {
         let header = self.header();
         TcpHeader::parse(&header[raw::tcp_at(header)?..]).ok().map(|(tcp, _)| tcp)
     }
 
-    /// A number that any change of the headers changes, for the digest of a run.
+    /// A number that changes with any change of the headers, for the digest of a run.
     pub(crate) fn fingerprint(&self) -> u64 {
         let (words, rest) = self.header().as_chunks::<8>();
         let mut sum = u64::from(self.payload.len);

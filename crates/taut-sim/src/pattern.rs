@@ -1,17 +1,18 @@
-//! What applications write, so that who reads can tell whether it is what was written: a stream of bytes of which every
-//! place is known. Called by the applications.
+//! The bytes that applications write: a stream in which the byte at every position is known, so that the
+//! reader can check it. Called by the applications.
 //!
-//! The bytes repeat after a prime, 65,521, which no segment size divides: a piece that is missing, doubled or out of
-//! place shows. Every stream begins at a place of its own in the pattern, so that bytes of another stream show, too.
+//! The bytes repeat after a prime, 65,521, which no segment size divides: a missing, duplicated or misplaced
+//! piece is detected. Every stream begins at a different position in the pattern, so bytes of another stream
+//! are detected too.
 
 use std::sync::OnceLock;
 
 use crate::rng::Rng;
 
-/// After which the pattern repeats.
+/// Length after which the pattern repeats.
 const PERIOD: usize = 65_521;
 
-/// Bytes that lie together from any place on.
+/// Number of contiguous bytes available from any position.
 pub(crate) const RUN: usize = 65_536;
 
 fn table() -> &'static [u8] {
@@ -23,17 +24,17 @@ fn table() -> &'static [u8] {
     })
 }
 
-/// A stream, at some place of it.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// Place in the table of the next byte.
+    /// Position of the next byte in the table.
     at: usize,
     /// Bytes passed.
     passed: u64,
 }
 
 impl Pattern {
-    /// The stream of a number, at its beginning.
+    /// The stream with this number, at its beginning.
     #[must_use]
     pub fn new(stream: u64) -> Self {
         Self { at: (Rng::new(stream).next() % PERIOD as u64) as usize, passed: 0 }
@@ -51,13 +52,13 @@ impl Pattern {
         &table()[self.at..self.at + len.min(RUN)]
     }
 
-    /// So many bytes were used.
+    /// Notes that `count` bytes were used.
     pub fn pass(&mut self, count: usize) {
         self.at = (self.at + count) % PERIOD;
         self.passed += count as u64;
     }
 
-    /// Whether the stream goes on with `bytes`; passes them.
+    /// Whether the stream continues with `bytes`; passes them.
     pub fn check(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let (piece, rest) = bytes.split_at(bytes.len().min(RUN));

@@ -1,7 +1,7 @@
-//! Observers: they are told what happens, and can change nothing. Ours; called by every part of the world.
+//! Observers: they receive events and cannot change anything. Called by every part of the world.
 //!
-//! A probe says what it is interested in, and what nobody asked for is not even put together: a world without probes
-//! pays a test of a flag.
+//! A probe says which events it is interested in, and events that no probe wants are not even assembled: a
+//! world without probes only tests a flag.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -22,13 +22,13 @@ pub enum Place {
     Root(HostId),
     /// The NIC of a host.
     Nic(HostId),
-    /// A port of a router, by its number; `usize::MAX` when there was no way to the host.
+    /// A port of a router, by its number; `usize::MAX` when there was no route to the host.
     Port(RouterId, usize),
     /// A wire, by its number.
     Wire(u32),
 }
 
-/// What a probe wants to be told.
+/// The events that a probe wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
     /// Packets: [`ProbeEvent::Handed`], [`Sent`](ProbeEvent::Sent), [`Delivered`](ProbeEvent::Delivered) and
@@ -87,7 +87,7 @@ impl<'a> PacketView<'a> {
         self.pool.get(self.id).to
     }
 
-    /// The same number for all packets of a connection in one direction.
+    /// A number that is equal for all packets of a connection in one direction.
     #[must_use]
     pub fn flow(&self) -> u64 {
         self.pool.get(self.id).flow
@@ -99,13 +99,13 @@ impl<'a> PacketView<'a> {
         self.pool.segs(self.id)
     }
 
-    /// Bytes of those as IP packets.
+    /// Bytes of those segments, as IP packets.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.pool.len(self.id)
     }
 
-    /// Never true: a packet has headers. Here because [`len`](Self::len) is.
+    /// Never true: a packet has headers. It complements [`len`](Self::len).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -123,27 +123,27 @@ impl<'a> PacketView<'a> {
         self.pool.get(self.id).handed
     }
 
-    /// Its IP and TCP headers. What a NIC was to complete, the checksums of a packet that no fault has touched, may not
-    /// be there.
+    /// Its IP and TCP headers. Checksums left to the NIC may be missing from a packet that no fault has
+    /// changed.
     #[must_use]
     pub fn header(&self) -> &'a [u8] {
         self.pool.header(self.id)
     }
 
-    /// Its TCP header, if it is a whole one.
+    /// Its TCP header, if complete.
     #[must_use]
     pub fn tcp(&self) -> Option<TcpHeader> {
         self.pool.get(self.id).tcp()
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProbeEvent<'a> {
     /// A stack handed a packet down; its root queue holds `backlog_bytes` with it.
     Handed {
-        /// Whose stack.
+        /// The stack's host.
         host: HostId,
         /// The packet, or super-packet.
         packet: PacketView<'a>,
@@ -152,9 +152,9 @@ pub enum ProbeEvent<'a> {
     },
     /// A line began to send a packet.
     Sent {
-        /// Whose line.
+        /// The line.
         place: Place,
-        /// The packet: from a NIC each segment by itself.
+        /// The packet; from a NIC, each segment separately.
         packet: PacketView<'a>,
         /// When its last bit goes out.
         at: Instant,
@@ -168,66 +168,66 @@ pub enum ProbeEvent<'a> {
     },
     /// A packet was dropped.
     Dropped {
-        /// Where.
+        /// Where it was dropped.
         place: Place,
         /// The packet.
         packet: PacketView<'a>,
     },
     /// A stack has processed packets that brought ACKs for a connection.
     Ack {
-        /// Whose stack.
+        /// The stack's host.
         host: HostId,
         /// The connection.
         conn: ConnId,
-        /// How it is now.
+        /// Its state now.
         info: &'a ConnInfo,
     },
     /// An application wrote.
     Wrote {
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Who.
+        /// The application.
         app: AppId,
-        /// To which connection.
+        /// The connection.
         conn: ConnId,
-        /// How much was taken.
+        /// Bytes accepted.
         bytes: u64,
     },
     /// An application read.
     Read {
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Who.
+        /// The application.
         app: AppId,
-        /// From which connection.
+        /// The connection.
         conn: ConnId,
-        /// How much.
+        /// Bytes read.
         bytes: u64,
     },
     /// An application was woken.
     Woken {
-        /// Where.
+        /// The host.
         host: HostId,
-        /// Who.
+        /// The application.
         app: AppId,
     },
     /// A NIC raised an interrupt.
     Interrupt {
-        /// Whose NIC.
+        /// The NIC's host.
         host: HostId,
-        /// For packets sent, not received.
+        /// True for sent packets, false for received ones.
         transmit: bool,
-        /// How many packets it is about.
+        /// Number of packets that it announces.
         frames: u32,
     },
     /// A stack's timer fired.
     Timer {
-        /// Whose stack.
+        /// The stack's host.
         host: HostId,
     },
-    /// Another gate holds a connection back than before.
+    /// A connection is held back by another gate than before.
     Blocked {
-        /// Whose stack.
+        /// The stack's host.
         host: HostId,
         /// The connection.
         conn: ConnId,
@@ -238,12 +238,12 @@ pub enum ProbeEvent<'a> {
 
 /// An observer.
 pub trait Probe {
-    /// What it wants to be told; asked when it is added, and again whenever the world is let run.
+    /// The events that it wants; asked when it is added, and again whenever the world is run.
     fn interest(&self) -> Interest {
         Interest::ALL
     }
 
-    /// Something happened at `now`.
+    /// An event happened at `now`.
     fn on(&mut self, now: Instant, what: &ProbeEvent<'_>);
 }
 
@@ -261,7 +261,7 @@ impl<P: Probe + ?Sized> Probe for Rc<RefCell<P>> {
 #[derive(Default)]
 pub(crate) struct Probes {
     all: Vec<(Interest, Box<dyn Probe>)>,
-    /// What any of them wants.
+    /// The events that any of them wants.
     pub(crate) want: Interest,
 }
 
@@ -271,7 +271,7 @@ impl Probes {
         self.ask();
     }
 
-    /// Asks all what they want now.
+    /// Asks all probes what they want now.
     pub(crate) fn ask(&mut self) {
         self.want = Interest::default();
         for (interest, probe) in &mut self.all {

@@ -1,4 +1,5 @@
-//! Chance, from a seed. SplitMix64 (Steele, Lea, Flood 2014): a simulator needs it repeatable and quick, not secret.
+//! Random numbers from a seed. SplitMix64 (Steele, Lea, Flood 2014): a simulator needs them to be repeatable
+//! and fast, not secret.
 
 use taut_core::Duration;
 
@@ -13,7 +14,7 @@ impl Rng {
         Self(seed)
     }
 
-    /// A stream of its own, for a part whose draws are to leave others' alone.
+    /// A separate stream, for a part whose draws must not affect others.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next())
@@ -28,7 +29,8 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, 0 for a bound of 0. The bias, below 2⁻³² for bounds below 2³², is nobody's business.
+    /// A number below `bound`; 0 if the bound is 0. The bias is below 2⁻³² for bounds below 2³², which does
+    /// not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -48,14 +50,14 @@ impl Rng {
         Duration::from_nanos(self.below(bound.as_nanos()))
     }
 
-    /// A time that is exponentially distributed with this mean: gaps between things that know nothing of each other.
+    /// An exponentially distributed time with this mean: the gap between independent events.
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         // Never zero, so the logarithm is finite.
         let unit = 1.0 - self.unit();
         Duration::from_nanos((-unit.ln() * mean.as_nanos() as f64) as u64)
     }
 
-    /// Seeds a stack.
+    /// A seed for a stack.
     pub(crate) fn bytes(&mut self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for word in bytes.chunks_exact_mut(8) {

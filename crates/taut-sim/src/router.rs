@@ -1,5 +1,5 @@
-//! A router: packets come in, and leave by the port that leads to their host, through any queue discipline and at the
-//! port's rate. Ours; called by the world's loop. It stores and forwards and takes no time of its own.
+//! A router: packets come in and leave by the port that leads to their host, through any queue discipline and
+//! at the port's rate. Called by the world's loop. It stores and forwards, and takes no time itself.
 
 use taut_core::Instant;
 use taut_link::{Line, Qdisc, Tree, Verdict};
@@ -9,22 +9,22 @@ use crate::packet::{Claim, PacketId};
 use crate::probe::Place;
 use crate::world::{Fabric, WireId};
 
-/// One way out of a router.
+/// An output of a router.
 pub(crate) struct Port {
     pub(crate) queue: Tree<Claim>,
     pub(crate) line: Line,
     pub(crate) wire: WireId,
     pub(crate) alarm: AlarmId,
     pub(crate) drops: u64,
-    /// Most bytes that waited at once.
+    /// The most bytes that waited at once.
     pub(crate) peak_bytes: u64,
 }
 
-/// Names a router.
+/// Identifies a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouterId(pub(crate) u32);
 
-/// A router and the way to every host.
+/// A router and its route to every host.
 pub(crate) struct Router {
     pub(crate) id: RouterId,
     pub(crate) ports: Vec<Port>,
@@ -67,7 +67,7 @@ impl Router {
 }
 
 impl Port {
-    /// Sends what may be sent.
+    /// Sends the packets that may be sent.
     fn run(&mut self, fabric: &mut Fabric, place: Place) {
         let now = fabric.now;
         while self.line.free_at() <= now {
@@ -87,7 +87,7 @@ impl Port {
     }
 }
 
-/// When to ask a queue again that has something at `at`, for a line that is free at `free_at`.
+/// When to ask a queue again whose next packet is due at `at`, for a line that is free at `free_at`.
 fn wake_at(now: Instant, at: Instant, free_at: Instant) -> Instant {
     at.max(free_at).max(now)
 }

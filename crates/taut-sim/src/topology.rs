@@ -1,4 +1,4 @@
-//! Networks that are often wanted. Called by tests and by whoever runs experiments.
+//! Common networks. Called by tests and experiments.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,7 +26,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// `delay` is one way.
+    /// Connects the hosts; `delay` is one way.
     pub fn new(world: &mut World, a: HostSpec, b: HostSpec, delay: Duration) -> Self {
         let (a, b) = (world.host(a), world.host(b));
         let (ab, ba) = world.cable(a, b, delay);
@@ -34,7 +34,7 @@ impl Pair {
     }
 }
 
-/// Senders on the left, receivers on the right, and one line for all between two routers.
+/// Senders on the left, receivers on the right, and one shared line between two routers.
 ///
 /// ```text
 ///   left 0 ──┐                          ┌── right 0
@@ -58,7 +58,7 @@ pub struct Dumbbell {
 /// How a [`Dumbbell`] is built.
 #[derive(Clone, Debug)]
 pub struct DumbbellSpec {
-    /// One-way delay of each flow's own link on the left; as many pairs of hosts.
+    /// One-way delay of each flow's own link on the left; there are as many pairs of hosts.
     pub delays: Vec<Duration>,
     /// The line in the middle, both ways.
     pub bottleneck: PortSpec,
@@ -66,13 +66,13 @@ pub struct DumbbellSpec {
     pub delay: Duration,
     /// Rate of the routers' ports towards the hosts.
     pub access: Rate,
-    /// Every host.
+    /// The specification of every host.
     pub host: HostSpec,
 }
 
 impl DumbbellSpec {
-    /// So many pairs of hosts of today, all at their routers, whose NICs and the routers' ports towards them have the rate
-    /// `access`.
+    /// As many pairs of present-day hosts, directly at their routers. Their NICs, and the routers' ports
+    /// towards them, have the rate `access`.
     #[must_use]
     pub fn new(pairs: usize, access: Rate, bottleneck: PortSpec, delay: Duration) -> Self {
         let delays = vec![Duration::ZERO; pairs];
@@ -80,11 +80,11 @@ impl DumbbellSpec {
     }
 }
 
-/// Where [`Dumbbell::transfer`] sends to.
+/// The port that [`Dumbbell::transfer`] sends to.
 const SINK_PORT: u16 = 5001;
 
 impl Dumbbell {
-    /// Builds it.
+    /// Builds the dumbbell.
     pub fn new(world: &mut World, spec: &DumbbellSpec) -> Self {
         let (l, r) = (world.router(), world.router());
         let access = PortSpec::fifo(spec.access, 1_000);
@@ -100,8 +100,8 @@ impl Dumbbell {
         Self { left, right, routers: (l, r), bottleneck: 0, wires }
     }
 
-    /// From `at` on, the host on the left of a pair writes to that on the right whatever it takes; one transfer a pair.
-    /// Returns what arrives.
+    /// From `at` on, the left host of a pair writes to the right one as much as it accepts; one transfer per
+    /// pair. Returns the bytes that arrive.
     ///
     /// # Panics
     /// If there is no such pair.
@@ -116,33 +116,34 @@ impl Dumbbell {
         let sink = Sink::new(SINK_PORT);
         let read = sink.stats();
         world.app(to, sink);
-        // A host has an address.
+        // Every host has an address.
         let address = world.host_ref(to).address().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         world.app_at(from, at, Bulk::new(SocketAddr::new(address, SINK_PORT)).options(options));
         read
     }
 
-    /// What waits at the bottleneck now, in bytes of IP packets.
+    /// Bytes of IP packets that wait at the bottleneck now.
     #[must_use]
     pub fn backlog_bytes(&self, world: &World) -> u64 {
         world.port_state(self.routers.0, self.bottleneck).map_or(0, |port| port.backlog_bytes)
     }
 }
 
-/// Routers in a row with a host at each end, or a host at each router.
+/// Routers in a row, with a host at each router; used as a chain, only those at the ends.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// The routers.
     pub routers: Vec<RouterId>,
     /// A host at each router.
     pub hosts: Vec<HostId>,
-    /// Between each router and the next, there and back.
+    /// The wires between each router and the next, in both directions.
     pub wires: Vec<(WireId, WireId)>,
 }
 
 impl Chain {
-    /// `hops` lines between `hops + 1` routers, each with a host: a parking lot, in which a flow from end to end
-    /// competes on each line with one that goes only there; with only the first and last host used, a chain.
+    /// `hops` lines between `hops + 1` routers, each with a host. This is a parking lot, in which a flow from
+    /// end to end competes on each line with one that crosses only that line; if only the first and last host
+    /// are used, it is a chain.
     pub fn new(
         world: &mut World,
         hops: usize,

@@ -1,8 +1,7 @@
-//! A wire: one direction of a link, from whoever puts packets on it to a host or a router. Ours; called by NICs, ports
-//! and the world's loop.
+//! A wire: one direction of a link, to a host or a router. Called by NICs, ports and the world's loop.
 //!
-//! What is on a wire arrives in the order in which it went on, unless a fault ([`Faults`]) says otherwise. A line
-//! ([`taut_link::Line`]) is what comes before.
+//! Packets arrive in the order in which they were put on the wire, unless a fault ([`Faults`]) changes it. In
+//! front of a wire is a line ([`taut_link::Line`]).
 
 use std::collections::VecDeque;
 
@@ -13,7 +12,7 @@ use crate::fault::{Fate, FaultState, Faults};
 use crate::packet::{PacketId, Pool};
 use crate::rng::Rng;
 
-/// Who is at the end of a wire.
+/// The end of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Host(u32),
@@ -28,7 +27,7 @@ pub struct WireCounts {
     pub packets: u64,
     /// Their bytes as IP packets.
     pub bytes: u64,
-    /// Packets that a fault took away.
+    /// Packets lost by a fault.
     pub lost: u64,
     /// Packets that arrived twice.
     pub duplicated: u64,
@@ -43,7 +42,7 @@ pub struct WireCounts {
 pub(crate) struct Wire {
     pub(crate) to: End,
     delay: Duration,
-    /// By time of arrival.
+    /// In order of arrival.
     queue: VecDeque<(Instant, PacketId)>,
     pub(crate) alarm: AlarmId,
     faults: Option<Box<FaultState>>,
@@ -59,7 +58,7 @@ impl Wire {
         self.faults = Some(Box::new(FaultState::new(faults, rng)));
     }
 
-    /// Puts a packet on the wire whose last bit goes out at `sent`. A packet that is lost is given back.
+    /// Puts a packet on the wire; its last bit is sent at `sent`. Returns a packet that is lost.
     #[inline]
     pub(crate) fn launch(&mut self, sent: Instant, packet: PacketId, pool: &mut Pool) -> Option<PacketId> {
         self.counts.packets += 1;
@@ -90,7 +89,7 @@ impl Wire {
         None
     }
 
-    /// Arrives after everything that arrives at the same time.
+    /// Inserts a packet behind all that arrive at the same time.
     #[inline]
     fn insert(&mut self, at: Instant, packet: PacketId) {
         if self.queue.back().is_none_or(|(last, _)| *last <= at) {
@@ -107,7 +106,7 @@ impl Wire {
         self.queue.front().map(|(at, _)| *at)
     }
 
-    /// A packet that has arrived.
+    /// Takes a packet that has arrived.
     #[inline]
     pub(crate) fn poll(&mut self, now: Instant) -> Option<PacketId> {
         self.queue.front().filter(|(at, _)| *at <= now)?;

@@ -1,9 +1,9 @@
-//! The world: hosts, routers, wires, a clock that jumps to the next thing that happens, and one seed. Called by tests
-//! and by whoever runs experiments.
+//! The world: hosts, routers, wires, a clock that jumps to the next event, and one seed. Called by tests and
+//! experiments.
 //!
-//! Everything that can be decided by chance is decided by the seed, and nothing depends on addresses or hash order: the
-//! same calls with the same seed give the same run, which [`World::digest`] proves without keeping it. `world/build.rs`
-//! makes its parts, `world/fabric.rs` is what these share.
+//! The seed decides everything random, and nothing depends on memory addresses or hash order: the same calls
+//! with the same seed give the same run. [`World::digest`] shows this without storing the run.
+//! `world/build.rs` makes the parts of a world, `world/fabric.rs` has what they share.
 
 mod build;
 mod fabric;
@@ -21,10 +21,10 @@ use build::Link;
 pub(crate) use fabric::Fabric;
 use fabric::Owner;
 
-/// When every world begins: a second after the epoch, so that nothing happens at zero.
+/// The time at which every world begins: a second after the epoch, so that nothing happens at zero.
 pub const BEGIN: Instant = Instant::from_nanos(1_000_000_000);
 
-/// Names a host.
+/// Identifies a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId(pub(crate) u32);
 
@@ -36,11 +36,11 @@ impl HostId {
     }
 }
 
-/// Names one direction of a link.
+/// Identifies one direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WireId(pub(crate) u32);
 
-/// Names what a link can end at.
+/// Identifies an end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeId {
     /// A host; it has one link.
@@ -61,24 +61,24 @@ impl From<RouterId> for NodeId {
     }
 }
 
-/// How a router sends into a link: any discipline in front of a line.
+/// A router's port: any queue discipline in front of a line.
 #[derive(Clone, Debug)]
 pub struct PortSpec {
     /// Rate of the line; `None` sends at once.
     pub rate: Option<Rate>,
-    /// What waits where.
+    /// The queue discipline.
     pub qdisc: QdiscSpec,
 }
 
 impl PortSpec {
-    /// A line of this rate behind a plain queue of so many packets.
+    /// A line of this rate behind a plain queue of this many packets.
     #[must_use]
     pub fn fifo(rate: Rate, packets: u32) -> Self {
         Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { limit: packets } }
     }
 }
 
-/// Progress of a run, for whoever waits for it.
+/// Progress of a run, for a callback.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Virtual time.
@@ -98,11 +98,11 @@ pub struct World {
     routed: bool,
     events: u64,
     checks: Checks,
-    /// Events at the current nanosecond: a world that stands still is broken.
+    /// Events at the current nanosecond: if there are too many, the world is broken.
     at_once: u64,
 }
 
-/// Most events in one nanosecond: more than any world has parts, many times over.
+/// Most events in one nanosecond: many times the number of parts of any world.
 const AT_ONCE_MAX: u64 = 1_000_000;
 
 /// Events between two calls of a progress callback.
@@ -126,15 +126,15 @@ impl World {
 
     // ---- running ----
 
-    /// Lets everything happen until `until`, that instant included.
+    /// Runs until `until`, including that instant.
     ///
     /// # Errors
-    /// The first [`Failure`]: a check that failed, or an application that read what nobody wrote.
+    /// The first [`Failure`]: a check that failed, or an application that read bytes that were never written.
     pub fn run_until(&mut self, until: Instant) -> Result<(), Failure> {
         self.run_with(until, |_| true)
     }
 
-    /// As [`run_until`](Self::run_until), for so much longer.
+    /// As [`run_until`](Self::run_until), for this long.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).
@@ -142,8 +142,8 @@ impl World {
         self.run_until(self.fabric.now + span)
     }
 
-    /// As [`run_until`](Self::run_until), and calls `progress` every now and then, which may end the run by
-    /// returning false.
+    /// As [`run_until`](Self::run_until), but calls `progress` from time to time; the run ends when that
+    /// returns false.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).
@@ -173,7 +173,7 @@ impl World {
         self.checks.at_end(self)
     }
 
-    /// Lets the next thing happen.
+    /// Handles the next event.
     fn step(&mut self, at: Instant, alarm: AlarmId) -> Result<(), Failure> {
         let now = self.fabric.now;
         if at < now {
@@ -184,7 +184,7 @@ impl World {
             return Err(Failure::new(
                 now,
                 check::Kind::NoProgress,
-                format!("alarm {} rings for ever", alarm.0),
+                format!("alarm {} rings endlessly at the same time", alarm.0),
             ));
         }
         self.fabric.now = at;
@@ -225,15 +225,15 @@ impl World {
         }
     }
 
-    /// Checks everything now, whatever [`check`](Self::check) said.
+    /// Checks everything now, whatever was set with [`check`](Self::check).
     ///
     /// # Errors
-    /// What is wrong.
+    /// The invariant that does not hold.
     pub fn check_now(&self) -> Result<(), Failure> {
         check::all(self)
     }
 
-    // ---- looking ----
+    // ---- inspection ----
 
     /// Virtual time.
     #[must_use]
@@ -247,7 +247,7 @@ impl World {
         self.fabric.now.since(BEGIN)
     }
 
-    /// A number that depends on every event there was, its time, and the headers of every packet that arrived or was
+    /// A number that depends on every event, its time, and the headers of every packet that arrived or was
     /// dropped: equal runs have equal digests.
     #[must_use]
     pub const fn digest(&self) -> u64 {
@@ -269,28 +269,29 @@ impl World {
     /// A host.
     ///
     /// # Panics
-    /// If it is of another world.
+    /// If the host is of another world.
     #[must_use]
     pub fn host_ref(&self, id: HostId) -> &Host {
         &self.hosts[id.index()]
     }
 
-    /// A host's stack, for settings; what it has to send leaves when it is asked next.
+    /// A host's stack, for changing settings; data that it wants to send leaves at the next event of the
+    /// host.
     ///
     /// # Panics
-    /// If it is of another world.
+    /// If the host is of another world.
     pub fn stack_mut(&mut self, id: HostId) -> &mut Stack {
         &mut self.hosts[id.index()].stack
     }
 
-    /// What a host did.
+    /// Counts of a host.
     #[must_use]
     pub fn counts(&self, id: HostId) -> Counts {
         self.hosts.get(id.index()).map_or_else(Counts::default, |host| host.counts)
     }
 
-    /// A port of a router, by the order in which its links were made: bytes that wait, most that ever did, packets
-    /// dropped, and the discipline's own counts.
+    /// State of a port of a router, numbered in the order in which its links were made: bytes that wait, the
+    /// most that ever did, packets dropped, and the counts of its queue discipline.
     #[must_use]
     pub fn port_state(&self, router: RouterId, port: usize) -> Option<PortState> {
         let port = self.routers.get(router.0 as usize)?.ports.get(port)?;
@@ -309,20 +310,20 @@ impl World {
         self.fabric.wires.get(id as usize).map_or_else(WireCounts::default, |wire| wire.counts)
     }
 
-    /// Packets that are anywhere in the network or in a host's queues.
+    /// Packets anywhere in the network or in a host's queues.
     #[must_use]
     pub fn packets_live(&self) -> usize {
         self.fabric.pool.live()
     }
 
-    /// Most packets that ever were, and the bytes of memory that payloads take.
+    /// The most packets that ever existed at once, and the bytes of memory for payloads.
     #[must_use]
     pub fn memory(&self) -> (usize, usize) {
         (self.fabric.pool.peak(), self.fabric.pool.buffer_bytes())
     }
 }
 
-/// How a port of a router is.
+/// State of a router's port.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PortState {
@@ -330,10 +331,10 @@ pub struct PortState {
     pub backlog_bytes: u64,
     /// Packets that wait.
     pub backlog_packets: usize,
-    /// Most bytes that ever waited.
+    /// The most bytes that ever waited.
     pub peak_bytes: u64,
     /// Packets that were dropped.
     pub drops: u64,
-    /// The discipline's own counts.
+    /// Counts of the queue discipline.
     pub stats: taut_link::QdiscStats,
 }

@@ -1,5 +1,6 @@
-//! Accurate ECN between two stacks, over a router that marks: what it marked is what the sender counts.
-//! RFC 9768; the queue marks as RFC 8257 §4.1 asks of a switch, what waited longer than a threshold.
+//! Accurate ECN between two stacks, over a router that marks: the sender counts exactly the packets that the
+//! router marked. RFC 9768. The queue marks packets that waited longer than a threshold, as RFC 8257 §4.1
+//! requires of a switch.
 
 use taut_core::congestion::Registry;
 use taut_core::{Algorithm, ConnOptions, Duration, ListenOptions, StackConfig};
@@ -8,21 +9,21 @@ use taut_sim::app::{Request, Responder};
 use taut_sim::{Checks, Dumbbell, DumbbellSpec, PortSpec, QdiscSpec, World};
 
 const RATE: &str = "50mbit";
-/// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
+/// The largest goodput as a share of the line: 1448 of 1500 bytes, plus Ethernet's 14.
 const EFFICIENCY: f64 = 1_448.0 / 1_514.0;
 
 struct Outcome {
-    /// Of what the link can carry, after a third of the time.
+    /// Share of the link's capacity, after a third of the time.
     share: f64,
     /// Mean queue in milliseconds.
     backlog: f64,
-    /// Packets that arrived marked, and packets that the sender was told of.
+    /// Packets that arrived marked, and marked packets reported to the sender.
     marked: u64,
     told: u64,
     retransmitted: u64,
 }
 
-/// Pairs of hosts and a queue that all share on the way from the first of each.
+/// Pairs of hosts, and a queue that all senders share.
 fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (World, Dumbbell) {
     let mut world = World::new(1);
     let line = PortSpec { rate: Some(RATE.parse().unwrap()), qdisc: QdiscSpec::FqCodel(codel) };
@@ -35,7 +36,7 @@ fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (W
     (world, net)
 }
 
-/// One pair, and a queue that marks what waits longer than `threshold`.
+/// One pair, and a queue that marks packets that wait longer than `threshold`.
 fn world(tcp_ecn: u8, threshold: Duration) -> (World, Dumbbell) {
     let mut codel = FqCodelSpec::default();
     codel.ce_threshold = Some(threshold);
@@ -74,11 +75,11 @@ fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outco
 
 #[test]
 fn every_mark_is_told_and_no_other() {
-    // GRO, delayed ACKs and super-packets are all on: the three bits go round often.
+    // GRO, delayed ACKs and super-packets are all on, so the three-bit counter wraps often.
     for algorithm in ["cubic", "dctcp", "prague"] {
         let got = run(algorithm, 3, Duration::from_millis(2), 9);
         assert!(got.marked > 100, "{algorithm}: {}", got.marked);
-        // Those of the last round trip are under way: 20 ms of 50 Mbit/s are 83 packets.
+        // Those of the last round trip are still in flight: 20 ms of 50 Mbit/s are 83 packets.
         assert!(
             got.told <= got.marked && got.told + 83 >= got.marked,
             "{algorithm}: {} of {}",
@@ -91,15 +92,17 @@ fn every_mark_is_told_and_no_other() {
 
 #[test]
 fn dctcp_fills_the_link_above_a_short_queue() {
-    // RFC 8257 §3: the window moves by its share of marks about the threshold, here a tenth of the round trip. The other
-    // end runs CUBIC: it counts for anybody.
+    // RFC 8257 §3: the window changes with the share of marks around the threshold, here a tenth of the round
+    // trip. The other end runs CUBIC, since any receiver counts marks.
     let dctcp = run("dctcp", 3, Duration::from_millis(2), 9);
     assert!(dctcp.share > 0.97, "{}", dctcp.share);
     assert!(dctcp.backlog < 4.0, "{} ms", dctcp.backlog);
-    // Who gives up three tenths for any mark leaves the link idle: 0.7 of 22 ms are less than the 20 of the path.
+    // A sender that reduces by three tenths for any mark leaves the link idle: 0.7 of 22 ms is less than the
+    // 20 ms of the path.
     let cubic = run("cubic", 3, Duration::from_millis(2), 9);
     assert!(cubic.share < 0.9, "{}", cubic.share);
-    // And without it nobody tells of marks: RFC 3168 §6.1.1 takes DCTCP's marked SYN for no request.
+    // Without accurate ECN there is no feedback of marks: by RFC 3168 §6.1.1, DCTCP's marked SYN is not a
+    // request for ECN.
     let alone = run("dctcp", 2, Duration::from_millis(2), 3);
     assert_eq!(alone.told, 0);
 }
@@ -114,7 +117,7 @@ fn prague_fills_the_link_above_a_shorter_queue() {
     assert!(prague.told > 100, "{}", prague.told);
 }
 
-/// Shares of a link of 50 Mbit/s after ten seconds, of two that send at once, in a queue that both share.
+/// The shares of a link of 50 Mbit/s after ten seconds, of two flows that start together and share a queue.
 fn shares(algorithms: [&str; 2], codel: FqCodelSpec, delay: Duration) -> [f64; 2] {
     let (mut world, net) = network(2, 3, codel, delay);
     let begin = world.now();
@@ -131,8 +134,8 @@ fn shares(algorithms: [&str; 2], codel: FqCodelSpec, delay: Duration) -> [f64; 2
 
 #[test]
 fn prague_leaves_others_their_share_of_a_queue_that_is_not_l4s() {
-    // RFC 9331 §4.3. One CoDel queue for all: RFC 8289's 5 ms, and a mark now and then. By its share of marks alone Prague
-    // takes 91 %, and leaves 7.
+    // RFC 9331 §4.3. One CoDel queue for all: 5 ms as in RFC 8289, and an occasional mark. If Prague followed
+    // only its share of marks, it would take 91 % and leave 7 %.
     let mut codel = FqCodelSpec::default();
     codel.flows = 1;
     for delay in [5, 10, 20, 40] {
@@ -144,8 +147,8 @@ fn prague_leaves_others_their_share_of_a_queue_that_is_not_l4s() {
 
 #[test]
 fn counts_ride_on_data_that_goes_the_other_way() {
-    // Requests and responses of one connection, ten windows each: the response carries the counts of the request, and at
-    // times the bit that segmentation would take for CWR.
+    // Requests and responses of one connection, ten windows each: the response carries the counts of the request,
+    // and sometimes the bit that segmentation would mistake for CWR.
     let (mut world, net) = world(3, Duration::from_millis(1));
     world.check(Checks { every: 100 });
     let (a, b) = (net.left[0], net.right[0]);

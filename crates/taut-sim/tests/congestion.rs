@@ -1,10 +1,11 @@
-//! What each congestion control makes of a path: the rate it gets, the queue it keeps, and whom it leaves something.
-//! The bounds are those the algorithms were made for, with room for the start; each fails if its mechanism is off.
+//! Each congestion control on several paths: the rate that it gets, the queue that it keeps, and the share
+//! that it leaves to others. The bounds are the algorithms' design goals, with some margin for the start;
+//! each test fails if its mechanism is off.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
 
-/// Goodput over all that IP carries: 1448 of 1500 bytes, and Ethernet's 14.
+/// The largest goodput as a share of the line: 1448 of 1500 bytes, plus Ethernet's 14.
 const EFFICIENCY: f64 = 1_448.0 / 1_514.0;
 
 #[derive(Clone, Copy)]
@@ -17,9 +18,9 @@ struct Path {
 }
 
 struct Outcome {
-    /// Of what the link can carry of each flow, after a third of the time.
+    /// Each flow's share of the link's capacity, after a third of the time.
     shares: Vec<f64>,
-    /// Milliseconds.
+    /// In milliseconds.
     backlog: f64,
 }
 
@@ -65,8 +66,8 @@ fn every_algorithm_fills_a_clean_path() {
 fn bbr_keeps_the_queue_short_where_cubic_fills_it() {
     let path = Path { queue: 4.0, ..LONG };
     let (bbr, cubic) = (run(1, &path, &[Algorithm::bbr()], 15), run(1, &path, &[Algorithm::cubic()], 15));
-    // BBR, every two to three seconds: a quarter too much for three round trips makes 75 ms, gone after 750 ms of a tenth
-    // too little; half of that for a third of the time.
+    // BBR, every two to three seconds: a quarter too much for three round trips makes a queue of 75 ms, which
+    // is gone after 750 ms at a tenth too little; on average half of that for a third of the time.
     assert!(bbr.backlog < 20.0, "bbr {} ms", bbr.backlog);
     assert!(cubic.backlog > 100.0, "cubic {} ms", cubic.backlog);
     assert!(bbr.shares[0] > 0.95, "{}", bbr.shares[0]);
@@ -74,7 +75,8 @@ fn bbr_keeps_the_queue_short_where_cubic_fills_it() {
 
 #[test]
 fn bbr_does_not_mind_loss_that_is_not_its_doing() {
-    // A twentieth less than what Linux's BBR, which answers loss with nothing, has of it; at 33 packets in flight, too.
+    // A twentieth less than the share of Linux's BBR, which does not react to loss; also with only 33 packets
+    // in flight.
     let short = Path { rate: "10mbit", rtt: Duration::from_millis(40), ..LONG };
     for path in [LONG, short] {
         for (loss, least) in [(0.001, 0.93), (0.01, 0.91), (0.05, 0.85)] {
@@ -83,15 +85,16 @@ fn bbr_does_not_mind_loss_that_is_not_its_doing() {
             assert!(shares.iter().sum::<f64>() / 3.0 > least, "{} {loss}: {shares:?}", path.rate);
         }
     }
-    // The same path, to show that it is not the path: Mathis et al., 1.22 / sqrt(0.01) segments a round trip.
+    // The same path with CUBIC, to show that the path is not the reason: Mathis et al., 1.22 / sqrt(0.01)
+    // segments per round trip.
     let cubic = run(1, &Path { loss: 0.01, ..LONG }, &[Algorithm::cubic()], 15).shares[0];
     assert!(cubic < 0.2, "{cubic}");
 }
 
 #[test]
 fn bbr_does_mind_loss_that_is() {
-    // A queue of a tenth of a BDP: whoever takes overflow for weather loses a fifth of all he sends, and whoever leaves 15 %
-    // of what is in flight to others leaves them 6.5 % of the link.
+    // A queue of a tenth of a BDP. A sender that mistakes overflow for random loss loses a fifth of what it
+    // sends, and one that leaves 15 % of the data in flight to others leaves them 6.5 % of the link.
     let path = Path { queue: 0.1, ..LONG };
     let share = run(1, &path, &[Algorithm::bbr()], 15).shares[0];
     assert!(share > 0.94, "{share}");
@@ -99,7 +102,7 @@ fn bbr_does_mind_loss_that_is() {
     assert!(two.shares.iter().sum::<f64>() > 0.8, "{:?}", two.shares);
 }
 
-/// Jain's index: 1 when all are alike, 1/n when one has it all.
+/// Jain's index: 1 when all shares are equal, 1/n when one flow has everything.
 fn jain(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>().powi(2) / shares.len() as f64 / shares.iter().map(|x| x * x).sum::<f64>()
 }

@@ -1,4 +1,4 @@
-//! Whatever the wire does, the bytes arrive as they were written, and nothing is forgotten.
+//! Whatever the wire does, the bytes arrive as they were written, and no packet is lost track of.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ fn one_per_cent_of_loss() {
     // Of about 2800 packets.
     assert!((10..60).contains(&counts.lost), "{counts:?}");
     let sender = world.host_ref(pair.a).stack().counters();
-    assert!(sender.retrans_segs >= counts.lost, "what was lost was sent again");
+    assert!(sender.retrans_segs >= counts.lost, "lost segments were retransmitted");
 }
 
 #[test]
@@ -88,16 +88,16 @@ fn a_blackout_of_three_seconds_is_recovered_from() {
     world.run_until(dark.0 + Duration::from_millis(100)).unwrap();
     let before = read.borrow().bytes;
     world.run_until(dark.1).unwrap();
-    assert_eq!(read.borrow().bytes, before, "nothing arrives in the dark");
-    // With an RTO of 220 ms at first, doubled each time, the attempts come at 0.22, 0.66, 1.54 and 3.3 s of darkness,
-    // a few hundredths of a second more or less.
+    assert_eq!(read.borrow().bytes, before, "nothing arrives during the blackout");
+    // With an RTO of 220 ms at first, doubled each time, the attempts come 0.22, 0.66, 1.54 and 3.3 s into
+    // the blackout, give or take a few hundredths of a second.
     world.run_for(Duration::from_secs(1)).unwrap();
     let resumed = read.borrow().bytes;
-    assert!(resumed > before, "it is back within a second");
+    assert!(resumed > before, "it resumes within a second");
     world.run_for(Duration::from_secs(2)).unwrap();
     // 20 Mbit/s carry 4.7 MB of payload in two seconds.
     let more = read.borrow().bytes - resumed;
-    assert!(more > 4_000_000, "and soon at full speed: {more}");
+    assert!(more > 4_000_000, "and it is soon at full speed: {more}");
     assert!(world.host_ref(pair.a).stack().counters().tcp_timeouts >= 3);
 }
 

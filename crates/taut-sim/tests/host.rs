@@ -1,4 +1,4 @@
-//! What a host does and counts: interrupts, wake-ups, a core that is busy, both families of addresses.
+//! A host's behaviour and counts: interrupts, wake-ups, a busy core, IPv4 and IPv6.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,8 @@ fn rate(text: &str) -> Rate {
     text.parse().unwrap()
 }
 
-/// A transfer of `bytes` at a gigabit over 100 µs, with `change`d hosts. It is over when this returns.
+/// A transfer of `bytes` at a gigabit over 100 µs, between hosts changed by `change`. It is complete when
+/// this returns.
 fn transfer(bytes: u64, change: impl Fn(&mut HostSpec)) -> (World, Pair) {
     let mut world = World::new(1);
     world.check(Checks { every: 50 });
@@ -64,12 +65,13 @@ fn interrupts_are_collected_by_time_and_by_number() {
     });
     let receiver = |(world, pair): &(World, Pair)| world.counts(pair.b);
     let sender = |(world, pair): &(World, Pair)| world.counts(pair.a);
-    // Each segment an interrupt; at most one in 100 µs, of which 20 MB at a gigabit have 1,700; one in four segments.
+    // An interrupt for each segment; at most one in 100 µs, of which 20 MB at a gigabit take 1,700; one for
+    // four segments.
     assert_eq!(receiver(&plain).rx_interrupts, receiver(&plain).segments_in);
     assert!(receiver(&slow).rx_interrupts < 1_900, "{:?}", receiver(&slow));
     let quarter = receiver(&both).segments_in / 4;
     assert!(receiver(&both).rx_interrupts.abs_diff(quarter) < quarter / 10, "{:?}", receiver(&both));
-    // What is collected is merged, and merged packets are acknowledged less often.
+    // Segments collected for one interrupt are merged, and merged packets are acknowledged less often.
     assert_eq!(receiver(&plain).packets_in, receiver(&plain).segments_in);
     assert!(receiver(&slow).packets_in * 4 < receiver(&slow).segments_in, "{:?}", receiver(&slow));
     assert!(receiver(&slow).acks_out * 2 < receiver(&plain).acks_out);
@@ -91,8 +93,8 @@ fn a_host_that_answers_each_packet_sends_more_acks() {
 
 #[test]
 fn a_core_takes_its_time() {
-    // One request at a time: there and back two interrupts, two ways up, two context switches, and nothing else that
-    // has to be waited for.
+    // One request at a time takes two interrupts, two ways up and two context switches, and waits for nothing
+    // else.
     let mut world = World::new(1);
     world.check(Checks::ALWAYS);
     let mut spec = HostSpec::new(rate("1gbit"));
@@ -109,12 +111,12 @@ fn a_core_takes_its_time() {
     let stats = client.stats();
     world.app(pair.a, client);
     world.run_for(Duration::from_secs(1)).unwrap();
-    // 53 bytes and 38 beside at 8 ns, 100 µs, and 15 µs of work, twice.
+    // 53 bytes plus 38 of overhead at 8 ns, 100 µs, and 15 µs of work, twice.
     let exact = Duration::from_nanos(2 * (91 * 8 + 100_000 + 15_000));
-    // The first finds the responder awake: it was told of the connection just before.
+    // The first request finds the responder awake: it was just notified of the connection.
     let latencies = stats.borrow().latencies[1..].to_vec();
     assert_eq!(latencies.len(), 49);
-    // Those that met nothing else on the core, such as an ACK or the completion of one.
+    // Requests that shared the core with no other work, such as an ACK or its completion.
     let undisturbed = latencies.iter().filter(|&&latency| latency == exact).count();
     assert!(
         undisturbed > 25,
@@ -143,7 +145,7 @@ fn a_slow_core_bounds_the_throughput_and_polls() {
     assert!(counts.busy >= Duration::from_micros(3_453 * 50), "{counts:?}");
     assert!(
         counts.rx_interrupts < counts.segments_in,
-        "what came while it was busy was taken together: {counts:?}"
+        "segments that came while it was busy were handled together: {counts:?}"
     );
 }
 
@@ -160,10 +162,10 @@ fn wake_ups_are_counted_where_they_happen() {
     world.run_for(Duration::from_secs(3)).unwrap();
     let stats = stats.borrow();
     let counts = world.counts(pair.a);
-    // It was woken to start, when connected, and each time it could write.
+    // It was woken at its start, when connected, and each time that it could write.
     assert_eq!(counts.wakeups, stats.wakeups + 2);
-    assert_eq!(counts.context_switches, 2 * counts.wakeups, "there and back to idle");
-    // 11.77 MB/s for 2.9 s, at least 64 KB a wake-up.
+    assert_eq!(counts.context_switches, 2 * counts.wakeups, "from idle and back");
+    // 11.77 MB/s for 2.9 s, at least 64 KB per wake-up.
     assert!((200..521).contains(&stats.wakeups), "{stats:?}");
     assert_eq!(counts.bytes_written, stats.written);
 }

@@ -41,7 +41,7 @@ fn fairness(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
-/// Bytes that each read between 5 and 15 seconds.
+/// Bytes that each sink read between 5 and 15 seconds.
 fn shares(world: &mut World, reads: &[Rc<RefCell<SinkStats>>]) -> Vec<f64> {
     world.run_until(BEGIN + Duration::from_secs(5)).unwrap();
     let before: Vec<u64> = reads.iter().map(|read| read.borrow().bytes).collect();
@@ -88,14 +88,15 @@ fn small_queues_bound_what_a_host_holds_and_without_them_the_window_does() {
         world.run_for(Duration::from_secs(4)).unwrap();
         below.push(world.host_ref(pair.a).peak_below());
     }
-    // At most two packets and one that is let through, of 45 segments of 1500 bytes; 2012's cap is 128 KiB and one packet
-    // of half of that, in payload of which 1448 bytes make 1500; without, a window of megabytes lies in the host's queues.
+    // At most two packets and one that may exceed the limit, of 45 segments of 1500 bytes; 2012's cap is 128
+    // KiB and one packet of half of that, in payload of which 1448 bytes make 1500; without a limit, a window
+    // of megabytes waits in the host's queues.
     assert!(below[0] <= 3 * 45 * 1_500, "{below:?}");
     assert!(below[1] <= (131_072 + 65_536) * 1_500 / 1_448, "{below:?}");
     assert!(below[2] > 1_000_000, "{below:?}");
 }
 
-/// When data packets of more than 1000 bytes left the NIC of a host.
+/// Departure times of data packets of more than 1000 bytes from a host's NIC.
 struct Departures(HostId, Vec<Instant>);
 
 impl Probe for Departures {
@@ -115,7 +116,7 @@ impl Probe for Departures {
 
 #[test]
 fn pacing_gaps_are_the_payload_over_the_rate() {
-    // 1 MB/s in packets of one segment (no TSO): 1448 bytes each 1.448 ms, by the stack's timer and by fq's.
+    // 1 MB/s in packets of one segment (no TSO): 1448 bytes every 1.448 ms, by the stack's timer and by fq's.
     for fq in [false, true] {
         let mut world = World::new(1);
         world.check(Checks { every: 100 });
@@ -135,7 +136,7 @@ fn pacing_gaps_are_the_payload_over_the_rate() {
         world.run_for(Duration::from_secs(3)).unwrap();
         let times = &departures.borrow().1;
         assert!(times.len() > 1_900, "{}", times.len());
-        // The first ten are free; some more until the window is no limit.
+        // The first ten are not paced, nor are some more until the window no longer limits.
         let gaps: Vec<u64> = times[100..].windows(2).map(|pair| pair[1].since(pair[0]).as_nanos()).collect();
         let wrong = gaps.iter().filter(|&&gap| gap.abs_diff(1_448_000) > 1).count();
         assert_eq!(
@@ -153,7 +154,7 @@ fn pacing_gaps_are_the_payload_over_the_rate() {
     }
 }
 
-/// Something of everything.
+/// A world with every kind of part.
 fn zoo(seed: u64) -> World {
     let mut world = World::new(seed);
     let line =
@@ -243,7 +244,8 @@ fn memory_is_bounded_by_what_is_in_flight() {
     let (packets, bytes) = world.memory();
     world.run_for(Duration::from_secs(20)).unwrap();
     let (later_packets, later_bytes) = world.memory();
-    // 100 packets in the bottleneck, and 100 Mbit/s for the 12 to 32 ms of the way: 230 to 300; hosts hold some more.
+    // 100 packets at the bottleneck, and 100 Mbit/s for the 12 to 32 ms of the path: 230 to 300 packets;
+    // hosts hold a few more.
     assert!(later_packets < 2_000, "{later_packets} of {:?}", net.left.len());
     assert!(
         later_packets <= packets * 5 / 4 && later_bytes <= bytes * 2 + (1 << 20),
@@ -259,7 +261,7 @@ fn netem_at_a_port_delays_damages_and_doubles() {
         "tbf rate 90mbit burst 10kb limit 150kb | netem delay 5ms duplicate 5% corrupt 1%",
     ] {
         let mut world = World::new(5);
-        // Copies are made as they come out: the checks count those that are still to be made.
+        // Copies are made when packets come out: the checks also count those not made yet.
         world.check(Checks { every: 10 });
         let router = world.router();
         let host = HostSpec::new("100mbit".parse().unwrap());
@@ -294,6 +296,7 @@ fn netem_at_the_root_holds_nothing_against_the_sender() {
     world.app(pair.b, sink);
     world.app(pair.a, Bulk::new(to(&world, pair.b, 1)));
     world.run_for(Duration::from_secs(4)).unwrap();
-    // 94 Mbit/s for the four seconds but for the beginning: were the delay a queue of the host, two packets each 20 ms.
+    // 94 Mbit/s for the four seconds except the start. If the delay counted as a queue of the host, it would
+    // be two packets every 20 ms.
     assert!(read.borrow().bytes > 35_000_000, "{}", read.borrow().bytes);
 }

@@ -1,4 +1,4 @@
-//! Two hosts and a cable: what can be computed must come out.
+//! Two hosts and a cable: results that can be computed exactly.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -55,10 +55,11 @@ fn a_round_trip_is_propagation_and_serialisation() {
     world.run_for(Duration::from_secs(5)).unwrap();
     let stats = stats.borrow();
     assert_eq!(stats.latencies.len(), 50);
-    // 1052 + 38 bytes there and 152 + 38 back at 80 ns each, and twice 10 ms. One NIC between two hosts.
+    // 1052 + 38 bytes in one direction and 152 + 38 in the other at 80 ns each, and twice 10 ms. There is one
+    // NIC between two hosts.
     let exact = Duration::from_nanos((1_090 + 190) * 80 + 20_000_000);
-    // The first request has the handshake's ACK in front of it on the line, and its own ACK in front of its response:
-    // 52 + 38 bytes each.
+    // The first request has the handshake's ACK in front of it on the line, and its own ACK in front of its
+    // response: 52 + 38 bytes each.
     let first = exact + Duration::from_nanos(2 * 90 * 80);
     assert_eq!(stats.latencies[0], first);
     assert!(stats.latencies[1..].iter().all(|&latency| latency == exact), "{:?}", stats.latencies);

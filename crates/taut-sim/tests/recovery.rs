@@ -1,4 +1,5 @@
-//! How fast a sender is itself again: after slow start has overshot, after darkness, and while packets overtake.
+//! How fast a sender recovers: after slow start has overshot, after a blackout, and while packets are
+//! reordered.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use taut_sim::{
     BEGIN, Checks, Dumbbell, DumbbellSpec, Faults, HostId, Interest, PortSpec, Probe, ProbeEvent, World,
 };
 
-/// Every 100 ms: payload that arrived for the first time, and packets dropped.
+/// For every 100 ms: payload that arrived for the first time, and packets dropped.
 struct Watch {
     receiver: HostId,
     seen: BTreeSet<u32>,
@@ -62,7 +63,7 @@ struct Run {
     watch: Rc<RefCell<Watch>>,
 }
 
-/// One flow over 100 Mbit/s and 100 ms with a queue of so many packets; 833 are a bandwidth-delay product.
+/// One flow over 100 Mbit/s and 100 ms with a queue of `queue` packets; 833 are a bandwidth-delay product.
 fn run(seed: u64, algorithm: &str, queue: u32) -> Run {
     let mut world = World::new(seed);
     let line = PortSpec::fifo("100mbit".parse().unwrap(), queue);
@@ -83,7 +84,7 @@ impl Run {
         *self.world.host_ref(self.net.left[0]).stack().counters()
     }
 
-    /// Link share of fresh payload between two times, in percent of what 1448 of 1500 bytes allow.
+    /// Share of the link used by new payload between two times, in per cent of what 1448 of 1500 bytes allow.
     fn share(&self, from_ms: u64, until_ms: u64) -> f64 {
         let watch = self.watch.borrow();
         let bins = watch.bins.iter().skip((from_ms / 100) as usize);
@@ -103,8 +104,9 @@ impl Run {
 
 #[test]
 fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
-    // One bandwidth-delay product of queue: 200 ms of round trip when it is full. Reno's slow start knows no other end
-    // than loss, and loses more than a bandwidth-delay product; CUBIC's loses as much as HyStart++ lets it.
+    // A queue of one bandwidth-delay product: 200 ms of round trip when it is full. Reno's slow start ends
+    // only with a loss, and loses more than a bandwidth-delay product; CUBIC's loses as much as HyStart++
+    // allows.
     for (algorithm, least_drops) in [("reno", 1_000), ("cubic", 100)] {
         for seed in 0..3 {
             let mut run = run(seed, algorithm, 833);
@@ -113,10 +115,10 @@ fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
             assert!(run.drops() >= least_drops, "{algorithm} seed {seed}: {}", run.drops());
             let counters = run.counters();
             assert_eq!(counters.tcp_timeouts, 0, "{algorithm} seed {seed}");
-            // Each loss is repaired by one retransmission; some of the last may not have left yet.
+            // Each loss is repaired by one retransmission; a few of the last may not have left yet.
             let missing = run.drops().abs_diff(counters.retrans_segs);
             assert!(missing * 50 <= run.drops(), "{algorithm} seed {seed}: {} of {}", missing, run.drops());
-            // The link is full again after three round trips, and stays so.
+            // The link is full again after three round trips, and stays full.
             for ms in (first + 600..first + 1_600).step_by(100) {
                 let share = run.share(ms, ms + 100);
                 assert!(
@@ -130,8 +132,8 @@ fn slow_start_that_overshoots_is_forgotten_within_three_round_trips() {
 
 #[test]
 fn what_arrived_is_not_sent_again_however_much_was_lost_beside_it() {
-    // 1 Gbit/s, 40 ms, 5 % lost, an interrupt each millisecond: it brings more holes than an ACK tells of, and retransmissions
-    // between them. An ACK that was held back, or one of a whole batch, would leave some out.
+    // 1 Gbit/s, 40 ms, 5 % lost, one interrupt per millisecond: each brings more holes than an ACK can
+    // report, and retransmissions between them. A delayed ACK, or one for a whole batch, would omit some.
     for seed in 1..=2 {
         let mut world = World::new(seed);
         let line = PortSpec::fifo("1gbit".parse().unwrap(), 3_303);
@@ -162,13 +164,14 @@ fn ten_per_cent_that_are_late_cost_next_to_nothing() {
             let share = run.share(5_000, 10_000);
             assert!(share > 95.0, "{what}: {share} %");
             assert_eq!(counters.tcp_timeouts, 0, "{what}");
-            // RFC 8985 §6.2 step 4: after one needless recovery the window for reordering is wide enough, up to a
-            // round trip; that recovery is undone. What else is sent again was lost at the queue.
+            // RFC 8985 §6.2 step 4: after one needless recovery the window for reordering is wide enough, up
+            // to a round trip; that recovery is undone. Other retransmissions are of segments lost at the
+            // queue.
             let needless = counters.retrans_segs.saturating_sub(run.drops());
             assert!(needless * 100 <= counters.out_segs, "{what}: {needless} of {}", counters.out_segs);
             let undone = counters.tcp_partial_undo + counters.tcp_full_undo + counters.tcp_dsack_undo;
             assert!(late_ms < 25 || undone >= 1, "{what}: a late packet is later than min_rtt/4");
-            // What timestamps reject is at most the second copy of something.
+            // Timestamps reject at most the second copy of a segment.
             let rejected = run.world.host_ref(run.net.right[0]).stack().counters().paws_estab;
             assert!(rejected <= needless, "{what}: {rejected} late packets were rejected");
         }
@@ -182,15 +185,15 @@ fn three_seconds_of_darkness_are_over_with_the_next_timeout() {
         let dark = (BEGIN + Duration::from_secs(3), BEGIN + Duration::from_secs(6));
         run.world.set_faults(run.net.wires.0, Faults { blackouts: vec![dark], ..Faults::default() });
         run.until_ms(12_000);
-        assert!(run.share(3_200, 6_000) < 0.1, "nothing arrives in the dark");
-        // RFC 6298 §5.5: attempts at RTO, 3 RTO, 7 RTO, ... from the last ACK on; the first after 3 s is at 6 s and one
-        // RTO at the latest. RTO is 350 to 450 ms here.
+        assert!(run.share(3_200, 6_000) < 0.1, "nothing arrives during the blackout");
+        // RFC 6298 §5.5: attempts at RTO, 3 RTO, 7 RTO and so on from the last ACK; the first after 3 s is at
+        // 6 s and one RTO at the latest. RTO is 350 to 450 ms here.
         let back = run.watch.borrow().bins.iter().skip(61).position(|bin| bin.fresh > 0).unwrap() as u64;
         let back_ms = 6_100 + back * 100;
-        assert!(back_ms <= 9_600, "seed {seed}: back at {back_ms} ms");
-        // Slow start to ssthresh, about one bandwidth-delay product: eleven doublings of 100 ms, since segments may be half
-        // as long after so many timeouts (a black hole is suspected), and a round trip for what was lost last; then the
-        // link is full.
+        assert!(back_ms <= 9_600, "seed {seed}: resumed at {back_ms} ms");
+        // Slow start to ssthresh, about one bandwidth-delay product, takes eleven doublings of 100 ms, since
+        // segments may be half as long after so many timeouts (a black hole is suspected), and a round trip
+        // for the last losses; then the link is full.
         let share = run.share(back_ms + 1_600, back_ms + 2_600);
         assert!(share > 95.0, "seed {seed}: {share} %");
         let counters = run.counters();

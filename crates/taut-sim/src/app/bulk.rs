@@ -1,4 +1,4 @@
-//! A client that writes as much as it can, as netperf's `TCP_STREAM` does; also one that pauses between bursts.
+//! A client that writes as much as it can, like netperf's `TCP_STREAM`, or that pauses between bursts.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -9,32 +9,32 @@ use taut_core::{ConnId, ConnOptions, Duration, Event, Instant, WriteError};
 use super::{App, AppCx};
 use crate::pattern::Pattern;
 
-/// What a [`Bulk`] has done.
+/// Results of a [`Bulk`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct BulkStats {
     /// Its connection.
     pub conn: Option<ConnId>,
-    /// When the connection was there.
+    /// When the connection was established.
     pub connected: Option<Instant>,
     /// Bytes written.
     pub written: u64,
-    /// Writes that found no room at all.
+    /// Writes that found no room.
     pub blocked: u64,
     /// When the last byte was written.
     pub last_write: Option<Instant>,
-    /// When the other end had acknowledged everything and the connection was over.
+    /// When the other end had acknowledged everything and the connection was closed.
     pub closed: Option<Instant>,
     /// Why the connection ended, if it failed.
     pub failed: Option<taut_core::ConnError>,
 }
 
-/// Writes for a while and then does not: on/off traffic.
+/// On/off traffic: writes for a while, then pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// Mean time of writing; exponentially distributed.
     pub on: Duration,
-    /// Mean time of silence, likewise.
+    /// Mean time of silence; exponentially distributed.
     pub off: Duration,
 }
 
@@ -44,9 +44,9 @@ pub struct Bulk {
     options: ConnOptions,
     /// Bytes to write in all.
     total: u64,
-    /// Bytes a write.
+    /// Bytes per write.
     write: usize,
-    /// One write each so much time, rather than as much as there is room for.
+    /// Time between writes; as much as there is room for if not given.
     every: Option<Duration>,
     pause: Option<Pause>,
     is_on: bool,
@@ -54,12 +54,12 @@ pub struct Bulk {
     stats: Rc<RefCell<BulkStats>>,
 }
 
-/// Tokens of its timers.
+/// Tokens of the timers.
 const WRITE: u64 = 0;
 const TURN: u64 = 1;
 
 impl Bulk {
-    /// Writes to `to` for ever, 64 KiB at a time.
+    /// An application that writes to `to` without end, 64 KiB at a time.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
         Self {
@@ -82,35 +82,36 @@ impl Bulk {
         self
     }
 
-    /// Ends after so many bytes.
+    /// Ends after this many bytes.
     #[must_use]
     pub fn total(mut self, bytes: u64) -> Self {
         self.total = bytes;
         self
     }
 
-    /// Bytes a write, which is one call of the stack, blocking: what found no room is written when there is some.
+    /// Bytes per write, which is one blocking call of the stack: bytes that find no room are written as soon
+    /// as there is some.
     #[must_use]
     pub fn write_size(mut self, bytes: usize) -> Self {
         self.write = bytes.max(1);
         self
     }
 
-    /// One write each so much time: small writes that come by themselves.
+    /// Writes once in each interval of this length.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = Some(every);
         self
     }
 
-    /// On and off.
+    /// Alternates between writing and silence.
     #[must_use]
     pub fn pause(mut self, pause: Pause) -> Self {
         self.pause = Some(pause);
         self
     }
 
-    /// What it has done, to be looked at later.
+    /// The results, to be read later.
     #[must_use]
     pub fn stats(&self) -> Rc<RefCell<BulkStats>> {
         Rc::clone(&self.stats)
@@ -140,7 +141,7 @@ impl Bulk {
                 Ok(count) => {
                     stats.written += count as u64;
                     stats.last_write = Some(cx.now());
-                    // A short count does not wake anybody; the next attempt, which fails, will.
+                    // A partial write does not cause an event; the next attempt, which fails, does.
                     if once && count == len && self.total > pattern.passed() {
                         return;
                     }
@@ -155,7 +156,7 @@ impl Bulk {
     }
 }
 
-/// One call with more bytes than the pattern has in one piece.
+/// Writes more bytes than the pattern has in one piece, as one call.
 fn write_long(
     cx: &mut AppCx<'_>,
     id: ConnId,
@@ -208,7 +209,7 @@ impl App for Bulk {
                 self.conn = None;
                 cx.close(id);
             }
-            // The other end has nothing to say; its end of stream is read when ours has ended.
+            // The other end sends no data; its end of stream is read when ours has ended.
             Event::Readable(id) => {
                 if let Ok(None) = cx.read(id, 1, |_| {})
                     && self.conn.is_none()

@@ -1,4 +1,4 @@
-//! Request and response, one after the other on one connection, as netperf's `TCP_RR` does; both sides.
+//! Requests and responses, one after the other on one connection, like netperf's `TCP_RR`; both sides.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -8,13 +8,13 @@ use taut_core::{ConnId, ConnOptions, Duration, Event, Instant, ListenOptions};
 
 use super::{App, AppCx};
 
-/// What a [`Request`] has measured.
+/// Results of a [`Request`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RrStats {
     /// Its connection.
     pub conn: Option<ConnId>,
-    /// From each request to its whole response.
+    /// Time from each request to its complete response.
     pub latencies: Vec<Duration>,
 }
 
@@ -24,7 +24,7 @@ pub struct Request {
     options: ConnOptions,
     request: usize,
     response: usize,
-    /// Requests in all.
+    /// Number of requests.
     count: u64,
     /// Time between a response and the next request.
     think: Duration,
@@ -35,7 +35,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// One byte for one byte, for ever.
+    /// An application that sends one byte for one byte, without end.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
         Self {
@@ -59,14 +59,14 @@ impl Request {
         self
     }
 
-    /// Bytes of a request and of a response. The responder must be told the same.
+    /// Bytes of a request and of a response. The responder must have the same sizes.
     #[must_use]
     pub fn sizes(mut self, request: usize, response: usize) -> Self {
         (self.request, self.response) = (request.max(1), response.max(1));
         self
     }
 
-    /// Ends after so many.
+    /// Ends after this many requests.
     #[must_use]
     pub fn count(mut self, count: u64) -> Self {
         self.count = count;
@@ -80,7 +80,7 @@ impl Request {
         self
     }
 
-    /// What it has measured, to be looked at later.
+    /// The results, to be read later.
     #[must_use]
     pub fn stats(&self) -> Rc<RefCell<RrStats>> {
         Rc::clone(&self.stats)
@@ -117,7 +117,7 @@ impl App for Request {
                     cx.read(id, self.missing.max(1), |piece| wrong |= piece.iter().any(|&byte| byte != b'!'));
                 let Ok(Some(count)) = count else { return };
                 if wrong || count > self.missing {
-                    cx.fail("a response is not what was answered".to_owned());
+                    cx.fail("a response differs from the bytes that were sent".to_owned());
                 }
                 self.missing = self.missing.saturating_sub(count);
                 if self.missing > 0 {
@@ -155,12 +155,12 @@ pub struct Responder {
     options: ListenOptions,
     request: usize,
     response: usize,
-    /// Bytes of the request at hand, by slot of the connection.
+    /// Bytes received of the current request, by slot of the connection.
     got: Vec<usize>,
 }
 
 impl Responder {
-    /// One byte for one byte.
+    /// A responder that answers one byte with one byte.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self { port, options: ListenOptions::default(), request: 1, response: 1, got: Vec::new() }
@@ -173,7 +173,7 @@ impl Responder {
         self
     }
 
-    /// Options of what it accepts.
+    /// Options of the connections that it accepts.
     #[must_use]
     pub fn options(mut self, options: ListenOptions) -> Self {
         self.options = options;

@@ -1,4 +1,4 @@
-//! A server that reads everything and holds it against the pattern that was written.
+//! A server that reads everything and compares it with the pattern that was written.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -9,17 +9,17 @@ use taut_core::{ConnId, Duration, Event, Instant, ListenOptions};
 use super::{App, AppCx};
 use crate::pattern::Pattern;
 
-/// What a [`Sink`] has read.
+/// Results of a [`Sink`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SinkStats {
-    /// Bytes, of all connections.
+    /// Bytes of all connections.
     pub bytes: u64,
     /// Bytes of each connection, in the order in which they were accepted, with the peer.
     pub flows: Vec<(SocketAddr, u64)>,
     /// Connections accepted.
     pub accepted: u64,
-    /// Streams that were read to their end.
+    /// Streams read to their end.
     pub ended: u64,
     /// When the last byte was read.
     pub last: Instant,
@@ -35,7 +35,7 @@ struct Flow {
 pub struct Sink {
     port: u16,
     options: ListenOptions,
-    /// Reads no more often than this, if given: an application that is slow.
+    /// Least time between reads, if given: a slow application.
     every: Option<Duration>,
     check: bool,
     flows: Vec<Option<Flow>>,
@@ -43,7 +43,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Listens at a port of every address, of either family.
+    /// A sink that listens at a port of every address, IPv4 and IPv6.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self {
@@ -56,28 +56,28 @@ impl Sink {
         }
     }
 
-    /// Options of what it accepts.
+    /// Options of the connections that it accepts.
     #[must_use]
     pub fn options(mut self, options: ListenOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Reads only once in so much time.
+    /// Reads only once in each interval of this length.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = Some(every);
         self
     }
 
-    /// Does not look at the bytes.
+    /// Does not compare the bytes.
     #[must_use]
     pub fn trusting(mut self) -> Self {
         self.check = false;
         self
     }
 
-    /// What it has read, to be looked at later.
+    /// The results, to be read later.
     #[must_use]
     pub fn stats(&self) -> Rc<RefCell<SinkStats>> {
         Rc::clone(&self.stats)
@@ -106,7 +106,7 @@ impl Sink {
     }
 }
 
-/// Reads everything without a look.
+/// Reads everything without comparing it.
 fn drain(cx: &mut AppCx<'_>, id: ConnId) -> (u64, bool) {
     let mut total = 0;
     loop {

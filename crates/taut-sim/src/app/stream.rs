@@ -1,5 +1,5 @@
-//! A client in the manner of an event loop: it waits in `epoll_wait` until its connection is writable, writes until it is
-//! not, and goes back to sleep. With `TCP_NOTSENT_LOWAT` that is how few bytes need to lie in the kernel.
+//! A client that works like an event loop: it waits in `epoll_wait` until its connection is writable, writes
+//! until it is not, and sleeps again. With `TCP_NOTSENT_LOWAT` this needs only a few bytes in the kernel.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -10,19 +10,19 @@ use taut_core::{ConnId, ConnOptions, Event, Instant, WriteError};
 use super::{App, AppCx};
 use crate::pattern::Pattern;
 
-/// What a [`Stream`] has done.
+/// Results of a [`Stream`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StreamStats {
     /// Its connection.
     pub conn: Option<ConnId>,
-    /// Times it was woken because it could write.
+    /// Times that it was woken because it could write.
     pub wakeups: u64,
     /// Bytes written.
     pub written: u64,
-    /// Writes that took something.
+    /// Writes that were accepted at least in part.
     pub writes: u64,
-    /// When the connection was there.
+    /// When the connection was established.
     pub connected: Option<Instant>,
 }
 
@@ -36,7 +36,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Writes to `to` for ever, at most 16 KiB at a time, as long as the connection is writable.
+    /// An application that writes to `to` without end, at most 16 KiB at a time, as long as the connection is
+    /// writable.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
         Self { to, options: ConnOptions::default(), write: 16_384, pattern: None, stats: Rc::default() }
@@ -49,14 +50,14 @@ impl Stream {
         self
     }
 
-    /// Bytes a write.
+    /// Bytes per write.
     #[must_use]
     pub fn write_size(mut self, bytes: usize) -> Self {
         self.write = bytes.clamp(1, crate::pattern::RUN);
         self
     }
 
-    /// What it has done, to be looked at later.
+    /// The results, to be read later.
     #[must_use]
     pub fn stats(&self) -> Rc<RefCell<StreamStats>> {
         Rc::clone(&self.stats)

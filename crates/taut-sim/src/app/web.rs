@@ -1,5 +1,5 @@
-//! Web pages: a client opens a connection, asks, reads a page of a size drawn by chance, closes, and thinks; short flows
-//! in slow start, which a queue of bulk data in front of them hurts most.
+//! Web pages: a client opens a connection, sends a request, reads a page of random size, closes, and pauses.
+//! These are short flows in slow start, which suffer most from a queue of bulk data in front of them.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use taut_core::{ConnId, ConnOptions, Duration, Event, Instant, ListenOptions, Wr
 use super::{App, AppCx};
 use crate::pattern::Pattern;
 
-/// What a [`Web`] client has seen.
+/// Results of a [`Web`] client.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct WebStats {
@@ -24,12 +24,12 @@ pub struct WebStats {
 pub struct Web {
     to: SocketAddr,
     options: ConnOptions,
-    /// Least and most bytes of a page; the logarithm is evenly spread between them.
+    /// Least and most bytes of a page; the logarithm of the size is uniformly distributed between them.
     sizes: (u64, u64),
     /// Mean time between pages.
     think: Duration,
     began: Instant,
-    /// Bytes of the page at hand that are to come.
+    /// Bytes of the current page still to be read.
     page: u64,
     got: u64,
     pattern: Pattern,
@@ -37,7 +37,7 @@ pub struct Web {
 }
 
 impl Web {
-    /// Pages of 2 KB to 2 MB, a second apart on average.
+    /// A client of pages from 2 KB to 2 MB, one second apart on average.
     #[must_use]
     pub fn new(to: SocketAddr) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Web {
         self
     }
 
-    /// What it has seen, to be looked at later.
+    /// The results, to be read later.
     #[must_use]
     pub fn stats(&self) -> Rc<RefCell<WebStats>> {
         Rc::clone(&self.stats)
@@ -99,7 +99,7 @@ impl App for Web {
         match event {
             Event::Connected(id) => {
                 self.pattern = cx.pattern(id, true);
-                // The request is the size that is wanted.
+                // The request is the size of the page.
                 if cx.write(id, &self.page.to_be_bytes()) != Ok(8) {
                     cx.fail("a request of 8 bytes does not fit".to_owned());
                 }
@@ -139,14 +139,14 @@ struct Page {
     pattern: Pattern,
 }
 
-/// Serves pages of any size that is asked for.
+/// Serves pages of any requested size.
 pub struct WebServer {
     port: u16,
     pages: Vec<Option<Page>>,
 }
 
 impl WebServer {
-    /// At a port of every address.
+    /// A server at a port of every address.
     #[must_use]
     pub fn new(port: u16) -> Self {
         Self { port, pages: Vec::new() }

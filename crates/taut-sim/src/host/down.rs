@@ -1,5 +1,5 @@
-//! A host's way down: what the stack wants to send goes into the root queue, and from there to the NIC while that has
-//! room, which cuts it into segments. Called by `host.rs` in a turn.
+//! A host's path down: the stack's packets go into the root queue, and from there to the NIC while it has
+//! room; the NIC cuts them into segments. Called by `host.rs` in a turn.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,12 @@ use crate::packet::{Claim, NO_TICKET, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::world::{Fabric, HostId};
 
-/// Most packets that the root queue may refuse in one turn before the stack is left alone until something happens.
+/// Most packets that the root queue may refuse in one turn; then the stack is not asked again until something
+/// happens.
 const REFUSALS_MAX: u32 = 64;
 
 impl Host {
-    /// Takes everything that the stack wants to send.
+    /// Takes everything that the stack has to send.
     pub(crate) fn pump(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let mut refusals = 0;
@@ -31,7 +32,7 @@ impl Host {
             self.counts.acks_out += u64::from(is_ack && is_pure_ack(fabric, &id));
             self.cpu.owe(self.cpu.model.tx_packet, 1);
             let Some(to) = to.and_then(|to| self.find(fabric, to)) else {
-                // Nobody has this address: as if a router far away had no way there.
+                // No host has this address: as if a distant router had no route to it.
                 self.stack.handle_tx(now, ticket, Fate::Left);
                 fabric.lose(Place::Root(self.id), id);
                 continue;
@@ -45,7 +46,7 @@ impl Host {
         }
     }
 
-    /// Who has this address.
+    /// The host with this address.
     fn find(&mut self, fabric: &Fabric, to: IpAddr) -> Option<HostId> {
         if let Some((address, host)) = self.latest_to
             && address == to
@@ -57,7 +58,7 @@ impl Host {
         Some(host)
     }
 
-    /// Puts a packet into the root queue. False if it would not take it.
+    /// Puts a packet into the root queue. Returns false if the queue refuses it.
     fn enqueue(&mut self, fabric: &mut Fabric, departure: Instant, id: PacketId, slot: u32) -> bool {
         let now = fabric.now;
         if fabric.probes.want.packets {
@@ -67,7 +68,8 @@ impl Host {
         }
         let orphans = self.root.orphans();
         if orphans {
-            // What is in there stands for the way: the stack is told that it has left.
+            // This queue stands for the path, not for a queue of the host: the stack is told that the packet
+            // has left.
             fabric.pool.get_mut(&id).ticket = NO_TICKET;
         }
         let mut taken = true;
@@ -94,7 +96,8 @@ impl Host {
         taken
     }
 
-    /// The root queue threw out what it had taken: lost, like any other packet on its way.
+    /// Handles packets that the root queue dropped after taking them: they are lost, like packets on their
+    /// way.
     fn throw_out(&mut self, fabric: &mut Fabric) {
         while let Some(packet) = self.root.poll_dropped() {
             let id = fabric.pool.redeem(packet.item);
@@ -111,7 +114,7 @@ impl Host {
         fabric.lose(Place::Root(self.id), packet);
     }
 
-    /// From the root queue to the NIC, while that has room.
+    /// Moves packets from the root queue to the NIC while it has room.
     pub(super) fn feed(&mut self, fabric: &mut Fabric) {
         while self.nic.room() {
             let Some(packet) = self.root.dequeue(fabric.now) else { break };
@@ -124,7 +127,7 @@ impl Host {
     fn post(&mut self, fabric: &mut Fabric, mut packet: Packet<Claim>) {
         let now = fabric.now;
         let bytes = packet.len;
-        // A super-packet has one damaged bit, in one of its segments.
+        // A damaged super-packet has one flipped bit, in one of its segments.
         let damage = if packet.segs > 1 { packet.corrupt.take() } else { None };
         let whole = fabric.undress(packet);
         let slot = std::mem::replace(&mut fabric.pool.get_mut(&whole).ticket, NO_TICKET);

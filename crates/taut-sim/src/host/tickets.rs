@@ -1,17 +1,17 @@
-//! The tickets of a host that are out: a packet in the pool bears the number of its own. Called by `up.rs` and `down.rs`, and
-//! by the checks, which hold them against what the stack believes.
+//! The outstanding tickets of a host: a packet in the pool carries the number of its ticket. Called by
+//! `up.rs` and `down.rs`, and by the checks, which compare them with the stack's count.
 
 use taut_core::TxTicket;
 
-/// A ticket that is out.
+/// An outstanding ticket.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) ticket: TxTicket,
-    /// Of its packet.
+    /// The flow of its packet.
     pub(crate) flow: u64,
 }
 
-/// All tickets of a host that are out.
+/// All outstanding tickets of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     slots: Vec<Option<Held>>,

@@ -1,5 +1,5 @@
-//! A host's way up: what the NIC has sent goes back to the stack as tickets, what it received goes through GRO into it,
-//! and the stack's news go to the applications. Called by `host.rs` in a turn.
+//! A host's path up: sent packets go back to the stack as tickets, received packets go through GRO into it,
+//! and the stack's events go to the applications. Called by `host.rs` in a turn.
 
 use taut_core::{ConnId, Event, Fate, Frame, GATHER_MAX, Gather, RxChecksum, RxPacket};
 use taut_link::Gro;
@@ -11,7 +11,7 @@ use crate::probe::ProbeEvent;
 use crate::world::Fabric;
 
 impl Host {
-    /// The NIC tells what it has sent.
+    /// The NIC reports the packets that it has sent.
     pub(super) fn complete(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let Self { nic, tickets, stack, .. } = self;
@@ -30,7 +30,7 @@ impl Host {
         let now = fabric.now;
         let mut batch = std::mem::take(&mut self.batch);
         self.nic.take_received(&mut batch);
-        // More may have come while the core was at it; and of what goes up the first is reckoned with.
+        // More packets may have come while the core was busy; the first ones are already charged.
         let more = (batch.len() as u64).saturating_sub(std::mem::take(&mut self.cpu.reckoned));
         self.cpu.owe(self.cpu.model.rx_segment, more);
         let mut runs = 0_u64;
@@ -68,7 +68,7 @@ impl Host {
         }
     }
 
-    /// Takes the stack's news and passes them to the applications.
+    /// Passes the stack's events to the applications.
     pub(super) fn collect(&mut self, fabric: &mut Fabric) {
         while let Some(event) = self.stack.poll_event() {
             self.apps.tell(event);
@@ -91,7 +91,7 @@ impl Host {
         }
     }
 
-    /// A connection belongs to an application from now on.
+    /// Notes that a connection belongs to an application now.
     pub(crate) fn on_conn(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
             let flow = raw::flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
@@ -99,7 +99,7 @@ impl Host {
         }
     }
 
-    /// A connection is let go of.
+    /// Notes that a connection was released.
     pub(crate) fn on_conn_gone(&mut self, id: ConnId) {
         if let Some(conn) = self.stack.conn_mut(id) {
             let flow = raw::flow_between(conn.as_ref().peer_addr(), conn.as_ref().local_addr());
@@ -109,7 +109,7 @@ impl Host {
     }
 }
 
-/// How many packets at the front of `batch` go up as one.
+/// The number of packets at the front of `batch` that go up as one.
 fn run(pool: &Pool, batch: &[PacketId]) -> usize {
     let Some((first, rest)) = batch.split_first() else { return 0 };
     let head = pool.get(first);
@@ -128,7 +128,7 @@ fn run(pool: &Pool, batch: &[PacketId]) -> usize {
     1 + batch.iter().zip(rest).take_while(joins).count()
 }
 
-/// Calls `f` with the packet that `ids`, a [`run`], make. `scratch` is for its header.
+/// Calls `f` with the packet that `ids`, a [`run`], form. `scratch` is for its header.
 fn with_merged(pool: &Pool, ids: &[PacketId], scratch: &mut Vec<u8>, f: impl FnOnce(RxPacket<'_>)) {
     let [first, rest @ ..] = ids else { return };
     let packet = pool.get(first);

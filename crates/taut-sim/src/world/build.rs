@@ -1,5 +1,5 @@
-//! Building a world: hosts, routers, the links between them, and the way to every host. Called by tests, by topologies and by
-//! whoever runs experiments, before the world runs and, for settings, while it does.
+//! Building a world: hosts, routers, links and routes. Called by tests, topologies and experiments before the
+//! world runs; settings can also be changed while it does.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,17 +18,17 @@ use crate::probe::Probe;
 use crate::router::{NO_ROUTE, Port, Router, RouterId};
 use crate::wire::{End, Wire};
 
-/// One link of the plan, for routing.
+/// A link, for routing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     from: NodeId,
     to: NodeId,
-    /// Port at `from`, if that is a router.
+    /// Port at `from`, if `from` is a router.
     port: u32,
 }
 
 impl World {
-    /// A host. Without addresses of its own it gets the next of 10.0.0.0/8.
+    /// Adds a host. If its specification has no address, it gets the next one of 10.0.0.0/8.
     pub fn host(&mut self, mut spec: HostSpec) -> HostId {
         let number = self.hosts.len() as u32;
         let id = HostId(number);
@@ -54,14 +54,14 @@ impl World {
         id
     }
 
-    /// A router without links.
+    /// Adds a router without links.
     pub fn router(&mut self) -> RouterId {
         let id = RouterId(self.routers.len() as u32);
         self.routers.push(Router { id, ports: Vec::new(), routes: Vec::new() });
         id
     }
 
-    /// A link from a host to a router: the host sends by its NIC, the router as `port` says.
+    /// Links a host to a router: the host sends through its NIC, the router as `port` specifies.
     pub fn attach(
         &mut self,
         host: HostId,
@@ -79,7 +79,7 @@ impl World {
         (up, down)
     }
 
-    /// A link between two routers, `there` from `a` to `b` and `back` the other way.
+    /// Links two routers, with `there` from `a` to `b` and `back` the other way.
     pub fn join(
         &mut self,
         a: RouterId,
@@ -95,7 +95,7 @@ impl World {
         (ab, ba)
     }
 
-    /// A link between two hosts, NIC to NIC.
+    /// Links two hosts, NIC to NIC.
     pub fn cable(&mut self, a: HostId, b: HostId, delay: Duration) -> (WireId, WireId) {
         let ab = self.wire(End::Host(b.0), delay);
         let ba = self.wire(End::Host(a.0), delay);
@@ -134,7 +134,7 @@ impl World {
         self.links.push(Link { from: router.into(), to, port: number });
     }
 
-    /// Gives a wire faults, which hold from now on.
+    /// Sets the faults of a wire, from now on.
     pub fn set_faults(&mut self, WireId(id): WireId, faults: Faults) {
         let rng = self.fabric.rng.fork();
         if let Some(wire) = self.fabric.wires.get_mut(id as usize) {
@@ -142,28 +142,29 @@ impl World {
         }
     }
 
-    /// An application that starts at once.
+    /// Adds an application that starts at once.
     pub fn app(&mut self, host: HostId, app: impl App + 'static) -> AppId {
         self.app_at(host, self.fabric.now, app)
     }
 
-    /// An application that starts at `at`.
+    /// Adds an application that starts at `at`.
     pub fn app_at(&mut self, host: HostId, at: Instant, app: impl App + 'static) -> AppId {
         let Some(host) = self.hosts.get_mut(host.index()) else { return AppId::NONE };
         host.add_app(&mut self.fabric, at, Box::new(app))
     }
 
-    /// An observer; share it by `Rc<RefCell<_>>` to read it afterwards.
+    /// Adds an observer; share it by `Rc<RefCell<_>>` to read it afterwards.
     pub fn probe(&mut self, probe: impl Probe + 'static) {
         self.fabric.probes.add(Box::new(probe));
     }
 
-    /// What is checked, and how often; nothing unless set.
+    /// Sets which checks run, and how often; none by default.
     pub fn check(&mut self, checks: Checks) {
         self.checks = checks;
     }
 
-    /// Way to every host from every router: fewest links, and of those the one that was made first.
+    /// Finds the route to every host from every router: the fewest links, and among equal routes the one made
+    /// first.
     pub(super) fn route(&mut self) {
         self.routed = true;
         let hosts = self.hosts.len();
@@ -171,7 +172,7 @@ impl World {
             router.routes = vec![NO_ROUTE; hosts];
         }
         for host in 0..hosts {
-            // Backwards from the host, breadth first. A host forwards nothing.
+            // Backwards from the host, breadth first. Hosts do not forward.
             let mut next = VecDeque::from([NodeId::Host(HostId(host as u32))]);
             let mut seen = vec![false; self.routers.len()];
             while let Some(node) = next.pop_front() {

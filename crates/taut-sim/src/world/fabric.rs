@@ -1,5 +1,5 @@
-//! What hosts and routers share: the time, the agenda, the packets, the wires, who listens. Handed to whichever of them the
-//! world lets act.
+//! The state that hosts and routers share: time, agenda, packets, wires, probes. Passed to the host or router
+//! that handles an event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::probe::{PacketView, Place, ProbeEvent, Probes};
 use crate::rng::Rng;
 use crate::wire::Wire;
 
-/// Whose alarm it is.
+/// The owner of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Stack(u32),
@@ -47,7 +47,7 @@ pub(crate) struct Fabric {
 }
 
 impl Fabric {
-    /// Nothing yet, at the beginning.
+    /// The state at the beginning.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             now: BEGIN,
@@ -69,7 +69,7 @@ impl Fabric {
         self.agenda.add()
     }
 
-    /// An alarm for an application of a host.
+    /// Adds an alarm for an application of a host.
     pub(crate) fn app_alarm(&mut self, host: HostId, app: AppId) -> AlarmId {
         self.alarm(Owner::App(host.0, app.index() as u32))
     }
@@ -79,7 +79,7 @@ impl Fabric {
         self.digest = (self.digest.rotate_left(5) ^ word).wrapping_mul(SPREAD);
     }
 
-    /// A packet dressed for a queue.
+    /// Wraps a packet for a queue.
     #[inline]
     pub(crate) fn dress(&self, departure: Instant, id: PacketId) -> Packet<Claim> {
         let packet = self.pool.get(&id);
@@ -88,7 +88,7 @@ impl Fabric {
         Packet { ecn, segs, departure, flow, ..Packet::new(len, id.into()) }
     }
 
-    /// A packet that came out of a queue, with what the queue wrote on it.
+    /// Unwraps a packet that came out of a queue, and applies the queue's marks and damage.
     #[inline]
     pub(crate) fn undress(&mut self, packet: Packet<Claim>) -> PacketId {
         let id = self.pool.redeem(packet.item);
@@ -101,7 +101,7 @@ impl Fabric {
         id
     }
 
-    /// Puts a packet on a wire whose last bit goes out at `sent`.
+    /// Puts a packet on a wire; its last bit is sent at `sent`.
     pub(crate) fn launch(&mut self, WireId(id): WireId, sent: Instant, packet: PacketId) {
         let Some(wire) = self.wires.get_mut(id as usize) else { return self.pool.free(packet) };
         let before = wire.next();
@@ -123,11 +123,11 @@ impl Fabric {
             let view = PacketView::new(&self.pool, &packet);
             self.probes.tell(self.now, &ProbeEvent::Dropped { place, packet: view });
         }
-        debug_assert_eq!(self.pool.get(&packet).ticket, NO_TICKET, "its host must be told");
+        debug_assert_eq!(self.pool.get(&packet).ticket, NO_TICKET, "its host must get the ticket back");
         self.pool.free(packet);
     }
 
-    /// Tells probes of a packet that a line sends.
+    /// Reports to probes that a line sends a packet.
     pub(crate) fn tell_sent(&mut self, place: Place, at: Instant, packet: &PacketId) {
         if self.probes.want.packets {
             let packet = PacketView::new(&self.pool, packet);
