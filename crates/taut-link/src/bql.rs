@@ -1,40 +1,42 @@
-//! Byte queue limits: how many bytes a host puts into a NIC's ring before it waits for completions. Linux 3.3 (2011),
-//! `lib/dynamic_queue_limits.c`. Called by [`Nic`](crate::Nic).
+//! Byte queue limits: how many bytes a host puts into a NIC's ring before it waits for completions. Linux 3.3
+//! (2011), `lib/dynamic_queue_limits.c`. Called by [`Nic`](crate::Nic).
 //!
-//! **Problem.** A ring has a fixed number of descriptors, and a descriptor holds 60 bytes or 16 KB. A ring of 512 full of
-//! super-packets is tens of milliseconds of a gigabit, in a place where no discipline can reorder, drop or mark. Yet a
-//! ring with too little in it runs dry before the host has noticed its completions, and the line idles.
+//! **Problem.** A ring has a fixed number of descriptors, and a descriptor holds anything from 60 bytes to 16
+//! KB. A ring of 512 full of super-packets holds tens of milliseconds of a gigabit, in a place where no
+//! discipline can reorder, drop or mark. But a ring with too little in it runs empty before the host has
+//! noticed its completions, and the line idles.
 //!
-//! **Rule.** Find the least limit that never lets the line idle, from completions alone. At each completion, of the
-//! bytes that were queued since the one before:
+//! **Rule.** Find the lowest limit that never lets the line idle, from completions alone. At each completion,
+//! look at the bytes that were queued since the previous one:
 //!
-//! - *Starved*: the host had been stopped by the limit, and yet the ring ran dry (or everything that lay in it when the
-//!   host was last stopped is done, so it may have). The limit **grows at once**, by what was done beyond that and by
-//!   what had exceeded the limit.
-//! - *Busy throughout*: some of what the ring held was not needed. That much is **slack**: the limit less twice what was
-//!   done in the interval, two intervals' worth being what a host needs that is told of one while the next passes. The
-//!   least slack seen during one second is **taken off** after it.
+//! - *Starved*: the limit had stopped the host, and the ring ran empty (or may have: everything that was in
+//!   it when the host was last stopped is complete). The limit **grows at once**, by the bytes completed
+//!   beyond that and by the bytes that had exceeded the limit.
+//! - *Busy throughout*: part of the ring's contents was not needed. That part is **slack**: the limit less
+//!   twice the bytes completed in the interval, because a host needs two intervals' worth: it is notified of
+//!   one while the next is being sent. The least slack seen during one second is **subtracted** after it.
 //!
-//! A packet is taken whole while there is any room, so up to one super-packet exceeds the limit; that belongs to the
-//! overrun, not to the slack.
+//! A packet is accepted whole while there is any room, so up to one super-packet exceeds the limit; that
+//! counts as overrun, not as slack.
 //!
-//! **Numbers.** The limit starts at its minimum, 0: the first completion finds the ring dry and lets it grow. A second
-//! is long enough to see the longest of the usual intervals between interrupts, and short enough to follow a change of
-//! link speed.
+//! **Numbers.** The limit starts at its minimum, 0: the first completion finds the ring empty and lets it
+//! grow. A second is long enough to include the longest of the usual intervals between interrupts, and short
+//! enough to follow a change of link speed.
 //!
-//! **History.** Before it, drivers shipped rings of some hundred descriptors and administrators shortened them by hand.
-//! What it moved out of the ring waits in the queue discipline, which made `fq_codel` worth having.
+//! **History.** Before, drivers came with rings of a few hundred descriptors, which administrators shortened
+//! by hand. Packets that no longer fill the ring wait in the queue discipline instead, which made `fq_codel`
+//! worth having.
 
 use taut_core::{Duration, Instant};
 
-/// How the limit may move.
+/// The bounds of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BqlSpec {
-    /// Never less. Linux: `limit_min`, 0.
+    /// Lower bound. Linux: `limit_min`, 0.
     pub min_bytes: u64,
-    /// Never more. Linux: `limit_max`, 1,879,048,192.
+    /// Upper bound. Linux: `limit_max`, 1,879,048,192.
     pub max_bytes: u64,
-    /// How long slack must be seen before the limit shrinks. Linux: `hold_time`, 1 s.
+    /// How long slack must persist before the limit shrinks. Linux: `hold_time`, 1 s.
     pub hold: Duration,
 }
 
@@ -45,42 +47,42 @@ impl Default for BqlSpec {
 }
 
 impl BqlSpec {
-    /// A limit that does not move.
+    /// A fixed limit.
     #[must_use]
     pub fn fixed(bytes: u64) -> Self {
         Self { min_bytes: bytes, max_bytes: bytes, ..Self::default() }
     }
 }
 
-/// A limit that finds its size.
+/// A limit that adapts.
 #[derive(Clone, Debug)]
 pub struct Bql {
     spec: BqlSpec,
     limit: u64,
-    /// Ever.
+    /// Total since the beginning.
     queued: u64,
-    /// Ever.
+    /// Total since the beginning.
     completed: u64,
-    /// Of the packet queued last.
+    /// Bytes of the packet queued last.
     last_packet: u64,
-    /// As of the last completion.
+    /// The state at the last completion.
     before: Before,
     slack_min: Option<u64>,
-    /// Since when slack is looked for.
+    /// Start of the current search for slack.
     slack_since: Instant,
 }
 
-/// How it stood at the last completion.
+/// The state at the last completion.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     queued: u64,
-    /// Bytes by which the limit was exceeded: the host was stopped.
+    /// Bytes by which the limit was exceeded, which stopped the host.
     over: u64,
     last_packet: u64,
 }
 
 impl Bql {
-    /// One in its beginning.
+    /// A limit in its initial state.
     #[must_use]
     pub fn new(spec: BqlSpec) -> Self {
         Self {
@@ -95,7 +97,7 @@ impl Bql {
         }
     }
 
-    /// The limit as it is now, in bytes.
+    /// The current limit in bytes.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
@@ -107,19 +109,19 @@ impl Bql {
         self.queued - self.completed
     }
 
-    /// Whether another packet may be queued. At the limit exactly it may, as in Linux.
+    /// Whether another packet may be queued. It may at exactly the limit, as in Linux.
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.inflight() <= self.limit
     }
 
-    /// A packet went into the ring.
+    /// Notes that a packet went into the ring.
     pub const fn on_queued(&mut self, bytes: u64) {
         self.queued += bytes;
         self.last_packet = bytes;
     }
 
-    /// The host was told that `bytes` are on the wire.
+    /// Notes that the host was notified that `bytes` are on the wire.
     pub fn on_completed(&mut self, now: Instant, bytes: u64) {
         let before = self.before;
         let was_inflight = self.inflight();
@@ -127,7 +129,7 @@ impl Bql {
         let bytes = completed - self.completed;
         let mut over = was_inflight.saturating_sub(self.limit);
         let left = self.queued - completed;
-        // What lay in the ring at the last completion, and whether all of it is done.
+        // The bytes in the ring at the last completion, and whether all of them are complete.
         let lay_in_ring = before.queued.saturating_sub(self.completed);
         let all_done = completed >= before.queued;
 
@@ -136,7 +138,7 @@ impl Bql {
             limit += completed.saturating_sub(before.queued) + before.over;
             self.look_for_slack(now);
         } else if left > 0 && lay_in_ring > 0 && !all_done {
-            // One packet may overrun the limit and leave part of itself below: that part was not needed either.
+            // One packet may overrun the limit, with part of it below: that part was not needed either.
             let of_last_packet =
                 if before.over > 0 { before.last_packet.saturating_sub(before.over) } else { 0 };
             let slack = (limit + before.over).saturating_sub(2 * bytes).max(of_last_packet);
@@ -149,7 +151,7 @@ impl Bql {
         limit = limit.clamp(self.spec.min_bytes, self.spec.max_bytes);
         if limit != self.limit {
             self.limit = limit;
-            // Measured by the old limit, it says nothing of the new.
+            // This was measured with the old limit, and says nothing about the new one.
             over = 0;
         }
         self.completed = completed;
@@ -173,10 +175,10 @@ mod tests {
     #[test]
     fn a_dry_ring_after_a_stop_lets_the_limit_grow() {
         let mut bql = Bql::new(BqlSpec::default());
-        assert!(bql.has_room(), "at the limit of 0 one packet is taken");
+        assert!(bql.has_room(), "at the limit of 0 one packet is accepted");
         bql.on_queued(1_500);
         assert!(!bql.has_room());
-        // Stopped, and everything done: starved. All 1500 were beyond what lay in the ring before.
+        // Stopped, and everything complete: starved. All 1500 bytes are beyond those in the ring before.
         bql.on_completed(ms(1), 1_500);
         assert_eq!((bql.limit(), bql.inflight()), (1_500, 0));
         bql.on_queued(1_500);
@@ -200,9 +202,9 @@ mod tests {
     #[test]
     fn slack_is_taken_off_after_a_second() {
         let mut bql = Bql::new(BqlSpec { min_bytes: 0, ..BqlSpec::default() });
-        // It has grown to 90,000 at some time.
+        // It has grown to 90,000 at some point.
         bql.limit = 90_000;
-        // The host fills up to the limit; 15,000 bytes are done every 10 ms, so twice that is enough.
+        // The host fills up to the limit; 15,000 bytes complete every 10 ms, so twice that is enough.
         let mut at = 0;
         while at < 1_000 {
             while bql.has_room() {
@@ -212,7 +214,8 @@ mod tests {
             bql.on_completed(ms(at), 15_000);
             assert_eq!(bql.limit(), 90_000, "at {at} ms");
         }
-        // The first fill made 91,500: over by 1500. Slack is 91,500 less 30,000, at the first interval 0 before.
+        // The first fill made 91,500: over by 1500. Slack is 91,500 less 30,000; in the first interval it was
+        // 0.
         while bql.has_room() {
             bql.on_queued(1_500);
         }

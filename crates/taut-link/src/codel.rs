@@ -1,27 +1,30 @@
-//! CoDel, controlled delay: when a queue has stood for too long, drop, and ever more often until it does not. RFC 8289
-//! (2018; Linux 3.5, 2012), called by [`FqCodel`](crate::FqCodel) for each of its queues.
+//! CoDel, controlled delay: when a queue has persisted for too long, it drops packets, more and more often
+//! until the queue is gone. RFC 8289 (2018; Linux 3.5, 2012), called by [`FqCodel`](crate::FqCodel) for each
+//! of its queues.
 //!
-//! **Problem.** A long queue is good if it is a burst that drains, and bad if it stands: a sender with too large a
-//! window keeps a bottleneck's queue full for ever, and every packet waits for all of it. Length does not tell the two
-//! apart, and what length is too much depends on the rate.
+//! **Problem.** A long queue is good if it is a burst that drains, and bad if it persists: a sender with too
+//! large a window keeps a bottleneck's queue full for ever, and every packet waits for all of it. Length does
+//! not distinguish the two, and the length that is too much depends on the rate.
 //!
-//! **Rule.** Look at time. A packet's *sojourn* is known when it leaves, at any rate. If it has not been below the target
-//! (5 ms) for a whole interval (100 ms, a large round trip), no burst explains it: the queue stands. Then
+//! **Rule.** Measure time. A packet's *sojourn* is known when it leaves, whatever the rate. If it has not
+//! been below the target (5 ms) for a whole interval (100 ms, a large round trip), the queue is not a burst
+//! but a standing queue. Then
 //!
 //! ```text
-//!   drop the packet at the head          the sender hears of it a queue's length sooner than from the tail
-//!   next drop at  t + interval/√count    count = drops since it began
+//!   drop the packet at the head          the sender learns of it a queue's length sooner than from the tail
+//!   next drop at  t + interval/√count    count = drops since dropping began
 //! ```
 //!
-//! until one packet's sojourn is below the target, or less than a packet's worth of bytes is left. A TCP's rate falls
-//! with the square root of the loss rate, so drops at this growing rate make throughput fall linearly: the loop finds the
-//! rate that keeps the queue at its target. If it must begin again soon after, it goes on with most of the count it had.
+//! until one packet's sojourn is below the target, or less than a packet's worth of bytes is left. A TCP's
+//! rate falls with the square root of the loss rate, so drops at this growing rate reduce throughput
+//! linearly: the loop finds the rate that keeps the queue at its target. If dropping must begin again soon
+//! after, it continues with most of its previous count.
 //!
-//! **Marks.** A packet whose sender understands marks is marked instead. With `ce_threshold`, every one that waited longer
-//! than that is, which is what DCTCP wants.
+//! **Marks.** A packet whose sender understands marks is marked instead. With `ce_threshold`, every packet
+//! that waited longer than that is marked, as DCTCP requires.
 //!
-//! **Numbers.** 5 ms is 5 % of the interval: less wastes throughput, more buys next to none. √ is of integers here, exact
-//! to a nanosecond.
+//! **Numbers.** 5 ms is 5 % of the interval: less wastes throughput, more gains almost nothing. The square
+//! root is an integer root here, exact to a nanosecond.
 
 use alloc::collections::VecDeque;
 
@@ -29,21 +32,21 @@ use taut_core::{Duration, Instant};
 
 use crate::qdisc::Packet;
 
-/// Begun again within so many intervals, the count goes on. RFC 8289 §5.6.
+/// If dropping begins again within this many intervals, the count continues. RFC 8289 §5.6.
 const RESUME_INTERVALS: u64 = 16;
 
-/// What CoDel goes by.
+/// The parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) target: Duration,
     pub(crate) interval: Duration,
     pub(crate) ecn: bool,
     pub(crate) ce_threshold: Option<Duration>,
-    /// With no more than this left, nothing is dropped.
+    /// Nothing is dropped while no more bytes than this are left.
     pub(crate) mtu_bytes: u64,
 }
 
-/// Packets, each with the time at which it came.
+/// Packets with their times of arrival.
 #[derive(Debug)]
 pub(crate) struct AgedQueue<T> {
     pub(crate) packets: VecDeque<(Instant, Packet<T>)>,
@@ -67,11 +70,11 @@ impl<T> AgedQueue<T> {
     }
 }
 
-/// What became of packets beside the one that leaves.
+/// The packets dropped or marked on the way to the next one.
 #[derive(Debug)]
 pub(crate) struct Outcome<T> {
     pub(crate) dropped: VecDeque<Packet<T>>,
-    /// Bytes that wait in all queues together.
+    /// Bytes in all queues together.
     pub(crate) backlog_bytes: u64,
     /// Packets marked instead of dropped.
     pub(crate) ecn_mark: u64,
@@ -79,12 +82,12 @@ pub(crate) struct Outcome<T> {
     pub(crate) ce_mark: u64,
 }
 
-/// The state for one queue.
+/// The state of one queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Codel {
-    /// Drops since it began.
+    /// Drops since dropping began.
     pub(crate) count: u32,
-    /// What `count` was when it last began.
+    /// The value of `count` when dropping last began.
     last_count: u32,
     is_dropping: bool,
     /// When the sojourn will have been above target for an interval.
@@ -93,7 +96,7 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// The next packet of the queue that is not dropped.
+    /// Takes the next packet of the queue that is not dropped.
     pub(crate) fn dequeue<T>(
         &mut self,
         now: Instant,
@@ -140,7 +143,8 @@ impl Codel {
         Some(packet)
     }
 
-    /// RFC 8289 §5.6 `dodequeue`: the next packet, and whether the queue has stood for an interval.
+    /// RFC 8289 §5.6 `dodequeue`: the next packet, and whether the sojourn has been above target for an
+    /// interval.
     fn take<T>(
         &mut self,
         now: Instant,
@@ -217,7 +221,8 @@ mod tests {
             self.codel.dequeue(now, &self.rules, &mut self.queue, &mut self.out)
         }
 
-        /// A packet leaves each millisecond, having waited for `sojourn` ms each. When drops or marks happened, in ms.
+        /// A packet leaves each millisecond after waiting for `sojourn` ms. Returns the times of drops or
+        /// marks, in ms.
         fn stand(&mut self, from: u64, until: u64, sojourn: u64, ecn: Ecn) -> Vec<u64> {
             let mut events = Vec::new();
             for now in from..until {
@@ -227,7 +232,7 @@ mod tests {
                         Packet { ecn, ..packet(0, 1_514) },
                     );
                 }
-                // What waits has waited that long.
+                // The waiting packets have waited that long.
                 let came = ms(now).saturating_sub(Duration::from_millis(sojourn));
                 self.queue.packets.iter_mut().for_each(|(at, _)| *at = came);
                 let before = self.out.dropped.len() as u64 + self.out.ecn_mark;
@@ -252,7 +257,7 @@ mod tests {
         let mut world = World::new(RULES);
         assert_eq!(world.stand(0, 100, 20, Ecn::NotCapable), []);
         assert_eq!(world.stand(100, 101, 4, Ecn::NotCapable), [], "once below target");
-        assert_eq!(world.stand(101, 201, 20, Ecn::NotCapable), [], "the interval begins anew");
+        assert_eq!(world.stand(101, 201, 20, Ecn::NotCapable), [], "the interval starts again");
     }
 
     #[test]
@@ -261,9 +266,9 @@ mod tests {
         world.stand(0, 400, 20, Ecn::NotCapable);
         assert_eq!(world.codel.count, 5);
         world.stand(400, 401, 1, Ecn::NotCapable);
-        // Five drops, four more than at the beginning: the next come at 100/√4 and 100/√5 after the first.
+        // Five drops, four more than at the beginning: the next ones come 100/√4 and 100/√5 after the first.
         assert_eq!(world.stand(500, 700, 20, Ecn::NotCapable), [101, 151, 196]);
-        // Much later it begins with one.
+        // Much later the count begins at one.
         world.stand(700, 701, 1, Ecn::NotCapable);
         assert_eq!(world.stand(5_000, 5_210, 20, Ecn::NotCapable), [101, 201]);
     }
@@ -294,12 +299,12 @@ mod tests {
         for i in 0..300 {
             world.enqueue(ms(0), packet(i, 1_514));
         }
-        // Two seconds late each time: it drops for all it may.
+        // Two seconds late each time: it drops as much as it may.
         let left = (0..).map_while(|i| world.dequeue(ms(2_000 + i * 200))).count();
         assert_eq!(left + world.out.dropped.len(), 300);
         assert_eq!(world.queue.bytes, 0);
         assert_eq!(world.out.backlog_bytes, 0);
-        // Alone, a packet may wait for as long as it likes.
+        // A single packet may wait for any time.
         for i in 0..50 {
             world.enqueue(ms(10_000 + i * 1_000), packet(0, 1_514));
             assert!(world.dequeue(ms(10_500 + i * 1_000)).is_some());

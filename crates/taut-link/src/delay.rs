@@ -1,7 +1,8 @@
-//! A line that takes its time: everything comes out a fixed time after it went in, in order. What Linux's
-//! `netem delay` does (`tc-netem(8)`) without jitter. It stands behind a shaper, where the wire is.
+//! A wire with a fixed delay: every packet comes out a fixed time after it went in, in order, like Linux's
+//! `netem delay` (`tc-netem(8)`) without jitter. It belongs behind a shaper, in the place of the wire.
 //!
-//! It holds what is on the wire: nothing queues here, so a limit is only a guard (`netem` has 1000 packets).
+//! It holds the packets on the wire. They do not queue here, so a limit is only a guard (`netem` has 1000
+//! packets).
 
 use alloc::collections::VecDeque;
 
@@ -9,11 +10,11 @@ use taut_core::{Duration, Instant};
 
 use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 
-/// A wire of a given length.
+/// A wire with a given delay.
 #[derive(Debug)]
 pub struct Delay<T> {
     delay: Duration,
-    /// With the time at which each comes out.
+    /// With the time at which each packet comes out.
     packets: VecDeque<(Instant, Packet<T>)>,
     bytes: u64,
     limit_packets: usize,
@@ -21,13 +22,13 @@ pub struct Delay<T> {
 }
 
 impl<T> Delay<T> {
-    /// A wire that takes `delay`.
+    /// A wire with this delay.
     #[must_use]
     pub fn new(delay: Duration) -> Self {
         Self::with_limit(delay, usize::MAX)
     }
 
-    /// A wire that loses what goes in while `limit_packets` are on it.
+    /// A wire that drops packets while `limit_packets` are on it.
     #[must_use]
     pub fn with_limit(delay: Duration, limit_packets: usize) -> Self {
         Self { delay, packets: VecDeque::new(), bytes: 0, limit_packets, stats: QdiscStats::default() }

@@ -1,7 +1,9 @@
-//! First in, first out, with an end: Linux's `bfifo` and `pfifo` (`tc-pfifo(8)`, `tc-bfifo(8)`).
-//! Alone it is a queue in front of a device that sets its own pace; inside [`Tbf`](crate::Tbf) it is where packets wait.
+//! First in, first out, with a limit: Linux's `bfifo` and `pfifo` (`tc-pfifo(8)`, `tc-bfifo(8)`). Alone it is
+//! a queue in front of a device that sets its own pace; inside [`Tbf`](crate::Tbf) it holds the waiting
+//! packets.
 //!
-//! A packet that would make the backlog exceed the limit is not taken (tail drop). What waits never gets past another.
+//! A packet that would make the backlog exceed the limit is refused (tail drop). Waiting packets keep their
+//! order.
 
 use alloc::collections::VecDeque;
 
@@ -27,13 +29,13 @@ impl<T> Fifo<T> {
         Self::new(limit, usize::MAX)
     }
 
-    /// Linux's `pfifo`: holds up to `limit` packets, a super-packet being one.
+    /// Linux's `pfifo`: holds up to `limit` packets; a super-packet counts once.
     #[must_use]
     pub fn packets(limit: usize) -> Self {
         Self::new(u64::MAX, limit)
     }
 
-    /// Takes everything.
+    /// A queue without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(u64::MAX, usize::MAX)

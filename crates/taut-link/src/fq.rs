@@ -1,16 +1,18 @@
-//! Fair queue: flows in turn, each packet at its departure time. Linux's `fq` (`tc-fq(8)`; 2013, Linux 3.12, as of 6.8),
-//! called as any [`Qdisc`]. Where it is the root, the stack may leave pacing to it
+//! Fair queue: serves flows in turn, and each packet at its departure time. Linux's `fq` (`tc-fq(8)`; 2013,
+//! Linux 3.12, as of 6.8), called as any [`Qdisc`]. Where it is the root, the stack may leave pacing to it
 //! ([`LinkCaps::paces`](taut_core::LinkCaps::paces)).
 //!
-//! **Problem.** A host sends for many connections through one queue. One that has much to send makes the others wait, and
-//! what leaves the host in bursts overflows the first shallow buffer of the path. `fq_codel` shares fairly but knows
-//! nothing of rates, and it hashes: two flows may share a queue. On the sending host both can be had exactly.
+//! **Problem.** A host sends for many connections through one queue. A connection with much to send makes the
+//! others wait, and bursts from the host overflow the first shallow buffer of the path. `fq_codel` shares
+//! fairly but knows nothing of rates, and it hashes: two flows may share a queue. On the sending host, both
+//! fairness and rates can be exact.
 //!
-//! **Flows.** Each connection is a queue of its own, ordered by departure time. Packets leave it no earlier than their stamp,
-//! which TCP computes (`pacing.rs` in the core): `fq` measures nothing, it only holds. A flow whose first packet is not due is
-//! *throttled*: it lies in a set ordered by time and in no list, however many there are.
+//! **Flows.** Each connection has a queue, ordered by departure time. Packets leave it no earlier than their
+//! stamp, which TCP computes (`pacing.rs` in the core): `fq` measures nothing, it only holds packets. A flow
+//! whose first packet is not due is *throttled*: it is in a set ordered by time and in no list, however many
+//! there are.
 //!
-//! **Turns.** Flows with something due wait in two lists, new before old:
+//! **Turns.** Flows with a packet due wait in two lists, new before old:
 //!
 //! ```text
 //!   enqueue to a flow in no list ─▶ new ─┬─ credit used up: + quantum ─▶ old ─▶ (its turn again)
@@ -18,26 +20,30 @@
 //!                                        └─ empty ─▶ old ─ still empty at its turn ─▶ in no list
 //! ```
 //!
-//! A flow may send while its credit is above zero, so it exceeds it by less than a packet. A flow never seen before
-//! has [`initial_quantum`](FqSpec::initial_quantum_bytes), ten packets: an initial window goes out at once and
-//! ahead of the bulk of others. A turn later is worth [`quantum`](FqSpec::quantum_bytes), two packets. A flow that was
-//! idle for longer than `refill_delay` has at least a quantum again. Going from new to old when empty, rather than out of
-//! the lists, keeps a flow that sends one packet at a time from being new each time.
+//! A flow may send while its credit is above zero, so it exceeds its credit by less than a packet. A flow not
+//! seen before has [`initial_quantum`](FqSpec::initial_quantum_bytes), ten packets: an initial window leaves
+//! at once, ahead of the bulk data of others. Each further turn adds [`quantum`](FqSpec::quantum_bytes), two
+//! packets. A flow that was idle for longer than `refill_delay` has at least a quantum again. An empty flow
+//! moves from new to old rather than out of the lists; otherwise a flow that sends one packet at a time would
+//! be new each time.
 //!
-//! **Bands.** The lists exist three times, for the bands of `priomap`, which share the line 9 : 3 : 1 (weights 589,824,
-//! 196,608, 65,536) while all have something: since 6.8 bulk is not starved by what is urgent.
+//! **Bands.** There are three sets of lists, for the bands of `priomap`, which share the line 9 : 3 : 1
+//! (weights 589,824, 196,608, 65,536) while all have packets: since 6.8 urgent traffic does not starve bulk
+//! traffic.
 //!
-//! **Fast path.** A packet that is due, while no flow has anything else that is, need not wait for a turn. It goes
-//! to a short queue (8) that is emptied first. Most packets of most hosts go this way.
+//! **Fast path.** A packet that is due, while no flow has another packet due, need not wait for a turn. It
+//! goes to a short queue (8) that is emptied first. Most packets of most hosts take this path.
 //!
-//! **Limits.** Packets in all, counted for each band; packets of one flow (100), since a sender that queues more than
-//! that is broken, or a super-packet of each is 6 MB; a stamp more than the *horizon* ahead is an error, and the packet
-//! is dropped, or its stamp cut. With `maxrate`, a flow is also spaced here, headers counted, lateness made up by half a
-//! gap as in TCP. What waited longer than `ce_threshold` after its time is marked.
+//! **Limits.** There are limits on all packets, counted for each band, and on packets of one flow (100),
+//! since a sender that queues more is broken, or sends super-packets, of which 100 are 6 MB. A stamp more
+//! than the *horizon* ahead is an error: the packet is dropped, or its stamp cut. With `maxrate`, a flow is
+//! also spaced here, with headers counted, and lateness made up by half a gap as in TCP. A packet that waited
+//! longer than `ce_threshold` after its time is marked.
 //!
-//! **Forgetting.** A flow in no list for 3 s is forgotten, up to 8 at a time, when there are twice as many as buckets
-//! and more than half of them are idle. Here flows are found in an ordered tree, so `buckets` says only that;
-//! `orphan_mask` says nothing, as there are no packets without a socket, nor does `timer_slack`, as time is exact.
+//! **Forgetting.** When there are twice as many flows as buckets and more than half of them are idle, flows
+//! in no list for 3 s are forgotten, up to 8 at a time. Here flows are found in an ordered tree, so `buckets`
+//! has no other effect; `orphan_mask` has none, because there are no packets without a socket, and neither
+//! has `timer_slack`, because time is exact.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -51,7 +57,7 @@ use crate::quantity::Rate;
 const WEIGHTS_BYTES: [i64; BANDS] = [589_824, 196_608, 65_536];
 /// Packets in the queue of the fast path.
 const FAST_PATH_MAX: usize = 8;
-/// Idle for so long, a flow may be forgotten. Linux: `FQ_GC_AGE`.
+/// Idle for this long, a flow may be forgotten. Linux: `FQ_GC_AGE`.
 const FORGET_AFTER: Duration = Duration::from_secs(3);
 /// Flows forgotten at a time. Linux: `FQ_GC_MAX`.
 const FORGET_AT_ONCE: usize = 8;
@@ -60,37 +66,38 @@ const GAP_MAX: Duration = Duration::from_secs(1);
 /// A full packet of Ethernet with its header, as quanta are counted.
 const MTU_BYTES: u32 = 1_514;
 
-/// How a [`Fq`] is set up: the options of `tc-fq(8)`, with its defaults.
+/// The configuration of a [`Fq`]: the options of `tc-fq(8)`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FqSpec {
-    /// Packets that wait in each band; 10,000.
+    /// Packets that may wait in each band; 10,000.
     pub limit: u32,
-    /// Packets that wait of one flow; 100.
+    /// Packets of one flow that may wait; 100.
     pub flow_limit: u32,
     /// Half the number of flows above which idle ones are forgotten; 1024.
     pub buckets: u32,
-    /// Without effect; 1023.
+    /// Has no effect; 1023.
     pub orphan_mask: u32,
-    /// Whether `maxrate` is applied; it is. Departure times are honoured in either case.
+    /// Whether `maxrate` is applied; true. Departure times are honoured in either case.
     pub pacing: bool,
-    /// Credit of each turn in bytes; 3028.
+    /// Credit for each turn in bytes; 3028.
     pub quantum_bytes: u32,
     /// Credit of a new flow in bytes; 15,140.
     pub initial_quantum_bytes: u32,
-    /// Rate that no flow exceeds, headers counted; none.
+    /// Rate that no flow may exceed, headers counted; none.
     pub maxrate: Option<Rate>,
-    /// Up to this rate each packet without a stamp is spaced, above it each quantum; 550 kbit/s.
+    /// Packets without a stamp are spaced one by one up to this rate, and by quantum above it; 550 kbit/s.
     pub low_rate_threshold: Option<Rate>,
-    /// Idle for longer, a flow has at least a quantum of credit; 40 ms.
+    /// A flow idle for longer has at least a quantum of credit; 40 ms.
     pub refill_delay: Duration,
-    /// Without effect; 10 µs.
+    /// Has no effect; 10 µs.
     pub timer_slack: Duration,
-    /// Waiting longer than this after its departure time, a packet is marked; none.
+    /// A packet that waits longer than this after its departure time is marked; none.
     pub ce_threshold: Option<Duration>,
     /// How far ahead a departure time may lie; 10 s.
     pub horizon: Duration,
-    /// A packet with a departure time beyond that leaves at the horizon, instead of being dropped; it is dropped.
+    /// Whether a packet with a departure time beyond the horizon leaves at the horizon instead of being
+    /// dropped; false.
     pub horizon_cap: bool,
 }
 
@@ -115,11 +122,11 @@ impl Default for FqSpec {
     }
 }
 
-/// What `tc -s qdisc` prints of an `fq` beside the usual.
+/// The counters that `tc -s qdisc` prints only for an `fq`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FqStats {
-    /// Flows that are known.
+    /// Known flows.
     pub flows: u64,
     /// Flows without a packet.
     pub inactive_flows: u64,
@@ -133,17 +140,17 @@ pub struct FqStats {
     pub throttled: u64,
     /// Packets marked by `ce_threshold`.
     pub ce_mark: u64,
-    /// Packets dropped as their flow had too many.
+    /// Packets dropped because their flow had too many.
     pub flows_plimit: u64,
-    /// Gaps of `maxrate` cut to a second.
+    /// Gaps of `maxrate` shortened to a second.
     pub pkts_too_long: u64,
     /// Packets dropped for a departure time beyond the horizon.
     pub horizon_drops: u64,
     /// Packets whose departure time was cut to the horizon.
     pub horizon_caps: u64,
-    /// Packets that wait in each band.
+    /// Waiting packets in each band.
     pub band_packets: [u64; BANDS],
-    /// Packets dropped as their band was full.
+    /// Packets dropped because their band was full.
     pub band_drops: [u64; BANDS],
 }
 
@@ -154,26 +161,26 @@ type FlowId = usize;
 #[derive(Debug)]
 pub struct Fq<T> {
     spec: FqSpec,
-    /// By index; free places are in `free`.
+    /// By index; unused indices are in `free`.
     flows: Vec<Flow<T>>,
     free: Vec<FlowId>,
     by_key: BTreeMap<u64, FlowId>,
-    /// The fast path.
+    /// The queue of the fast path.
     direct: VecDeque<Packet<T>>,
     bands: [Band; BANDS],
-    /// Whose turn it is.
+    /// The band whose turn it is.
     turn: usize,
-    /// Every flow whose first packet is not due, as far as is known, whether or not it lies in a list.
+    /// Every flow whose first packet was not due when last checked, whether or not it is in a list.
     waiting: BTreeSet<(Instant, FlowId)>,
-    /// Flows whose first packet is due. All lie in a list.
+    /// Flows whose first packet is due. All are in a list.
     due: usize,
     /// Flows with packets.
     active: usize,
-    /// Flows that lie in `waiting` only.
+    /// Flows that are in `waiting` only.
     throttled: usize,
-    /// The latest time that was told.
+    /// The latest time passed in.
     now: Instant,
-    /// Flows in no list, by since when.
+    /// Flows in no list, by the time since which they are idle.
     idle: BTreeSet<(Instant, FlowId)>,
     bytes: u64,
     packets: usize,
@@ -183,19 +190,19 @@ pub struct Fq<T> {
 
 #[derive(Debug)]
 struct Band {
-    /// May be negative by less than a packet.
+    /// May be negative, by less than a packet.
     credit: i64,
     lists: [VecDeque<FlowId>; 2],
 }
 
-/// Where a flow is.
+/// The place of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlowState {
     /// In a list of its band.
     Listed,
     /// In `Fq::waiting` only.
     Throttled,
-    /// Nowhere, since then. Without packets.
+    /// In no list since then, without packets.
     Idle(Instant),
 }
 
@@ -214,18 +221,18 @@ const OLD: usize = 1;
 struct Flow<T> {
     key: u64,
     band: usize,
-    /// With the time at which each may leave, and by it: its stamp, or when it came. Those of the same time in the order of
-    /// arrival.
+    /// Packets in order of the earliest time at which each may leave: its stamp, or its arrival. Packets with
+    /// the same time are in order of arrival.
     packets: VecDeque<(Instant, Packet<T>)>,
     head: Head,
     state: FlowState,
     credit: i64,
-    /// Before then nothing leaves, whatever its stamp. Zero before anything was spaced here.
+    /// No packet leaves before this, whatever its stamp. Zero before anything was spaced here.
     next_packet: Instant,
 }
 
 impl<T> Fq<T> {
-    /// An empty one.
+    /// An empty queue.
     #[must_use]
     pub fn new(spec: FqSpec) -> Self {
         Self {
@@ -249,13 +256,13 @@ impl<T> Fq<T> {
         }
     }
 
-    /// How it is set up.
+    /// Its configuration.
     #[must_use]
     pub const fn spec(&self) -> &FqSpec {
         &self.spec
     }
 
-    /// What only an `fq` counts.
+    /// The counters that only an `fq` has.
     #[must_use]
     pub fn fq_stats(&self) -> FqStats {
         FqStats {
@@ -266,7 +273,7 @@ impl<T> Fq<T> {
         }
     }
 
-    /// Whether a packet that is due may leave before any flow has its turn: there is none that could have one.
+    /// Whether a packet that is due may leave before any flow has its turn: no flow could have one.
     fn takes_fast_path(&self, now: Instant, packet: &Packet<T>) -> bool {
         packet.departure <= now
             && self.spec.maxrate.is_none()
@@ -274,7 +281,7 @@ impl<T> Fq<T> {
             && self.direct.len() < FAST_PATH_MAX
     }
 
-    /// The flow of this key, which may be new.
+    /// The flow with this key, created if necessary.
     fn flow(&mut self, now: Instant, key: u64) -> FlowId {
         if let Some(&id) = self.by_key.get(&key) {
             return id;
@@ -322,7 +329,7 @@ impl<T> Fq<T> {
         }
     }
 
-    /// Works out when the flow's first packet may leave.
+    /// Updates the time at which the flow's first packet may leave.
     fn update_head(&mut self, now: Instant, id: FlowId) {
         let flow = &mut self.flows[id];
         let head = match flow.packets.front().map(|(at, _)| (*at).max(flow.next_packet)) {
@@ -346,7 +353,7 @@ impl<T> Fq<T> {
         }
     }
 
-    /// Flows whose time has come.
+    /// Lists the flows whose time has come.
     fn wake(&mut self, now: Instant) {
         self.now = now;
         while let Some(&(at, id)) = self.waiting.first().filter(|(at, _)| *at <= now) {
@@ -367,7 +374,7 @@ impl<T> Fq<T> {
         self.bands[flow.band].lists[list].push_back(id);
     }
 
-    /// The band whose turn it is.
+    /// Chooses the band whose turn it is.
     fn choose_band(&mut self) -> Option<usize> {
         let mut tried = 0;
         while self.bands[self.turn].credit <= 0 || !self.bands[self.turn].has_flows() {
@@ -385,7 +392,8 @@ impl<T> Fq<T> {
         Some(self.turn)
     }
 
-    /// The flow whose turn it is. It lies at the head of a list of its band, and its first packet is due.
+    /// Chooses the flow whose turn it is. It is at the head of a list of its band, and its first packet is
+    /// due.
     fn choose_flow(&mut self, now: Instant) -> Option<FlowId> {
         loop {
             let band = self.choose_band()?;
@@ -409,7 +417,7 @@ impl<T> Fq<T> {
                     flow.next_packet = at;
                     self.xstats.throttled += 1;
                 }
-                // Once more through the old ones, so that flows of one packet at a time do not starve them.
+                // One pass through the old flows, so that flows of one packet at a time do not starve them.
                 _ if list == NEW => self.list(id, OLD),
                 _ => {
                     flow.state = FlowState::Idle(now);
@@ -419,7 +427,7 @@ impl<T> Fq<T> {
         }
     }
 
-    /// Takes the flow's first packet, and the time at which it might have left.
+    /// Takes the flow's first packet, and the earliest time at which it could have left.
     fn pop(&mut self, id: FlowId) -> Option<(Instant, Packet<T>)> {
         let flow = &mut self.flows[id];
         let (at, packet) = flow.packets.pop_front()?;
@@ -440,7 +448,7 @@ impl<T> Fq<T> {
         self.xstats.band_packets[band(packet.priority)] -= 1;
     }
 
-    /// When the flow may send again, by `maxrate`.
+    /// Sets when the flow may send again, by `maxrate`.
     fn space(&mut self, now: Instant, id: FlowId, packet: &Packet<T>) {
         let (Some(rate), true) = (self.spec.maxrate, self.spec.pacing) else { return };
         let flow = &mut self.flows[id];
@@ -560,7 +568,7 @@ impl<T> Qdisc<T> for Fq<T> {
             return Some(packet);
         }
         self.wake(self.now);
-        // Rare, so all flows may be looked at for each packet.
+        // Called rarely, so it may look at all flows for each packet.
         let first = |id: &FlowId| self.flows[*id].packets.front().map(|(at, _)| *at);
         let (_, id) = self.by_key.values().filter_map(|id| first(id).map(|at| (at, *id))).min()?;
         let (_, packet) = self.pop(id)?;

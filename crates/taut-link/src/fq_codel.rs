@@ -1,23 +1,24 @@
 //! Fair queueing with controlled delay: RFC 8290 (2018; Linux 3.5, 2012), `tc-fq_codel(8)`, the default discipline of most
 //! distributions. Called as any [`Qdisc`].
 //!
-//! **Problem.** At a bottleneck, one bulk transfer fills the queue and everybody waits in it. CoDel shortens the queue
-//! but still makes a single packet of a call wait for the bulk before it, and drops from whoever comes along.
+//! **Problem.** At a bottleneck, one bulk transfer fills the queue and everything else waits in it. CoDel
+//! shortens the queue, but still makes a single packet of a call wait for the bulk data before it, and drops
+//! packets of any flow.
 //!
-//! **Rule.** Packets are sorted by flow into 1024 queues, each with a CoDel of its own (`codel.rs`), that take turns by bytes
-//! (deficit round robin, a quantum of 1514 at a turn). A queue that had nothing goes into the list of *new* ones, which have
-//! their turn first: flows that send little, such as calls, keystrokes and the first packets of everything, pass the bulk without being
-//! told apart by anybody. When its quantum is used, or it is empty, it goes to the *old* ones, so being
-//! new is no way to starve them.
+//! **Rule.** Packets are sorted by flow into 1024 queues, each with its own CoDel (`codel.rs`), which take
+//! turns by bytes (deficit round robin, a quantum of 1514 per turn). A queue that was empty goes into the
+//! list of *new* queues, which are served first: flows that send little, such as calls, keystrokes and the
+//! first packets of every flow, pass the bulk data without being classified. When its quantum is used up, or
+//! it is empty, the queue moves to the *old* ones, so new queues cannot starve them.
 //!
-//! **Limits.** 10,240 packets and 32 MB in all. Beyond, packets are thrown out from the head of the queue that has most
-//! bytes, half of it but no more than 64 at a time, since looking for it takes 1024 steps. Whoever offered the last packet learns that
-//! the queue is full if it is his own.
+//! **Limits.** 10,240 packets and 32 MB in all. Beyond that, packets are dropped from the head of the queue
+//! that has the most bytes: half of it, but no more than 64 at a time, because finding it takes 1024 steps.
+//! The sender of the last packet is notified that the queue is full if that queue is its own.
 //!
-//! **What it does not do.** Flows are told apart by a hash: of 100, nine share a queue with another. Departure times are not
-//! looked at. Those two are what `fq` does, for a sender's own connections.
+//! **Not done here.** Flows are distinguished by a hash: of 100 flows, nine share a queue with another.
+//! Departure times are ignored. `fq` does both, for a sender's own connections.
 //!
-//! **ECN.** Marks instead of dropping where it may, unless told `noecn`.
+//! **ECN.** Packets that allow it are marked instead of dropped, unless `noecn` is set.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -30,30 +31,30 @@ use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 /// A full packet of Ethernet with its header.
 const MTU_BYTES: u32 = 1_514;
 
-/// Spreads numbers that follow each other, as in Fibonacci hashing.
+/// Spreads consecutive numbers, as in Fibonacci hashing.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How a [`FqCodel`] is set up: the options of `tc-fq_codel(8)`.
+/// The configuration of a [`FqCodel`]: the options of `tc-fq_codel(8)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FqCodelSpec {
-    /// Packets that wait in all; 10,240.
+    /// Packets that may wait in all; 10,240.
     pub limit: u32,
-    /// Queues; 1024.
+    /// Number of queues; 1024.
     pub flows: u32,
-    /// Bytes of a turn; 1514.
+    /// Bytes per turn; 1514.
     pub quantum_bytes: u32,
-    /// Sojourn above which a queue may be standing; 5 ms.
+    /// Sojourn above which there may be a standing queue; 5 ms.
     pub target: Duration,
-    /// How long it must be above; 100 ms.
+    /// How long the sojourn must be above the target; 100 ms.
     pub interval: Duration,
-    /// Marks every packet that waited longer; none.
+    /// Every packet that waited longer is marked; none.
     pub ce_threshold: Option<Duration>,
-    /// Bytes that wait in all; 32 MB.
+    /// Bytes that may wait in all; 32 MB.
     pub memory_limit_bytes: u32,
-    /// Whether to mark rather than drop; no.
+    /// Whether to mark rather than drop; false.
     pub ecn: bool,
-    /// Packets thrown out at once when it is full; 64.
+    /// Packets dropped at once when it is full; 64.
     pub drop_batch: u32,
 }
 
@@ -73,15 +74,15 @@ impl Default for FqCodelSpec {
     }
 }
 
-/// What `tc -s qdisc` prints of an `fq_codel` beside the usual.
+/// The counters that `tc -s qdisc` prints only for an `fq_codel`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FqCodelStats {
     /// Length of the largest packet.
     pub maxpacket: u64,
-    /// Packets thrown out as it was full.
+    /// Packets dropped because it was full.
     pub drop_overlimit: u64,
-    /// Of those, because of bytes.
+    /// Of those, packets dropped because of the limit in bytes.
     pub drop_overmemory: u64,
     /// Times that a queue became new.
     pub new_flow_count: u64,
@@ -89,7 +90,7 @@ pub struct FqCodelStats {
     pub ecn_mark: u64,
     /// Packets marked by `ce_threshold`.
     pub ce_mark: u64,
-    /// Bytes that wait.
+    /// Waiting bytes.
     pub memory_used: u64,
     /// Queues in the list of new ones.
     pub new_flows_len: u64,
@@ -103,7 +104,7 @@ pub struct FqCodel<T> {
     spec: FqCodelSpec,
     rules: Rules,
     queues: Box<[Flow<T>]>,
-    /// New, then old.
+    /// The new ones, then the old ones.
     lists: [VecDeque<usize>; 2],
     packets: usize,
     out: Outcome<T>,
@@ -118,13 +119,13 @@ const OLD: usize = 1;
 struct Flow<T> {
     queue: AgedQueue<T>,
     codel: Codel,
-    /// Bytes that it may send in this turn.
+    /// Bytes that the queue may still send in this turn.
     credit: i64,
     is_listed: bool,
 }
 
 impl<T> FqCodel<T> {
-    /// An empty one.
+    /// An empty queue.
     #[must_use]
     pub fn new(spec: FqCodelSpec) -> Self {
         let flow = |_| Flow { queue: AgedQueue::new(), codel: Codel::default(), credit: 0, is_listed: false };
@@ -147,13 +148,13 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// How it is set up.
+    /// Its configuration.
     #[must_use]
     pub const fn spec(&self) -> &FqCodelSpec {
         &self.spec
     }
 
-    /// What only an `fq_codel` counts.
+    /// The counters that only an `fq_codel` has.
     #[must_use]
     pub fn fq_codel_stats(&self) -> FqCodelStats {
         FqCodelStats {
@@ -172,7 +173,7 @@ impl<T> FqCodel<T> {
         ((hash * self.queues.len() as u64) >> 32) as usize
     }
 
-    /// Throws packets out of the queue that has most bytes. Says which.
+    /// Drops packets from the queue that has the most bytes. Returns which one.
     fn throw_out(&mut self) -> usize {
         let fattest = |best: usize, index: usize| {
             if self.queues[index].queue.bytes > self.queues[best].queue.bytes { index } else { best }
@@ -189,7 +190,7 @@ impl<T> FqCodel<T> {
             self.stats.count_dropped(&packet);
             self.out.dropped.push_back(packet);
             self.xstats.drop_overlimit += 1;
-            // The sender is as bad as one that CoDel has met so often.
+            // These drops count for CoDel too.
             flow.codel.count = flow.codel.count.saturating_add(1);
             if bytes >= half {
                 break;
@@ -251,7 +252,7 @@ impl<T> Qdisc<T> for FqCodel<T> {
                 self.leave(&packet);
                 return Some(packet);
             }
-            // Empty. Once through the old ones, so that it does not starve them.
+            // Empty. One pass through the old ones, so that it does not starve them.
             self.lists[list].pop_front();
             if list == NEW && !self.lists[OLD].is_empty() {
                 self.lists[OLD].push_back(index);
@@ -329,7 +330,7 @@ mod tests {
         }
         assert_eq!(flows(&mut queue, START, 6), [1, 2, 1, 2, 1, 2]);
         (0..3).for_each(|i| assert_eq!(queue.enqueue(START, of(3, i)), Verdict::Taken));
-        // One quantum ahead of the others, and then like them.
+        // One quantum ahead of the others, and then equal to them.
         let next = flows(&mut queue, START, 7);
         assert_eq!((next[0], next.iter().filter(|flow| **flow == 3).count()), (3, 3));
         let stats = queue.fq_codel_stats();
@@ -343,7 +344,7 @@ mod tests {
         (0..10).for_each(|i| assert_eq!(queue.enqueue(START, small(1, i)), Verdict::Taken));
         assert_eq!(flows(&mut queue, START, 4), [1; 4], "its turn of 1514 bytes is over");
         assert_eq!(queue.enqueue(START, small(2, 0)), Verdict::Taken);
-        // Found empty, flow 2 goes to the old ones, and its next packet waits for the end of flow 1's turn.
+        // Found empty, flow 2 moves to the old ones, and its next packet waits for the end of flow 1's turn.
         assert_eq!(flows(&mut queue, START, 2), [2, 1]);
         assert_eq!(queue.enqueue(START, small(2, 1)), Verdict::Taken);
         assert_eq!(flows(&mut queue, START, 4), [1, 1, 2, 1]);
@@ -368,13 +369,13 @@ mod tests {
         let mut queue = queue(|spec| spec.limit = 100);
         (0..99).for_each(|i| assert_eq!(queue.enqueue(START, of(1, i)), Verdict::Taken));
         assert_eq!(queue.enqueue(START, of(2, 0)), Verdict::Taken);
-        // Flow 2 makes it too many, flow 1 pays with the older half of its bytes: 50 of 99.
+        // Flow 2's packet exceeds the limit; flow 1 loses the older half of its bytes: 50 packets of 99.
         assert_eq!(queue.enqueue(START, of(2, 1)), Verdict::Taken);
         let dropped: Vec<_> =
             core::iter::from_fn(|| queue.poll_dropped()).map(|packet| (packet.flow, packet.item)).collect();
         assert_eq!(dropped, (0..50).map(|i| (1, i)).collect::<Vec<_>>());
         assert_eq!((queue.backlog_packets(), queue.stats().dropped), (51, 50));
-        // Flow 1 itself learns of it.
+        // Flow 1 itself is notified.
         let verdicts: Vec<_> = (0..50).map(|i| queue.enqueue(START, of(1, 100 + i))).collect();
         assert_eq!(verdicts.iter().filter(|verdict| **verdict == Verdict::Congested).count(), 1);
         assert_eq!(verdicts.last(), Some(&Verdict::Congested));
@@ -398,7 +399,7 @@ mod tests {
             }
             let left: Vec<_> =
                 (0..150).filter_map(|i| queue.dequeue(ms(10 + i))).map(|packet| packet.item).collect();
-            // Above target from 10 ms on; more than 100 ms later, at 111, one is hit.
+            // Above target from 10 ms on; more than 100 ms later, at 111, one packet is dropped or marked.
             let expected: Vec<_> = (0..151).filter(|&i| ecn || i != 101).take(150).collect();
             assert_eq!(left, expected);
             assert_eq!(queue.poll_dropped().map(|packet| packet.item), (!ecn).then_some(101));

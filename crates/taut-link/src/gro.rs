@@ -1,46 +1,48 @@
-//! Generic receive offload: segments of a connection that arrive together become one packet. Linux 2.6.29 (2009), called
-//! by a host for the packets of one interrupt.
+//! Generic receive offload: merges segments of a connection that arrive together into one packet. Linux
+//! 2.6.29 (2009), called by a host for the packets of one interrupt.
 //!
-//! **Problem.** At 10 Gbit/s 800,000 packets arrive in a second, and the stack spends as much on each as on 64 KB.
+//! **Problem.** At 10 Gbit/s, 800,000 packets arrive per second, and the stack spends as much time on each as
+//! on 64 KB.
 //!
-//! **Rule.** Of the packets that were taken together, a segment is added to the one before it if it
-//! [continues](taut_wire::raw::continues) it: the same connection, the next sequence number, the same flags and options. All
-//! segments of a merged packet but the last have one length; a shorter one, PSH or FIN ends it. Nothing waits for packets
-//! that may not come. What was damaged is not merged: its checksum is looked at first, which is for the caller to do.
+//! **Rule.** Among packets received together, a segment is added to the previous one if it
+//! [continues](taut_wire::raw::continues) it: same connection, next sequence number, same flags and options.
+//! All segments of a merged packet except the last have the same length; a shorter one, PSH or FIN ends it.
+//! Nothing waits for packets that may not come. Damaged packets are not merged: the caller verifies checksums
+//! first.
 //!
-//! Here only neighbours are merged, so that packets keep their order across connections. Linux holds packets of several
-//! connections meanwhile (8 buckets of 8).
+//! Only adjacent packets are merged here, so packets keep their order across connections. Linux holds packets
+//! of several connections at the same time (8 buckets of 8).
 //!
-//! **Numbers.** A merged packet has at most 65,535 bytes, which is what the length field of IPv4 can say. Linux:
+//! **Numbers.** A merged packet has at most 65,535 bytes, the largest value of IPv4's length field. Linux:
 //! `GRO_LEGACY_MAX_SIZE`, 65,536.
 //!
-//! **Side effects.** One packet is one ACK: receivers acknowledge less often, in larger steps, and senders send in
-//! larger bursts. What `tx-usecs` and `rx-usecs` collect is what can be merged.
+//! **Side effects.** Each merged packet causes one ACK: receivers acknowledge less often, in larger steps,
+//! and senders send in larger bursts. `tx-usecs` and `rx-usecs` determine how many packets can be merged.
 
 use taut_wire::raw;
 
 /// Most bytes of a merged packet, headers included.
 const MAX_BYTES: usize = 65_535;
 
-/// A packet that may grow: what is known of it, while its caller has the bytes.
+/// A packet that may grow: its lengths; the caller has the bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Gro {
-    /// Payload of each segment but the last.
+    /// Payload of each segment except the last.
     size: usize,
-    /// Payload of all.
+    /// Payload of all segments.
     len: usize,
     is_open: bool,
 }
 
 impl Gro {
-    /// The first segment, with these headers and so much payload.
+    /// Begins a packet with its first segment.
     #[must_use]
     pub fn new(header: &[u8], payload_len: usize) -> Self {
         Self { size: payload_len, len: payload_len, is_open: payload_len > 0 && raw::is_open(header) }
     }
 
-    /// Adds the segment with the headers `next` to the packet that begins with the headers `first`, if it continues it.
-    /// Says whether it does.
+    /// Adds the segment with the headers `next` to the packet that begins with the headers `first`, if it
+    /// continues it. Returns whether it does.
     pub fn add(&mut self, first: &[u8], next: &[u8], payload_len: usize) -> bool {
         let joins = self.is_open
             && (1..=self.size).contains(&payload_len)
@@ -53,13 +55,13 @@ impl Gro {
         joins
     }
 
-    /// Payload of all segments so far. [`raw::join`] wants it.
+    /// Payload of all segments so far, for [`raw::join`].
     #[must_use]
     pub const fn payload_len(&self) -> usize {
         self.len
     }
 
-    /// Payload of each segment but the last: the segment size of the merged packet.
+    /// Payload of each segment except the last: the segment size of the merged packet.
     #[must_use]
     pub const fn segment_len(&self) -> usize {
         self.size
@@ -87,7 +89,7 @@ mod tests {
         header
     }
 
-    /// The segments of a super-packet, as headers and lengths.
+    /// The segments of a super-packet, as headers and payload lengths.
     fn cut(payload_len: usize, mss: usize, flags: Flags) -> Vec<(Vec<u8>, usize)> {
         let segment = |index| {
             let mut header = header(payload_len, flags);
@@ -97,7 +99,7 @@ mod tests {
         (0..raw::segs(payload_len, mss)).map(segment).collect()
     }
 
-    /// What goes up: payload bytes of each packet.
+    /// Payload bytes of each packet that goes up to the stack.
     fn up(segments: &[(Vec<u8>, usize)]) -> Vec<usize> {
         let mut packets: Vec<(&[u8], Gro)> = Vec::new();
         for (header, len) in segments {
@@ -112,7 +114,7 @@ mod tests {
     fn what_follows_is_merged_until_something_ends_it() {
         let ack = Flags::ACK;
         assert_eq!(up(&cut(5_000, 1_448, ack)), [5_000]);
-        // Nothing is behind a short one, a PSH or a FIN, even if the numbers follow.
+        // Nothing is added after a short segment, a PSH or a FIN, even if the sequence numbers continue.
         let mut two = cut(3_000, 1_448, ack);
         two.push((header(1_448, ack), 1_448));
         two[3].0[24..28].copy_from_slice(&2_999_u32.to_be_bytes());
@@ -122,7 +124,7 @@ mod tests {
             segments[1].0[33] |= end.bits() as u8;
             assert_eq!(up(&segments), [2_896, 1_448], "{end}");
         }
-        // The other way round: a longer one does not follow a shorter.
+        // Conversely, a longer segment is not added to a shorter one.
         let mut longer = cut(3_000, 1_000, ack);
         longer[2].1 = 1_001;
         assert_eq!(up(&longer), [2_000, 1_001]);
@@ -133,7 +135,7 @@ mod tests {
         let segments = cut(7_240, 1_448, Flags::ACK);
         let order = |order: &[usize]| up(&order.iter().map(|&i| segments[i].clone()).collect::<Vec<_>>());
         assert_eq!(order(&[0, 1, 3, 2, 4]), [2_896, 1_448, 1_448, 1_448]);
-        assert_eq!(order(&[0, 0, 1]), [1_448, 2_896], "one came twice");
+        assert_eq!(order(&[0, 0, 1]), [1_448, 2_896], "one was duplicated");
         let mut marked = segments.clone();
         raw::set_ce(&mut marked[2].0);
         assert_eq!(up(&marked), [2_896, 1_448, 2_896], "no mark is lost or spread");
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn no_more_than_the_length_field_can_say() {
-        // 45 times 1448 and the headers are 65,200 bytes.
+        // 45 times 1448 bytes plus the headers are 65,200 bytes.
         assert_eq!(up(&cut(46 * 1_448, 1_448, Flags::ACK)), [45 * 1_448, 1_448]);
         assert_eq!(up(&cut(65_495, 13_099, Flags::ACK)), [65_495]);
         assert_eq!(up(&cut(65_500, 13_100, Flags::ACK)), [52_400, 13_100]);

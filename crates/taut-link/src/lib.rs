@@ -1,8 +1,8 @@
-//! What lies below the stack, sans-IO: queue disciplines, shapers, paths and a network card. `no_std`, no clock, and no
-//! chance but from a seed.
+//! The layers below the stack, sans-IO: queue disciplines, shapers, paths and a network card. `no_std`, no
+//! clock, and randomness only from a seed.
 //!
 //! ```text
-//!                  ┌ fifo.rs        pfifo, bfifo: one queue with an end
+//!                  ┌ fifo.rs        pfifo, bfifo: one queue with a limit
 //!                  │ pfifo_fast.rs  three, by priority
 //!   stack ─▶ queue ┼ fq.rs          one for each connection, in turn, each packet at its departure time
 //!                  │ fq_codel.rs    many, in turn, kept short (codel.rs)
@@ -13,11 +13,11 @@
 //!                  device, or nic.rs: a ring (bql.rs), a line (line.rs), interrupts, and back up (gro.rs)
 //! ```
 //!
-//! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when their time has come. Who drives it asks
-//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) says in the words of `tc`
-//! which, and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose wire is a
-//! [`Delay`] (`delay.rs`). [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units, [`Spread`] (`spread.rs`)
-//! remembers how full a queue was.
+//! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
+//! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) describes a discipline in the words of
+//! `tc` and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose
+//! wire is a [`Delay`] (`delay.rs`). [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
+//! [`Spread`] (`spread.rs`) records how full a queue was.
 //!
 //! ```
 //! use taut_core::Instant;

@@ -1,7 +1,8 @@
-//! A line: a rate at which packets go out one after another. Ours; called by [`Nic`](crate::Nic) and by a router's port.
+//! A line: sends packets one after another at a rate. Called by [`Nic`](crate::Nic) and by a router's port.
 //!
-//! It sends one packet at a time, which takes the packet's length over the rate. Times are exact: what a packet does not
-//! need of a nanosecond the next one has, so that nothing is rounded twice.
+//! It sends one packet at a time, which takes the packet's length divided by the rate. Times are exact: the
+//! fraction of a nanosecond that one packet does not use is carried over to the next, so rounding errors do
+//! not add up.
 
 use taut_core::{Duration, Instant};
 
@@ -9,36 +10,38 @@ use crate::quantity::Rate;
 
 const NS: u64 = 1_000_000_000;
 
-/// A rate at which packets go out one after another.
+/// Sends packets one after another at a rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Line {
-    /// Bytes per second; 0 sends at once.
+    /// Bytes per second; at 0, packets are sent at once.
     rate: u64,
-    /// Bytes that a packet takes beside itself.
+    /// Bytes on the line for each packet in addition to its own.
     overhead_bytes: u32,
-    /// When the last packet will have gone out, rounded up.
+    /// When the last packet will be sent, rounded up.
     free_at: Instant,
-    /// The same rounded down, and what is missing, in 1/`rate` of a nanosecond.
+    /// The same rounded down, and the remainder in 1/`rate` of a nanosecond.
     floor: Instant,
     missing: u64,
 }
 
 impl Line {
-    /// An idle line. Without a rate it sends at once; each packet takes `overhead_bytes` beside its own.
+    /// An idle line. Without a rate it sends at once; each packet takes `overhead_bytes` in addition to its
+    /// own bytes.
     #[must_use]
     pub fn new(rate: Option<Rate>, overhead_bytes: u32) -> Self {
         let rate = rate.map_or(0, Rate::bytes_per_second);
         Self { rate, overhead_bytes, free_at: Instant::ZERO, floor: Instant::ZERO, missing: 0 }
     }
 
-    /// When it has sent everything it was given.
+    /// When it will have sent everything it was given.
     #[inline]
     #[must_use]
     pub const fn free_at(&self) -> Instant {
         self.free_at
     }
 
-    /// Begins to send an IP packet of `len` bytes, now or after the one before. Says when its last bit is out.
+    /// Begins to send an IP packet of `len` bytes, now or after the previous one. Returns when its last bit
+    /// is sent.
     #[inline]
     pub fn send(&mut self, now: Instant, len: u32) -> Instant {
         if self.free_at < now {
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_rate_to_the_nanosecond() {
-        // 7 Gbit/s: 1.142857 ns a byte, and 1538 bytes on the line for 1500.
+        // 7 Gbit/s: 1.142857 ns per byte, and 1538 bytes on the line for 1500.
         let mut line = Line::new(Rate::from_bits_per_second(7_000_000_000), 38);
         let start = Instant::from_nanos(5);
         let mut end = start;
@@ -70,7 +73,7 @@ mod tests {
         }
         let exact = 1_538_000_000_000_u64.div_ceil(875);
         assert_eq!(end.since(start).as_nanos(), exact);
-        // After a pause nothing is left of what was missing.
+        // After a pause there is no remainder.
         assert_eq!(line.send(end + Duration::from_nanos(10), 837), end + Duration::from_nanos(1_010));
     }
 }

@@ -1,35 +1,35 @@
-//! A path in a box: delay, jitter, loss, duplicates, disorder, damage, a rate. Linux's `netem` (`tc-netem(8)`; 2004, Linux
-//! 2.6.8), with its options by their names. Called as any [`Qdisc`].
+//! An emulated path: delay, jitter, loss, duplication, reordering, damage, a rate. Linux's `netem`
+//! (`tc-netem(8)`; 2004, Linux 2.6.8), with the same option names. Called as any [`Qdisc`].
 //!
 //! ```text
 //!   enqueue ─ duplicate? ─ lost? ─ damaged? ─┬─▶ by time of arrival at the other end ─ slot? ─▶ child, if any ─▶ dequeue
 //!                                   reorder? ┴─▶ at once
 //! ```
 //!
-//! **Delay.** Each packet comes out `delay` after it went in, give or take `jitter`, by a distribution: uniform, unless said
-//! otherwise, within ± jitter; or normal, Pareto or a mix, of which jitter is the standard deviation. With a correlation,
-//! each resembles the one before (`random.rs`). Packets come out by their times, so jitter puts them out of order; a `rate`
-//! keeps them in it.
+//! **Delay.** Each packet comes out `delay` after it went in, plus or minus `jitter`, by a distribution:
+//! uniform by default, within ± jitter; or normal, Pareto or a mix, with jitter as the standard deviation.
+//! With a correlation, each delay resembles the previous one (`random.rs`). Packets come out in the order of
+//! their times, so jitter reorders them; with a `rate` they stay in order.
 //!
-//! **Rate.** A packet takes `len / rate` more, and begins when the one before has ended: what waits for that makes up for
-//! delay, so that a queue of 50 ms on a way of 50 ms delays by 50, not by 100. Lengths may have an overhead
-//! added, and be rounded up to cells, as of ATM or DOCSIS.
+//! **Rate.** A packet takes `len / rate` longer, and begins when the previous one has ended. The time that it
+//! waits for this counts towards its delay, so that a queue of 50 ms on a path of 50 ms delays by 50 ms, not
+//! by 100. An overhead may be added to lengths, and they may be rounded up to cells, as for ATM or DOCSIS.
 //!
-//! **Loss** is random; or of four states, or of two (Gilbert and Elliott: a good state that loses few and a bad one that
-//! loses many, so that losses come in bursts, as on radio); or, here only, of a list of packet numbers. What is lost was
-//! sent as far as the sender knows: nobody tells it, unlike of a packet that finds the box full. With `ecn`, what can be
-//! marked is marked instead.
+//! **Loss** is random; or follows a model of four states, or of two (Gilbert and Elliott: a good state that
+//! loses few packets and a bad one that loses many, so that losses come in bursts, as on radio); or, only
+//! here, follows a list of packet numbers. To its sender, a lost packet was sent: unlike a packet that finds
+//! the queue full, its loss is not reported. With `ecn`, packets that can be marked are marked instead.
 //!
-//! **Reorder** lets a share of the packets, of every `gap`-th only if that is given, skip the delay.
+//! **Reorder** lets a share of the packets, or with `gap` a share of every `gap`-th packet, skip the delay.
 //!
-//! **Slots** hold packets until the next moment at which some may leave, as on Wi-Fi and cable.
+//! **Slots** hold packets until the next time at which some may leave, as on Wi-Fi and cable.
 //!
-//! **Numbers.** The limit of 1000 packets is the whole path's: at 1 Gbit/s and 50 ms it must be 4200.
+//! **Numbers.** The limit of 1000 packets applies to the whole path: 1 Gbit/s and 50 ms need 4200.
 //!
-//! **Differences.** All chance is of one seed, so that a run can be repeated. Distributions are computed, not taken from
-//! tables, and cut at 4 standard deviations as those are; Pareto has the shape 3 and is scaled to mean 0 and
-//! deviation 1. A slot that is over when a packet comes is followed by one that begins a delay after the packet's time.
-//! A super-packet is lost, delayed and damaged as one.
+//! **Differences.** All randomness comes from one seed, so that a run can be repeated. Distributions are
+//! computed rather than taken from tables, and cut at 4 standard deviations as the tables are; Pareto has the
+//! shape 3 and is scaled to mean 0 and deviation 1. If a slot is over when a packet comes, the next one
+//! begins a delay after the packet's time. A super-packet is lost, delayed and damaged as a whole.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -41,37 +41,37 @@ use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 use crate::quantity::Rate;
 use crate::random::{Chance, Correlated, Random};
 
-/// How a [`Netem`] is set up: the options of `tc-netem(8)`.
+/// The configuration of a [`Netem`]: the options of `tc-netem(8)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NetemSpec {
     /// Packets that it holds; 1000.
     pub limit: u32,
-    /// How long the way takes; nothing.
+    /// Delay of the path; zero.
     pub delay: Duration,
-    /// How that spreads; not at all.
+    /// Variation of the delay; zero.
     pub jitter: Duration,
-    /// How much a delay resembles the one before.
+    /// How much each delay resembles the previous one.
     pub delay_correlation: Chance,
-    /// By which law the delay spreads.
+    /// Distribution of the delay.
     pub distribution: Distribution,
-    /// What is lost; nothing.
+    /// Which packets are lost; none.
     pub loss: Loss,
-    /// Whether to mark what can be marked instead of losing it.
+    /// Whether to mark packets that can be marked instead of losing them.
     pub ecn: bool,
-    /// What comes twice.
+    /// Packets that are duplicated.
     pub duplicate: Share,
-    /// What has a bit flipped.
+    /// Packets in which a bit is flipped.
     pub corrupt: Share,
-    /// What skips the delay.
+    /// Packets that skip the delay.
     pub reorder: Share,
-    /// Only each packet of this number may skip; 0 when nothing does, 1 when any may.
+    /// Only every packet of this number may skip; 0 when none does, 1 when any may.
     pub gap: u32,
-    /// How fast the way is.
+    /// Rate of the path.
     pub rate: Option<NetemRate>,
     /// When packets may leave; at any time.
     pub slot: Option<NetemSlot>,
-    /// Where chance begins; as the builder says.
+    /// Seed of the random numbers; if not given, that of the builder.
     pub seed: Option<u64>,
 }
 
@@ -96,50 +96,51 @@ impl Default for NetemSpec {
     }
 }
 
-/// What happens to a share of the packets, each time resembling the last by a correlation.
+/// A share of the packets, each decision correlated with the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// How many.
+    /// The share.
     pub chance: Chance,
-    /// How alike.
+    /// The correlation.
     pub correlation: Chance,
 }
 
-/// How delays spread.
+/// The distribution of delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Distribution {
-    /// Evenly, within ± jitter.
+    /// Uniform, within ± jitter.
     #[default]
     Uniform,
     /// The normal distribution.
     Normal,
-    /// Few late ones, some of them very: a Pareto distribution of shape 3.
+    /// Few late packets, some of them very late: a Pareto distribution of shape 3.
     Pareto,
     /// A quarter normal and three quarters Pareto.
     ParetoNormal,
 }
 
-/// What is lost.
+/// The model of losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Nothing.
+    /// No loss.
     #[default]
     None,
-    /// A share.
+    /// A random share.
     Random(Share),
-    /// By the model of Gilbert and Elliott.
+    /// The model of Gilbert and Elliott.
     Gemodel {
-        /// From the good state to the bad one.
+        /// Probability of going from the good state to the bad one.
         p: Chance,
-        /// And back.
+        /// Probability of going back.
         r: Chance,
-        /// Lost in the bad state: `1-h`.
+        /// Loss in the bad state: `1-h`.
         bad: Chance,
-        /// Lost in the good state: `1-k`.
+        /// Loss in the good state: `1-k`.
         good: Chance,
     },
-    /// By four states: 1 received and 4 lost while it is calm, 2 received and 3 lost in a burst.
+    /// Four states: outside bursts, packets are received (1) or lost (4); within a burst, received (2) or
+    /// lost (3).
     State {
         /// From 1 to 3.
         p13: Chance,
@@ -149,28 +150,28 @@ pub enum Loss {
         p32: Chance,
         /// From 2 to 3.
         p23: Chance,
-        /// From 1 to 4, from which it always comes back.
+        /// From 1 to 4, from which it always returns.
         p14: Chance,
     },
     /// Packets by number, the first being 1, in ascending order. For tests; not in Linux.
     Pattern(Vec<u64>),
 }
 
-/// How fast a way is.
+/// The rate of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetemRate {
-    /// As it says.
+    /// The rate itself.
     pub rate: Rate,
     /// Bytes added to each packet; may be negative.
     pub packet_overhead: i32,
-    /// Bytes of a cell; 0 when packets are sent whole.
+    /// Bytes of a cell; 0 when packets are sent without cells.
     pub cell_bytes: u32,
     /// Bytes added to each cell; may be negative.
     pub cell_overhead: i32,
 }
 
 impl NetemRate {
-    /// Bytes that a packet takes on the way.
+    /// Bytes that a packet takes on the path.
     fn length(&self, len: u32) -> u64 {
         let len = i64::from(len) + i64::from(self.packet_overhead);
         if self.cell_bytes == 0 {
@@ -188,33 +189,34 @@ pub struct NetemSlot {
     pub min_delay: Duration,
     /// Most time to the next slot.
     pub max_delay: Duration,
-    /// Packets of a slot; 0 for any number.
+    /// Packets per slot; 0 for any number.
     pub packets: u32,
-    /// Bytes of a slot; 0 for any number.
+    /// Bytes per slot; 0 for any number.
     pub bytes: u32,
 }
 
-/// A path in a box, with a discipline behind it.
+/// An emulated path, with a discipline behind it.
 #[derive(Debug)]
 pub struct Netem<T, Q = Fifo<T>> {
     spec: NetemSpec,
-    /// By the time at which each comes out; those of the same in the order in which they went in.
+    /// Ordered by the time at which each comes out; packets with the same time, in the order in which they
+    /// went in.
     way: BTreeMap<(Instant, u64), Packet<T>>,
     way_bytes: u64,
-    /// What is put behind others of the same time, and what before them.
+    /// Numbers that place a packet behind others of the same time, or before them.
     entered: u64,
     child: Option<Q>,
     dice: Dice,
     losses: Losses,
     slot: SlotState,
-    /// Packets since the last that skipped the delay.
+    /// Packets since the last one that skipped the delay.
     since_reorder: u32,
     copies: u64,
     dropped: VecDeque<Packet<T>>,
     stats: QdiscStats,
 }
 
-/// Everything that chance decides.
+/// All random decisions.
 #[derive(Debug)]
 struct Dice {
     random: Random,
@@ -242,7 +244,7 @@ impl Dice {
         }
     }
 
-    /// How long the way takes this time.
+    /// The delay of a packet.
     fn delay(&mut self, spec: &NetemSpec) -> Duration {
         if spec.jitter.is_zero() {
             return spec.delay;
@@ -250,22 +252,22 @@ impl Dice {
         let bits = self.delay.bits(&mut self.random);
         let x = spec.distribution.quantile((f64::from(bits) + 0.5) / 4_294_967_296.0);
         let ns = spec.delay.as_nanos() as f64 + spec.jitter.as_nanos() as f64 * x;
-        // Saturates; below zero is at once.
+        // The conversion saturates; a negative delay is zero.
         Duration::from_nanos(libm::round(ns) as u64)
     }
 }
 
-/// Where a model of losses stands.
+/// The state of a model of losses.
 #[derive(Debug, Default)]
 struct Losses {
     /// Packets seen.
     count: u64,
-    /// Place in the pattern.
+    /// Position in the pattern.
     next: usize,
     state: LossState,
 }
 
-/// Gilbert and Elliott know the first and the third.
+/// Gilbert and Elliott use the first and the third.
 #[derive(Clone, Copy, Debug, Default)]
 enum LossState {
     #[default]
@@ -284,7 +286,7 @@ impl Losses {
             Loss::None => false,
             Loss::Random(share) => dice.loss.happens(share.chance, random),
             Loss::Gemodel { p, r, bad, good } => {
-                // The state decides about this packet, and then changes for the next.
+                // The state decides about this packet, and then may change for the next.
                 let (lost, leaves, other) = match self.state {
                     Bad => (*bad, *r, Good),
                     _ => (*good, *p, Bad),
@@ -295,7 +297,7 @@ impl Losses {
                 random.happens(lost)
             }
             Loss::State { p13, p31, p32, p23, p14 } => {
-                // Here the state that is entered decides. Two ways out of a state exclude each other.
+                // Here the state that is entered decides. The two ways out of a state exclude each other.
                 self.state = match self.state {
                     Good if random.happens(*p14) => LostAlone,
                     Good if random.happens(given_not(*p13, *p14)) => Bad,
@@ -318,13 +320,13 @@ impl Losses {
     }
 }
 
-/// The chance of one of two that exclude each other, once the other did not happen.
+/// The probability of one of two events that exclude each other, given that the other did not happen.
 fn given_not(chance: Chance, other: Chance) -> Chance {
     let left = other.complement().share();
     if left <= 0.0 { Chance::NEVER } else { Chance::from_share(chance.share() / left) }
 }
 
-/// The slot that is open or comes next.
+/// The current slot, or the next one.
 #[derive(Debug, Default)]
 struct SlotState {
     at: Instant,
@@ -347,7 +349,7 @@ impl SlotState {
 }
 
 impl<T> Netem<T> {
-    /// A path of nothing behind.
+    /// A path without a discipline behind it.
     #[must_use]
     pub fn new(spec: NetemSpec, seed: u64) -> Self {
         Self::over(spec, seed, None)
@@ -355,8 +357,8 @@ impl<T> Netem<T> {
 }
 
 impl<T, Q: Qdisc<T>> Netem<T, Q> {
-    /// A path, and a discipline that packets enter when they have come through. The seed of the specification goes before
-    /// the one given here.
+    /// A path, and a discipline that packets enter when they have come through. A seed in the specification
+    /// takes precedence over the one given here.
     #[must_use]
     pub fn over(spec: NetemSpec, seed: u64, child: Option<Q>) -> Self {
         Self {
@@ -375,7 +377,7 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
         }
     }
 
-    /// How it is set up.
+    /// Its configuration.
     #[must_use]
     pub const fn spec(&self) -> &NetemSpec {
         &self.spec
@@ -387,13 +389,13 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
         self.child.as_ref()
     }
 
-    /// Packets that came twice so far.
+    /// Packets duplicated so far.
     #[must_use]
     pub const fn copies(&self) -> u64 {
         self.copies
     }
 
-    /// A packet begins its way, unless it is lost.
+    /// Puts a packet on the path, unless it is lost.
     fn pass(&mut self, now: Instant, mut packet: Packet<T>) {
         if self.losses.hits(&self.spec.loss, &mut self.dice) && !(self.spec.ecn && packet.mark()) {
             self.stats.count_dropped(&packet);
@@ -411,7 +413,7 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
         self.renew_slot();
     }
 
-    /// When it comes out.
+    /// When the packet comes out.
     fn arrival(&mut self, now: Instant, packet: &Packet<T>) -> Instant {
         let (spec, dice) = (&self.spec, &mut self.dice);
         let may_skip = spec.gap != 0 && self.since_reorder >= spec.gap - 1;
@@ -422,13 +424,13 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
         self.since_reorder = self.since_reorder.saturating_add(1);
         let delay = dice.delay(spec);
         let Some(rate) = &spec.rate else { return now + delay };
-        // What the last one still takes counts towards this one's delay.
+        // The time that the previous packet still takes counts towards this one's delay.
         let last = self.way.last_key_value().map_or(now, |((at, _), _)| (*at).max(now));
         let start = (now + delay).max(last);
         start + rate.rate.time_for(rate.length(packet.len))
     }
 
-    /// A slot that is over before the next packet comes is of no use to it.
+    /// Begins another slot if the current one ends before the next packet comes.
     fn renew_slot(&mut self) {
         let (Some(spec), Some(((at, _), _))) = (&self.spec.slot, self.way.first_key_value()) else { return };
         if self.slot.at < *at {
@@ -436,12 +438,12 @@ impl<T, Q: Qdisc<T>> Netem<T, Q> {
         }
     }
 
-    /// When the next packet has come through.
+    /// When the next packet comes out of the path.
     fn way_next(&self) -> Option<Instant> {
         self.way.first_key_value().map(|((at, _), _)| (*at).max(self.slot.at))
     }
 
-    /// The next packet that has come through.
+    /// Takes the next packet that has come out of the path.
     fn come_through(&mut self, now: Instant) -> Option<Packet<T>> {
         self.way_next().filter(|at| *at <= now)?;
         let packet = self.pop()?;
@@ -472,7 +474,7 @@ impl<T: Clone, Q: Qdisc<T>> Qdisc<T> for Netem<T, Q> {
         }
         let dice = &mut self.dice;
         if dice.duplicate.happens(self.spec.duplicate.chance, &mut dice.random) {
-            // Each has its own fate.
+            // The fate of each copy is decided separately.
             self.copies += 1;
             self.pass(now, packet.clone());
         }
@@ -532,9 +534,9 @@ impl<T: Clone, Q: Qdisc<T>> Qdisc<T> for Netem<T, Q> {
 }
 
 impl Distribution {
-    /// The value that a share of `p` does not exceed, for a jitter of 1.
+    /// The value not exceeded with probability `p`, for a jitter of 1.
     fn quantile(self, p: f64) -> f64 {
-        /// As far as the tables of `tc` go.
+        /// The limit of `tc`'s tables.
         const FURTHEST: f64 = 4.0;
         let x = match self {
             Self::Uniform => 2.0 * p - 1.0,
@@ -546,14 +548,14 @@ impl Distribution {
     }
 }
 
-/// Of `x⁻³` from 1 on: mean 3/2, variance 3/4.
+/// Of the density ∝ `x⁻⁴` from 1 on: mean 3/2, variance 3/4.
 fn pareto_quantile(p: f64) -> f64 {
     const MEAN: f64 = 1.5;
     const DEVIATION: f64 = 0.866_025_403_784_438_6;
     (1.0 / libm::cbrt(1.0 - p) - MEAN) / DEVIATION
 }
 
-/// By Acklam's rational approximations (2003), to 1.15·10⁻⁹ of the value.
+/// Acklam's rational approximations (2003), with a relative error of 1.15·10⁻⁹.
 fn normal_quantile(p: f64) -> f64 {
     const A: [f64; 6] = [
         -3.969683028665376e+01,
@@ -581,7 +583,7 @@ fn normal_quantile(p: f64) -> f64 {
     ];
     const D: [f64; 5] =
         [7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00, 1.0];
-    /// Where the tails begin.
+    /// The beginning of the tails.
     const TAIL: f64 = 0.02425;
     let polynomial = |factors: &[f64], x: f64| factors.iter().fold(0.0, |sum, factor| sum * x + factor);
     let tail = |p: f64| {

@@ -1,5 +1,5 @@
-//! A network card, as far as a host can tell: a ring of descriptors, a line, and interrupts. Ours, with `ethtool`'s
-//! settings; called by a simulated host. Sans-IO like everything here.
+//! A network card as a host sees it: a ring of descriptors, a line, and interrupts, with `ethtool`'s
+//! settings. Called by a simulated host. Sans-IO, like everything here.
 //!
 //! ```text
 //!   send, post ─▶ ring ─▶ line (line.rs)          receive ─▶ rx ring ─▶ interrupt ─▶ take_received ─▶ gro.rs
@@ -7,21 +7,22 @@
 //!      └── room: descriptors and byte queue limit (bql.rs)
 //! ```
 //!
-//! **Line.** Segments follow each other at the line's rate, each with [`overhead`](NicSpec::overhead_bytes) beside its IP
-//! packet: for Ethernet 14 bytes of header, 4 of checksum, 8 of preamble and 12 of gap. So a gigabit carries 81,274
-//! full packets of 1500 bytes in a second, not 83,333. Since it sends them one after another, it is known when a packet is
-//! posted when each of its segments will be on the wire: nothing happens until the interrupt, which makes one event a
-//! packet rather than one a segment. Whoever drives the card cuts super-packets ([`taut_wire::raw::cut`]).
+//! **Line.** Segments follow each other at the line's rate, each with [`overhead`](NicSpec::overhead_bytes)
+//! in addition to its IP packet: for Ethernet 14 bytes of header, 4 of checksum, 8 of preamble and 12 of gap.
+//! So a gigabit carries 81,274 full packets of 1500 bytes per second, not 83,333. Because segments are sent
+//! one after another, the card knows when it accepts a packet at which time each segment will be on the wire.
+//! Nothing happens until the interrupt, so there is one event per packet rather than one per segment. The
+//! card's caller cuts super-packets ([`taut_wire::raw::cut`]).
 //!
-//! **Ring.** A descriptor carries up to 16 KB; a super-packet takes several. They come free when the host is told
-//! (not when the bytes have left), so a short ring with lazy interrupts idles. The host is asked to keep away, by
-//! [`room`](Nic::room), while the largest packet might not fit.
+//! **Ring.** A descriptor carries up to 16 KB; a super-packet takes several. They become free when the host
+//! is notified (not when the bytes have left), so a short ring with infrequent interrupts lets the line idle.
+//! [`room`](Nic::room) tells the host to wait while the largest packet might not fit.
 //!
-//! **Interrupts.** An interrupt costs a host microseconds, so a NIC collects: it interrupts when `usecs` have passed since
-//! the first packet it has not told of, or when `frames` are there, whichever is sooner (`ethtool -C`). Until then the
-//! sender's bytes count as being below it, as TCP Small Queues see it: this is the 16 µs that let automatic corking
-//! hold back the head of a queue in 2013. From an interrupt for arrivals until the host has taken them there is no other
-//! (Linux: NAPI).
+//! **Interrupts.** An interrupt costs a host microseconds, so a NIC coalesces them: it interrupts when
+//! `usecs` have passed since the first packet not yet reported, or when there are `frames` packets, whichever
+//! is sooner (`ethtool -C`). Until then the sender's bytes count as below TCP, also for TCP Small Queues:
+//! these are the 16 µs during which automatic corking held back the head of a queue in 2013. Between an
+//! interrupt for arrivals and the time when the host has taken them there is no further one (Linux: NAPI).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -32,46 +33,46 @@ use crate::bql::{Bql, BqlSpec};
 use crate::line::Line;
 use crate::quantity::Rate;
 
-/// Bytes that a descriptor can point to. Usual: 16 KB in Intel's cards.
+/// Bytes that a descriptor can point to. Intel's cards commonly have 16 KB.
 const DESCRIPTOR_BYTES: u32 = 16_384;
 
 /// Descriptors for the largest packet, 64 KB of payload and a header.
 const DESCRIPTORS_MAX: usize = 5;
 
-/// What a NIC is like.
+/// The configuration of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NicSpec {
-    /// Bits that the line carries in a second.
+    /// Rate of the line.
     pub rate: Rate,
     /// Descriptors for transmission, at least 5. `ethtool -G tx`.
     pub ring: usize,
-    /// Whether it cuts super-packets; otherwise a stack must make none. `ethtool -K tso`.
+    /// Whether it cuts super-packets; otherwise a stack must not make any. `ethtool -K tso`.
     pub tso: bool,
-    /// Byte queue limit; none when `None`.
+    /// Byte queue limit; `None` for no limit.
     pub bql: Option<BqlSpec>,
-    /// Bytes beside each IP packet on the wire: 38 for Ethernet.
+    /// Bytes on the wire in addition to each IP packet: 38 for Ethernet.
     pub overhead_bytes: u32,
-    /// How long completions are collected; zero for no time. `ethtool -C tx-usecs`.
+    /// How long completions are collected; zero for no delay. `ethtool -C tx-usecs`.
     pub tx_usecs: Duration,
     /// How many completions are collected; zero for any number. `ethtool -C tx-frames`.
     pub tx_frames: u32,
-    /// How long arrivals are collected; zero for no time. `ethtool -C rx-usecs`.
+    /// How long arrivals are collected; zero for no delay. `ethtool -C rx-usecs`.
     pub rx_usecs: Duration,
     /// How many arrivals are collected; zero for any number. `ethtool -C rx-frames`.
     pub rx_frames: u32,
     /// Packets that may wait for the interrupt that announces them. `ethtool -G rx`.
     pub rx_ring: usize,
-    /// Whether what arrives together is merged. `ethtool -K gro`.
+    /// Whether packets that arrive together are merged. `ethtool -K gro`.
     pub gro: bool,
 }
 
 impl NicSpec {
-    /// Bytes beside an IP packet on Ethernet: header 14, checksum 4, preamble 8, gap 12.
+    /// Bytes on Ethernet in addition to an IP packet: header 14, checksum 4, preamble 8, gap 12.
     pub const ETHERNET_BYTES: u32 = 38;
 
-    /// A card of this rate as Linux would set it up: 512 descriptors, TSO, GRO, byte queue limits, and interrupts that
-    /// are not collected.
+    /// A card of this rate as Linux sets it up: 512 descriptors, TSO, GRO, byte queue limits, and interrupts
+    /// that are not coalesced.
     #[must_use]
     pub fn new(rate: Rate) -> Self {
         Self {
@@ -90,10 +91,10 @@ impl NicSpec {
     }
 }
 
-/// A packet that the card was given.
+/// A packet in the transmit ring.
 #[derive(Debug)]
 struct Posted<C> {
-    /// When its last bit is on the wire.
+    /// When its last bit is sent.
     sent: Instant,
     token: C,
     bytes: u32,
@@ -105,35 +106,35 @@ impl<C> Posted<C> {
     }
 }
 
-/// What an arrival asks for.
+/// The interrupt that an arrival requires.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an interrupt that is not raised is a packet that nobody takes"]
 pub enum Arrival<T> {
     /// An interrupt, now.
     Interrupt,
-    /// An [interrupt](Nic::interrupt) at this time, unless another arrival asks for one before.
+    /// An [interrupt](Nic::interrupt) at this time, unless another arrival requires one before.
     InterruptAt(Instant),
-    /// Nothing: an interrupt is on its way, or was raised.
+    /// None: an interrupt is scheduled already, or was raised.
     Quiet,
-    /// The ring is full.
+    /// The ring is full; the packet is returned.
     Dropped(T),
 }
 
-/// A network card. `T` is a packet that arrived, `C` what comes back when one has left, as a
+/// A network card. `T` is an arrived packet, `C` the token that is returned when a packet has left, such as a
 /// [`TxTicket`](taut_core::TxTicket). `now` never goes backwards.
 #[derive(Debug)]
 pub struct Nic<T, C> {
     spec: NicSpec,
     line: Line,
     bql: Option<Bql>,
-    /// In the ring, sent or not, until the host is told.
+    /// Packets in the ring, sent or not, until the host is notified.
     posted: VecDeque<Posted<C>>,
     used_descriptors: usize,
     /// Sum of `posted`.
     bytes: u64,
-    /// Arrived, and not taken.
+    /// Packets that arrived and were not taken.
     rx: Vec<T>,
-    /// An interrupt for those was raised.
+    /// Whether an interrupt for those was raised.
     rx_is_masked: bool,
 }
 
@@ -153,36 +154,37 @@ impl<T, C> Nic<T, C> {
         }
     }
 
-    /// What it is like.
+    /// Its configuration.
     #[must_use]
     pub const fn spec(&self) -> &NicSpec {
         &self.spec
     }
 
-    // ---- out ----
+    // ---- transmit ----
 
-    /// Whether a packet of any size may be [posted](Self::post): descriptors and the byte queue limit have room.
+    /// Whether a packet of any size may be [posted](Self::post): there are descriptors, and the byte queue
+    /// limit has room.
     #[must_use]
     pub fn room(&self) -> bool {
         self.spec.ring.max(DESCRIPTORS_MAX).saturating_sub(self.used_descriptors) >= DESCRIPTORS_MAX
             && self.bql.as_ref().is_none_or(Bql::has_room)
     }
 
-    /// Bytes in the ring: posted, and the host not told that they were sent.
+    /// Bytes in the ring: posted, but not yet reported to the host as sent.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Puts a segment of `len` bytes on the line, and says when its last bit is out.
+    /// Puts a segment of `len` bytes on the line, and returns when its last bit is sent.
     #[inline]
     pub fn send(&mut self, now: Instant, len: u32) -> Instant {
         self.line.send(now, len)
     }
 
-    /// A packet of `bytes`, the headers of all its segments counted, takes its place in the ring. The last of its segments
-    /// is out at `sent`. Only when there is [`room`](Self::room): beyond the ring's end packets are taken all the same.
-    /// `token` comes back by [`complete`](Self::complete).
+    /// Puts a packet of `bytes`, including the headers of all its segments, into the ring. The last of its
+    /// segments is sent at `sent`. Call it only when there is [`room`](Self::room): packets beyond the ring's
+    /// end are accepted all the same. [`complete`](Self::complete) returns `token`.
     pub fn post(&mut self, sent: Instant, token: C, bytes: u32) {
         let posted = Posted { sent, token, bytes };
         self.used_descriptors += posted.descriptors();
@@ -193,7 +195,7 @@ impl<T, C> Nic<T, C> {
         self.posted.push_back(posted);
     }
 
-    /// When the next interrupt for sent packets comes.
+    /// The time of the next interrupt for sent packets.
     #[must_use]
     pub fn next_interrupt(&self) -> Option<Instant> {
         let first = self.posted.front()?.sent + self.spec.tx_usecs;
@@ -201,13 +203,13 @@ impl<T, C> Nic<T, C> {
         Some(enough.map_or(first, |enough| enough.sent.min(first)))
     }
 
-    /// Packets that were sent, and the host not told.
+    /// Packets sent but not yet reported to the host.
     #[must_use]
     pub fn sent(&self, now: Instant) -> usize {
         self.posted.iter().take_while(|posted| posted.sent <= now).count()
     }
 
-    /// The host takes back everything that was sent: `f` gets the tokens. Says how many packets that were.
+    /// Reports all sent packets to the host: `f` receives the tokens. Returns the number of packets.
     pub fn complete(&mut self, now: Instant, mut f: impl FnMut(C)) -> u32 {
         let (mut packets, mut bytes) = (0, 0);
         while self.posted.front().is_some_and(|posted| posted.sent <= now) {
@@ -226,9 +228,9 @@ impl<T, C> Nic<T, C> {
         packets
     }
 
-    // ---- in ----
+    // ---- receive ----
 
-    /// A packet arrives from the wire.
+    /// Takes a packet that arrives from the wire.
     pub fn receive(&mut self, now: Instant, packet: T) -> Arrival<T> {
         if self.rx.len() >= self.spec.rx_ring {
             return Arrival::Dropped(packet);
@@ -247,7 +249,8 @@ impl<T, C> Nic<T, C> {
         }
     }
 
-    /// The time of [`Arrival::InterruptAt`] has come. Whether there is an interrupt: there may have been one before.
+    /// Called at the time of [`Arrival::InterruptAt`]. Returns whether there is an interrupt: there may have
+    /// been one before.
     pub fn interrupt(&mut self) -> bool {
         let fires = !self.rx.is_empty() && !self.rx_is_masked;
         self.rx_is_masked |= fires;
@@ -260,7 +263,7 @@ impl<T, C> Nic<T, C> {
         self.rx.len()
     }
 
-    /// The host takes what has arrived, behind what is in `batch`; the next arrival may interrupt again.
+    /// Appends the arrived packets to `batch`; the next arrival may interrupt again.
     pub fn take_received(&mut self, batch: &mut Vec<T>) {
         self.rx_is_masked = false;
         batch.append(&mut self.rx);

@@ -1,42 +1,43 @@
-//! Three queues, served in the order of their urgency: Linux's `pfifo_fast` (`tc-pfifo_fast(8)`), since 1995 what an
-//! interface has when nobody chose. Called as any [`Qdisc`].
+//! Three queues, served in order of urgency: Linux's `pfifo_fast` (`tc-pfifo_fast(8)`), the default of an
+//! interface since 1995. Called as any [`Qdisc`].
 //!
 //! **Problem.** One queue makes a keystroke wait behind a backup.
 //!
-//! **Rule.** A packet's [priority](Packet::priority) chooses one of three bands by [`PRIOMAP`](crate::PRIOMAP).
-//! Nothing leaves a band while one of lower number holds a packet. Within a band the order is that of arrival. Each
-//! band holds up to 1000 packets (`txqueuelen`); beyond that they are not taken.
+//! **Rule.** A packet's [priority](Packet::priority) selects one of three bands by
+//! [`PRIOMAP`](crate::PRIOMAP). No packet leaves a band while a band of lower number holds one. Within a band
+//! packets keep the order of arrival. Each band holds up to 1000 packets (`txqueuelen`); further packets are
+//! refused.
 //!
-//! **What it does not do.** An urgent flow can starve the rest, flows of a band share nothing fairly, and departure
-//! times are not looked at: a sender that wants its packets spaced must do it itself. A gigabit's 1000 super-packets of
-//! 64 KB are half a second of waiting; that is the queue that TCP Small Queues keep short from above, and that
-//! `fq_codel` and `fq` were written to replace.
+//! **Not done here.** An urgent flow can starve the rest, flows of a band are not served fairly, and
+//! departure times are ignored: a sender that wants its packets spaced must do it itself. At a gigabit, 1000
+//! super-packets of 64 KB take half a second; TCP Small Queues keep this queue short from above, and
+//! `fq_codel` and `fq` were written to replace it.
 //!
-//! **History.** Before Linux 4.16 the three bands shared one limit; since they are three lock-free rings, each has
-//! its own.
+//! **History.** Before Linux 4.16 the three bands shared one limit; since then they are three lock-free
+//! rings, each with its own limit.
 
 use taut_core::Instant;
 
 use crate::fifo::Fifo;
 use crate::qdisc::{BANDS, Packet, Qdisc, QdiscStats, Verdict, band};
 
-/// Packets that a band holds. Linux: `DEFAULT_TX_QUEUE_LEN`.
+/// Packets that a band can hold. Linux: `DEFAULT_TX_QUEUE_LEN`.
 const LIMIT_PACKETS: usize = 1_000;
 
-/// Three bands by priority.
+/// Three bands, selected by priority.
 #[derive(Debug)]
 pub struct PfifoFast<T> {
     bands: [Fifo<T>; BANDS],
 }
 
 impl<T> PfifoFast<T> {
-    /// One with Linux's limit of 1000 packets a band.
+    /// A queue with Linux's limit of 1000 packets per band.
     #[must_use]
     pub fn new() -> Self {
         Self::with_limit(LIMIT_PACKETS)
     }
 
-    /// One with a limit of `packets` a band, a super-packet being one.
+    /// A queue with a limit of `packets` per band; a super-packet counts once.
     #[must_use]
     pub fn with_limit(packets: usize) -> Self {
         Self { bands: core::array::from_fn(|_| Fifo::packets(packets)) }

@@ -1,43 +1,48 @@
-//! The queue discipline as a trait: what Linux's `struct Qdisc_ops` asks, with time as an argument.
+//! The queue discipline as a trait: the calls of Linux's `struct Qdisc_ops`, with time as an argument.
 //!
-//! Packets go in with [`enqueue`](Qdisc::enqueue) and come out of [`dequeue`](Qdisc::dequeue) in an order and at times
-//! that are the discipline's own business. Nothing is lost in silence: a packet that is not taken comes back in the
-//! [`Verdict`], and one that is thrown out later (`codel` drops at the head, `fq_codel` from the fattest flow) is to be
-//! had from [`poll_dropped`](Qdisc::poll_dropped). Called by whoever drives a link: the driver's front, a simulator.
+//! Packets go in with [`enqueue`](Qdisc::enqueue) and come out of [`dequeue`](Qdisc::dequeue), in an order
+//! and at times that the discipline chooses. No loss is silent: a refused packet comes back in the
+//! [`Verdict`], and a packet that is dropped later (`codel` drops at the head, `fq_codel` from the longest
+//! queue) is available from [`poll_dropped`](Qdisc::poll_dropped). Called by the driver of a link: the
+//! driver's host queue, or a simulator.
 
 use taut_core::Instant;
 
-/// A packet on its way down, as far as a queue cares.
+/// A packet on its way down, with the fields that a queue needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<T> {
-    /// Bytes of IP packets on the wire. For a super-packet the headers of every segment count. Linux:
-    /// `qdisc_pkt_len`, which has the Ethernet header beside.
+    /// Bytes of IP packets on the wire. For a super-packet this includes the headers of every segment. Linux:
+    /// `qdisc_pkt_len`, which also includes the Ethernet header.
     pub len: u32,
     /// Segments on the wire; 1 unless it is a super-packet.
     pub segs: u16,
     /// The earliest time at which the sender wants it to leave. Linux: the packet's `tstamp`.
     pub departure: Instant,
-    /// The same for all packets of a connection. Linux: `skb_get_hash`.
+    /// A number that is equal for all packets of a connection. Linux: `skb_get_hash`.
     pub flow: u64,
-    /// How urgent it is, in the numbers of Linux's `skb->priority` (`SO_PRIORITY`): 0 is best effort, see [`band`].
+    /// Urgency, in the numbers of Linux's `skb->priority` (`SO_PRIORITY`): 0 is best effort, see [`band`].
     pub priority: u8,
-    /// Whether a queue may mark it, or has. Who takes it out writes a mark into the header.
+    /// Whether a queue may mark it, or has marked it. After dequeuing, the caller writes a mark into the
+    /// header.
     pub ecn: Ecn,
-    /// Damaged on the way: who takes it out flips the bit of this number, modulo the bits that it has.
+    /// Damage on the way: after dequeuing, the caller flips the bit with this number, modulo the number of
+    /// bits.
     pub corrupt: Option<u32>,
     /// The packet itself.
     pub item: T,
 }
 
 impl<T> Packet<T> {
-    /// A packet of one segment that may leave at once, of flow 0 and no priority, unmarked and not to be marked.
+    /// A packet of one segment that may leave at once, with flow 0 and no priority, not marked and not to be
+    /// marked.
     #[must_use]
     pub const fn new(len: u32, item: T) -> Self {
         let (departure, ecn) = (Instant::ZERO, Ecn::NotCapable);
         Self { len, segs: 1, departure, flow: 0, priority: 0, ecn, corrupt: None, item }
     }
 
-    /// Marks it as having met congestion, if its sender can be told so. Says whether it is marked.
+    /// Marks the packet as having met congestion, if its sender understands marks. Returns whether it is
+    /// marked.
     pub fn mark(&mut self) -> bool {
         match self.ecn {
             Ecn::NotCapable => false,
@@ -49,15 +54,15 @@ impl<T> Packet<T> {
     }
 }
 
-/// What a queue may do instead of dropping (RFC 3168 §5).
+/// The alternative to dropping (RFC 3168 §5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
-    /// Nothing: its sender does not understand marks. Not-ECT in the header.
+    /// No alternative: its sender does not understand marks. Not-ECT in the header.
     #[default]
     NotCapable,
     /// Mark it: ECT(0) or ECT(1) in the header.
     Capable,
-    /// It is marked: CE in the header, or to be written there.
+    /// It is marked: CE is in the header, or is to be written there.
     Marked,
 }
 
@@ -71,7 +76,7 @@ impl From<taut_wire::Ecn> for Ecn {
     }
 }
 
-/// Bands that Linux's disciplines sort packets into; the first goes first.
+/// Bands into which Linux's disciplines sort packets; the first is served first.
 pub const BANDS: usize = 3;
 
 /// Linux's `priomap`: the band of each priority. Interactive (6) and control (7) go first, bulk (2), filler (1) and
@@ -84,19 +89,19 @@ pub const fn band(priority: u8) -> usize {
     PRIOMAP[(priority & 15) as usize] as usize
 }
 
-/// What became of a packet that was enqueued.
+/// The result of enqueuing a packet.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a packet that was dropped must be answered for"]
 pub enum Verdict<T> {
-    /// It waits its turn. Linux: `NET_XMIT_SUCCESS`.
+    /// The packet is queued. Linux: `NET_XMIT_SUCCESS`.
     Taken,
-    /// It waits its turn, but the queue is full and the sender should slow down. Linux: `NET_XMIT_CN`.
+    /// The packet is queued, but the queue is full and the sender should slow down. Linux: `NET_XMIT_CN`.
     Congested,
-    /// It was not taken. Linux: `NET_XMIT_DROP`.
+    /// The packet was refused. Linux: `NET_XMIT_DROP`.
     Dropped(Packet<T>),
 }
 
-/// Counts, by the names that `tc -s qdisc` prints.
+/// Counters, by the names that `tc -s qdisc` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QdiscStats {
@@ -104,22 +109,22 @@ pub struct QdiscStats {
     pub sent_bytes: u64,
     /// Packets that left, counting the segments of super-packets.
     pub sent_packets: u64,
-    /// Packets not taken or thrown out, counting the segments of super-packets.
+    /// Packets refused or dropped later, counting the segments of super-packets.
     pub dropped: u64,
-    /// Times that a packet was asked for before its time had come.
+    /// Times that a packet was requested before it was due.
     pub overlimits: u64,
-    /// Times that the device had no room for a packet that had left.
+    /// Times that the device had no room for a dequeued packet.
     pub requeues: u64,
 }
 
 impl QdiscStats {
-    /// A packet left.
+    /// Counts a packet that left.
     pub fn count_sent<T>(&mut self, packet: &Packet<T>) {
         self.sent_bytes += u64::from(packet.len);
         self.sent_packets += u64::from(packet.segs);
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub const fn plus(&self, other: &Self) -> Self {
         Self {
@@ -131,7 +136,7 @@ impl QdiscStats {
         }
     }
 
-    /// A packet was not taken, or thrown out.
+    /// Counts a packet that was refused or dropped.
     pub fn count_dropped<T>(&mut self, packet: &Packet<T>) {
         self.dropped += u64::from(packet.segs);
     }
@@ -142,39 +147,40 @@ pub trait Qdisc<T> {
     /// Offers a packet.
     fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T>;
 
-    /// The next packet, if its time has come.
+    /// The next packet, if it is due.
     #[must_use = "a packet that left the queue must go somewhere"]
     fn dequeue(&mut self, now: Instant) -> Option<Packet<T>>;
 
-    /// When [`dequeue`](Self::dequeue) has something, as far as is known now; an instant in the past means at once.
-    /// `None` when nothing waits.
+    /// When [`dequeue`](Self::dequeue) will have a packet, as far as is known now; an instant in the past
+    /// means at once. `None` when nothing waits.
     fn next(&self) -> Option<Instant>;
 
-    /// A packet that was taken and thrown out since. To be asked after each [`enqueue`](Self::enqueue) and
-    /// [`dequeue`](Self::dequeue), until there is none.
+    /// A packet that was accepted and has since been dropped. Call this after each [`enqueue`](Self::enqueue)
+    /// and [`dequeue`](Self::dequeue), until there is none.
     #[must_use = "a packet that was dropped must be answered for"]
     fn poll_dropped(&mut self) -> Option<Packet<T>> {
         None
     }
 
-    /// Takes out a packet that waits, whether or not its time has come: for a discipline that takes this one's place.
-    /// Packets of a flow come in the order in which they would have left; none is dropped or counted.
+    /// Removes a waiting packet, whether or not it is due: for a discipline that replaces this one. Packets
+    /// of a flow come in the order in which they would have left; none is dropped or counted.
     #[must_use = "a packet that was taken out must go somewhere"]
     fn evict(&mut self) -> Option<Packet<T>>;
 
-    /// Whether a packet is gone, as far as its sender should know, once it was taken: what holds it stands for the way
-    /// rather than a queue of this host, and must not count against what a sender may have in those. Linux's `netem`
-    /// with a delay or a rate takes packets from their sockets (`skb_orphan_partial`).
+    /// Whether a packet counts as having left the host once it was accepted. That is so where the discipline
+    /// stands for the path rather than for a queue of this host: its packets must not count against the
+    /// sender's limits on such queues. Linux's `netem` with a delay or a rate takes packets from their
+    /// sockets (`skb_orphan_partial`).
     fn orphans(&self) -> bool {
         false
     }
 
-    /// Bytes that wait.
+    /// Waiting bytes.
     fn backlog_bytes(&self) -> u64;
 
-    /// Packets that wait, a super-packet being one.
+    /// Waiting packets; a super-packet counts once.
     fn backlog_packets(&self) -> usize;
 
-    /// Counts since the beginning.
+    /// Counters since the beginning.
     fn stats(&self) -> QdiscStats;
 }

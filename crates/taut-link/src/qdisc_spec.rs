@@ -1,11 +1,12 @@
 //! A queue discipline in the words of `tc`: `fq`, `tbf rate 100mbit burst 32kb limit 64kb`, `netem delay 50ms | fq`.
-//! Called by whoever builds one: a live front, a simulator, an experiment's file.
+//! Called by code that builds a discipline: a live host queue, a simulator, an experiment's file.
 //!
-//! Kinds, options, units and their defaults are `tc`'s (`parse.rs` reads them). Where `tc` takes a second command with
-//! `parent`, a child is written behind a bar here: what passes `tbf` comes from the discipline behind it, and what comes
-//! through `netem` goes into it. Only those two have children.
+//! Kinds, options, units and their defaults are `tc`'s (`parse.rs` reads them). Where `tc` needs a second
+//! command with `parent`, here a child is written behind a bar: `tbf` takes its packets from the discipline
+//! behind it, and packets that come out of `netem` go into it. Only these two have children.
 //!
-//! Printed, a specification says what differs from the default, in `tc`'s order, and reads back as itself.
+//! The printed form contains the options that differ from the default, in `tc`'s order, and parses to the
+//! same specification.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -22,12 +23,12 @@ use crate::tree::Tree;
 
 mod parse;
 
-/// Packets that a fifo holds when nothing is said. Linux: `txqueuelen`.
+/// Packets that a fifo holds by default. Linux: `txqueuelen`.
 pub(crate) const TX_QUEUE_LEN: u32 = 1_000;
-/// A full packet of Ethernet with its header, as Linux counts what a `bfifo` may hold.
+/// A full packet of Ethernet with its header, as Linux computes the size of a `bfifo`.
 pub(crate) const MTU_BYTES: u32 = 1_514;
 
-/// A queue discipline and what stands behind it.
+/// A queue discipline and its child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QdiscSpec {
@@ -43,18 +44,18 @@ pub enum QdiscSpec {
     },
     /// Three queues by priority.
     PfifoFast,
-    /// A queue for each connection, at departure times.
+    /// A queue for each connection, with departure times.
     Fq(FqSpec),
     /// Many queues, kept short.
     FqCodel(FqCodelSpec),
-    /// A rate, and what waits for it if not a plain queue.
+    /// A rate, and the queue that waits for it, if it is not a plain one.
     Tbf(TbfSpec, Option<Box<QdiscSpec>>),
-    /// A path, and what stands at its end.
+    /// A path, and the discipline at its end.
     Netem(Box<NetemSpec>, Option<Box<QdiscSpec>>),
 }
 
 impl QdiscSpec {
-    /// As `tc` calls it.
+    /// The name that `tc` uses.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -77,7 +78,7 @@ impl QdiscSpec {
         }
     }
 
-    /// Whether packets keep their departure times in it, so that the stack need not: `fq`, also behind a `tbf`.
+    /// Whether it honours departure times, so that the stack need not: `fq`, also behind a `tbf`.
     #[must_use]
     pub fn paces(&self) -> bool {
         match self {
@@ -87,7 +88,8 @@ impl QdiscSpec {
         }
     }
 
-    /// An empty queue of this kind. All its chance comes from the seed, unless `netem` was given its own.
+    /// An empty queue of this kind. All its random numbers come from the seed, unless `netem` was given its
+    /// own.
     #[must_use]
     pub fn build<T: Clone>(&self, seed: u64) -> Tree<T> {
         Tree::new(self, seed)
@@ -95,7 +97,7 @@ impl QdiscSpec {
 }
 
 impl Default for QdiscSpec {
-    /// `pfifo_fast`, as Linux has it.
+    /// `pfifo_fast`, as in Linux.
     fn default() -> Self {
         Self::PfifoFast
     }
@@ -104,25 +106,25 @@ impl Default for QdiscSpec {
 /// The options of `tc-tbf(8)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TbfSpec {
-    /// As it says.
+    /// The rate of the line.
     pub rate: Rate,
     /// Bytes that may leave at once after a pause.
     pub burst_bytes: u32,
-    /// How much may wait; as much as the child holds when `None`.
+    /// How much may wait; `None` for as much as the child holds.
     pub limit: Option<TbfLimit>,
 }
 
-/// How much may wait for a rate.
+/// The limit of a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TbfLimit {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u32),
-    /// As much as passes in this time, and the burst.
+    /// The bytes that pass in this time, plus the burst.
     Latency(Duration),
 }
 
 impl TbfSpec {
-    /// Bytes that may wait.
+    /// The limit in bytes.
     #[must_use]
     pub fn limit_bytes(&self) -> u64 {
         match self.limit {
@@ -135,18 +137,18 @@ impl TbfSpec {
     }
 }
 
-/// A text that describes no queue discipline. Each says the kind and the option.
+/// A text that does not describe a queue discipline. Each variant names the kind and the option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QdiscSpecError {
-    /// No word where a kind should be.
+    /// There is no kind.
     #[error("no queue discipline given: write one of {KINDS}, as in \"fq\" or \"netem delay 50ms | fq\"")]
     Empty,
-    /// A word that is no kind.
-    #[error("{0:?} is no queue discipline: known are {KINDS}")]
+    /// A word that is not a kind.
+    #[error("{0:?} is not a queue discipline; use one of {KINDS}")]
     UnknownKind(String),
-    /// A word that is no option of the kind.
-    #[error("{kind} has no option {option:?}: known are {known}")]
+    /// A word that is not an option of the kind.
+    #[error("{kind} has no option {option:?}; its options are {known}")]
     UnknownOption {
         /// The kind.
         kind: &'static str,
@@ -155,8 +157,8 @@ pub enum QdiscSpecError {
         /// The kind's options.
         known: &'static str,
     },
-    /// An option that `tc` knows, and this does not.
-    #[error("{kind}: {option} is an option of Linux's that is not supported here")]
+    /// An option of `tc` that is not supported here.
+    #[error("{kind}: {option} is a Linux option that is not supported here")]
     Unsupported {
         /// The kind.
         kind: &'static str,
@@ -173,15 +175,15 @@ pub enum QdiscSpecError {
         /// What it should be.
         what: &'static str,
     },
-    /// An option given twice, or two that say the same differently.
-    #[error("{kind}: {option} was said before")]
+    /// An option given twice, or two options with the same meaning.
+    #[error("{kind}: {option} was given twice")]
     Twice {
         /// The kind.
         kind: &'static str,
         /// The option.
         option: &'static str,
     },
-    /// A value that is not what the option takes.
+    /// A value that the option does not accept.
     #[error("{kind}: {option} {text:?} is not {what}")]
     Value {
         /// The kind.
@@ -193,7 +195,7 @@ pub enum QdiscSpecError {
         /// What it should be.
         what: &'static str,
     },
-    /// A rate, size or time that is none.
+    /// An invalid rate, size or time.
     #[error("{kind}: {option}: {error}")]
     Quantity {
         /// The kind.
@@ -203,7 +205,7 @@ pub enum QdiscSpecError {
         /// What is wrong with it.
         error: QuantityError,
     },
-    /// An option that must be there and is not.
+    /// A required option is missing.
     #[error("{kind} needs {option}")]
     Required {
         /// The kind.
@@ -212,11 +214,11 @@ pub enum QdiscSpecError {
         option: &'static str,
     },
     /// A bar behind a kind that has no child.
-    #[error("{0} has no discipline behind it: only tbf and netem do")]
+    #[error("{0} cannot have a discipline behind it: only tbf and netem can")]
     NoChild(&'static str),
 }
 
-/// Every kind, for messages.
+/// Every kind, for error messages.
 const KINDS: &str = "pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf, netem";
 
 impl fmt::Display for QdiscSpec {
@@ -238,7 +240,7 @@ impl fmt::Display for QdiscSpec {
     }
 }
 
-/// Writes options that differ from their defaults.
+/// Writes the options that differ from their defaults.
 struct Options<'a, 'b> {
     f: &'a mut fmt::Formatter<'b>,
 }
@@ -364,7 +366,7 @@ impl NetemSpec {
         options.share("corrupt", self.corrupt)?;
         if let Some(rate) = &self.rate {
             write!(options.f, " rate {}", rate.rate)?;
-            // Those behind the last that says something may be left out.
+            // Trailing words that have no effect are left out.
             let words =
                 [i64::from(rate.packet_overhead), i64::from(rate.cell_bytes), i64::from(rate.cell_overhead)];
             let count = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
@@ -411,7 +413,7 @@ impl Loss {
 }
 
 impl Distribution {
-    /// As `tc` calls it.
+    /// The name that `tc` uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,9 @@
-//! Rates, sizes and times as `tc(8)` writes them: `100mbit`, `64kb`, `50ms`. Called where arguments are parsed.
+//! Rates, sizes and times in the notation of `tc(8)`: `100mbit`, `64kb`, `50ms`. Called where arguments are
+//! parsed.
 //!
-//! As in `tc`: a rate's prefixes are powers of 1000 (`kibit`, `mibit` are of 1024), `bps` means *bytes* per second, a
-//! size's prefixes are powers of 1024, a bare number is bits per second, bytes, or microseconds. Case does not matter,
-//! fractions are allowed.
+//! As in `tc`: the prefixes of rates are powers of 1000 (`kibit` and `mibit`: of 1024), `bps` means *bytes*
+//! per second, the prefixes of sizes are powers of 1024, and a bare number means bits per second, bytes, or
+//! microseconds. Case does not matter, and fractions are allowed.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -13,7 +14,7 @@ use core::str::FromStr;
 
 use taut_core::Duration;
 
-/// What a text was to be.
+/// The kind of quantity that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// As in `100mbit`.
@@ -24,13 +25,13 @@ pub enum Quantity {
     Time,
 }
 
-/// A text that is no such quantity.
+/// A text that is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no {}: {}", .wanted.noun(), .wanted.help())]
+#[error("{text:?} is not a {}: {}", .wanted.noun(), .wanted.help())]
 pub struct QuantityError {
-    /// What was given.
+    /// The text.
     pub text: String,
-    /// What was wanted.
+    /// The expected quantity.
     pub wanted: Quantity,
 }
 
@@ -53,7 +54,7 @@ impl Quantity {
         }
     }
 
-    /// Names of units, in lower case, with what one is in bits per second, bytes, or nanoseconds.
+    /// Names of units in lower case, with their values in bits per second, bytes, or nanoseconds.
     const fn units(self) -> &'static [(&'static str, f64)] {
         const KI: f64 = 1024.0;
         match self {
@@ -109,7 +110,7 @@ impl Quantity {
         }
     }
 
-    /// The number that the text is in the base unit, from 0 to `max`.
+    /// The text's value in the base unit, from 0 to `max`.
     fn parse(self, text: &str, max: f64) -> Result<u64, QuantityError> {
         let error = || QuantityError { text: text.to_owned(), wanted: self };
         let text = text.trim();
@@ -119,7 +120,7 @@ impl Quantity {
         let (_, factor) =
             self.units().iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).ok_or_else(error)?;
         let value = number * factor;
-        // Also keeps infinity out.
+        // This also excludes infinity.
         if value <= max { Ok((value + 0.5) as u64) } else { Err(error()) }
     }
 }
@@ -129,7 +130,7 @@ impl Quantity {
 pub struct Rate(NonZeroU64);
 
 impl Rate {
-    /// `None` for 0, at which nothing ever leaves.
+    /// `None` for 0, at which no packet ever leaves.
     #[must_use]
     pub fn from_bytes_per_second(bytes: u64) -> Option<Self> {
         NonZeroU64::new(bytes).map(Self)
@@ -153,14 +154,14 @@ impl Rate {
         self.0.get().saturating_mul(8)
     }
 
-    /// The time that so many bytes take, rounded up.
+    /// The time that this many bytes take, rounded up.
     #[must_use]
     pub fn time_for(self, bytes: u64) -> Duration {
         let ns = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(self.0.get()));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// The bytes that so much time takes, rounded down.
+    /// The bytes that pass in this time, rounded down.
     #[must_use]
     pub fn bytes_in(self, time: Duration) -> u64 {
         let bytes = u128::from(self.0.get()) * u128::from(time.as_nanos()) / 1_000_000_000;
@@ -172,7 +173,7 @@ impl FromStr for Rate {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        // 8 Ebit/s: beyond it a double counts no single bits any more, and nobody has that.
+        // 8 Ebit/s: above it a double no longer counts single bits, and no line is that fast.
         Quantity::Rate
             .parse(text, 8e18)
             .ok()
@@ -192,7 +193,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A length of time as `tc` reads it, without rounding: `50ms`, `1500us`, `7ns`.
+/// A length of time in `tc`'s notation, without rounding: `50ms`, `1500us`, `7ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeText(pub Duration);
 
@@ -210,7 +211,7 @@ impl fmt::Display for TimeText {
 /// Reads a size in bytes.
 ///
 /// # Errors
-/// The text is none, or 4 GiB and above.
+/// When the text is not a size, or is 4 GiB or more.
 pub fn parse_size(text: &str) -> Result<u32, QuantityError> {
     Quantity::Size.parse(text, f64::from(u32::MAX)).map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX))
 }
@@ -218,7 +219,7 @@ pub fn parse_size(text: &str) -> Result<u32, QuantityError> {
 /// Reads a length of time.
 ///
 /// # Errors
-/// The text is none.
+/// When the text is not a time.
 pub fn parse_time(text: &str) -> Result<Duration, QuantityError> {
     // 292 years.
     Quantity::Time.parse(text, 9.2e18).map(Duration::from_nanos)
@@ -283,7 +284,10 @@ mod tests {
     #[test]
     fn an_error_says_what_to_write() {
         let error = "100mb".parse::<Rate>().unwrap_err().to_string();
-        assert!(error.starts_with("\"100mb\" is no rate: write a number above 0 with bit, kbit"), "{error}");
+        assert!(
+            error.starts_with("\"100mb\" is not a rate: write a number above 0 with bit, kbit"),
+            "{error}"
+        );
     }
 
     #[test]

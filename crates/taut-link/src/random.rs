@@ -1,7 +1,7 @@
-//! Chance, from a seed: the same seed gives the same run. Called by `netem.rs`.
+//! Random numbers from a seed: the same seed gives the same run. Called by `netem.rs`.
 //!
-//! xoshiro256++ (Blackman and Vigna, 2018): 32 bytes of state, a nanosecond a number, and no correlation that a queue
-//! could find. Nothing here is fit for secrets.
+//! xoshiro256++ (Blackman and Vigna, 2018): 32 bytes of state, a nanosecond per number, and no correlation
+//! that could affect a queue. Not suitable for secrets.
 
 use alloc::format;
 use core::fmt;
@@ -19,19 +19,19 @@ impl Chance {
     /// Always.
     pub const ALWAYS: Self = Self(1 << 32);
 
-    /// From a share of 1, clamped to 0 and 1.
+    /// Converts a share of 1, clamped to 0 and 1.
     #[must_use]
     pub fn from_share(share: f64) -> Self {
         Self((share.clamp(0.0, 1.0) * Self::ALWAYS.0 as f64 + 0.5) as u64)
     }
 
-    /// As a share of 1.
+    /// The probability as a share of 1.
     #[must_use]
     pub fn share(self) -> f64 {
         self.0 as f64 / Self::ALWAYS.0 as f64
     }
 
-    /// What is left to 1.
+    /// One minus this.
     #[must_use]
     pub const fn complement(self) -> Self {
         Self(Self::ALWAYS.0 - self.0)
@@ -45,7 +45,7 @@ impl Chance {
 }
 
 impl fmt::Display for Chance {
-    /// As a percentage, with as many digits as tell it from others.
+    /// Writes a percentage, with enough digits to distinguish it from other values.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = self.share() * 100.0;
         let text = (0..9)
@@ -66,12 +66,12 @@ impl Random {
     }
 
     pub(crate) fn bits(&mut self) -> u32 {
-        // The higher half is the better one.
+        // The higher half has better randomness.
         (self.0.next_u64() >> 32) as u32
     }
 
     pub(crate) fn happens(&mut self, chance: Chance) -> bool {
-        // Nothing is drawn for what is certain, so that an option left out does not move the others.
+        // Certain outcomes draw no number, so that an option that is not given does not change the others.
         !chance.is_never() && u64::from(self.bits()) < chance.0
     }
 
@@ -81,8 +81,8 @@ impl Random {
     }
 }
 
-/// Random numbers of which each resembles the one before by a share ρ: `x = ρ·x' + (1 − ρ)·random`. As `netem` does it;
-/// the mixing pulls towards the middle, so that rare events become rarer still (Salsano et al., 2012).
+/// Random numbers, each correlated with the previous one by ρ: `x = ρ·x' + (1 − ρ)·random`, as in `netem`.
+/// The mixing pulls values towards the middle, so rare events become rarer still (Salsano et al., 2012).
 #[derive(Clone, Debug)]
 pub(crate) struct Correlated {
     rho: Chance,
@@ -90,7 +90,7 @@ pub(crate) struct Correlated {
 }
 
 impl Correlated {
-    /// Begins anywhere.
+    /// Begins with a random value.
     pub(crate) fn new(rho: Chance, random: &mut Random) -> Self {
         let last = if rho.is_never() { 0 } else { random.bits() };
         Self { rho, last }

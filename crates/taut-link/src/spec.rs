@@ -1,4 +1,4 @@
-//! A link in the words of `tc`: `rate 100mbit limit 64kb delay 20ms`. Called by whoever builds a link.
+//! A link in the words of `tc`: `rate 100mbit limit 64kb delay 20ms`. Called by code that builds a link.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -13,41 +13,41 @@ use crate::qdisc_spec::{QdiscSpec, TX_QUEUE_LEN, TbfLimit, TbfSpec};
 use crate::quantity::{QuantityError, Rate, parse_size, parse_time};
 use crate::tree::Tree;
 
-/// Least burst of a line when none is given: one packet of Ethernet's length.
+/// Smallest default burst of a line: one packet of Ethernet's length.
 const BURST_MIN_BYTES: u32 = 1_514;
-/// Burst of a line when none is given, as time: what a driver's timer may be late without loss of rate.
+/// Default burst of a line, as time: how late a driver's timer may be without loss of rate.
 const BURST_TIME: Duration = Duration::from_millis(1);
 
-/// How much may wait in a queue.
+/// The limit of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Bytes, headers included.
     Bytes(u32),
-    /// Packets, a super-packet being one.
+    /// Packets; a super-packet counts once.
     Packets(u32),
-    /// As much as passes in this time, and the burst. Only with a rate.
+    /// The bytes that pass in this time, plus the burst. Only with a rate.
     Latency(Duration),
 }
 
-/// What stands between a stack and its device. The default is nothing: packets pass as they come.
+/// The link between a stack and its device. The default is none: packets pass as they come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkSpec {
-    /// How fast packets leave the queue; as fast as the device takes them when `None`.
+    /// Rate at which packets leave the queue; `None` for the device's own rate.
     pub rate: Option<Rate>,
     /// Bytes that may leave at once after a pause; 1 ms of the rate when `None`.
     pub burst_bytes: Option<u32>,
-    /// How much may wait; 1000 packets when `None`.
+    /// Limit of the queue; 1000 packets when `None`.
     pub limit: Option<Limit>,
-    /// How long the wire behind the queue takes.
+    /// Delay of the wire behind the queue.
     pub delay: Duration,
-    /// How long completions are collected before the stack is told of them, as a NIC with coalesced interrupts does.
-    /// `ethtool -C`: `tx-usecs`.
+    /// How long completions are collected before the stack is notified, as by a NIC with coalesced
+    /// interrupts. `ethtool -C`: `tx-usecs`.
     pub completion_delay: Duration,
 }
 
 impl LinkSpec {
-    /// A line of this rate.
+    /// A line with this rate.
     #[must_use]
     pub fn shaped(rate: Rate) -> Self {
         Self { rate: Some(rate), ..Self::default() }
@@ -60,14 +60,14 @@ impl LinkSpec {
         self
     }
 
-    /// Sets how much may wait.
+    /// Sets the limit of the queue.
     #[must_use]
     pub const fn limit(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Sets how long the wire takes.
+    /// Sets the delay of the wire.
     #[must_use]
     pub const fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -81,7 +81,7 @@ impl LinkSpec {
         self
     }
 
-    /// The burst that holds, 0 without a rate.
+    /// The burst in effect; 0 without a rate.
     #[must_use]
     pub fn effective_burst_bytes(&self) -> u32 {
         let Some(rate) = self.rate else { return 0 };
@@ -90,7 +90,7 @@ impl LinkSpec {
         })
     }
 
-    /// The queue that the rate and the limit describe.
+    /// The queue described by the rate and the limit.
     #[must_use]
     pub fn qdisc(&self) -> QdiscSpec {
         let limit = self.limit.unwrap_or(Limit::Packets(TX_QUEUE_LEN));
@@ -98,7 +98,7 @@ impl LinkSpec {
             return match limit {
                 Limit::Bytes(bytes) => QdiscSpec::Bfifo { limit: bytes },
                 Limit::Packets(packets) => QdiscSpec::Pfifo { limit: packets },
-                // Without a rate everything passes at once.
+                // Without a rate all packets pass at once.
                 Limit::Latency(_) => QdiscSpec::Pfifo { limit: u32::MAX },
             };
         };
@@ -114,41 +114,39 @@ impl LinkSpec {
         }
     }
 
-    /// That queue, empty.
+    /// An empty queue of that kind.
     #[must_use]
     pub fn shaper<T: Clone>(&self) -> Tree<T> {
         self.qdisc().build(0)
     }
 
-    /// The wire, if it takes any time.
+    /// The wire, if it has a delay.
     #[must_use]
     pub fn wire<T>(&self) -> Option<Delay<T>> {
         (!self.delay.is_zero()).then(|| Delay::new(self.delay))
     }
 }
 
-/// A text that describes no link.
+/// A text that does not describe a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A word that is none of the parameters.
-    #[error(
-        "{0:?} is no parameter of a link: known are rate, burst, limit, packets, latency, delay, tx-usecs"
-    )]
+    /// A word that is not a parameter.
+    #[error("{0:?} is not a parameter of a link; use rate, burst, limit, packets, latency, delay, tx-usecs")]
     Unknown(String),
     /// A parameter without its value.
     #[error("{0} needs a value")]
     Missing(&'static str),
-    /// A parameter given twice, or two that say the same thing differently.
-    #[error("{0} was said before (limit, packets and latency are one parameter)")]
+    /// A parameter given twice, or two with the same meaning.
+    #[error("{0} was given twice (limit, packets and latency are one parameter)")]
     Twice(&'static str),
-    /// A parameter that makes sense only with a rate.
+    /// A parameter that needs a rate.
     #[error("{0} needs a rate")]
     NeedsRate(&'static str),
     /// Not a number of packets.
-    #[error("{0:?} is no number of packets: write one from 1 to 4294967295")]
+    #[error("{0:?} is not a number of packets: write one from 1 to 4294967295")]
     Packets(String),
-    /// A value that is none.
+    /// An invalid value.
     #[error(transparent)]
     Value(#[from] QuantityError),
 }
@@ -291,7 +289,7 @@ mod tests {
         assert_eq!(room("rate 8mbit packets 10"), 10);
         assert_eq!(room("packets 10"), 10);
         assert_eq!(room("rate 8mbit limit 3000b"), 3);
-        // 8 Mbit/s are 1000 bytes a millisecond; the burst counts beside.
+        // 8 Mbit/s are 1000 bytes per millisecond; the burst is added.
         assert_eq!(room("rate 8mbit burst 1000b latency 9ms"), 10);
         assert_eq!(room("limit 3500b"), 3);
     }

@@ -1,5 +1,6 @@
-//! How numbers spread: counts in buckets of which each is at most an eighth wider than the last, so that a
-//! quantile is known to about 6 % in a fixed 4 KB. What a front remembers of its backlog at every packet.
+//! The distribution of numbers: counts in buckets, each at most an eighth wider than the previous one, so
+//! that a quantile is known to about 6 % in a fixed 4 KB. A host queue records its backlog at every packet
+//! with it.
 
 use core::fmt;
 
@@ -29,7 +30,7 @@ impl Default for Spread {
     }
 }
 
-/// Numbers below [`STEPS`] have a bucket each; above, the highest bits say which.
+/// Each number below [`STEPS`] has its own bucket; above, the highest bits determine the bucket.
 fn bucket(value: u64) -> usize {
     let high = (u64::BITS - value.leading_zeros()).saturating_sub(STEP_BITS + 1);
     (value >> high) as usize + high as usize * STEPS
@@ -39,7 +40,7 @@ fn bucket(value: u64) -> usize {
 fn top(bucket: usize) -> u64 {
     let high = (bucket / STEPS).saturating_sub(1);
     let first = (bucket - high * STEPS) as u64;
-    // The last bucket ends where the numbers do.
+    // The last bucket ends at the largest number.
     ((u128::from(first) + 1) << high).wrapping_sub(1) as u64
 }
 
@@ -51,19 +52,20 @@ impl Spread {
         self.sum += u128::from(value);
     }
 
-    /// How many numbers.
+    /// Number of values.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their mean, exactly; 0 of none.
+    /// The exact mean; 0 without values.
     #[must_use]
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// The number that a share of `quantile` (0 to 1) does not exceed, rounded up to its bucket's end; 0 of none.
+    /// The value that a share of `quantile` (0 to 1) does not exceed, rounded up to the end of its bucket; 0
+    /// without values.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> u64 {
         let rank = (quantile.clamp(0.0, 1.0) * self.count as f64 + 0.999_999) as u64;
@@ -78,13 +80,13 @@ impl Spread {
         0
     }
 
-    /// The largest, rounded up to its bucket's end.
+    /// The largest value, rounded up to the end of its bucket.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.quantile(1.0)
     }
 
-    /// What was counted after `earlier`, a copy of this that was made before.
+    /// The values counted since `earlier`, a previous copy of this.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut later = self.clone();

@@ -1,20 +1,20 @@
 //! Token bucket filter: a line of a given rate, in software. Linux's `tbf` (`tc-tbf(8)`), without peak rate.
-//! Called by whoever stands in for a link slower than the device: the driver's front, a simulator.
+//! Called where a link slower than the device is emulated: by the driver's host queue, and by a simulator.
 //!
-//! **Mechanism.** Tokens, each worth one byte, fall into a bucket at `rate`. A packet leaves when the bucket holds as
-//! many as it has bytes, and takes them along; until then it waits at the head, and others behind it. So packets that
-//! follow each other are `len / rate` apart, as on a wire, and a super-packet, which stays whole, leaves when the last
-//! of its bytes would have. Tokens are kept in billionths of a byte: nothing is rounded, and the rate holds to the byte
-//! over any length of time.
+//! **Mechanism.** Tokens, each worth one byte, are added to a bucket at `rate`. A packet leaves when the
+//! bucket holds as many tokens as the packet has bytes, and removes them; until then it waits at the head,
+//! with others behind it. So consecutive packets are `len / rate` apart, as on a wire, and a super-packet,
+//! which stays whole, leaves when the last of its bytes would have left. Tokens are kept in billionths of a
+//! byte: nothing is rounded, and the rate is exact to the byte over any length of time.
 //!
-//! **Burst.** A bucket left alone fills up to `burst` bytes; those may leave at once after a pause, and they make up for
-//! a driver that comes late. While a packet waits, the bucket may hold the packet's length beside. Therefore, after any
-//! packet that leaves, at most `burst + rate × t` bytes follow within a time `t`. With a burst of 0 the spacing
-//! is exact, and a late driver's time is lost. (Linux cuts a packet longer than the burst, or drops it; here it waits
-//! longer instead.)
+//! **Burst.** An idle bucket fills up to `burst` bytes; these may leave at once after a pause, and they make
+//! up for a driver that comes late. While a packet waits, the bucket may also hold the packet's length.
+//! Therefore, after any packet that leaves, at most `burst + rate × t` bytes follow within a time `t`. With a
+//! burst of 0 the spacing is exact, and the time of a late driver is lost. (Linux cuts a packet longer than
+//! the burst, or drops it; here it waits longer instead.)
 //!
-//! **Limit.** Bytes that may wait, given as such or as the time that they would take (`latency`: the limit then is
-//! `rate × latency + burst`). Beyond it packets are not taken.
+//! **Limit.** The bytes that may wait, given directly or as the time that they would take (`latency`: then
+//! the limit is `rate × latency + burst`). Packets beyond it are refused.
 
 use taut_core::{Duration, Instant};
 
@@ -22,32 +22,32 @@ use crate::fifo::Fifo;
 use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 use crate::quantity::Rate;
 
-/// Tokens a byte: with nanoseconds and bytes per second, every count is exact.
+/// Tokens per byte: with nanoseconds and bytes per second, every count is exact.
 const TOKENS_PER_BYTE: u64 = 1_000_000_000;
 
-/// A shaper over a queue of packets that wait, a [`Fifo`] unless told otherwise.
+/// A shaper over a queue of waiting packets, a [`Fifo`] by default.
 #[derive(Debug)]
 pub struct Tbf<T, Q = Fifo<T>> {
     rate: Rate,
     burst_bytes: u32,
     limit_bytes: u64,
     child: Q,
-    /// Taken out of `child`, next to leave. It has not left, so it counts as waiting.
+    /// The next packet to leave, taken out of `child`. It has not left, so it counts as waiting.
     head: Option<Packet<T>>,
-    /// At `refilled`; at most the burst, and the head's length if there is one.
+    /// Tokens at `refilled`; at most the burst, plus the head's length if there is one.
     tokens: u64,
     refilled: Instant,
     stats: QdiscStats,
 }
 
 impl<T> Tbf<T> {
-    /// A line of `rate` with room for `limit_bytes` that wait in turn.
+    /// A line of `rate` with room for `limit_bytes` of waiting packets, in order of arrival.
     #[must_use]
     pub fn new(rate: Rate, burst_bytes: u32, limit_bytes: u64) -> Self {
         Self::over(rate, burst_bytes, limit_bytes, Fifo::unlimited())
     }
 
-    /// A line of `rate` on which, beyond the burst, nothing waits much longer than `latency`.
+    /// A line of `rate` on which, apart from the burst, no packet waits much longer than `latency`.
     #[must_use]
     pub fn with_latency(rate: Rate, burst_bytes: u32, latency: Duration) -> Self {
         Self::new(rate, burst_bytes, rate.bytes_in(latency).saturating_add(u64::from(burst_bytes)))
@@ -55,7 +55,7 @@ impl<T> Tbf<T> {
 }
 
 impl<T, Q: Qdisc<T>> Tbf<T, Q> {
-    /// A line of `rate` behind a discipline that says who is next.
+    /// A line of `rate` over a discipline that chooses the next packet.
     #[must_use]
     pub fn over(rate: Rate, burst_bytes: u32, limit_bytes: u64, child: Q) -> Self {
         let tokens = u64::from(burst_bytes) * TOKENS_PER_BYTE;
@@ -77,7 +77,7 @@ impl<T, Q: Qdisc<T>> Tbf<T, Q> {
         self.rate
     }
 
-    /// The discipline that says who is next.
+    /// The discipline that chooses the next packet.
     #[must_use]
     pub const fn child(&self) -> &Q {
         &self.child
@@ -89,14 +89,14 @@ impl<T, Q: Qdisc<T>> Tbf<T, Q> {
         self.refilled = self.refilled.max(now);
     }
 
-    /// As many tokens as the bucket holds.
+    /// The number of tokens that the bucket can hold.
     fn depth(&self) -> u64 {
         let head = self.head.as_ref().map_or(0, |head| u64::from(head.len));
         (u64::from(self.burst_bytes) + head) * TOKENS_PER_BYTE
     }
 }
 
-/// The tokens that a packet takes along.
+/// The tokens that a packet removes.
 fn price<T>(packet: &Packet<T>) -> u64 {
     u64::from(packet.len) * TOKENS_PER_BYTE
 }
@@ -111,7 +111,8 @@ impl<T, Q: Qdisc<T>> Qdisc<T> for Tbf<T, Q> {
         match &verdict {
             Verdict::Dropped(packet) => self.stats.count_dropped(packet),
             Verdict::Taken | Verdict::Congested if self.head.is_none() => {
-                // First without a head: before it came, the bucket held no more than the burst.
+                // The first refill is without a head: before the packet came, the bucket held at most the
+                // burst.
                 self.refill(now);
                 self.head = self.child.dequeue(now);
             }
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use crate::tests::packet;
 
-    /// 100 Mbit/s: 80 ns a byte, 120 µs for 1500 of them.
+    /// 100 Mbit/s: 80 ns per byte, 120 µs for 1500 of them.
     fn line(burst_bytes: u32, limit_bytes: u64) -> Tbf<u32> {
         Tbf::new("100mbit".parse().unwrap(), burst_bytes, limit_bytes)
     }
@@ -185,7 +186,7 @@ mod tests {
         START + Duration::from_micros(us)
     }
 
-    /// Dequeues at each `next` until `end`: who left when, in microseconds.
+    /// Dequeues at each `next` until `end`; returns which packet left when, in microseconds.
     fn drain(line: &mut impl Qdisc<u32>, end: Instant) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(at) = line.next().map(|at| at.max(START)).filter(|&at| at <= end) {
@@ -212,7 +213,7 @@ mod tests {
             assert_eq!(line.enqueue(START, packet(i, 1_500)), Verdict::Taken);
         }
         assert_eq!(drain(&mut line, at_us(1_000)), [(0, 0), (0, 1), (120, 2)]);
-        // Half the burst is back 120 µs later, and no more than the burst after a second.
+        // Half the burst is available again 120 µs later, and no more than the burst after a second.
         assert_eq!(line.enqueue(at_us(240), packet(3, 1_500)), Verdict::Taken);
         assert_eq!(drain(&mut line, at_us(1_000)), [(240, 3)]);
         for i in 4..7 {
@@ -228,7 +229,7 @@ mod tests {
         let mut line = line(1_500, u64::MAX);
         assert_eq!(line.enqueue(START, Packet { segs: 43, ..packet(0, 64_500) }), Verdict::Taken);
         assert_eq!(line.enqueue(START, packet(1, 1_500)), Verdict::Taken);
-        // 63,000 bytes beyond the burst at 80 ns.
+        // 63,000 bytes more than the burst, at 80 ns each.
         assert_eq!(drain(&mut line, at_us(10_000)), [(5_040, 0), (5_160, 1)]);
         assert_eq!((line.stats().sent_packets, line.stats().sent_bytes), (44, 66_000));
     }
@@ -241,7 +242,7 @@ mod tests {
             assert_eq!(exact.enqueue(START, packet(i, 1_500)), Verdict::Taken);
             assert_eq!(lenient.enqueue(START, packet(i, 1_500)), Verdict::Taken);
         }
-        // Nobody came for 1 ms: twelve packets' time.
+        // The driver came 1 ms late: the time of twelve packets.
         let count = |line: &mut Tbf<u32>| (0..).take_while(|_| line.dequeue(at_us(1_000)).is_some()).count();
         assert_eq!(count(&mut exact), 1);
         assert_eq!(count(&mut lenient), 3);
@@ -269,7 +270,7 @@ mod tests {
     #[test]
     fn what_the_child_drops_is_given_back_and_counted() {
         let mut line = Tbf::over("100mbit".parse().unwrap(), 0, u64::MAX, Fifo::packets(1));
-        // The first one goes to the head, so that the child has room for another.
+        // The first packet goes to the head, so the child has room for another.
         assert_eq!(line.enqueue(START, packet(0, 1_500)), Verdict::Taken);
         assert_eq!(line.enqueue(START, packet(1, 1_500)), Verdict::Taken);
         assert_eq!(line.enqueue(START, packet(2, 1_500)), Verdict::Dropped(packet(2, 1_500)));
@@ -292,7 +293,7 @@ mod tests {
             sent += u64::from(line.dequeue(at).unwrap().len);
         }
         let due = rate.bytes_in(at.since(START));
-        // All but what those last 30 µs brought, 233 bytes, and a byte of rounding.
+        // All of it except the bytes of the last 30 µs, 233, and a byte of rounding.
         assert!(sent <= due && due - sent <= 234, "sent {sent} of {due}");
     }
 }

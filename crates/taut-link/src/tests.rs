@@ -1,4 +1,4 @@
-//! What every discipline must hold to, whatever comes.
+//! The properties that every discipline must have for any input.
 
 use alloc::vec::Vec;
 
@@ -15,9 +15,9 @@ pub(crate) fn packet(item: u32, len: u32) -> Packet<u32> {
 #[derive(Clone, Debug)]
 enum Step {
     Enqueue(u32),
-    /// Dequeue after this many nanoseconds, however often it works.
+    /// Dequeue after this many nanoseconds, as often as it succeeds.
     After(u64),
-    /// Dequeue at `next`, and this many nanoseconds later.
+    /// Dequeue this many nanoseconds after `next`.
     AtNext(u64),
 }
 
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What went in, what came back at once, and what left when.
+/// The packets that went in, those that came back at once, and the times at which packets left.
 #[derive(Default)]
 struct Run {
     taken: Vec<Packet<u32>>,
@@ -63,7 +63,7 @@ fn run(queue: &mut impl Qdisc<u32>, steps: &[Step]) -> Run {
         }
         check(queue, &run);
     }
-    // All that was taken comes out in the end.
+    // Every accepted packet comes out in the end.
     while let Some(at) = queue.next() {
         now = now.max(at);
         run.left.push((now, queue.dequeue(now).expect("next() said so")));
@@ -109,7 +109,7 @@ proptest! {
     ) {
         let rate = Rate::from_bytes_per_second(bytes_per_second).unwrap();
         let run = run(&mut Tbf::new(rate, burst, limit), &steps);
-        // After any packet, no more than the burst and the rate's share follow, over any interval.
+        // After any packet, over any interval, at most the burst and the rate's share follow.
         for (first, &(from, _)) in run.left.iter().enumerate() {
             let mut bytes = 0;
             for &(to, packet) in &run.left[first + 1..] {
@@ -124,11 +124,12 @@ proptest! {
 /// A step with flows, bands and departure times.
 #[derive(Clone, Debug)]
 enum FlowStep {
-    /// Of this flow and length, to leave so many nanoseconds after the last of its flow or now.
+    /// A packet of this flow and length, to leave this many nanoseconds after the last one of its flow or
+    /// now.
     Enqueue(u64, u32, u64),
     After(u64),
     AtNext(u64),
-    /// Dequeue once, so that something stays.
+    /// Dequeue once, so that packets remain.
     Once,
 }
 
@@ -142,13 +143,14 @@ fn flow_step() -> impl Strategy<Value = FlowStep> {
     ]
 }
 
-/// Whatever a discipline may do to order, this it may not: lose or invent packets, turn those of a flow around, say that
-/// something is due when nothing is, or let go what is not due if it `honours_stamps`.
+/// A discipline may change the order, but it must not lose or invent packets, reorder those of a flow, or
+/// report that a packet is due when none is; and if it `honours_stamps`, it must not release packets before
+/// they are due.
 struct Ledger<Q> {
     queue: Q,
     honours_stamps: bool,
     now: Instant,
-    /// By flow: numbers that wait, in order, with departure times and lengths.
+    /// For each flow, the numbers of waiting packets in order, with departure times and lengths.
     waiting: [Vec<(u32, Instant, u32)>; 5],
     left: u64,
     dropped: u64,
@@ -189,7 +191,7 @@ impl<Q: Qdisc<u32>> Ledger<Q> {
             }
             self.check();
         }
-        // Half comes out by itself, and the rest is taken out.
+        // Half of the packets leave by themselves, and the rest are evicted.
         for _ in 0..self.queue.backlog_packets() / 2 {
             if let Some(at) = self.queue.next() {
                 self.now = self.now.max(at);
@@ -255,7 +257,8 @@ impl<Q: Qdisc<u32>> Ledger<Q> {
     }
 }
 
-/// The bytes of each of `flows` among `packets` after the first `direct`, all having had something all the time.
+/// The bytes of each of `flows` among `packets` after the first `direct`, when all of them always had
+/// packets.
 fn shares(queue: &mut impl Qdisc<u32>, lens: &[u32], flows: u64, direct: usize, packets: usize) -> Vec<u64> {
     let now = Instant::from_nanos(1);
     let mut lens = lens.iter().cycle();
@@ -268,7 +271,7 @@ fn shares(queue: &mut impl Qdisc<u32>, lens: &[u32], flows: u64, direct: usize, 
     }
     let mut sent = alloc::vec![0; flows as usize];
     for number in 0..direct + packets {
-        let packet = queue.dequeue(now).expect("everybody has something");
+        let packet = queue.dequeue(now).expect("every flow has packets");
         sent[packet.flow as usize] += if number < direct { 0 } else { u64::from(packet.len) };
         refill(queue, packet.flow);
     }
@@ -302,8 +305,8 @@ proptest! {
         let apart = |sent: Vec<u64>| sent.iter().max().unwrap() - sent.iter().min().unwrap();
         let sent = shares(&mut FqCodel::new(FqCodelSpec::default()), &lens, 4, 0, turns);
         prop_assert!(apart(sent.clone()) <= 1_514 + 1_514, "fq_codel: {sent:?}");
-        // When all have used what new ones have: at 40 bytes a packet, 379 packets each. Eight go
-        // the fast way.
+        // After all have used the credit of new flows: at 40 bytes per packet, 379 packets each. Eight take
+        // the fast path.
         let sent = shares(&mut Fq::new(FqSpec::default()), &lens, 4, 8, 4 * 379 + turns);
         prop_assert!(apart(sent.clone()) <= 3_028 + 1_514, "fq: {sent:?}");
     }

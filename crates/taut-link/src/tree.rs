@@ -1,7 +1,7 @@
-//! A queue discipline put together as a [`QdiscSpec`] says, with those behind it. Called by whoever runs one.
+//! A queue discipline with its children, built from a [`QdiscSpec`]. Called by code that runs one.
 //!
-//! An enum rather than boxed traits: what it holds need not be `Send` in a simulator and must be in front of a device,
-//! and it can say of each of its parts how it is.
+//! An enum rather than boxed traits: its contents need not be `Send` in a simulator but must be in front of a
+//! device, and it can report on each of its parts.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,14 +17,14 @@ use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 use crate::qdisc_spec::QdiscSpec;
 use crate::tbf::Tbf;
 
-/// A queue discipline with what stands behind it.
+/// A queue discipline with its children.
 #[derive(Debug)]
 pub struct Tree<T> {
     spec: QdiscSpec,
     root: Node<T>,
 }
 
-// With a tag of its own, which is read more quickly than one that lies in a queue's length.
+// With an explicit tag, which is faster to read than one stored in a niche of a queue's length.
 #[derive(Debug)]
 #[repr(u8)]
 enum Node<T> {
@@ -36,27 +36,27 @@ enum Node<T> {
     Netem(Box<Netem<T, Tree<T>>>),
 }
 
-/// How a discipline is.
+/// The state of a discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QdiscReport {
-    /// As it was set up, with what stands behind it.
+    /// Its configuration, with its children.
     pub spec: QdiscSpec,
-    /// Bytes that wait, in what stands behind it too.
+    /// Waiting bytes, including those in children.
     pub backlog_bytes: u64,
-    /// Packets that wait, a super-packet being one.
+    /// Waiting packets; a super-packet counts once.
     pub backlog_packets: usize,
-    /// What every discipline counts.
+    /// The counters of every discipline.
     pub stats: QdiscStats,
-    /// What only this one counts.
+    /// The counters of this kind only.
     pub details: QdiscDetails,
 }
 
-/// What only some disciplines count.
+/// The counters that only some disciplines have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QdiscDetails {
-    /// Nothing.
+    /// No further counters.
     #[default]
     None,
     /// Of an `fq`.
@@ -66,7 +66,7 @@ pub enum QdiscDetails {
 }
 
 impl QdiscDetails {
-    /// By the names and in the order of `tc -s`.
+    /// The counters by the names and in the order of `tc -s`.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         match self {
@@ -107,7 +107,7 @@ impl QdiscDetails {
 
 impl<T: Clone> Tree<T> {
     pub(crate) fn new(spec: &QdiscSpec, seed: u64) -> Self {
-        // Each has chance of its own.
+        // Each part has its own random numbers.
         let child = |child: &QdiscSpec| Self::new(child, seed.wrapping_add(1));
         let root = match spec {
             QdiscSpec::Pfifo { limit } => Node::Fifo(Fifo::packets(*limit as usize)),
@@ -132,13 +132,13 @@ impl<T: Clone> Tree<T> {
         Self { spec: spec.clone(), root }
     }
 
-    /// As it was set up.
+    /// Its configuration.
     #[must_use]
     pub const fn spec(&self) -> &QdiscSpec {
         &self.spec
     }
 
-    /// Packets that it and those behind it have doubled so far.
+    /// Packets that it and its children have duplicated so far.
     #[must_use]
     pub fn copies(&self) -> u64 {
         match &self.root {
@@ -148,7 +148,7 @@ impl<T: Clone> Tree<T> {
         }
     }
 
-    /// How it is, and those behind it, the root first.
+    /// The state of this discipline and its children, the root first.
     #[must_use]
     pub fn reports(&self) -> Vec<QdiscReport> {
         let mut reports = Vec::new();
@@ -167,7 +167,7 @@ impl<T: Clone> Tree<T> {
                 details,
             });
             next = match &tree.root {
-                // The plain queue of a shaper is its own affair.
+                // The plain queue of a shaper is not reported.
                 Node::Tbf(queue) => tree.spec.child().map(|_| queue.child()),
                 Node::Netem(queue) => queue.child(),
                 _ => None,
@@ -177,7 +177,7 @@ impl<T: Clone> Tree<T> {
     }
 }
 
-/// The same call, whatever it is.
+/// Makes the same call on any discipline.
 macro_rules! each {
     ($node:expr, $queue:ident => $call:expr) => {
         match $node {
@@ -191,8 +191,8 @@ macro_rules! each {
     };
 }
 
-/// A call that is not woven into the choice between disciplines: those that hold others are large, and a plain queue would
-/// pay for their registers with each packet.
+/// Keeps a call out of line from the choice between disciplines. The disciplines that hold others are large,
+/// and a plain queue would otherwise pay for their registers with each packet.
 #[inline(never)]
 fn apart<R>(call: impl FnOnce() -> R) -> R {
     call()

@@ -73,7 +73,7 @@ fn a_queue_is_put_before_the_device_and_asked_for_through_the_socket() {
     assert_eq!(told, [("netem", 0x8001, None, "netem delay 5ms | fq"), ("fq", 0x8002, Some(0x8001), "fq")]);
     assert!(found[1].details.iter().any(|counter| counter.name == "flows"));
     let error = client.set_qdisc(Some("red")).unwrap_err();
-    assert!(error.to_string().contains("known are pfifo"), "{error}");
+    assert!(error.to_string().contains("use one of pfifo"), "{error}");
     assert_eq!(client.qdiscs().unwrap(), found, "it stays as it was");
     assert_eq!(stack.qdiscs().len(), 2);
     assert_eq!(client.set_qdisc(None).unwrap(), []);

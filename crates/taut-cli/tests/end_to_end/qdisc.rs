@@ -59,7 +59,7 @@ fn a_discipline_is_put_shown_and_taken_away_while_a_stack_serves() {
     // Mistakes name what is wrong, and change nothing.
     let fails = |args: &str| observer.fails(&args.split(' ').collect::<Vec<_>>());
     assert!(fails("qdisc replace dev taut0 root fq speed 5").contains("fq has no option \"speed\""));
-    assert!(fails("qdisc replace dev taut0 root red").contains("known are pfifo"));
+    assert!(fails("qdisc replace dev taut0 root red").contains("use one of pfifo"));
     assert!(fails("qdisc replace dev taut0 root").contains("root fq"));
     assert!(fails("qdisc replace dev eth7 root fq").contains("no stack of this user sends over eth7"));
     assert!(fails("qdisc replace taut0 fq").contains("dev taut0 root fq"));

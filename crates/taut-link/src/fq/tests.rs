@@ -1,4 +1,4 @@
-//! The statements about `fq`, and what its manual page promises.
+//! The statements about `fq`, and the behaviour that its manual page documents.
 
 use alloc::vec::Vec;
 
@@ -31,10 +31,11 @@ fn fq(change: impl FnOnce(&mut FqSpec)) -> Fq<u32> {
     Fq::new(spec)
 }
 
-/// One without a fast path: something is due already, of a flow that nobody looks at and that comes last.
+/// A queue whose fast path is closed: a packet of another flow is already due, which no test looks at and
+/// which leaves last.
 fn busy(change: impl FnOnce(&mut FqSpec)) -> Fq<u32> {
     let mut queue = fq(change);
-    // Filler: it fills the queue of the fast path, and is taken out again.
+    // Fillers occupy the fast path's queue, and are then removed.
     for i in 0..8 {
         assert_eq!(queue.enqueue(START, of(u64::MAX, 1_000_000 + i)), Verdict::Taken);
     }
@@ -95,7 +96,7 @@ fn fq_02_flow_limit_drops_the_101st_packet_of_a_flow() {
     let next = stamped(1, 100, at_ms(5));
     assert_eq!(queue.enqueue(START, next), Verdict::Dropped(next));
     assert_eq!(queue.fq_stats().flows_plimit, 1);
-    assert_eq!(queue.enqueue(START, stamped(2, 101, at_ms(5))), Verdict::Taken, "others have room");
+    assert_eq!(queue.enqueue(START, stamped(2, 101, at_ms(5))), Verdict::Taken, "other flows have room");
     assert_eq!(take(&mut queue, at_ms(5), 1), [(1, 0)]);
     assert_eq!(queue.enqueue(at_ms(5), stamped(1, 102, at_ms(5))), Verdict::Taken);
 }
@@ -106,13 +107,13 @@ fn fq_03_new_flow_goes_before_backlogged_ones_for_15140_bytes() {
     for flow in [1, 2] {
         (0..50).for_each(|i| assert_eq!(queue.enqueue(START, of(flow, i)), Verdict::Taken));
     }
-    // Both use up what new flows have, ten packets each, and are old.
+    // Both use up the credit of new flows, ten packets each, and become old.
     assert_eq!(take(&mut queue, START, 20).len(), 20);
     assert_eq!(flows(&mut queue, START, 4), [1, 1, 2, 2], "a quantum is two packets");
     (0..30).for_each(|i| assert_eq!(queue.enqueue(START, of(3, i)), Verdict::Taken));
     // Ten packets are 15,140 bytes.
     assert_eq!(flows(&mut queue, START, 10), [3; 10]);
-    // It is the last of the old ones now but for flow 2, which lay at the head with nothing left.
+    // It is now last of the old ones except for flow 2, which was at the head with no packets left.
     assert_eq!(flows(&mut queue, START, 7), [1, 1, 3, 3, 2, 2, 1]);
 }
 
@@ -139,7 +140,7 @@ fn a_flow_is_ordered_by_departure_time() {
 fn the_fast_path_takes_what_is_due_while_nothing_else_is() {
     let mut queue = fq(|_| ());
     assert_eq!(queue.enqueue(START, stamped(1, 0, at_ms(10))), Verdict::Taken);
-    // Nobody has looked at flow 1 yet: it might have its turn.
+    // Flow 1 has not been examined yet: it might have its turn.
     assert_eq!(queue.enqueue(START, of(2, 1)), Verdict::Taken);
     assert_eq!(queue.fq_stats().fastpath, 0);
     assert_eq!((take(&mut queue, START, 9), queue.fq_stats().throttled), (Vec::from([(2, 1)]), 1));
@@ -147,7 +148,7 @@ fn the_fast_path_takes_what_is_due_while_nothing_else_is() {
         assert_eq!(queue.enqueue(START, of(3, item)), Verdict::Taken);
     }
     assert_eq!(queue.fq_stats().fastpath, 8, "no more than eight wait there");
-    // When flow 1 is due nothing gets past it.
+    // When flow 1 is due, no packet overtakes it.
     assert_eq!(take(&mut queue, START, 20).len(), 10);
     assert_eq!(queue.enqueue(at_ms(10), stamped(3, 10, at_ms(10))), Verdict::Taken);
     assert_eq!(queue.fq_stats().fastpath, 8);
@@ -170,7 +171,7 @@ fn lateness_is_made_up_by_half_a_gap() {
     // Due at 1000 µs, it leaves 300 µs late: the next follows 700 µs after.
     assert!(queue.dequeue(at_us(1_300)).is_some());
     assert_eq!(queue.next(), Some(at_us(2_000)));
-    // 5 ms late, it follows half a gap after.
+    // The one after is 5 ms late; its successor follows half a gap later.
     assert!(queue.dequeue(at_us(7_000)).is_some());
     assert_eq!(queue.enqueue(at_us(7_000), packet(3)), Verdict::Taken);
     assert_eq!(queue.next(), Some(at_us(7_500)));
@@ -186,7 +187,7 @@ fn a_gap_is_a_second_at_most() {
 
 #[test]
 fn without_stamps_a_quantum_at_a_time_is_spaced() {
-    // 3028 bytes at 8 Mbit/s: 3028 µs. A new flow has ten packets first.
+    // 3028 bytes at 8 Mbit/s: 3028 µs. A new flow sends ten packets first.
     let mut queue = fq(|spec| spec.maxrate = Some("8mbit".parse().unwrap()));
     for i in 0..14 {
         assert_eq!(queue.enqueue(START, Packet { departure: Instant::ZERO, ..of(1, i) }), Verdict::Taken);
@@ -249,7 +250,7 @@ fn a_flow_of_one_packet_at_a_time_is_new_only_once() {
     (0..100).for_each(|i| assert_eq!(queue.enqueue(START, of(1, i)), Verdict::Taken));
     assert_eq!(flows(&mut queue, START, 10), [1; 10], "flow 1 is old now");
     assert_eq!(queue.enqueue(START, of(2, 0)), Verdict::Taken);
-    // Found empty, flow 2 goes to the old ones, and its next packet waits for flow 1's turn of two.
+    // Found empty, flow 2 moves to the old ones, and its next packet waits for flow 1's turn of two.
     assert_eq!(flows(&mut queue, START, 2), [2, 1]);
     assert_eq!(queue.enqueue(START, of(2, 1)), Verdict::Taken);
     assert_eq!(flows(&mut queue, START, 3), [1, 2, 1]);
@@ -260,7 +261,7 @@ fn a_throttled_flow_is_not_looked_at_before_its_time() {
     let mut queue = fq(|_| ());
     assert_eq!(queue.enqueue(START, stamped(1, 0, at_ms(10))), Verdict::Taken);
     assert_eq!((queue.dequeue(START), queue.fq_stats().throttled), (None, 1));
-    // What may leave sooner goes first, but at the time that was set.
+    // A packet that may leave earlier goes first, but at the time that was set.
     assert_eq!(queue.enqueue(START, stamped(1, 1, at_ms(5))), Verdict::Taken);
     assert_eq!(departures(&mut queue), [(10_000, 1), (10_000, 0)]);
 }
@@ -272,7 +273,7 @@ fn with_stamps_maxrate_makes_up_for_lateness_too() {
         assert_eq!(queue.enqueue(START, Packet { len: 1_000, ..stamped(1, i, at_ms(10)) }), Verdict::Taken);
     }
     assert_eq!(queue.dequeue(START), None);
-    // 300 µs after its time: the next follows 700 µs later.
+    // It leaves 300 µs after its time: the next follows 700 µs later.
     assert!(queue.dequeue(at_us(10_300)).is_some());
     assert_eq!(queue.next(), Some(at_us(11_000)));
 }
@@ -283,7 +284,7 @@ fn a_flow_that_was_idle_for_long_has_a_quantum_again() {
         let mut queue = busy(|_| ());
         (0..9).for_each(|i| assert_eq!(queue.enqueue(START, of(1, i)), Verdict::Taken));
         (0..60).for_each(|i| assert_eq!(queue.enqueue(START, of(2, i)), Verdict::Taken));
-        // Flow 1 keeps one packet's worth and leaves the lists; flow 2 is in the midst of a turn.
+        // Flow 1 keeps one packet's worth of credit and leaves the lists; flow 2 is in the middle of a turn.
         assert_eq!(flows(&mut queue, START, 9), [1; 9]);
         assert_eq!(flows(&mut queue, START, 13), [2; 13]);
         let now = at_ms(idle_ms);
@@ -301,18 +302,18 @@ fn idle_flows_are_forgotten_when_there_are_many() {
         assert_eq!(queue.enqueue(now, stamped(flow, 0, now + Duration::from_nanos(1))), Verdict::Taken);
         let at = queue.next().unwrap();
         assert!(queue.dequeue(at).is_some());
-        // Its turns, until it is in no list.
+        // It takes its turns until it is in no list.
         assert_eq!(queue.enqueue(at, stamped(99, 0, at + Duration::from_nanos(1))), Verdict::Taken);
         assert!(queue.dequeue(at + Duration::from_nanos(1)).is_some());
         (queue.fq_stats().flows, queue.fq_stats().gc)
     };
-    // Flow 99 and sixteen others, of which the last finds sixteen known and none idle for so long.
+    // Flow 99 and sixteen others; the last of them finds sixteen known, and none idle for long enough.
     for flow in 0..16 {
         once(flow, flow);
     }
     assert_eq!(once(100, 16), (18, 0));
     assert_eq!(once(2_900, 17), (19, 0), "3 s have not passed");
-    // Now they have, and eight go.
+    // Now they have, and eight are forgotten.
     assert_eq!(once(3_300, 18), (12, 8));
 }
 
@@ -324,11 +325,11 @@ fn everything_can_be_taken_out_and_flows_keep_their_order() {
     }
     assert!(queue.dequeue(START).is_some());
     let out: Vec<_> = core::iter::from_fn(|| queue.evict()).map(|packet| packet.item).collect();
-    // By departure time; of the same, the flow that is known for longer.
+    // By departure time; for equal times, the flow known for longer first.
     assert_eq!(out, [5, 3, 2, 4, 1]);
     assert_eq!((queue.backlog_packets(), queue.backlog_bytes(), queue.next()), (0, 0, None));
     assert_eq!((queue.stats().sent_packets, queue.stats().dropped), (1, 0));
-    // It can be used on.
+    // The queue can still be used.
     assert_eq!(queue.enqueue(at_ms(30), stamped(1, 6, at_ms(31))), Verdict::Taken);
     assert_eq!(queue.dequeue(at_ms(31)).map(|packet| packet.item), Some(6));
 }

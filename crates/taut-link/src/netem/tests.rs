@@ -1,4 +1,4 @@
-//! What `tc-netem(8)` promises, and what chance must do on average.
+//! The behaviour that `tc-netem(8)` documents, and the averages of random decisions.
 
 use alloc::vec;
 
@@ -30,7 +30,7 @@ fn netem(change: impl FnOnce(&mut NetemSpec)) -> Netem<u32> {
     Netem::new(spec, 42)
 }
 
-/// When packets come out, in microseconds, driven by `next`.
+/// Times at which packets come out, in microseconds, driven by `next`.
 fn drain(queue: &mut impl Qdisc<u32>) -> Vec<(u64, u32)> {
     let mut out = Vec::new();
     let mut now = START;
@@ -42,11 +42,11 @@ fn drain(queue: &mut impl Qdisc<u32>) -> Vec<(u64, u32)> {
     out
 }
 
-/// The numbers of `count` packets that are lost.
+/// The numbers of the packets that are lost among `count`.
 fn lost(queue: &mut Netem<u32>, count: u32) -> Vec<u32> {
     let mut lost = Vec::new();
     for item in 0..count {
-        assert_eq!(queue.enqueue(START, packet(item, 100)), Verdict::Taken, "a loss is not told");
+        assert_eq!(queue.enqueue(START, packet(item, 100)), Verdict::Taken, "a loss is not reported");
         lost.extend(core::iter::from_fn(|| queue.poll_dropped()).map(|packet| packet.item));
         _ = queue.dequeue(START);
     }
@@ -71,7 +71,7 @@ fn a_delay_is_exact() {
     assert!(!netem(|spec| spec.loss = Loss::Random(share(1.0, 0.0))).orphans());
 }
 
-/// Delays of 20,000 packets in units of the jitter, less the delay.
+/// Delays of 20,000 packets minus the configured delay, in units of the jitter.
 fn spread(distribution: Distribution, correlation: f64) -> Vec<f64> {
     let mut queue = netem(|spec| {
         (spec.delay, spec.jitter, spec.distribution) = (ms(100), ms(10), distribution);
@@ -105,7 +105,7 @@ fn jitter_spreads_by_its_distribution() {
     assert!(is_near(x.iter().filter(|x| x.abs() < 2.0).count(), x.len(), 0.9545));
 
     let x = spread(Distribution::Pareto, 0.0);
-    // Never sooner than 1 − 3/2 deviations of √3/2 before the mean; half are below the median, 2^(1/3).
+    // Never less than 1 − 3/2 deviations of √3/2 below the mean; half are below the median, 2^(1/3).
     assert!(x.iter().all(|x| *x >= -0.578 && *x <= 4.0));
     assert!(is_near(x.iter().filter(|x| **x < (1.259_921 - 1.5) / 0.866_025).count(), x.len(), 0.5));
 }
@@ -140,9 +140,9 @@ fn a_rate_spaces_and_its_queue_counts_as_delay() {
         NetemRate { rate: "100mbit".parse().unwrap(), packet_overhead: 0, cell_bytes: 0, cell_overhead: 0 };
     let mut queue = netem(|spec| (spec.rate, spec.delay) = (Some(rate), ms(1)));
     (0..4).for_each(|i| assert_eq!(queue.enqueue(START, packet(i, 1_500)), Verdict::Taken));
-    // 120 µs each. The delay passes while the first is on its way.
+    // 120 µs each. The delay passes while the first packet is being sent.
     assert_eq!(drain(&mut queue), [(1_120, 0), (1_240, 1), (1_360, 2), (1_480, 3)]);
-    // After a pause the whole delay again.
+    // After a pause, the whole delay applies again.
     assert_eq!(queue.enqueue(at_us(5_000), packet(4, 1_500)), Verdict::Taken);
     assert_eq!(queue.next(), Some(at_us(6_120)));
 }
@@ -181,7 +181,8 @@ fn random_losses_are_as_many_as_said() {
 
 #[test]
 fn losses_of_two_states_come_in_bursts() {
-    // Bad for 1/r = 4 packets at a time, a share p/(p+r) = 1/26 of all; in it, half are lost.
+    // The bad state lasts 1/r = 4 packets and has a share p/(p+r) = 1/26 of all; half of the packets in it
+    // are lost.
     let mut queue = netem(|spec| {
         spec.loss =
             Loss::Gemodel { p: percent(1.0), r: percent(25.0), bad: percent(50.0), good: Chance::NEVER };
@@ -189,7 +190,7 @@ fn losses_of_two_states_come_in_bursts() {
     let lost = lost(&mut queue, 400_000);
     let expected = 400_000.0 / 26.0 / 2.0;
     assert!((lost.len() as f64 - expected).abs() < expected * 0.08, "{} of {expected}", lost.len());
-    // After a loss the next is lost if it stays bad, 3/4, and is hit, 1/2.
+    // After a loss the next packet is lost if the state stays bad, 3/4, and the packet is hit, 1/2.
     let pairs = lost.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
     assert!(is_near(pairs, lost.len(), 0.375), "{pairs} of {}", lost.len());
 }
@@ -207,7 +208,7 @@ fn losses_of_four_states_are_those_of_their_chain() {
         let mut queue = netem(|spec| spec.loss = loss);
         lost(&mut queue, 200_000)
     };
-    // Alone: 1 → 4 → 1. A share of p/(1+p).
+    // Single losses: 1 → 4 → 1. A share of p/(1+p).
     let alone = chain(0.0, 100.0, 0.0, 100.0, 5.0);
     assert!(is_near(alone.len(), 200_000, 0.05 / 1.05), "{}", alone.len());
     assert!(alone.windows(2).all(|pair| pair[0] + 1 < pair[1]), "never two in a row");
@@ -247,7 +248,7 @@ fn reordering_with_a_gap_lets_every_fifth_go_at_once() {
     let order: Vec<_> = drain(&mut queue).into_iter().map(|(us, item)| (us / 1_000, item)).collect();
     assert_eq!(order[..2], [(0, 4), (0, 9)]);
     assert_eq!(order[2..], [0, 1, 2, 3, 5, 6, 7, 8].map(|item| (10, item)));
-    // Without, a share of all.
+    // Without a gap, a share of all packets.
     let mut queue = netem(|spec| (spec.delay, spec.reorder, spec.gap) = (ms(10), share(25.0, 0.0), 1));
     (0..10_000).for_each(|i| assert_eq!(queue.enqueue(START, packet(i, 100)), Verdict::Taken));
     let at_once = drain(&mut queue).into_iter().filter(|(us, _)| *us == 0).count();
@@ -278,7 +279,7 @@ fn a_full_box_refuses() {
     let mut queue = netem(|spec| (spec.limit, spec.delay) = (2, ms(1)));
     (0..2).for_each(|i| assert_eq!(queue.enqueue(START, packet(i, 100)), Verdict::Taken));
     assert_eq!(queue.enqueue(START, packet(2, 100)), Verdict::Dropped(packet(2, 100)));
-    assert_eq!(queue.poll_dropped(), None, "that one was told");
+    assert_eq!(queue.poll_dropped(), None, "that one was reported");
 }
 
 #[test]

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 const START: Instant = Instant::from_nanos(3_000_000_000);
-/// A gigabit takes 8 ns for a byte; a full packet has 1500 and 38 beside.
+/// A gigabit takes 8 ns per byte; a full packet has 1500 bytes plus 38.
 const FULL_NS: u64 = 1_538 * 8;
 
 type Card = Nic<u32, u32>;
@@ -21,7 +21,7 @@ fn gigabit(change: impl FnOnce(&mut NicSpec)) -> Card {
     Nic::new(spec)
 }
 
-/// Posts a packet with segments of these lengths. When each is on the wire.
+/// Posts a packet with segments of these lengths. Returns when each is sent.
 fn post(nic: &mut Card, now: Instant, lens: &[u32], token: u32) -> Trace {
     let times: Vec<Instant> = lens.iter().map(|&len| nic.send(now, len)).collect();
     nic.post(times[times.len() - 1], token, lens.iter().sum());
@@ -34,7 +34,7 @@ fn take(nic: &mut Card) -> Vec<u32> {
     batch
 }
 
-/// When each token is back, and how many interrupts that took.
+/// The time at which each token comes back, and the number of interrupts.
 fn drive(nic: &mut Card, until: Instant) -> (Trace, u32) {
     let (mut back, mut interrupts) = (Vec::new(), 0);
     while let Some(at) = nic.next_interrupt().filter(|&at| at <= until) {
@@ -49,7 +49,7 @@ fn packets_follow_each_other_at_line_rate() {
     let mut nic = gigabit(|_| ());
     assert_eq!(post(&mut nic, START, &[1_500], 70), [(FULL_NS, 1_500)]);
     assert_eq!(post(&mut nic, START, &[1_500], 71), [(2 * FULL_NS, 1_500)]);
-    // The line is still busy when the third comes.
+    // The line is still busy when the third packet comes.
     assert_eq!(post(&mut nic, ns(10_000), &[100], 72), [(2 * FULL_NS + 138 * 8, 100)]);
     let (back, interrupts) = drive(&mut nic, ns(1_000_000));
     assert_eq!(back, [(FULL_NS, 70), (2 * FULL_NS, 71), (2 * FULL_NS + 138 * 8, 72)]);
@@ -81,7 +81,7 @@ fn a_super_packet_is_many_on_the_wire_and_comes_back_once() {
 fn completions_wait_for_time_or_number() {
     let mut nic = gigabit(|spec| spec.tx_usecs = Duration::from_micros(16));
     (70..73).for_each(|token| drop(post(&mut nic, START, &[1_500], token)));
-    // 16 µs after the first, the second has left too.
+    // 16 µs after the first packet, the second has been sent as well.
     let (back, interrupts) = drive(&mut nic, ns(1_000_000));
     assert_eq!(back, [(FULL_NS + 16_000, 70), (FULL_NS + 16_000, 71), (3 * FULL_NS + 16_000, 72)]);
     assert_eq!(interrupts, 2);
@@ -97,10 +97,10 @@ fn descriptors_come_free_when_the_host_is_told() {
     let mut nic = gigabit(|spec| (spec.ring, spec.tx_usecs) = (8, Duration::from_micros(100)));
     (0..3).for_each(|token| drop(post(&mut nic, START, &[1_500], token)));
     assert!(nic.room(), "five are free");
-    // 64 KB take four: one is free.
+    // 64 KB take four descriptors: one is free.
     post(&mut nic, START, &[1_500; 43], 3);
     assert!(!nic.room());
-    // The first three left long ago.
+    // The first three packets were sent long ago.
     let told = ns(FULL_NS + 100_000);
     assert_eq!((nic.sent(told), nic.next_interrupt()), (3, Some(told)));
     assert!(!nic.room());
@@ -129,9 +129,10 @@ fn a_byte_queue_limit_keeps_the_ring_short_and_the_line_busy() {
         now = nic.next_interrupt().unwrap().max(now);
         nic.complete(now, drop);
     }
-    // Of 81,274.
+    // The maximum is 81,274.
     assert!(sent > 81_190, "the line idled: {sent} packets in the last second");
-    // What is sent in an interrupt's time, twice, and a packet: 27,000 bytes; 512 descriptors would be 768,000.
+    // Twice the bytes sent between two interrupts, and a packet: 27,000 bytes; 512 descriptors would be
+    // 768,000.
     assert!(most < 4 * 14_000, "{most} bytes in the ring");
 }
 
@@ -141,17 +142,17 @@ fn arrivals_are_announced_together() {
     assert_eq!(nic.receive(START, 0), Arrival::InterruptAt(ns(50_000)), "50 µs after the first");
     assert_eq!(nic.receive(ns(12_000), 1), Arrival::Quiet);
     assert!(nic.interrupt());
-    assert_eq!(nic.receive(ns(51_000), 2), Arrival::Quiet, "the host knows");
+    assert_eq!(nic.receive(ns(51_000), 2), Arrival::Quiet, "the host knows already");
     assert!(!nic.interrupt(), "once is enough");
     assert_eq!(take(&mut nic), [0, 1, 2]);
-    // The fourth of the next four interrupts at once.
+    // The fourth of the next four packets interrupts at once.
     assert_eq!(nic.receive(ns(60_000), 3), Arrival::InterruptAt(ns(110_000)));
     assert_eq!(nic.receive(ns(61_000), 4), Arrival::Quiet);
     assert_eq!(nic.receive(ns(62_000), 5), Arrival::Quiet);
     assert_eq!(nic.receive(ns(63_000), 6), Arrival::Interrupt);
     assert_eq!(nic.received(), 4);
     assert_eq!(take(&mut nic).len(), 4);
-    assert!(!nic.interrupt(), "nothing is left when the time has come");
+    assert!(!nic.interrupt(), "no packets are left at that time");
 }
 
 #[test]
@@ -172,18 +173,19 @@ fn a_full_receive_ring_drops() {
     );
 }
 
-/// The same card, stepped from segment to segment and from interrupt to interrupt: what the one above computes ahead.
+/// The same card, stepped from segment to segment and from interrupt to interrupt, to check the times that
+/// the real one computes in advance.
 struct Stepped {
     spec: NicSpec,
     bql: Option<Bql>,
-    /// Segments that are left of each packet, its token, and when it was posted.
+    /// Remaining segments of each packet, its token, and when it was posted.
     jobs: VecDeque<(u16, u32, Instant)>,
-    /// When the segment on the line will be sent, and since when how many bytes went out without a pause.
+    /// When the current segment will be sent, and how many bytes were sent since when without a pause.
     sending: Option<Instant>,
     busy_since: Instant,
     busy_bytes: u64,
     idle_at: Instant,
-    /// Sent, with the packets' sizes, and when the host is told of them.
+    /// Sent packets with their sizes, and when the host is notified of them.
     done: Vec<(u32, u32)>,
     tell_at: Option<Instant>,
     used_descriptors: usize,
@@ -226,7 +228,7 @@ impl Stepped {
         [self.sending, self.tell_at].into_iter().flatten().min()
     }
 
-    /// Everything that happens at `now`, with the whole sizes of packets by token.
+    /// Handles everything that happens at `now`, given the whole sizes of packets by token.
     fn step(&mut self, now: Instant, sizes: &[u16], sent: &mut Trace, back: &mut Trace) {
         let at = now.since(START).as_nanos();
         while let Some(time) = self.sending.take_if(|time| *time <= now) {
@@ -256,7 +258,7 @@ impl Stepped {
     }
 }
 
-/// A host that posts packets of `sizes` segments of 1500 bytes, `gap` after each other at the earliest, when there is room.
+/// A host that posts packets of `sizes` segments of 1500 bytes, at least `gap` apart, when there is room.
 fn stepped(spec: NicSpec, sizes: &[u16], gap: Duration) -> (Trace, Trace) {
     let mut nic = Stepped::new(spec);
     let (mut sent, mut back, mut now, mut due) = (Vec::new(), Vec::new(), START, START);
@@ -274,7 +276,7 @@ fn stepped(spec: NicSpec, sizes: &[u16], gap: Duration) -> (Trace, Trace) {
     }
 }
 
-/// The same over the card that knows ahead.
+/// The same with the card that computes in advance.
 fn ahead(spec: NicSpec, sizes: &[u16], gap: Duration) -> (Trace, Trace) {
     let mut nic = Card::new(spec);
     let (mut sent, mut back, mut now, mut due) = (Vec::new(), Vec::new(), START, START);

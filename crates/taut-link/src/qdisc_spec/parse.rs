@@ -1,4 +1,4 @@
-//! Reads what `tc qdisc add … root` takes, word by word. Every mistake names its option.
+//! Parses the arguments of `tc qdisc add … root`, word by word. Every error names the option.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -25,7 +25,7 @@ const TBF_OPTIONS: &str = "rate, burst, limit, latency";
 const NETEM_OPTIONS: &str =
     "limit, delay, distribution, loss, ecn, duplicate, corrupt, reorder, gap, rate, slot, seed";
 
-/// Longest pattern of losses: it is written out as numbers.
+/// Longest pattern of losses: it is expanded to single numbers.
 const PATTERN_MAX: usize = 100_000;
 /// Linux: at least one byte and less than 1 MB.
 const QUANTUM_BYTES: RangeInclusive<u32> = 1..=1 << 20;
@@ -35,7 +35,7 @@ impl FromStr for QdiscSpec {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let mut child = None;
-        // From the last to the root, each taking the one behind it.
+        // From the last discipline to the root, each taking the one behind it as its child.
         for part in text.rsplit('|') {
             let spec = one(part, child.is_some())?;
             child = Some(match (spec, child) {
@@ -65,7 +65,7 @@ fn one(text: &str, has_child: bool) -> Result<QdiscSpec, Error> {
     }
 }
 
-/// The words behind a kind.
+/// The words after a kind.
 struct Options<'a> {
     kind: &'static str,
     known: &'static str,
@@ -78,7 +78,7 @@ impl<'a> Options<'a> {
         self.words.next()
     }
 
-    /// Notes an option. Two of the same name are a mistake.
+    /// Notes an option, and refuses it if it was given before.
     fn once(&mut self, option: &'static str) -> Result<(), Error> {
         if self.seen.contains(&option) {
             return Err(Error::Twice { kind: self.kind, option });
@@ -99,13 +99,13 @@ impl<'a> Options<'a> {
         Err(Error::Value { kind: self.kind, option, text: text.to_owned(), what })
     }
 
-    /// The word that follows an option that was not said before.
+    /// The word after an option that was not given before.
     fn value(&mut self, option: &'static str, what: &'static str) -> Result<&'a str, Error> {
         self.once(option)?;
         self.next().ok_or(Error::Missing { kind: self.kind, option, what })
     }
 
-    /// The next word, if it looks like a number. No option of Linux's does.
+    /// The next word, if it looks like a number. No option name does.
     fn more(&mut self) -> Option<&'a str> {
         self.words
             .next_if(|word| word.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+')))
@@ -251,7 +251,7 @@ impl<'a> Options<'a> {
         Ok(spec)
     }
 
-    /// Zero is a rate here, and means that nothing is that slow.
+    /// Zero is allowed here; no flow is that slow.
     fn low_rate_threshold(&mut self) -> Result<Option<Rate>, Error> {
         let text = self.value("low_rate_threshold", "a rate, as in 550kbit")?;
         if matches!(text, "0" | "0bit") {
@@ -353,7 +353,7 @@ impl<'a> Options<'a> {
         }
         if !spec.reorder.chance.is_never() {
             if spec.delay.is_zero() {
-                return required("a delay for what is reordered to skip");
+                return required("a delay that reordered packets can skip");
             }
             spec.gap = spec.gap.max(1);
         } else if spec.gap != 0 {
@@ -411,7 +411,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// As in `1,4-6`.
+    /// A list such as `1,4-6`.
     fn pattern(&mut self) -> Result<Loss, Error> {
         const WHAT: &str = "a list of packet numbers from 1 on, in ascending order, as in 1,4-6";
         let text = self.next().ok_or(Error::Missing { kind: self.kind, option: "loss", what: WHAT })?;

@@ -1,4 +1,4 @@
-//! What is read, printed, refused and built.
+//! Specifications that are read, printed, refused and built.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -142,7 +142,7 @@ fn children_stand_behind_a_bar() {
     assert_eq!(tree.kind(), "netem");
     assert_eq!(tree.child().map(QdiscSpec::kind), Some("tbf"));
     assert_eq!(tree.child().and_then(QdiscSpec::child).map(QdiscSpec::kind), Some("fq"));
-    assert_eq!(error("fq | fq_codel"), "fq has no discipline behind it: only tbf and netem do");
+    assert_eq!(error("fq | fq_codel"), "fq cannot have a discipline behind it: only tbf and netem can");
     assert!(error("netem |").starts_with("no queue discipline given"));
     assert!(error("| fq").starts_with("no queue discipline given"));
 }
@@ -173,26 +173,28 @@ fn what_is_printed_reads_back() {
 fn mistakes_name_their_option() {
     assert_eq!(
         error("red limit 5"),
-        "\"red\" is no queue discipline: known are pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf, netem"
+        "\"red\" is not a queue discipline; use one of pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf, netem"
     );
-    assert!(error("fq speed 5").starts_with("fq has no option \"speed\": known are limit, flow_limit, "));
-    assert_eq!(error("fq priomap 1"), "fq: priomap is an option of Linux's that is not supported here");
+    assert!(
+        error("fq speed 5").starts_with("fq has no option \"speed\"; its options are limit, flow_limit, ")
+    );
+    assert_eq!(error("fq priomap 1"), "fq: priomap is a Linux option that is not supported here");
     assert_eq!(error("fq limit"), "fq: limit needs a value: a number of packets from 1 to 4294967295");
     assert_eq!(error("fq limit 0"), "fq: limit \"0\" is not a number of packets from 1 to 4294967295");
-    assert_eq!(error("fq limit 5 limit 6"), "fq: limit was said before");
-    assert_eq!(error("fq pacing nopacing"), "fq: pacing was said before");
+    assert_eq!(error("fq limit 5 limit 6"), "fq: limit was given twice");
+    assert_eq!(error("fq pacing nopacing"), "fq: pacing was given twice");
     assert_eq!(error("fq quantum 0"), "fq: quantum \"0\" is not a size from 1b to 1mb");
-    assert!(error("fq maxrate 10parsec").starts_with("fq: maxrate: \"10parsec\" is no rate: write"));
+    assert!(error("fq maxrate 10parsec").starts_with("fq: maxrate: \"10parsec\" is not a rate: write"));
     assert_eq!(error("fq_codel flows 70000"), "fq_codel: flows \"70000\" is not a number from 1 to 65536");
     assert_eq!(error("tbf burst 5kb limit 5kb"), "tbf needs rate");
     assert_eq!(error("tbf rate 5mbit limit 5kb"), "tbf needs burst");
     assert_eq!(error("tbf rate 5mbit burst 5kb"), "tbf needs limit or latency, or a discipline behind it");
     assert_eq!(
         error("tbf rate 1mbit burst 5kb limit 5kb latency 5ms"),
-        "tbf: limit or latency was said before"
+        "tbf: limit or latency was given twice"
     );
-    assert!(error("tbf rate 1mbit peakrate 2mbit").starts_with("tbf: peakrate is an option of Linux's"));
-    assert!(error("netem delay 5parsec").starts_with("netem: delay: \"5parsec\" is no time"));
+    assert!(error("tbf rate 1mbit peakrate 2mbit").starts_with("tbf: peakrate is a Linux option"));
+    assert!(error("netem delay 5parsec").starts_with("netem: delay: \"5parsec\" is not a time"));
     assert!(error("netem dleay 5ms").starts_with("netem has no option \"dleay\""));
     assert_eq!(error("netem loss 101%"), "netem: loss \"101%\" is not a percentage from 0% to 100%");
     assert_eq!(error("netem loss -1%"), "netem: loss \"-1%\" is not a percentage from 0% to 100%");
@@ -203,7 +205,7 @@ fn mistakes_name_their_option() {
     assert_eq!(error("netem loss gemodel"), "netem: loss needs a value: a percentage, as in 1%");
     assert!(error("netem loss pattern 3,2").contains("ascending"));
     assert!(error("netem loss pattern 1-99999999999").contains("ascending"));
-    assert_eq!(error("netem reorder 25%"), "netem needs a delay for what is reordered to skip");
+    assert_eq!(error("netem reorder 25%"), "netem needs a delay that reordered packets can skip");
     assert_eq!(error("netem delay 5ms gap 5"), "netem needs reorder for a gap");
     assert_eq!(
         error("netem delay 5ms distribution normal"),
@@ -215,7 +217,9 @@ fn mistakes_name_their_option() {
     );
     assert_eq!(error("netem ecn"), "netem needs loss for ecn");
     assert!(error("netem slot 5ms 1ms").contains("no shorter"));
-    assert!(error("pfifo_fast limit 5").starts_with("pfifo_fast has no option \"limit\": known are none"));
+    assert!(
+        error("pfifo_fast limit 5").starts_with("pfifo_fast has no option \"limit\"; its options are none")
+    );
     for nothing in ["", "  ", "|"] {
         assert!(error(nothing).starts_with("no queue discipline given"));
     }
@@ -225,7 +229,7 @@ fn mistakes_name_their_option() {
 fn only_fq_paces() {
     let paces = |text: &str| spec(text).paces();
     assert!(paces("fq") && paces("tbf rate 1mbit burst 2kb | fq"));
-    // What is delayed first would leave fq too late.
+    // Packets that are delayed before fq would leave it too late.
     assert!(
         !paces("netem delay 1ms | fq") && !paces("fq_codel") && !paces("tbf rate 1mbit burst 2kb limit 5kb")
     );

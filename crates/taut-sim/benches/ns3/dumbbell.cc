@@ -1,5 +1,5 @@
-// The network of ../../examples/dumbbell.rs in ns-3: ten TCP flows over one bottleneck. Prints as that does how many
-// packets hosts received and how many bytes sinks read; who calls it (compare.sh) takes the time of both.
+// The network of ../../examples/dumbbell.rs in ns-3: ten TCP flows over one bottleneck. Like that example, it prints how
+// many packets hosts received and how many bytes sinks read; the caller (compare.sh) measures the time of both.
 //
 //   dumbbell [flows] [bottleneck, as 1Gbps] [seconds]
 
