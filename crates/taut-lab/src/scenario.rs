@@ -45,7 +45,7 @@ pub struct Scenario {
     pub live: bool,
     /// Congestion control of all flows that do not choose one: `cubic`, or with parameters `mine:gain=2.5`.
     pub congestion: Option<String>,
-    /// What is between the hosts.
+    /// The network between the hosts.
     #[serde(default)]
     pub topology: Topology,
     /// The bottleneck, or in a pair the cable.
@@ -82,11 +82,11 @@ const fn one() -> u32 {
     1
 }
 
-/// What is between the hosts.
+/// The network between the hosts.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Topology {
-    /// Which kind.
+    /// Its kind.
     #[serde(default)]
     pub kind: Kind,
     /// Pairs of hosts of a dumbbell.
@@ -298,7 +298,7 @@ impl AppKind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct FlowSpec {
-    /// Which application.
+    /// The application.
     pub app: AppKind,
     /// How many of them.
     #[serde(default = "one")]

@@ -120,7 +120,7 @@ impl Tally {
             *count > 0 && seen >= rank
         })?;
         let (from, to) = bounds(index);
-        // Whole numbers: the middle of 10..11 is 10.
+        // The values are whole numbers: the middle of 10..11 is 10.
         let middle = from as f64 + ((to - from - 1) as f64) / 2.0;
         Some(middle.clamp(self.min as f64, self.max as f64))
     }

@@ -123,7 +123,7 @@ fn m3_autocorking_and_the_head() {
 #[test]
 fn m4_wake_ups_and_memory() {
     let runs = run("notsent-lowat", "", 1, &["flows.0.count=2", "duration=6s", "warm-up=3s"]);
-    // 54 MB and 3.5 MB a flow.
+    // 54 MB and 3.5 MB per flow.
     let (unset, after) = of_both(&runs, "flow_memory", ["unset", "after"]);
     assert!((45.0..65.0).contains(&unset) && (3.0..4.5).contains(&after), "{unset} and {after} MB");
     // More wake-ups than unset, for a twentieth of the memory; and a tenth of the wake-ups at the mark.

@@ -55,7 +55,7 @@ pub struct NetemSpec {
     pub delay_correlation: Chance,
     /// Distribution of the delay.
     pub distribution: Distribution,
-    /// Which packets are lost; none.
+    /// The model of losses; none.
     pub loss: Loss,
     /// Whether to mark packets that can be marked instead of losing them.
     pub ecn: bool,

@@ -108,7 +108,7 @@ impl<C> Posted<C> {
 
 /// The interrupt that an arrival requires.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "an interrupt that is not raised is a packet that nobody takes"]
+#[must_use = "an interrupt that is not raised leaves its packet in the ring"]
 pub enum Arrival<T> {
     /// An interrupt, now.
     Interrupt,

@@ -60,7 +60,7 @@ pub enum Ecn {
     /// No alternative: its sender does not understand marks. Not-ECT in the header.
     #[default]
     NotCapable,
-    /// Mark it: ECT(0) or ECT(1) in the header.
+    /// It may be marked: ECT(0) or ECT(1) in the header.
     Capable,
     /// It is marked: CE is in the header, or is to be written there.
     Marked,
@@ -91,7 +91,7 @@ pub const fn band(priority: u8) -> usize {
 
 /// The result of enqueuing a packet.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a packet that was dropped must be answered for"]
+#[must_use = "a dropped packet must be handled"]
 pub enum Verdict<T> {
     /// The packet is queued. Linux: `NET_XMIT_SUCCESS`.
     Taken,
@@ -148,7 +148,7 @@ pub trait Qdisc<T> {
     fn enqueue(&mut self, now: Instant, packet: Packet<T>) -> Verdict<T>;
 
     /// The next packet, if it is due.
-    #[must_use = "a packet that left the queue must go somewhere"]
+    #[must_use = "a dequeued packet must be sent or dropped"]
     fn dequeue(&mut self, now: Instant) -> Option<Packet<T>>;
 
     /// When [`dequeue`](Self::dequeue) will have a packet, as far as is known now; an instant in the past
@@ -157,14 +157,14 @@ pub trait Qdisc<T> {
 
     /// A packet that was accepted and has since been dropped. Call this after each [`enqueue`](Self::enqueue)
     /// and [`dequeue`](Self::dequeue), until there is none.
-    #[must_use = "a packet that was dropped must be answered for"]
+    #[must_use = "a dropped packet must be handled"]
     fn poll_dropped(&mut self) -> Option<Packet<T>> {
         None
     }
 
     /// Removes a waiting packet, whether or not it is due: for a discipline that replaces this one. Packets
     /// of a flow come in the order in which they would have left; none is dropped or counted.
-    #[must_use = "a packet that was taken out must go somewhere"]
+    #[must_use = "an evicted packet must be queued elsewhere"]
     fn evict(&mut self) -> Option<Packet<T>>;
 
     /// Whether a packet counts as having left the host once it was accepted. That is so where the discipline

@@ -172,7 +172,7 @@ pub enum QdiscSpecError {
         kind: &'static str,
         /// The option.
         option: &'static str,
-        /// What it should be.
+        /// A description of the value.
         what: &'static str,
     },
     /// An option given twice, or two options with the same meaning.
@@ -192,7 +192,7 @@ pub enum QdiscSpecError {
         option: &'static str,
         /// The value.
         text: String,
-        /// What it should be.
+        /// A description of a valid value.
         what: &'static str,
     },
     /// An invalid rate, size or time.
@@ -202,7 +202,7 @@ pub enum QdiscSpecError {
         kind: &'static str,
         /// The option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The error.
         error: QuantityError,
     },
     /// A required option is missing.

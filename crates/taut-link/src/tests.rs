@@ -59,7 +59,7 @@ fn run(queue: &mut impl Qdisc<u32>, steps: &[Step]) -> Run {
                 any = true;
                 run.left.push((now, packet));
             }
-            assert_eq!(due, any, "next() tells when dequeue() has something");
+            assert_eq!(due, any, "next() says when dequeue() has a packet");
         }
         check(queue, &run);
     }
@@ -215,7 +215,7 @@ impl<Q: Qdisc<u32>> Ledger<Q> {
         while self.dequeue() {
             any = true;
         }
-        assert_eq!(due, any, "next() tells when dequeue() has something");
+        assert_eq!(due, any, "next() says when dequeue() has a packet");
     }
 
     fn dequeue(&mut self) -> bool {

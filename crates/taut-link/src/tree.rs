@@ -59,9 +59,9 @@ pub enum QdiscDetails {
     /// No further counters.
     #[default]
     None,
-    /// Of an `fq`.
+    /// The counters of an `fq`.
     Fq(FqStats),
-    /// Of an `fq_codel`.
+    /// The counters of an `fq_codel`.
     FqCodel(FqCodelStats),
 }
 

@@ -45,7 +45,7 @@ pub struct Interest {
 }
 
 impl Interest {
-    /// Everything.
+    /// All events.
     pub const ALL: Self = Self { packets: true, acks: true, apps: true, interrupts: true, blocked: true };
 }
 
@@ -161,7 +161,7 @@ pub enum ProbeEvent<'a> {
     },
     /// A packet arrived at a host's NIC.
     Delivered {
-        /// Which host.
+        /// The host.
         host: HostId,
         /// The packet.
         packet: PacketView<'a>,

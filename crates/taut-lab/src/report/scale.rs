@@ -1,8 +1,8 @@
-//! Axes: from a range of numbers to ticks and their words, in the unit that a reader expects.
+//! Axes: from a range of numbers to ticks with labels, in the unit that a reader expects.
 //!
-//! Ours. Called by `svg.rs`, and by `figures.rs` for numbers in captions and tooltips.
+//! Called by `svg.rs`, and by `figures.rs` for numbers in captions and tooltips.
 
-/// What the numbers on an axis are.
+/// The quantity that an axis shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     /// Seconds.
@@ -11,9 +11,9 @@ pub(crate) enum Quantity {
     Bytes,
     /// Bits per second.
     BitRate,
-    /// How many.
+    /// A number of things.
     Count,
-    /// A part of one, written in per cent.
+    /// A share of one, written in per cent.
     Share,
 }
 
@@ -31,14 +31,14 @@ impl Quantity {
         }
     }
 
-    /// The largest unit of which there is at least one in `value`, or the smallest there is.
+    /// The largest unit of which `value` has at least one, or else the smallest unit.
     pub(crate) fn unit(self, value: f64) -> (f64, &'static str) {
         let units = self.units();
         let fits = units.iter().rev().find(|(size, _)| value.abs() >= size * 0.999_999);
         fits.or(units.first()).copied().unwrap_or((1.0, ""))
     }
 
-    /// A number of it with its unit, three digits of it: `1.23 MB`.
+    /// A value with its unit, in three digits: `1.23 MB`.
     pub(crate) fn say(self, value: f64) -> String {
         if !value.is_finite() {
             return "-".to_owned();
@@ -56,7 +56,7 @@ impl Quantity {
     }
 }
 
-/// A number with a comma between thousands.
+/// A number with commas between thousands.
 pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let whole = text.find('.').unwrap_or(text.len());
@@ -70,7 +70,7 @@ pub(crate) fn grouped(value: f64, decimals: usize) -> String {
     out
 }
 
-/// Three significant digits, without zeros that say nothing.
+/// Three significant digits, without trailing zeros.
 fn significant(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
@@ -85,62 +85,62 @@ fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Evenly.
+    /// Linear.
     Linear,
-    /// By powers of ten.
+    /// Logarithmic, by powers of ten.
     Log,
 }
 
-/// A place on an axis that is marked.
+/// A marked position on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
-    /// Where.
+    /// Its value.
     pub(crate) value: f64,
-    /// The words at it; empty for a mark between those with words.
+    /// Its label; empty for a mark between labelled ones.
     pub(crate) label: String,
 }
 
-/// An axis: what it shows, from where to where.
+/// An axis: its quantity and range.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
-    /// What the numbers are.
+    /// The quantity of its values.
     pub(crate) quantity: Quantity,
-    /// What they are of.
+    /// What the values measure.
     pub(crate) label: String,
-    /// How it runs.
+    /// Its scale.
     pub(crate) kind: Kind,
-    /// The least value that has a place on it.
+    /// The lowest value on it.
     pub(crate) low: f64,
-    /// The largest.
+    /// The highest value on it.
     pub(crate) high: f64,
 }
 
 impl Axis {
-    /// An axis from zero, or from the least value if that is negative, with a bit of air above.
+    /// An axis from zero, or from the least value if that is negative, with some space above.
     pub(crate) fn from_zero(quantity: Quantity, label: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, high) = range(values).unwrap_or((0.0, 0.0));
         let high = if high > 0.0 { high } else { quantity.units()[0].0 };
         Self { quantity, label: label.to_owned(), kind: Kind::Linear, low: low.min(0.0), high: high * 1.04 }
     }
 
-    /// An axis over exactly what the values span.
+    /// An axis over exactly the range of the values.
     pub(crate) fn spanning(quantity: Quantity, label: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let (low, mut high) = range(values).unwrap_or((0.0, 0.0));
         if high <= low {
-            // A single value still needs a width: one of the unit it is said in.
+            // A single value needs a width as well: one of its unit.
             high = low + quantity.unit(low).0;
         }
         Self { quantity, label: label.to_owned(), kind: Kind::Linear, low, high }
     }
 
-    /// An axis by powers of ten that covers the values above zero.
+    /// A logarithmic axis that covers the values above zero.
     pub(crate) fn log(quantity: Quantity, label: &str, values: impl IntoIterator<Item = f64>) -> Self {
         let positive = values.into_iter().filter(|value| *value > 0.0);
         let (low, high) = range(positive).unwrap_or((1e-3, 1.0));
-        // One step of 1, 2, 5 around what is there.
+        // One step of 1, 2, 5 beyond the range on both sides.
         let (low, mut high) = (step_down(low), step_up(high));
         if high <= low * 1.000_001 {
             high = low * 10.0;
@@ -148,8 +148,8 @@ impl Axis {
         Self { quantity, label: label.to_owned(), kind: Kind::Log, low, high }
     }
 
-    /// Where a value is between 0 and 1; outside of them when it is outside of the axis. `None` for what has no
-    /// place: what is no number, and on a logarithmic axis what is not above zero.
+    /// The position of a value between 0 and 1, or outside them if the value is outside the axis. `None` for
+    /// values that are not numbers, and on a logarithmic axis for those not above zero.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let place = match self.kind {
             Kind::Linear => (value - self.low) / (self.high - self.low),
@@ -158,7 +158,8 @@ impl Axis {
         place.is_finite().then_some(place)
     }
 
-    /// The label with the unit of the ticks, as `unsent (MB)`; on a logarithmic axis each tick has its own.
+    /// The label with the unit of the ticks, such as `unsent (MB)`; on a logarithmic axis each tick has its
+    /// own unit.
     pub(crate) fn title(&self) -> String {
         let (_, unit) = self.tick_unit();
         if unit.is_empty() || self.kind == Kind::Log {
@@ -168,7 +169,7 @@ impl Axis {
         }
     }
 
-    /// Size and name of the unit that the ticks of a linear axis are in.
+    /// Size and name of the unit of a linear axis's ticks.
     pub(crate) fn tick_unit(&self) -> (f64, &'static str) {
         self.quantity.unit(self.high.abs().max(self.low.abs()) / 1.5)
     }
@@ -192,7 +193,7 @@ impl Axis {
         let last = (self.high / size / step + 1e-9).floor();
         let number = (last - first).clamp(0.0, 100.0) as usize;
         let tick = |index: usize| {
-            // `+ 0.0` makes minus zero plain.
+            // `+ 0.0` turns minus zero into zero.
             let units = (first + index as f64) * step + 0.0;
             let label = match decimals {
                 0 if units.abs() >= 10_000.0 => grouped(units, 0),
@@ -206,7 +207,7 @@ impl Axis {
     fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
         let (from, to) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let decades = (self.high / self.low).log10();
-        // With few decades 1, 2 and 5 have words; with very many only every second or third decade.
+        // With few decades, 1, 2 and 5 are labelled; with very many, only every second or third decade.
         let every = (decades / wanted as f64).ceil().max(1.0) as i32;
         let mut ticks = Vec::new();
         for exponent in from..=to {
@@ -237,12 +238,12 @@ pub(crate) fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)>
     })
 }
 
-/// The next of 1, 2, 5 times a power of ten that is not less.
+/// The smallest number of 1, 2, 5 times a power of ten that is not less than `value`.
 fn step_up(value: f64) -> f64 {
     round_step(value, |step, value| step >= value * 0.999_999)
 }
 
-/// The next of 1, 2, 5 times a power of ten that is not more.
+/// The largest number of 1, 2, 5 times a power of ten that is not more than `value`.
 fn step_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let steps = [5.0, 2.0, 1.0, 0.5].map(|digit| digit * power);

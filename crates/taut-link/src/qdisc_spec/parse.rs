@@ -251,7 +251,7 @@ impl<'a> Options<'a> {
         Ok(spec)
     }
 
-    /// Zero is allowed here; no flow is that slow.
+    /// Zero is allowed here: then no rate is below the threshold.
     fn low_rate_threshold(&mut self) -> Result<Option<Rate>, Error> {
         let text = self.value("low_rate_threshold", "a rate, as in 550kbit")?;
         if matches!(text, "0" | "0bit") {

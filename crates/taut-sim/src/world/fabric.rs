@@ -31,7 +31,7 @@ pub(super) enum Owner {
     Port(u32, u32),
 }
 
-/// What hosts and routers share.
+/// The state that hosts and routers share.
 pub(crate) struct Fabric {
     pub(crate) now: Instant,
     pub(crate) agenda: Agenda,

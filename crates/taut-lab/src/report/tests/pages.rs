@@ -180,7 +180,7 @@ fn cases_stand_below_each_other() {
     assert_eq!(rows, ["slow", "fast"]);
 }
 
-/// A request flow sometimes waits for its application, which has nothing to do with the bulk flow beside it.
+/// A request flow waits for its application now and then; the bulk flow beside it does not.
 #[test]
 fn flows_of_different_kinds_have_rows_of_their_own() {
     let mut set = set(&["only"]);
