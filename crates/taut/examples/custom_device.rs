@@ -1,0 +1,235 @@
+//! A device of your own: a VPN in miniature. One stack sends through a worker thread that encrypts 100 Mbit/s, a second
+//! stack receives. The device is safe Rust over what `taut` re-exports. No root needed:
+//!
+//! ```console
+//! $ cargo run -p taut --example custom_device             # 20 MB in packets, 20 MB in super-packets
+//! $ cargo run -p taut --example custom_device 500         # longer; `taut explain --watch` in another terminal looks in
+//! ```
+//!
+//! The worker takes all packets that wait for it as one batch, and gives their tickets back when the batch is done, the
+//! newest first: late and out of order. The bytes whose tickets are out are below TCP. While they reach the limit of TCP
+//! Small Queues, two packets or `pacing rate >> 10` if that is more, the connection hands over no further packet; so the
+//! queue in front of the worker stays short, however much the application has written.
+
+#![allow(clippy::disallowed_methods, reason = "the worker and the measurement need a clock")]
+
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use taut::blocking::{TcpListener, TcpStream};
+use taut::device::{Device, KeptPacket, LinkCaps, TxPacket, TxTicket};
+use taut::device::{News, Pipe, Received, RxDevice, Sent, TxDevice};
+use taut::{Report, Stack};
+
+/// Bits per second that the worker encrypts.
+pub(crate) const WORKER_BPS: f64 = 100e6;
+/// Packets that may wait for the worker, of all connections together.
+const WAITING_MAX: usize = 1_000;
+
+/// A packet for the worker, with its number.
+type Job = (u64, KeptPacket, TxTicket);
+
+/// The half that sends hands packets to the worker.
+struct TunnelTx {
+    jobs: SyncSender<Job>,
+    done: Receiver<(u64, TxTicket)>,
+    waker: Arc<OnceLock<Waker>>,
+    tickets: Arc<Tickets>,
+    newest: u64,
+}
+
+/// Tickets that went to the worker, that came back, and that came back after a newer one.
+#[derive(Debug, Default)]
+pub(crate) struct Tickets {
+    pub(crate) out: AtomicU64,
+    pub(crate) back: AtomicU64,
+    pub(crate) overtaken: AtomicU64,
+    /// Bytes that the largest of them charges.
+    pub(crate) largest: AtomicU64,
+}
+
+impl TxDevice for TunnelTx {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.waker.get_or_init(|| waker.clone());
+        Ok(News::Waker)
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        self.tickets.largest.fetch_max(ticket.truesize().into(), Relaxed);
+        match self.jobs.try_send((self.tickets.out.load(Relaxed), packet.keep(), ticket)) {
+            Ok(()) => {
+                self.tickets.out.fetch_add(1, Relaxed);
+                Sent::Kept
+            }
+            // The worker calls the waker after every batch, and the queue has room then, or after the next one.
+            Err(TrySendError::Full((.., ticket))) => Sent::Full(ticket),
+            Err(TrySendError::Disconnected((.., ticket))) => {
+                Sent::Never(ticket, io::ErrorKind::BrokenPipe.into())
+            }
+        }
+    }
+
+    fn poll_done(&mut self) -> Option<TxTicket> {
+        let (number, ticket) = self.done.try_recv().ok()?;
+        self.tickets.back.fetch_add(1, Relaxed);
+        self.tickets.overtaken.fetch_add(u64::from(number < self.newest), Relaxed);
+        self.newest = self.newest.max(number);
+        Some(ticket)
+    }
+}
+
+/// The half that receives takes packets off the line.
+struct TunnelRx(Arc<Pipe>);
+
+impl RxDevice for TunnelRx {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    }
+
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        Ok(self.0.recv(buffer))
+    }
+}
+
+/// The worker. It ends with the device.
+fn encrypt(jobs: &Receiver<Job>, done: &Sender<(u64, TxTicket)>, waker: &OnceLock<Waker>, line: &Pipe) {
+    let mut busy_until = Instant::now();
+    while let Ok(first) = jobs.recv() {
+        let batch: Vec<Job> = std::iter::once(first).chain(jobs.try_iter()).collect();
+        for (_, packet, _) in &batch {
+            // Where a cipher would work, this sleeps. Sleeps end late; the worker catches up on 10 ms at most.
+            busy_until = busy_until.max(Instant::now() - Duration::from_millis(10));
+            busy_until += Duration::from_secs_f64(packet.packet().len() as f64 * 8.0 / WORKER_BPS);
+            thread::sleep(busy_until.saturating_duration_since(Instant::now()));
+            // A packet that finds the line full is lost, as on any other.
+            let _ = line.put(&packet.packet());
+        }
+        for (number, _, ticket) in batch.into_iter().rev() {
+            // Without a device, no stack waits for tickets.
+            let _ = done.send((number, ticket));
+        }
+        waker.get().into_iter().for_each(Waker::wake_by_ref);
+    }
+}
+
+/// A device whose packets leave by `line`, after the worker.
+fn tunnel(line: Pipe) -> (Device, Arc<Tickets>) {
+    let (caps, line) = (line.caps(), Arc::new(line));
+    let (jobs, waiting) = sync_channel(WAITING_MAX);
+    let (completed, done) = channel();
+    let (waker, tickets) = (Arc::new(OnceLock::new()), Arc::new(Tickets::default()));
+    let tx = TunnelTx { jobs, done, waker: Arc::clone(&waker), tickets: Arc::clone(&tickets), newest: 0 };
+    let rx = TunnelRx(Arc::clone(&line));
+    thread::spawn(move || encrypt(&waiting, &completed, &waker, &line));
+    (Device::new(caps, tx, rx), tickets)
+}
+
+/// The sending connection at one time.
+pub(crate) struct Sample {
+    /// Bytes charged below TCP: of each packet its payload and 1,024.
+    pub(crate) charged: u64,
+    /// The payload among them; `taut explain` prints it as the bytes in `device`.
+    pub(crate) payload: u64,
+    /// Bytes per second.
+    pub(crate) pacing_rate: u64,
+}
+
+/// A transfer whose last byte has arrived.
+pub(crate) struct Outcome {
+    pub(crate) goodput_bps: f64,
+    /// One every millisecond.
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) charged_at_end: u64,
+    pub(crate) tickets: Arc<Tickets>,
+    report: Report,
+}
+
+/// Sends so many bytes through the tunnel, and 10 ms further to a second stack, by sockets with their defaults.
+pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
+    let (line, far_end) = taut::device::pipe(caps, 4 << 20)?;
+    let (device, tickets) = tunnel(line);
+    let near = Stack::builder().device(device).device_name("tunnel").address("10.0.0.1/24").control_default();
+    let far = Stack::builder().device(far_end).link_from("delay 10ms").address("10.0.0.2/24");
+    let (near, far) = (near.build()?, far.build()?);
+    let listener = TcpListener::bind(&far, "10.0.0.2:5201")?;
+    let mut stream = TcpStream::connect(&near, "10.0.0.2:5201")?;
+    let (mut accepted, start, observed) = (listener.accept()?.0, Instant::now(), stream.try_clone()?);
+    let sample = || -> io::Result<Sample> {
+        let (info, report) = (observed.info()?, observed.report()?);
+        let payload = report.queues[1].bytes;
+        Ok(Sample { charged: info.wmem_alloc.into(), payload, pacing_rate: info.pacing_rate })
+    };
+    thread::scope(|scope| {
+        scope
+            .spawn(move || stream.write_all(&vec![7; bytes]).and_then(|()| stream.shutdown(Shutdown::Write)));
+        let reader = scope.spawn(move || io::copy(&mut accepted, &mut io::sink()));
+        let mut samples = Vec::new();
+        while !reader.is_finished() {
+            samples.push(sample()?);
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (seconds, report) = (start.elapsed().as_secs_f64(), observed.report()?);
+        let goodput_bps = reader.join().expect("no panic")? as f64 * 8.0 / seconds;
+        // The last tickets are on their way.
+        while sample()?.charged > 0 && start.elapsed().as_secs_f64() < seconds + 5.0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Outcome { goodput_bps, samples, charged_at_end: sample()?.charged, tickets, report })
+    })
+}
+
+fn print(outcome: &Outcome) {
+    let Outcome { goodput_bps, samples, charged_at_end, tickets, report } = outcome;
+    let show = |name: &str, of: &dyn Fn(&Sample) -> u64| {
+        let (sum, most) = samples.iter().map(of).fold((0, 0), |(sum, most), one| (sum + one, one.max(most)));
+        let mean = sum / samples.len().max(1) as u64;
+        println!("  {name:16} mean {mean:>7} bytes, most {most:>7}");
+        mean
+    };
+    let Tickets { out, back, overtaken, largest } = &**tickets;
+    let two_packets = 2 * largest.load(Relaxed);
+    println!(
+        "  goodput          {:.1} Mbit/s; the worker's rate is {:.0}",
+        goodput_bps / 1e6,
+        WORKER_BPS / 1e6
+    );
+    show("below TCP", &|sample| sample.charged);
+    // A packet may join the others while they are below the limit.
+    show("the rule's limit", &|sample| two_packets.max(sample.pacing_rate >> 10));
+    let payload = show("payload below", &|sample| sample.payload);
+    println!("  that is          {:.2} ms of the worker's rate", payload as f64 * 8e3 / WORKER_BPS);
+    println!("  tickets          {out:?} out, {back:?} back, {overtaken:?} of them after a newer one");
+    println!("  at the end       {charged_at_end} bytes charged");
+    // The figures of `taut explain`.
+    let all: u64 = report.shares.iter().map(|(_, time)| time.as_nanos()).sum();
+    let shares = report.shares.iter().map(|(gate, time)| (time.as_nanos() * 100 / all.max(1), gate.words()));
+    let shares: Vec<_> =
+        shares.filter(|share| share.0 > 0).map(|(share, gate)| format!("{share} % {gate}")).collect();
+    println!("  held back by     {}", shares.join(", "));
+    for queue in &report.queues {
+        let below = queue.sojourn.quantile_below(0.99).map_or(0, taut::config::Duration::as_micros);
+        println!("  {:16} 99 % of the bytes stayed for less than {below} µs", queue.name);
+    }
+}
+
+fn main() -> io::Result<()> {
+    let mbytes = match std::env::args().nth(1) {
+        None => 20,
+        Some(text) => {
+            text.parse().map_err(|_| io::Error::other(format!("{text}: not a number of megabytes")))?
+        }
+    };
+    for (name, caps) in [("packets", LinkCaps::plain(1_500)), ("super-packets", LinkCaps::offloading(1_500))]
+    {
+        println!("{mbytes} MB in {name}:");
+        print(&transfer(caps, mbytes * 1_000_000)?);
+    }
+    Ok(())
+}
