@@ -2,13 +2,15 @@
 #![cfg(all(feature = "control", feature = "tokio"))]
 #![allow(missing_docs, reason = "tests")]
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 use custom_device::{Outcome, Sample, WORKER_BPS, transfer};
 use taut::device::LinkCaps;
+use taut_testbed::{Kernel, live};
 
 #[path = "../examples/custom_device.rs"]
 #[allow(dead_code, reason = "its `main` runs as a program")]
@@ -17,16 +19,114 @@ mod custom_device;
 /// One at a time: they measure rates.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// What `cargo test` built beside this test.
+fn program(name: &str) -> Command {
+    let test = std::env::current_exe().unwrap();
+    let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
+    assert!(program.exists(), "{} is not built: `cargo test -p taut` builds it", program.display());
+    Command::new(program)
+}
+
 /// What an example prints.
 fn run(name: &str, args: &[&str]) -> String {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let test = std::env::current_exe().unwrap();
-    let program: PathBuf = test.parent().unwrap().parent().unwrap().join("examples").join(name);
-    assert!(program.exists(), "{} is not built: `cargo test -p taut` builds it", program.display());
-    let output = Command::new(program).args(args).output().unwrap();
+    let output = program(name).args(args).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} {args:?}: {}, {error}", output.status);
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Its complaint about these arguments.
+fn error(name: &str, args: &[&str]) -> String {
+    let output = program(name).args(args).output().unwrap();
+    assert!(!output.status.success(), "{name} {args:?} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn client_fetches_a_page_over_a_channel() {
+    let said = run("client", &[]);
+    assert!(said.starts_with("HTTP/1.0 200 OK\r\n\r\nHello, 10.9.0.2:") && said.ends_with(".\n"), "{said:?}");
+    assert!(error("client", &["taut0"]).contains("ADDRESS:PORT"));
+}
+
+#[test]
+fn echo_server_sends_back_what_it_gets() {
+    let said = run("echo_server", &[]);
+    assert!(
+        said.starts_with("sent \"hello\", got \"hello\" back\nsent \"goodbye\", got \"goodbye\" back\n"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn web_server_answers_over_tls() {
+    let said = run("web_server", &[]);
+    assert_eq!(said.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{said:?}");
+    assert!(said.contains("\r\n\r\nHello.\n") && said.contains("\r\n\r\n144\n"), "{said:?}");
+}
+
+/// A server, and what it prints. It ends when dropped.
+struct Server {
+    child: Child,
+    /// Read no further, but open: the server panics when it cannot print.
+    _printed: BufReader<ChildStdout>,
+}
+
+impl Server {
+    /// In the namespace, and it listens.
+    fn start(kernel: &Kernel, name: &str) -> Self {
+        let mut command = program(name);
+        let mut child = kernel.namespace.spawn(command.arg("taut0").stdout(Stdio::piped())).unwrap();
+        let (mut line, mut printed) = (String::new(), BufReader::new(child.stdout.take().unwrap()));
+        printed.read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening at "), "{line:?}");
+        Self { child, _printed: printed }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The same programs on a TUN, with the kernel's TCP at the other end.
+#[test]
+fn on_a_tun() {
+    if !live::ready(&["curl"]) {
+        return;
+    }
+    let kernel = match Kernel::new() {
+        Ok(kernel) => kernel,
+        Err(error) => return live::skip(&format!("no network namespace: {error}")),
+    };
+    let server = Server::start(&kernel, "web_server");
+    assert_eq!(kernel.run("curl --silent --insecure https://10.9.0.2/square/9").unwrap(), "81\n");
+    drop(server);
+    let server = Server::start(&kernel, "echo_server");
+    let echoed = kernel.enter(|| {
+        let mut stream = TcpStream::connect("10.9.0.2:7")?;
+        stream.write_all(b"over a TUN")?;
+        stream.shutdown(Shutdown::Write)?;
+        io::read_to_string(stream)
+    });
+    assert_eq!(echoed.unwrap().unwrap(), "over a TUN");
+    drop(server);
+    let page = kernel.enter(|| TcpListener::bind("0.0.0.0:8000")).unwrap().unwrap();
+    let client =
+        kernel.thread("client", || program("client").args(["taut0", "10.9.0.1:8000", "/page"]).output());
+    let (stream, from) = page.accept().unwrap();
+    assert_eq!(from.ip().to_string(), "10.9.0.2");
+    let mut request = BufReader::new(stream);
+    let mut line = String::new();
+    request.read_line(&mut line).unwrap();
+    assert_eq!(line, "GET /page HTTP/1.0\r\n");
+    request.into_inner().write_all(b"the page").unwrap();
+    // The connection ends with `stream`.
+    let output = client.unwrap().join().unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "the page", "{output:?}");
 }
 
 /// What the small queue holds at most just after it has let a packet through: less than its limit before, max(two packets,
