@@ -12,8 +12,8 @@ use crate::words::{BUFFER_BYTES, GATHER_MAX, Gather, Memory};
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
 
-/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which [`ChunkQueue::gather`] depends on; with a
-/// smaller one a short request would waste less, but no less than the allocator's own overhead.
+/// The smallest chunk. Eight doublings reach [`POOLED_FROM`], which [`ChunkQueue::gather`] depends on. A smaller
+/// chunk would waste less memory on a short request, but the saving is within the allocator's own overhead.
 pub(crate) const CHUNK_MIN: usize = 512;
 
 /// A packet that waits may hold on to the last chunk, which then takes no more bytes, once it holds this many or is

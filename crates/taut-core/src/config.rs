@@ -1,7 +1,7 @@
-//! Configuration of a stack: Linux's sysctls with their units and defaults, grouped by who goes by them.
+//! Configuration of a stack: Linux's sysctls with their units and defaults, grouped by mechanism.
 //!
-//! Each group is declared in the room that it steers, and this file puts them together. A field has the name of its
-//! sysctl without `tcp_`; `sysctl.rs` has the whole names, and the numbers that Linux gives to what are words here.
+//! Each group is declared in the module that it configures, and this file puts them together. A field has the name of
+//! its sysctl without `tcp_`; `sysctl.rs` has the full names, and Linux's numbers for values that are words here.
 //! A stack keeps its own copy once a value is changed while it runs
 //! ([`Stack::set_sysctl`](crate::Stack::set_sysctl)); until then it is shared as an `Arc` by every shard.
 
@@ -16,8 +16,8 @@ pub use crate::recovery::RecoveryConfig;
 pub use crate::words::BufferSizes;
 use crate::words::Duration;
 
-/// Everything that a stack can be configured with. `StackConfig::default()` is today's Linux, without addresses, and
-/// with larger maxima of `tcp_rmem` and `tcp_wmem`.
+/// All settings of a stack. `StackConfig::default()` has the defaults of today's Linux, except that the maxima of
+/// `tcp_rmem` and `tcp_wmem` are larger; it has no addresses.
 ///
 /// ```
 /// use taut_core::{StackConfig, config::EcnPolicy};
@@ -32,7 +32,7 @@ use crate::words::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StackConfig {
-    /// Addresses the stack answers to. Packets to others are dropped, unless [`any_address`](Self::any_address).
+    /// The stack's addresses. Packets to others are dropped, unless [`any_address`](Self::any_address) is set.
     pub addresses: Vec<IpAddr>,
     /// Accept connections to every address, as a gateway does (Linux: `IP_TRANSPARENT` / AnyIP).
     pub any_address: bool,
@@ -40,13 +40,13 @@ pub struct StackConfig {
     pub ip_local_port_range: (u16, u16),
     /// Reply to ICMP echo.
     pub icmp_echo: bool,
-    /// Most connections at once, half-open ones included; TIME-WAIT counts apart.
+    /// Most connections at the same time, including half-open ones; TIME-WAIT is counted separately.
     pub max_connections: u32,
     /// Most connections in TIME-WAIT; further ones are forgotten. Linux: `tcp_max_tw_buckets`.
     pub max_tw_buckets: u32,
     /// How long TIME-WAIT lasts. Linux: `TCP_TIMEWAIT_LEN`, 60 s.
     pub time_wait: Duration,
-    /// What connections agree on when they begin, and when they are given up.
+    /// What connections negotiate when they begin, and when they are given up.
     pub tcp: TcpConfig,
     /// Explicit congestion notification.
     pub ecn: EcnConfig,
@@ -56,7 +56,7 @@ pub struct StackConfig {
     pub receive: ReceiveConfig,
     /// How losses are found and repaired.
     pub recovery: RecoveryConfig,
-    /// Which congestion control, and what holds for all of them.
+    /// The congestion control, and settings common to all algorithms.
     pub congestion: CongestionConfig,
     /// The path's MTU.
     pub mtu: MtuConfig,
@@ -76,11 +76,12 @@ pub struct TcpConfig {
     pub syn_retries: u8,
     /// SYN-ACK retransmissions. Linux: `tcp_synack_retries`.
     pub synack_retries: u8,
-    /// Timeouts in a row of one large segment before a black hole is suspected. Linux: `tcp_retries1`.
+    /// Consecutive timeouts of one large segment before a black hole is suspected. Linux: `tcp_retries1`.
     pub retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
     pub retries2: u8,
-    /// How long FIN-WAIT-2 waits for a peer that the application no longer listens to. Linux: `tcp_fin_timeout`.
+    /// How long FIN-WAIT-2 waits for the peer's FIN after the application has released the connection. Linux:
+    /// `tcp_fin_timeout`.
     pub fin_timeout: Duration,
     /// Idle time before the first keepalive. Linux: `tcp_keepalive_time`.
     pub keepalive_time: Duration,

@@ -13,18 +13,19 @@
 //!    read queue ◀── reassembly ◀── ACK ─▶ recovery ─▶ congestion control ─▶ cwnd, pacing rate
 //! ```
 //!
-//! A [`Stack`] is driven by calls and calls nobody. The contract, in the order of one turn:
+//! A [`Stack`] is driven by calls and calls nothing back. The contract, in the order of one turn:
 //!
-//! 1. [`Stack::handle_packet`] for each packet that came, as long as not [`Stack::must_answer`];
-//!    [`Stack::handle_timeout`] when [`Stack::poll_timeout`] is due, commands ([`Stack::connect`], [`ConnMut::write`] …) as the application likes.
-//! 2. [`Stack::poll_transmit`] until there is nothing: put each [`TxPacket`] on the link and give its [`TxTicket`] back
-//!    with its [`Fate`] ([`Stack::handle_tx`]): when the bytes have left the host, or at once if the link would not take
-//!    them.
-//! 3. [`Stack::poll_event`] until there is nothing: tell the application.
-//! 4. Sleep until input or [`Stack::poll_timeout`].
+//! 1. [`Stack::handle_packet`] for each received packet, until [`Stack::must_answer`] returns true;
+//!    [`Stack::handle_timeout`] when [`Stack::poll_timeout`] is due; commands ([`Stack::connect`],
+//!    [`ConnMut::write`] …) whenever the application wants.
+//! 2. [`Stack::poll_transmit`] until it returns nothing: put each [`TxPacket`] on the link and give its
+//!    [`TxTicket`] back with its [`Fate`] ([`Stack::handle_tx`]) when the bytes have left the host, or
+//!    immediately if the link does not take them.
+//! 3. [`Stack::poll_event`] until it returns nothing: notify the application.
+//! 4. Sleep until the next input or [`Stack::poll_timeout`].
 //!
-//! Time is the `now` of every call and must not go backwards; randomness is the seed. So the same calls always give
-//! the same packets.
+//! Time is the `now` of every call and must not go backwards; all randomness comes from the seed. So the same
+//! calls always give the same packets.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -11,10 +11,10 @@ pub struct QueueReport {
     pub name: &'static str,
     /// Payload bytes there now.
     pub bytes: u64,
-    /// How long the oldest of them has been there, as far as is known: for `unsent` a lower bound, for
-    /// `device` an upper bound; `None` when the queue is empty.
+    /// How long the oldest of them has been there: for `unsent` a lower bound, for `device` an upper bound;
+    /// `None` when the queue is empty.
     pub oldest: Option<Duration>,
-    /// How long bytes stayed, by samples.
+    /// Samples of how long bytes stayed.
     pub sojourn: Histogram,
 }
 
@@ -22,7 +22,7 @@ pub struct QueueReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Time with each gate shut, in the order in which the gates are asked.
+    /// The time for which each gate was shut, in the order in which the gates are checked.
     pub shares: [(Gate, Duration); Gate::COUNT],
     /// Unsent, device, in flight.
     pub queues: [QueueReport; 3],
@@ -45,7 +45,7 @@ impl Report {
         Self { shares: Gate::ALL.map(|gate| (gate, Duration::ZERO)), queues: Queue::ALL.map(empty) }
     }
 
-    /// Adds another report: for several stacks that their user sees as one.
+    /// Adds another report, for several stacks that their user sees as one.
     pub fn add(&mut self, other: &Self) {
         for ((_, share), (_, more)) in self.shares.iter_mut().zip(other.shares) {
             *share += more;

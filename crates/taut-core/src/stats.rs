@@ -10,7 +10,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Adds the counts of another stack: for several stacks that their user sees as one.
+            /// Adds the counts of another stack, for several stacks that their user sees as one.
             pub const fn add(&mut self, other: &Self) {
                 $(self.$field += other.$field;)*
             }
@@ -40,7 +40,7 @@ counters! {
     in_ect1_pkts = "IpExtInECT1Pkts",
     /// Packets received with ECT(0).
     in_ect0_pkts = "IpExtInECT0Pkts",
-    /// Packets received with CE, which experienced congestion.
+    /// Packets received with CE (congestion experienced).
     in_ce_pkts = "IpExtInCEPkts",
     /// ICMP messages received.
     icmp_in_msgs = "IcmpInMsgs",
@@ -125,15 +125,15 @@ counters! {
     /// Times that a connection began to wait for a completion because enough of its data was below TCP
     /// already.
     tsq_throttled = "TautTsqThrottled",
-    /// Packets let through although enough data was below TCP, because no event would have announced room.
+    /// Packets let through although the limit was reached, because no later event would have resumed the connection.
     tsq_exempt = "TautTsqExempt",
     /// Writes held back for a completion.
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
-    /// Packets that arrived at another shard than their connection's and were handed over.
+    /// Packets that arrived at a shard other than their connection's and were handed over.
     steered = "TautSteered",
-    /// Packets among these that were lost because the other shard was too far behind.
+    /// Those of them that were lost because the other shard was too far behind.
     steered_lost = "TautSteeredLost",
     /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",

@@ -4,8 +4,8 @@
 //! and [`Stack::set_sysctl`](crate::Stack::set_sysctl).
 //!
 //! One row of [`TABLE`] is one setting: how it is read, and how a text becomes its value. Most settings are
-//! read whenever they matter, so that a change holds at once for every connection; settings that a connection
-//! copies when it begins (buffer sizes, options of the SYN, the congestion control) apply to later
+//! read whenever they matter, so that a change applies immediately to every connection; settings that a
+//! connection copies when it begins (buffer sizes, options of the SYN, the congestion control) apply to later
 //! connections.
 
 use alloc::format;
@@ -29,7 +29,7 @@ pub enum SysctlError {
     /// There is no setting of that name.
     #[error("no such setting: {0}")]
     Unknown(String),
-    /// It cannot be changed.
+    /// The setting cannot be changed.
     #[error("{0} can only be read")]
     ReadOnly(&'static str),
     /// The value is not of the right kind, or out of its range.
@@ -48,7 +48,7 @@ pub enum SysctlError {
 struct Setting {
     name: &'static str,
     get: fn(&StackConfig) -> String,
-    /// What it may be, if the text says nothing of the kind. `None`: it can only be read.
+    /// Sets it, or returns the allowed values if the text is none of them. `None`: the setting can only be read.
     set: Option<Change>,
 }
 
@@ -475,8 +475,8 @@ mod tests {
 
     #[test]
     fn ecn_by_linuxs_numbers() {
-        // Linux, ip-sysctl: 0 neither asks nor accepts, 1 does both, 2 accepts; 3 to 5 accept accurate ECN too, and ask for
-        // it, for RFC 3168's, or for nothing.
+        // Linux, ip-sysctl: 0 neither requests nor accepts ECN, 1 does both, 2 accepts; 3 to 5 accept
+        // accurate ECN too, and request accurate ECN, RFC 3168's, or none.
         use EcnPolicy::{Accept, AcceptAccurate, AcceptAccurateAskClassic, Ask, AskAccurate, Off};
         let mut config = StackConfig::default();
         for (number, policy) in

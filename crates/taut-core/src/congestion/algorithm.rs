@@ -1,6 +1,6 @@
-//! A congestion control as a connection has it: a definition, and the values of its parameters. Its text,
-//! `bbr` or `mine:gain=2.5,floor=4`, is the same thing in words. Called by `congestion/mod.rs`; users meet [`Algorithm`]
-//! in the configuration and in socket options.
+//! The congestion control of a connection: a definition, and the values of its parameters. It can be written
+//! as text, such as `bbr` or `mine:gain=2.5,floor=4`. Called by `congestion/mod.rs`; [`Algorithm`] is also
+//! the type of the setting in the configuration and in socket options.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -15,38 +15,38 @@ use super::controller::Controller;
 use super::definition::{Definition, EcnUse, Params};
 use super::{bbr, cubic, dctcp, prague, reno};
 
-/// A congestion control that was chosen, with its parameters; a pointer that is cheap to clone.
+/// A congestion control with its parameters; cheap to clone, because it is a pointer.
 ///
 /// Two are equal when they have the same name and the same values.
 #[derive(Clone)]
 pub struct Algorithm(Arc<Definition>);
 
-/// Why there is no such congestion control.
+/// Why a congestion control cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AlgorithmError {
-    /// None has that name.
-    #[error("no congestion control is called {name}; there are {known}")]
+    /// No algorithm has that name.
+    #[error("unknown congestion control {name}; choose one of {known}")]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// Those that there are.
+        /// The known names.
         known: String,
     },
-    /// A parameter is none of its, or not in its range.
+    /// The algorithm has no such parameter, or the value is out of range.
     #[error("{name}: {why}")]
     Param {
         /// The congestion control.
         name: String,
-        /// The parameter, what is wrong with it, and what would be right.
+        /// The parameter, the mistake, and the allowed values.
         why: String,
     },
-    /// A definition cannot be used.
-    #[error("the congestion control \"{name}\" is not well defined: {why}")]
+    /// The definition of an algorithm is invalid.
+    #[error("the definition of the congestion control \"{name}\" is invalid: {why}")]
     Definition {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The mistake.
         why: String,
     },
 }
@@ -76,20 +76,20 @@ impl Algorithm {
         Self(Arc::new(dctcp::definition()))
     }
 
-    /// DCTCP's rule on paths with an L4S queue, RFC 9331 and draft-briscoe-iccrg-prague-congestion-control.
+    /// DCTCP's rule for paths with an L4S queue, RFC 9331 and draft-briscoe-iccrg-prague-congestion-control.
     #[must_use]
     pub fn prague() -> Self {
         Self(Arc::new(prague::definition()))
     }
 
-    /// All that are built in.
+    /// All built-in algorithms.
     #[must_use]
     pub fn built_in() -> [Self; 5] {
         [Self::reno(), Self::cubic(), Self::bbr(), Self::dctcp(), Self::prague()]
     }
 
-    /// One of your own, with the defaults of its parameters. [`Registry::add`](super::Registry::add) makes one that can
-    /// be had by name, too.
+    /// An algorithm of your own, with the default values of its parameters. [`Registry::add`](super::Registry::add)
+    /// does the same and also makes it available by name.
     ///
     /// # Errors
     /// [`AlgorithmError::Definition`].
@@ -100,7 +100,7 @@ impl Algorithm {
         }
     }
 
-    /// The same with another value of a parameter.
+    /// The same algorithm with another value of one parameter.
     ///
     /// # Errors
     /// [`AlgorithmError::Param`].
@@ -109,14 +109,14 @@ impl Algorithm {
         set.map_err(|why| self.wrong(why)).map(|()| self)
     }
 
-    /// The same with the parameters of a text, `gain=2.5,floor=4`.
+    /// The same algorithm with parameters from a text such as `gain=2.5,floor=4`.
     pub(super) fn with_text(mut self, text: &str) -> Result<Self, AlgorithmError> {
         let mut given = Vec::new();
         for word in text.split(',') {
             let Some((name, value)) = word.split_once('=').map(|(name, value)| (name.trim(), value.trim()))
             else {
                 return Err(
-                    self.wrong(format!("\"{word}\" is no parameter: write NAME=VALUE, as in gain=2.5"))
+                    self.wrong(format!("\"{word}\" is not a parameter; write NAME=VALUE, such as gain=2.5"))
                 );
             };
             if given.contains(&name) {
@@ -133,19 +133,19 @@ impl Algorithm {
         AlgorithmError::Param { name: self.name().into(), why }
     }
 
-    /// The name that `TCP_CONGESTION` knows it by.
+    /// Its name, as `TCP_CONGESTION` knows it.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Its parameters, and the values that they have.
+    /// Its parameters and their values.
     #[must_use]
     pub fn params(&self) -> &Params {
         &self.0.params
     }
 
-    /// What it does with congestion marks.
+    /// How it uses congestion marks.
     #[must_use]
     pub fn ecn(&self) -> EcnUse {
         self.0.ecn
@@ -179,7 +179,8 @@ impl fmt::Debug for Algorithm {
     }
 }
 
-/// Its name, and those parameters whose values somebody chose: a text that [`Registry`](super::Registry) takes again.
+/// Its name, and the parameters that differ from their defaults, in the form that
+/// [`Registry`](super::Registry) reads.
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.name().to_string();

@@ -1,16 +1,16 @@
-//! What holds for every congestion control: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
+//! The settings of congestion control: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
 
 use super::{Algorithm, Registry};
 
-/// Which congestion control, and what all of them go by.
+/// The congestion control in use, and settings common to all algorithms.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CongestionConfig {
     /// Congestion control of new connections. Linux: `tcp_congestion_control`.
     pub control: Algorithm,
-    /// Those that can be had by name: built in, and your own. Linux: `tcp_available_congestion_control`.
+    /// The algorithms available by name: the built-in ones and your own. Linux: `tcp_available_congestion_control`.
     pub registry: Registry,
-    /// Back to the initial window after idleness. Linux: `tcp_slow_start_after_idle`.
+    /// Return to the initial window after an idle period. Linux: `tcp_slow_start_after_idle`.
     pub slow_start_after_idle: bool,
     /// Pacing rate over cwnd/srtt in slow start, in per cent. Linux: `tcp_pacing_ss_ratio`.
     pub pacing_ss_ratio: u16,

@@ -1,6 +1,6 @@
-//! What makes a congestion control: its name, its parameters, what it asks of the connection, and how its state is made.
-//! The trait that it implements stands in `controller.rs`. Called by `algorithm.rs` and `registry.rs`; those that are
-//! built in are defined no differently from a user's.
+//! The definition of a congestion control: its name, its parameters, its demands on the connection, and how to make
+//! its state. The trait that it implements is in `controller.rs`. Called by `algorithm.rs` and `registry.rs`; the
+//! built-in algorithms are defined in the same way as a user's.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -17,15 +17,15 @@ use super::controller::Controller;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EcnUse {
-    /// As `tcp_ecn` says, and then by RFC 3168: one reduction a round trip, however much was marked.
+    /// ECN if `tcp_ecn` says so, then by RFC 3168: one reduction per round trip, however much was marked.
     Classic,
-    /// ECN always, and the peer is to say of every segment whether it was marked. RFC 8257 §3.2, RFC 9768.
+    /// Always ECN, and the peer must report for every segment whether it was marked. RFC 8257 §3.2, RFC 9768.
     Precise,
-    /// Accurate ECN always, or none; packets say by ECT(1) that they are for a queue that marks early. RFC 9331, RFC 9768.
+    /// Always accurate ECN, or none at all. ECT(1) assigns packets to a queue that marks early. RFC 9331, RFC 9768.
     L4s,
 }
 
-/// A congestion control that connections can be given.
+/// A congestion control that connections can use.
 ///
 /// ```
 /// # use taut_core::congestion::{AckEvent, Controller, Signal, Window};
@@ -45,7 +45,7 @@ pub enum EcnUse {
 ///
 /// // For one connection:
 /// let options = ConnOptions { congestion: Some(Algorithm::new(mine.clone())?), ..ConnOptions::default() };
-/// // By name, for all of a stack:
+/// // By name, for a whole stack:
 /// let mut config = StackConfig::default();
 /// config.congestion.registry.add(mine)?;
 /// config.set_sysctl("tcp_congestion_control", "mine:gain=2.5")?;
@@ -64,8 +64,8 @@ pub struct Definition {
 type Maker = dyn Fn(&Params) -> Box<dyn Controller> + Send + Sync;
 
 impl Definition {
-    /// One with this name, which `TCP_CONGESTION`, `tcp_congestion_control` and `ss` know it by: letters, digits, `-`
-    /// and `_`. `make` makes the state of a connection, when it first sends data.
+    /// A congestion control with this name, for `TCP_CONGESTION`, `tcp_congestion_control` and `ss`: letters, digits,
+    /// `-` and `_`. `make` makes the state of a connection when it first sends data.
     #[must_use]
     pub fn new<C: Controller + 'static>(
         name: impl Into<Cow<'static, str>>,
@@ -81,7 +81,7 @@ impl Definition {
         }
     }
 
-    /// A number that its user may choose; `make` asks for it by [`Params::get`].
+    /// Adds a parameter, a number that users may set; `make` reads it with [`Params::get`].
     #[must_use]
     pub fn param(
         mut self,
@@ -95,21 +95,21 @@ impl Definition {
         self
     }
 
-    /// Packets are spaced, whatever the user says; usually at [`Controller::pacing_rate`].
+    /// Packets are paced even if the user does not ask for it; usually at [`Controller::pacing_rate`].
     #[must_use]
     pub fn paced(mut self) -> Self {
         self.paces = true;
         self
     }
 
-    /// The pacing rate before the first ACK, in percent of cwnd/SRTT; without this, `tcp_pacing_ss_ratio`.
+    /// The pacing rate before the first ACK, in percent of cwnd/SRTT; `tcp_pacing_ss_ratio` by default.
     #[must_use]
     pub fn first_pacing_percent(mut self, percent: u16) -> Self {
         self.first_pacing_percent = Some(percent);
         self
     }
 
-    /// What it does with congestion marks; without this, [`EcnUse::Classic`].
+    /// How it uses congestion marks; [`EcnUse::Classic`] by default.
     #[must_use]
     pub fn ecn(mut self, ecn: EcnUse) -> Self {
         self.ecn = ecn;
@@ -126,7 +126,7 @@ impl Definition {
         (self.make)(&self.params)
     }
 
-    /// Why it cannot be used, if it cannot: a mistake of its author.
+    /// The mistake because of which this definition cannot be used, if there is one.
     pub(super) fn mistake(&self) -> Option<String> {
         const WORD: &str = "must be made of letters, digits, - and _";
         if !is_word(&self.name) {
@@ -156,12 +156,12 @@ impl fmt::Debug for Definition {
     }
 }
 
-/// Whether it can stand in a text like `mine:gain=2.5,floor=4`.
+/// Whether the name can be used in a text like `mine:gain=2.5,floor=4`.
 fn is_word(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
 }
 
-/// A parameter of a congestion control, and the value that it has.
+/// A parameter of a congestion control, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param {
     name: Cow<'static, str>,
@@ -178,31 +178,31 @@ impl Param {
         &self.name
     }
 
-    /// What it is, in one line.
+    /// Its description, in one line.
     #[must_use]
     pub fn help(&self) -> &str {
         &self.help
     }
 
-    /// What it may be.
+    /// The allowed range.
     #[must_use]
     pub fn range(&self) -> &RangeInclusive<f64> {
         &self.range
     }
 
-    /// What it is unless somebody chooses.
+    /// The default value.
     #[must_use]
     pub fn default(&self) -> f64 {
         self.default
     }
 
-    /// What it is.
+    /// The value.
     #[must_use]
     pub fn value(&self) -> f64 {
         self.value
     }
 
-    /// Its range in words.
+    /// The allowed range in words.
     pub(super) fn expected(&self) -> String {
         format!("a number from {} to {}", self.range.start(), self.range.end())
     }
@@ -216,32 +216,32 @@ impl Params {
     /// The value of a parameter.
     ///
     /// # Panics
-    /// When the definition has none of that name.
+    /// If the definition has no parameter with that name.
     #[must_use]
     pub fn get(&self, name: &str) -> f64 {
         let param = self.iter().find(|param| param.name == name);
         param.unwrap_or_else(|| panic!("the definition has no .param({name:?}, …)")).value
     }
 
-    /// All of them.
+    /// All parameters.
     pub fn iter(&self) -> impl Iterator<Item = &Param> {
         self.0.iter()
     }
 
-    /// Gives one a value; why not, if it cannot have it.
+    /// Sets a parameter; the error is the reason why it cannot have that value.
     pub(super) fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
         let Some(param) = self.0.iter_mut().find(|param| param.name == name) else {
-            return Err(format!("no parameter is called {name}; {}", self.known()));
+            return Err(format!("unknown parameter {name}; {}", self.known()));
         };
         let value = text.parse().ok().filter(|value| param.range.contains(value));
         param.value = value.ok_or_else(|| format!("{name} = {text}: must be {}", param.expected()))?;
         Ok(())
     }
 
-    /// Those there are.
+    /// The list of parameters, for an error message.
     fn known(&self) -> String {
         let known: Vec<String> =
             self.iter().map(|param| format!("{}, {}", param.name, param.expected())).collect();
-        if known.is_empty() { "it has none".into() } else { format!("there are {}", known.join("; ")) }
+        if known.is_empty() { "it has no parameters".into() } else { format!("it has {}", known.join("; ")) }
     }
 }

@@ -1,13 +1,13 @@
-//! The congestion controls of a stack by name: those that are built in, and its user's. A part of
-//! [`CongestionConfig`](super::CongestionConfig); `sysctl.rs`, sockets and the lab's scenarios ask it for what a text
-//! means. Linux: `net.ipv4.tcp_available_congestion_control`.
+//! The congestion controls of a stack by name: the built-in ones and the user's. A part of
+//! [`CongestionConfig`](super::CongestionConfig); `sysctl.rs`, sockets and the lab's scenarios look names up in it.
+//! Linux: `net.ipv4.tcp_available_congestion_control`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Algorithm, AlgorithmError, Definition};
 
-/// The congestion controls that can be had by name; by default those that are built in.
+/// The congestion controls available by name; by default, the built-in ones.
 #[derive(Clone, Debug)]
 pub struct Registry(Vec<Algorithm>);
 
@@ -18,21 +18,21 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds one, and returns it with the defaults of its parameters.
+    /// Adds a congestion control, and returns it with the default values of its parameters.
     ///
     /// # Errors
-    /// [`AlgorithmError::Definition`], also when the name is taken.
+    /// [`AlgorithmError::Definition`] if the definition is invalid or its name is taken.
     pub fn add(&mut self, definition: Definition) -> Result<Algorithm, AlgorithmError> {
         let algorithm = Algorithm::new(definition)?;
         if self.find(algorithm.name()).is_some() {
-            let why = alloc::format!("there is another of this name; there are {}", self.names());
+            let why = alloc::format!("the name is taken; it must differ from {}", self.names());
             return Err(AlgorithmError::Definition { name: algorithm.name().into(), why });
         }
         self.0.push(algorithm.clone());
         Ok(algorithm)
     }
 
-    /// The one that a text means: `cubic`, or with parameters `mine:gain=2.5,floor=4`.
+    /// The congestion control that a text describes: `cubic`, or with parameters `mine:gain=2.5,floor=4`.
     ///
     /// # Errors
     /// [`AlgorithmError::Unknown`] and [`AlgorithmError::Param`].
@@ -47,7 +47,7 @@ impl Registry {
         params.map_or(Ok(algorithm.clone()), |params| algorithm.with_text(params))
     }
 
-    /// All of them, with the defaults of their parameters.
+    /// All of them, with the default values of their parameters.
     pub fn iter(&self) -> impl Iterator<Item = &Algorithm> {
         self.0.iter()
     }
@@ -158,16 +158,16 @@ mod tests {
             ),
             (
                 "fixed:cwd=3",
-                "fixed: no parameter is called cwd; there are cwnd, a number from 1 to 1000000; \
+                "fixed: unknown parameter cwd; it has cwnd, a number from 1 to 1000000; \
                  gain, a number from -1 to inf",
             ),
-            ("cubic:beta=1", "cubic: no parameter is called beta; it has none"),
+            ("cubic:beta=1", "cubic: unknown parameter beta; it has no parameters"),
             ("fixed:cwnd=0", "fixed: cwnd = 0: must be a number from 1 to 1000000"),
             ("fixed:cwnd=nan", "fixed: cwnd = nan: must be a number from 1 to 1000000"),
             ("fixed:cwnd=lots", "fixed: cwnd = lots: must be a number from 1 to 1000000"),
             ("fixed:cwnd=1,cwnd=2", "fixed: cwnd is given twice"),
-            ("fixed:", "fixed: \"\" is no parameter: write NAME=VALUE, as in gain=2.5"),
-            ("fixed:cwnd", "fixed: \"cwnd\" is no parameter: write NAME=VALUE, as in gain=2.5"),
+            ("fixed:", "fixed: \"\" is not a parameter; write NAME=VALUE, such as gain=2.5"),
+            ("fixed:cwnd", "fixed: \"cwnd\" is not a parameter; write NAME=VALUE, such as gain=2.5"),
         ] {
             assert_eq!(registry.algorithm(text).unwrap_err().to_string(), error);
         }
@@ -178,10 +178,7 @@ mod tests {
         let named = |name: &'static str| Definition::new(name, |_| Fixed(1));
         let param = |name: &'static str, default| named("x").param(name, default, 0.0..=1.0, "");
         for (definition, why) in [
-            (
-                named("cubic"),
-                "there is another of this name; there are reno, cubic, bbr, dctcp, prague, fixed",
-            ),
+            (named("cubic"), "the name is taken; it must differ from reno, cubic, bbr, dctcp, prague, fixed"),
             (named(""), "its name must be made of letters, digits, - and _"),
             (named("a:b"), "its name must be made of letters, digits, - and _"),
             (param("a=", 0.0), "the name of its parameter \"a=\" must be made of letters, digits, - and _"),

@@ -1,16 +1,17 @@
 //! The terms that both ends agreed on in their SYNs, and the segment size that the path has carried since.
 //! RFC 9293 §3.7.1, RFC 7323 §2.3 and §3.2, RFC 2018 §2. Filled in by the handshake; read by all code that
-//! must know how large a segment may be or how a window is scaled.
+//! needs the segment size or the window scale.
 
 use taut_wire::{SackBlocks, TcpOptions, Timestamps as WireTimestamps};
 
 use crate::ingress::{SCALE_MAX, scale_for};
 use crate::words::{Duration, Instant};
 
-/// Segment size of a peer that does not say (RFC 9293 §3.7.1, RFC 8200 §8.3).
+/// Segment size of a peer that does not announce one (RFC 9293 §3.7.1, RFC 8200 §8.3).
 const DEFAULT_MSS_V4: u16 = 536;
 const DEFAULT_MSS_V6: u16 = 1_220;
-/// No segment is smaller, whatever a peer offers: it would make us send millions of them. Linux: `TCP_MIN_SND_MSS`.
+/// The smallest segment size, whatever a peer offers: a smaller one could make us send millions of segments.
+/// Linux: `TCP_MIN_SND_MSS`.
 const MIN_SND_MSS: u16 = 48;
 /// No window scaling.
 const UNSCALED: u8 = u8::MAX;
@@ -23,9 +24,10 @@ pub(crate) struct Timestamps {
     pub(crate) on: bool,
     /// TS.Recent.
     pub(crate) recent: u32,
-    /// When that was received, in seconds: it matters whether it is 24 days ago.
+    /// When that was received, in seconds, to see whether it is older than 24 days.
     pub(crate) recent_at_s: u32,
-    /// Added to our millisecond clock, so that nobody can see that connections share a host (RFC 7323 §5.4).
+    /// Added to our millisecond clock, so that timestamps do not reveal which connections share a host (RFC
+    /// 7323 §5.4).
     pub(crate) offset: u32,
 }
 
@@ -41,23 +43,23 @@ impl Timestamps {
         Instant::ZERO + Duration::from_secs(self.recent_at_s.into())
     }
 
-    /// The option of a segment that leaves at `now`, where timestamps are used.
+    /// The option of a segment that leaves at `now`, if timestamps are in use.
     pub(super) fn option(&self, now: Instant) -> Option<WireTimestamps> {
         self.on.then(|| WireTimestamps { value: self.value(now), echo: self.recent })
     }
 
-    /// What we would send at `now`.
+    /// The timestamp of a segment that leaves at `now`.
     pub(crate) const fn value(&self, now: Instant) -> u32 {
         (now.as_millis() as u32).wrapping_add(self.offset)
     }
 }
 
-/// Our offer until the peer's SYN has come; from then on, the settings that both ends use.
+/// Our offer until the peer's SYN arrives; from then on, the settings that both ends use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
-    /// Payload bytes a segment may hold now, timestamps counted.
+    /// The most payload bytes of a segment now, timestamps already deducted.
     mss: u16,
-    /// Segment size we announce.
+    /// The segment size that we announce.
     announced_mss: u16,
     /// Our window shift, or [`UNSCALED`].
     scale: u8,
@@ -68,7 +70,7 @@ pub(crate) struct Agreed {
     pub(super) timestamps: Timestamps,
 }
 
-/// What we offer.
+/// Our offer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) ipv4: bool,
@@ -76,7 +78,7 @@ pub(super) struct Offer {
     pub(super) mtu: u16,
     /// TCP_MAXSEG.
     pub(super) maxseg: Option<u16>,
-    /// The largest window there will ever be, if windows are scaled.
+    /// The largest window that this side will ever offer, if windows are scaled.
     pub(super) scaled_for: Option<u32>,
     pub(super) sack: bool,
     pub(super) timestamps: Timestamps,
@@ -88,7 +90,7 @@ const fn headers_len(ipv4: bool) -> u16 {
 }
 
 impl Agreed {
-    /// Nothing is agreed on: what we offer.
+    /// Our offer, before anything is agreed on.
     pub(super) fn offer(offer: Offer) -> Self {
         let Offer { ipv4, mtu, maxseg, scaled_for, sack, timestamps } = offer;
         let mss = mtu.saturating_sub(headers_len(ipv4)).max(MIN_SND_MSS);
@@ -104,7 +106,7 @@ impl Agreed {
         }
     }
 
-    /// The peer's SYN came with these options. An option that both sides offered is on from now on, any other is off.
+    /// The peer's SYN arrived with these options. From now on, an option is on if both sides offered it, else off.
     pub(super) fn agree(&mut self, now: Instant, options: &TcpOptions) {
         match options.timestamps {
             Some(peer) if self.timestamps.on => self.timestamps.remember(now, peer.value),
@@ -131,22 +133,22 @@ impl Agreed {
         }
     }
 
-    /// The path carries segments of this size: a router said so, or a probe showed it.
+    /// The path carries segments of this size, as a router reported or a probe showed.
     pub(super) const fn set_mss(&mut self, mss: u16) {
         self.mss = mss;
     }
 
-    /// Payload bytes a segment may hold now, timestamps counted.
+    /// The most payload bytes of a segment now, timestamps already deducted.
     pub(super) const fn mss(&self) -> u16 {
         self.mss
     }
 
-    /// Segment size we announce.
+    /// The segment size that we announce.
     pub(super) const fn announced_mss(&self) -> u16 {
         self.announced_mss
     }
 
-    /// Payload bytes that the segments of a peer can hold.
+    /// The most payload bytes of a segment from the peer.
     pub(super) fn advmss(&self) -> u32 {
         self.announced_mss.saturating_sub(self.timestamps_len()).into()
     }
@@ -160,7 +162,7 @@ impl Agreed {
         if self.timestamps.on { TIMESTAMPS_LEN } else { 0 }
     }
 
-    /// Whether both sides report by SACK.
+    /// Whether both sides use SACK.
     pub(super) const fn sack(&self) -> bool {
         self.sack
     }
@@ -184,7 +186,7 @@ impl Agreed {
         (self.scale != UNSCALED).then_some(self.scale)
     }
 
-    /// The window that a header's field stands for.
+    /// The window in bytes, from a header's field.
     pub(super) fn window(&self, field: u16) -> u32 {
         u32::from(field) << self.peer_scale
     }

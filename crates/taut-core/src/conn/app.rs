@@ -19,7 +19,7 @@ impl Conn {
     ///
     /// # Errors
     ///
-    /// As [`WriteError`] says; nothing was taken then.
+    /// See [`WriteError`]; after an error, no data was taken.
     pub(crate) fn write(
         &mut self,
         cx: &mut StackCx<'_>,
@@ -51,16 +51,16 @@ impl Conn {
         }
     }
 
-    /// Whether a read would give something (data, the end or an error) at once.
+    /// Whether a read would return something now (data, the end or an error).
     ///
     /// # Errors
     ///
-    /// As [`ReadError`] says.
+    /// See [`ReadError`].
     pub(crate) fn may_read(&self) -> Result<(), ReadError> {
         if self.rx.unread() > 0 {
             return Ok(());
         }
-        // End of stream outranks a later error: the peer had said everything.
+        // The end of the stream takes precedence over a later error: the peer had sent everything.
         if self.rx.fin_received() || self.rx.is_shut() {
             return Ok(());
         }
@@ -74,11 +74,11 @@ impl Conn {
         }
     }
 
-    /// Moves received bytes to `into`; zero is the end of the stream.
+    /// Moves received bytes to `into`; zero means the end of the stream.
     ///
     /// # Errors
     ///
-    /// As [`ReadError`] says.
+    /// See [`ReadError`].
     pub(crate) fn read(&mut self, cx: &mut StackCx<'_>, into: &mut [u8]) -> Result<usize, ReadError> {
         self.may_read()?;
         let count = self.rx.read(into, cx.pool);
@@ -103,11 +103,11 @@ impl Conn {
         !matches!(self.may_read(), Err(ReadError::WouldBlock | ReadError::NotConnected))
     }
 
-    /// poll(2)'s POLLOUT. Finding no room arms the news of it.
+    /// poll(2)'s POLLOUT. If there is no room, the application is notified once there is.
     pub(crate) fn poll_writable(&mut self, cx: &StackCx<'_>) -> bool {
         match self.may_write() {
             Err(WriteError::NotConnected) => false,
-            // A write would report the error at once.
+            // A write would report the error immediately.
             Err(_) => true,
             Ok(()) => {
                 let send = self.send_cx(cx);
@@ -116,7 +116,7 @@ impl Conn {
         }
     }
 
-    /// Room may have appeared: the application is notified, if it waits for that.
+    /// There may be room now: notifies the application if it waits for room.
     pub(super) fn check_space(&mut self, cx: &StackCx<'_>) {
         if self.tx.lacks_space() && self.state.may_write() {
             let send = self.send_cx(cx);
@@ -128,7 +128,7 @@ impl Conn {
     ///
     /// # Errors
     ///
-    /// [`OptionError::OutOfRange`]; nothing changed then.
+    /// [`OptionError::OutOfRange`]; in that case nothing has changed.
     pub(crate) fn set_option(&mut self, cx: &mut StackCx<'_>, option: SetOption) -> Result<(), OptionError> {
         match option {
             SetOption::Nodelay(on) => self.tx.set_nodelay(on),
@@ -168,7 +168,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Applies what a connection starts with. Values out of range are brought into it.
+    /// Applies the initial options. Values out of range are clamped.
     pub(super) fn apply(&mut self, cx: &mut StackCx<'_>, options: &ConnOptions) {
         self.tx.begin_with_nodelay(options.nodelay);
         self.tx.set_lowat(options.notsent_lowat);

@@ -14,17 +14,17 @@ use crate::ingress::{Payload, ReceiveCx};
 use crate::recovery::{AckInput, AckOutcome, Undone};
 use crate::words::{ConnError, Duration, seq};
 
-/// A segment, parsed and found intact.
+/// A segment, parsed and with a valid checksum.
 pub(crate) struct Arrival<'a> {
     pub(crate) header: &'a TcpHeader,
     pub(crate) payload: Payload<'a>,
-    /// Segment size of a super-packet, 0 of an ordinary one.
+    /// Segment size of a super-packet; 0 for an ordinary packet.
     pub(crate) gso_size: u16,
     /// ECN field of the packet, or of every packet in a super-packet.
     pub(crate) mark: Mark,
 }
 
-/// What the stack is to do besides.
+/// What the stack must do in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Consequence {
@@ -34,7 +34,7 @@ pub(crate) enum Consequence {
     Reset,
 }
 
-/// At 100 Gbit/s sequence numbers come again after 343 ms.
+/// At 100 Gbit/s sequence numbers repeat after 343 ms.
 const LATE_MAX: Duration = Duration::from_millis(200);
 
 impl Conn {
@@ -56,7 +56,7 @@ impl Conn {
     ) -> Consequence {
         let flags = header.flags;
         let acks_syn = flags.contains(TcpFlags::ACK);
-        // First, the ACK: nothing but our SYN can be acknowledged.
+        // First, the ACK: only our SYN can be acknowledged.
         if acks_syn && header.ack != seq::wire(self.handshake.first) {
             return if flags.contains(TcpFlags::RST) { Consequence::None } else { Consequence::Reset };
         }
@@ -77,7 +77,7 @@ impl Conn {
                 self.news.connected = true;
                 self.rx.owe_ack();
             } else {
-                // Both ends connect at once (§3.5, figure 8): our SYN is retransmitted, with an ACK.
+                // Simultaneous open (§3.5, figure 8): our SYN is retransmitted, with an ACK.
                 self.state = State::SynReceived;
                 self.flags.syn_due = true;
             }
@@ -103,7 +103,7 @@ impl Conn {
                 self.flags.syn_due = true;
                 return Consequence::None;
             }
-            // The other half of a simultaneous open: the SYN is known, the ACK is news.
+            // The other half of a simultaneous open: the SYN is already known, the ACK is new.
             without_syn = TcpHeader {
                 flags: header.flags.without(TcpFlags::SYN),
                 seq: header.seq.wrapping_add(1),
@@ -118,14 +118,14 @@ impl Conn {
             && self.is_same_syn(header)
             && let Some(ecn) = self.ecn_mut()
         {
-            // The peer did not get our ACK. It is answered below, by a challenge.
+            // The peer did not get our ACK. It is answered below, by a challenge ACK.
             ecn.on_repeated_syn_ack(flags, mark);
         }
         let start = seq::expand(self.rx.nxt(), header.seq);
         let fin = flags.contains(TcpFlags::FIN);
         let len = payload.len() as u64 + u64::from(flags.contains(TcpFlags::SYN)) + u64::from(fin);
 
-        // First, is it in the window, and of this turn of the sequence space?
+        // First: is it in the window, and of the current cycle of the sequence space?
         if let Some(consequence) = self.reject(cx, header, start..start + len) {
             return consequence;
         }
@@ -157,7 +157,7 @@ impl Conn {
             if self.listener().is_none() {
                 self.news.connected = true;
             } else {
-                // The application holds this connection once it accepts it.
+                // `accept` will hand this connection to the application.
                 self.flags.held = true;
             }
         }
@@ -179,13 +179,13 @@ impl Conn {
         if urgency == Urgency::Ack {
             self.rx.owe_ack();
         }
-        // Sixth, URG: tolerated; urgent data is read in its place like any other.
+        // Sixth, URG: ignored; urgent data is read in order like any other data.
         // Seventh and eighth, the data and the FIN.
         if (payload.is_empty() && !fin) || !self.state.may_receive() {
             return Consequence::None;
         }
         if !self.flags.held && !payload.is_empty() {
-            // Nobody will read this (RFC 1122 §4.2.2.13).
+            // No application will read this (RFC 1122 §4.2.2.13).
             cx.counters.estab_resets += 1;
             self.abort(cx);
             return Consequence::None;
@@ -197,8 +197,8 @@ impl Conn {
         Consequence::None
     }
 
-    /// ECN takes the segment in: how soon its marks must be reported. `acked`: bytes that it acknowledges, unless it
-    /// ends the handshake.
+    /// Hands the segment to ECN, which decides how soon its marks must be reported. `acked`: the bytes that it
+    /// acknowledges, unless it ends the handshake.
     fn note_marks(
         &mut self,
         header: &TcpHeader,
@@ -247,7 +247,7 @@ impl Conn {
             return Some(Consequence::None);
         }
         if range.is_empty() || header.flags.contains(TcpFlags::SYN) {
-            // Anybody could provoke this at will, and nothing of ours depends on the answer (RFC 5961 §4.2 and §7).
+            // Any host could provoke this, and we do not depend on the answer (RFC 5961 §4.2 and §7).
             self.challenge(cx);
         } else {
             // A duplicate, or a probe of our closed window: the peer waits for this ACK.
@@ -262,10 +262,10 @@ impl Conn {
         Some(Consequence::None)
     }
 
-    /// Whether new data with this timestamp was merely overtaken: by less than a round trip, in which no sequence number
-    /// comes again. RFC 7323 §5.3 rejects it. But a retransmission that fills a hole moves TS.Recent past all that was
-    /// sent before it and is late, and a segment that is rejected then must be retransmitted too: where packets are reordered, one
-    /// loss would be followed by ever more.
+    /// Whether new data with this old timestamp was merely overtaken, by less than a round trip, in which no
+    /// sequence number repeats. RFC 7323 §5.3 rejects such data. But a retransmission that fills a hole moves
+    /// TS.Recent past all data that was sent before it and is late, and each segment that is then rejected
+    /// must be retransmitted too: on a path that reorders packets, one loss would cause ever more losses.
     fn is_just_late(&self, recent: u32, value: u32) -> bool {
         let rtt = [self.rx.rtt(), self.tx.recovery().srtt()].into_iter().flatten().min();
         rtt.is_some_and(|rtt| u64::from(recent.wrapping_sub(value)) <= rtt.min(LATE_MAX).as_millis())
@@ -285,7 +285,7 @@ impl Conn {
                     cx.counters.estab_resets += 1;
                 }
                 match self.state {
-                    // Both sides had said everything.
+                    // Both sides have ended their streams.
                     State::Closing | State::LastAck => self.finish(cx),
                     _ => self.fail(cx, error),
                 }
@@ -295,7 +295,7 @@ impl Conn {
         }
     }
 
-    /// Tell the peer where we are, not too often (RFC 5961 §7).
+    /// Sends the peer an ACK of our state, rate-limited (RFC 5961 §7).
     fn challenge(&mut self, cx: &mut StackCx<'_>) {
         if self.may_challenge(cx) {
             cx.counters.tcp_challenge_ack += 1;
@@ -303,7 +303,7 @@ impl Conn {
         }
     }
 
-    /// RFC 7323 §4.3: what to echo from now on.
+    /// RFC 7323 §4.3: the timestamp to echo from now on.
     fn note_timestamp(&mut self, cx: &StackCx<'_>, header: &TcpHeader, start: u64) {
         let timestamps = &mut self.agreed.timestamps;
         let Some(peer) = header.options.timestamps.filter(|_| timestamps.on) else { return };
@@ -314,7 +314,7 @@ impl Conn {
 
     /// The round trip that the echoed timestamp spans, in the clock's milliseconds.
     fn timestamp_rtt(&self, cx: &StackCx<'_>, header: &TcpHeader) -> Option<Duration> {
-        /// Longer ones are garbage, or an echo from before a pause.
+        /// A longer round trip is garbage, or an echo from before a pause.
         const LONGEST_MS: u32 = 3_600_000;
         let timestamps = &self.agreed.timestamps;
         let echo = header.options.timestamps.filter(|_| timestamps.on)?.echo;
@@ -374,7 +374,7 @@ impl Conn {
         }
     }
 
-    /// The counters of what an ACK said about losses.
+    /// Updates the counters about losses after an ACK.
     fn count_recovery(&self, cx: &mut StackCx<'_>, outcome: &AckOutcome) {
         let counters = &mut *cx.counters;
         counters.tcp_loss_probe_recovery += u64::from(outcome.tail_probe_repaired);
@@ -399,7 +399,7 @@ impl Conn {
         gso_size: u16,
         echo_rtt: Option<Duration>,
     ) {
-        // The packet itself was counted when it came.
+        // The packet itself was counted when it arrived.
         self.segs_in = self.segs_in.wrapping_add(payload.segments(gso_size) as u32 - 1);
         let recovery = self.tx.recovery();
         let receive = ReceiveCx {

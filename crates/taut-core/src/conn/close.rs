@@ -1,4 +1,4 @@
-//! The ways in which a connection ends: FIN after the data, RST at once, or an error from outside.
+//! The ways in which a connection ends: FIN after the data, an immediate RST, or an error from outside.
 //! RFC 9293 §3.6 and §3.10.4–3.10.5; called by the application's commands, by arrival and by timers.
 
 use super::state::State;
@@ -10,7 +10,7 @@ impl Conn {
     ///
     /// # Errors
     ///
-    /// As [`WriteError`] says; shutting down twice is fine.
+    /// See [`WriteError`]; shutting down twice is not an error.
     pub(crate) fn shutdown_write(&mut self, cx: &mut StackCx<'_>) -> Result<(), WriteError> {
         if self.tx.fin_queued() {
             return Ok(());
@@ -21,7 +21,7 @@ impl Conn {
     }
 
     fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
-        // Nobody will write any more, but a task that waits for room must be woken to learn that.
+        // The application will not write any more, but a task that waits for room must be woken to notice that.
         self.news.writable |= self.tx.queue_fin();
         self.state = self.state.on_close();
         self.arm_fin_wait(cx);
@@ -41,7 +41,7 @@ impl Conn {
         match self.state {
             State::Closed | State::TimeWait => {}
             State::SynSent => self.finish(cx),
-            // Unread data is dropped, and the peer must know (RFC 2525 §2.17).
+            // Unread data is dropped, and the peer must be notified (RFC 2525 §2.17).
             _ if unread => self.abort(cx),
             _ if self.tx.fin_queued() => self.arm_fin_wait(cx),
             _ => self.queue_fin(cx),
@@ -63,7 +63,7 @@ impl Conn {
         self.finish(cx);
     }
 
-    /// The connection ends here and now: nothing is sent or received any more, except a RST that is due.
+    /// The connection ends immediately: nothing is sent or received any more, except a RST that is due.
     pub(super) fn finish(&mut self, cx: &mut StackCx<'_>) {
         self.state = State::Closed;
         self.news.ended = true;
@@ -97,7 +97,7 @@ impl Conn {
         }
     }
 
-    /// Both sides are done; the stack moves what must be remembered into its table once the last ACK has left.
+    /// Both sides are done; the stack moves the remaining state into its TIME-WAIT table once the last ACK has left.
     fn enter_time_wait(&mut self, _around: &mut StackCx<'_>) {
         self.news.ended = true;
         self.cancel_timers();

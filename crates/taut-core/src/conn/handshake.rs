@@ -14,7 +14,7 @@ use crate::ingress::Receiver;
 use crate::options::ConnOptions;
 use crate::words::{Instant, ListenerId, Tuple, seq};
 
-/// The handshake's memory.
+/// Facts about the handshake that are needed later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
     /// Position of the first data byte we send; our SYN stands before it.
@@ -23,12 +23,12 @@ pub(super) struct Handshake {
     pub(super) sent_at: Instant,
 }
 
-/// Our SYNs, counted. Beside [`Handshake`], where they would cost eight bytes.
+/// Counts of our SYNs. Not in [`Handshake`], where padding would make them cost eight bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Syns {
-    /// Sent in all: also in answer to the peer's, when those come again.
+    /// All SYNs sent, including those in answer to repeated SYNs of the peer.
     pub(super) sent: u8,
-    /// Retransmitted because nothing came.
+    /// SYNs retransmitted because no answer came.
     pub(super) retries: u8,
 }
 
@@ -105,7 +105,8 @@ impl Conn {
         conn
     }
 
-    /// Takes the peer's SYN, which came in a packet with the ECN field `mark`: both ends agree on what both offered.
+    /// Takes the peer's SYN, which arrived in a packet with the ECN field `mark`: from now on, the options that
+    /// both ends offered are agreed on.
     pub(super) fn agree(&mut self, cx: &StackCx<'_>, syn: &TcpHeader, mark: Mark) {
         let wanted = self.tx.congestion().algorithm().ecn();
         if let Some(ecn) = self.ecn().on_syn(&cx.config.ecn, wanted, syn, mark) {
@@ -125,7 +126,7 @@ impl Conn {
         self.state = State::Established;
         self.flags.syn_due = false;
         self.timers.cancel_phase();
-        // RFC 6298 §3 (Karn): of several SYNs it is not known which was acknowledged.
+        // RFC 6298 §3 (Karn): if several SYNs were sent, it is not known which one was acknowledged.
         if self.syns.sent == 1 {
             let rtt = cx.now.since(self.handshake.sent_at);
             self.tx.seed_rtt(&self.send_cx(cx), rtt);
@@ -142,7 +143,7 @@ impl Conn {
         self.arm_keepalive(cx);
     }
 
-    /// A retransmission of the SYN we answered already, or the peer's own SYN crossing ours?
+    /// Whether this is a retransmission of the SYN that we answered already, or the peer's own SYN crossing ours.
     pub(super) fn is_same_syn(&self, header: &TcpHeader) -> bool {
         header.flags.contains(TcpFlags::SYN)
             && !header.flags.contains(TcpFlags::RST)

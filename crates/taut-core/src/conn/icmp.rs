@@ -6,7 +6,7 @@ use super::{Conn, StackCx};
 use crate::words::{ConnError, seq};
 
 impl Conn {
-    /// Whether the error quotes something that is in flight: an attacker would have to guess that (RFC 5927 §4.1).
+    /// Whether the error quotes a segment in flight: an attacker would have to guess one (RFC 5927 §4.1).
     fn is_in_flight(&self, wire_seq: u32) -> bool {
         let una = self.tx.una();
         match self.state {
@@ -18,15 +18,17 @@ impl Conn {
         }
     }
 
-    /// A router could not forward a packet of ours: segments are smaller from now on, and larger ones in flight are retransmitted.
+    /// A router could not forward a packet of ours because of its size: segments are smaller from now on, and larger
+    /// ones in flight are retransmitted.
     pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
-        // No SYN is too big for anything.
+        // A SYN is never too big.
         if self.state.is_synchronized() && self.state != State::Closed && self.is_in_flight(wire_seq) {
             self.on_reported_mtu(cx, mtu);
         }
     }
 
-    /// The destination is unreachable. Fatal while connecting; later the error may pass, and the timeouts decide (RFC 1122 §4.2.3.9).
+    /// The destination is unreachable. This is fatal while connecting; later the error may be temporary, and the
+    /// timeouts decide (RFC 1122 §4.2.3.9).
     pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
         if matches!(self.state, State::SynSent | State::SynReceived) && self.is_in_flight(wire_seq) {
             cx.counters.attempt_fails += 1;

@@ -22,7 +22,7 @@ pub struct ConnInfo {
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
-    /// How far things are from well: `open`, `disorder`, `cwr`, `recovery` or `loss`. Linux: `tcpi_ca_state`.
+    /// State of loss recovery: `open`, `disorder`, `cwr`, `recovery` or `loss`. Linux: `tcpi_ca_state`.
     pub ca_state: &'static str,
     /// Which gate was shut when the connection was last asked for a packet.
     pub blocked: Blocked,
@@ -32,7 +32,7 @@ pub struct ConnInfo {
     pub sack: bool,
     /// ECN is in use. Linux: `TCPI_OPT_ECN`.
     pub ecn: bool,
-    /// Some packet of the peer's was marked as capable of ECN. Linux: `TCPI_OPT_ECN_SEEN`.
+    /// The peer has sent a packet marked as ECN-capable. Linux: `TCPI_OPT_ECN_SEEN`.
     pub ecn_seen: bool,
     /// Shift of the windows that the peer offers; `None` without window scaling.
     pub snd_wscale: Option<u8>,
@@ -40,11 +40,11 @@ pub struct ConnInfo {
     pub rcv_wscale: Option<u8>,
     /// Congestion control in use.
     pub congestion: Algorithm,
-    /// Smoothed round-trip time, if one was ever measured.
+    /// Smoothed round-trip time, once one was measured.
     pub rtt: Option<Duration>,
     /// RFC 6298's variance term.
     pub rttvar: Duration,
-    /// Lowest round-trip time lately.
+    /// The lowest recent round-trip time.
     pub min_rtt: Option<Duration>,
     /// Retransmission timeout.
     pub rto: Duration,
@@ -52,19 +52,19 @@ pub struct ConnInfo {
     pub backoff: u8,
     /// Segment size for sending, in payload bytes.
     pub snd_mss: u32,
-    /// Segment size seen on receiving.
+    /// Segment size of received data, as estimated.
     pub rcv_mss: u32,
-    /// Segment size we announced, less what timestamps take.
+    /// The segment size that we announced, less the bytes of timestamps.
     pub advmss: u32,
     /// Largest packet the path is thought to carry, headers included.
     pub pmtu: u32,
     /// Delay of a delayed ACK.
     pub ato: Duration,
-    /// Since data was last sent.
+    /// Time since data was last sent.
     pub last_data_sent: Duration,
-    /// Since data was last received, to the millisecond.
+    /// Time since data was last received, to the millisecond.
     pub last_data_recv: Duration,
-    /// Since anything was last received.
+    /// Time since any segment was last received.
     pub last_ack_recv: Duration,
     /// Congestion window in segments.
     pub snd_cwnd: u32,
@@ -96,11 +96,11 @@ pub struct ConnInfo {
     pub delivery_rate: u64,
     /// Whether the sample that `delivery_rate` comes from was limited by the application.
     pub delivery_rate_app_limited: bool,
-    /// Time with anything unsent or unacknowledged; the two below are parts of it.
+    /// Time during which data was unsent or unacknowledged; the two below are parts of it.
     pub busy_time: Duration,
     /// Time for which the peer's window kept data back.
     pub rwnd_limited: Duration,
-    /// Time for which the send buffer kept the application from writing what the network had room for.
+    /// Time for which the send buffer kept the application from writing data that the network had room for.
     pub sndbuf_limited: Duration,
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
@@ -110,9 +110,9 @@ pub struct ConnInfo {
     pub bytes_acked: u64,
     /// Payload bytes received in order.
     pub bytes_received: u64,
-    /// Segments delivered to the peer, cumulatively or selectively acknowledged.
+    /// Segments delivered to the peer, that is, acknowledged cumulatively or selectively.
     pub delivered: u64,
-    /// Segments among them that the peer reported as marked, wrapping. Linux: `tcpi_delivered_ce`.
+    /// Those of them that the peer reported as marked, wrapping. Linux: `tcpi_delivered_ce`.
     pub delivered_ce: u32,
     /// Segments sent, wrapping.
     pub segs_out: u32,
@@ -132,12 +132,12 @@ pub struct ConnInfo {
     pub sndbuf: u32,
     /// Receive buffer limit.
     pub rcvbuf: u32,
-    /// Round-trip time as this side sees it when receiving.
+    /// Round-trip time as measured by the receiving half.
     pub rcv_rtt: Option<Duration>,
 }
 
 impl Conn {
-    /// What the congestion control says of itself.
+    /// The state of the congestion control, in words.
     pub(crate) fn congestion_state(&self) -> String {
         self.tx.congestion().describe()
     }
@@ -219,7 +219,7 @@ impl Conn {
         }
     }
 
-    /// Adds what held this connection back, and what it has in which queue, to `report`.
+    /// Adds this connection to `report`: how long each gate held it back, and its bytes in each queue.
     pub(crate) fn report_to(&self, report: &mut Report, now: Instant, shares: bool) {
         let Some(ledger) = self.tx.ledger() else { return };
         if shares {

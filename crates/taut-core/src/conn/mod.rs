@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   app.rs        the application writes, reads, polls, sets options
-//!   arrival.rs    a segment came: RFC 9293 §3.10.7, in its order
-//!   output.rs     may something leave: RST, SYN, data, probe, ACK, in this order
+//!   arrival.rs    a segment arrived: RFC 9293 §3.10.7, in its order
+//!   output.rs     the next segment to send: RST, SYN, data, probe, ACK, in this order
 //!   timers.rs     deadlines: retries, probes, keepalive, giving up
 //!   handshake.rs  SYNs               agreed.rs  the terms that both ends agreed on
 //!   close.rs      the ways to end    state.rs   RFC 9293's states
@@ -11,8 +11,9 @@
 //!   info.rs       snapshots
 //! ```
 //!
-//! The sending half is [`egress`](crate::egress), the receiving half `ingress`, congestion marks are `ecn`. Each has a door of
-//! verbs; the parts that both halves share (tuple, state, terms) are here.
+//! The sending half is in [`egress`](crate::egress), the receiving half in `ingress`, congestion marks in
+//! `ecn`. Each is one type that is changed only by its methods; the parts that both halves share (tuple,
+//! state, terms) are here.
 
 mod agreed;
 mod app;
@@ -61,7 +62,7 @@ pub(crate) struct News {
     pub(crate) connected: bool,
     pub(crate) readable: bool,
     pub(crate) writable: bool,
-    /// Over, in good order or with the connection's error.
+    /// The connection is over, with or without an error.
     pub(crate) ended: bool,
 }
 
@@ -71,7 +72,7 @@ impl News {
     }
 }
 
-/// Small facts, one bit each in spirit.
+/// Flags of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
     /// In the stack's ready queue.
@@ -80,7 +81,7 @@ pub(crate) struct Flags {
     pub(crate) queued_for_news: bool,
     /// The application holds this connection, or will by `accept`.
     pub(crate) held: bool,
-    /// Out of the demultiplexer: nothing arrives any more.
+    /// Removed from the demultiplexer: no packet arrives any more.
     pub(crate) detached: bool,
     /// A SYN, or SYN-ACK, must leave.
     pub(crate) syn_due: bool,
@@ -104,7 +105,7 @@ struct Extras {
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
     ecn: Ecn,
-    /// The path's MTU, where more is known than the handshake said.
+    /// The path's MTU, if more is known than the handshake told us.
     path: Option<PathMtu>,
 }
 
@@ -129,7 +130,7 @@ pub(crate) struct Conn {
     pub(crate) generation: u32,
     /// Segments received, wrapping.
     segs_in: u32,
-    /// Where it came from, or `NONE` if it was begun here.
+    /// The listener that it came from, or `NONE` for an active open.
     listener: ListenerId,
     pub(crate) state: State,
     pub(crate) flags: Flags,
@@ -150,7 +151,7 @@ impl Conn {
         (self.listener != ListenerId::NONE).then_some(self.listener)
     }
 
-    /// Payload bytes a segment can hold now: less while SACK blocks or counts of marks ride along.
+    /// The most payload bytes of a segment now: fewer while SACK blocks or counts of marks take room in the header.
     pub(crate) fn mss(&self) -> u32 {
         let marks = self.extras.as_ref().map_or(0, |extras| extras.ecn.option_len(self.beside()));
         let options = self.sack_blocks_len() + marks;
@@ -158,7 +159,7 @@ impl Conn {
         self.tx.bounded_mss(mss).max(1)
     }
 
-    /// Bytes that SACK blocks take in every header at the moment.
+    /// Bytes that SACK blocks take in every header now.
     fn sack_blocks_len(&self) -> u32 {
         match self.rx.sack_blocks().as_slice().len() as u32 {
             0 => 0,
@@ -167,12 +168,12 @@ impl Conn {
         }
     }
 
-    /// The options that a segment carries now, besides those of ECN.
+    /// The options that a segment carries now, apart from those of ECN.
     fn beside(&self) -> Beside {
         Beside { timestamps: self.agreed.timestamps.on, sack_blocks: self.rx.sack_blocks().as_slice().len() }
     }
 
-    /// A segment leaves: what ECN puts on it.
+    /// A segment leaves: returns the flags, option and mark that ECN puts on it.
     fn stamp(&mut self, carrier: Carrier) -> Stamp {
         if self.extras.is_none() {
             return Stamp::NONE;
@@ -186,7 +187,7 @@ impl Conn {
         &self.agreed.timestamps
     }
 
-    /// Nothing has come from the peer but its SYN, so that an ACK without data stands for that.
+    /// Only the peer's SYN has arrived so far, so an ACK without data acknowledges just that.
     fn acks_syn_only(&self) -> bool {
         self.rx.received().1 == 0 && !self.rx.fin_received()
     }
@@ -203,7 +204,7 @@ impl Conn {
         self.send_cx_at(cx.now, cx.link, cx.config)
     }
 
-    /// What surrounds a decision of the send path.
+    /// The context of a decision of the send path.
     fn send_cx_at<'a>(&self, now: Instant, link: &'a LinkCaps, config: &'a StackConfig) -> SendCx<'a> {
         SendCx {
             now,
@@ -255,12 +256,12 @@ impl Conn {
         self.tx.on_local_congestion(cx.now);
     }
 
-    /// Why nothing was sent when it was last asked.
+    /// Why nothing was sent when the connection was last asked for a packet.
     pub(crate) fn blocked(&self) -> Blocked {
         self.tx.reason()
     }
 
-    /// What must hold between any two calls; for assertions.
+    /// The invariants that hold between any two calls; for assertions.
     pub(crate) fn invariants(&self) {
         let over = self.state == State::Closed;
         assert!(self.handshake.first <= self.tx.una(), "una is before the first byte");
@@ -270,7 +271,7 @@ impl Conn {
         assert!(!self.flags.half_open || self.state == State::SynReceived);
     }
 
-    /// Gives every buffer back.
+    /// Returns every buffer to the pool.
     pub(crate) fn discard(&mut self, pool: &mut BufferPool) {
         self.tx.release(pool);
         self.rx.release(pool);
@@ -282,7 +283,7 @@ mod tests {
 
     #[test]
     fn is_small() {
-        // With its places in the tables an idle connection stays below 600 bytes.
+        // With its entries in the tables an idle connection stays below 600 bytes.
         assert!(size_of::<Conn>() <= 568, "{}", size_of::<Conn>());
     }
 }

@@ -18,12 +18,12 @@ pub(crate) struct Segment {
     pub(crate) header: TcpHeader,
     /// ECN field of the packet.
     pub(crate) mark: Mark,
-    /// Place of the payload in the write queue.
+    /// Range of the payload in the write queue.
     pub(crate) payload: Range<u64>,
-    /// The device cuts the payload into segments of this size; 0 where there is none.
+    /// The device cuts the payload into segments of this size; 0 if there is no payload.
     pub(crate) mss: u32,
     pub(crate) departure: Instant,
-    /// Complete but for the name of the connection, which the stack knows.
+    /// Complete except for the name of the connection, which the stack adds.
     pub(crate) ticket: TxTicket,
 }
 
@@ -57,7 +57,7 @@ impl Conn {
             }
         }
         if core::mem::take(&mut self.flags.window_probe_due) {
-            // The position below una: the peer must answer, and the segment carries nothing that it could refuse.
+            // The position below una: the peer must answer, and the segment carries no data that it could refuse.
             let seq = self.tx.una() - 1;
             return Some(self.bare(cx, TcpFlags::ACK, seq, Output::WindowProbe));
         }
@@ -126,7 +126,7 @@ impl Conn {
         }
     }
 
-    /// Nothing may leave: count why, and see to it that it ends.
+    /// Nothing may leave: counts the reason, and arms the timer that ends the wait if no other event will.
     fn on_held(&mut self, cx: &mut StackCx<'_>, not_now: &NotNow) {
         match not_now.why {
             Blocked::Pacing { .. } => cx.counters.pacing_blocked += u64::from(not_now.waits),
@@ -183,7 +183,7 @@ impl Conn {
         self.without_payload(cx, header, stamp.mark, output)
     }
 
-    /// The ACK of what came before the peer's marks changed (RFC 8257 §3.2). More is owed after it.
+    /// The ACK of the data that arrived before the peer's marks changed (RFC 8257 §3.2). Another ACK must follow it.
     fn ack_of(&mut self, cx: &mut StackCx<'_>, turn: Turn) -> Segment {
         let segment = self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack);
         let behind = self.rx.nxt().saturating_sub(turn.ack);
@@ -223,7 +223,8 @@ impl Conn {
         Segment { header, mark, payload: nxt..nxt, mss: 0, departure: cx.now, ticket }
     }
 
-    /// The header of everything but a SYN, of a packet that leaves the host at `leaves`; what it acknowledges is acknowledged from now on.
+    /// The header of any segment except a SYN, in a packet that leaves the host at `leaves`. From now on, the
+    /// data that it acknowledges counts as acknowledged.
     fn header(
         &mut self,
         cx: &mut StackCx<'_>,
@@ -261,11 +262,11 @@ impl Conn {
         self.tx.resume();
     }
 
-    /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign of congestion.
-    /// It is sent with the next ACK, completion or timeout, not at once: the queue is full.
+    /// A queue of this host dropped the packet that was just handed out. It counts as not sent, and as a sign of
+    /// congestion. It is sent after the next ACK, completion or timeout, not immediately, because the queue is full.
     pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if !matches!(ticket.output, Output::Data(_)) || !self.may_take_back(ticket) {
-            // Lost, as in the network: an ACK offered again at once would only meet the same full queue.
+            // Lost, as it might be in the network: an ACK sent again immediately would meet the same full queue.
             return self.on_completion(cx, ticket);
         }
         self.take_back(cx, ticket);
@@ -279,7 +280,8 @@ impl Conn {
         }
     }
 
-    /// New data that other data followed stays sent: if the device did not take it, recovery finds it lost.
+    /// New data that was followed by other data still counts as sent: if the device did not take it, recovery
+    /// will find it lost.
     fn may_take_back(&self, ticket: &TxTicket) -> bool {
         ticket.output != Output::Data(SendKind::New) || ticket.end == self.tx.nxt()
     }

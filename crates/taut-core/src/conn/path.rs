@@ -1,6 +1,6 @@
-//! How large segments may be: reports of routers, results of probes and suspected black holes, brought together.
-//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are [`path_mtu`](crate::egress::path_mtu)'s. Called when an
-//! ICMP error, an ACK or a timeout has come, and before data leaves.
+//! How large segments may be, from reports of routers, results of probes and suspected black holes.
+//! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::path_mtu). Called after an
+//! ICMP error, an ACK or a timeout, and before data leaves.
 
 use super::{Conn, StackCx};
 use crate::egress::{MtuProbing, PathMtu};
@@ -8,11 +8,11 @@ use crate::recovery::MtuProbeFate;
 
 /// Every link that carries IPv6 carries packets of this size (RFC 8200 §5).
 const MTU_MIN_V6: u32 = 1_280;
-/// No IPv4 link is smaller (RFC 791).
+/// Every IPv4 link carries packets of this size (RFC 791).
 const MTU_MIN_V4: u32 = 68;
 
 impl Conn {
-    /// The path's MTU; made when there is something to know about it.
+    /// The state of the path's MTU; made when first needed.
     fn path(&mut self) -> &mut PathMtu {
         let least = if self.tuple.local.is_ipv4() { MTU_MIN_V4 } else { MTU_MIN_V6 };
         let floor = least.saturating_sub(self.agreed.headers_len()) as u16;
@@ -31,10 +31,10 @@ impl Conn {
         self.path().on_sent(cx.now, size, &cx.config.mtu);
     }
 
-    /// A router says that packets may have `mtu` bytes at most, and quotes one that is in flight.
+    /// A router reports that packets may have at most `mtu` bytes, and quotes a packet in flight.
     pub(super) fn on_reported_mtu(&mut self, cx: &mut StackCx<'_>, mtu: u32) {
         let mtu = if self.tuple.local.is_ipv4() {
-            // Routers older than RFC 1191 report 0; an MTU below that of any sane link is an attack.
+            // Routers older than RFC 1191 report 0; an MTU below that of any real link is an attack.
             mtu.max(cx.config.mtu.min_pmtu.into())
         } else if mtu < MTU_MIN_V6 {
             // RFC 8201 §4: discarded.
@@ -52,7 +52,8 @@ impl Conn {
         }
     }
 
-    /// From now on segments have the size that the path is known to carry; larger segments in flight are retransmitted.
+    /// From now on segments have the size that the path is known to carry; larger segments in flight are
+    /// retransmitted.
     fn follow_path(&mut self) {
         let Some(path) = self.known_path() else { return };
         let mss = path.mss();
@@ -63,7 +64,7 @@ impl Conn {
         }
     }
 
-    /// Before data leaves: what routers said may have expired, and a search may be wanted from the beginning.
+    /// Before data leaves: forgets expired reports of routers, and begins a search if the settings require one.
     pub(super) fn update_path(&mut self, cx: &StackCx<'_>) {
         let always = cx.config.mtu.probing == MtuProbing::Always;
         if self.known_path().is_none() && !always {
@@ -80,7 +81,7 @@ impl Conn {
         }
     }
 
-    /// After an ACK or a timeout: what became of the probe.
+    /// After an ACK or a timeout: acts on the fate of the probe, if it is known.
     pub(super) fn judge_mtu_probe(&mut self, cx: &mut StackCx<'_>) {
         if self.known_path().is_none() {
             return;
@@ -98,7 +99,7 @@ impl Conn {
         }
     }
 
-    /// A timeout, one of `timeouts` in a row: large segments may vanish silently on this path.
+    /// A timeout, the last of `timeouts` consecutive ones: the path may silently drop large segments.
     pub(super) fn suspect_black_hole(&mut self, cx: &mut StackCx<'_>, timeouts: u8) {
         let config = cx.config;
         if config.mtu.probing == MtuProbing::Off

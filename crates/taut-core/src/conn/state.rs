@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// State of a connection. LISTEN is a listener and TIME-WAIT a
-/// table entry of their own; neither needs a connection's memory.
+/// State of a connection. A connection is never in LISTEN, because a listener is a type of its own. In TIME-WAIT it
+/// stays only until its last ACK has left; then a small table entry takes its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are RFC 9293's")]
 pub enum State {
@@ -46,7 +46,7 @@ impl State {
         matches!(self, Self::Established | Self::CloseWait)
     }
 
-    /// Whether written data may go on the wire: also after our FIN was queued behind it.
+    /// Whether written data may go on the wire, which includes the states after our FIN was queued behind it.
     #[must_use]
     pub const fn may_transmit(self) -> bool {
         matches!(self, Self::Established | Self::CloseWait | Self::FinWait1 | Self::Closing | Self::LastAck)

@@ -1,8 +1,8 @@
 //! Deadlines of a connection: handshake retries, zero-window probes, keepalive, FIN-WAIT-2, giving up.
-//! RFC 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has come.
+//! RFC 9293 §3.8.3–3.8.6, RFC 6298, Linux's counts; called by the stack when a connection's deadline has passed.
 //!
-//! Loss recovery has timers of its own ([`recovery`](crate::recovery)), so has the delayed ACK; this file joins them
-//! into one deadline.
+//! Loss recovery ([`recovery`](crate::recovery)) and the delayed ACK have timers of their own; this file combines
+//! all of them into one deadline.
 
 use super::state::State;
 use super::{Conn, StackCx};
@@ -18,7 +18,7 @@ const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 pub(super) struct Timers {
     /// SYN retransmission, zero-window probe or the end of FIN-WAIT-2: a connection is in one phase at a time.
     phase: Instant,
-    /// When the peer was last heard; while it leaves window probes unanswered, when it was first asked.
+    /// When the last segment from the peer arrived; while window probes are unanswered, when the first of them left.
     heard: Instant,
     /// Unanswered zero-window or keepalive probes.
     window_probes: u8,
@@ -50,7 +50,7 @@ fn backed_off(base: Duration, times: u8) -> Duration {
 }
 
 impl Conn {
-    /// The earliest thing that will happen by itself.
+    /// The earliest of all timers.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let tx = self.tx.deadline().unwrap_or(Instant::NEVER);
         let rx = self.rx.deadline().unwrap_or(Instant::NEVER);
@@ -81,7 +81,7 @@ impl Conn {
     fn on_retransmission_timeout(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
         let TimedOut { since, timeouts } = timed_out;
         cx.counters.tcp_timeouts += 1;
-        // RFC 9293 §3.8.6.1: a peer that closed its window over data in flight and still answers is not gone.
+        // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive.
         if self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX {
             self.tx.excuse_timeout();
         } else if self.has_waited_too_long(cx, since, timeouts) {
@@ -106,7 +106,7 @@ impl Conn {
     fn on_phase_timeout(&mut self, cx: &mut StackCx<'_>) {
         match self.state {
             State::SynSent | State::SynReceived => self.on_syn_timeout(cx),
-            // The peer never closed its side and nobody listens to it any more.
+            // The peer never closed its side, and the application no longer reads.
             State::FinWait2 => self.finish(cx),
             _ => self.on_window_probe_timeout(cx),
         }
@@ -126,13 +126,13 @@ impl Conn {
         self.flags.syn_due = true;
     }
 
-    /// A SYN left: when to send it again.
+    /// A SYN left: sets the time of its retransmission.
     pub(super) fn arm_syn(&mut self, now: Instant) {
         self.timers.phase = now + backed_off(RTO_INIT, self.syns.retries);
     }
 
-    /// Nothing is in flight and something is queued that no ACK will release: ask the peer, or end the cork, after a
-    /// while (RFC 9293 §3.8.6.1).
+    /// Nothing is in flight, and data is queued that no ACK will release: arms the timer that probes the
+    /// peer's window or ends the cork (RFC 9293 §3.8.6.1).
     pub(super) fn arm_window_probe(&mut self, now: Instant) {
         if self.timers.phase == Instant::NEVER {
             let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
@@ -161,7 +161,7 @@ impl Conn {
             Gate::PeerWindow => {}
             _ => return,
         }
-        // A peer that answers may keep its window closed for ever (RFC 9293 §3.8.6.1); one that does not is gone.
+        // A peer that answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does not is gone.
         let asked = self.timers.window_probes > 0;
         let since = asked.then_some(self.timers.heard);
         if self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1)) {
@@ -177,12 +177,12 @@ impl Conn {
         self.arm_window_probe(cx.now);
     }
 
-    /// When the peer was last heard.
+    /// When the last segment from the peer arrived.
     pub(super) const fn heard_at(&self) -> Instant {
         self.timers.heard
     }
 
-    /// A valid segment came.
+    /// A valid segment arrived.
     pub(super) fn note_heard(&mut self, now: Instant) {
         self.timers.heard = now;
         self.timers.window_probes = 0;
@@ -217,7 +217,7 @@ impl Conn {
             self.set_keepalive_at(cx.now + keepalive.idle);
             return;
         }
-        // A peer that was heard meanwhile is alive.
+        // A peer that sent a segment meanwhile is alive.
         let due = self.timers.heard + keepalive.idle;
         if due > cx.now && self.timers.window_probes == 0 {
             self.set_keepalive_at(due);
@@ -238,14 +238,14 @@ impl Conn {
         self.set_keepalive_at(cx.now + keepalive.interval);
     }
 
-    /// FIN-WAIT-2 with nobody to read: it ends by itself. Linux: `tcp_fin_timeout`.
+    /// FIN-WAIT-2 after the application has released the connection ends by a timer. Linux: `tcp_fin_timeout`.
     pub(super) fn arm_fin_wait(&mut self, cx: &StackCx<'_>) {
         if self.state == State::FinWait2 && !self.flags.held {
             self.timers.phase = cx.now + cx.config.tcp.fin_timeout;
         }
     }
 
-    /// Whether a challenge ACK may leave now: anybody can provoke them (RFC 5961 §10).
+    /// Whether a challenge ACK may leave now; they are rate-limited because any host can provoke them (RFC 5961 §10).
     pub(super) fn may_challenge(&mut self, cx: &StackCx<'_>) -> bool {
         let now_ms = (cx.now.as_millis() as u32).max(1);
         let least = cx.config.tcp.invalid_ratelimit.as_millis() as u32;
@@ -256,7 +256,7 @@ impl Conn {
         true
     }
 
-    /// Everything is over.
+    /// The connection is over: no timer may fire any more.
     pub(super) fn cancel_timers(&mut self) {
         self.timers.phase = Instant::NEVER;
         self.set_keepalive_at(Instant::NEVER);

@@ -1,23 +1,23 @@
-//! Accurate ECN: both ends count what was marked, and every segment carries the count.
-//! RFC 9768: §3.1 what SYNs say, §3.2.2 the ACE field; the option (§3.2.3) is `option.rs`.
-//! Called by `ecn/mod.rs`. What the peer's counts say of our packets is `feedback.rs`.
+//! Accurate ECN: both ends count marked packets and bytes, and every segment carries the count.
+//! RFC 9768: §3.1 for SYNs, §3.2.2 for the ACE field; the option (§3.2.3) is in `option.rs`.
+//! Called by `ecn/mod.rs`. The meaning of the peer's counts for our packets is in `feedback.rs`.
 //!
-//! **Problem.** ECE says that there was a mark, once a round trip. DCTCP's echo says it exactly, but only while
+//! **Problem.** ECE reports a mark, but only one per round trip. DCTCP's echo reports every mark, but only while
 //! no ACK is lost, and only to a peer that is configured for it.
 //!
-//! **Rule.** The receiver counts marked packets, and the low three bits of the count stand where AE, CWR and
-//! ECE were: the ACE field (`ace.rs`). The AccECN option, which counts bytes, tells whether those bits went
-//! round between two ACKs.
+//! **Rule.** The receiver counts marked packets, and the flags AE, CWR and ECE carry the low three bits of the
+//! count: the ACE field (`ace.rs`). The AccECN option, which counts bytes, shows whether those bits wrapped
+//! between two ACKs.
 //!
 //! **Broken paths.** A path that changes SYNs, the field or the option will change them again. After signs of
-//! that no packet of ours is marked as capable (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or the option is not read
-//! (§3.2.3.2.4). What arrives is counted and reported in any case (§3.1.5).
+//! such a path, our packets are no longer marked as ECN-capable (§3.2.2.3, §3.2.2.4, §3.2.3.2.5), or the option is
+//! ignored (§3.2.3.2.4). Arriving marks are counted and reported in any case (§3.1.5).
 //!
-//! **Segmentation.** All segments of a super-packet may carry one ACE field. But a device that cuts it up by the
+//! **Segmentation.** All segments of a super-packet may carry one ACE field. But a device that cuts it by the
 //! rules of RFC 3168 takes the middle bit for CWR and leaves it on the first segment only; Linux does so below
 //! a TUN device, with and without `VIRTIO_NET_HDR_GSO_ECN`. While that bit is set, packets hold one segment
-//! each (§3.3.4): [`needs_single_segments`](Accurate::needs_single_segments). The count starts with it clear,
-//! and moves only where the peer's packets are marked.
+//! each (§3.3.4): [`needs_single_segments`](Accurate::needs_single_segments). The bit is clear at first, and
+//! changes only if the peer's packets are marked.
 
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{AccEcn, Ecn as Mark};
@@ -30,7 +30,7 @@ use super::segment::{Beside, Carrier, SegmentIn, Stamp, Urgency};
 use crate::congestion::EcnUse;
 use crate::words::{Duration, Instant};
 
-/// SYN-ACKs that say how the SYN was marked before one does not. §3.2.3.2.2.
+/// SYN-ACKs that report the mark of the SYN, before one is sent without. §3.2.3.2.2.
 const ANSWERS: u8 = 2;
 /// Marks after which a count that begins at 5 reads as zero.
 const MARKS_TO_ZERO: u64 = (ace::MODULUS - ace::FIRST_COUNT) as u64;
@@ -39,25 +39,25 @@ const MARKS_TO_ZERO: u64 = (ace::MODULUS - ace::FIRST_COUNT) as u64;
 const UNREPORTED_WITH_DATA: u32 = 2;
 const UNREPORTED: u32 = 3;
 
-/// State of a connection that both ends agreed to count on.
+/// State of a connection with accurate ECN.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Accurate {
     /// We sent the first SYN.
     client: bool,
-    /// How the peer's SYN or SYN-ACK was marked, the latest that came.
+    /// The mark of the latest SYN or SYN-ACK from the peer.
     peer_syn: Mark,
-    /// No packet of ours is marked as capable: something on the way does not bear it.
+    /// Our packets are not marked as ECN-capable, because the path does not support it.
     unmarked: bool,
-    /// The first segment after the handshake has not come: its field must not be zero. §3.2.2.4.
+    /// The first segment after the handshake has not arrived yet: its field must not be zero. §3.2.2.4.
     first_due: bool,
-    /// A packet of the peer's was marked as capable.
+    /// The peer has sent a packet marked as ECN-capable.
     seen: bool,
-    /// r.cep: packets of the peer's that arrived marked. §3.2.1.
+    /// r.cep: packets of the peer that arrived marked. §3.2.1.
     marked_in: u32,
-    /// Those since an ACK left.
+    /// Marked packets since the last ACK left.
     unreported: u32,
     last_was_marked: bool,
-    /// The peer's bytes by mark, and when they are reported.
+    /// The peer's bytes by mark, and the state of reporting them.
     option: OptionSender,
     /// The peer's counts of our packets.
     peer: PeerCounts,
@@ -79,12 +79,12 @@ impl Accurate {
         }
     }
 
-    /// A SYN that asks came, marked so. §3.2.2.2: the SYN-ACK reports that, and it is not counted.
+    /// A SYN that requests accurate ECN arrived with this mark. §3.2.2.2: the SYN-ACK reports it; it is not counted.
     pub(super) const fn server(syn: Mark) -> Self {
         Self::new(false, syn)
     }
 
-    /// A SYN-ACK that agrees came, marked so.
+    /// A SYN-ACK that agrees to accurate ECN arrived with this mark.
     pub(super) fn client(syn_ack: TcpFlags, mark: Mark, option: Option<AccEcn>) -> Self {
         let mut new = Self::new(true, mark);
         // Table 3.
@@ -94,15 +94,15 @@ impl Accurate {
         new
     }
 
-    /// The peer's SYN came again, after it was taken.
+    /// The peer's SYN arrived again.
     pub(super) fn on_repeated_syn(&mut self, flags: TcpFlags, mark: Mark) {
         self.peer_syn = mark;
-        // §3.1.5: the client may end without ECN.
+        // §3.1.5: the client may fall back to no ECN.
         self.unmarked |= !flags.intersects(ace::ALL);
     }
 
-    /// The SYN-ACK came again: its ACK was lost. The latest mark is reported (§3.1.5), and one is counted
-    /// (§3.2.2.2). One that does not agree to this kind of ECN says nothing.
+    /// The SYN-ACK arrived again, because its ACK was lost. The latest mark is reported (§3.1.5), and only one is
+    /// counted (§3.2.2.2). A SYN-ACK that does not agree to this kind of ECN is ignored.
     pub(super) fn on_repeated_syn_ack(&mut self, flags: TcpFlags, mark: Mark) {
         if !self.client || matches!(ace::of(flags), 0b000 | 0b001 | 0b111) {
             return;
@@ -113,7 +113,7 @@ impl Accurate {
         }
     }
 
-    /// What the SYN-ACK carries after so many timeouts; `again`: it left before, for whatever reason.
+    /// The flags, option and mark of a SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left before.
     pub(super) fn stamp_syn_ack(&mut self, config: &EcnConfig, retries: u8, again: bool) -> Stamp {
         let gives_up = config.fallback && retries >= ANSWERS;
         self.unmarked |= gives_up;
@@ -123,13 +123,13 @@ impl Accurate {
         Stamp { flags, option: self.option.option(Carrier::SynAck { again }, beside), mark: Mark::NotEct }
     }
 
-    /// The segment that ends the handshake came to a server. `pure`: it is nothing but an ACK, and its field
-    /// says how our SYN-ACK came: table 4. True if marked.
+    /// The segment that ends the handshake arrived at a server. `pure`: it is only an ACK, and its field reports the
+    /// mark of our SYN-ACK: table 4. Returns whether that was marked.
     pub(super) fn on_handshake_ack(&mut self, flags: TcpFlags, option: Option<AccEcn>, pure: bool) -> bool {
         self.peer.on_first_option(option);
         self.first_due = pure;
         if !pure {
-            // Nothing was sent yet that could have been counted.
+            // No packet that could have been counted was sent yet.
             self.on_first(flags, 0);
             return false;
         }
@@ -143,12 +143,12 @@ impl Accurate {
         marked
     }
 
-    /// No segment has come since the handshake.
+    /// No segment has arrived since the handshake.
     pub(super) const fn awaits_first(&self) -> bool {
         self.first_due
     }
 
-    /// It came, and acknowledges so many segments of ours.
+    /// That segment arrived; it acknowledges `acks` segments of ours.
     fn on_first(&mut self, flags: TcpFlags, acks: u64) {
         self.first_due = false;
         if acks < MARKS_TO_ZERO {
@@ -156,7 +156,7 @@ impl Accurate {
         }
     }
 
-    /// A field that cannot be zero is: something on the way clears it. §3.2.2.1, note 1, and §3.2.2.4.
+    /// A field is zero that cannot be zero: the path clears it. §3.2.2.1, note 1, and §3.2.2.4.
     const fn refuse_zero(&mut self, field: u32) {
         if field == 0 {
             self.unmarked = true;
@@ -168,7 +168,7 @@ impl Accurate {
         self.seen
     }
 
-    /// An acceptable segment came: packets are counted by their marks, whatever they carry (§3.2).
+    /// An acceptable segment arrived: packets are counted by their marks, whatever they carry (§3.2).
     pub(super) fn on_segment(&mut self, segment: &SegmentIn) -> Urgency {
         let SegmentIn { mark, segs, bytes, .. } = *segment;
         if let Some(acks) = segment.first_acks {
@@ -187,17 +187,17 @@ impl Accurate {
         if begins || self.unreported >= most { Urgency::Ack } else { Urgency::None }
     }
 
-    /// Data came that was acknowledged before.
+    /// Data arrived that had been acknowledged before.
     pub(super) fn on_repeated_data(&mut self) {
         self.option.on_repeated_data();
     }
 
-    /// We are the client, whose first ACK says how the SYN-ACK was marked.
+    /// Whether we are the client, whose first ACK reports the mark of the SYN-ACK.
     pub(super) const fn is_client(&self) -> bool {
         self.client
     }
 
-    /// The bit that segmentation takes for CWR is set.
+    /// Whether the bit that segmentation takes for CWR is set.
     pub(super) const fn needs_single_segments(&self) -> bool {
         self.marked_in & 0b010 != 0
     }
@@ -212,9 +212,9 @@ impl Accurate {
         self.option.option(carrier, beside)
     }
 
-    /// What a segment carries that leaves now.
+    /// The flags, option and mark of a segment that leaves now.
     pub(super) fn stamp(&mut self, carrier: Carrier, wanted: EcnUse, beside: Beside) -> Stamp {
-        // §3.2.2.1: the client's first ACK says how the SYN-ACK was marked. A server says it in its SYN-ACK.
+        // §3.2.2.1: the client's first ACK reports the mark of the SYN-ACK. A server reports in its SYN-ACK.
         let carrier = if carrier == Carrier::AckOfSyn && !self.client { Carrier::Ack } else { carrier };
         let field = if carrier == Carrier::AckOfSyn { ace::code(self.peer_syn) } else { self.marked_in };
         self.unreported = 0;
@@ -225,9 +225,9 @@ impl Accurate {
         }
     }
 
-    /// RFC 3168 §6.1.4 and §6.1.5 still hold for retransmissions and for ACKs (RFC 9768 §4); but DCTCP's data
-    /// is marked where it would be dropped. ECT(1) is a promise to bear marks that come early and often (RFC
-    /// 9331 §4.1).
+    /// RFC 3168 §6.1.4 and §6.1.5 still hold for retransmissions and for ACKs (RFC 9768 §4). But DCTCP marks
+    /// retransmissions too as ECN-capable, because its queues drop other packets instead of marking them.
+    /// ECT(1) promises that the sender accepts early and frequent marks (RFC 9331 §4.1).
     fn mark(&self, carrier: Carrier, wanted: EcnUse) -> Mark {
         let capable = match carrier {
             Carrier::NewData { .. } => true,
@@ -241,17 +241,17 @@ impl Accurate {
         }
     }
 
-    /// What was stamped last did not leave.
+    /// The segment that was stamped last did not leave.
     pub(super) fn take_back(&mut self) {
         self.option.take_back();
     }
 
-    /// What an ACK says of our packets.
+    /// The marks on our packets that an ACK reports.
     pub(super) fn feedback(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
         self.peer.read(flags, option)
     }
 
-    /// The ACK with these differences delivered so many packets, and so many were taken for marked.
+    /// The ACK with these differences delivered `delivered` packets, of which `marked` were taken for marked.
     pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) {
         self.unmarked |= self.peer.on_ack(ack, delivered, marked);
     }

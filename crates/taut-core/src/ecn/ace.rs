@@ -1,14 +1,14 @@
 //! The ACE field: the flags AE, CWR and ECE, read as one number of three bits.
 //! RFC 9768 §3.2.2, with its tables 2 to 4.
-//! Called by `negotiate.rs`, where it is a request or an answer, and by `accurate.rs` and `feedback.rs`, where it
-//! is the code of a mark until the handshake is over, then a count.
+//! Called by `negotiate.rs`, for requests and answers, and by `accurate.rs` and `feedback.rs`, to which it is the
+//! code of a mark during the handshake and a count afterwards.
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
 
 /// All three flags.
 pub(super) const ALL: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
-/// A count goes through the field modulo this.
+/// The field holds a count modulo this.
 pub(super) const MODULUS: u32 = 8;
 /// First value of the count of marked packets, in both directions. §3.2.1.
 pub(super) const FIRST_COUNT: u32 = 5;
@@ -19,13 +19,13 @@ pub(super) fn of(flags: TcpFlags) -> u32 {
     bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
 }
 
-/// The flags that hold a number, of which the low three bits are taken.
+/// The flags that hold the low three bits of a number.
 pub(super) fn flags(number: u32) -> TcpFlags {
     let bit = |flag, value| if number & value != 0 { flag } else { TcpFlags::NONE };
     bit(TcpFlags::AE, 4) | bit(TcpFlags::CWR, 2) | bit(TcpFlags::ECE, 1)
 }
 
-/// How the mark of a SYN or SYN-ACK is reported. Tables 2 and 3.
+/// The code that reports the mark of a SYN or SYN-ACK. Tables 2 and 3.
 pub(super) const fn code(mark: Mark) -> u32 {
     match mark {
         Mark::NotEct => 0b010,
@@ -38,8 +38,8 @@ pub(super) const fn code(mark: Mark) -> u32 {
 /// The code of a mark by a queue. §3.2.2.2.
 pub(super) const MARKED: u32 = code(Mark::Ce);
 
-/// Whether a code says that our SYN or SYN-ACK arrived as it left, not capable. What changed that field on
-/// its way may change it on data, too (§3.2.2.3). Codes without a meaning say nothing (§3.1.3, table 4).
+/// Whether a code says that our SYN or SYN-ACK arrived as it left, not ECN-capable. A path that changed that field
+/// may also change it on data (§3.2.2.3). Undefined codes say nothing (§3.1.3, table 4).
 pub(super) const fn is_intact(code: u32) -> bool {
     !matches!(code, 0b011 | 0b100 | 0b110)
 }
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn only_a_mark_that_was_changed_is_not_intact() {
-        // Table 3: of the four codes one says Not-ECT, as which SYNs leave.
+        // Table 3: of the four codes one says Not-ECT, the mark with which SYNs leave.
         let intact = [Mark::NotEct, Mark::Ect1, Mark::Ect0, Mark::Ce].map(|mark| is_intact(code(mark)));
         assert_eq!(intact, [true, false, false, false]);
         assert!([0b000, 0b001, 0b101, 0b111].into_iter().all(is_intact));

@@ -1,18 +1,18 @@
-//! What is asked for and accepted: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
+//! The settings of ECN: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
 
-/// Which ECN to ask for in our SYNs, and which to accept in the peer's. "Classic" is RFC 3168, "accurate" RFC
-/// 9768; who accepts accurate ECN also accepts classic.
+/// Which ECN to request in our SYNs, and which to accept in the peer's. "Classic" is RFC 3168, "accurate" RFC
+/// 9768; each policy that accepts accurate ECN also accepts classic ECN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnPolicy {
     /// None.
     Off,
-    /// Classic, asked for and accepted.
+    /// Classic, requested and accepted.
     Ask,
     /// Classic, accepted.
     Accept,
-    /// Accurate, asked for and accepted.
+    /// Accurate, requested and accepted.
     AskAccurate,
-    /// Accurate accepted, classic asked for.
+    /// Accurate accepted, classic requested.
     AcceptAccurateAskClassic,
     /// Accurate, accepted.
     AcceptAccurate,
@@ -32,14 +32,14 @@ impl EcnPolicy {
     }
 }
 
-/// When accurate ECN's option is sent, which counts marked bytes (RFC 9768 §3.2.3).
+/// When the AccECN option, which counts marked bytes, is sent (RFC 9768 §3.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnOptionUse {
     /// Never.
     Never,
-    /// Where a count changes its kind, where marks come, and as a beacon.
+    /// When a different counter moves, while marks arrive, and as a beacon.
     Sparing,
-    /// With every ACK of something new.
+    /// With every ACK of new data.
     Usual,
     /// The same even if packets that carry it seem to be lost.
     Persistent,
@@ -49,14 +49,14 @@ pub enum EcnOptionUse {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct EcnConfig {
-    /// What to ask for and what to accept. Linux: `tcp_ecn`.
+    /// What to request and what to accept. Linux: `tcp_ecn`.
     pub policy: EcnPolicy,
-    /// A SYN that asks for ECN and is not answered is repeated without (RFC 3168 §6.1.1.1). Linux:
+    /// A SYN that requests ECN and is not answered is retransmitted without the request (RFC 3168 §6.1.1.1). Linux:
     /// `tcp_ecn_fallback`.
     pub fallback: bool,
-    /// When the option is sent. Linux: `tcp_ecn_option`; its 2 is with every segment, and 6.18 has no 3.
+    /// When the option is sent. Linux: `tcp_ecn_option`; there, 2 means with every segment, and 6.18 has no 3.
     pub option: EcnOptionUse,
-    /// How often in a round trip the option is sent at least where it is sent sparingly, 0 for never. Linux:
+    /// With [`EcnOptionUse::Sparing`]: how often per round trip the option is sent at least; 0 for never. Linux:
     /// `tcp_ecn_option_beacon`.
     pub option_beacon: u8,
 }

@@ -1,14 +1,14 @@
-//! What ECE tells the peer about marks: RFC 3168's echo, and DCTCP's.
+//! Reporting marks to the peer by ECE: RFC 3168's echo, and DCTCP's.
 //! RFC 3168 §6.1.2 to §6.1.5; RFC 8257 §3.2, with Linux's details.
-//! Called by `ecn/mod.rs` if the handshake led to one of them; with RFC 9768 both ends count (`accurate.rs`).
+//! Called by `ecn/mod.rs` if the handshake agreed on one of them; with RFC 9768 both ends count (`accurate.rs`).
 //!
-//! **Problem.** One flag has to tell a sender that a queue marked its data, although ACKs are delayed and
+//! **Problem.** A single flag must notify a sender that a queue marked its data, although ACKs are delayed and
 //! lost.
 //!
-//! **Rule.** RFC 3168: every segment says ECE from the first mark on, until the sender answers with CWR; so
-//! no mark is lost, and all marks of a round trip are one. DCTCP: ECE says of each ACK whether what it
-//! acknowledges was marked. Where the marking changes while data waits for a delayed ACK, an ACK for that
-//! data leaves first, a [`Turn`].
+//! **Rule.** RFC 3168: every segment carries ECE from the first mark on, until the sender answers with CWR; so
+//! no mark is lost, and all marks of a round trip count as one. DCTCP: the ECE flag of each ACK says whether the
+//! data that it acknowledges was marked. If the marking changes while data waits for a delayed ACK, an ACK for
+//! that data leaves first, a [`Turn`].
 
 use alloc::collections::VecDeque;
 
@@ -20,23 +20,23 @@ use super::segment::{Carrier, SegmentIn, Stamp, Urgency};
 /// Turns that may wait to leave; more are joined into the last.
 const TURNS_MAX: usize = 8;
 
-/// An ACK that must leave before anything else does: it acknowledges up to a change of marking.
+/// An ACK that must leave before any other segment: it acknowledges up to a change of marking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// RCV.NXT then.
+    /// RCV.NXT at the change.
     pub(crate) ack: u64,
-    /// What it acknowledges was marked.
+    /// The data that it acknowledges was marked.
     pub(crate) marked: bool,
 }
 
-/// State of a connection that agreed on ECE as the report of marks.
+/// State of a connection that agreed to report marks by ECE.
 #[derive(Clone, Debug)]
 pub(super) struct Echo {
-    /// RFC 8257: each ACK reports on what it acknowledges, and no more.
+    /// RFC 8257: each ACK reports only on the data that it acknowledges.
     exact: bool,
-    /// ECE goes out: until CWR comes, or as long as marks come.
+    /// Segments carry ECE: until CWR arrives, or as long as marks arrive.
     on: bool,
-    /// A packet of the peer's was marked as capable.
+    /// The peer has sent a packet marked as ECN-capable.
     seen: bool,
     turns: VecDeque<Turn>,
 }
@@ -54,7 +54,7 @@ impl Echo {
         self.seen
     }
 
-    /// Data came.
+    /// Data arrived.
     pub(super) fn on_data(&mut self, segment: &SegmentIn) -> Urgency {
         let SegmentIn { flags, mark, rcv_nxt, owed, .. } = *segment;
         let marked = mark == Mark::Ce;
@@ -62,7 +62,7 @@ impl Echo {
         let mut urgency = if answered { Urgency::Data } else { Urgency::None };
         if self.exact {
             if mark != Mark::NotEct && marked != self.on {
-                // RFC 8257 §3.2: an ACK for what came under the other marking, then one for this.
+                // RFC 8257 §3.2: an ACK for the data with the other marking, then one for this segment.
                 if owed {
                     self.push_turn(Turn { ack: rcv_nxt, marked: self.on });
                 }
@@ -70,7 +70,7 @@ impl Echo {
                 urgency = if marked { Urgency::QuickData } else { Urgency::Data };
             }
         } else {
-            // RFC 3168 §6.1.3. The peer's window may be down to this segment (Linux: acknowledged at once).
+            // RFC 3168 §6.1.3. The peer's window may be down to this one segment (Linux: acknowledged immediately).
             self.on &= !answered;
             if marked && !self.on {
                 self.on = true;
@@ -80,7 +80,7 @@ impl Echo {
         if mark != Mark::NotEct {
             self.seen = true;
         } else if self.seen {
-            // Linux: an unmarked segment among marked ones is probably a retransmission, whose sender waits.
+            // Linux: an unmarked segment among marked ones is probably a retransmission, and its sender waits.
             urgency = Urgency::QuickData;
         }
         urgency
@@ -93,12 +93,12 @@ impl Echo {
         self.turns.push_back(turn);
     }
 
-    /// Whether an ACK waits to leave before anything else.
+    /// Whether an ACK must leave before any other segment.
     pub(super) fn has_turn(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// The next ACK that stands for a change of marking.
+    /// The next ACK that reports a change of marking.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
         self.turns.pop_front()
     }
@@ -108,12 +108,12 @@ impl Echo {
         self.turns.clear();
     }
 
-    /// What a SYN-ACK carries: the agreement.
+    /// The flags of a SYN-ACK, which agree to ECN.
     pub(super) fn stamp_syn_ack(&self) -> Stamp {
         Stamp { flags: TcpFlags::ECE, mark: self.mark(Carrier::SynAck { again: false }), ..Stamp::NONE }
     }
 
-    /// What any other segment carries.
+    /// The flags and mark of any other segment.
     pub(super) fn stamp(&self, carrier: Carrier) -> Stamp {
         let echo = if self.on { TcpFlags::ECE } else { TcpFlags::NONE };
         let answer = match carrier {
@@ -124,8 +124,8 @@ impl Echo {
         Stamp { flags: echo | answer, mark: self.mark(carrier), ..Stamp::NONE }
     }
 
-    /// RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions are marked as capable; DCTCP marks all
-    /// it sends, as in Linux, or its own packets would fare worse than data at a queue that marks.
+    /// RFC 3168 §6.1.4, §6.1.5: neither pure ACKs nor retransmissions are marked as ECN-capable. DCTCP marks all its
+    /// packets, as in Linux, or the others would fare worse than data at a queue that marks.
     fn mark(&self, carrier: Carrier) -> Mark {
         if self.exact || matches!(carrier, Carrier::NewData { .. }) { Mark::Ect0 } else { Mark::NotEct }
     }
@@ -157,10 +157,10 @@ mod tests {
         }
         assert_eq!(echo.on_data(&data(TcpFlags::CWR, Mark::Ect0, 4, false)), Urgency::Data);
         assert_eq!(echoed(&echo), TcpFlags::NONE);
-        // §6.1.3: a mark on the very segment that says CWR is a new one.
+        // §6.1.3: a mark on the very segment that carries CWR is a new one.
         let _ = echo.on_data(&data(TcpFlags::CWR, Mark::Ce, 5, false));
         assert_eq!(echoed(&echo), TcpFlags::ECE);
-        // §6.1.2, §6.1.4, §6.1.5: CWR on new data, which alone is marked as capable.
+        // §6.1.2, §6.1.4, §6.1.5: CWR on new data; only new data is marked as ECN-capable.
         let new = echo.stamp(Carrier::NewData { reduced: true });
         assert_eq!((new.flags, new.mark), (TcpFlags::ECE | TcpFlags::CWR, Mark::Ect0));
         for carrier in [Carrier::OldData, Carrier::Fin, Carrier::Ack, Carrier::AckOfSyn] {
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(echo.take_turn(), Some(Turn { ack: 3_000, marked: true }));
         assert_eq!(echo.take_turn(), None);
         assert_eq!(echoed(&echo), TcpFlags::NONE);
-        // A peer that alternates gets no more ACKs at once than that: the last stands for all that were
-        // joined into it.
+        // A peer whose marking alternates does not get more pending ACKs than that: the last one replaces all that
+        // were joined into it.
         for n in 4..44 {
             let mark = if n % 2 == 0 { Mark::Ce } else { Mark::Ect0 };
             let _ = echo.on_data(&data(TcpFlags::ACK, mark, n * 1_000, true));
@@ -190,7 +190,7 @@ mod tests {
         let turns: Vec<Turn> = core::iter::from_fn(|| echo.take_turn()).collect();
         assert_eq!(turns.len(), TURNS_MAX);
         assert_eq!(turns.last(), Some(&Turn { ack: 43_000, marked: true }));
-        // Nothing owed: one ACK says it all.
+        // No ACK was owed: one ACK is enough.
         assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 4_000, false)), Urgency::QuickData);
         assert_eq!(echo.take_turn(), None);
     }

@@ -1,30 +1,31 @@
-//! The marks on our packets that an ACK reports, and how many packets they stand for.
+//! The marks on our packets that an ACK reports, and the number of packets that were marked.
 //! RFC 3168 §6.1.2 and RFC 8257 §3.3 for ECE; RFC 9768 §3.2.2.5 and appendix A for counters.
 //! Called by `ecn/mod.rs` for every ACK, and by `recovery/ack.rs`, which knows how many packets it delivered.
 //!
-//! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. Seven marks
-//! between two ACKs can be told apart; an ACK for eight packets or more may stand for eight marks more than
-//! it shows.
+//! **Problem.** The peer counts marked packets, and three bits of the count are in every segment. They
+//! distinguish up to seven marks between two ACKs; an ACK for eight packets or more may mean eight marks more
+//! than it shows.
 //!
-//! **Rule.** The peer's count of marked bytes, if it comes along (the AccECN option), says how often the three
-//! bits went round: as few packets are taken for marked as could hold those bytes. If the peer never sends it,
-//! as many as the newly delivered packets allow (RFC 9768 appendix A.2.1). If it does, but not with this ACK,
-//! as few as possible: the next option will tell, and the difference is counted then.
+//! **Rule.** The peer's count of marked bytes (the AccECN option), if the ACK carries it, shows how often the
+//! three bits wrapped: we assume the smallest number of marked packets that could hold those bytes. If the peer
+//! never sends the option, we assume as many as the newly delivered packets allow (RFC 9768 appendix A.2.1). If it
+//! sends the option, but not with this ACK, we assume as few as possible; the next option will show the
+//! difference, which is counted then.
 
 use taut_wire::AccEcn;
 use taut_wire::tcp::Flags as TcpFlags;
 
 use super::ace;
 
-/// What an ACK says of congestion marks.
+/// What an ACK reports about congestion marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Feedback {
     /// Nothing.
     #[default]
     None,
-    /// ECE: something was marked, all that it acknowledges as far as is known.
+    /// ECE: there were marks, and all the data that the ACK acknowledges may have been marked.
     Echo,
-    /// By how much the counters of RFC 9768 moved.
+    /// The change of RFC 9768's counters.
     Counted(Counted),
 }
 
@@ -42,21 +43,21 @@ pub(crate) struct Counted {
 enum MarkedBytes {
     /// The peer does not send it, or the path does not let it pass.
     Never,
-    /// It came before, and not with this ACK.
+    /// The peer has sent it before, but not with this ACK.
     Absent,
-    /// It moved by so much since it came last; meanwhile so many packets were delivered, and taken for
-    /// marked.
+    /// The count grew by `bytes` since the peer last sent it; meanwhile `delivered` packets were delivered, and
+    /// `counted` of them were taken for marked.
     Moved { bytes: u32, delivered: u32, counted: u32 },
 }
 
 impl Feedback {
-    /// How many packets an ACK reports as marked that delivered `newly` of at most `mss` bytes each; `None` when it
-    /// reports no mark.
+    /// The number of packets that an ACK reports as marked, if it delivered `newly` packets of at most `mss` bytes
+    /// each; `None` when it reports no mark.
     pub(crate) fn marked(self, newly: u32, advanced: bool, mss: u32) -> Option<u32> {
         match self {
             Self::None => None,
             Self::Echo => Some(newly),
-            // An ACK that brings nothing may have been overtaken (RFC 9768 appendix A.1).
+            // An ACK that acknowledges nothing new may have been overtaken (RFC 9768 appendix A.1).
             Self::Counted(counted) if advanced || newly > 0 => {
                 Some(counted.marked(newly, mss)).filter(|&marked| marked > 0)
             }
@@ -66,7 +67,7 @@ impl Feedback {
 }
 
 impl Counted {
-    /// Packets marked, when `newly` were delivered of at most `mss` bytes each.
+    /// The number of marked packets, if `newly` packets of at most `mss` bytes each were delivered.
     fn marked(self, newly: u32, mss: u32) -> u32 {
         let least = self.packets;
         match self.bytes {
@@ -83,12 +84,12 @@ impl Counted {
     }
 }
 
-/// The most of `newly` that are `least` modulo 8. Appendix A.2.1.
+/// The largest number up to `newly` that equals `least` modulo 8. Appendix A.2.1.
 const fn most(newly: u32, least: u32) -> u32 {
     if newly < least { least } else { newly - (newly - least) % ace::MODULUS }
 }
 
-/// The peer's counters of our packets, as far as they are known: what the next ACK is compared with.
+/// The peer's counters of our packets, as last known; the next ACK is compared with them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerCounts {
     /// s.cep: packets of ours that the peer counts as marked. §3.2.1.
@@ -97,7 +98,7 @@ pub(super) struct PeerCounts {
     bytes: u32,
     /// The peer sends options.
     has_options: bool,
-    /// Something on the way zeroes them. §3.2.3.2.4.
+    /// The path zeroes the options. §3.2.3.2.4.
     zeroed: bool,
     /// The peer's reports are not believed. §3.2.2.1, note 1, and §3.2.2.4.
     disbelieved: bool,
@@ -119,27 +120,27 @@ impl PeerCounts {
         }
     }
 
-    /// What acknowledges our SYN came, with this option. Counters begin at other values than zero.
+    /// The segment that acknowledges our SYN arrived with this option. Counters begin at values other than zero.
     pub(super) fn on_first_option(&mut self, option: Option<AccEcn>) {
         self.has_options = option.is_some();
         self.zeroed = option.is_some_and(|option| option.ee0b == Some(0) || option.ee1b == Some(0));
     }
 
-    /// The peer says that our SYN-ACK arrived marked, and counted it. §3.2.2.2.
+    /// The peer reports that our SYN-ACK arrived marked, and has counted it. §3.2.2.2.
     pub(super) const fn on_marked_syn_ack(&mut self) {
         self.packets += 1;
     }
 
-    /// What the peer reports is not believed any more.
+    /// From now on the peer's reports are not believed.
     pub(super) const fn disbelieve(&mut self) {
         self.disbelieved = true;
     }
 
-    /// What an ACK says, if its sender is believed.
+    /// The report of an ACK, if the peer's reports are believed.
     pub(super) fn read(&self, flags: TcpFlags, option: Option<AccEcn>) -> Feedback {
         let option = option.filter(|_| !self.zeroed);
         let moved = |bytes: u32| bytes.wrapping_sub(self.bytes) % AccEcn::MODULUS;
-        // Marked bytes do not become fewer: that ACK was sent before the last one that came.
+        // The count of marked bytes never falls: an ACK with a lower one was sent before the last one that arrived.
         let is_overtaken =
             option.and_then(|option| option.eceb).is_some_and(|bytes| moved(bytes) >= AccEcn::MODULUS / 2);
         if self.disbelieved || is_overtaken {
@@ -148,7 +149,8 @@ impl PeerCounts {
         let Self { delivered, counted, .. } = *self;
         let bytes = match option.map(|option| option.eceb) {
             Some(Some(bytes)) => MarkedBytes::Moved { bytes: moved(bytes), delivered, counted },
-            // Not counted yet, or else not changed: then it may be that another with the change was lost.
+            // The count is absent because it never moved, or because it has not changed; in the second case,
+            // an option with a change may have been lost.
             Some(None) if self.bytes == 0 => MarkedBytes::Moved { bytes: 0, delivered, counted },
             _ if self.has_options && !self.zeroed => MarkedBytes::Absent,
             _ => MarkedBytes::Never,
@@ -157,8 +159,8 @@ impl PeerCounts {
         Feedback::Counted(Counted { packets, bytes })
     }
 
-    /// An ACK with these differences delivered so many packets, of which so many were taken for marked. True
-    /// when it contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more
+    /// An ACK with these differences delivered `delivered` packets, of which `marked` were taken for marked. Returns
+    /// true when it contradicts itself: marked bytes without a marked packet (§3.2.3.2.5). Eight packets or more
     /// would have been taken for marked.
     #[must_use]
     pub(super) fn on_ack(&mut self, ack: Counted, delivered: u32, marked: u32) -> bool {
@@ -191,7 +193,7 @@ mod tests {
         {
             assert_eq!(never(packets, newly), marked, "{packets} of {newly}");
         }
-        // §3.2.2.5.2: more than were acknowledged, and the counter is right.
+        // §3.2.2.5.2: more marks than acknowledged packets; the counter is right.
         assert_eq!(never(5, 2), 5);
     }
 
@@ -201,10 +203,10 @@ mod tests {
             let bytes = MarkedBytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
             assert_eq!(Counted { packets: marked % 8, bytes }.marked(44, 1_000), marked);
         }
-        // Bytes that nobody sent: not more than was delivered.
+        // More bytes than were ever sent: limited to the packets delivered.
         let bytes = MarkedBytes::Moved { bytes: 1_000_000, delivered: 0, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 10);
-        // A peer that sent one option, and the next after a very long time.
+        // A peer that sent one option, and the next one after a very long time.
         let bytes = MarkedBytes::Moved { bytes: 2_000, delivered: u32::MAX, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 2);
     }

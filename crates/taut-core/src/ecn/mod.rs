@@ -1,6 +1,6 @@
-//! Explicit congestion notification of one connection: how marks are reported, and which packets may be marked.
+//! Explicit congestion notification for one connection: how marks are reported, and which packets may be marked.
 //! RFC 3168 §6.1, RFC 8257 §3.2 and RFC 9768, with Linux's `tcp_ecn`.
-//! Called by the connection at the places below. How the window answers to marks is for `recovery/`.
+//! Called by the connection at the places below. `recovery/` decides how the window responds to marks.
 //!
 //! ```text
 //!   handshake   on_syn ──▶ negotiate.rs: no ECN, or one of
@@ -10,12 +10,12 @@
 //!                              option.rs     marked bytes, as we report them
 //!                              feedback.rs   what the peer reports
 //!   arrival     on_segment ──▶ Urgency: how soon its marks must be reported
-//!               feedback ──▶ recovery takes the ACK in and counts the marks ──▶ on_ack
+//!               feedback ──▶ recovery processes the ACK and counts the marks ──▶ on_ack
 //!   output      before_packet, take_turn: must an ACK leave first?
 //!               stamp ──▶ Stamp: flags, option and mark of the segment that leaves
 //! ```
 //!
-//! The words for segments are in `segment.rs`. A connection without ECN needs no memory for it: [`Ecn::OFF`].
+//! The types for segments are in `segment.rs`. A connection without ECN needs no memory for it: [`Ecn::OFF`].
 
 mod accurate;
 mod ace;
@@ -43,10 +43,10 @@ pub(crate) use segment::{Beside, Carrier, SegmentIn, Stamp, Urgency};
 /// ECN of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ecn {
-    /// What our SYN asked for. A repeated one that asks for no ECN any more takes nothing back.
+    /// The request in our SYN. A retransmitted SYN without a request does not withdraw it.
     asked: Request,
     scheme: Scheme,
-    /// Our SYN or SYN-ACK arrived marked, and nothing was done about it yet.
+    /// Our SYN or SYN-ACK arrived marked, and congestion control has not responded yet.
     marked_syn: bool,
     /// Segments that the peer reported as marked, wrapping.
     delivered_ce: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Ecn {
 /// How the two ends report marks to each other.
 #[derive(Clone, Debug)]
 enum Scheme {
-    /// Not at all, or nothing is agreed yet.
+    /// Not at all, or not agreed yet.
     Off,
     /// RFC 3168 and RFC 8257.
     Echo(Echo),
@@ -64,7 +64,7 @@ enum Scheme {
 }
 
 impl Ecn {
-    /// Nothing asked, nothing agreed.
+    /// Nothing requested, nothing agreed.
     pub(crate) const OFF: Self =
         Self { asked: Request::Nothing, scheme: Scheme::Off, marked_syn: false, delivered_ce: 0 };
 
@@ -73,7 +73,7 @@ impl Ecn {
         !matches!(self.scheme, Scheme::Off)
     }
 
-    /// A packet of the peer's was marked as capable. Linux: `TCPI_OPT_ECN_SEEN`.
+    /// The peer has sent a packet marked as ECN-capable. Linux: `TCPI_OPT_ECN_SEEN`.
     pub(crate) const fn seen(&self) -> bool {
         match &self.scheme {
             Scheme::Off => false,
@@ -104,12 +104,13 @@ impl Ecn {
 
 /// The handshake.
 impl Ecn {
-    /// A SYN of ours leaves that asks for this.
+    /// A SYN with this request leaves.
     pub(crate) const fn on_request(&mut self, request: Request) {
         self.asked = request;
     }
 
-    /// The peer's SYN or SYN-ACK came, in a packet marked `mark`: what holds from now on, if that is ECN.
+    /// The peer's SYN or SYN-ACK arrived, in a packet marked `mark`: returns the state of ECN, if both ends agree on
+    /// it.
     pub(crate) fn on_syn(
         &self,
         config: &EcnConfig,
@@ -135,8 +136,8 @@ impl Ecn {
         Some(Self { asked: self.asked, scheme, marked_syn, delivered_ce: 0 })
     }
 
-    /// The peer's SYN came again, before its handshake was over. False when it asks for another kind of ECN
-    /// than the first.
+    /// The peer's SYN arrived again, before the handshake was over. Returns false when it requests another
+    /// kind of ECN than the first.
     #[must_use]
     pub(crate) fn on_repeated_syn(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
         if self.is_on() && negotiate::contradicts(config, self.accurate().is_some(), flags) {
@@ -148,14 +149,14 @@ impl Ecn {
         true
     }
 
-    /// The peer's SYN-ACK came again.
+    /// The peer's SYN-ACK arrived again.
     pub(crate) fn on_repeated_syn_ack(&mut self, flags: TcpFlags, mark: Mark) {
         if let Some(accurate) = self.accurate_mut() {
             accurate.on_repeated_syn_ack(flags, mark);
         }
     }
 
-    /// What our SYN-ACK carries after so many timeouts; `again`: it left before, for whatever reason.
+    /// The flags, option and mark of our SYN-ACK after `retries` timeouts; `again`: a SYN-ACK has left before.
     pub(crate) fn stamp_syn_ack(&mut self, config: &EcnConfig, retries: u8, again: bool) -> Stamp {
         match &mut self.scheme {
             Scheme::Off => Stamp::NONE,
@@ -164,8 +165,8 @@ impl Ecn {
         }
     }
 
-    /// The segment came that ends the handshake of a server; `pure`: an ACK without data and SACK blocks. It
-    /// says whether our SYN-ACK arrived marked: RFC 9768 table 4, or else ECE (RFC 5562 §3).
+    /// The segment that ends the handshake of a server arrived; `pure`: it is an ACK without data and SACK blocks. It
+    /// reports whether our SYN-ACK arrived marked: by RFC 9768 table 4, or by ECE (RFC 5562 §3).
     pub(crate) fn on_handshake_ack(&mut self, header: &TcpHeader, pure: bool) {
         self.marked_syn = match &mut self.scheme {
             Scheme::Off => false,
@@ -177,21 +178,22 @@ impl Ecn {
         self.delivered_ce = self.delivered_ce.wrapping_add(u32::from(self.marked_syn));
     }
 
-    /// Our SYN or SYN-ACK arrived marked, and congestion control must act on it (RFC 9768 §3.2.2.2): true once.
+    /// Whether our SYN or SYN-ACK arrived marked, so that congestion control must respond (RFC 9768 §3.2.2.2); true
+    /// only once.
     pub(crate) fn take_marked_syn(&mut self) -> bool {
         core::mem::take(&mut self.marked_syn)
     }
 }
 
-/// What arrives.
+/// Arriving segments.
 impl Ecn {
-    /// The next segment is the first since the handshake. Its count is checked against what it acknowledges,
-    /// which [`SegmentIn::first_acks`] must say.
+    /// Whether the next segment is the first since the handshake. Its count is checked against the number of segments
+    /// that it acknowledges, in [`SegmentIn::first_acks`].
     pub(crate) fn awaits_first(&self) -> bool {
         self.accurate().is_some_and(Accurate::awaits_first)
     }
 
-    /// An acceptable segment came.
+    /// An acceptable segment arrived.
     pub(crate) fn on_segment(&mut self, segment: &SegmentIn) -> Urgency {
         match &mut self.scheme {
             Scheme::Echo(echo) if segment.taken => echo.on_data(segment),
@@ -200,15 +202,15 @@ impl Ecn {
         }
     }
 
-    /// So many bytes came again that were acknowledged. One alone may be a keepalive probe's.
+    /// `bytes` bytes arrived again that had been acknowledged. A single byte may be that of a keepalive probe.
     pub(crate) fn on_repeated_data(&mut self, bytes: u64) {
         if let Some(accurate) = self.accurate_mut().filter(|_| bytes > 1) {
             accurate.on_repeated_data();
         }
     }
 
-    /// What an ACK says of marks on our packets, before recovery takes it in. One that was `overtaken` says
-    /// nothing of marks, whatever its SACK blocks say (RFC 9768 §3.2.2.2).
+    /// The marks on our packets that an ACK reports, before recovery processes it. An ACK that was `overtaken` says
+    /// nothing about marks, whatever its SACK blocks say (RFC 9768 §3.2.2.2).
     pub(crate) fn feedback(&self, header: &TcpHeader, overtaken: bool) -> Feedback {
         match &self.scheme {
             _ if overtaken => Feedback::None,
@@ -218,8 +220,9 @@ impl Ecn {
         }
     }
 
-    /// Recovery took the ACK in: it delivered so many segments, and so many were taken for marked. Not called for
-    /// an ACK that brought nothing, which may have been overtaken (RFC 9768 appendix A.1).
+    /// Recovery has processed the ACK: it delivered `delivered` segments, of which `marked` were taken for
+    /// marked. Not called for an ACK that acknowledged nothing new, which may have been overtaken (RFC 9768
+    /// appendix A.1).
     pub(crate) fn on_ack(&mut self, feedback: Feedback, delivered: u32, marked: u32) {
         self.delivered_ce = self.delivered_ce.wrapping_add(marked);
         if let (Feedback::Counted(ack), Some(accurate)) = (feedback, self.accurate_mut()) {
@@ -228,7 +231,7 @@ impl Ecn {
     }
 }
 
-/// What leaves.
+/// Leaving segments.
 impl Ecn {
     /// The connection is asked for a packet at `now`; its smoothed round trip is `srtt`.
     pub(crate) fn before_packet(&mut self, config: &EcnConfig, now: Instant, srtt: Option<Duration>) {
@@ -237,12 +240,12 @@ impl Ecn {
         }
     }
 
-    /// Whether an ACK must leave before anything else does.
+    /// Whether an ACK must leave before any other segment.
     pub(crate) fn has_turn(&self) -> bool {
         matches!(&self.scheme, Scheme::Echo(echo) if echo.has_turn())
     }
 
-    /// The next ACK that must.
+    /// The next ACK that must leave first.
     pub(crate) fn take_turn(&mut self) -> Option<Turn> {
         match &mut self.scheme {
             Scheme::Echo(echo) => echo.take_turn(),
@@ -257,24 +260,24 @@ impl Ecn {
         }
     }
 
-    /// The ACK of a client's handshake must leave before anything else does (RFC 9768 §3.2.2.1).
+    /// Whether the ACK of a client's handshake must leave before any other segment (RFC 9768 §3.2.2.1).
     pub(crate) fn acks_syn_first(&self) -> bool {
         self.accurate().is_some_and(Accurate::is_client)
     }
 
-    /// Bytes that our option takes of the next segment with data.
+    /// Bytes that our option takes in the next segment with data.
     pub(crate) fn option_len(&self, beside: Beside) -> u32 {
         let carrier = Carrier::NewData { reduced: false };
         let option = self.accurate().and_then(|accurate| accurate.option(carrier, beside));
         option.map_or(0, |option| option.emitted_len() as u32)
     }
 
-    /// Packets must hold one segment each: see [`accurate`].
+    /// Whether packets must hold one segment each: see [`accurate`].
     pub(crate) fn needs_single_segments(&self) -> bool {
         self.accurate().is_some_and(Accurate::needs_single_segments)
     }
 
-    /// A segment leaves: what it carries.
+    /// A segment leaves: returns its flags, option and mark.
     pub(crate) fn stamp(&mut self, carrier: Carrier, wanted: EcnUse, beside: Beside) -> Stamp {
         match &mut self.scheme {
             Scheme::Off => Stamp::NONE,
@@ -283,7 +286,7 @@ impl Ecn {
         }
     }
 
-    /// The last one did not leave after all.
+    /// The last segment did not leave after all.
     pub(crate) fn take_back(&mut self) {
         if let Some(accurate) = self.accurate_mut() {
             accurate.take_back();

@@ -1,6 +1,6 @@
-//! What a SYN asks for, what a SYN-ACK answers, and which kind of ECN holds then.
+//! The negotiation of ECN: the request in a SYN, the answer in a SYN-ACK, and the kind of ECN that results.
 //! RFC 3168 §6.1.1 with Linux's `tcp_ecn` and `tcp_ecn_fallback`; RFC 9768 §3.1.
-//! Called by `ecn/mod.rs` while the handshake lasts. All of it is rules; none of it has state.
+//! Called by `ecn/mod.rs` during the handshake. These are rules without state.
 //!
 //! ```text
 //!   AE CWR ECE   in a SYN             in a SYN-ACK
@@ -11,8 +11,8 @@
 //!    others      RFC 9768, or later   RFC 9768
 //! ```
 //!
-//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows RFC
-//! 3168 only sees CWR and ECE of an accurate SYN, which ask for that.
+//! RFC 9768's answer is the code of the mark with which the SYN arrived (`ace.rs`). A peer that knows only RFC 3168
+//! sees CWR and ECE in an accurate SYN, which request RFC 3168.
 
 use taut_wire::Ecn as Mark;
 use taut_wire::tcp::Flags as TcpFlags;
@@ -22,13 +22,13 @@ use super::config::{EcnConfig, EcnPolicy};
 use super::segment::Stamp;
 use crate::congestion::EcnUse;
 
-/// SYNs that ask before one does not. RFC 9768 §3.1.4.1: twice; Linux, of RFC 3168: once.
+/// SYNs with the request, before one is sent without it. RFC 9768 §3.1.4.1: two; Linux, for RFC 3168: one.
 const TRIES_ACCURATE: u8 = 2;
 const TRIES: u8 = 1;
-/// What a SYN says that asks for RFC 3168.
+/// The flags of a SYN that requests RFC 3168.
 const ASKS: TcpFlags = TcpFlags::ECE.union(TcpFlags::CWR);
 const ASKS_ACE: u32 = 0b011;
-/// What a SYN says that asks for RFC 9768. §3.1.1.
+/// The flags of a SYN that requests RFC 9768. §3.1.1.
 const ASKS_ACCURATE: TcpFlags = ace::ALL;
 const ASKS_ACCURATE_ACE: u32 = 0b111;
 
@@ -40,25 +40,25 @@ pub(super) enum Mode {
     Off,
     /// RFC 3168: a mark is echoed until the sender answers with CWR.
     Classic,
-    /// RFC 8257: ECE says of each ACK whether what it acknowledges was marked.
+    /// RFC 8257: the ECE flag of each ACK says whether the data that it acknowledges was marked.
     Dctcp,
     /// RFC 9768: both ends count.
     Accurate,
 }
 
 impl Mode {
-    /// What RFC 3168's handshake leads to.
+    /// The result of RFC 3168's handshake.
     const fn of(wanted: EcnUse) -> Self {
         match wanted {
             EcnUse::Classic => Self::Classic,
             EcnUse::Precise => Self::Dctcp,
-            // A sender that reduces by the share of marks must know it (RFC 9331 §4.2).
+            // A sender that reduces by the share of marks must know that share (RFC 9331 §4.2).
             EcnUse::L4s => Self::Off,
         }
     }
 }
 
-/// What a SYN of ours asks for.
+/// The request of our SYN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Request {
     /// No ECN.
@@ -66,12 +66,12 @@ pub(crate) enum Request {
     Nothing,
     /// RFC 3168.
     Classic,
-    /// RFC 9768, or if the peer knows no better RFC 3168.
+    /// RFC 9768, or RFC 3168 if the peer does not know RFC 9768.
     Accurate,
 }
 
 impl Request {
-    /// What our SYN asks for at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
+    /// The request of our SYN at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
     pub(crate) fn of(config: &EcnConfig, wanted: EcnUse, retries: u8) -> Self {
         let (request, tries) = match config.policy {
             _ if wanted == EcnUse::L4s => (Self::Accurate, TRIES_ACCURATE),
@@ -79,11 +79,12 @@ impl Request {
             policy if policy.asks_classic() || wanted == EcnUse::Precise => (Self::Classic, TRIES),
             _ => (Self::Nothing, 0),
         };
-        // What drops such a SYN may let one without ECN pass; never one that asks for less (RFC 9768 §3.1.5).
+        // A path that drops such a SYN may let one without ECN pass. The fallback is never another kind of ECN
+        // (RFC 9768 §3.1.5).
         if config.fallback && retries >= tries { Self::Nothing } else { request }
     }
 
-    /// What our SYN carries. DCTCP's is marked as capable, as everything else that it sends (Linux).
+    /// The flags and mark of our SYN. DCTCP's SYN is marked as ECN-capable, like all its packets (Linux).
     pub(crate) fn stamp(self, wanted: EcnUse) -> Stamp {
         match self {
             Self::Nothing => Stamp::NONE,
@@ -95,16 +96,16 @@ impl Request {
         }
     }
 
-    /// What holds after the peer's answer to this, a SYN-ACK with these flags.
+    /// The kind of ECN after the peer's answer to this request, a SYN-ACK with these flags.
     pub(super) fn on_syn_ack(self, wanted: EcnUse, flags: TcpFlags) -> Mode {
         match self {
             Self::Nothing => Mode::Off,
-            // Both flags are a reflection by a host that does not know them.
+            // Both flags: reflected by a host that does not know them.
             Self::Classic if flags.contains(TcpFlags::ECE) && !flags.contains(TcpFlags::CWR) => {
                 Mode::of(wanted)
             }
             Self::Classic => Mode::Off,
-            // RFC 9768 table 2; 101 is for the future, and agrees (§3.1.3).
+            // RFC 9768 table 2; 101 is reserved for the future, and counts as agreement (§3.1.3).
             Self::Accurate => match ace::of(flags) {
                 0b000 | 0b111 => Mode::Off,
                 0b001 => Mode::of(wanted),
@@ -114,23 +115,22 @@ impl Request {
     }
 }
 
-/// What holds after the peer's SYN, which came in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768 table 2.
+/// The kind of ECN after the peer's SYN, which arrived in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768 table 2.
 pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> Mode {
     let accurate = config.policy.accepts_accurate() || wanted == EcnUse::L4s;
-    // RFC 9768 §3.1.3: what is neither nothing nor RFC 3168's asks for this, or for something that will
-    // include it.
+    // RFC 9768 §3.1.3: all flags except none and RFC 3168's request accurate ECN, or a future extension that includes
+    // it.
     if accurate && !matches!(ace::of(flags), 0b000 | ASKS_ACE) {
         return Mode::Accurate;
     }
     let asks = flags.contains(ASKS);
-    // A SYN must not be marked as capable; one that is was tampered with, or is DCTCP's.
+    // A SYN must not be marked as ECN-capable; if it is, the path has changed it, or it is DCTCP's.
     let accepts = config.policy.accepts() && mark == Mark::NotEct;
     if asks && (accepts || wanted == EcnUse::Precise) { Mode::of(wanted) } else { Mode::Off }
 }
 
-/// Whether the peer's SYN, come again, asks for another kind of ECN than was agreed on: neither end could
-/// know which one holds, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: the kind is RFC
-/// 9768's.
+/// Whether the peer's retransmitted SYN requests another kind of ECN than was agreed on: neither end could know
+/// which one is in force, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: RFC 9768 was agreed on.
 pub(super) fn contradicts(config: &EcnConfig, accurate: bool, flags: TcpFlags) -> bool {
     match ace::of(flags) {
         ASKS_ACE => accurate,
@@ -151,8 +151,8 @@ mod tests {
     fn who_asks_and_who_accepts() {
         use Request::{Accurate, Classic, Nothing};
         // Linux, ip-sysctl, by `tcp_ecn`: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and
-        // ask for it, for RFC 3168, or for nothing. A host that does not know it takes its SYN for RFC 3168's
-        // (RFC 9768 table 2).
+        // request accurate ECN, RFC 3168, or nothing. A host that does not know accurate ECN takes its SYN
+        // for one of RFC 3168 (RFC 9768 table 2).
         let (off, classic, accurate) = (Mode::Off, Mode::Classic, Mode::Accurate);
         for (policy, request, of_classic, of_accurate) in [
             (EcnPolicy::Off, Nothing, off, off),
@@ -171,27 +171,28 @@ mod tests {
         }
         let [neither, asks, asks_accurate] =
             [EcnPolicy::Off, EcnPolicy::Ask, EcnPolicy::AskAccurate].map(config);
-        // A SYN that is not asking, or that was marked as capable on its way.
+        // A SYN without a request, or one that was marked as ECN-capable on its way.
         for (flags, mark) in
             [(TcpFlags::ECE, Mark::NotEct), (TcpFlags::CWR, Mark::NotEct), (ASKS, Mark::Ect0)]
         {
             assert_eq!(on_syn(&asks, EcnUse::Classic, flags, mark), off);
         }
-        // RFC 9768 §3.1.3: all but 000 and 011 ask for what is now 111, however the packet is marked.
+        // RFC 9768 §3.1.3: all codes except 000 and 011 count as 111, however the packet is marked.
         for flags in [TcpFlags::ECE, TcpFlags::CWR, TcpFlags::AE, TcpFlags::AE | TcpFlags::CWR] {
             assert_eq!(on_syn(&asks_accurate, EcnUse::Classic, flags, Mark::Ce), accurate, "{flags}");
         }
-        // DCTCP asks and accepts whatever the setting.
+        // DCTCP requests and accepts ECN whatever the setting.
         assert_eq!(Request::of(&neither, EcnUse::Precise, 0), Classic);
         assert_eq!(on_syn(&neither, EcnUse::Precise, ASKS, Mark::Ect0), Mode::Dctcp);
         assert_eq!(Request::of(&asks_accurate, EcnUse::Precise, 0), Accurate);
-        // RFC 9331 §4.2: L4S needs accurate feedback, and goes without ECN where there is none.
+        // RFC 9331 §4.2: L4S needs accurate feedback, and uses no ECN without it.
         assert_eq!(Request::of(&neither, EcnUse::L4s, 0), Accurate);
         assert_eq!(on_syn(&neither, EcnUse::L4s, ASKS_ACCURATE, Mark::NotEct), accurate);
         assert_eq!(on_syn(&config(EcnPolicy::Accept), EcnUse::L4s, ASKS, Mark::NotEct), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::ECE), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::CWR), accurate);
-        // A retransmitted SYN does not ask (Linux: from the first on; RFC 9768 §3.1.4.1: from the second).
+        // A retransmitted SYN has no request (Linux: from the first retransmission; RFC 9768 §3.1.4.1: from the
+        // second).
         assert_eq!(Request::of(&asks, EcnUse::Classic, 1), Nothing);
         assert_eq!(Request::of(&asks_accurate, EcnUse::Classic, 1), Accurate);
         assert_eq!(Request::of(&asks_accurate, EcnUse::Classic, 2), Nothing);
@@ -216,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_repeated_syn_may_not_ask_for_another_kind() {
-        // RFC 9768 §3.1.5: from one kind to the other is a reset; to no ECN at all is the client's fall-back.
+        // RFC 9768 §3.1.5: a change from one kind to the other is a reset; a change to no ECN is the client's
+        // fallback.
         let (accepts, knows_not) = (config(EcnPolicy::AcceptAccurate), config(EcnPolicy::Accept));
         assert!(contradicts(&accepts, true, ASKS));
         assert!(contradicts(&accepts, false, ASKS_ACCURATE));

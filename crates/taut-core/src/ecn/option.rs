@@ -1,15 +1,15 @@
-//! The AccECN option, as we send it: when it leaves, and with which of its counters.
+//! Sending the AccECN option: when, and with which of its counters.
 //! RFC 9768 §3.2.3.2 and §3.2.3.3, with Linux's `tcp_ecn_option` and `tcp_ecn_option_beacon`.
 //! Called by `accurate.rs` for every segment that arrives or leaves.
 //!
-//! **Problem.** The option takes up to 12 of 40 bytes, which SACK wants, too, and room for payload. Some
-//! middleboxes strip it, which does no harm; others drop the packets that carry it.
+//! **Problem.** The option takes up to 12 of the 40 bytes of options, which SACK needs too, and leaves less room
+//! for payload. Some middleboxes strip it, which does no harm; others drop the packets that carry it.
 //!
-//! **Rule.** A segment carries it that acknowledges bytes which were not reported yet, with the counters that
-//! ever moved. Where it is sent sparingly (`tcp_ecn_option` 1), it reports when a different counter moves, on
-//! that ACK and the next; while marks come; once for every 2²² bytes; and a few times a round trip. If data
-//! whose ACK carried it is retransmitted, three times in a row, packets with the option are thought to be
-//! dropped, and it is sent no more.
+//! **Rule.** Segments that acknowledge bytes not reported yet carry the option, with the counters that have ever
+//! moved. If it is sent sparingly (`tcp_ecn_option` 1), it is sent when a different counter moves, on that ACK and
+//! the next; while marks arrive; once for every 2²² bytes; and a few times per round trip. If three times in a row
+//! data is retransmitted whose ACK carried the option, the path is assumed to drop packets with it, and it is no
+//! longer sent.
 
 use taut_wire::{AccEcn, Ecn as Mark};
 
@@ -17,12 +17,12 @@ use super::config::{EcnConfig, EcnOptionUse};
 use super::segment::{Beside, Carrier};
 use crate::words::{Duration, Instant};
 
-/// ACKs that carry it when a different counter moves than before: that and the next. §3.2.3.3.
+/// ACKs that carry the option when a different counter moves than before: that ACK and the next. §3.2.3.3.
 const DEMAND: u8 = 2;
-/// A counter has 24 bits and must not go round unseen: one report is due for each such part of it. §3.2.3.3.
+/// A counter has 24 bits and must not wrap unnoticed: a report is due for each such part of it. §3.2.3.3.
 const PART_BYTES_LOG2: u32 = 22;
-/// Data that came again after an option was sent, so often in a row, means that those were lost. On a path
-/// without such a middlebox data comes again more rarely than once in so many options.
+/// Data that arrives again after an option was sent, this often in a row, means that packets with options are
+/// lost. On a path without such a middlebox, data arrives again less often than once per this many options.
 const REPEATED_MAX: u8 = 3;
 const OPTIONS_BETWEEN: u8 = 32;
 
@@ -37,7 +37,7 @@ struct Received {
 impl Received {
     const FIRST: Self = Self { ect0: 1, ce: 0, ect1: 1 };
 
-    /// The counter that bytes with this mark go to.
+    /// The counter for bytes with this mark.
     const fn of(&mut self, mark: Mark) -> Option<&mut u32> {
         match mark {
             Mark::NotEct => None,
@@ -65,22 +65,22 @@ impl Received {
     }
 }
 
-/// The option, as one end sends it.
+/// The sending side of the option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OptionSender {
     received: Received,
-    /// What the last option said.
+    /// The counters in the last option.
     reported: Option<Received>,
-    /// When it went out.
+    /// When that left.
     sent_at: Option<Instant>,
     /// The counter that moved last.
     last: Option<Mark>,
-    /// Next ACKs that carry the option where it is sent sparingly.
+    /// With sparing use: the number of ACKs to come that carry the option.
     demand: u8,
-    /// A client's first data segment carries it; and the segment that was sent last was that.
+    /// A client's first data segment carries the option; and the segment that was sent last was that one.
     first_data: bool,
     was_first_data: bool,
-    /// Options that went out since data came again, and how often that was so in a row.
+    /// Options sent since data last arrived again, and how often that has happened in a row.
     since_repeated: u8,
     repeated: u8,
     /// `tcp_ecn_option`, the time, and whether the beacon is due, as of
@@ -98,7 +98,7 @@ impl OptionSender {
             sent_at: None,
             last: None,
             demand: 0,
-            // §3.2.3.2.1: the ACK of a SYN-ACK may be lost, and nobody would know.
+            // §3.2.3.2.1: the ACK of a SYN-ACK may be lost unnoticed.
             first_data: client,
             was_first_data: false,
             since_repeated: 0,
@@ -109,7 +109,7 @@ impl OptionSender {
         }
     }
 
-    /// Payload came with this mark.
+    /// Payload arrived with this mark.
     pub(super) fn on_bytes(&mut self, mark: Mark, bytes: u32) {
         let Some(counter) = self.received.of(mark).filter(|_| bytes > 0) else { return };
         let before = *counter;
@@ -123,7 +123,7 @@ impl OptionSender {
         self.last = Some(mark);
     }
 
-    /// Data came that was acknowledged before. §3.2.3.2.2.
+    /// Data arrived that had been acknowledged before. §3.2.3.2.2.
     pub(super) fn on_repeated_data(&mut self) {
         match self.since_repeated {
             0 => {}
@@ -133,7 +133,7 @@ impl OptionSender {
         self.since_repeated = 0;
     }
 
-    /// What carries it seems to be lost.
+    /// Whether the path seems to drop packets with the option.
     const fn is_blocked(&self) -> bool {
         self.repeated >= REPEATED_MAX
     }
@@ -147,13 +147,13 @@ impl OptionSender {
             && self.sent_at.is_none_or(|at| now.since(at) * times >= srtt.unwrap_or(Duration::ZERO));
     }
 
-    /// The option of a segment that would leave now with these others.
+    /// The option of a segment that would leave now with these other options.
     pub(super) fn option(&self, carrier: Carrier, beside: Beside) -> Option<AccEcn> {
         if self.mode == EcnOptionUse::Never || (self.is_blocked() && self.mode != EcnOptionUse::Persistent) {
             return None;
         }
         let option = match carrier {
-            // §3.2.3.2.2: what drops the option may let a SYN-ACK without it pass.
+            // §3.2.3.2.2: a path that drops the option may let a SYN-ACK without it pass.
             Carrier::SynAck { again } => {
                 (!again || self.mode == EcnOptionUse::Persistent).then(|| self.received.all())
             }
@@ -168,7 +168,7 @@ impl OptionSender {
         option.filter(|option| option.emitted_len() <= beside.room())
     }
 
-    /// A segment leaves with these other options: ours, if it carries that.
+    /// A segment leaves with these other options: returns ours, if the segment carries it.
     pub(super) fn send(&mut self, carrier: Carrier, beside: Beside) -> Option<AccEcn> {
         let option = self.option(carrier, beside);
         self.was_first_data = self.first_data && carrier.is_data();

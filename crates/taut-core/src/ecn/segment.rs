@@ -1,4 +1,4 @@
-//! A segment as ECN sees it, on its way in and on its way out, and ECN's answers.
+//! The properties of arriving and leaving segments on which ECN depends, and ECN's decisions about them.
 //! RFC 3168 §6.1, RFC 9768 §3.2.
 //! `conn/arrival.rs` and `conn/output.rs` fill these in; the files of this folder read them.
 
@@ -14,13 +14,13 @@ pub(crate) struct SegmentIn {
     pub(crate) segs: u32,
     /// Payload.
     pub(crate) bytes: u32,
-    /// The application takes the payload, and there is some.
+    /// There is payload, and the application takes it.
     pub(crate) taken: bool,
-    /// RCV.NXT before it came, and whether data up to there is not acknowledged yet.
+    /// RCV.NXT before it arrived, and whether data up to there is not acknowledged yet.
     pub(crate) rcv_nxt: u64,
     pub(crate) owed: bool,
-    /// Full-sized segments of ours that it acknowledges, rounded up; only of the first segment after the
-    /// handshake, where [`Ecn::awaits_first`](super::Ecn::awaits_first).
+    /// The number of full-sized segments of ours that it acknowledges, rounded up; only for the first segment
+    /// after the handshake, when [`Ecn::awaits_first`](super::Ecn::awaits_first) is true.
     pub(crate) first_acks: Option<u64>,
 }
 
@@ -30,20 +30,20 @@ pub(crate) enum Urgency {
     /// With the next ACK, whenever that is due.
     #[default]
     None,
-    /// At once, whether there is data to acknowledge or not.
+    /// Immediately, even without data to acknowledge.
     Ack,
-    /// Together with this data, which is acknowledged at once.
+    /// Together with this data, which is acknowledged immediately.
     Data,
-    /// The same, and the data of the next few segments is not kept waiting either.
+    /// The same, and the ACKs of the next few segments are not delayed either.
     QuickData,
 }
 
-/// What a segment of ours is, which decides how it is marked and whether it carries the option.
+/// The kind of a segment of ours; it decides how the segment is marked and whether it carries the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carrier {
-    /// The SYN-ACK, for the first time or again.
+    /// The SYN-ACK, first or retransmitted.
     SynAck { again: bool },
-    /// An ACK that does nothing else, while nothing but a SYN has come from the peer.
+    /// A pure ACK while only a SYN has arrived from the peer.
     AckOfSyn,
     /// Data that was never sent before. `reduced`: the first after the window was reduced.
     NewData { reduced: bool },
@@ -51,12 +51,12 @@ pub(crate) enum Carrier {
     OldData,
     /// FIN without data.
     Fin,
-    /// Any other ACK that does nothing else.
+    /// Any other pure ACK.
     Ack,
 }
 
 impl Carrier {
-    /// It takes up sequence numbers behind the handshake's.
+    /// Whether it takes up sequence numbers after the handshake's.
     pub(super) const fn is_data(self) -> bool {
         matches!(self, Self::NewData { .. } | Self::OldData | Self::Fin)
     }
@@ -70,7 +70,7 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// Bytes that they leave. Of SACK blocks the first two come first (RFC 9768 §3.2.3.3).
+    /// Bytes that they leave for ours. Only the first two SACK blocks take precedence over it (RFC 9768 §3.2.3.3).
     pub(super) fn room(self) -> usize {
         let timestamps = if self.timestamps { Timestamps::LEN } else { 0 };
         let sack = match self.sack_blocks.min(2) {
@@ -84,7 +84,7 @@ impl Beside {
 /// What ECN puts on a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// Of AE, CWR and ECE.
+    /// Those of AE, CWR and ECE that are set.
     pub(crate) flags: TcpFlags,
     pub(crate) option: Option<AccEcn>,
     /// ECN field of the packet.
@@ -92,7 +92,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// As without ECN.
+    /// The same as without ECN.
     pub(crate) const NONE: Self = Self { flags: TcpFlags::NONE, option: None, mark: Mark::NotEct };
 }
 
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn the_option_fits_beside_one_sack_block_and_timestamps() {
-        // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; more than two give
-        // way.
+        // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; blocks beyond the second make
+        // room.
         let room = |timestamps, sack_blocks| Beside { timestamps, sack_blocks }.room();
         assert_eq!([room(false, 0), room(true, 0), room(true, 1), room(true, 2)], [40, 28, 16, 8]);
         assert_eq!(room(true, 4), room(true, 2));

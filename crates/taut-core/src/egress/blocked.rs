@@ -33,7 +33,7 @@ macro_rules! gates {
         impl Gate {
             /// All gates, in the order in which they are asked.
             pub const ALL: [Self; Self::COUNT] = [$(Self::$gate),*];
-            /// How many there are.
+            /// The number of gates.
             pub const COUNT: usize = [$($name),*].len();
 
             /// One word, for tables and files.
@@ -93,10 +93,10 @@ gates! {
     /// Everything written has been sent.
     NoData = "no-data", "application",
         shut: "everything written has been sent",
-        advice: "The application had written nothing more: the stack waited for it, not the other way round. Write \
-                 earlier, or in larger pieces.";
-    /// Everything written has been sent, and the application would write more: its send buffer is too small,
-    /// or it has not written again since there is room.
+        advice: "The application wrote nothing more: the stack waited for the application, not the other way round. \
+                 Write earlier, or in larger pieces.";
+    /// Everything written has been sent, and the application wanted to write more: its send buffer is too small,
+    /// or it has not yet written again although there is room now.
     SendBuffer = "send-buffer", "send buffer",
         shut: "everything written has been sent, and the application was refused room for more",
         advice: "Everything was sent, and the application was refused room for more: the send buffer (tcp_wmem, \
@@ -123,16 +123,17 @@ gates! {
     /// A small piece waits for the ACK of an earlier small one.
     Nagle = "nagle", "Nagle",
         shut: "a small piece waits for the ACK of an earlier small one",
-        advice: "Small writes wait for the ACK of the previous one. Write each message at once, or set TCP_NODELAY.";
+        advice: "Small writes wait for the ACK of the previous one. Write each message with a single call, or set \
+                 TCP_NODELAY.";
     /// The application corked the tail.
     Cork = "cork", "cork",
         shut: "the application corked the tail",
-        advice: "The application holds back the tail of what it wrote (TCP_CORK, MSG_MORE). Uncork after each message.";
+        advice: "The application holds back the end of its data (TCP_CORK, MSG_MORE). Uncork after each message.";
     /// A small write waits for an earlier packet to leave the device.
     Autocork = "autocork", "autocork",
         shut: "a small write waits for an earlier packet to leave the device",
         advice: "Small writes wait until an earlier packet has left the device, so that they can share a packet. Write \
-                 each message at once, or set net.ipv4.tcp_autocorking=0.";
+                 each message with a single call, or set net.ipv4.tcp_autocorking=0.";
     /// A super-packet waits for the ACK that will make it bigger.
     TsoDefer = "tso-defer", "deferred super-packet",
         shut: "a super-packet waits for the ACK that will make it bigger",
@@ -141,9 +142,9 @@ gates! {
     /// Enough of this connection is below TCP already.
     SmallQueue = "small-queue", "small queue",
         shut: "enough of this connection is below TCP already",
-        advice: "Enough of this connection is in the device already: the device is the limit, and the queue in front \
-                 of it is kept short on purpose. Only a faster device helps. taut.tsq and \
-                 net.ipv4.tcp_limit_output_bytes set how much is enough.";
+        advice: "The device already holds enough data of this connection: the device is the limit, and the queue in \
+                 front of it is kept short on purpose. Only a faster device helps. taut.tsq and \
+                 net.ipv4.tcp_limit_output_bytes set the amount.";
     /// The device has no room.
     Device = "device", "device",
         shut: "the device has no room",
@@ -152,7 +153,7 @@ gates! {
 }
 
 impl Gate {
-    /// The gate of that [name](Self::name).
+    /// The gate with that [name](Self::name).
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|gate| gate.name() == name)

@@ -26,7 +26,7 @@ pub(crate) struct Leaving {
 pub(crate) struct NotNow {
     /// The first gate that is shut.
     pub(crate) why: Blocked,
-    /// That gate was open when it was last asked, or something was sent since.
+    /// That gate was open when it was last checked, or something was sent since.
     pub(crate) is_new: bool,
     /// The connection now waits for a completion or for its departure time, and did not before.
     pub(crate) waits: bool,
@@ -232,12 +232,12 @@ impl Sender {
         self.note_held(now, Gate::Device, totals);
     }
 
-    /// Data may be able to leave: the gates will be asked.
+    /// Data may be able to leave: the gates will be checked.
     pub(crate) const fn resume(&mut self) {
         self.due = true;
     }
 
-    /// The gates will not be asked until something happens.
+    /// The gates will not be checked again until something happens.
     pub(crate) const fn pause(&mut self) {
         self.due = false;
     }

@@ -1,24 +1,24 @@
-//! How large a segment may be: what routers report (RFC 1191, RFC 8201), and a search of our own where they
-//! are silent (RFC 4821, RFC 8899). Linux 6.12: `tcp_mtu_probing`, `tcp_mtu_probe`. Asked before new data
-//! leaves; informed by ICMP errors, acknowledgements, losses and timeouts.
+//! How large a segment may be: reports of routers (RFC 1191, RFC 8201), and a search where routers are silent
+//! (RFC 4821, RFC 8899). Linux 6.12: `tcp_mtu_probing`, `tcp_mtu_probe`. Consulted before new data leaves;
+//! updated by ICMP errors, acknowledgements, losses and timeouts.
 //!
 //! **Problem.** A router drops a packet that is too large for the next link, and reports it by ICMP. Many
 //! firewalls drop that message. Small packets then pass and large ones never do: a connection opens, and
-//! hangs for ever with its first full window. The path is a *black hole*.
+//! hangs as soon as it sends a full window. Such a path is a *black hole*.
 //!
-//! **Rule.** A router's report holds at once, for ten minutes; then a larger packet is tried again. After
-//! more than `tcp_retries1` timeouts in a row for a segment larger than `tcp_base_mss`, a black hole is
-//! suspected: segments shrink to that size, and to half of it with each further timeout. From then on (or
-//! from the beginning, with `tcp_mtu_probing` = 2) the stack searches for the largest size that arrives,
-//! between `low`, which does, and `high`, which may not. A *probe* is new data in one segment larger than the
-//! others. If it arrives, `low` rises to its size. If it alone is lost, `high` falls below its size; that was
-//! not congestion, so the window stays. Any other outcome says nothing. The search ends when less than
-//! `tcp_probe_threshold` is left to find, and begins again after `tcp_probe_interval`.
+//! **Rule.** A router's report takes effect immediately and holds for ten minutes; then a larger packet is
+//! tried again. After more than `tcp_retries1` consecutive timeouts for a segment larger than `tcp_base_mss`,
+//! a black hole is suspected: segments shrink to that size, and to half of it with each further timeout. From
+//! then on (or from the beginning, with `tcp_mtu_probing` = 2) the stack searches for the largest size that
+//! arrives, between `low`, which does, and `high`, which may not. A *probe* is new data in one segment larger
+//! than the others. If it arrives, `low` rises to its size. If it is the only segment lost, `high` falls below
+//! its size; that was not congestion, so the window stays. Any other outcome says nothing. The search ends
+//! when the interval is smaller than `tcp_probe_threshold`, and begins again after `tcp_probe_interval`.
 //!
 //! A probe leaves only when the segments behind it would reveal its loss, and when the loss would cost
 //! little: state Open, cwnd of 11 segments or more, and room for the probe and for enough segments behind it
-//! that three arrive after it. The first probe of a search has the largest size, since what looked like a
-//! black hole may have been an outage; then the interval is halved.
+//! that three arrive after it. The first probe of a search has the largest size, because the suspected black
+//! hole may only have been an outage; after that, each probe halves the interval.
 //!
 //! Sizes here are payloads of a segment, timestamps already deducted, as in `snd_mss`; the connection adds
 //! the headers.
@@ -56,7 +56,7 @@ struct Search {
     high: u16,
     /// Size of the probe in flight; 0 for none.
     probing: u16,
-    /// Nothing above `low` has been tried since the search began.
+    /// No size above `low` has been tried since the search began.
     fresh: bool,
     began: Instant,
 }
@@ -153,7 +153,7 @@ impl PathMtu {
             None => base(config, self.floor),
             Some(search) => (search.low / 2).min(base(config, self.floor)).max(floor),
         };
-        // A segment that is as small already does not hang because of its size.
+        // A segment that is already this small does not hang because of its size.
         if segment <= u32::from(low) || low >= before {
             return false;
         }
@@ -171,7 +171,7 @@ impl PathMtu {
         let Some(search) = self.search.filter(|_| config.probing != MtuProbing::Off) else {
             return Decision::No;
         };
-        // Segments that are smaller for the moment (SACK blocks, a small window) cannot be compared.
+        // A probe cannot be compared with segments that are temporarily smaller (SACK blocks, a small window).
         if search.probing != 0 || !view.open || view.cwnd < CWND_MIN || view.mss != u32::from(self.mss()) {
             return Decision::No;
         }
@@ -222,13 +222,13 @@ impl PathMtu {
         search.probing = u16::try_from(size).unwrap_or(u16::MAX);
     }
 
-    /// What became of the probe. Returns whether ordinary segments become larger.
+    /// The fate of the probe is known. Returns whether ordinary segments become larger.
     pub(crate) fn on_probe_fate(&mut self, fate: MtuProbeFate) -> bool {
         let before = self.mss();
         let Some(search) = &mut self.search else { return false };
         let size = core::mem::take(&mut search.probing);
         match fate {
-            // A router, or a black hole, was faster.
+            // A router's report, or a black hole, has overtaken it.
             _ if size <= search.low => {}
             MtuProbeFate::Arrived => {
                 search.low = size;
@@ -309,7 +309,7 @@ mod tests {
             let mut grown = path;
             search(&mut grown, at(600), 1_448, &config);
             assert_eq!(grown.mss(), if found > 1_440 { found as u16 } else { 1_448 });
-            // Or finds nothing new, and does not search again for another ten minutes.
+            // Or it finds nothing new, and does not search again for another ten minutes.
             let again = search(&mut path, at(600), truth, &config);
             assert!(again.len() <= 8 && u32::from(path.mss()) <= truth, "{again:?}");
             assert_eq!(path.decide(at(1_199), &view(&path), &config), Decision::No);

@@ -66,7 +66,7 @@ impl ReadQueue {
         self.end += len as u64;
     }
 
-    /// Moves as many bytes to `into` as there are and as fit.
+    /// Moves to `into` as many bytes as it has room for, or all if there are fewer.
     pub(crate) fn read(&mut self, into: &mut [u8], pool: &mut BufferPool) -> usize {
         let n = self.peek(into);
         self.consume(n, pool);

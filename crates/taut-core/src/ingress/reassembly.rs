@@ -188,7 +188,7 @@ impl Reassembly {
         next
     }
 
-    /// Whether there is anything to report to the peer: asked for every packet, and nearly always false.
+    /// Whether there is anything to report to the peer: checked for every packet, and nearly always false.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.duplicate_len > 0 || self.held.is_some()
@@ -234,7 +234,7 @@ impl Reassembly {
         blocks
     }
 
-    /// As many ranges have changed as `fit` into an ACK. An ACK that left after the next change could not
+    /// Whether as many ranges have changed as `fit` into an ACK. An ACK that left after the next change could not
     /// report all of them, and a peer that sees the later ones first takes the rest for lost.
     pub(crate) fn is_full(&self, fit: usize) -> bool {
         let changed = self.held.as_ref().map_or(0, |held| usize::from(held.unreported));

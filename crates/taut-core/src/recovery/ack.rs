@@ -1,11 +1,11 @@
-//! What an ACK means, in six steps; the order is that of Linux's `tcp_ack`.
-//! RFC 5681, 6298, 6582, 6675, 8985, 9937, each at the line that implements it.
+//! Processing an ACK in six steps, in the order of Linux's `tcp_ack`.
+//! RFC 5681, 6298, 6582, 6675, 8985, 9937, each named at the line that implements it.
 //! Called by the connection, once for every ACK that `ingress` accepted.
 //!
 //! ```text
 //!   deliver ─▶ time ─▶ judge_tail_probe ─▶ undo_or_leave ─▶ detect ─▶ set_window
-//!   what       RTT,    did it repair       was the loss     what is   cwnd, and a sample
-//!   arrived    RTO     a loss?             none? over?      lost      of the delivery rate
+//!   arrived    RTT,    did it repair       spurious loss?   lost      cwnd, and a sample
+//!   segments   RTO     a loss?             recovery over?   segments  of the delivery rate
 //! ```
 
 use core::ops::Range;
@@ -22,8 +22,8 @@ use super::{Base, CaState, Feedback, Flight, Recovery, RecoveryConfig, rto};
 use crate::congestion::{AckEvent, Congestion, RateSample};
 use crate::words::{Duration, Instant};
 
-/// After the peer dropped data that it had acknowledged selectively, the head is retransmitted this much later at
-/// least. Linux: 10 ms.
+/// After the peer dropped data that it had acknowledged selectively, the head is retransmitted at least this much
+/// later. Linux: 10 ms.
 const RENEGING_DELAY: Duration = Duration::from_millis(10);
 
 /// An ACK that ingress found acceptable (una − max window ≤ ack ≤ nxt).
@@ -37,13 +37,13 @@ pub(crate) struct AckInput<'a> {
     pub(crate) timestamp_echo_rtt: Option<Duration>,
     pub(crate) carries_data: bool,
     pub(crate) window_changed: bool,
-    /// There is data never sent, and the peer's window has room for it.
+    /// There is unsent data, and the peer's window has room for it.
     pub(crate) may_send_new: bool,
-    /// What it says of congestion marks.
+    /// Its report about congestion marks.
     pub(crate) marks: Feedback,
 }
 
-/// What an ACK did.
+/// The effects of an ACK.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
     /// `una` moved.
@@ -57,18 +57,18 @@ pub(crate) struct AckOutcome {
     pub(crate) dsack: bool,
     /// Segments delivered that the peer reported as marked.
     pub(crate) delivered_ce: u32,
-    /// A reduction was taken back.
+    /// A reduction was undone.
     pub(crate) undone: Option<Undone>,
-    /// By F-RTO: a timeout was needless. Counter: TCPSpuriousRTOs.
+    /// F-RTO found a timeout to be spurious. Counter: TCPSpuriousRTOs.
     pub(crate) spurious_timeout: bool,
     /// A tail loss probe had repaired a loss. Counter: TCPLossProbeRecovery.
     pub(crate) tail_probe_repaired: bool,
 }
 
-/// Which reduction was taken back, in Linux's distinction.
+/// Which reduction was undone, as Linux distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undone {
-    /// Every retransmission was reported by D-SACK. Counter: TCPDSACKUndo.
+    /// D-SACKs reported every retransmission as unnecessary. Counter: TCPDSACKUndo.
     Dsack,
     /// That of a timeout. Counter: TCPLossUndo.
     Timeout,
@@ -78,16 +78,16 @@ pub(crate) enum Undone {
     Partial,
 }
 
-/// One ACK on its way through the steps, with what the steps so far have found.
+/// One ACK on its way through the steps, with the findings of the steps so far.
 struct Ack<'a> {
     now: Instant,
     cfg: &'a RecoveryConfig,
     input: &'a AckInput<'a>,
-    /// It acknowledges everything below; never more than was sent.
+    /// It acknowledges everything below this position, which is never beyond the data sent.
     upto: u64,
     before: Before,
     delivered: &'a mut Delivered,
-    /// What the peer reports as received twice.
+    /// The range that the peer reports as received twice.
     dsack: Option<Range<u64>>,
     /// It reports a congestion mark.
     marked: bool,
@@ -98,7 +98,7 @@ struct Ack<'a> {
     out: &'a mut AckOutcome,
 }
 
-/// How things stood when the ACK arrived.
+/// The state when the ACK arrived.
 struct Before {
     in_flight: u32,
     total_lost: u32,
@@ -125,7 +125,7 @@ impl Recovery {
 }
 
 impl Base {
-    // Inlined into the connection's function for an ACK, it would leave that too few registers.
+    // If it were inlined into the connection's function for an ACK, that would have too few registers.
     #[inline(never)]
     fn on_ack(
         &mut self,
@@ -170,7 +170,7 @@ impl Base {
 
     // ---- deliver ----
 
-    /// What arrived: selectively, cumulatively, or (without SACK) by inference from a duplicate ACK.
+    /// The segments that arrived: selectively, cumulatively, or (without SACK) inferred from a duplicate ACK.
     fn deliver(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
         let Ack { input, upto, delivered, out, .. } = ack;
         out.advanced = *upto > self.una;
@@ -213,7 +213,7 @@ impl Base {
 
     // ---- time ----
 
-    /// How long it took, and how long the head may take from now on.
+    /// The round-trip time, and the new timeout for the head.
     fn time(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
         let Ack { now, delivered, out, .. } = ack;
         ack.rtt = self.take_rtt(*now, delivered, ack.input, f.log.nxt(), ack.cfg);
@@ -230,13 +230,13 @@ impl Base {
         } else if let (Some(sent_at), Some(head)) = (delivered.sacked_first, head)
             && sent_at < head.sent_at
         {
-            // Packets that were sent before the head last left are still arriving: it is too early for an answer to the
-            // head. (Linux.)
+            // Packets that were sent before the last transmission of the head are still arriving: it is too
+            // early for an answer to the head. (Linux.)
             f.rto_at = Some(*now + self.rto());
         }
     }
 
-    /// RTT samples of an ACK (Karn: never from what was retransmitted); returns that of the newest packet.
+    /// RTT samples of an ACK (Karn: never from retransmitted packets); returns that of the newest packet.
     fn take_rtt(
         &mut self,
         now: Instant,
@@ -248,7 +248,7 @@ impl Base {
         let clean = |at: Option<Instant>| if delivered.acked_retransmitted { None } else { at };
         let oldest = clean(delivered.acked_first).or(delivered.sacked_first).map(|at| now.since(at));
         let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
-        // RFC 7323 §4.3: a timestamp measures even what was retransmitted. Its clock is coarse, so it comes last.
+        // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it comes last.
         let echoed = input.timestamp_echo_rtt.filter(|_| self.una >= input.ack && delivered.acked_segs > 0);
         let smoothed = oldest.or(echoed)?;
         let newest = newest.or(echoed);
@@ -263,7 +263,7 @@ impl Base {
 
     // ---- judge_tail_probe ----
 
-    /// What the tail loss probe found. RFC 8985 §7.4.
+    /// The result of a tail loss probe. RFC 8985 §7.4.
     fn judge_tail_probe(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let Some(probe) = f.tail_probe else { return };
         let pure_dup = ack.out.dup && ack.delivered.sacked_segs == 0;
@@ -271,7 +271,7 @@ impl Base {
             TailProbeOutcome::Open => return,
             TailProbeOutcome::Needless => {}
             TailProbeOutcome::Repaired => {
-                // RFC 8985 §7.4.2: the loss was repaired, the window is reduced for it once.
+                // RFC 8985 §7.4.2: the probe repaired a loss, for which the window is reduced once.
                 ack.out.tail_probe_repaired = true;
                 if self.state < CaState::Cwr {
                     self.begin_reduction(f, ack.now, cc, Reduction::REPAIRED, 0);
@@ -285,10 +285,10 @@ impl Base {
 
     // ---- undo_or_leave ----
 
-    /// Whether a reduction was needless, and whether it is over.
+    /// Undoes a reduction that was unnecessary, and ends one that is complete.
     fn undo_or_leave(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         if ack.marked {
-            // The network is congested, whatever becomes of the losses: their reduction stays.
+            // The network is congested even if the losses turn out to be spurious: their reduction stays.
             cc.forget_prior();
             f.undo.end();
         }
@@ -301,7 +301,8 @@ impl Base {
         self.leave_if_complete(f, cc);
     }
 
-    /// The tests of RFC 4015 (by timestamps), RFC 3708 (by D-SACK) and RFC 5682 (by order of arrival).
+    /// Whether a reduction was unnecessary, by the tests of RFC 4015 (timestamps), RFC 3708 (D-SACK) and RFC
+    /// 5682 (order of arrival).
     fn was_needless(&self, f: &mut Flight, ack: &mut Ack<'_>) -> Option<Undone> {
         let recovered = self.una >= f.high_seq;
         let delayed = ack.out.advanced
@@ -323,13 +324,13 @@ impl Base {
         }
     }
 
-    /// Whether F-RTO takes the timeout for needless now.
+    /// Whether F-RTO finds the timeout spurious with this ACK.
     fn ask_frto(&self, f: &mut Flight, ack: &Ack<'_>) -> bool {
         let Ack { input, delivered, out, .. } = ack;
         let nxt = f.log.nxt();
         let needless = f.frto.on_ack(&FrtoAck {
-            // Without SACK an ACK beyond a retransmission may be for that alone, and then for arrivals that
-            // no ACK could report.
+            // Without SACK, an ACK beyond a retransmission may be due to that alone, and to earlier arrivals
+            // that no ACK could report.
             original_delivered: delivered.original && (self.sack_ok || !delivered.acked_retransmitted),
             advanced: out.advanced,
             recovered: self.una >= f.high_seq,
@@ -345,7 +346,7 @@ impl Base {
 
     // ---- detect ----
 
-    /// What is lost, and whether the window is reduced for that or for a mark.
+    /// Marks lost segments, and begins a reduction of the window for them or for a mark.
     fn detect(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let segs = ack.delivered.segs;
         if ack.marked && self.state <= CaState::Disorder {
@@ -360,10 +361,10 @@ impl Base {
         ack.newly_lost = f.log.total_lost().wrapping_sub(ack.before.total_lost);
     }
 
-    /// Marks what is lost.
+    /// Marks lost segments.
     pub(super) fn mark_lost(&self, f: &mut Flight, now: Instant, advanced: bool, cfg: &RecoveryConfig) {
         if !self.sack_ok {
-            // RFC 5681 §3.2, RFC 6582 §3.2: three duplicates, then every partial ACK.
+            // RFC 5681 §3.2, RFC 6582 §3.2: three duplicate ACKs, then every partial ACK.
             let fast =
                 self.state < CaState::Recovery && f.log.sacked_out() >= DUP_THRESH && self.una > f.recover;
             let partial = self.state >= CaState::Recovery && advanced && self.una < f.high_seq;
@@ -380,8 +381,8 @@ impl Base {
 
     // ---- set_window ----
 
-    /// The congestion window: while it is being reduced, by what was delivered (RFC 9937); else as the congestion
-    /// control decides.
+    /// Sets the congestion window: during a reduction, by the number of segments delivered (RFC 9937); else as the
+    /// congestion control decides.
     fn set_window(&mut self, f: &mut Flight, cc: &mut Congestion, ack: &mut Ack<'_>) {
         let Ack { now, before, delivered, newly_lost, out, .. } = ack;
         out.rate = f.sampler.sample(
@@ -399,9 +400,10 @@ impl Base {
             let safe = out.advanced && *newly_lost == 0;
             cc.set_cwnd(f.prr.on_ack(delivered.segs, f.log.in_flight(), cc.ssthresh(), safe));
         }
-        // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); Linux grows by it already.
-        // cwnd grows by what is delivered in order (RFC 5681 §3.1). On a path that reorders, it grows by what is
-        // delivered in any order (Linux: once the degree of reordering is above its default).
+        // The ACK that ends a reduction leaves cwnd at ssthresh (RFC 9937 §6.4); in Linux this ACK already
+        // makes it grow. cwnd grows by the segments delivered in order (RFC 5681 §3.1). On a path that
+        // reorders, it grows by the segments delivered in any order (Linux: once the degree of reordering is
+        // above its default).
         let progress = out.advanced || (delivered.segs > 0 && f.rack.knows_reordering());
         let may_grow = progress && !reducing && !before.reducing;
         f.log.take_lost(self.delivered, |packet| cc.on_lost(packet));
@@ -413,7 +415,7 @@ impl Base {
         }
     }
 
-    /// What congestion control hears of the ACK.
+    /// The ACK in the form in which congestion control gets it.
     fn event<'a>(&self, f: &Flight, ack: &'a Ack<'_>) -> AckEvent<'a> {
         AckEvent {
             now: ack.now,
@@ -441,7 +443,7 @@ impl Base {
 }
 
 impl Flight {
-    /// Takes SACK blocks. Returns the one that reports data received twice, if one does.
+    /// Processes SACK blocks. Returns the one that reports data received twice, if there is one.
     fn take_blocks(
         &mut self,
         upto: u64,
@@ -462,11 +464,12 @@ impl Flight {
         let segs = segs_in(twice.end - twice.start, self.mss);
         self.dsack_segs = self.dsack_segs.saturating_add(segs);
         if self.dsack_segs > self.resent_segs {
-            // More than was ever retransmitted: the network duplicates (RFC 3708 §3; Linux, the same test).
+            // More than was ever retransmitted: the network duplicates packets (RFC 3708 §3; Linux has the
+            // same test).
             return;
         }
         self.undo.on_dsack(twice.end, segs);
-        // A tail loss probe is a guess that may well be needless: it says nothing of reordering (Linux).
+        // A tail loss probe is often unnecessary: a D-SACK for it says nothing about reordering (Linux).
         if self.tail_probe.is_none_or(|probe| probe.end != twice.end) {
             self.rack.on_dsack(upto, self.log.nxt());
         }

@@ -1,4 +1,4 @@
-//! What recovery goes by: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
+//! The settings of loss recovery: Linux's sysctls. A part of [`StackConfig`](crate::StackConfig).
 
 use crate::words::Duration;
 
@@ -10,7 +10,7 @@ pub struct RecoveryConfig {
     pub rto_min: Duration,
     /// Tail loss probes (RFC 8985 §7). Linux: `tcp_early_retrans`, 3 on, 0 off.
     pub tail_loss_probes: bool,
-    /// F-RTO (RFC 5682): new data shows whether a timeout was needless. Linux: `tcp_frto`, 2 on, 0 off.
+    /// F-RTO (RFC 5682): new data shows whether a timeout was spurious. Linux: `tcp_frto`, 2 on, 0 off.
     pub frto: bool,
     /// The reordering window does not follow D-SACKs. Linux: `tcp_recovery`, bit 1.
     pub fixed_reorder_window: bool,

@@ -1,4 +1,4 @@
-//! How fast the network delivers: one sample per ACK.
+//! The rate at which the network delivers: one sample per ACK.
 //! draft-ietf-ccwg-bbr §4.1 (delivery rate estimation), in segments as Linux counts.
 //! Called by `transmit.rs` for each packet and by `ack.rs` for each ACK; samples go to congestion control and
 //! `TCP_INFO`.
@@ -6,14 +6,14 @@
 use crate::congestion::RateSample;
 use crate::words::{Duration, Instant};
 
-/// What a packet remembers of the moment it was sent. Draft §4.1.2.2.
+/// The state when a packet was sent. Draft §4.1.2.2.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TxSnapshot {
     /// Segments delivered until then.
     pub(super) delivered: u64,
-    /// When the last of them was.
+    /// When the last of them was delivered.
     pub(super) delivered_at: Instant,
-    /// When the packet was sent that the last sample was taken from.
+    /// When the packet of the last sample was sent.
     pub(super) first_sent_at: Instant,
     /// Segments in flight, this packet included.
     pub(super) in_flight: u32,
@@ -37,7 +37,7 @@ impl Sampler {
         Self { delivered_at: now, first_sent_at: now, app_limited_until: 0 }
     }
 
-    /// A packet is about to be sent; `in_flight` counts it already when it is not the first.
+    /// A packet is about to be sent; `in_flight` already counts it unless it is the first.
     pub(super) fn on_transmit(
         &mut self,
         now: Instant,
@@ -47,7 +47,7 @@ impl Sampler {
         lost: u32,
     ) -> TxSnapshot {
         if idle {
-            // Draft §4.1.2.2: a flight begins, idle time is part of no interval.
+            // Draft §4.1.2.2: a flight begins; no interval includes idle time.
             self.delivered_at = now;
             self.first_sent_at = now;
         }

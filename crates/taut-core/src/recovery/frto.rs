@@ -1,42 +1,43 @@
-//! F-RTO: whether a retransmission timeout was needless, found out by what the next ACKs acknowledge.
-//! RFC 5682 §3.1 (the version enhanced by SACK, which does without it too), with Linux's conditions (`tcp_frto`).
+//! F-RTO: finds out from the next ACKs whether a retransmission timeout was spurious.
+//! RFC 5682 §3.1 (the SACK-enhanced version, which also works without SACK), with Linux's conditions (`tcp_frto`).
 //! Called by `timers.rs` at a timeout and by `ack.rs` for every ACK in state Loss.
 //!
-//! After the timeout only the head is retransmitted. If the ACKs that follow are for packets that were never
-//! retransmitted, those were under way all the time. To provoke such ACKs, two new segments are sent instead of old ones:
+//! After the timeout only the head is retransmitted. If the following ACKs are for packets that were never
+//! retransmitted, these packets were in flight all the time. To provoke such ACKs, two new segments are sent
+//! instead of old ones:
 //!
 //! ```text
 //!   timeout ─▶ Waiting ── una moved, new data can leave ─▶ SendNew ── next ACK ─▶ Waiting
 //!                 │                                            │
-//!                 ├── something sent only once was delivered ──┴─▶ needless: undo
+//!                 ├── something sent only once was delivered ──┴─▶ spurious: undo
 //!                 └── no new data, or a duplicate after it ──────▶ Off: the loss was real
 //! ```
 
-/// Where the question stands.
+/// The state of the detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Frto {
-    /// Not asked, or answered.
+    /// Not under way, or finished.
     #[default]
     Off,
-    /// The head was retransmitted; the next ACKs give the answer.
+    /// The head was retransmitted; the next ACKs decide.
     Waiting,
-    /// New data goes before what is thought lost, until the next ACK.
+    /// Until the next ACK, new data is sent before data that is thought lost.
     SendNew,
 }
 
-/// An ACK, as far as the question depends on it.
+/// The properties of an ACK on which the detection depends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrtoAck {
     /// Something below `high_seq` was delivered, cumulatively or selectively, that was sent only once.
     pub(super) original_delivered: bool,
     pub(super) advanced: bool,
-    /// All that was out at the timeout is acknowledged.
+    /// Everything in flight at the timeout is acknowledged.
     pub(super) recovered: bool,
-    /// New data was sent since.
+    /// New data was sent since the timeout.
     pub(super) new_data_out: bool,
     /// It repeats `una`, or acknowledges selectively.
     pub(super) dup_or_sacked: bool,
-    /// There is data never sent, and the peer's window has room for it.
+    /// There is unsent data, and the peer's window has room for it.
     pub(super) may_send_new: bool,
 }
 
@@ -46,7 +47,7 @@ impl Frto {
         *self = if is_on && (!recovering || timeouts_before > 0) { Self::Waiting } else { Self::Off };
     }
 
-    /// Whether the timeout was needless.
+    /// Whether the timeout was spurious.
     pub(super) const fn on_ack(&mut self, ack: &FrtoAck) -> bool {
         if matches!(self, Self::Off) {
             return false;
@@ -57,7 +58,7 @@ impl Frto {
             return true;
         }
         *self = if ack.new_data_out {
-            // Step 3.a: what is new arrived, what is old did not.
+            // Step 3.a: the new data arrived, the old data did not.
             if ack.dup_or_sacked { Self::Off } else { Self::Waiting }
         } else if ack.advanced && !ack.recovered {
             // Step 2.b.

@@ -1,6 +1,7 @@
-//! Loss recovery: what is in flight, what of it is lost, and what is retransmitted; the sent log and the three timers.
-//! RFC 5681, 6298, 6582, 6675, 8985, 9937; states and their order as in Linux's `tcp_fastretrans_alert`.
-//! Called by the connection: when packets are sent, when ACKs arrive, and when its deadline passes.
+//! Loss recovery: which packets are in flight, which of them are lost, and which are retransmitted; the sent
+//! log and the three timers. RFC 5681, 6298, 6582, 6675, 8985, 9937; states and their order as in Linux's
+//! `tcp_fastretrans_alert`. Called by the connection: when packets are sent, when ACKs arrive, and when its
+//! deadline passes.
 //!
 //! ```text
 //!   a packet    transmit.rs ──▶ sent.rs, the log ──▶ next_retransmit
@@ -9,15 +10,15 @@
 //!                 deliver             sack.rs
 //!                 time                rtt.rs, rto.rs
 //!                 judge_tail_probe    tail_probe.rs
-//!                 undo_or_leave       undo.rs, frto.rs       states.rs begins, ends and takes back
+//!                 undo_or_leave       undo.rs, frto.rs       states.rs begins, ends and undoes
 //!                 detect              rack.rs, mtu_probe.rs  reductions of the window
 //!                 set_window          prr.rs, delivery_rate.rs ──▶ congestion
 //!
 //!   a deadline  timers.rs: a packet is late (rack.rs), a tail loss probe, the retransmission timeout
 //! ```
 //!
-//! Everything that matters only while data is in flight lies in one box ([`Flight`]), allocated at the first
-//! transmission and released when a timer finds the connection idle. A connection that only receives never has it.
+//! The state that matters only while data is in flight is in one box ([`Flight`]), allocated at the first
+//! transmission and released when a timer finds the connection idle. A connection that only receives never has one.
 
 mod ack;
 mod config;
@@ -64,7 +65,7 @@ pub(crate) struct Recovery {
     flight: Option<Box<Flight>>,
 }
 
-/// What may leave next, as far as recovery decides it.
+/// Recovery's decision about what may leave next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Nothing is lost: new data, if any.
@@ -74,22 +75,22 @@ pub(crate) enum Mode {
     /// One packet leaves as a tail loss probe: new data if there is some, else [`Recovery::tail_probe_range`]
     /// (RFC 8985 §7.3). [`Recovery::on_tail_probe_sent`] or [`Recovery::on_tail_probe_blocked`] ends this.
     TailProbe,
-    /// A timeout may have been needless. New data goes first, for the ACKs of new data will show it (F-RTO, RFC 5682
-    /// §3.1 step 2.b).
+    /// A timeout may have been spurious. New data goes first, because its ACKs will show that (F-RTO, RFC 5682 §3.1
+    /// step 2.b).
     NewDataFirst,
     /// The same, once some new data has left: nothing is retransmitted before the next ACK.
     NewDataOnly,
 }
 
 impl Mode {
-    /// Whether what leaves is there to bring an ACK.
+    /// Whether the purpose of the next packet is to get an ACK.
     pub(crate) fn asks_for_ack(self) -> bool {
         !matches!(self, Self::Normal | Self::Repair)
     }
 }
 
-/// What is known whether or not something is in flight. The steps of an ACK and of a timeout are its methods; each is
-/// given the flight.
+/// The state that exists even when nothing is in flight. The steps of an ACK and of a timeout are its methods; each
+/// takes the flight as an argument.
 #[derive(Debug)]
 struct Base {
     una: u64,
@@ -105,7 +106,7 @@ struct Base {
     timeouts: u8,
 }
 
-/// What is needed only while something is in flight.
+/// The state that is needed only while something is in flight.
 #[derive(Debug)]
 struct Flight {
     log: SentLog,
@@ -116,29 +117,31 @@ struct Flight {
     frto: Frto,
     sampler: Sampler,
     tail_probe: Option<TailProbe>,
-    /// The timer of the tail loss probe has fired, and none has left since.
+    /// The timer of the tail loss probe has fired, and no probe has left since.
     tail_probe_due: bool,
     mtu_probe: Option<mtu_probe::MtuProbe>,
-    /// `nxt` when the state left Open and Disorder: it returns when this is acknowledged.
+    /// `nxt` when the state was last raised above Disorder: it becomes Open again when this is acknowledged.
     high_seq: u64,
-    /// Without SACK, duplicates begin a recovery only above this: below they may be of what was retransmitted.
+    /// Without SACK, duplicate ACKs begin a recovery only above this position: below, retransmissions may have caused
+    /// them.
     recover: u64,
     rto_at: Option<Instant>,
     tail_probe_at: Option<Instant>,
     reorder_at: Option<Instant>,
     /// When the first of the consecutive timeouts fired.
     first_timeout_at: Option<Instant>,
-    /// The last ACK ended at data that the peer had acknowledged selectively before: it may have dropped it.
+    /// The last ACK ended at data that the peer had acknowledged selectively before, so it may have dropped
+    /// that data.
     reneging: bool,
     /// Segments retransmitted, and segments that D-SACKs reported as received twice.
     resent_segs: u32,
     dsack_segs: u32,
     /// The peer must be notified of a reduction (RFC 3168 §6.1.2).
     cwr_due: bool,
-    /// Start of the packet that last did so.
+    /// Start of the packet that last notified it.
     cwr_at: u64,
     mss: u16,
-    /// Differs between connections: where this one began.
+    /// A value that differs between connections: the position at which this one began.
     seed: u64,
 }
 
@@ -200,7 +203,7 @@ impl Recovery {
         self.flight.as_deref().map(|flight| &flight.log)
     }
 
-    /// Where the log of what was sent ends, if there is one: at `nxt`.
+    /// The end of the sent log, if there is one: `nxt`.
     pub(crate) fn logged_until(&self) -> Option<u64> {
         self.log().filter(|log| !log.is_empty()).map(SentLog::nxt)
     }
@@ -226,7 +229,7 @@ impl Recovery {
         self.log().map_or(0, SentLog::retrans_out)
     }
 
-    /// Packets sent and not acknowledged, super-packets counting once: the buffers of EGRESS's rtx queue.
+    /// Packets sent and not acknowledged; a super-packet counts once. Linux: the buffers of the retransmit queue.
     pub(crate) fn records(&self) -> usize {
         self.log().map_or(0, SentLog::len)
     }
@@ -240,7 +243,7 @@ impl Recovery {
         self.base.delivered
     }
 
-    /// What may leave next, as far as recovery decides it.
+    /// Recovery's decision about what may leave next.
     pub(crate) fn mode(&self) -> Mode {
         let Some(flight) = &self.flight else { return Mode::Normal };
         if flight.tail_probe_due {
@@ -259,12 +262,12 @@ impl Recovery {
         self.base.total_retrans
     }
 
-    /// Last transmission of data; for idle restart.
+    /// When data was last sent; for idle restart.
     pub(crate) const fn last_sent_at(&self) -> Instant {
         self.base.last_sent_at
     }
 
-    /// When the head was last sent; what TSO deferral predicts the next ACK from.
+    /// When the head was last sent; TSO deferral predicts the next ACK from this.
     pub(crate) fn head_sent_at(&self) -> Option<Instant> {
         self.log().and_then(SentLog::first).map(|head| head.sent_at)
     }
@@ -282,7 +285,7 @@ impl Recovery {
         self.base.rtt.min_rtt()
     }
 
-    /// Bytes of the oldest segment that is unanswered.
+    /// Bytes of the oldest unacknowledged segment.
     pub(crate) fn head_segment(&self) -> u32 {
         let head = self.log().and_then(SentLog::first);
         head.map_or(0, |head| (head.end - head.start).min(u64::from(head.mss)) as u32)
@@ -317,8 +320,8 @@ impl Recovery {
         self.flight.as_ref()?.deadline()
     }
 
-    /// A timer fired: if nothing is in flight, the memory for it is released. What was learned of reordering is worth
-    /// keeping.
+    /// A timer fired: if nothing is in flight, the memory of the flight is released, unless reordering was
+    /// seen, which is worth remembering.
     pub(crate) fn release_idle(&mut self) {
         if self.base.state != CaState::Open {
             return;
@@ -333,7 +336,7 @@ impl Recovery {
         }
     }
 
-    /// The connection is over: nothing in flight matters any more.
+    /// The connection is over: forgets everything in flight.
     pub(crate) fn discard(&mut self) {
         self.flight = None;
     }
@@ -346,7 +349,8 @@ impl Recovery {
         self.base.rtt.sample(rtt, self.base.una, self.base.una, cfg.rto_min);
     }
 
-    /// The application has nothing more to send: samples until all this is delivered show its rate.
+    /// The application has nothing more to send: until everything in flight is delivered, samples show the
+    /// application's rate.
     pub(crate) fn set_app_limited(&mut self) {
         if let Some(flight) = &mut self.flight {
             flight.sampler.set_app_limited(self.base.delivered, flight.log.in_flight());

@@ -1,5 +1,5 @@
-//! The scoreboard and RACK's marks against a model that knows nothing of super-packets: a list of segments, each with
-//! its flags, gone through from end to end at every step. RFC 6675 §3, RFC 8985 §6.2.
+//! The scoreboard and RACK's marks, compared with a model without super-packets: a list of segments with
+//! flags, which is scanned from end to end at every step. RFC 6675 §3, RFC 8985 §6.2.
 //!
 //! Thousands of seeds; a failure names its seed and step.
 
@@ -210,7 +210,7 @@ impl Pair {
     }
 
     fn resend(&mut self) {
-        // The lowest that waits, and neighbours, as `next_retransmit` does.
+        // The lowest waiting segment and its neighbours, as in `next_retransmit`.
         let Some(index) = self.log.next_pending() else { return };
         let Some(&first) = self.log.get(index) else { return };
         let segs = 1 + self.below(u64::from(first.segs()));
@@ -234,8 +234,8 @@ impl Pair {
         }
     }
 
-    /// Everything is given up, as by a timeout after reneging; and RACK begins anew, since what it knows to be delivered
-    /// may be in flight again.
+    /// Marks everything lost, as a timeout after reneging does; and RACK starts over, because data that it
+    /// knows to be delivered may be in flight again.
     fn renege(&mut self) {
         self.rack = Rack::new(self.log.una());
         self.naive.newest = None;
@@ -248,7 +248,7 @@ impl Pair {
         }
         for segment in &mut self.naive.segments {
             if segment.sacked {
-                // What was sacked is remembered in one piece with its neighbours.
+                // Sacked segments are in one record with their neighbours.
                 segment.sacked = false;
                 segment.ever_retrans = true;
                 let place = self.log.index_of(segment.start);
@@ -264,7 +264,7 @@ impl Pair {
         self.naive.segments.iter_mut().for_each(|segment| segment.lost = false);
     }
 
-    /// Segments of half the size from now on; what is larger is lost.
+    /// From now on, segments have half the size; larger ones are lost.
     fn resegment(&mut self) {
         self.mss /= 2;
         self.log.resegment(self.mss);
@@ -294,7 +294,7 @@ impl Pair {
             5..=9 => {
                 let ack = self.log.una();
                 let blocks: Vec<_> = (0..=self.below(3)).filter_map(|_| self.run()).collect();
-                // Also blocks that cut segments in two.
+                // Some blocks cut segments in two.
                 let cut = self.below(4) * 100;
                 let blocks: Vec<_> = blocks
                     .into_iter()
@@ -340,12 +340,13 @@ impl Pair {
         assert_eq!(self.log.pending(), naive.count(waits), "waiting");
         let first = naive.segments.iter().find(|&segment| waits(segment)).map(|segment| segment.start);
         let next = self.log.next_pending().and_then(|index| self.log.get(index)).map(|record| record.start);
-        assert_eq!(next, first, "the lowest that waits");
+        assert_eq!(next, first, "the lowest waiting segment");
         for segment in &naive.segments {
             let record =
                 self.log.get(self.log.index_of(segment.start)).expect("every segment is in a record");
             let flags = [SACKED, LOST, RETRANS, EVER_RETRANS].map(|flag| record.has(flag));
-            // Whether something sacked was ever sent again says nothing any more, and neighbours may be joined.
+            // For a sacked segment it no longer matters whether it was ever retransmitted, and neighbours may
+            // be joined.
             let ever = if segment.sacked { flags[3] } else { segment.ever_retrans };
             assert_eq!(
                 flags,

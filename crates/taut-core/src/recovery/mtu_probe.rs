@@ -1,22 +1,22 @@
-//! A packet larger than is known to fit is on its way: whether it arrives, and that its loss is not congestion.
-//! RFC 4821 §7.5 and §7.6, Linux 6.12's `tcp_fastretrans_alert`; called where losses are found, and by the connection.
+//! A probe of the path's MTU in flight: whether it arrives; its loss is not a sign of congestion. RFC 4821
+//! §7.5 and §7.6, Linux 6.12's `tcp_fastretrans_alert`; called where losses are found, and by the connection.
 
 use core::ops::Range;
 
 use super::sent::{LOST, SACKED};
 use super::{CaState, Flight, Recovery};
 
-/// What became of a probe.
+/// The fate of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MtuProbeFate {
     Arrived,
-    /// It alone was lost.
+    /// It was lost, and nothing else was.
     Lost,
     /// It was lost with others, or retransmitted: nothing is learned.
     Unknown,
 }
 
-/// A probe on its way, or its fate until somebody asks.
+/// A probe in flight, or its fate until that is taken.
 #[derive(Clone, Debug)]
 pub(super) struct MtuProbe {
     range: Range<u64>,
@@ -35,7 +35,7 @@ impl Recovery {
         }
     }
 
-    /// What became of the probe, once.
+    /// The fate of the probe, once.
     pub(crate) fn take_mtu_probe_fate(&mut self) -> Option<MtuProbeFate> {
         let flight = self.flight.as_mut()?;
         let fate = flight.mtu_probe.as_ref()?.fate?;
@@ -45,8 +45,8 @@ impl Recovery {
 }
 
 impl Flight {
-    /// Looks at the probe after an ACK, or after losses were marked. Returns whether the probe alone is lost, in an
-    /// otherwise healthy flight: then the window is not reduced.
+    /// Checks the probe after an ACK, or after losses were marked. Returns whether the probe is lost in an otherwise
+    /// healthy flight: in that case the window is not reduced.
     pub(super) fn judge_mtu_probe(&mut self, una: u64, state: CaState) -> bool {
         let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none()) else {
             return false;
@@ -69,7 +69,7 @@ impl Flight {
         alone
     }
 
-    /// `range` was retransmitted: if it was (part of) the probe, its acknowledgement says nothing.
+    /// `range` was retransmitted: if it overlaps the probe, an acknowledgement of the probe says nothing any more.
     pub(super) fn spoil_mtu_probe(&mut self, range: &Range<u64>) {
         if let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none())
             && range.start < probe.range.end

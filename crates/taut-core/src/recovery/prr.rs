@@ -1,4 +1,4 @@
-//! Proportional rate reduction: how many segments each ACK lets out while cwnd is being reduced.
+//! Proportional rate reduction: how many segments may be sent after each ACK while cwnd is being reduced.
 //! RFC 9937, in segments.
 //! Called by `ack.rs` in states CWR and Recovery, and by `transmit.rs`.
 
@@ -9,14 +9,14 @@ pub(super) struct Prr {
     delivered: u32,
     /// Sent since it began, retransmissions included.
     out: u32,
-    /// RecoverFS: all that can still be delivered in it.
+    /// RecoverFS: all segments that can still be delivered during it.
     recover_fs: u32,
 }
 
 impl Prr {
     /// `unsacked`: segments out and not selectively acknowledged; `delivered_now`: by the ACK that began it.
     pub(super) fn begin(unsacked: u32, delivered_now: u32) -> Self {
-        // RFC 9937 §6.1: what was SACKed before will not be delivered again, what this ACK brought counts.
+        // RFC 9937 §6.1: segments SACKed before will not be delivered again; those that this ACK reports count.
         Self { delivered: 0, out: 0, recover_fs: (unsacked + delivered_now).max(1) }
     }
 

@@ -2,8 +2,8 @@
 //! RFC 8985 §6; the reordering timer's slack is Linux's.
 //! Called by `ack.rs` for every ACK, and by `timers.rs` when the reordering timer fires.
 //!
-//! Nothing is scanned. Records that were sent once are in order of time because they are in order of sequence, so a
-//! cursor suffices for them; retransmissions have a log of their own, in order of time.
+//! No list is scanned. Records that were sent once are ordered by time because they are ordered by sequence, so a
+//! cursor is enough for them; retransmissions have a log of their own, ordered by time.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -13,13 +13,13 @@ use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use super::timers::TIMER_SLACK;
 use crate::words::{Duration, Instant};
 
-/// Segments above a hole that stand for a loss without waiting, as long as no reordering was seen. RFC 8985 §6.2;
-/// duplicate ACKs that do so without SACK, RFC 5681 §3.2.
+/// Segments above a hole that indicate a loss without waiting, as long as no reordering was seen (RFC 8985 §6.2);
+/// without SACK, duplicate ACKs that do so (RFC 5681 §3.2).
 pub(super) const DUP_THRESH: u32 = 3;
 /// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
 const REO_WND_PERSIST: u8 = 16;
 
-/// RFC 8985 §5.2, without what the sent log knows already.
+/// RFC 8985 §5.2, without the values that the sent log already has.
 #[derive(Debug)]
 pub(super) struct Rack {
     /// RACK.xmit_ts: when the newest packet known to be delivered was sent.
@@ -34,18 +34,18 @@ pub(super) struct Rack {
     /// The window is this many quarters of the least RTT.
     reo_wnd_mult: u8,
     reo_wnd_persist: u8,
-    /// D-SACKs count once a round trip: none until `una` passes this.
+    /// D-SACKs count once per round trip: none until `una` passes this.
     dsack_round: Option<u64>,
-    /// Retransmissions in order of time; stale entries are skipped when they come first.
+    /// Retransmissions ordered by time; stale entries are skipped when they reach the front.
     resent: VecDeque<(Instant, Range<u64>)>,
 }
 
-/// What detection found.
+/// The result of detection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Detected {
     /// Segments newly marked lost.
     pub(super) lost_segs: u32,
-    /// When to look again.
+    /// When to check again.
     pub(super) timer: Option<Instant>,
 }
 
@@ -69,13 +69,13 @@ impl Rack {
     }
 
     pub(super) fn on_retransmit(&mut self, now: Instant, range: Range<u64>) {
-        // Of what left in the same instant the lower is the older (RFC 8985 §6.2, RACK_sent_after).
+        // Of packets that left in the same instant, the lower one is the older (RFC 8985 §6.2, RACK_sent_after).
         let after = |(at, other): &(Instant, Range<u64>)| (*at, other.end) > (now, range.end);
         let younger = self.resent.iter().rev().take_while(|entry| after(entry)).count();
         self.resent.insert(self.resent.len() - younger, (now, range));
     }
 
-    /// Nothing counts as lost any more: retransmissions that are not delivered are watched from the start.
+    /// Nothing counts as lost any more: starts to watch all retransmissions that are not delivered.
     pub(super) fn watch_again(&mut self, log: &SentLog) {
         self.resent.clear();
         let missing = |record: &&Record| record.has(EVER_RETRANS) && !record.has(SACKED);
@@ -84,7 +84,7 @@ impl Rack {
         self.resent.make_contiguous().sort_by_key(|(sent_at, range)| (*sent_at, range.end));
     }
 
-    /// All in flight was acknowledged.
+    /// Everything in flight was acknowledged.
     pub(super) fn on_empty(&mut self) {
         self.resent.clear();
     }
@@ -98,7 +98,7 @@ impl Rack {
         echo_rtt: Option<Duration>,
     ) {
         let rtt = now.since(record.sent_at);
-        // Too soon for the retransmission, or echoing a time before it: this is the ACK of the original.
+        // An ACK that arrives too soon for the retransmission, or echoes a time before it, is for the original.
         // Timestamps tick in milliseconds.
         let too_soon = min_rtt.is_some_and(|least| rtt < least);
         let echoes_earlier = echo_rtt.is_some_and(|echo| {
@@ -114,22 +114,22 @@ impl Rack {
         }
     }
 
-    /// Step 3: something that was sent once was delivered after something above it.
+    /// Step 3: a packet that was sent once was delivered after a packet above it.
     pub(super) fn on_reordering(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// Whether the path was seen to reorder.
+    /// Whether reordering was seen on this path.
     pub(super) const fn knows_reordering(&self) -> bool {
         self.reordering_seen || self.reo_wnd_mult > 1
     }
 
-    /// Nothing is in flight: memory goes back.
+    /// Nothing is in flight: releases memory.
     pub(super) fn shrink(&mut self) {
         self.resent = VecDeque::new();
     }
 
-    /// Step 4: a retransmission was needless, so wait longer; once a round trip.
+    /// Step 4: a retransmission was unnecessary, so wait longer; once per round trip.
     pub(super) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|end| una < end) {
             return;
@@ -165,7 +165,7 @@ impl Rack {
         window.min(srtt.unwrap_or(Duration::ZERO))
     }
 
-    /// Step 5: marks what is lost, and says when more will be.
+    /// Step 5: marks lost packets, and returns the time at which the next one may be lost.
     pub(super) fn detect(
         &mut self,
         now: Instant,
@@ -216,7 +216,7 @@ impl Rack {
                 if record.start >= range.end {
                     break;
                 }
-                // Stale when it was retransmitted since, delivered, or marked lost.
+                // An entry is stale if the range was since retransmitted, delivered, or marked lost.
                 let live = record.sent_at == sent_at
                     && record.has(EVER_RETRANS)
                     && !record.has(SACKED)

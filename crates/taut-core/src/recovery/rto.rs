@@ -5,15 +5,15 @@
 use super::rtt::Rtt;
 use crate::words::Duration;
 
-/// Before anything was measured, for SYNs too. RFC 6298 §2.1.
+/// The timeout before the first measurement, also for SYNs. RFC 6298 §2.1.
 pub(crate) const RTO_INIT: Duration = Duration::from_secs(1);
-/// No wait between retransmissions, window probes or SYNs is longer. Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 asks for at
+/// The longest wait between retransmissions, window probes or SYNs. Linux: `TCP_RTO_MAX`. RFC 6298 §2.5 requires at
 /// least 60 s.
 pub(crate) const RTO_MAX: Duration = Duration::from_secs(120);
 
 /// RTO after `backoff` consecutive timeouts. RFC 6298 §5.5: each doubles it.
 pub(super) fn timeout(rtt: &Rtt, backoff: u8) -> Duration {
     let base = rtt.timeout().unwrap_or(RTO_INIT).min(RTO_MAX);
-    // 2^7 times the least possible base (1 µs aside) is past the bound; the shift stays small.
+    // 2^7 times the least possible base (1 µs aside) exceeds the bound; the shift stays small.
     (base * (1 << backoff.min(31))).min(RTO_MAX)
 }

@@ -1,12 +1,12 @@
-//! Round-trip time: smoothed, its variation, and the least seen lately.
+//! Round-trip time: smoothed, its variation, and the recent minimum.
 //! RFC 6298 §2 with Linux's two changes to the variation; the windowed minimum is Linux's (`tcp_min_rtt_wlen`).
 //! Called by `ack.rs` for each ACK that measures.
 
 use crate::words::{Duration, Instant};
 
-/// Least round trip is forgotten after this long: a path may change. Linux: `tcp_min_rtt_wlen`, 300 s.
+/// The least round trip is forgotten after this time, because a path may change. Linux: `tcp_min_rtt_wlen`, 300 s.
 const MIN_RTT_WINDOW_MS: u32 = 300_000;
-/// Largest sample kept, in µs: eight times it still fits 32 bits.
+/// The largest sample kept, in µs: eight times as much still fits in 32 bits.
 const MAX_SAMPLE_US: u64 = 1 << 28;
 
 /// Estimator. Times in µs; zero stands for "never".
@@ -18,7 +18,7 @@ pub(super) struct Rtt {
     mdev_x4: u32,
     /// Largest `mdev_x4` of this round trip.
     mdev_max_x4: u32,
-    /// What the RTO adds to the RTT: never below the floor.
+    /// The variation that the RTO adds to the RTT: never below the floor.
     rttvar_x4: u32,
     /// When `una` passes this, a round trip is over.
     round_end: u64,
@@ -48,12 +48,12 @@ impl Rtt {
         let smoothed = self.srtt_x8 / 8;
         let error = i64::from(sample) - i64::from(smoothed);
         let excess = error.abs() - i64::from(self.mdev_x4 / 4);
-        // Linux: a round trip that suddenly gets shorter is no reason for a longer timeout, so growth of the
-        // deviation by a sample below the mean is taken with gain 1/32 instead of 1/4.
+        // Linux: a round trip that suddenly gets shorter is no reason for a longer timeout, so if a sample below the
+        // mean increases the deviation, the gain is 1/32 instead of 1/4.
         let step = if error < 0 && excess > 0 { excess / 8 } else { excess };
         self.mdev_x4 = clamp_u32(i64::from(self.mdev_x4) + step);
         self.srtt_x8 = clamp_u32(i64::from(self.srtt_x8) + error).max(1);
-        // Linux: the variation rises at once, and falls once a round trip, by a quarter of the way.
+        // Linux: the variation rises immediately, and falls once per round trip, by a quarter of the way.
         self.mdev_max_x4 = self.mdev_max_x4.max(self.mdev_x4);
         self.rttvar_x4 = self.rttvar_x4.max(self.mdev_max_x4);
         if una > self.round_end {

@@ -1,5 +1,5 @@
 //! Selective acknowledgements, applied to the sent log.
-//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); the cache of blocks is Linux's idea.
+//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); the cache of blocks is an idea from Linux.
 //! Called by `ack.rs` for every ACK that carries blocks.
 
 use core::ops::Range;
@@ -11,19 +11,19 @@ use super::rack::Rack;
 use super::sent::{EVER_RETRANS, Record, SACKED, SentLog};
 use crate::words::{Duration, Instant};
 
-/// What one ACK delivered, cumulatively and selectively.
+/// The segments that one ACK delivered, cumulatively and selectively.
 #[derive(Debug)]
 pub(super) struct Delivered {
     now: Instant,
     min_rtt: Option<Duration>,
     echo_rtt: Option<Duration>,
-    /// Segments delivered that were not known to be.
+    /// Segments newly known to be delivered.
     pub(super) segs: u32,
     /// Segments below the ACK, known before or not.
     pub(super) acked_segs: u32,
     /// Newly sacked segments.
     pub(super) sacked_segs: u32,
-    /// The one sent last: what the rate is measured by.
+    /// The one sent last, by which the rate is measured.
     pub(super) newest: Option<(Instant, TxSnapshot)>,
     newest_end: u64,
     /// First and last transmission times of those acknowledged that give an RTT (Karn).
@@ -34,12 +34,12 @@ pub(super) struct Delivered {
     pub(super) sacked_last: Option<Instant>,
     /// Some of what was acknowledged had been retransmitted.
     pub(super) acked_retransmitted: bool,
-    /// Something sent once arrived after something above it.
+    /// A segment that was sent once arrived after one above it.
     pub(super) reordered: bool,
     fack_before: u64,
-    /// A packet below it that was sent once and is acknowledged answers F-RTO's question.
+    /// A packet below this position that was sent once and is acknowledged shows F-RTO that the timeout was spurious.
     high_seq: u64,
-    /// Such was delivered. Linux: `FLAG_ORIG_SACK_ACKED`.
+    /// Such a packet was delivered. Linux: `FLAG_ORIG_SACK_ACKED`.
     pub(super) original: bool,
 }
 
@@ -88,9 +88,9 @@ impl Delivered {
     }
 
     pub(super) fn sacked(&mut self, record: &Record, segs: u32, rack: &mut Rack) {
-        // While there is a hole the peer echoes the timestamp from before it (RFC 7323 §4.3), which says nothing of
-        // what arrived behind it. (RFC 8985 §6.2 step 2 asks nevertheless: then the answer to a tail loss probe could
-        // never show what is missing.)
+        // While there is a hole, the peer echoes the timestamp from before it (RFC 7323 §4.3), which says
+        // nothing about packets that arrived behind it. (RFC 8985 §6.2 step 2 uses it nevertheless; then the
+        // answer to a tail loss probe could never show which packets are missing.)
         self.common(record, segs, None, rack);
         self.sacked_segs += segs;
         if !record.has(EVER_RETRANS) {
@@ -124,7 +124,7 @@ pub(super) fn duplicate(ack: u64, nxt: u64, blocks: &[Range<u64>]) -> Option<Ran
     (below || inside).then(|| first.clone())
 }
 
-/// Blocks of the last ACK: receivers repeat them, and what they covered need not be visited again.
+/// Blocks of the last ACK: receivers repeat them, and records that they covered need not be visited again.
 #[derive(Debug, Default)]
 pub(super) struct Cache([(u64, u64); SackBlocks::MAX]);
 
@@ -142,7 +142,7 @@ impl Cache {
     }
 }
 
-/// Marks what `blocks` cover. Blocks are the peer's word: those outside what was sent are ignored, and only
+/// Marks the records that `blocks` cover. Blocks are not trusted: those outside the data sent are ignored, and only
 /// whole segments count, so there are never more records than segments.
 pub(super) fn apply(
     log: &mut SentLog,

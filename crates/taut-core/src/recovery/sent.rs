@@ -1,5 +1,5 @@
-//! What was transmitted and is not yet acknowledged: one record per super-packet, ordered by sequence.
-//! RFC 6675 §3 (scoreboard); counting in segments as Linux does. A record is cut only where SACK or loss demands.
+//! The log of packets sent and not yet acknowledged: one record per super-packet, ordered by sequence.
+//! RFC 6675 §3 (scoreboard), counting in segments like Linux. A record is cut only if SACK or loss requires it.
 //! Called by everything in this folder.
 
 use alloc::collections::VecDeque;
@@ -12,20 +12,20 @@ use crate::words::Instant;
 
 /// Selectively acknowledged; excludes [`LOST`] and [`RETRANS`].
 pub(super) const SACKED: u8 = 1;
-/// The last but one transmission, or the only one, is thought lost.
+/// The last transmission but one, or the only one, is thought lost.
 pub(super) const LOST: u8 = 2;
-/// A retransmission is under way.
+/// A retransmission is in flight.
 pub(super) const RETRANS: u8 = 4;
-/// Was ever retransmitted, so an acknowledgement does not say of which transmission (Karn).
+/// Was ever retransmitted, so an acknowledgement does not say which transmission arrived (Karn).
 pub(super) const EVER_RETRANS: u8 = 8;
 
 /// One transmitted super-packet, or the part of one that SACK or loss cut off.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     pub(super) start: u64,
-    /// Past the last position; always above `start`.
+    /// The position after the last one; always above `start`.
     pub(super) end: u64,
-    /// Last transmission.
+    /// When it was last transmitted.
     pub(super) sent_at: Instant,
     pub(super) snapshot: TxSnapshot,
     /// Payload bytes of each segment but the last; at least 1.
@@ -60,7 +60,7 @@ struct Loss {
     total_lost: u32,
 }
 
-/// Segments that `len` bytes are cut into.
+/// The number of segments into which `len` bytes are cut.
 pub(super) fn segs_in(len: u64, mss: u16) -> u32 {
     u32::try_from(len.div_ceil(u64::from(mss.max(1)))).unwrap_or(u32::MAX)
 }
@@ -76,15 +76,15 @@ pub(super) struct SentLog {
     retrans: u32,
     /// Lost, and not yet retransmitted.
     pending: u32,
-    /// Duplicate ACKs taken for arrivals, when the peer has no SACK.
+    /// Duplicate ACKs, each taken for an arrival, when the peer has no SACK.
     dup_acks: u32,
     /// Segments marked lost since the beginning, wrapping.
     total_lost: u32,
-    /// Of those, what congestion control has not heard of.
+    /// Those that were not yet reported to congestion control.
     unreported: Vec<Loss>,
-    /// No record that is lost and not under way begins below.
+    /// No record below this position waits for its retransmission.
     resend_hint: u64,
-    /// Every record that ends at or below was retransmitted, or sacked, or marked lost.
+    /// Every record that ends at or below this position was retransmitted, sacked, or marked lost.
     rack_cursor: u64,
 }
 
@@ -110,7 +110,7 @@ impl SentLog {
         self.nxt
     }
 
-    /// Nothing is in flight: memory goes back.
+    /// Nothing is in flight: releases memory.
     pub(super) fn shrink(&mut self) {
         if self.records.is_empty() {
             self.records = VecDeque::new();
@@ -154,7 +154,7 @@ impl SentLog {
         self.total_lost
     }
 
-    /// Segments thought to be in the network: EGRESS's `inflight`.
+    /// Segments thought to be in the network.
     pub(super) const fn in_flight(&self) -> u32 {
         (self.packets + self.retrans).saturating_sub(self.sacked + self.dup_acks + self.lost)
     }
@@ -171,9 +171,9 @@ impl SentLog {
         self.records.back()
     }
 
-    /// Place of the first record that ends above `position`; `len()` when none does.
+    /// Index of the first record that ends above `position`; `len()` when none does.
     pub(super) fn index_of(&self, position: u64) -> usize {
-        // The head is asked for most: retransmissions and in-order completions begin there.
+        // Most callers look for the head: retransmissions and in-order completions begin there.
         match self.records.front() {
             Some(head) if head.end > position => 0,
             _ => self.records.partition_point(|record| record.end <= position),
@@ -215,7 +215,7 @@ impl SentLog {
         }
     }
 
-    /// Changes a record and keeps the counts true. The only writer of records that are in the log.
+    /// Changes a record and updates the counts. The only writer of records that are in the log.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
         let Some(record) = self.records.get_mut(index) else { return };
         let before = *record;
@@ -225,7 +225,7 @@ impl SentLog {
         self.count(&after);
     }
 
-    /// Appends what was sent for the first time.
+    /// Appends the record of a first transmission.
     pub(super) fn push(&mut self, record: Record) {
         debug_assert!(record.start == self.nxt && record.start < record.end, "new data follows the old");
         self.nxt = record.end;
@@ -233,7 +233,7 @@ impl SentLog {
         self.records.push_back(record);
     }
 
-    /// Takes the newest record back. Returns false when `range` is not it.
+    /// Removes the newest record. Returns false when that is not `range`.
     pub(super) fn pop(&mut self, range: &Range<u64>) -> bool {
         match self.records.back() {
             Some(last) if last.start == range.start && last.end == range.end => {
@@ -260,7 +260,7 @@ impl SentLog {
         self.records.insert(index + 1, tail);
     }
 
-    /// Cuts at both ends of `range`, and returns the places of the records in it.
+    /// Cuts at both ends of `range`, and returns the indexes of the records in it.
     pub(super) fn isolate(&mut self, range: &Range<u64>) -> Range<usize> {
         let first = self.index_of(range.start);
         let first = match self.records.get(first) {
@@ -309,7 +309,7 @@ impl SentLog {
         self.records.get(index).map_or(0, Record::segs)
     }
 
-    /// Marks a record lost, or its retransmission; returns the segments that are newly so.
+    /// Marks a record or its retransmission lost; returns the number of segments newly lost.
     pub(super) fn mark_lost(&mut self, index: usize) -> u32 {
         let Some(record) = self.records.get(index) else { return 0 };
         if record.has(SACKED) || (record.has(LOST) && !record.has(RETRANS)) {
@@ -325,7 +325,7 @@ impl SentLog {
         segs
     }
 
-    /// Reports what was marked lost since this was last called. `delivered`: segments since the beginning.
+    /// Reports the losses marked since the last call. `delivered`: segments delivered since the connection began.
     pub(super) fn take_lost(&mut self, delivered: u64, mut report: impl FnMut(&LostPacket)) {
         if self.unreported.is_empty() {
             return;
@@ -341,7 +341,7 @@ impl SentLog {
         }
     }
 
-    /// The first segment of the head alone is lost, which is all that is known without SACK. RFC 6582 §3.2.
+    /// Marks only the first segment of the head lost: without SACK, nothing more is known. RFC 6582 §3.2.
     pub(super) fn mark_head_lost(&mut self) -> u32 {
         let Some(head) = self.records.front() else { return 0 };
         if head.has(LOST) {
@@ -353,7 +353,7 @@ impl SentLog {
     }
 
     /// Selectively acknowledges the record at `index`; it may join the one before.
-    /// Returns the place of the next record.
+    /// Returns the index of the next record.
     pub(super) fn mark_sacked(&mut self, index: usize) -> usize {
         self.change(index, |record| record.flags = (record.flags | SACKED) & !(LOST | RETRANS));
         let Some(&record) = self.records.get(index) else { return index };
@@ -367,8 +367,8 @@ impl SentLog {
         }
     }
 
-    /// Moves `start` of the record at `index` up, giving the front to its sacked predecessor: what an ordinary
-    /// SACK that grows within a super-packet does, without a record more. False when they cannot be joined.
+    /// Moves `start` of the record at `index` up and adds the front to its sacked predecessor. Thus a SACK block that
+    /// grows within a super-packet needs no further record. False when the two cannot be joined.
     pub(super) fn shift_to_sacked(&mut self, index: usize, position: u64) -> bool {
         let Some(&record) = self.records.get(index) else { return false };
         if index == 0 || position >= record.end || !self.joins_sacked(index - 1, &record) {
@@ -390,8 +390,8 @@ impl SentLog {
         self.split(index, position);
     }
 
-    /// Removes what lies below `ack`, head first; `visit` gets each removed record or part of one, with the
-    /// segments it counted for.
+    /// Removes everything below `ack`, head first; `visit` gets each removed record or part of one, with its
+    /// number of segments.
     pub(super) fn acknowledge(&mut self, ack: u64, mut visit: impl FnMut(&Record, u32)) {
         while let Some(&head) = self.records.front() {
             if head.end <= ack {
@@ -414,7 +414,7 @@ impl SentLog {
         self.limit_dup_acks();
     }
 
-    /// Place of the first record that waits for its retransmission.
+    /// Index of the first record that waits for its retransmission.
     pub(super) fn next_pending(&self) -> Option<usize> {
         if self.pending == 0 {
             return None;
@@ -433,7 +433,7 @@ impl SentLog {
         self.rack_cursor = position;
     }
 
-    /// Forgets that anything was lost. RACK watches what was retransmitted.
+    /// Forgets all losses. RACK watches the retransmitted records.
     pub(super) fn unmark_lost(&mut self) {
         for index in 0..self.records.len() {
             self.change(index, |record| record.flags &= !LOST);
@@ -444,13 +444,13 @@ impl SentLog {
         }
     }
 
-    /// The peer dropped what it had selectively acknowledged. RFC 2018 §8.
+    /// The peer dropped data that it had selectively acknowledged. RFC 2018 §8.
     pub(super) fn forget_sacks(&mut self) {
         for index in 0..self.records.len() {
             self.change(index, |record| {
                 if record.has(SACKED) {
-                    // Neighbours were joined: when and how often a part was sent is not known any more, so it gives no
-                    // RTT sample.
+                    // Neighbours were joined: it is no longer known when and how often each part was sent, so
+                    // the record gives no RTT sample.
                     record.flags = (record.flags & !SACKED) | EVER_RETRANS;
                     record.in_device = 0;
                 }
@@ -459,8 +459,8 @@ impl SentLog {
         self.rack_cursor = self.una();
     }
 
-    /// Segments are at most `mss` long from now on; larger ones are cut up and marked lost. Returns the
-    /// segments newly lost.
+    /// From now on, segments are at most `mss` long; larger ones are cut and marked lost. Returns the number
+    /// of segments newly lost.
     pub(super) fn resegment(&mut self, mss: u16) -> u32 {
         let mut lost = 0;
         for index in 0..self.records.len() {
@@ -475,7 +475,7 @@ impl SentLog {
         lost
     }
 
-    /// What lies in `range` is retransmitted, if at all, in segments of at most `mss`.
+    /// If data in `range` is retransmitted, then in segments of at most `mss`.
     pub(super) fn recount(&mut self, range: &Range<u64>, mss: u16) {
         for index in self.index_of(range.start)..self.records.len() {
             if self.records.get(index).is_none_or(|record| record.start >= range.end) {
@@ -511,8 +511,8 @@ impl SentLog {
         self.dup_acks > before
     }
 
-    /// `acked` segments were acknowledged at once: the hole, and arrivals that duplicates had announced.
-    /// Returns the segments of them that were not announced, at least one.
+    /// An ACK acknowledged `acked` segments together: the hole, and arrivals that duplicate ACKs had announced.
+    /// Returns the number of those not announced, at least one.
     pub(super) fn consume_dup_acks(&mut self, acked: u32) -> u32 {
         let announced = self.dup_acks;
         self.dup_acks = announced.saturating_sub(acked.saturating_sub(1));
@@ -524,7 +524,7 @@ impl SentLog {
         self.dup_acks = 0;
     }
 
-    /// There must be a hole below the arrivals: sacked + lost never exceeds what is out.
+    /// There must be a hole below the arrivals: sacked + lost never exceeds the number of segments sent.
     fn limit_dup_acks(&mut self) {
         let holes = self.lost.max(1).min(self.packets);
         self.dup_acks = self.dup_acks.min(self.packets.saturating_sub(holes + self.sacked));

@@ -1,6 +1,7 @@
-//! Five states from Open to Loss, and the moves between them: each reduction of the window begins, ends or is undone
-//! here. RFC 5681 §3.2, RFC 6582, RFC 9937; the states are those of Linux's `tcp_fastretrans_alert`.
-//! Called by `ack.rs` and `timers.rs`, and by the send path when a queue of this host is full or segments become smaller.
+//! Five states from Open to Loss, and the transitions between them: every reduction of the window begins,
+//! ends or is undone here. RFC 5681 §3.2, RFC 6582, RFC 9937; the states are those of Linux's
+//! `tcp_fastretrans_alert`. Called by `ack.rs` and `timers.rs`, and by the send path when a queue of this
+//! host is full or segments become smaller.
 
 use super::frto::Frto;
 use super::prr::Prr;
@@ -8,12 +9,12 @@ use super::{Base, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::Instant;
 
-/// How serious the trouble is, by Linux's names. `TCP_INFO` shows it.
+/// The state of recovery, in order of severity, with Linux's names. `TCP_INFO` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CaState {
     /// Nothing unusual.
     Open,
-    /// Something arrived out of order or twice.
+    /// Segments arrived out of order or twice.
     Disorder,
     /// cwnd is being reduced, without loss: a congestion mark, or a local queue that was full.
     Cwr,
@@ -41,7 +42,7 @@ impl CaState {
 pub(super) struct Reduction {
     pub(super) to: CaState,
     pub(super) why: Signal,
-    /// It may turn out needless.
+    /// It may turn out to be unnecessary.
     pub(super) undoable: bool,
 }
 
@@ -62,7 +63,7 @@ impl Recovery {
         self.base.state == CaState::Loss
     }
 
-    /// Whether a reduction began of which the peer was not notified; the packet that begins at `start` does so.
+    /// Whether the peer must still be notified of a reduction; the packet that begins at `start` then does that.
     pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
         let Some(flight) = &mut self.flight else { return false };
         let due = core::mem::take(&mut flight.cwr_due);
@@ -80,13 +81,13 @@ impl Recovery {
         }
     }
 
-    /// Segments are at most `mss` bytes from now on (RFC 1191): larger ones in flight are lost, but not by congestion,
-    /// so the window stays. Returns whether there were any.
+    /// From now on, segments are at most `mss` bytes (RFC 1191): larger ones in flight are lost, but not because of
+    /// congestion, so the window stays. Returns whether there were any.
     pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
         let Self { base, flight: Some(flight) } = self else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         flight.mss = mss;
-        // A block may cover whole segments now where it covered a part of one.
+        // A block that covered a part of a segment may now cover whole segments.
         flight.cache.clear();
         if flight.log.resegment(mss) == 0 {
             return false;
@@ -102,7 +103,7 @@ impl Base {
         matches!(self.state, CaState::Cwr | CaState::Recovery)
     }
 
-    /// Begins the repair of what is marked lost, unless it is under way.
+    /// Begins the repair of segments marked lost, unless it is already under way.
     #[inline]
     pub(super) fn begin_repair(
         &mut self,
@@ -118,7 +119,7 @@ impl Base {
         }
     }
 
-    /// Enters CWR or Recovery: ssthresh now, cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
+    /// Enters CWR or Recovery: reduces ssthresh now, and cwnd step by step. RFC 5681 §3.2, RFC 9937 §6.1.
     pub(super) fn begin_reduction(
         &mut self,
         f: &mut Flight,
@@ -127,7 +128,7 @@ impl Base {
         reduction: Reduction,
         delivered_now: u32,
     ) {
-        // One reduction a round trip: from CWR into Recovery it goes on.
+        // One reduction per round trip: a change from CWR to Recovery continues the one under way.
         if self.state < CaState::Cwr {
             cc.begin_reduction(now, reduction.why, reduction.undoable);
             f.cwr_due = true;
@@ -144,8 +145,8 @@ impl Base {
         f.tail_probe_at = None;
     }
 
-    /// The reduction was needless: gives the window back. The RTO stays backed off until an unambiguous sample ends
-    /// that, as in Linux: a timeout that was needless was too short.
+    /// The reduction was unnecessary: restores the window. The RTO stays backed off until an unambiguous sample ends
+    /// that, as in Linux: a spurious timeout was too short.
     pub(super) fn undo_reduction(&mut self, f: &mut Flight, now: Instant, cc: &mut Congestion) {
         cc.undo(now);
         f.cwr_due = false;
@@ -161,13 +162,14 @@ impl Base {
         }
     }
 
-    /// Returns to Open when everything that was in flight when the trouble began is acknowledged.
+    /// Returns to Open when everything that was in flight when the state was entered is acknowledged.
     pub(super) fn leave_if_complete(&mut self, f: &mut Flight, cc: &mut Congestion) {
         let over = match self.state {
             CaState::Open | CaState::Disorder => false,
-            // Beyond it, for the first ACK after the reduction covers exactly high_seq.
+            // Beyond it, because the first ACK after the reduction covers exactly high_seq.
             CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
-            // RFC 6582 §3.2 step 1: without SACK, duplicates of what was resent must not start another round.
+            // RFC 6582 §3.2 step 1: without SACK, duplicate ACKs caused by retransmissions must not start
+            // another round.
             CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),
             CaState::Recovery | CaState::Loss => self.una >= f.high_seq,
         };
@@ -190,7 +192,7 @@ impl Base {
         self.state = CaState::Open;
     }
 
-    /// What is marked lost is retransmitted, and the window stays: the packets were too large, not too many. Linux:
+    /// Segments marked lost are retransmitted, and the window stays: the packets were too large, not too many. Linux:
     /// `tcp_simple_retransmit`.
     pub(super) fn resend_without_reduction(&mut self, f: &mut Flight, cc: &mut Congestion) {
         if self.state < CaState::Recovery {

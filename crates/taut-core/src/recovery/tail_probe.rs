@@ -1,6 +1,6 @@
-//! Tail loss probe: when the last packets of a flight are lost, no ACK shows it, so one more packet asks for an ACK.
-//! RFC 8985 §7, with Linux's allowances in the timeout.
-//! Called by `transmit.rs` and `ack.rs`, which arm it and judge it, and by the send path when it is due.
+//! Tail loss probe: when the last packets of a flight are lost, no ACK shows it, so one more packet is sent
+//! to get one. RFC 8985 §7, with Linux's allowances in the timeout. Called by `transmit.rs` and `ack.rs`,
+//! which arm the timer and judge the result, and by the send path when it is due.
 
 use core::ops::Range;
 
@@ -19,16 +19,16 @@ fn timeout(srtt: Option<Duration>, packets_out: u32, rto_min: Duration) -> Durat
     }
 }
 
-/// A probe that was sent and is not yet judged.
+/// A probe that was sent and whose result is not yet known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TailProbe {
     /// RFC 8985's TLP.end_seq: `nxt` when it was sent.
     pub(super) end: u64,
-    /// It repeated data, so it may have repaired a loss unseen.
+    /// It repeated data, so it may have repaired a loss unnoticed.
     pub(super) is_retransmission: bool,
 }
 
-/// What an ACK says about the probe.
+/// The result of a probe, after an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TailProbeOutcome {
     /// Not known yet.
@@ -46,7 +46,7 @@ impl TailProbe {
             return TailProbeOutcome::Open;
         }
         if !self.is_retransmission || dsack.is_some_and(|range| range.end == self.end) {
-            // The original arrived, for the peer saw the data twice.
+            // The peer received the data twice, so the original had arrived.
             return TailProbeOutcome::Needless;
         }
         if ack > self.end {
@@ -57,7 +57,7 @@ impl TailProbe {
 }
 
 impl Base {
-    /// Arms the timer after a transmission or an ACK, where it is allowed. RFC 8985 §7.2.
+    /// Arms the timer after a transmission or an ACK, if a probe is allowed. RFC 8985 §7.2.
     pub(super) fn arm_tail_probe(&self, flight: &mut Flight, now: Instant, cfg: &RecoveryConfig) {
         let allowed = self.sack_ok
             && cfg.tail_loss_probes
@@ -85,7 +85,7 @@ impl Recovery {
         Some(last.end - tail.min(len)..last.end)
     }
 
-    /// The probe that was due left, as new data or as a repetition.
+    /// The probe that was due has left, as new data or as a repetition.
     pub(crate) fn on_tail_probe_sent(&mut self, now: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
         flight.tail_probe_due = false;

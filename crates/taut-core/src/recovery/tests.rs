@@ -194,7 +194,7 @@ fn tail_loss_is_probed_and_then_recovered() {
     w.ack(7, &[(9, 10)]);
     // One segment above the hole and no reordering seen: wait out min_rtt/4 (already passed since the originals).
     assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Recovery, 2));
-    assert_eq!(w.resend(), Some(seg(7)..seg(8)), "RFC 9937: nothing delivered lets more out");
+    assert_eq!(w.resend(), Some(seg(7)..seg(8)), "RFC 9937: no delivery allows more to be sent");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn delivery_rate_is_the_slower_of_sending_and_acknowledging() {
     let rate = w.ack(10, &[]).rate.unwrap();
     assert_eq!((rate.delivered, rate.interval), (10, Duration::from_millis(100)));
     assert_eq!(rate.bytes_per_sec(MSS), 100_000);
-    // The first flight says what was written, not what the path can do.
+    // The first flight shows how much was written, not how much the path can carry.
     assert!(rate.is_app_limited);
     w.send(10, 10);
     w.pass(100);
@@ -421,7 +421,7 @@ fn run(steps: &[Step], sack: bool) {
                 nxt += segs;
             }
             Step::Ack(by) => {
-                // The model's peer acknowledges cumulatively what it has, and never takes a SACK back.
+                // The model's peer acknowledges cumulatively and never takes a SACK back.
                 una = (una + by).min(nxt);
                 while sacked.contains(&una) {
                     una += 1;

@@ -8,11 +8,11 @@ use super::{Base, CaState, Flight, Recovery};
 use crate::congestion::{Congestion, Signal};
 use crate::words::{Duration, Instant};
 
-/// Added to the reordering timer and to that of the tail loss probe: for the jitter of timers and hosts, and so that
-/// one firing finds all that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
+/// Added to the timers for reordering and for the tail loss probe: it allows for the jitter of timers and
+/// hosts, and lets one firing handle everything that is due. Linux: `TCP_TIMEOUT_MIN`, 2 ms.
 pub(super) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
-/// What [`Recovery::deadline`] waits for.
+/// The purpose of a [`Recovery::deadline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryTimer {
     /// RFC 8985 §6.3: a reordered packet is late enough to be lost.
@@ -39,8 +39,8 @@ impl Flight {
 }
 
 impl Recovery {
-    /// A deadline passed: [`mode`](Self::mode) and [`next_retransmit`](Self::next_retransmit) say what may leave now.
-    /// The head may always leave after a retransmission timeout.
+    /// A deadline passed: afterwards, [`mode`](Self::mode) and [`next_retransmit`](Self::next_retransmit) say
+    /// what may leave. The head may always leave after a retransmission timeout.
     pub(crate) fn on_timeout(&mut self, now: Instant, cc: &mut Congestion, cfg: &RecoveryConfig) {
         let Self { base, flight: Some(flight) } = self else { return };
         let due = flight.deadline().filter(|&(at, _)| at <= now);
@@ -51,7 +51,7 @@ impl Recovery {
             Some(RecoveryTimer::TailProbe) => {
                 flight.tail_probe_due = true;
                 flight.tail_probe_at = None;
-                // RFC 8985 §7.3: the probe comes instead of a timeout that is due now, too.
+                // RFC 8985 §7.3: the probe replaces a timeout that is due now, too.
                 flight.rto_at = Some(now + base.rto());
             }
             Some(RecoveryTimer::Rto) => base.on_rto(flight, now, cc, cfg),
@@ -97,7 +97,7 @@ impl Base {
         if f.log.is_empty() {
             return;
         }
-        // RFC 2018 §8: the peer had the head and does not acknowledge it: it has dropped it.
+        // RFC 2018 §8: the peer had received the head and does not acknowledge it, so it has dropped it.
         if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
             f.reneging = false;
             f.log.forget_sacks();
@@ -109,7 +109,7 @@ impl Base {
         // After a timeout it is unknown which packets did not arrive.
         f.judge_mtu_probe(self.una, CaState::Loss);
         f.frto.on_timeout(cfg.frto, self.state >= CaState::Recovery, self.timeouts);
-        // One reduction for one loss: none for data sent before the last one, unless that was repaired since
+        // One reduction per loss: none for data sent before the last reduction, unless that loss was repaired since
         // (RFC 5681 §3.1).
         let repaired = self.state == CaState::Loss && self.timeouts == 0;
         if self.state <= CaState::Disorder || self.una >= f.high_seq || repaired {
@@ -128,7 +128,7 @@ impl Base {
         f.rto_at = Some(now + self.rto());
     }
 
-    /// The head is lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
+    /// Marks the head lost, and everything that was sent long enough ago (all, as long as RACK knows no RTT).
     fn mark_timed_out(&self, f: &mut Flight, now: Instant, all: bool) {
         if !self.sack_ok {
             f.log.clear_dup_acks();

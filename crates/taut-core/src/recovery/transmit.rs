@@ -1,5 +1,5 @@
-//! A packet is sent, refused by the device, or has left the host: what recovery notes of it; and what is retransmitted.
-//! RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
+//! Recovery's notes when a packet is sent, is refused by the device, or has left the host; and the next range to
+//! retransmit. RFC 6298 §5.1, RFC 6675 §5. Called by the send path (`egress/`).
 
 use alloc::boxed::Box;
 use core::ops::Range;
@@ -28,7 +28,7 @@ impl Recovery {
         let Self { base, flight } = self;
         let flight = flight.get_or_insert_with(|| {
             let mut flight = Box::new(Flight::new(now, base.una, mss));
-            // As long as nothing is known of the path, the application counts as the limit.
+            // As long as nothing is known about the path, the application counts as the limit.
             flight.sampler.set_app_limited(base.delivered, 0);
             flight
         });

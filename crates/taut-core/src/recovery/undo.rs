@@ -1,17 +1,17 @@
-//! Undo: no packet was lost, so the window is given back.
+//! Undo: no packet was lost, so the window is restored.
 //! RFC 3522 / RFC 4015 (Eifel, by timestamps) and RFC 3708 (by D-SACK), the tests in Linux's order.
 //! Called by `states.rs` when recovery begins and by `ack.rs` for every ACK after.
 
 use crate::words::{Duration, Instant};
 
-/// What must be remembered to find out that retransmissions were not needed.
+/// The state needed to find out that retransmissions were unnecessary.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Undo {
     /// `una` when the window was reduced; `None` when there is nothing to undo.
     marker: Option<u64>,
     /// Retransmitted segments that no D-SACK has reported yet; `None` before the first retransmission.
     unreported: Option<u32>,
-    /// First retransmission since data was last all acknowledged.
+    /// The first retransmission since all data was last acknowledged.
     first_retransmit: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl Undo {
         }
     }
 
-    /// The peer got `segs` segments up to `end` twice.
+    /// The peer received `segs` segments up to `end` twice.
     pub(super) fn on_dsack(&mut self, end: u64, segs: u32) {
         if self.marker.is_some_and(|marker| end > marker)
             && let Some(unreported) = &mut self.unreported
@@ -53,18 +53,18 @@ impl Undo {
         }
     }
 
-    /// Every retransmission arrived twice: none was needed. RFC 3708.
+    /// Every retransmitted segment arrived twice: no retransmission was needed. RFC 3708.
     pub(super) fn all_reported(&self) -> bool {
         self.marker.is_some() && self.unreported == Some(0)
     }
 
-    /// Whether anything was retransmitted since data was last all acknowledged.
+    /// Whether anything was retransmitted since all data was last acknowledged.
     pub(super) const fn was_retransmitted(&self) -> bool {
         self.first_retransmit.is_some()
     }
 
-    /// An ACK that advances is for the original: it echoes a timestamp from before the first retransmission
-    /// (RFC 3522 §3.2), or there was none yet, since pacing or a small queue held it up.
+    /// Whether an ACK that advances is for the original: it echoes a timestamp from before the first retransmission
+    /// (RFC 3522 §3.2), or nothing was retransmitted yet because pacing or a small queue delayed it.
     /// Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
     pub(super) fn original_arrived(&self, now: Instant, echo_rtt: Option<Duration>) -> bool {
         if self.marker.is_none() {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn only_what_was_sent_again_since_the_reduction_counts() {
-        // RFC 3708 §2: of the window in which the loss was found.
+        // RFC 3708 §2: only reports about the window in which the loss was found count.
         let mut undo = resent();
         assert!(!undo.all_reported());
         undo.on_dsack(1_000, 1);

@@ -15,7 +15,7 @@ pub struct ConnMut<'a> {
 }
 
 impl<'a> ConnMut<'a> {
-    /// `slot` is taken: [`Stack::conn_mut`] has looked.
+    /// `slot` is in use: [`Stack::conn_mut`] has checked.
     pub(super) fn new(stack: &'a mut Stack, slot: u32) -> Self {
         Self { stack, slot }
     }
@@ -29,7 +29,7 @@ impl<'a> ConnMut<'a> {
         self.stack.with(now, self.slot, f).expect("the connection is held")
     }
 
-    /// Queues as much of `data` as there is room for and returns how much that was; see
+    /// Queues as much of `data` as there is room for and returns the number of bytes queued; see
     /// [`write_with`](Self::write_with).
     ///
     /// # Errors
@@ -39,8 +39,8 @@ impl<'a> ConnMut<'a> {
         self.write_with(now, data, WriteFlags::default())
     }
 
-    /// As `send(2)` with flags. Data is accepted while the send buffer and TCP_NOTSENT_LOWAT have room for another
-    /// buffer, and always while the last one is not full.
+    /// Like `send(2)` with flags. Data is accepted while the send buffer and TCP_NOTSENT_LOWAT have room for
+    /// another buffer, and always while the last buffer is not full.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.write(cx, data, flags))
     }
 
-    /// Moves received bytes to `into`. Zero (for a buffer that is not empty) is the end of the stream.
+    /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the end
+    /// of the stream.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.read(cx, into))
     }
 
-    /// Copies received bytes and leaves them to be read.
+    /// Copies received bytes without consuming them: a later read returns them too.
     ///
     /// # Errors
     ///
@@ -68,8 +69,8 @@ impl<'a> ConnMut<'a> {
         Ok(self.conn().rx.peek(into))
     }
 
-    /// The next received bytes that lie together, without a copy; empty at the end of the stream. Follow with
-    /// [`consume`](Self::consume).
+    /// The next received bytes that are contiguous in memory, without a copy; empty at the end of the stream.
+    /// Follow with [`consume`](Self::consume).
     ///
     /// # Errors
     ///
@@ -84,13 +85,14 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.consume(cx, count));
     }
 
-    /// Whether [`read`](Self::read) has an answer (data, end or error): POLLIN.
+    /// Whether [`read`](Self::read) would return something now (data, the end or an error): POLLIN.
     #[must_use]
     pub fn readable(&mut self) -> bool {
         self.conn().is_readable()
     }
 
-    /// Whether it is worth writing: POLLOUT. After `false`, [`Event::Writable`](crate::Event::Writable) follows.
+    /// Whether a write would take data now: POLLOUT. After `false`, [`Event::Writable`](crate::Event::Writable)
+    /// follows.
     #[must_use]
     pub fn writable(&mut self, now: Instant) -> bool {
         self.with(now, |conn, cx| conn.poll_writable(cx))
@@ -110,8 +112,8 @@ impl<'a> ConnMut<'a> {
         self.with(now, Conn::shutdown_read);
     }
 
-    /// Releases the connection: queued data is still delivered, then FIN. If there was unread data the peer gets
-    /// RST instead. The name is invalid afterwards.
+    /// Releases the connection: queued data is still delivered, then FIN. If received data was left unread, the
+    /// peer gets RST instead. The name is invalid afterwards.
     pub fn close(mut self, now: Instant) {
         self.with(now, Conn::close);
     }
@@ -128,12 +130,12 @@ impl<'a> ConnMut<'a> {
     ///
     /// # Errors
     ///
-    /// [`OptionError::OutOfRange`]; nothing changed then.
+    /// [`OptionError::OutOfRange`]; in that case nothing has changed.
     pub fn set_option(&mut self, now: Instant, option: SetOption) -> Result<(), OptionError> {
         self.with(now, |conn, cx| conn.set_option(cx, option))
     }
 
-    /// The same connection, to be read.
+    /// The same connection, read only.
     #[must_use]
     pub fn as_ref(&self) -> ConnRef<'_> {
         ConnRef::new(self.stack, self.conn())

@@ -1,5 +1,6 @@
-//! A connection to look at.
-//! Ours; given out by [`Stack::conn`], for connections in any state, also those that the application has released.
+//! A read-only view of a connection.
+//! taut's own; returned by [`Stack::conn`], for connections in any state, including those that the application
+//! has released.
 
 use alloc::string::String;
 use core::net::SocketAddr;
@@ -12,7 +13,7 @@ use crate::egress::Blocked;
 use crate::report::Report;
 use crate::words::{ConnError, Instant};
 
-/// A connection, read only. The calls that change it are those of [`ConnMut`](crate::ConnMut).
+/// A connection, read only. [`ConnMut`](crate::ConnMut) has the calls that change it.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnRef<'a> {
     stack: &'a Stack,
@@ -38,8 +39,8 @@ impl<'a> ConnRef<'a> {
         report
     }
 
-    /// What its congestion control says of itself, in words: BBR names its state, bandwidth, least RTT and gains. Empty for
-    /// one with nothing to say.
+    /// The state of its congestion control, in words: BBR gives its state, bandwidth, least RTT and gains. Empty
+    /// for an algorithm that reports none.
     #[must_use]
     pub fn congestion(&self) -> String {
         self.conn.congestion_state()
@@ -75,7 +76,7 @@ impl<'a> ConnRef<'a> {
         self.conn.error
     }
 
-    /// Whether a read would give something at once (data, the end or an error): POLLIN.
+    /// Whether a read would return something now (data, the end or an error): POLLIN.
     #[must_use]
     pub fn readable(&self) -> bool {
         self.conn.is_readable()

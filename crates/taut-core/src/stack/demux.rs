@@ -1,12 +1,13 @@
-//! From a packet's four-tuple to what it belongs to: a connection or a TIME-WAIT entry.
-//! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack per packet.
+//! From a packet's four-tuple to its owner: a connection or a TIME-WAIT entry.
+//! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack for each
+//! packet.
 
 use hashbrown::HashTable;
 use siphasher::sip::SipHasher13;
 
 use crate::words::Tuple;
 
-/// What a tuple leads to.
+/// The owner of a tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Conn(u32),
@@ -17,13 +18,13 @@ pub(crate) enum Owner {
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashTable<u32>,
-    /// Strangers choose their addresses and ports; the key keeps them from choosing collisions.
+    /// Remote hosts choose their addresses and ports; the secret key keeps them from choosing collisions.
     hasher: SipHasher13,
-    /// Whom the last packet belonged to, or [`NOBODY`]: packets come in trains.
+    /// The owner of the last packet, or [`NOBODY`]: packets of one connection come in trains.
     latest: u32,
 }
 
-/// No entry: there are fewer slots than this.
+/// No owner: there are always fewer slots than this.
 const NOBODY: u32 = u32::MAX;
 
 const TIME_WAIT_BIT: u32 = 1 << 31;
@@ -44,7 +45,7 @@ impl Demux {
         Self { table: HashTable::new(), hasher: SipHasher13::new_with_keys(k0, k1), latest: NOBODY }
     }
 
-    /// Whom `tuple` belongs to; `tuple_of` looks a candidate's tuple up.
+    /// The owner of `tuple`; `tuple_of` looks up a candidate's tuple.
     pub(crate) fn find(&mut self, tuple: &Tuple, tuple_of: impl Fn(Owner) -> Option<Tuple>) -> Option<Owner> {
         let is_it = |&entry: &u32| tuple_of(unpack(entry)) == Some(*tuple);
         if self.latest == NOBODY || !is_it(&self.latest) {
@@ -65,7 +66,7 @@ impl Demux {
         if let Ok(entry) = self.table.find_entry(hash(&self.hasher, tuple), |&entry| entry == pack(owner)) {
             entry.remove();
         }
-        // The slot still knows its tuple, but nothing arrives for it any more.
+        // The slot still has its tuple, but no packet may reach it any more.
         if self.latest == pack(owner) {
             self.latest = NOBODY;
         }

@@ -1,5 +1,5 @@
 //! Packets from the link: which connection they belong to, and the answers to those that belong to none.
-//! RFC 9293 §3.10.7.1–2, RFC 1122 §3.2; the first half of every packet's way in.
+//! RFC 9293 §3.10.7.1–2, RFC 1122 §3.2; the first stage of input processing for every packet.
 
 use core::net::IpAddr;
 
@@ -36,7 +36,7 @@ fn is_possible_peer(ip: IpAddr) -> bool {
 }
 
 impl Stack {
-    /// Takes one packet in, or a GRO super-packet. Anything at all may be in it.
+    /// Takes in one packet, or a GRO super-packet. Its content is not trusted.
     pub fn handle_packet(&mut self, now: Instant, packet: RxPacket<'_>) {
         self.counters.in_receives += 1;
         let (bytes, total) = head(&packet.frame);
@@ -51,7 +51,7 @@ impl Stack {
                 return;
             }
         };
-        // Nothing that we sent to ourselves comes back over a link; a forgery would have us answer ourselves.
+        // No packet from us to us arrives over a link: it is forged, and we would be answering ourselves.
         if !self.is_ours(ip.dst) || !is_possible_peer(ip.src) || ip.src == ip.dst {
             self.counters.in_discards += 1;
             return;
@@ -67,10 +67,11 @@ impl Stack {
         }
     }
 
-    /// Whether a packet should be asked for before another is handed over. An ACK is due that has as many SACK blocks to
-    /// report as fit into it; what is handed over before it leaves will be in another, and a peer that hears of that first
-    /// takes the rest for lost. False again once [`poll_transmit`](Self::poll_transmit) was called. Whoever does not ask
-    /// loses speed where much is lost on a fast path, and nothing else.
+    /// Whether to call [`poll_transmit`](Self::poll_transmit) before the next packet is handed over. It is true
+    /// when an ACK is due that already reports as many SACK blocks as fit into it. A packet handed over before
+    /// this ACK leaves would be reported by another ACK, and a peer that receives that one first would take the
+    /// rest for lost. False again after `poll_transmit`. A caller that ignores this loses speed on fast paths
+    /// with many losses, and nothing else.
     #[must_use]
     pub const fn must_answer(&self) -> bool {
         self.must_answer
@@ -80,8 +81,8 @@ impl Stack {
         self.config.addresses.contains(&ip) || (self.config.any_address && is_possible_peer(ip))
     }
 
-    // Apart, `ip` stays in memory as it is; inlined, it is taken to pieces and put together again, at 150 instructions a
-    // packet.
+    // In a function of its own, `ip` stays in memory as it is; inlined, the compiler takes it apart and puts it
+    // together again, at 150 instructions per packet.
     #[inline(never)]
     fn on_tcp(&mut self, now: Instant, ip: &IpHeader, packet: RxPacket<'_>) {
         let (bytes, _) = head(&packet.frame);
@@ -154,7 +155,7 @@ impl Stack {
         if flags.contains(TcpFlags::ACK) {
             return self.reset(tuple, header, len);
         }
-        // No honest peer sends a SYN that also ends the connection. Linux drops it, too.
+        // No honest peer sends a SYN together with a FIN. Linux drops it, too.
         if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
             return;
         }
@@ -273,7 +274,7 @@ impl Stack {
         }
     }
 
-    /// Finds the connection that an ICMP error quotes a packet of.
+    /// Finds the connection whose packet an ICMP error quotes.
     fn on_icmp_error(
         &mut self,
         now: Instant,

@@ -1,5 +1,5 @@
-//! What happens to a connection besides its own doing: after every touch, queues, timers, listeners and tables follow its
-//! state, until its slot is free. Ours; called by everything that touches a connection.
+//! Bookkeeping around a connection: after every touch, queues, timers, listeners and tables are brought in line
+//! with its state, until its slot is free. taut's own; called by everything that touches a connection.
 
 use super::Stack;
 use super::demux::Owner;
@@ -10,7 +10,7 @@ use crate::conn::{Conn, StackCx};
 use crate::words::{ConnId, Instant};
 
 impl Stack {
-    /// Calls `f` with a connection and what it may use, then lets the rest of the stack know what changed.
+    /// Calls `f` with a connection and its context, then updates the rest of the stack.
     pub(super) fn with<R>(
         &mut self,
         now: Instant,
@@ -24,7 +24,7 @@ impl Stack {
         Some(result)
     }
 
-    /// After a connection was touched: queues, timers, listeners and tables follow its state.
+    /// After a connection was touched: brings queues, timers, listeners and tables in line with its state.
     pub(super) fn settle(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         if conn.flags.half_open && conn.state != State::SynReceived {
@@ -60,7 +60,7 @@ impl Stack {
         }
     }
 
-    /// The handshake of a passive connection ended, one way or the other.
+    /// The handshake of a passive connection ended, in success or failure.
     pub(super) fn leave_half_open(&mut self, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.half_open = false;
@@ -69,7 +69,7 @@ impl Stack {
         let listener_id = conn.listener();
         let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
         let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
-            // The listener went away meanwhile.
+            // The listener was closed meanwhile.
             if established {
                 conn.flags.rst_due = true;
                 conn.flags.held = false;
@@ -88,7 +88,7 @@ impl Stack {
         }
     }
 
-    /// Nothing arrives for this connection any more: its tuple is free, or TIME-WAIT's.
+    /// No packet reaches this connection any more: its tuple is free, or belongs to a TIME-WAIT entry.
     pub(super) fn detach(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.detached = true;

@@ -17,7 +17,7 @@ pub(crate) struct Listener {
     pub(crate) half_open: u32,
     /// Connections that wait to be accepted, oldest first.
     pub(crate) ready: VecDeque<ConnId>,
-    /// The application was notified that a connection waits, and has not looked since.
+    /// The application was notified that a connection waits, and has not called `accept` since.
     pub(crate) notified: bool,
 }
 
@@ -35,13 +35,13 @@ impl Listener {
 pub struct ListenerInfo {
     /// Its name.
     pub id: ListenerId,
-    /// Where it listens.
+    /// The address at which it listens.
     pub addr: SocketAddr,
     /// Connections that wait to be accepted.
     pub ready: u32,
     /// Connections whose handshake is not complete.
     pub half_open: u32,
-    /// Most of each.
+    /// The limit of each of the two.
     pub backlog: u32,
 }
 
@@ -96,7 +96,7 @@ impl Listeners {
         Ok(id)
     }
 
-    /// Takes a listener out.
+    /// Removes a listener.
     pub(crate) fn remove(&mut self, id: ListenerId) -> Option<Listener> {
         self.get(id)?;
         let slot = self.slots.get_mut(id.slot())?;
@@ -116,8 +116,8 @@ impl Listeners {
         slot.listener.as_mut().filter(|_| slot.generation == id.generation)
     }
 
-    /// The listener for `local`: the exact address before the wildcard of its family before `[::]`, which, as in Linux,
-    /// takes both families.
+    /// The listener for `local`: the exact address before the wildcard of its family before `[::]`, which, as
+    /// in Linux, takes both families.
     pub(crate) fn find(&self, local: Endpoint) -> Option<ListenerId> {
         let ip = local.ip();
         let own_wildcard = match ip {

@@ -1,14 +1,14 @@
 //! The stack: one object, driven by calls, for all connections of one shard.
 //!
-//! Input comes by `handle_*` and by commands, output is asked for with `poll_*`. After any input: take events, take
-//! transmissions until there is none, then sleep until [`Stack::poll_timeout`] or the next input. The order matters
-//! only for speed: transmitting after a batch of input lets its ACKs coalesce.
+//! Input comes in by `handle_*` and by commands; output is fetched with `poll_*`. After any input: take events,
+//! take transmissions until there are none, then sleep until [`Stack::poll_timeout`] or the next input. The order
+//! matters only for speed: transmitting after a batch of input lets its ACKs coalesce.
 //!
 //! ```text
-//!   open.rs       connect, listen, accept, ports        conn_mut.rs conn_ref.rs   a connection in somebody's hands
-//!   input.rs      which connection is this packet for   output.rs                 events and packets, round robin
-//!   lifecycle.rs  what follows every touch of one       observe.rs                settings and snapshots
-//!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   what a stack has besides
+//!   open.rs       connect, listen, accept, ports         conn_mut.rs conn_ref.rs   a connection, for the application
+//!   input.rs      received packets to connections        output.rs                 events and packets, round robin
+//!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
+//!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
@@ -74,7 +74,7 @@ pub struct Stack {
     listeners: Listeners,
     time_wait: TimeWaitTable,
     timers: TimerQueue,
-    /// Connections that may have something to send, served in turn.
+    /// Connections that may have something to send, served round robin.
     ready: VecDeque<u32>,
     /// Connections with news for the application.
     news: VecDeque<u32>,
@@ -83,7 +83,7 @@ pub struct Stack {
     replies: Replies,
     pool: BufferPool,
     counters: Counters,
-    /// Time and bytes of all connections there were.
+    /// Time and bytes of all connections, past and present.
     totals: Totals,
     /// See [`must_answer`](Self::must_answer).
     must_answer: bool,
@@ -98,7 +98,8 @@ pub struct Stack {
     message: Vec<u8>,
 }
 
-/// What a call into a connection may use. A macro, not a method: it borrows these fields and leaves the table free.
+/// The context of a call into a connection. A macro, not a method, because it borrows only these fields and leaves
+/// the table free.
 macro_rules! stack_cx {
     ($stack:ident, $now:expr) => {
         StackCx {
@@ -115,7 +116,7 @@ macro_rules! stack_cx {
 
 use stack_cx;
 
-/// The tuple of an owner, wherever that is kept.
+/// The tuple of an owner: a connection or a TIME-WAIT entry.
 fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tuple> {
     match owner {
         Owner::Conn(slot) => table.at(slot).map(|conn| conn.tuple),
@@ -126,8 +127,8 @@ fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tu
 }
 
 impl Stack {
-    /// An empty stack on a link with these capabilities. `seed` must be random in production: sequence numbers,
-    /// ports and hash keys come from it; the same seed and the same calls give the same run.
+    /// An empty stack on a link with these capabilities. In production, `seed` must be random: sequence numbers,
+    /// ports and hash keys are derived from it. The same seed and the same calls give the same run.
     #[must_use]
     pub fn new(config: Arc<StackConfig>, caps: LinkCaps, seed: [u8; 32]) -> Self {
         let (secrets, demux_key) = Secrets::new(seed);
@@ -155,31 +156,32 @@ impl Stack {
         }
     }
 
-    /// What the stack was configured with.
+    /// The stack's configuration.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
         &self.config
     }
 
-    /// What the link can do.
+    /// The link's capabilities.
     #[must_use]
     pub const fn caps(&self) -> &LinkCaps {
         &self.caps
     }
 
-    /// Counts since the beginning.
+    /// The counters, since the stack was made.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Connections in any state, those still held by the application included, without TIME-WAIT.
+    /// The number of connections in any state, except TIME-WAIT; including closed ones that the application still
+    /// holds.
     #[must_use]
     pub const fn connections(&self) -> usize {
         self.table.len()
     }
 
-    /// Connections in TIME-WAIT.
+    /// The number of connections in TIME-WAIT.
     #[must_use]
     pub const fn time_waits(&self) -> usize {
         self.time_wait.len() as usize
@@ -187,7 +189,7 @@ impl Stack {
 
     // ---- completions and time ----
 
-    /// The device says what became of a packet.
+    /// The device reports the fate of a packet.
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
     pub fn handle_tx(&mut self, now: Instant, ticket: TxTicket, fate: Fate) {
         let Some(id) = ticket.conn else { return };
@@ -200,15 +202,16 @@ impl Stack {
         }
     }
 
-    /// A queue of this host took a packet of a connection's data ([`TxTicket::data_of`]), but is about to drop others:
-    /// the connection slows down. The ticket stays out and comes back later, as always. Linux: `NET_XMIT_CN`.
+    /// A queue of this host took a packet with a connection's data ([`TxTicket::data_of`]), but is about to drop
+    /// others: the connection slows down. The ticket stays out and comes back later, as always. Linux:
+    /// `NET_XMIT_CN`.
     pub fn handle_tx_congestion(&mut self, now: Instant, conn: ConnId) {
         if self.table.get(conn).is_some() {
             self.with(now, conn.slot, Conn::on_local_congestion);
         }
     }
 
-    /// Does everything whose time has come.
+    /// Handles every deadline that has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(slot) = self.timers.pop_due(now) {
             self.with(now, slot, Conn::on_timeout);
@@ -218,10 +221,10 @@ impl Stack {
         }
     }
 
-    /// The next instant at which [`handle_timeout`](Self::handle_timeout) is to be called, and what for.
+    /// The next instant at which [`handle_timeout`](Self::handle_timeout) must be called, and the reason.
     ///
-    /// A connection that has put its deadline off since is found early, at most once per deadline: moving every timer
-    /// on every ACK would cost more.
+    /// It may be too early, at most once per deadline, for a connection that has postponed its deadline since:
+    /// moving every timer on every ACK would cost more.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let conn = self.timers.next().map(|(at, _)| (at, Timer::Conn));

@@ -1,6 +1,6 @@
-//! A stack seen from outside while it runs: settings, snapshots of connections, what held them back.
-//! Linux's `sysctl`, `ss` and `nstat` in calls; made for [`taut explain`](crate::Report) and its like, so the few that
-//! look at every connection say so.
+//! Observing a running stack: settings, snapshots of connections, the reasons why they waited.
+//! Linux's `sysctl`, `ss` and `nstat` as calls, for commands such as [`taut explain`](crate::Report). The few calls
+//! that visit every connection say so.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -13,7 +13,7 @@ use crate::sysctl::SysctlError;
 use crate::words::{ConnId, Instant};
 
 impl Stack {
-    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
+    /// The value of a setting, by its `sysctl` name (`net.ipv4.` may be left out).
     ///
     /// # Errors
     ///
@@ -22,49 +22,51 @@ impl Stack {
         self.config.sysctl(name)
     }
 
-    /// Changes a setting, from now on and for this stack alone. What a connection is born with holds for later ones.
+    /// Changes a setting, from now on and for this stack alone. Settings that a connection copies when it begins
+    /// apply to later connections only.
     ///
     /// # Errors
     ///
-    /// As [`SysctlError`] says; nothing changed then.
+    /// See [`SysctlError`]; after an error nothing has changed.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
         self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
         Ok(())
     }
 
-    /// Name and value of every setting, by name.
+    /// Name and value of every setting, in the order of their names.
     pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         self.config.sysctls()
     }
 
-    /// The congestion control that a text means, `bbr` or with parameters `mine:gain=2.5`: one that is built in, or of
-    /// those that the configuration's [registry](crate::congestion::Registry) was given.
+    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`: a built-in one,
+    /// or one from the configuration's [registry](crate::congestion::Registry).
     ///
     /// # Errors
     ///
-    /// [`AlgorithmError`] names those that there are, or the parameters.
+    /// [`AlgorithmError`] lists the known algorithms, or the algorithm's parameters.
     pub fn algorithm(&self, text: &str) -> Result<Algorithm, AlgorithmError> {
         self.config.congestion.registry.algorithm(text)
     }
 
-    /// The link below began to honour departure times, or ceased to: [`LinkCaps::paces`](crate::LinkCaps::paces).
+    /// The link below has begun to honour departure times, or has stopped:
+    /// [`LinkCaps::paces`](crate::LinkCaps::paces).
     pub fn set_link_paces(&mut self, paces: bool) {
         self.caps.paces = paces;
     }
 
-    /// Every connection, in any state, those still closing included.
+    /// Every connection, in any state, including those that are still closing.
     pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.table.ids()
     }
 
-    /// A connection to look at, also one that the application has released.
+    /// A read-only view of a connection, which the application may already have released.
     #[must_use]
     pub fn conn(&self, id: ConnId) -> Option<ConnRef<'_>> {
         Some(ConnRef::new(self, self.table.get(id)?))
     }
 
-    /// The report on all connections that there ever were, with the bytes in their queues now. Looks at every connection.
+    /// The report on all connections, past and present, with the bytes in their queues now. Visits every connection.
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let mut report = Report::new();
@@ -82,7 +84,7 @@ impl Stack {
         report
     }
 
-    /// What listens, in no particular order.
+    /// The listeners, in no particular order.
     pub fn listeners(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
         self.listeners.iter()
     }

@@ -11,11 +11,12 @@ use crate::options::{ConnOptions, ListenOptions};
 use crate::words::{ConnId, ConnectError, Endpoint, Instant, ListenError, ListenerId, Tuple};
 
 impl Stack {
-    /// Begins a connection. [`Event::Connected`](crate::Event::Connected) or [`Event::Failed`](crate::Event::Failed) follows.
+    /// Begins a connection. [`Event::Connected`](crate::Event::Connected) or
+    /// [`Event::Failed`](crate::Event::Failed) follows.
     ///
     /// # Errors
     ///
-    /// As [`ConnectError`] says; nothing was begun then.
+    /// See [`ConnectError`]; after an error nothing has been started.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -41,7 +42,7 @@ impl Stack {
         Ok(self.open(now, tuple, min_iss, options, Conn::active))
     }
 
-    /// The local address for a connection to `peer`, and the port if one was asked for.
+    /// The local address for a connection to `peer`, and the port if one was requested.
     pub(super) fn local_for(
         &self,
         peer: IpAddr,
@@ -79,8 +80,9 @@ impl Stack {
         Err(ConnectError::AddrInUse)
     }
 
-    /// Takes a tuple for a new connection, if it is this stack's and free or in a TIME-WAIT that may be cut short. With it comes the
-    /// least initial sequence number that cannot be mistaken for the old connection's.
+    /// Takes a tuple for a new connection, if it belongs to this stack and is free, or in a TIME-WAIT that may be
+    /// cut short. Also returns the least initial sequence number that cannot be mistaken for one of the old
+    /// connection.
     pub(super) fn claim(&mut self, now: Instant, tuple: Tuple) -> Option<(Tuple, Option<u32>)> {
         if self.steering.as_ref().is_some_and(|steering| !steering.is_own(tuple.local, tuple.peer)) {
             return None;
@@ -114,7 +116,7 @@ impl Stack {
         }
     }
 
-    /// Makes a connection with `make`, and enters it everywhere.
+    /// Makes a connection with `make` and adds it to all tables.
     pub(super) fn open(
         &mut self,
         now: Instant,
@@ -144,7 +146,7 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// As [`ListenError`] says.
+    /// See [`ListenError`].
     pub fn listen(&mut self, at: SocketAddr, options: ListenOptions) -> Result<ListenerId, ListenError> {
         let ip = at.ip().to_canonical();
         if !ip.is_unspecified() && !self.config.any_address && !self.config.addresses.contains(&ip) {
@@ -166,7 +168,8 @@ impl Stack {
         self.listeners.get(id).map(|listener| listener.addr)
     }
 
-    /// The connection that has waited longest at a listener, and its peer. The caller holds it from now on.
+    /// The connection that has waited longest at a listener, and its peer. From now on the caller holds the
+    /// connection and must release it.
     pub fn accept(&mut self, id: ListenerId) -> Option<(ConnId, SocketAddr)> {
         let listener = self.listeners.get_mut(id)?;
         while let Some(conn_id) = listener.ready.pop_front() {
@@ -178,7 +181,7 @@ impl Stack {
         None
     }
 
-    /// Stops listening; connections that nobody accepted are reset.
+    /// Stops listening; connections that were not accepted are reset.
     pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
         let Some(listener) = self.listeners.remove(id) else { return };
         for conn_id in listener.ready {
@@ -188,7 +191,7 @@ impl Stack {
         }
     }
 
-    /// The connection of that name, unless it was released.
+    /// The connection with that name, unless it was released.
     pub fn conn_mut(&mut self, id: ConnId) -> Option<ConnMut<'_>> {
         self.table.get(id).filter(|conn| conn.flags.held)?;
         Some(ConnMut::new(self, id.slot))

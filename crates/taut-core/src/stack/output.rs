@@ -1,5 +1,6 @@
-//! What a stack gives: events for the application and packets for the link, each when asked.
-//! RFC 9293 §3.10 says what leaves, [`conn::output`](crate::conn) decides it; here connections take turns.
+//! A stack's output: events for the application and packets for the link, each on request.
+//! RFC 9293 §3.10. [`conn::output`](crate::conn) decides what a connection sends; this file serves connections
+//! round robin.
 
 use taut_wire::Ecn;
 
@@ -45,7 +46,7 @@ impl Stack {
     #[must_use]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
         self.must_answer = false;
-        // Answers to strangers go first: they are small, few, and nobody paces them.
+        // Replies that belong to no connection go first: they are small, few, and not paced.
         if let Some(reply) = self.replies.pop() {
             return Some(self.transmit_reply(now, reply));
         }
@@ -85,7 +86,7 @@ impl Stack {
         Transmit { packet, ticket: TxTicket::blank() }
     }
 
-    /// The next segment of the connections, in turn, and whose it is.
+    /// The next segment, from the connections round robin, and the slot of its connection.
     fn next_segment(&mut self, now: Instant) -> Option<(u32, Segment)> {
         loop {
             let slot = self.ready.pop_front()?;

@@ -8,9 +8,9 @@ use core::net::IpAddr;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, IpHeader, TcpHeader, icmp, protocol};
 
-/// A flood of nonsense is answered at a bounded rate; further answers are dropped, as on any link.
+/// Bounds the answers to a flood of invalid packets; further answers are dropped, as a link may drop any packet.
 const REPLIES_MAX: usize = 256;
-/// Longest echo that is answered: a reply is never fragmented.
+/// The longest payload of an echo request that is answered: a reply is never fragmented.
 const ECHO_MAX: usize = 65_535 - 40 - 8;
 
 /// One answer.

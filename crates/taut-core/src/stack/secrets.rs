@@ -14,7 +14,7 @@ pub(crate) struct Secrets {
     rest: (u64, u64),
 }
 
-/// What a hash is for, so that one use does not betray another.
+/// The purpose of a hash, so that the value of one reveals nothing about another.
 #[derive(Clone, Copy)]
 enum Purpose {
     Timestamps = 1,
@@ -53,7 +53,8 @@ impl Secrets {
         hasher.finish() as u32
     }
 
-    /// What is added to the timestamp clock, by address pair: the next connection between two addresses continues the clock of the one before.
+    /// The offset added to the timestamp clock, the same for all connections between two addresses: the next
+    /// connection continues the clock of the one before.
     pub(crate) fn timestamp_offset(&self, tuple: &Tuple) -> u32 {
         let local = Endpoint::new(tuple.local.ip(), 0);
         let peer = Endpoint::new(tuple.peer.ip(), 0);

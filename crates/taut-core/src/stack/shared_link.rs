@@ -1,5 +1,5 @@
 //! A stack that is one of several on one link: which packets and connections are its own.
-//! Ours; the rule is [`Steering`]'s. Called by a driver with several shards.
+//! taut's own; [`Steering`] has the rule. Called by a driver with several shards.
 
 use core::net::SocketAddr;
 
@@ -7,13 +7,14 @@ use super::{Stack, Steering};
 use crate::words::Endpoint;
 
 impl Stack {
-    /// From now on this is one of several stacks on one link, and has those connections alone that are its own. To be
-    /// called before there is any.
+    /// From now on this is one of several stacks on one link, and has only those connections that `steering`
+    /// assigns to it. Call it before the first connection begins.
     pub fn set_steering(&mut self, steering: Steering) {
         self.steering = Some(steering);
     }
 
-    /// Which other stack on this link a received packet is for, if it is not for this one: hand it over to that. Counts.
+    /// If a received packet belongs to another stack on this link: the index of that stack. Hand the packet over to
+    /// it. The packet is counted.
     pub fn owner_elsewhere(&mut self, packet: &[u8]) -> Option<usize> {
         let steering = self.steering.as_ref()?;
         let owner = steering.owner_of_packet(packet).filter(|&owner| owner != steering.index())?;

@@ -1,10 +1,11 @@
-//! Which of several stacks on one link a packet belongs to: the same answer for every packet of a connection, whoever asks.
-//! Ours; Linux leaves it to receive-side scaling and looks sockets up in one table. Asked by the driver for every packet
-//! when there are several shards, and by `connect` for its local port.
+//! Which of several stacks on one link a packet belongs to: the same for every packet of a connection, and
+//! the same in every shard. taut's own; Linux leaves this to receive-side scaling and looks sockets up in one
+//! table. Called by the driver for every packet when there are several shards, and by `connect` to choose its
+//! local port.
 //!
-//! A connection belongs to the shard that a keyed hash of its four-tuple names, and to no other, ever. So no table of
-//! connections is shared: whoever gets a packet that is not its own knows from the packet alone whose it is. A shard
-//! that opens a connection takes a local port with which the connection is its own.
+//! A connection belongs, for its whole life, to the shard that a keyed hash of its four-tuple selects. So no table of
+//! connections is shared: a shard that receives a packet of another shard finds the owner from the packet alone. A
+//! shard that opens a connection takes a local port with which the connection is its own.
 
 use core::net::SocketAddr;
 
@@ -22,24 +23,24 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Shard `index` of `shards`. `seed` is the same for all of them, and random: strangers who know it can load one shard
-    /// alone.
+    /// Shard `index` of `shards`. `seed` is the same for all of them, and random: an attacker who knows it can put
+    /// all load on one shard.
     #[must_use]
     pub fn new(seed: &[u8; 32], index: u16, shards: u16) -> Self {
         let key = seed.first_chunk::<16>().copied().unwrap_or_default();
-        // Not the key of anything else that comes from the seed.
+        // A key that nothing else derived from the seed uses.
         let hasher = SipHasher13::new_with_key(&key);
         let (k0, k1) = (hasher.hash(b"taut steering 0"), hasher.hash(b"taut steering 1"));
         Self { hasher: SipHasher13::new_with_keys(k0, k1), index, shards: shards.max(1) }
     }
 
-    /// This shard.
+    /// The index of this shard.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index.into()
     }
 
-    /// Whose the connection between these addresses is.
+    /// The owner of the connection between these addresses.
     #[must_use]
     pub fn owner(&self, local: SocketAddr, peer: SocketAddr) -> usize {
         self.owner_of(local.into(), peer.into())
@@ -61,7 +62,8 @@ impl Steering {
         self.owner_of(local, peer) == usize::from(self.index)
     }
 
-    /// Whose a received packet is, from its IP header on; `None` when it concerns no connection, and any shard will do.
+    /// The owner of a received packet (from its IP header on); `None` when it concerns no connection and any
+    /// shard may handle it.
     #[must_use]
     pub fn owner_of_packet(&self, packet: &[u8]) -> Option<usize> {
         let ip = IpHeader::parse_prefix(packet, packet.len()).ok()?;
@@ -73,7 +75,7 @@ impl Steering {
                 let local = Endpoint::new(ip.dst, port(2)?);
                 Some(self.owner_of(local, Endpoint::new(ip.src, port(0)?)))
             }
-            // An error quotes a packet of ours: from us, to the peer. Whether it is intact is asked by its owner.
+            // An error quotes a packet of ours: from us, to the peer. Its owner checks whether it is intact.
             protocol::ICMP | protocol::ICMPV6 => {
                 let quoted = match (ip.src, ip.dst) {
                     (core::net::IpAddr::V6(src), core::net::IpAddr::V6(dst)) => {
@@ -132,7 +134,8 @@ mod tests {
         assert!((400..600).contains(&differ.count()));
     }
 
-    /// A packet with this after its IP header; the peer's packets and our own differ in their ends alone.
+    /// A packet with this payload after its IP header; the peer's packets and our own differ only in source and
+    /// destination.
     fn packet(src: SocketAddr, dst: SocketAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
         let (src, dst) = (src.ip(), dst.ip());
         let header_len = if src.is_ipv4() { 20 } else { 40 };

@@ -13,7 +13,7 @@ pub(crate) struct Table {
     slots: Vec<Option<Box<Conn>>>,
     /// Free slots; the one that became free last is used first.
     free: Vec<u32>,
-    /// Of the next connection, whatever its slot. It comes again after four billion connections.
+    /// The generation of the next connection, in any slot. It repeats after four billion connections.
     generation: u32,
 }
 
@@ -62,7 +62,7 @@ impl Table {
         self.slots.get_mut(slot as usize)?.as_deref_mut()
     }
 
-    /// The names of all, by slot.
+    /// The names of all connections, in the order of their slots.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.slots
             .iter()
@@ -70,7 +70,7 @@ impl Table {
             .filter_map(|(conn, slot)| conn.as_ref().map(|conn| ConnId { slot, generation: conn.generation }))
     }
 
-    /// The connection of that name, if it still exists.
+    /// The connection with that name, if it still exists.
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.at(id.slot).filter(|conn| conn.generation == id.generation)
     }

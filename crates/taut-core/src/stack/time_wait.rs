@@ -26,21 +26,21 @@ pub(crate) struct TimeWait {
     /// Whether both sides use timestamps.
     pub(crate) timestamps: bool,
     pub(crate) snd_nxt: u64,
-    /// Position after the peer's FIN.
+    /// The position after the peer's FIN.
     pub(crate) rcv_nxt: u64,
     /// TS.Recent, and when it was received.
     pub(crate) ts_recent: u32,
     pub(crate) ts_recent_at: Instant,
-    /// What is added to the clock in our timestamps.
+    /// The offset added to the clock in our timestamps.
     pub(crate) ts_offset: u32,
-    /// Milliseconds of the clock when a stray was answered last, wrapped; 0 for never.
+    /// When a stray segment was last answered, in milliseconds of the clock, wrapped; 0 for never.
     pub(crate) answered_ms: u32,
-    /// When it is over. The table sets it.
+    /// When the wait is over. The table sets it.
     pub(crate) expires: Instant,
 }
 
 impl TimeWait {
-    /// The memory of a connection. Its last segment came now, or before.
+    /// The state that is kept of a connection. Its last segment came at `now` or before.
     pub(crate) fn of(now: Instant, conn: &Conn) -> Self {
         let timestamps = conn.timestamps();
         Self {
@@ -73,7 +73,7 @@ pub(crate) struct TimeWaitSegment {
     pub(crate) tsval: Option<u32>,
 }
 
-/// What to do about it.
+/// The reaction to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeWaitAction {
     /// Nothing.
@@ -119,7 +119,8 @@ impl TimeWait {
                 TimeWaitAction::ChallengeAck
             };
         }
-        // RFC 5961 §7: what carries nothing may come from an end that disagrees, and would answer our answer.
+        // RFC 5961 §7: an empty segment may come from an end that disagrees about the state, and that would answer
+        // our answer.
         let answer =
             if segment.len > 0 || segment.fin { TimeWaitAction::Ack } else { TimeWaitAction::AckStray };
         if paws_reject {
@@ -129,8 +130,8 @@ impl TimeWait {
         if !segment.syn && !segment.fin && segment.len == 0 && start == self.rcv_nxt {
             return TimeWaitAction::Ignore;
         }
-        // RFC 9293 §3.10.7.4: a retransmitted FIN, and anything out of the window, is acknowledged; the peer has
-        // not heard our last ACK, so the wait begins again.
+        // RFC 9293 §3.10.7.4: a retransmitted FIN, and any segment outside the window, is acknowledged; the peer has
+        // not received our last ACK, so the wait begins again.
         answer
     }
 
@@ -170,8 +171,8 @@ impl TimeWaitTable {
         Self { slots: Vec::new(), free: NIL, oldest: NIL, newest: NIL, len: 0, max, wait }
     }
 
-    /// Other bounds from now on. A shorter wait holds for later connections, and they leave after those that came
-    /// before.
+    /// Changes the bounds. A shorter wait applies to connections added later; these still leave after those that were
+    /// added before.
     pub(crate) const fn limit(&mut self, max: u32, wait: Duration) {
         self.max = max;
         self.wait = wait;
@@ -181,7 +182,7 @@ impl TimeWaitTable {
         self.len
     }
 
-    /// Adds a connection, to wait from now on. `None`, and it is not added, when the table is full.
+    /// Adds a connection, whose wait begins now. Returns `None` without adding it when the table is full.
     pub(crate) fn insert(&mut self, now: Instant, mut entry: TimeWait) -> Option<u32> {
         if self.len >= self.max {
             return None;
@@ -206,7 +207,7 @@ impl TimeWaitTable {
         self.slots.get(slot as usize)?.entry.as_ref()
     }
 
-    /// Takes a connection out.
+    /// Removes a connection.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<TimeWait> {
         let entry = self.slots.get_mut(slot as usize)?.entry.take()?;
         self.unlink(slot);
@@ -218,7 +219,7 @@ impl TimeWaitTable {
         Some(entry)
     }
 
-    /// The whole wait begins again. RFC 9293 §3.10.7.4, eighth, TIME-WAIT.
+    /// Begins the full wait again. RFC 9293 §3.10.7.4, eighth, TIME-WAIT.
     pub(crate) fn restart(&mut self, slot: u32, now: Instant) {
         let expires = now + self.wait;
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(|place| place.entry.as_mut()) else {
@@ -229,7 +230,7 @@ impl TimeWaitTable {
         self.link_newest(slot);
     }
 
-    /// Whether a stray may be answered now: not twice within `least`, as with challenge ACKs.
+    /// Whether a stray segment may be answered now: at most once per `least`, as with challenge ACKs.
     pub(crate) fn may_answer(&mut self, slot: u32, now: Instant, least: Duration) -> bool {
         let Some(entry) = self.slots.get_mut(slot as usize).and_then(|place| place.entry.as_mut()) else {
             return false;
@@ -247,7 +248,7 @@ impl TimeWaitTable {
         self.next_deadline().filter(|&at| at <= now).map(|_| self.oldest)
     }
 
-    /// Takes out the next connection whose wait is over.
+    /// Removes the next connection whose wait is over.
     #[cfg(test)]
     pub(crate) fn expire(&mut self, now: Instant) -> Option<TimeWait> {
         let slot = self.expired(now)?;
@@ -395,7 +396,7 @@ mod tests {
         assert!(table.remove(slots[2]).is_some());
         assert!(table.remove(slots[2]).is_none() && table.get(slots[2]).is_none());
         assert_eq!((table.len(), table.next_deadline()), (1, Some(at(70))));
-        // Slots are used again.
+        // Slots are reused.
         let again = [table.insert(at(71), entry()), table.insert(at(72), entry())];
         assert!(again.iter().all(|slot| slot.is_some_and(|slot| slot < 3)));
         assert_eq!(table.expired(at(200)), Some(slots[0]));

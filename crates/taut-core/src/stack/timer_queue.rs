@@ -1,12 +1,12 @@
-//! One deadline for each small integer key, and which comes first.
-//! Origin: an indexed 4-ary heap (Johnson, 1975); where Linux keeps a timer wheel and an hrtimer tree.
+//! One deadline for each small integer key, earliest first.
+//! Origin: an indexed 4-ary heap (Johnson, 1975); Linux has a timer wheel and an hrtimer tree instead.
 //! Called by the stack, with one key for each connection.
 //!
 //! Why not a wheel, with its O(1): a wheel rounds deadlines to its ticks. A stack that reports a deadline too
 //! early makes its driver wake up, find nothing to do and sleep again; one too late spoils pacing, whose gaps are
-//! tens of microseconds. And operations here are rare: a connection that moves its deadline to later leaves the
-//! heap alone and finds out when the old one comes ([`set_if_earlier`](TimerQueue::set_if_earlier)), so a timer
-//! that every ACK pushes back costs one heap operation for each timeout, not for each ACK.
+//! tens of microseconds. And operations here are rare: a connection that postpones its deadline leaves the heap
+//! alone and sets the new one when the old one comes ([`set_if_earlier`](TimerQueue::set_if_earlier)), so a timer
+//! that every ACK postpones costs one heap operation per timeout, not per ACK.
 //! Why four children: half the levels of a binary heap, and four entries of 16 bytes share a cache line.
 
 use alloc::vec::Vec;
@@ -76,12 +76,12 @@ impl TimerQueue {
         self.heap.get(self.place(key)?).map(|entry| entry.0)
     }
 
-    /// The first deadline, and whose it is.
+    /// The first deadline, and its key.
     pub(crate) fn next(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
 
-    /// Takes out the first deadline if it has come.
+    /// Removes the first deadline if it has passed, and returns its key.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let (at, key) = self.next()?;
         if at > now {

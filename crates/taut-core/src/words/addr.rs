@@ -7,8 +7,8 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// An address and a port. IPv4 is kept mapped into IPv6, and comes back out as IPv4.
 ///
-/// No address on the wire gets confused by that: a mapped address is not valid in an IPv6 packet (RFC 4291
-/// §2.5.5.2 gives it a meaning inside a host only). Flow label and scope are not kept.
+/// This is unambiguous, because a mapped address is not valid in an IPv6 packet (RFC 4291 §2.5.5.2 gives it a
+/// meaning inside a host only). Flow label and scope are not kept.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Endpoint {
     ip: [u8; 16],

@@ -1,9 +1,9 @@
-//! Errors, by whose fault they are: the caller's ([`ConnectError`], [`ListenError`], [`OptionError`]) or the
-//! network's and the peer's ([`ConnError`]).
+//! Errors, by origin: mistakes of the caller ([`ConnectError`], [`ListenError`], [`OptionError`]), and failures of
+//! the network or the peer ([`ConnError`]).
 
 use thiserror::Error;
 
-/// Why a connection ended, or could not go on. Sticky: once set, every call on the connection reports it.
+/// Why a connection ended, or could not continue. Once set, it stays: every call on the connection reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConnError {
@@ -13,7 +13,7 @@ pub enum ConnError {
     /// The peer sent RST on an established connection.
     #[error("connection reset by peer")]
     Reset,
-    /// Nothing was heard from the peer for as long as retransmission, keepalive or the user timeout allow.
+    /// The peer was silent for longer than retransmission, keepalive or the user timeout allow.
     #[error("connection timed out")]
     TimedOut,
     /// ICMP says that the host cannot be reached.
@@ -34,13 +34,13 @@ pub enum WriteError {
     /// No room now; an [`Event::Writable`](crate::Event) follows.
     #[error("no room in the write queue")]
     WouldBlock,
-    /// This side has already said that it would send no more (`shutdown_write`): EPIPE.
+    /// This side has already ended its stream (`shutdown_write`): EPIPE.
     #[error("the sending side is shut down")]
     Shutdown,
     /// The connection is not open yet.
     #[error("not connected")]
     NotConnected,
-    /// The connection is gone.
+    /// The connection has ended.
     #[error(transparent)]
     Conn(#[from] ConnError),
 }
@@ -55,7 +55,7 @@ pub enum ReadError {
     /// The connection is not open yet.
     #[error("not connected")]
     NotConnected,
-    /// The connection is gone, and everything received before has been read.
+    /// The connection has ended, and all data received before has been read.
     #[error(transparent)]
     Conn(#[from] ConnError),
 }
@@ -64,13 +64,13 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The stack has no address of the peer's family, or not the local address asked for.
+    /// The stack has no address of the peer's family, or does not have the requested local address.
     #[error("address not available")]
     AddrNotAvailable,
-    /// Every local port to that peer is taken, or the one asked for is.
+    /// Every local port to that peer is in use, or the requested one is.
     #[error("address in use")]
     AddrInUse,
-    /// The peer's address or port cannot be connected to (port 0, multicast, unspecified).
+    /// No connection to the peer's address or port is possible (port 0, multicast, unspecified).
     #[error("invalid peer address")]
     InvalidPeer,
     /// The configured maximum number of connections is reached.

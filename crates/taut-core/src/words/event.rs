@@ -2,12 +2,12 @@
 
 use super::{ConnError, ConnId, ListenerId};
 
-/// Something became possible, or ended. Each is reported once until it happens again (edges, not levels), so the queue
-/// of events is bounded by the number of connections.
+/// Something became possible, or ended. Events are edges, not levels: each is reported once until it happens
+/// again, so the queue of events is bounded by the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A connection waits in [`Stack::accept`](crate::Stack::accept).
+    /// A connection is ready for [`Stack::accept`](crate::Stack::accept).
     Incoming(ListenerId),
     /// Our `connect` succeeded.
     Connected(ConnId),
@@ -15,9 +15,9 @@ pub enum Event {
     Readable(ConnId),
     /// A write that found no room may be tried again.
     Writable(ConnId),
-    /// The connection is over with an error. Also the end of a `connect` that failed.
+    /// The connection ended with an error, or a `connect` failed.
     Failed(ConnId, ConnError),
-    /// Both directions are closed in good order and the peer knows; only bookkeeping is left. Told for
-    /// connections whose handle has not been released yet.
+    /// Both directions were closed without an error and the peer has acknowledged it; only bookkeeping is left.
+    /// Reported only for connections that the application has not released yet.
     Closed(ConnId),
 }

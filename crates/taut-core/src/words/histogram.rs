@@ -1,4 +1,4 @@
-//! Durations counted by magnitude. Ours; filled by the ledgers of the send path, read from reports.
+//! Durations counted by magnitude. taut's own; filled by the ledgers of the send path, read from reports.
 
 use super::Duration;
 
@@ -10,7 +10,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Buckets there are.
+    /// The number of buckets.
     pub const BUCKETS: usize = 16;
 
     pub(crate) const fn from_counts(counts: [u64; Self::BUCKETS]) -> Self {
@@ -27,7 +27,8 @@ impl Histogram {
         if bucket < Self::BUCKETS { bucket } else { Self::BUCKETS - 1 }
     }
 
-    /// Durations in bucket `index` are below this; the last bucket has no bound; for it, this is the bound it would have.
+    /// Durations in bucket `index` are below this. The last bucket has no upper bound; for it, this is the bound that
+    /// the series would give.
     #[must_use]
     pub const fn bound(index: usize) -> Duration {
         Duration::from_micros(32 << index)
@@ -45,20 +46,20 @@ impl Histogram {
         }
     }
 
-    /// Count of each bucket.
+    /// The count of each bucket.
     #[must_use]
     pub const fn counts(&self) -> &[u64; Self::BUCKETS] {
         &self.counts
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// An upper bound, a power of two of microseconds, of the `quantile` (0 to 1) of all durations; `None` when nothing
-    /// was counted.
+    /// An upper bound, a power of two of microseconds, of the `quantile` (0 to 1) of all durations; `None`
+    /// when nothing was counted.
     #[must_use]
     pub fn quantile_below(&self, quantile: f64) -> Option<Duration> {
         let total = self.count();

@@ -1,5 +1,5 @@
 //! Names of connections and listeners: a slot, and a generation so that an old name finds nothing.
-//! Ours; given out by the stack's tables and kept by the application.
+//! taut's own; issued by the stack's tables and kept by the application.
 
 /// Names a connection for as long as the application holds it; never reused for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -9,7 +9,7 @@ pub struct ConnId {
 }
 
 impl ConnId {
-    /// A small index, unique among live connections: for side tables of the caller's.
+    /// A small index, unique among live connections, for the caller's own tables.
     #[must_use]
     pub const fn slot(self) -> usize {
         self.slot as usize
@@ -27,7 +27,7 @@ impl ListenerId {
     /// Names no listener.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
 
-    /// A small index, unique among live listeners: for side tables of the caller's.
+    /// A small index, unique among live listeners, for the caller's own tables.
     #[must_use]
     pub const fn slot(self) -> usize {
         self.slot as usize

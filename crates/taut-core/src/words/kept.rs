@@ -19,7 +19,7 @@ const SHARE_MIN: usize = 256;
 /// A packet keeps this much memory of its own for the next one: the headers and a piece or two.
 const OWN_BYTES_MAX: usize = 2_048;
 
-/// What a [`TxPacket`] was, for as long as it is needed. Its memory serves one packet after another.
+/// The content of a [`TxPacket`], for as long as it is needed. Its memory can be reused for one packet after another.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPacket {
     header: Vec<u8>,
@@ -45,7 +45,7 @@ fn place(slice: &[u8], memory: &Memory) -> Range<usize> {
 }
 
 impl TxPacket<'_> {
-    /// The packet, for longer than this call.
+    /// A packet that may be kept for longer than this call.
     #[must_use]
     pub fn keep(&self) -> KeptPacket {
         let mut kept = KeptPacket::default();
@@ -73,7 +73,7 @@ impl TxPacket<'_> {
 }
 
 impl KeptPacket {
-    /// The packet, to be handed on.
+    /// The packet, in the form that devices take.
     #[must_use]
     pub fn packet(&self) -> TxPacket<'_> {
         let mut payload = Gather::EMPTY;

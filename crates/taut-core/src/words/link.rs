@@ -1,14 +1,14 @@
-//! The vocabulary between the stack and what lies below it: capabilities, packets in, packets out, tickets.
+//! The vocabulary between the stack and the layer below it: capabilities, packets in, packets out, tickets.
 //!
-//! A device is whatever can take a [`TxPacket`] and give its [`TxTicket`] back when the bytes have left the host.
-//! TUN, a ring, a tunnel and a simulated NIC all look like this; the stack knows none of them.
+//! A device is anything that can take a [`TxPacket`] and give its [`TxTicket`] back when the bytes have left the
+//! host. TUN, a ring, a tunnel and a simulated NIC all look like this to the stack.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{Instant, Memory, TxTicket};
 
-/// What a link can do. Fixed for the life of a [`Stack`](crate::Stack), but for [`paces`](Self::paces).
+/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`paces`](Self::paces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkCaps {
     /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used.
@@ -23,8 +23,8 @@ pub struct LinkCaps {
     /// Whether something below honours [`TxPacket::departure`], as `fq` does; the stack then arms no pacing
     /// timer of its own. May change: [`Stack::set_link_paces`](crate::Stack::set_link_paces).
     pub paces: bool,
-    /// How much of a second's bytes may lie below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a wire;
-    /// Wi-Fi, which sends in long bursts, wants 7 (about 8 ms). Linux: `sk_pacing_shift`.
+    /// The share of a second's bytes that may be below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a
+    /// wire; Wi-Fi, which sends in long bursts, needs 7 (about 8 ms). Linux: `sk_pacing_shift`.
     pub pacing_shift: u8,
 }
 
@@ -59,25 +59,26 @@ impl LinkCaps {
     }
 }
 
-/// Length of the buffers that devices receive into, and of the memory that payload lies in: the two change places. It
-/// holds the largest super-packet (IPv6: 40 + 65,535 bytes) and the header of a link or of virtio-net in front of it.
+/// Length of the buffers that devices receive into, and of the stack's payload buffers: the stack swaps one for the
+/// other. It holds the largest super-packet (IPv6: 40 + 65,535 bytes) and the header of a link or of virtio-net in
+/// front of it.
 pub const BUFFER_BYTES: usize = 65_536 + 256;
 
-/// What is known of the TCP checksum of a received packet.
+/// Whether the TCP checksum of a received packet has been verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxChecksum {
-    /// Nothing: the stack verifies it.
+    /// Not yet: the stack verifies it.
     Unverified,
-    /// The device verified it, or the packet never left this host and the sum was never completed.
+    /// The device verified it, or the packet never left this host and its checksum was never computed.
     Verified,
 }
 
 /// One packet from the link, starting at the IP header. May be a GRO super-packet of up to 64 KB.
 #[derive(Debug)]
 pub struct RxPacket<'a> {
-    /// Where the bytes are.
+    /// The packet's bytes.
     pub frame: Frame<'a>,
-    /// Whether the checksum must still be looked at.
+    /// Whether the checksum must still be verified.
     pub checksum: RxChecksum,
     /// Segment size of a super-packet, in payload bytes; 0 for an ordinary packet.
     pub gso_size: u16,
@@ -88,29 +89,29 @@ pub struct RxPacket<'a> {
 pub enum Frame<'a> {
     /// One contiguous packet; the payload is copied into the read queue.
     Slice(&'a [u8]),
-    /// A packet still in its sender's pieces, as when two stacks are joined in one process: all headers in
-    /// `header`, the payload in the slices.
+    /// A packet still in the sender's pieces, as when two stacks are joined in one process: all headers in
+    /// `header`, the payload in several slices.
     Gather {
         /// IP and TCP headers, no payload.
         header: &'a [u8],
         /// The payload, in order.
         payload: Gather<'a>,
     },
-    /// A packet in `buffer[range]`, a buffer of [`BUFFER_BYTES`]. The stack may take the buffer (a large payload then
-    /// reaches the application without a copy) and leaves another in its place: of the same length when it has one to
-    /// spare, else empty.
+    /// A packet in `buffer[range]`, in a buffer of [`BUFFER_BYTES`]. The stack may take the buffer, so that a large
+    /// payload reaches the application without a copy. It then leaves another in its place: one of the same length if
+    /// it has a spare one, else an empty one.
     Lend {
         /// The device's receive buffer.
         buffer: &'a mut Vec<u8>,
-        /// The packet's place in it.
+        /// The range of the packet in it.
         range: Range<usize>,
     },
 }
 
-/// Most pieces that the payload of one super-packet can lie in.
+/// The largest number of pieces of one super-packet's payload.
 pub const GATHER_MAX: usize = 8;
 
-/// A payload as pieces of memory, in order: what `writev` takes.
+/// A payload as pieces of memory, in order, as `writev` takes them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gather<'a> {
     slices: [&'a [u8]; GATHER_MAX],
@@ -162,7 +163,7 @@ impl<'a> Gather<'a> {
         self.len
     }
 
-    /// Whether there is no byte.
+    /// Whether there are no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -181,22 +182,22 @@ impl<'a> From<&'a [u8]> for Gather<'a> {
 #[derive(Debug)]
 #[must_use = "a packet that is not sent must be given back with handle_tx"]
 pub struct Transmit<'a> {
-    /// What leaves.
+    /// The packet to send.
     pub packet: TxPacket<'a>,
-    /// Give it to [`Stack::handle_tx`](crate::Stack::handle_tx) when it is known what became of the packet.
+    /// Give it to [`Stack::handle_tx`](crate::Stack::handle_tx) when the packet's fate is known.
     pub ticket: TxTicket,
 }
 
-/// What a device puts on the link: bytes, what is left to do with them, and when they may leave.
+/// A packet for a device to put on the link: its bytes, the work left to the device, and when it may leave.
 #[derive(Clone, Debug)]
 pub struct TxPacket<'a> {
     /// IP and TCP headers (or a whole ICMP message).
     pub header: &'a [u8],
     /// Payload, still in the write queue.
     pub payload: Gather<'a>,
-    /// What is left to the device.
+    /// The work left to the device.
     pub offload: Offload,
-    /// When it may leave; now or earlier unless [`LinkCaps::paces`].
+    /// The earliest time at which it may leave; never in the future unless [`LinkCaps::paces`].
     pub departure: Instant,
 }
 
@@ -213,7 +214,7 @@ impl<'a> TxPacket<'a> {
         self.header.len() + self.payload.len()
     }
 
-    /// Never true: a packet has at least a header. Here because [`len`](Self::len) is.
+    /// Never true: a packet has at least a header. It exists because [`len`](Self::len) does.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.header.is_empty()
@@ -232,7 +233,7 @@ impl<'a> TxPacket<'a> {
         bytes
     }
 
-    /// Packets on the wire once the device has cut it.
+    /// The number of packets on the wire after the device has cut it.
     #[must_use]
     pub fn segments(&self) -> usize {
         match self.offload {
@@ -252,12 +253,12 @@ pub enum Offload {
     Checksum {
         /// Length of the IP header.
         start: u16,
-        /// Place of the checksum within the transport header.
+        /// Offset of the checksum within the transport header.
         offset: u16,
     },
     /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum.
     Segment {
-        /// Payload bytes a segment.
+        /// Payload bytes per segment.
         mss: u16,
         /// As in [`Offload::Checksum`].
         start: u16,

@@ -1,4 +1,4 @@
-//! The vocabulary: values that every room of the stack uses, and that know none of the rooms.
+//! The vocabulary: values that all other modules use and that depend on none of them.
 //!
 //! ```text
 //!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap

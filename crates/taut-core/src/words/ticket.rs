@@ -1,6 +1,6 @@
-//! The receipt for bytes below TCP, and what it remembers of the packet.
-//! Linux: the truesize of an `sk_buff` and its destructor (TCP Small Queues, 2012). Made when a packet is handed out; the
-//! device gives it back.
+//! The receipt for bytes below TCP, and the facts about the packet that it carries.
+//! Linux: the truesize of an `sk_buff` and its destructor (TCP Small Queues, 2012). Made when a packet is handed out;
+//! the device gives it back.
 
 use super::{ConnId, Instant};
 
@@ -15,29 +15,30 @@ pub(crate) enum SendKind {
     TailProbe,
 }
 
-/// What a segment is, as far as its return matters: the device may refuse it.
+/// The kind of a segment, as needed when its ticket comes back: the device may have refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Reset,
     Syn,
     Data(SendKind),
-    /// Asks for an ACK: of a closed window, or a keepalive.
+    /// Asks the peer for an ACK: a probe of a closed window, or a keepalive.
     WindowProbe,
     Ack,
 }
 
-/// What became of a packet that was handed out, said with its ticket.
+/// The fate of a packet that was handed out, reported with its ticket.
 ///
-/// Only the packet that a connection handed out last can count as not sent. A device says [`Refused`](Self::Refused) or
-/// [`Dropped`](Self::Dropped) before it asks for another one; said later, they mean [`Left`](Self::Left).
+/// Only the packet that a connection handed out last can count as not sent. So report [`Refused`](Self::Refused) or
+/// [`Dropped`](Self::Dropped) before asking for another packet; reported later, they are treated as
+/// [`Left`](Self::Left).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The bytes have left the host, or were lost below after the device had taken them: for TCP that is the same, and
-    /// recovery answers for a loss.
+    /// The bytes have left the host, or were lost after the device had taken them. For TCP that is the same: recovery
+    /// repairs a loss.
     Left,
     /// The device had no room. The packet counts as not sent and is handed out again by a later
-    /// [`poll_transmit`](crate::Stack::poll_transmit); ask when there is room. An answer to a stranger (RST, echo) is
-    /// not kept: it is lost as in the network.
+    /// [`poll_transmit`](crate::Stack::poll_transmit); call that when there is room again. A reply that belongs to no
+    /// connection (RST, echo) is not kept: it is lost, as it might be in the network.
     Refused,
     /// A queue of this host dropped it. The packet counts as not sent, the connection slows down as for a congestion
     /// mark, and the same bytes are handed out again with its next ACK, completion or timeout. Linux: `NET_XMIT_DROP`
@@ -48,11 +49,12 @@ pub enum Fate {
 /// The receipt for bytes below TCP: TCP Small Queues in one value.
 ///
 /// Charged when a packet is handed out, released by [`handle_tx`](crate::Stack::handle_tx). It cannot be copied, so
-/// bytes are neither released twice nor, if the driver keeps `must_use` in mind, forgotten.
+/// bytes cannot be released twice; `must_use` warns a driver that forgets to release them.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
 pub struct TxTicket {
-    /// The connection charged; `None` for packets that belong to none (a RST to a stranger, an echo reply).
+    /// The connection charged; `None` for packets that belong to no connection (RST to an unknown sender,
+    /// echo reply).
     pub(crate) conn: Option<ConnId>,
     /// Bytes charged: Linux's truesize.
     pub(crate) truesize: u32,
@@ -63,15 +65,15 @@ pub struct TxTicket {
     pub(crate) segs: u16,
     /// When it was handed out.
     pub(crate) handed: Instant,
-    /// Earliest departure of the connection before this packet, in case the device refuses it.
+    /// The connection's earliest departure before this packet, in case the device refuses it.
     pub(crate) prior_departure: Instant,
-    /// What it was, in case the device refuses it.
+    /// The kind of packet, in case the device refuses it.
     pub(crate) output: Output,
 }
 
 impl TxTicket {
-    /// A ticket that charges nobody, for a packet that no connection waits for: an answer to a stranger, a copy that
-    /// a queue made, a packet whose own ticket came back earlier.
+    /// A ticket that charges no connection, for a packet that no connection waits for: a reply outside any
+    /// connection, a copy that a queue made, a packet whose own ticket came back earlier.
     pub const fn blank() -> Self {
         Self {
             conn: None,
@@ -85,7 +87,7 @@ impl TxTicket {
         }
     }
 
-    /// Whether it charges nobody: what became of its packet need not be told.
+    /// Whether it charges no connection: the fate of its packet need not be reported.
     #[must_use]
     pub const fn is_blank(&self) -> bool {
         self.conn.is_none()

@@ -1,4 +1,4 @@
-//! Time, as the core knows it: nanoseconds that the caller counts.
+//! Time inside the core: nanoseconds, counted by the caller.
 //!
 //! The core never reads a clock. Every call that depends on time takes `now`, so a run can be replayed
 //! bit for bit and a simulator can pass a year in a second.
@@ -6,10 +6,9 @@
 use core::fmt;
 use core::ops::{Add, AddAssign, Div, Mul, Sub};
 
-/// A point in time: nanoseconds since an epoch that the caller chose. It lasts 584 years.
+/// A point in time: nanoseconds since an epoch that the caller chose. The range is 584 years.
 ///
-/// Zero is a valid instant, but callers do well to start later: "never happened" is kept as
-/// `Option`, not as zero.
+/// Zero is a valid instant like any other: "never happened" is kept as `Option`, not as zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(u64);
 
@@ -25,15 +24,16 @@ pub struct BufferSizes {
     pub min: u32,
     /// What a connection starts with.
     pub initial: u32,
-    /// As far as autotuning goes.
+    /// The limit of autotuning.
     pub max: u32,
 }
 
 impl BufferSizes {
-    /// As far as buffers are tuned by default. Linux stops at 6 MiB for receiving and 4 MiB for sending, which is less
-    /// than 1 Gbit/s keeps on its way for 100 ms (12.5 MB). This is three times what it does for 300 ms (37.5 MB): once
-    /// for what is in flight, once more for slow start, which sends double a round trip later, and a reserve. No
-    /// connection has a buffer of that size but one that has moved half as much in a single round trip.
+    /// The default limit of autotuning. Linux stops at 6 MiB for receiving and 4 MiB for sending, which is
+    /// less than 1 Gbit/s has in flight over 100 ms (12.5 MB). This is about three times the bytes in flight
+    /// at 1 Gbit/s over 300 ms (37.5 MB): once for the data in flight, once more for slow start, which sends
+    /// double a round trip later, and a reserve. A connection gets a buffer of this size only after it has
+    /// moved half as much in a single round trip.
     pub(crate) const MAX_BYTES: u32 = 128 << 20;
 }
 
