@@ -1,5 +1,5 @@
-//! When the receiver answers, with what, and when the sender waits for more: RFC 9293 §3.7.4 and §3.8.6.3, RFC 5681 §4.2,
-//! RFC 2018, RFC 2883.
+//! When the receiver answers, with what, and when the sender waits for more: RFC 9293 §3.7.4 and §3.8.6.3,
+//! RFC 5681 §4.2, RFC 2018, RFC 2883.
 
 #[macro_use]
 mod support;
@@ -111,7 +111,7 @@ fn out_of_order_data_is_acknowledged_at_once() {
     // It touches an old one: that is the most recent now.
     inject!(t, ".", seq(3_601), ack(1), len(100));
     expect!(t, ".", ack(1_601), sack(&[(3_101, 3_701), block(6_101), block(5_101), block(4_101)]));
-    // RFC 5681 §4.2: what fills a hole, all or part of it, at once.
+    // RFC 5681 §4.2: a segment that fills all or part of a hole is acknowledged at once.
     inject!(t, ".", seq(1_601), ack(1), len(500));
     expect!(t, ".", ack(2_601), sack(&[(3_101, 3_701), block(6_101), block(5_101), block(4_101)]));
     inject!(t, ".", seq(2_601), ack(1), len(500));
@@ -122,8 +122,8 @@ fn out_of_order_data_is_acknowledged_at_once() {
     t.read(5_000);
 }
 
-/// Six segments beyond a hole: three ACKs, and three that wait. Linux 4.18: from the fourth on they wait for 5 % of the round
-/// trip, 1 ms at most, or 44 of them.
+/// Six segments beyond a hole: three ACKs, and three that wait. Linux 4.18: from the fourth on they wait for
+/// 5 % of the round trip, 1 ms at most, or 44 of them.
 #[track_caller]
 fn six_beyond_a_hole() -> Trace {
     let mut t = settled();
@@ -145,14 +145,15 @@ fn a_burst_beyond_a_hole_is_answered_with_three_acks_and_one() {
     expect!(t, ".", ack(1_601));
     expect_nothing!(t);
     assert_eq!(t.stack.counters().tcp_ack_compressed, 3);
-    // What fills the hole is answered at once.
+    // The segment that fills the hole is acknowledged at once.
     inject!(t, ".", seq(1_601), ack(1), len(500));
     expect!(t, ".", ack(2_601));
 }
 
 #[test]
 fn what_no_further_ack_could_tell_is_told_at_once() {
-    // Linux, `tcp_sack_new_ofo_skb`: what is held back leaves before there are more blocks than fit, four without timestamps.
+    // Linux, `tcp_sack_new_ofo_skb`: what is held back leaves before there are more blocks than fit, four
+    // without timestamps.
     let mut t = six_beyond_a_hole();
     inject!(t, ".", seq(8_101), ack(1), len(500));
     let blocks = [8_101, 7_101, 6_101, 5_101].map(|at| (at, at + 500));
@@ -185,7 +186,7 @@ fn three_blocks_beside_timestamps_and_none_without_permission() {
     }
     let last = t.out.pop_back().unwrap();
     assert_eq!(last.sack, [(7_001, 8_001), (5_001, 6_001), (3_001, 4_001)]);
-    // Data of ours has less room while they ride along: two NOPs, two bytes, eight a block (RFC 2018 §3).
+    // Our data has less room while segments carry SACK blocks: two NOPs, two bytes, eight per block (RFC 2018 §3).
     t.out.clear();
     t.write(3_000);
     let data = t.out.pop_front().unwrap_or_else(|| expect!(t, ".", len(1_448 - 28)));
@@ -262,7 +263,7 @@ fn nagle_holds_the_second_small_segment() {
     assert_eq!(t.conn().as_ref().blocked(), Blocked::Nagle);
     inject!(t, ".", seq(1), ack(101));
     expect!(t, "P.", seq(101), len(200));
-    // What makes a full segment need not wait.
+    // Data that completes a full segment need not wait.
     t.write(900);
     expect_nothing!(t);
     t.write(150);
@@ -295,7 +296,7 @@ fn nodelay_sends_every_write() {
     expect!(t, "P.", len(100));
     t.write(100);
     expect_nothing!(t);
-    // Setting it sends what is held.
+    // Setting it sends the data that is held back.
     set(&mut t, SetOption::Nodelay(true));
     expect!(t, "P.", seq(101), len(100));
     for at in [201, 301, 401] {

@@ -1,4 +1,4 @@
-//! What strangers may not do: RFC 5961, RFC 7323 §5, RFC 5927; and packets that nobody honest would send.
+//! Attacks from outside: RFC 5961, RFC 7323 §5, RFC 5927; and packets that no honest peer sends.
 
 #[macro_use]
 mod support;
@@ -199,7 +199,7 @@ fn icmp_too_big_lowers_the_segment_size_and_resends() {
         // RFC 1191 §6.5: at once, in smaller pieces, and the window stays: it was not congestion.
         let (mut next, mut pieces) = (1, 0);
         while next < 1 + 2 * whole {
-            let again = t.out.pop_front().expect("everything goes again");
+            let again = t.out.pop_front().expect("everything is retransmitted");
             assert_eq!(again.seq, next);
             assert!(again.payload.len() <= mss as usize && !again.payload.is_empty());
             next += again.payload.len() as u32;
@@ -209,8 +209,8 @@ fn icmp_too_big_lowers_the_segment_size_and_resends() {
         assert_eq!((t.info().snd_mss, t.info().snd_cwnd), (mss, cwnd));
         inject!(t, ".", seq(1), ack(next));
         assert_eq!((t.info().unacked, t.info().lost), (0, 0));
-        // It never grows by ICMP, and never below what every path carries (RFC 5927 §7.2); of IPv6 no router may even
-        // say such a thing (RFC 8201 §4).
+        // ICMP never makes the size larger, nor smaller than the size that every path carries (RFC 5927
+        // §7.2); for IPv6, a router may not even report such a size (RFC 8201 §4).
         t.write(whole as usize);
         let big = t.out.pop_front().unwrap_or_else(|| expect!(t, ".", len(mss as usize)));
         t.inject_icmp(Unreachable::FragmentationNeeded { mtu: 1_400 }, &big.bytes);
@@ -277,7 +277,7 @@ fn bad_checksums_ports_and_lengths_are_counted() {
 fn nonsense_options() {
     let mut t = open();
     let base = t.build(&Seg::new("P.").seq(1).ack(1).len(4));
-    // Lengths of 0 and 1, beyond the header, and kinds that nobody knows.
+    // Lengths of 0 and 1, lengths beyond the header, and unknown kinds.
     for options in [[2, 0, 1, 1], [8, 1, 0, 0], [5, 200, 0, 0], [253, 4, 1, 2], [3, 4, 9, 9], [5, 4, 0, 0]] {
         let mut bytes = base[..40].to_vec();
         bytes[3] += 4;
@@ -325,7 +325,7 @@ fn super_packets_with_nonsense_segment_sizes() {
 
 #[test]
 fn urgent_data_is_data() {
-    // RFC 6093 §6: nobody should use it; it stays in line.
+    // RFC 6093 §6: applications should not use it; urgent data stays in line.
     let mut t = open();
     inject!(t, "UP.", seq(1), ack(1), len(10), urgent(3));
     inject!(t, "U.", seq(11), ack(1), len(10), urgent(60_000));

@@ -1,4 +1,5 @@
-//! Many connections: one after the other, and all at once. None is lost, none is left, and time stays linear.
+//! Many connections: one after the other, and all at the same time. None is lost, none is left over, and the
+//! time stays linear.
 
 mod support;
 

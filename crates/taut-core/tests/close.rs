@@ -194,7 +194,7 @@ fn half_closed_for_long() {
     let (client, server) = world.pair();
     let now = world.now;
     world.stacks[0].conn_mut(client).unwrap().shutdown_write(now).unwrap();
-    // Longer than FIN-WAIT-2 lasts for a connection that nobody holds.
+    // Longer than FIN-WAIT-2 lasts for a connection that the application has released.
     world.run_for(Duration::from_secs(600));
     assert_eq!(world.stacks[0].conn(client).unwrap().state(), State::FinWait2);
     let (mut written, mut read) = (0, 0);
@@ -378,7 +378,7 @@ fn time_wait_ignores_rst() {
 #[test]
 fn time_wait_answers_strays_not_too_often() {
     let mut t = time_wait(Offer::ALL);
-    // Two ends that disagree would otherwise acknowledge each other for ever.
+    // Otherwise, two ends that disagree would acknowledge each other forever.
     for _ in 0..100 {
         inject!(t, ".", seq(500), ack(2));
         t.wait_ms(1);

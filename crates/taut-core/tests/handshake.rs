@@ -198,7 +198,7 @@ fn syn_ack_is_retransmitted_and_half_open_peers_expire() {
     assert_eq!(t.stack.connections(), 1);
     expect_nothing!(t, for_ms 32_000);
     t.expect_gone();
-    assert_eq!(t.event(), None, "nobody was told of the attempt");
+    assert_eq!(t.event(), None, "the attempt was not reported");
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn simultaneous_open_by_hand() {
     t.syn(Offer::EASY);
     expect!(t, "S.", seq(0), ack(1), mss(1_460));
     assert_eq!(t.state(), State::SynReceived);
-    // It is the SYN-ACK now that is sent again.
+    // Now it is the SYN-ACK that is retransmitted.
     expect!(t, "S.", seq(0), ack(1), after_ms(1_000));
     inject!(t, "S.", seq(0), ack(1));
     assert_eq!(t.state(), State::Established);
@@ -450,7 +450,7 @@ fn data_may_come_with_the_syn_ack() {
     expect!(t, "S");
     inject!(t, "SP.", seq(0), ack(1), mss(1_000), len(50));
     expect!(t, ".", seq(1), ack(1));
-    // Only what follows the SYN is taken; the peer sends its data again.
+    // Only the SYN is taken; the peer retransmits its data.
     inject!(t, "P.", seq(1), ack(1), len(50));
     expect!(t, ".", ack(51));
     t.read(50);

@@ -8,7 +8,7 @@ use support::{Faults, World, config, drain, pump};
 use taut_core::{Algorithm, ConnId, ConnInfo, ConnOptions, Duration, LinkCaps, ListenOptions, StackConfig};
 use taut_wire::Unreachable;
 
-/// A path of 20 ms and `rate` bytes a second that throws away, and says nothing of, what is longer than `mtu`.
+/// A path of 20 ms and `rate` bytes per second that silently drops packets longer than `mtu`.
 fn silent(mtu: usize, probing: u8, rate: u64) -> World {
     let sender = config(support::A).with(|c| {
         c.set_sysctl("tcp_mtu_probing", &probing.to_string()).unwrap();
@@ -79,7 +79,7 @@ fn who_searches_from_the_beginning_meets_no_timeout_and_probes_reduce_nothing() 
         assert_eq!(info.snd_ssthresh, u32::MAX, "{mtu}");
         let counters = world.stacks[0].counters();
         assert_eq!(counters.tcp_timeouts, 0, "{mtu}: {counters:?}");
-        // Each probe that was lost goes again in two pieces, and nothing else does.
+        // Each lost probe is retransmitted in two pieces, and nothing else is retransmitted.
         assert!(counters.retrans_segs <= 2 * counters.tcp_mtup_fail, "{counters:?}");
     }
 }
@@ -132,8 +132,9 @@ fn what_a_router_said_is_forgotten_after_ten_minutes() {
     expect!(t, ".", seq(3_897), len(1_448));
 }
 
-/// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12, eight segments
-/// of `tcp_base_mss` are in flight, and next comes a probe. Below eleven none leaves, so ten segments went before.
+/// A connection that searches from the beginning, with a peer whose window field says `window`: cwnd is 12,
+/// eight segments of `tcp_base_mss` are in flight, and next comes a probe. Below eleven none leaves, so ten
+/// segments went before.
 fn about_to_probe(window: u16) -> Trace {
     let config = StackConfig::default().with(|c| c.set_sysctl("tcp_mtu_probing", "2").unwrap());
     let mut t = Trace::with(config);
@@ -149,8 +150,9 @@ fn about_to_probe(window: u16) -> Trace {
 
 #[test]
 fn a_probe_waits_for_the_window_to_have_room() {
-    // The peer's window is 80 · 128 = 10,240 bytes, of which 8,192 are in flight: not room for a probe and four segments behind
-    // it, which make 5,544. Nothing smaller takes that room away (Linux: `tcp_mtu_probe` says wait).
+    // The peer's window is 80 · 128 = 10,240 bytes, of which 8,192 are in flight: not room for a probe and
+    // four segments behind it, which make 5,544. Nothing smaller takes that room away (Linux: `tcp_mtu_probe`
+    // says wait).
     let mut t = about_to_probe(80);
     expect_nothing!(t);
     t.inject(&Seg::new(".").seq(1).ack(1 + 10_240).win(80));

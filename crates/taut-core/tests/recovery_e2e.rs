@@ -261,10 +261,10 @@ fn a_needless_timeout_is_undone() {
     assert!(t.info().snd_cwnd < cwnd && t.info().snd_ssthresh < ssthresh);
     t.out.clear();
     inject!(t, ".", seq(1), ack(1_449), ts(t.peer_clock(), original));
-    // All but what a window that is not filled loses anyway (RFC 7661).
+    // All of it, except for the part that an unfilled window loses anyway (RFC 7661).
     assert!(t.info().snd_cwnd >= cwnd - 1, "{} of {cwnd}", t.info().snd_cwnd);
     assert_eq!((t.info().lost, t.info().snd_ssthresh), (0, ssthresh));
-    assert!(t.out.is_empty(), "nothing more is sent again");
+    assert!(t.out.is_empty(), "nothing more is retransmitted");
     inject!(t, ".", seq(1), ack(14_481), ts(t.peer_clock(), original));
     assert_eq!(t.info().unacked, 0);
 }
@@ -296,7 +296,7 @@ fn a_reneging_peer_gets_everything_again() {
     t.out.clear();
     inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 5_001)]));
     expect!(t, ".", seq(1), len(1_000));
-    // It acknowledges the first, and says nothing of the others any more.
+    // It acknowledges the first, and no longer reports the others.
     inject!(t, ".", seq(1), ack(1_001));
     let mut resent = BTreeSet::new();
     for _ in 0..400 {

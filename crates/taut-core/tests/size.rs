@@ -1,4 +1,4 @@
-//! What an idle connection costs. A test binary of its own, because it counts every allocation.
+//! The memory of an idle connection. A test binary of its own, because it counts every allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::SocketAddr;
@@ -151,6 +151,6 @@ fn an_idle_connection_costs_at_most_600_bytes() {
     pair.settle();
     let used = per_connection();
     println!("used: {} bytes where begun, {} where accepted", used[0], used[1]);
-    // What congestion control has learned and the ledger of what held it back stay; all else went back.
+    // The state of congestion control and the ledger stay; all other memory was released.
     assert!(used[0] <= 1_040 && used[1] <= 1_040, "{used:?}");
 }

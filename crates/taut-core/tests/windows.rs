@@ -40,7 +40,7 @@ fn probes_back_off_and_last_as_long_as_they_are_answered() {
     expect!(t, ".", seq(3_001), len(1_000));
     expect!(t, "P.", seq(4_001), len(1_000));
     inject!(t, ".", seq(1), ack(5_001), win(0));
-    // The next time it closes, it begins anew.
+    // When it closes again, the intervals start over.
     t.write(1_000);
     expect!(t, ".", seq(5_000), after_ms(200));
     assert_eq!(t.stack.counters().tcp_win_probe, 41);
@@ -67,7 +67,7 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
     let mut t = Trace::new();
     t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
     inject!(t, ".", seq(1), ack(1), win(0));
-    // Long silence is no crime.
+    // Long silence is allowed.
     t.wait_s(1_000);
     t.write(100);
     for wait in [200, 400, 800, 1_600] {
@@ -81,7 +81,7 @@ fn the_user_timeout_counts_from_the_first_unanswered_probe() {
 
 #[test]
 fn a_small_window_is_used_after_a_while() {
-    // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not for ever: the
+    // RFC 9293 §3.8.6.2.1: less than a segment and less than half of the largest window waits, but not forever: the
     // override timeout is 0.1 to 1.0 s, or a receiver that can only offer that little would never get anything.
     let mut t = closed_window(Trace::new());
     inject!(t, ".", seq(1), ack(3_001), win(400));
@@ -174,7 +174,7 @@ fn a_shrinking_window_is_tolerated() {
     inject!(t, ".", seq(1), ack(1_001), win(500));
     t.write(1_000);
     expect_nothing!(t, for_ms 1);
-    // Nothing new leaves; what is in flight stays on its timer, and the head may always go.
+    // Nothing new leaves; data in flight keeps its timer, and the head may always be retransmitted.
     t.wait_ms(1_000);
     assert!(!t.out.is_empty());
     assert!(t.out.iter().all(|got| got.seq + got.payload.len() as u32 <= 5_001), "{:?}", t.out);
@@ -186,7 +186,7 @@ fn a_shrinking_window_is_tolerated() {
 #[test]
 fn data_in_flight_into_a_closed_window_is_a_probe_too() {
     // RFC 9293 §3.8.6.1: as long as the peer answers, the connection stays open. Here it shrank its window to nothing
-    // with data on the way, and throws that away.
+    // with data in flight, and drops that data.
     let config = StackConfig::default().with(|c| c.tcp.retries2 = 4);
     let mut t = Trace::with(config);
     t.accept(Offer::EASY);
@@ -249,7 +249,7 @@ fn the_largest_scale() {
     }
 }
 
-/// Two stacks as they come, over a link of `rate` bytes per second each way that never drops.
+/// Two stacks with default settings, over a link of `rate` bytes per second each way that never drops.
 fn long_fat(rate: u64, rtt_ms: u64) -> World {
     let caps = LinkCaps::offloading(1_500);
     let mut world = World::with(5, config(support::A), config(support::B), caps);
@@ -257,7 +257,7 @@ fn long_fat(rate: u64, rtt_ms: u64) -> World {
     world
 }
 
-/// What one flow did over a [`long_fat`] path of 1 Gbit/s.
+/// Measurements of one flow over a [`long_fat`] path of 1 Gbit/s.
 #[derive(Debug)]
 struct Bulk {
     /// Bytes read in each round trip.
@@ -306,7 +306,7 @@ fn autotuning_fills_a_long_fat_path_without_a_setting() {
         let bulk = bulk_over_gbit(rtt_ms, 40);
         let mean = bulk.rounds[20..].iter().sum::<u64>() / 20;
         assert!(mean > gbit_payload(rtt_ms) * 95 / 100, "{rtt_ms} ms: {bulk:?}");
-        // The receiver is not what slow start waits for.
+        // Slow start does not wait for the receiver.
         assert!(bulk.rwnd_limited_at_full.is_zero(), "{rtt_ms} ms: {bulk:?}");
         assert_eq!(bulk.retrans_segs, 0);
     }
@@ -407,7 +407,7 @@ fn pump_fast(world: &mut World, id: taut_core::ConnId, written: &mut u64) {
     }
 }
 
-/// Reads everything and says how much that was.
+/// Reads everything and returns how much that was.
 fn drain_fast(world: &mut World, id: taut_core::ConnId) -> u64 {
     let now = world.now;
     let mut conn = world.stacks[1].conn_mut(id).unwrap();

@@ -6,10 +6,10 @@ use taut_wire::{AccEcn, Ecn};
 use crate::scene::use_up_quick_acks;
 use crate::support::trace::{Seg, Trace};
 
-/// What both ends count from (§3.2.1).
+/// The initial counters of both ends (§3.2.1).
 pub(crate) const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
 
-/// Tables 2 and 3: how a mark on a SYN or SYN-ACK is told.
+/// Tables 2 and 3: how a mark on a SYN or SYN-ACK is reported.
 const CODES: [(Ecn, &str); 4] = [(Ecn::NotEct, "W"), (Ecn::Ect1, "EW"), (Ecn::Ect0, "A"), (Ecn::Ce, "AW")];
 
 pub(crate) fn config() -> StackConfig {
@@ -166,7 +166,7 @@ fn syn_acks_that_are_not_answered() {
 
 #[test]
 fn syns_that_come_again() {
-    // §3.1.5: the mark of the latest is told, and the first decides the mode.
+    // §3.1.5: the mark of the latest SYN is reported, and the first SYN decides the mode.
     let mut t = Trace::with(config());
     t.listen_with(ListenOptions::default());
     inject!(t, "SAEW", seq(0), mss(1_000));
@@ -175,7 +175,7 @@ fn syns_that_come_again() {
     expect!(t, "S.AW", seq(0));
     inject!(t, "S", seq(0), mss(1_000));
     expect!(t, "S.W", seq(0));
-    // One for RFC 3168 among them, and nobody knows what holds: RST.
+    // If one of them requests RFC 3168, neither end can know which kind is in force: RST.
     inject!(t, "SEW", seq(0), mss(1_000));
     t.poll();
     assert!(t.out.pop_front().unwrap().has("R"));
@@ -209,8 +209,8 @@ fn after_a_syn_without_ecn_nothing_is_marked() {
 
 #[test]
 fn a_syn_ack_that_was_marked_is_told_of_and_counted() {
-    // Table 4: 110, and s.cep is 6 from the beginning. Our SYN-ACK was not capable, so something changed it: nothing is marked
-    // (§3.2.2.3).
+    // Table 4: 110, and s.cep is 6 from the beginning. Our SYN-ACK was not capable, so something changed it:
+    // nothing is marked (§3.2.2.3).
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
@@ -228,7 +228,7 @@ fn a_syn_ack_that_was_marked_is_told_of_and_counted() {
 
 #[test]
 fn a_handshake_that_ends_with_zero() {
-    // Table 4, note 1: neither are packets marked, nor is what the peer says believed; marks are still counted.
+    // Table 4, note 1: packets are not marked, and the peer's reports are not believed; marks are still counted.
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SAEW", seq(0), mss(1_000), sackok(), win(65_535));
@@ -251,7 +251,7 @@ fn marks_are_counted_and_told() {
     inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ect0));
     let ect0 = AccEcn { ee0b: Some(1_001), ..AccEcn::default() };
     expect!(t, ".AE", ack(1_001), ecn(Ecn::NotEct), accecn(ect0));
-    // 5 and then 6, 7, 0, 1, 2, 3, 4, 5; CWR ends nothing. §3.2.2.5.1: the first mark is told at once.
+    // 5 and then 6, 7, 0, 1, 2, 3, 4, 5; CWR ends nothing. §3.2.2.5.1: the first mark is reported at once.
     for (n, ace) in (1..).zip([".AW", ".AEW", ".", ".E", ".W", ".EW", ".A", ".AE"]) {
         inject!(t, ".AE", seq(n * 1_000 + 1), len(1_000), ecn(Ecn::Ce));
         let told = AccEcn { ee0b: Some(1_001), eceb: Some(n * 1_000), ee1b: None };
@@ -263,7 +263,7 @@ fn marks_are_counted_and_told() {
     t.wait_ms(50);
     let all = AccEcn { ee0b: Some(1_001), eceb: Some(8_000), ee1b: Some(1_001) };
     expect!(t, ".AE", ack(10_001), accecn(all));
-    // Nothing moved: no option. A pure ACK is no byte, but a packet; three marked ones are told of.
+    // Nothing moved: no option. A pure ACK is a packet without bytes; three marked ones are reported.
     let cwnd = t.info().snd_cwnd;
     inject!(t, ".AE", seq(10_001), ecn(Ecn::Ce));
     inject!(t, ".AE", seq(10_001), ecn(Ecn::Ce));
@@ -367,7 +367,7 @@ fn stretch_acks_and_the_field_that_went_round() {
         (".AE", Some(ce(8_000)), 8),
         // The option never moved off its first byte counter: none.
         (".AE", Some(AccEcn { ee0b: Some(10_001), ..AccEcn::default() }), 0),
-        // None with this ACK, but there were: what is certain.
+        // None with this ACK, but with earlier ones: only the certain marks count.
         (".AEW", None, 2),
     ] {
         let mut t = accepted(config());
@@ -406,7 +406,7 @@ fn an_ack_that_was_overtaken_counts_for_nothing() {
     assert_eq!(t.info().delivered_ce, 2);
     inject!(t, ".", seq(1), ack(6_001), accecn(ce(3_000)));
     assert_eq!(t.info().delivered_ce, 3);
-    // Of what is known otherwise, by SACK, it tells; not of marks.
+    // It reports what is known otherwise, by SACK, but not marks.
     inject!(t, ".AEW", seq(1), ack(4_001), sack(&[(7_001, 8_001)]));
     assert_eq!((t.info().sacked, t.info().delivered_ce), (1, 3));
     // With the same acknowledgment, marked bytes tell.
@@ -416,7 +416,8 @@ fn an_ack_that_was_overtaken_counts_for_nothing() {
     inject!(t, ".E", seq(1), ack(10_001), accecn(ce(4_000)));
     assert_eq!(t.info().delivered_ce, 4);
 
-    // Nor are the bytes that it counts where the next ones are counted from: 5 + 2 and 2,000 are two, not ten, of ten.
+    // Nor are the bytes that it counts where the next ones are counted from: 5 + 2 and 2,000 are two, not
+    // ten, of ten.
     let mut t = accepted(config());
     t.write(10_000);
     t.poll();
@@ -479,7 +480,7 @@ fn dctcp_gets_the_exact_share() {
     assert_eq!(t.info().snd_ssthresh, 5);
     t.poll();
     t.out.clear();
-    // What goes again may be marked, too.
+    // Retransmissions may be marked, too.
     inject!(t, ".AW", seq(1), ack(6_001), sack(&[(7_001, 10_001)]));
     expect!(t, ".AE", seq(6_001), len(1_000), ecn(Ecn::Ect0));
 }
@@ -519,7 +520,7 @@ fn prague_asks_whatever_the_setting_and_says_ect_1() {
         t.expect(&Seg::new(ack).seq(1).ecn(Ecn::NotEct));
         t.write(500);
         t.expect(&Seg::new(data).seq(1).len(500).ecn(mark));
-        // What goes again is for the same queue. RTO: 20 ms and Linux's least of 200.
+        // Retransmissions are for the same queue. RTO: 20 ms and Linux's minimum of 200.
         t.expect(&Seg::new(data).seq(1).len(500).ecn(mark).after_ms(220));
     }
 }

@@ -1,5 +1,6 @@
-//! Accurate ECN's handshake where it is marked or tampered with: congestion (RFC 9768 §3.2.2.2), and the signs after which
-//! a sender marks nothing as capable or does not believe what it is told (§3.2.2.4, §3.2.3.2.4, §3.2.3.2.5).
+//! Accurate ECN's handshake where it is marked or tampered with: congestion (RFC 9768 §3.2.2.2), and the
+//! signs after which a sender marks nothing as ECN-capable or does not believe reports (§3.2.2.4, §3.2.3.2.4,
+//! §3.2.3.2.5).
 
 use taut_core::{Algorithm, ConnOptions, ListenOptions, StackConfig};
 use taut_wire::{AccEcn, Ecn};
@@ -55,7 +56,7 @@ fn a_marked_syn_is_congestion() {
         send(&mut t, 2);
         inject!(t, ".AE", seq(1), ack(2_001), accecn(FIRST));
         assert_eq!((t.info().delivered_ce, t.info().ca_state), (0, "open"));
-        // §3.2.2.3: what was not capable may not come marked.
+        // §3.2.2.3: a packet that was not ECN-capable may not arrive marked.
         assert_eq!(next_mark(&mut t) == Ecn::Ect0, cwnd == 10);
     }
 }

@@ -1,5 +1,5 @@
-//! The AccECN option: when it is sent (RFC 9768 §3.2.3.3, and sparingly as with Linux's `tcp_ecn_option` 1), and when no
-//! more (§3.2.3.2).
+//! The AccECN option: when it is sent (RFC 9768 §3.2.3.3, and sparingly as with Linux's `tcp_ecn_option` 1),
+//! and when it is no longer sent (§3.2.3.2).
 
 use taut_core::{ConnOptions, ListenOptions, StackConfig};
 use taut_wire::{AccEcn, Ecn};
@@ -53,7 +53,7 @@ fn never() {
 
 #[test]
 fn a_clients_first_data_carries_it() {
-    // §3.2.3.2.1; and what is sent again does not, as the option may have been why it was lost (§3.2.3.2.2).
+    // §3.2.3.2.1; and a retransmission does not carry it, because the option may have caused the loss (§3.2.3.2.2).
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
     expect!(t, "SAEW", seq(0));
@@ -74,7 +74,7 @@ fn a_clients_first_data_carries_it() {
 fn sparingly() {
     let mut t = accepted(with(1, 0));
     let ect0 = |bytes: u32| Some(AccEcn { ee0b: Some(1 + bytes), ..AccEcn::default() });
-    // §3.2.3.3: another counter than before, on the ACK that tells of it and the next; and then no more.
+    // §3.2.3.3: a different counter than before, on the ACK that reports it and the next; and then no more.
     assert_eq!(told(&mut t, 0, Ecn::Ect0), ect0(1_000));
     assert_eq!(told(&mut t, 1, Ecn::Ect0), ect0(2_000));
     assert_eq!(told(&mut t, 2, Ecn::Ect0), None);
@@ -108,7 +108,7 @@ fn sparingly_with_a_beacon() {
     t.write(100);
     let fifth = AccEcn { ee0b: Some(5_001), ..AccEcn::default() };
     expect!(t, ".AE", len(100), accecn(fifth));
-    // Nothing new, nothing to tell.
+    // Nothing new, nothing to report.
     inject!(t, ".AE", seq(5_001), ack(101));
     t.wait_ms(100);
     t.write(100);
@@ -131,7 +131,7 @@ fn sparingly_but_before_a_counter_goes_round() {
     assert_eq!(options, 3);
 }
 
-/// Data that is acknowledged with the option, and comes again for all that.
+/// Data that is acknowledged with the option, and yet arrives again.
 fn ignored(t: &mut Trace, n: u32) -> bool {
     let option = told(t, n, Ecn::Ect0).is_some();
     t.wait_ms(250);
@@ -155,7 +155,7 @@ fn no_more_where_it_does_not_arrive() {
         inject!(t, ".W", seq(4_001), len(1_000), ecn(Ecn::Ce));
         expect!(t, ".AW", ack(5_001));
     }
-    // What comes again now and then is lost for other reasons.
+    // If data arrives again only now and then, the ACKs were lost for other reasons.
     let mut t = accepted(config());
     let mut n = 0;
     for _ in 0..5 {

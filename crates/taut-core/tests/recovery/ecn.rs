@@ -150,7 +150,8 @@ fn a_loss_is_told_with_cwr_too_and_what_goes_again_is_not_marked() {
 
 #[test]
 fn a_reduction_that_was_taken_back_is_not_told() {
-    // Nothing new to send: no segment has said CWR when the loss turns out to be none (RFC 3708). Linux withdraws it.
+    // Nothing new to send: no segment has carried CWR when the loss turns out to be spurious (RFC 3708).
+    // Linux withdraws it.
     let mut t = accepted();
     t.write(10_000);
     t.poll();
@@ -211,7 +212,7 @@ fn a_mark_ends_the_delay_of_acks() {
 
 #[test]
 fn a_segment_that_is_not_capable_among_others_ends_the_delay_too() {
-    // §6.1.5: that is how one looks that was sent again. Linux: its sender waits, quick-ack mode.
+    // §6.1.5: a retransmission looks like this. Linux: its sender waits, quick-ack mode.
     let mut t = accepted();
     use_up_quick_acks(&mut t, ".", 1);
     inject!(t, ".", seq(4_001), len(100), ecn(Ecn::Ect0));
@@ -228,8 +229,8 @@ fn after_a_mark_no_d_sack_gives_the_window_back() {
     t.wait_ms(10);
     inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 5_001)]));
     assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("recovery", 7));
-    // The loss was none: the original comes, and what was sent again is reported as needless (RFC 3708). But a mark came
-    // with it, and for that the window is reduced in any case (RFC 3168 §6.1.2).
+    // The loss was spurious: the original arrives, and the retransmission is reported as unnecessary (RFC
+    // 3708). But a mark came with it, and for that the window is reduced in any case (RFC 3168 §6.1.2).
     inject!(t, ".E", seq(1), ack(5_001));
     inject!(t, ".", seq(1), ack(5_001), sack(&[(1, 1_001)]));
     inject!(t, ".", seq(1), ack(10_001));

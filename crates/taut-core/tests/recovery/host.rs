@@ -1,5 +1,5 @@
-//! Retransmissions obey the host: no copy while the original is in the device, pacing, and small queues with twice the
-//! usual limit (TSQ-5, TSQ-6 and PACE-7 say the same of the send path alone).
+//! Retransmissions respect the host's queues: no copy while the original is in the device, pacing, and small
+//! queues with twice the usual limit (TSQ-5, TSQ-6 and PACE-7 test the same for the send path alone).
 
 use taut_core::{Duration, Fate, SetOption, StackConfig, TsqMode};
 
@@ -24,25 +24,26 @@ fn held() -> Trace {
 #[test]
 fn a_single_loss_waits_for_its_own_copy() {
     let mut t = held();
-    // Nothing has left the device; the peer must have got copies by magic. Segment 1 is not sent again.
+    // Nothing has left the device, and yet the peer has copies. Segment 1 is not retransmitted.
     inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
     assert!(sent(&mut t).iter().all(|&seq| seq >= 10_001));
     complete_first(&mut t);
-    // New data has taken the room; the next arrivals make more, and what is lost goes first (RFC 6675 §5).
+    // New data has taken the room; the next arrivals make more, and lost data goes first (RFC 6675 §5).
     inject!(t, ".", ack(1), sack(&[(1_001, 8_001)]));
     assert_eq!(sent(&mut t).first(), Some(&1));
 }
 
 #[test]
 fn what_arrives_before_it_could_be_sent_again_was_not_lost() {
-    // RFC 4015 §3.2: an ACK for what was sent only once. The window is as before.
+    // RFC 4015 §3.2: an ACK for data that was sent only once. The window is as before.
     let mut t = held();
     inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
     assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("recovery", 7));
     assert!(sent(&mut t).iter().all(|&seq| seq >= 10_001));
     inject!(t, ".", ack(5_001));
     assert_eq!((t.info().snd_ssthresh, t.stack.counters().retrans_segs), (u32::MAX, 0));
-    // So packets overtake each other here, and three above a hole prove nothing at once any more (RFC 8985 §6.2 step 4).
+    // So packets overtake each other here, and three above a hole prove nothing at once any more (RFC 8985
+    // §6.2 step 4).
     inject!(t, ".", ack(5_001), sack(&[(6_001, 9_001)]));
     assert_eq!(t.info().ca_state, "disorder");
 }

@@ -1,4 +1,4 @@
-//! A peer that throws away what it had selectively acknowledged. RFC 2018 §8.
+//! A peer that drops data that it had selectively acknowledged. RFC 2018 §8.
 
 use crate::scene::{in_flight, sent};
 
@@ -50,8 +50,5 @@ fn a_peer_that_sacks_the_very_next_byte_and_never_acknowledges_it_stalls_nobody(
     inject!(t, ".", ack(1), sack(&[(1, 10_001)]));
     let _ = sent(&mut t);
     t.wait_ms(400);
-    assert!(
-        t.out.iter().any(|got| got.seq == 1),
-        "RFC 2018 §8: the first segment is sent again by the timeout"
-    );
+    assert!(t.out.iter().any(|got| got.seq == 1), "RFC 2018 §8: the timeout retransmits the first segment");
 }

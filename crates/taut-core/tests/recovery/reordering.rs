@@ -1,4 +1,5 @@
-//! Packets that overtake each other: what RFC 8985 allows for it, and what a receiver must not take amiss.
+//! Packets that overtake each other: RFC 8985's tolerance for reordering, and segments that a receiver must
+//! not reject.
 
 use taut_core::{Duration, StackConfig};
 
@@ -33,10 +34,10 @@ fn a_needless_retransmission_widens_the_window() {
     inject!(t, ".", ack(6_001));
     inject!(t, ".", ack(6_001), sack(&[(2_001, 3_001)]));
     t.out.clear();
-    assert_eq!(t.stack.counters().tcp_dsack_undo, 1, "RFC 3708: every retransmission was needless");
+    assert_eq!(t.stack.counters().tcp_dsack_undo, 1, "RFC 3708: every retransmission was unnecessary");
     inject!(t, ".", ack(6_001), sack(&[(7_001, 10_001)]));
     t.out.clear();
-    // What was delivered took 137 ms; twice 25 ms more are allowed now, and 2 for the timer.
+    // The delivered segment took 137 ms; twice 25 ms more are allowed now, and 2 for the timer.
     expect!(t, ".", seq(6_001), len(1_000), after_ms(52));
 }
 
@@ -60,7 +61,7 @@ fn duplicates_made_by_the_network_widen_nothing() {
     let mut t = in_flight();
     inject!(t, ".", ack(1), sack(&[(1_001, 2_001)]));
     inject!(t, ".", ack(2_001));
-    // Nothing was ever sent again, so this was not our doing.
+    // Nothing was ever retransmitted, so the network duplicated it.
     inject!(t, ".", ack(2_001), sack(&[(1_001, 2_001)]));
     t.out.clear();
     inject!(t, ".", ack(2_001), sack(&[(3_001, 6_001)]));
@@ -97,7 +98,7 @@ fn a_segment_that_a_retransmission_overtook_is_not_taken_for_an_old_one() {
     // One from longer ago than the round trip is an old one (RFC 7323 §5.3), and TS.Recent never goes back.
     inject!(t, ".", seq(3_001), len(1_000), ts(sent.wrapping_sub(60), t.last_tsval));
     assert_eq!((t.stack.counters().paws_estab, t.out.pop_back().map(|got| got.ack)), (1, Some(3_001)));
-    // What was received already is judged by the rule, however late.
+    // Data that was already received is judged by the rule, however late.
     inject!(t, ".", seq(2_001), len(1_000), ts(sent + 40, t.last_tsval));
     assert_eq!(t.stack.counters().paws_estab, 2);
     assert!(t.info().rtt.is_some_and(|rtt| rtt >= Duration::from_millis(90)));

@@ -1,4 +1,5 @@
-//! Where the traces begin: a round trip of 100 ms was measured, ten segments of 1000 bytes are in flight, more wait.
+//! The initial state of the traces: a round trip of 100 ms was measured, ten segments of 1000 bytes are in
+//! flight, more wait.
 
 use taut_core::{ListenOptions, StackConfig};
 use taut_wire::Ecn;
@@ -10,7 +11,7 @@ pub(crate) fn in_flight() -> Trace {
     in_flight_with(StackConfig::default(), Offer::EASY, false)
 }
 
-/// The same; `hold` keeps the tickets of all that was sent, as a device does that has not sent it yet.
+/// The same; `hold` keeps the tickets of all packets, like a device that has not sent them yet.
 pub(crate) fn in_flight_with(config: StackConfig, offer: Offer, hold: bool) -> Trace {
     let mut t = established(config, offer);
     t.hold_tickets = hold;
@@ -46,8 +47,8 @@ pub(crate) fn sent(t: &mut Trace) -> Vec<u32> {
         .collect()
 }
 
-/// The peer sends forty segments of 100 bytes from `seq` on, capable of ECN and with these `flags`: the quick ACKs of the
-/// beginning are used up, and ACKs are delayed from now on. Returns what comes next.
+/// The peer sends forty segments of 100 bytes from `seq` on, capable of ECN and with these `flags`: the quick
+/// ACKs of the beginning are used up, and ACKs are delayed from now on. Returns what comes next.
 pub(crate) fn use_up_quick_acks(t: &mut Trace, flags: &str, seq: u32) -> u32 {
     for n in 0..40 {
         t.inject(&Seg::new(flags).seq(seq + n * 100).len(100).ecn(Ecn::Ect0));

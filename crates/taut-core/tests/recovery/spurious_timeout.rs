@@ -1,10 +1,10 @@
-//! A timeout that was needless: RFC 5682 (F-RTO) without timestamps, RFC 3522 and RFC 4015 (Eifel) with them.
+//! A spurious timeout: RFC 5682 (F-RTO) without timestamps, RFC 3522 and RFC 4015 (Eifel) with them.
 
 use taut_core::StackConfig;
 
 use crate::support::trace::{Offer, Trace};
 
-/// Ten segments of twenty are out, and the timeout has fired: the head was sent again, 200 ms after the last.
+/// Ten segments of twenty are out, and the timeout has fired: the head was retransmitted, 200 ms after the last.
 /// cwnd is 1 (RFC 5681 §3.1).
 fn timed_out(config: StackConfig, offer: Offer) -> Trace {
     let mut t = Trace::with(config.with(|c| c.recovery.tail_loss_probes = false));
@@ -23,12 +23,12 @@ fn timed_out(config: StackConfig, offer: Offer) -> Trace {
 #[test]
 fn frto_sends_new_data_and_then_believes_the_originals() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
-    // The ACK of the first original. RFC 5682 §3.1 step 2.b: two new segments, nothing again.
+    // The ACK of the first original. RFC 5682 §3.1 step 2.b: two new segments, no retransmission.
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
     expect!(t, ".", seq(11_001), len(1_000));
     expect_nothing!(t);
-    // The second original. Step 3.b: it was never sent again, so the timeout was needless.
+    // The second original. Step 3.b: it was never retransmitted, so the timeout was spurious.
     inject!(t, ".", ack(2_001));
     let info = t.info();
     assert_eq!((info.lost, info.snd_ssthresh, info.ca_state), (0, u32::MAX, "open"));
@@ -37,7 +37,7 @@ fn frto_sends_new_data_and_then_believes_the_originals() {
     assert_eq!((counters.retrans_segs, counters.tcp_spurious_rtos, counters.tcp_loss_undo), (1, 1, 1));
     inject!(t, ".", ack(12_001));
     t.poll();
-    assert!(t.out.iter().all(|got| got.seq >= 12_001), "nothing is ever sent again");
+    assert!(t.out.iter().all(|got| got.seq >= 12_001), "nothing is retransmitted");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn frto_takes_sacks_of_only_the_new_data_for_a_real_loss() {
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
     expect!(t, ".", seq(11_001), len(1_000));
-    // Step 3.a: what is new arrived, what is old did not. Ordinary recovery goes on.
+    // Step 3.a: the new data arrived, the old data did not. Ordinary recovery goes on.
     inject!(t, ".", ack(1_001), sack(&[(10_001, 11_001)]));
     expect!(t, ".", seq(1_001), len(1_000));
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
@@ -74,7 +74,7 @@ fn frto_waits_on_while_nothing_is_said() {
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
     expect!(t, ".", seq(11_001), len(1_000));
-    // Data of the peer's is no duplicate ACK (RFC 5681 §2).
+    // Data from the peer is not a duplicate ACK (RFC 5681 §2).
     inject!(t, ".", seq(1), len(100), ack(1_001));
     inject!(t, ".", seq(101), ack(2_001));
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (1, u32::MAX));
@@ -93,14 +93,15 @@ fn frto_without_new_data_recovers_as_usual() {
     expect!(t, ".", seq(1_001), len(1_000));
     expect!(t, ".", seq(2_001), len(1_000));
     expect_nothing!(t);
-    // Step 2.b: that is conventional recovery, and what an ACK brings proves nothing any more.
+    // Step 2.b: that is conventional recovery, and ACKs prove nothing any more.
     inject!(t, ".", ack(5_001));
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
 }
 
 #[test]
 fn frto_sends_what_new_data_there_is_and_nothing_beside() {
-    // RFC 5682 §3.1 step 2.b asks for up to two segments. One that is not full does not wait for an ACK, which it is to bring.
+    // RFC 5682 §3.1 step 2.b requires up to two segments. One that is not full does not wait for an ACK, because its
+    // purpose is to get one.
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     // The last of ten is not full, so Nagle holds the next one back as long as that is unacknowledged.
@@ -158,8 +159,8 @@ fn frto_works_without_sack() {
     expect!(t, ".", seq(1_001), len(1_000));
     assert_eq!(t.stack.counters().tcp_spurious_rtos, 0);
 
-    // What lies above the head may have arrived before the timeout, and the peer could not say so: the ACK for both is for the
-    // head that was sent again.
+    // The segment above the head may have arrived before the timeout, and the peer could not report it: the
+    // ACK for both is due to the retransmitted head.
     let mut t = timed_out(StackConfig::default(), plain);
     inject!(t, ".", ack(3_001));
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));

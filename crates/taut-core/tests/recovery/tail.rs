@@ -1,4 +1,4 @@
-//! The last of a flight is lost, and nothing behind it tells. RFC 8985 §7.
+//! The last segment of a flight is lost, and no segment behind it reveals that. RFC 8985 §7.
 
 use taut_core::{SetOption, StackConfig};
 
@@ -47,8 +47,8 @@ fn a_probe_that_was_needless_costs_nothing() {
     t.wait_ms(100);
     inject!(t, ".", ack(6_001));
     assert_eq!((t.info().snd_ssthresh, t.stack.counters().tcp_loss_probe_recovery), (u32::MAX, 0));
-    // Nor does that D-SACK say anything of reordering: min_rtt/4 is as long as it was (RFC 8985 §6.2 steps 4 and 5), and 2 ms
-    // for the timer.
+    // Nor does that D-SACK say anything of reordering: min_rtt/4 is as long as it was (RFC 8985 §6.2 steps 4
+    // and 5), and 2 ms for the timer.
     t.write(4_000);
     let _ = sent(&mut t);
     t.wait_ms(100);
@@ -63,7 +63,7 @@ fn the_probe_shows_that_more_is_lost() {
     // §7.2: 2·SRTT, and 2 ms for the timer.
     expect!(t, ".", seq(4_001), len(1_000), after_ms(202));
     t.wait_ms(100);
-    // 3 and 4 were sent before what was delivered, and min_rtt/4 ago: lost without a timeout.
+    // 3 and 4 were sent before the delivered segment, and min_rtt/4 ago: lost without a timeout.
     inject!(t, ".", ack(2_001), sack(&[(4_001, 5_001)]));
     assert_eq!(sent(&mut t), [2_001]);
     assert_eq!(t.info().ca_state, "recovery");

@@ -3,7 +3,7 @@
 use crate::rig::{Device, MSS, OVERHEAD, Rig, Setup};
 use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
 
-/// What a buffer is filled to: 45 segments.
+/// The size to which a buffer is filled: 45 segments.
 const SIZE_GOAL: u64 = 45 * MSS;
 
 /// TCP_NOTSENT_LOWAT is `lowat`, and the device is asleep: everything written stays unsent.

@@ -65,7 +65,8 @@ fn refused_late_is_offered_again() {
     assert_eq!((rig.info().unacked, rig.info().bytes_sent), (1, MSS));
 }
 
-/// A verdict that comes when other data has followed is too late: the packet counts as sent, and recovery answers for it.
+/// A fate that is reported after other data has followed is too late: the packet counts as sent, and recovery
+/// repairs it.
 #[test]
 fn refused_too_late_is_lost_as_in_the_network() {
     for fate in [Fate::Refused, Fate::Dropped] {
@@ -87,6 +88,6 @@ fn refused_too_late_is_lost_as_in_the_network() {
         for upto in [2, 3, 4] {
             rig.ack_with(&Ack::of(0).sack(&[MSS..upto * MSS]));
         }
-        assert_eq!(rig.news(), [0..MSS], "what the others' ACKs miss");
+        assert_eq!(rig.news(), [0..MSS], "the segment missing from the others' ACKs");
     }
 }

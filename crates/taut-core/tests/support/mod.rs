@@ -1,5 +1,5 @@
-//! Two stacks, a link between them that can be slow and unreliable, and a clock that jumps to the next thing that
-//! happens. Everything comes from one seed: a failing run is repeated by its number.
+//! Two stacks, a link between them that can be slow and unreliable, and a clock that jumps to the next event. All
+//! randomness comes from one seed: a failing run is repeated by its number.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -41,7 +41,7 @@ impl Rng {
     }
 }
 
-/// What a link does to packets.
+/// The faults and delays of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
     /// One way.
@@ -54,7 +54,7 @@ pub(crate) struct Faults {
     pub(crate) corrupt: u64,
     /// Completions come this much later than the hand-over.
     pub(crate) completion_delay: Duration,
-    /// Bytes per second, 0 for no limit; what does not fit waits.
+    /// Bytes per second, 0 for no limit; further packets wait.
     pub(crate) rate: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Wire {
     pub(crate) verified: bool,
 }
 
-/// Told the sender and the packet; true loses it.
+/// Gets the sender and the packet; true loses it.
 pub(crate) type Filter = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// A ticket on its way back.
@@ -226,20 +226,20 @@ impl World {
         }
     }
 
-    /// A packet out of nowhere, at once.
+    /// A forged packet, which arrives now.
     pub(crate) fn inject(&mut self, to: usize, bytes: &[u8]) {
         let packet = RxPacket { frame: Frame::Slice(bytes), checksum: RxChecksum::Unverified, gso_size: 0 };
         self.stacks[to].handle_packet(self.now, packet);
     }
 
-    /// When the next thing happens.
+    /// The time of the next event.
     pub(crate) fn next(&self) -> Option<Instant> {
         let wires = self.wires.iter().filter_map(|heap| heap.peek().map(|wire| wire.0.at));
         let timers = self.stacks.iter().filter_map(|stack| stack.poll_timeout().map(|(at, _)| at));
         wires.chain(timers).chain(self.completions.peek().map(|done| done.0.at)).min()
     }
 
-    /// Goes to the next thing that happens, and lets it. False when nothing ever will before `limit`.
+    /// Advances to the next event and handles it. False when there is none before `limit`.
     pub(crate) fn step(&mut self, limit: Instant) -> bool {
         self.flush();
         let Some(next) = self.next().filter(|&next| next <= limit) else {
@@ -277,7 +277,7 @@ impl World {
         while self.step(limit) {}
     }
 
-    /// Runs until `done`, for at most `span`; says whether it was.
+    /// Runs until `done` returns true, for at most `span`; returns whether it did.
     pub(crate) fn run_until(&mut self, span: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let limit = self.now + span;
         loop {

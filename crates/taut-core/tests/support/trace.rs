@@ -26,7 +26,7 @@ use taut_wire::{
 
 use super::pattern;
 
-/// A segment to inject, or what is expected of one.
+/// A segment to inject or to expect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seg {
     flags: Flags,
@@ -61,7 +61,7 @@ pub(crate) fn flags(text: &str) -> Flags {
                 'E' => Flags::ECE,
                 'W' => Flags::CWR,
                 'A' => Flags::AE,
-                other => panic!("no flag is called {other}"),
+                other => panic!("unknown flag {other}"),
             }
     })
 }
@@ -122,7 +122,7 @@ impl Seg {
         Self { gso, ..self }
     }
 
-    /// From another port of the peer's.
+    /// From another port of the peer.
     pub(crate) fn port(self, port: u16) -> Self {
         Self { port: Some(port), ..self }
     }
@@ -167,7 +167,7 @@ impl Got {
     }
 }
 
-/// What the peer offers in its SYN.
+/// The peer's offer in its SYN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offer {
     pub(crate) mss: Option<u16>,
@@ -380,14 +380,14 @@ impl Trace {
         self.mark = now;
     }
 
-    /// One read, whatever comes of it.
+    /// One read, with any result.
     #[track_caller]
     pub(crate) fn try_read(&mut self) -> Result<usize, ReadError> {
         let now = self.now;
         self.conn().read(now, &mut [0; 1_000])
     }
 
-    /// One write of a byte, whatever comes of it.
+    /// One write of a byte, with any result.
     #[track_caller]
     pub(crate) fn try_write(&mut self) -> Result<usize, WriteError> {
         let now = self.now;
@@ -525,7 +525,7 @@ impl Trace {
         self.poll();
     }
 
-    /// [`inject`](Self::inject) without asking yet for what is sent then.
+    /// [`inject`](Self::inject) without taking the stack's output yet.
     pub(crate) fn inject_unpolled(&mut self, seg: &Seg) {
         let bytes = self.build(seg);
         self.handle(&bytes, seg.gso);
@@ -537,7 +537,7 @@ impl Trace {
         self.mark = self.now;
     }
 
-    /// The device refuses the next packet. Says how much payload it had.
+    /// The device refuses the next packet. Returns the length of its payload.
     pub(crate) fn refuse(&mut self) -> usize {
         let Transmit { packet, ticket } = self.stack.poll_transmit(self.now).expect("there is a packet");
         let len = packet.payload.len();
@@ -545,7 +545,7 @@ impl Trace {
         len
     }
 
-    /// A router says something about a packet that the stack sent.
+    /// A router sends an ICMP error about a packet of the stack.
     pub(crate) fn inject_icmp(&mut self, code: Unreachable, quoted: &[u8]) {
         let router: IpAddr =
             if self.local.is_ipv4() { "198.51.100.1" } else { "2001:db8:ffff::1" }.parse().unwrap();
