@@ -226,7 +226,7 @@ mod tests {
         ] {
             assert_eq!(
                 refused(args, "vegas"),
-                "--congestion vegas: no congestion control is called vegas; there are reno, cubic, bbr, dctcp, prague, \
+                "--congestion vegas: unknown congestion control vegas; choose one of reno, cubic, bbr, dctcp, prague, \
                  fixed"
             );
             assert_eq!(

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often, and how long each time, to wait for a place in the socket's queue of connecting clients.
 const QUEUE_WAITS: u32 = 100;
 const QUEUE_WAIT: Duration = Duration::from_millis(10);
-/// No line from a stack is this long.
+/// Every line from a stack is shorter than this.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 
 /// Why there is no answer.
@@ -76,8 +76,8 @@ impl Client {
     /// [`ClientError::NotTrusted`], or an I/O error if nothing listens there.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::from(connect(path)?);
-        // Root may ask every stack; any other user only its own and root's, so that no user is made to read a
-        // stranger's text.
+        // Root may query every stack; any other user only its own and root's, so that no user has to trust text
+        // from another one.
         if !place::is_trusted(place::peer_uid(&stream)?) && !place::is_root() {
             return Err(ClientError::NotTrusted);
         }
@@ -130,7 +130,7 @@ impl Client {
             serde_json::from_slice(&line).map_err(|error| ClientError::Garbled(error.to_string()))?;
         if line.v != VERSION {
             return Err(ClientError::Garbled(format!(
-                "it has version {}, this program knows {VERSION}",
+                "it has version {}; this program supports version {VERSION}",
                 line.v
             )));
         }
@@ -138,7 +138,7 @@ impl Client {
     }
 }
 
-/// The part of a reply that was asked for, or the reply that came instead.
+/// The requested part of a reply, or the reply that came instead.
 type Picked<T> = Result<T, Reply>;
 
 impl Client {
@@ -166,7 +166,7 @@ impl Client {
         Ok(all)
     }
 
-    /// Whose stack this is.
+    /// The identity of the stack: its process, program, device and addresses.
     ///
     /// # Errors
     /// As [`ClientError`] says.
@@ -177,7 +177,7 @@ impl Client {
         })
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     ///
     /// # Errors
     /// As [`ClientError`] says.

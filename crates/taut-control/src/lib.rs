@@ -1,7 +1,7 @@
-//! Reads and steers a running stack from another process, over a Unix socket that only its owner may use.
+//! Reads and controls a running stack from another process, over a Unix socket that only its owner may use.
 //!
 //! ```text
-//!   taut ss, nstat, sysctl, explain          the program that has the stack
+//!   taut ss, nstat, sysctl, explain          the program that runs the stack
 //!   ┌────────┐   {"v":1,"request":…}\n       ┌────────┐  a batch at a time   ┌───────┐
 //!   │ Client │──────────────────────────────▶│ Server │─────────────────────▶│ Stack │
 //!   │        │◀──────────────────────────────│ thread │◀─────────────────────│       │
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! [`Server`] runs on one thread of its own. It holds the stack's lock only to copy the numbers of a few
-//! dozen connections, and turns them into text without it. [`Client`] sends the requests; [`protocol`]
+//! dozen connections, and converts them to text without the lock. [`Client`] sends the requests; [`protocol`]
 //! describes them, so that any program that can write a line of JSON to a Unix socket can send them too.
 //!
 //! ```no_run

@@ -36,7 +36,7 @@ fn find_directories() -> Vec<PathBuf> {
     }
     let uid = rustix::process::geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    // Root may still have the variable of the user that it was before, whose directory it must not use.
+    // After `su` or `sudo`, root may still have another user's variable; it must not use that user's directory.
     let runtime = runtime.filter(|path| fs::metadata(path).is_ok_and(|dir| dir.uid() == uid.as_raw()));
     let system = uid.is_root().then(|| PathBuf::from("/run"));
     let mut all: Vec<_> = [runtime, system].into_iter().flatten().map(|base| base.join("taut")).collect();
@@ -47,7 +47,7 @@ fn find_directories() -> Vec<PathBuf> {
 /// The directory for this process's sockets; made if there is none.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] if others may use it; otherwise the reason why none could be made.
+/// [`io::ErrorKind::PermissionDenied`] if other users may use it; otherwise the reason why it could not be made.
 pub fn default_directory() -> io::Result<PathBuf> {
     let mut first_error = None;
     for dir in directories() {
@@ -70,7 +70,7 @@ fn make_own(dir: &Path) -> io::Result<()> {
 }
 
 /// Opens a directory, if it is one, belongs to this user, and is closed to others. The checks are made on the
-/// descriptor, so that nothing can be exchanged in between.
+/// descriptor, so that the directory cannot be replaced in between.
 fn open_own(dir: &Path) -> io::Result<OwnedFd> {
     let denied = |what: &str| {
         let message = format!(
@@ -91,7 +91,7 @@ fn open_own(dir: &Path) -> io::Result<OwnedFd> {
         return Err(denied("belongs to another user"));
     }
     if stat.st_mode & 0o077 != 0 {
-        return Err(denied("is open to other users (chmod 700 closes it)"));
+        return Err(denied("is open to other users (close it with chmod 700)"));
     }
     Ok(opened)
 }
@@ -112,7 +112,7 @@ impl DirectoryLock {
 pub(crate) struct Bound {
     pub(crate) listener: OwnedFd,
     pub(crate) path: PathBuf,
-    /// Device and inode, because the file at the path may be another process's by then.
+    /// Device and inode, because the file at the path may belong to another process by the time of the removal.
     file: (u64, u64),
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn peer_uid(socket: &impl std::os::fd::AsFd) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(socket)?.uid.as_raw())
 }
 
-/// Whether that user may see and steer this user's stacks.
+/// Whether that user may see and control this user's stacks.
 pub(crate) fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of this test's own, gone afterwards.
+    /// A directory for this test alone, removed afterwards.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -332,7 +332,7 @@ mod tests {
         let file = scratch.0.join("file");
         fs::write(&file, "").unwrap();
         assert!(refused(&file).contains("not a directory"));
-        // Whether it is root's own or another user's, "/" is not used for sockets.
+        // "/" must not be used for sockets, whether or not root runs this test.
         assert!(make_own(Path::new("/")).is_err());
     }
 

@@ -30,9 +30,9 @@ pub const REQUEST_MAX_BYTES: usize = 4096;
 #[serde(tag = "request", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Request {
-    /// Whose stack this is: [`Reply::Identity`].
+    /// The identity of the stack: [`Reply::Identity`].
     Identity,
-    /// How many connections there are: [`Reply::Summary`].
+    /// The number of connections: [`Reply::Summary`].
     Summary,
     /// Every connection: [`Reply::Connections`].
     Connections,
@@ -96,28 +96,28 @@ impl Request {
         match value.get("v").map(serde_json::Value::as_u64) {
             Some(Some(v)) if v == u64::from(VERSION) => {}
             Some(Some(v)) => {
-                return refuse(Fault::Version, format!("version {v} is not known here; use {VERSION}"));
+                return refuse(Fault::Version, format!("version {v} is not supported; use {VERSION}"));
             }
-            _ => return refuse(Fault::Request, format!("there is no version; add \"v\":{VERSION}")),
+            _ => return refuse(Fault::Request, format!("the version is missing; add \"v\":{VERSION}")),
         }
         serde_json::from_value(value).or_else(|error| refuse(Fault::Request, error.to_string()))
     }
 }
 
-/// Why there is an error instead of an answer.
+/// The cause of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Fault {
-    /// The request is malformed or unknown: the asking program's fault.
+    /// The request is malformed or unknown: a fault of the client program.
     Request,
-    /// The request is of a version of the protocol that is not known here.
+    /// The request has an unsupported version of the protocol.
     Version,
     /// The socket belongs to another user.
     Permission,
-    /// As many clients are connected as are allowed.
+    /// The maximum number of clients is connected.
     Busy,
-    /// The setting, the value or the queue discipline does not exist: the asking user's fault.
+    /// The setting, the value or the queue discipline does not exist: a mistake of the user.
     Setting,
     /// The stack has ended.
     Stopped,
@@ -147,13 +147,13 @@ pub enum Reply {
     /// To [`Request::Reports`], in parts.
     Reports(Vec<ConnReportSnapshot>),
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
-    /// empty where packets go to the device at once.
+    /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),
     /// To any request.
     Error {
         /// Whose fault it is.
         fault: Fault,
-        /// In words.
+        /// The reason in words.
         message: String,
     },
 }
@@ -211,11 +211,11 @@ pub struct Setting {
     pub value: String,
 }
 
-/// Whose stack this is.
+/// The identity of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Identity {
-    /// ID of the process that has the stack.
+    /// ID of the process that runs the stack.
     pub pid: u32,
     /// Name of its program.
     pub program: String,
@@ -231,11 +231,11 @@ pub struct Identity {
     pub version: String,
 }
 
-/// How many there are.
+/// Numbers of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// Connections in any state but TIME-WAIT.
+    /// Connections in any state except TIME-WAIT.
     pub connections: u64,
     /// Connections in TIME-WAIT.
     pub time_waits: u64,

@@ -1,5 +1,5 @@
-//! The queue disciplines in front of a stack's device, as they are sent over the socket. Filled by the
-//! program that has the stack, read by `taut qdisc show`.
+//! The queue disciplines in front of a stack's device, as they are sent over the socket. Filled in by the
+//! program that runs the stack, read by `taut qdisc show`.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct QdiscSnapshot {
     /// The number of the discipline that it stands behind; the root has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u16>,
-    /// The options of this discipline and of those behind it, in `tc`'s words: those that were given, and
+    /// The options of this discipline and of those behind it, in `tc`'s syntax: those that were given, and
     /// those that differ from the default.
     pub spec: String,
     /// Bytes that left.
@@ -25,13 +25,13 @@ pub struct QdiscSnapshot {
     pub packets: u64,
     /// Packets refused or dropped, counted in the same way.
     pub drops: u64,
-    /// Times that a packet was asked for before its time had come.
+    /// Times that a packet was requested before its departure time.
     pub overlimits: u64,
     /// Times that the device had no room.
     pub requeues: u64,
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub backlog: u64,
-    /// Packets that wait; a super-packet counts as one.
+    /// Packets in the queue; a super-packet counts as one.
     pub qlen: u64,
     /// The counters that only this kind has, with the names and in the order of `tc -s`.
     pub details: Vec<Counter>,

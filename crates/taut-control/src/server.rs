@@ -24,10 +24,10 @@ use crate::session::Session;
 /// The most clients at a time; further ones are refused with an error.
 pub const CLIENTS_MAX: usize = 16;
 
-/// How long to accept no clients after that failed for lack of a descriptor or of memory.
+/// How long to accept no clients after accepting failed for lack of a descriptor or of memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How the server reaches the stack.
+/// The server's access to the stack.
 pub trait Source: Send + 'static {
     /// The time by the stack's clock.
     fn now(&self) -> Instant;
@@ -36,8 +36,8 @@ pub trait Source: Send + 'static {
     /// this causes. Returns `false`, without a call, when the stack has ended.
     fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
 
-    /// How many stacks share the device and appear as one to their users. [`with_stack`](Self::with_stack)
-    /// uses the first of them.
+    /// The number of stacks that share the device and appear as one to their users.
+    /// [`with_stack`](Self::with_stack) uses the first of them.
     fn shards(&self) -> usize {
         1
     }
@@ -56,7 +56,7 @@ pub trait Source: Send + 'static {
     /// Replaces them by those that `spec` describes; with `None`, by the original ones.
     ///
     /// # Errors
-    /// What is wrong with `spec`, or that this program supports none.
+    /// The mistake in `spec`, or the reason why this program supports no queue disciplines.
     fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
         _ = spec;
         Err("this program puts no queue in front of its device".to_owned())
@@ -186,7 +186,7 @@ impl<S: Source> Loop<S> {
         let accept_at = self.accept_at.filter(|&at| at > now);
         let deadline = self.sessions.iter().map(Session::deadline).chain(accept_at).min();
         let timeout = deadline.map(|deadline| timespec(deadline.since(now)));
-        // A client that cannot be accepted now would end every wait at once.
+        // A client that cannot be accepted now would end every wait immediately.
         let incoming = if accept_at.is_none() { PollFlags::IN } else { PollFlags::empty() };
         let mut fds =
             vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&self.bound.listener, incoming)];
@@ -204,7 +204,7 @@ impl<S: Source> Loop<S> {
     }
 
     /// Accepts one waiting client: the next one only after all others had their turn, and those that left
-    /// have made room. A client that is one too many, or not the owner, gets an error with the reason and is
+    /// have made room. A client beyond the limit, or of another user, gets an error with the reason and is
     /// disconnected.
     fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -220,7 +220,7 @@ impl<S: Source> Loop<S> {
         let refusal = match place::peer_uid(&socket) {
             Ok(uid) if place::is_trusted(uid) && self.sessions.len() < CLIENTS_MAX => None,
             Ok(uid) if place::is_trusted(uid) => {
-                Some((Fault::Busy, format!("{CLIENTS_MAX} clients are connected already; try again later")))
+                Some((Fault::Busy, format!("{CLIENTS_MAX} clients are already connected; try again later")))
             }
             _ => Some((
                 Fault::Permission,

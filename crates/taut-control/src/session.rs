@@ -16,7 +16,7 @@ use crate::protocol::{Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyL
 use crate::server::Source;
 use crate::snapshot;
 
-/// Connections copied in one go under the lock: some tens of microseconds.
+/// Connections copied at a time under the lock: some tens of microseconds.
 const BATCH: usize = 64;
 /// The time from the first byte of a request to its last, and from the making of a line until the client has
 /// taken it.
@@ -24,7 +24,7 @@ const LINE_TIME: Duration = Duration::from_secs(5);
 /// The time between requests.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// Names of connections, each with its shard; those of one shard stand together.
+/// Names of connections, each with its shard, grouped by shard.
 type Ids = vec::IntoIter<(usize, ConnId)>;
 
 /// The rest of a list.
@@ -264,7 +264,7 @@ where
     is_there.then(|| copied.iter().map(T::from).collect())
 }
 
-/// Answers the requests that the program answers, rather than the stack.
+/// Answers the requests about queue disciplines, which concern the program rather than the stack.
 fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     let changed = match request {
         Request::QdiscShow => Ok(()),

@@ -1,4 +1,4 @@
-//! The core's values in a form that can be serialised: the only file that knows both forms.
+//! The core's values in a serialisable form. No other file knows both forms.
 //!
 //! Everything is copied under the stack's lock and serialised without it. Called by `session.rs`; read
 //! through a [`Client`](crate::Client).
@@ -32,7 +32,7 @@ pub struct ConnSnapshot {
     pub blocked: String,
     /// RFC 7323 timestamps are in use.
     pub timestamps: bool,
-    /// RFC 2018 is in use.
+    /// RFC 2018 SACK is in use.
     pub sack: bool,
     /// Shift of the peer's window; `None` without window scaling.
     pub snd_wscale: Option<u8>,
@@ -46,9 +46,9 @@ pub struct ConnSnapshot {
     pub rtt_ns: Option<u64>,
     /// RFC 6298's variance term.
     pub rttvar_ns: u64,
-    /// Lowest round-trip time lately.
+    /// The lowest recent round-trip time.
     pub min_rtt_ns: Option<u64>,
-    /// Round-trip time as the receiver sees it.
+    /// Round-trip time as measured by the receiving half.
     pub rcv_rtt_ns: Option<u64>,
     /// How long an ACK is delayed.
     pub ato_ns: u64,
@@ -242,7 +242,7 @@ impl From<&ConnInfo> for ConnSnapshot {
 /// A listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerSnapshot {
-    /// Where it listens.
+    /// The address at which it listens.
     pub local: SocketAddr,
     /// Connections that wait to be accepted.
     pub ready: u32,
@@ -258,7 +258,7 @@ pub struct ListenerSnapshot {
 pub struct ReportSnapshot {
     /// Why nothing was sent, and for how long, in a fixed order.
     pub shares: Vec<Share>,
-    /// The queues on the way out, in the order in which a byte passes them.
+    /// The queues of the send path, in the order in which a byte passes them.
     pub queues: Vec<QueueSnapshot>,
 }
 
@@ -272,7 +272,7 @@ pub struct Share {
     pub time_ns: u64,
 }
 
-/// A queue on the way out.
+/// A queue of the send path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct QueueSnapshot {
@@ -280,10 +280,9 @@ pub struct QueueSnapshot {
     pub name: String,
     /// Bytes in it now.
     pub bytes: u64,
-    /// How long the oldest byte has been there, as far as is known: for `unsent` a lower bound, for `device`
-    /// an upper bound.
+    /// How long the oldest byte has been there: for `unsent` a lower bound, for `device` an upper bound.
     pub oldest_ns: Option<u64>,
-    /// How long bytes stayed, by samples; ascending, without the empty intervals.
+    /// Samples of how long bytes stayed, in ascending intervals without the empty ones.
     pub sojourn: Vec<Interval>,
 }
 
@@ -293,7 +292,7 @@ pub struct QueueSnapshot {
 pub struct Interval {
     /// The upper bound; `None` if there is none.
     pub below_ns: Option<u64>,
-    /// How many.
+    /// The number of samples.
     pub count: u64,
 }
 
@@ -374,7 +373,7 @@ pub(crate) fn listeners(stack: &Stack) -> Vec<ListenerSnapshot> {
     all
 }
 
-/// Adds the listeners of another shard; two that listen at the same place become one.
+/// Adds the listeners of another shard; two that listen at the same address become one.
 pub(crate) fn add_listeners(all: &mut Vec<ListenerSnapshot>, more: Vec<ListenerSnapshot>) {
     for listener in more {
         match all.iter_mut().find(|other| other.local == listener.local) {
@@ -393,7 +392,7 @@ pub(crate) fn settings(stack: &Stack) -> Vec<Setting> {
     stack.sysctls().map(|(name, value)| Setting { name: name.to_owned(), value }).collect()
 }
 
-/// The setting of that name, which may lack `net.ipv4.`; returned with its full name.
+/// The setting with that name, which may lack `net.ipv4.`; returned with its full name.
 pub(crate) fn setting(stack: &Stack, name: &str) -> Result<Setting, SysctlError> {
     let value = stack.sysctl(name)?;
     let is_it = |whole: &&str| *whole == name || whole.strip_prefix("net.ipv4.") == Some(name);

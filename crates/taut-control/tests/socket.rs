@@ -314,7 +314,7 @@ fn a_panic_under_the_lock_takes_the_socket_along() {
             Instant::ZERO
         }
         fn with_stack(&self, _: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
-            panic!("a panic of the test's, on purpose")
+            panic!("the test panics on purpose")
         }
     }
     let lab = Lab::new("panic");

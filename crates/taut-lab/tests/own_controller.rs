@@ -1,5 +1,5 @@
-//! `examples/own_controller.rs` as its author runs it: a user's controller by name, with parameters, in runs,
-//! sweeps and reports, and live.
+//! `examples/own_controller.rs` as its author runs it: a controller of one's own by name, with parameters, in
+//! runs, sweeps, reports and live.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -116,12 +116,12 @@ fn mistakes_name_what_there_is() {
     for (set, error) in [
         (
             "congestion=vegas:mots=3",
-            "own_controller: --set congestion=vegas:mots=3: congestion: vegas: no parameter is called mots; there are \
+            "own_controller: --set congestion=vegas:mots=3: congestion: vegas: unknown parameter mots; it has \
              least, a number from 0 to 10000; most, a number from 0 to 10000\n",
         ),
         (
             "congestion=vega",
-            "own_controller: --set congestion=vega: congestion: no congestion control is called vega; there are reno, \
+            "own_controller: --set congestion=vega: congestion: unknown congestion control vega; choose one of reno, \
              cubic, bbr, dctcp, prague, vegas\n",
         ),
     ] {

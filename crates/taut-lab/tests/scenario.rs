@@ -160,8 +160,8 @@ fn a_users_congestion_control_is_named_wherever_one_can_be() {
 
 #[test]
 fn a_congestion_control_that_is_none_is_told_with_those_there_are() {
-    let known = "there are reno, cubic, bbr, dctcp, prague, mine";
-    let unknown = format!("congestion: no congestion control is called vegas; {known}");
+    let known = "choose one of reno, cubic, bbr, dctcp, prague, mine";
+    let unknown = format!("congestion: unknown congestion control vegas; {known}");
     let text = SMALL.replacen("title", "congestion = \"vegas\"\ntitle", 1);
     let error = load_with(&controllers(), &text, &[]).map(|_| ()).unwrap_err();
     assert_eq!(error, format!("x.toml:1: {unknown}"));
@@ -173,8 +173,8 @@ fn a_congestion_control_that_is_none_is_told_with_those_there_are() {
         ),
         (
             &["congestion=mine", "congestion.gian=2"],
-            "--set congestion.gian=2: congestion: mine: no parameter is called gian; \
-             there are gain, a number from 1 to 4; floor, a number from 2 to 9"
+            "--set congestion.gian=2: congestion: mine: unknown parameter gian; \
+             it has gain, a number from 1 to 4; floor, a number from 2 to 9"
                 .into(),
         ),
         (

@@ -1,5 +1,5 @@
 //! The kernel's counters of a namespace, by `nstat`'s names: `/proc/net/snmp` and `/proc/net/netstat`. Called
-//! by live runs, which print them beside a stack's counters of the same names.
+//! by live runs, which print them next to a stack's counters of the same names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ impl Kernel {
     /// All counters since the namespace was made: `TcpOutSegs`, `TcpExtTCPTimeouts` …
     ///
     /// # Errors
-    /// Without `/proc`.
+    /// If `/proc` is missing.
     pub fn counters(&self) -> io::Result<BTreeMap<String, u64>> {
         self.enter(|| {
             let mut all = BTreeMap::new();
@@ -23,7 +23,7 @@ impl Kernel {
     }
 }
 
-/// A line of names and a line of values, in turn.
+/// Parses pairs of lines: one of names, then one of values.
 fn parse(text: &str, into: &mut BTreeMap<String, u64>) {
     let lines: Vec<&str> = text.lines().collect();
     for pair in lines.chunks_exact(2) {

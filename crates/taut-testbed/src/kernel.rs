@@ -1,7 +1,7 @@
-//! The kernel's TCP in a network namespace of its own: its settings, the links that end in it, and what runs
-//! in it.
+//! The kernel's TCP in a network namespace of its own: its settings, the links that end in it, and the
+//! programs and threads that run in it.
 //!
-//! See `network_namespaces(7)`. Called by everything that needs a peer for a stack.
+//! See `network_namespaces(7)`. Called by code that needs a peer for a stack.
 
 use std::fs;
 use std::io;
@@ -13,20 +13,20 @@ use taut_device::{Cidr, Namespace, Tun, TunOptions, netns};
 
 use crate::Subnet;
 
-/// A TUN's name in its namespace.
+/// The name of a TUN in its namespace.
 const TUN: &str = "taut0";
 /// The name of each end of a veth pair.
 const VETH: &str = "veth0";
 
-/// The kernel, as the threads in one namespace see it.
+/// The kernel as seen by the threads in one namespace.
 #[derive(Debug)]
 pub struct Kernel {
-    /// Where it is.
+    /// The namespace.
     pub namespace: Namespace,
 }
 
 impl Kernel {
-    /// In a new namespace, with the loopback interface up and nothing else.
+    /// A kernel in a new namespace, with only the loopback interface, which is up.
     ///
     /// # Errors
     /// Those of [`Namespace::new`].
@@ -42,23 +42,23 @@ impl Kernel {
         self.namespace.enter(run)
     }
 
-    /// Starts a thread that stays in the namespace, and keeps it.
+    /// Starts a thread that stays in the namespace and keeps it alive.
     ///
     /// # Errors
-    /// Those of [`Namespace::enter`], or no thread left.
+    /// Those of [`Namespace::enter`], or when the thread cannot be started.
     pub fn thread<R: Send + 'static>(
         &self,
         name: &str,
         run: impl FnOnce() -> R + Send + 'static,
     ) -> io::Result<JoinHandle<R>> {
-        // A thread inherits the namespace of the one that starts it.
+        // A thread inherits the namespace of the thread that starts it.
         self.enter(|| thread::Builder::new().name(name.to_owned()).spawn(run))?
     }
 
-    /// Runs a program in the namespace to its end; what it printed. Words are separated by spaces.
+    /// Runs a program in the namespace to its end and returns its output. Words of `line` are separated by spaces.
     ///
     /// # Errors
-    /// When there is no such program, or with what it said when it failed.
+    /// When there is no such program, or when it fails; the error then has its message.
     pub fn run(&self, line: &str) -> io::Result<String> {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -75,13 +75,13 @@ impl Kernel {
     /// Changes a setting of the namespace, by `sysctl`'s name; `net.ipv4.` may be left out.
     ///
     /// # Errors
-    /// When this kernel has no such setting, or not in a namespace, or not that value.
+    /// When this kernel has no such setting, not in a namespace, or does not allow the value.
     pub fn set_sysctl(&self, name: &str, value: &str) -> io::Result<()> {
         let full = if name.contains('.') { name.to_owned() } else { format!("net.ipv4.{name}") };
         self.enter(|| fs::write(format!("/proc/sys/{}", full.replace('.', "/")), value))?
     }
 
-    /// Opens a TUN, `taut0`, whose kernel's side is in the namespace and has these addresses.
+    /// Opens a TUN, `taut0`. The kernel's side of it is in the namespace and has these addresses.
     ///
     /// # Errors
     /// Those of [`Tun::open`].
@@ -97,7 +97,7 @@ impl Kernel {
     /// Joins this kernel, as the near end, to another by a pair of Ethernet interfaces, `veth0` in both.
     ///
     /// # Errors
-    /// When there are no such interfaces, or one of that name is there already.
+    /// When the kernel does not support such interfaces, or one with that name already exists.
     pub fn veth(&self, far: &Self, subnet: Subnet, mtu: u16) -> io::Result<()> {
         let (here, there) = self.namespace.connect(VETH, &far.namespace, VETH)?;
         for (interface, addresses) in [(here, subnet.near()), (there, subnet.far())] {
@@ -109,17 +109,17 @@ impl Kernel {
     }
 }
 
-/// As root, nothing; otherwise becomes root in a user namespace, where the kernel lets users have one. Only a
-/// process with one thread can do that: call it first thing.
+/// Does nothing as root; otherwise becomes root in a user namespace, if the kernel lets users make one. Only a
+/// process with one thread can do that: call it at the start of `main`.
 ///
 /// # Errors
-/// When neither is possible, and what would be needed.
+/// When neither is possible; the error names the requirements.
 pub fn allow_namespaces() -> io::Result<()> {
     match Namespace::new() {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
         other => return other.map(drop),
     }
-    // The thread that tried is joined, but the kernel may need a moment to see it gone.
+    // The thread that tried has been joined, but the kernel may still count it for a moment.
     let mut result = netns::become_root_in_user_namespace();
     for _ in 0..50 {
         if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {

@@ -1,6 +1,7 @@
 //! One testbed for a stack and the kernel's TCP: links in network namespaces, the kernel at their far ends
-//! (and at the near one, to compare), its sockets with the options that a stack's have, and what it tells of
-//! them. `taut demo`, the lab's live runs, the benchmarks and the tests of several crates are built of it.
+//! (and, for comparison, at the near end), the kernel's sockets with the same options as a stack's, and the
+//! kernel's facts about them. `taut demo`, the lab's live runs, the benchmarks and the tests of several crates
+//! are built on it.
 //!
 //! ```text
 //!        near: the tested end                      far: Kernel, a namespace of its own
@@ -14,17 +15,17 @@
 //! |---|---|
 //! | `kernel.rs` | [`Kernel`]: a namespace, its settings, the links that end in it, programs and threads in it |
 //! | `subnet.rs` | [`Subnet`]: the addresses of a link's ends, of both families |
-//! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, told what a stack's are told |
+//! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's |
 //! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
-//! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: how a connection of the kernel's is |
+//! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: the state of one of the kernel's connections |
 //! | `counters.rs` | `nstat`'s counters of a namespace |
-//! | `qdisc.rs` | a rate for an interface, and what waits there |
-//! | `live.rs` | whether a test may use all this, and how it says that it may not |
-//! | `scratch.rs` | [`Scratch`]: a directory that goes when its test does |
+//! | `qdisc.rs` | a rate for an interface, and the size of its queue |
+//! | `live.rs` | whether a test can use all this; otherwise it is skipped with the reason |
+//! | `scratch.rs` | [`Scratch`]: a directory that is removed when its test ends |
 //!
-//! Namespaces have no names: they end with the last handle, thread or socket in them, so with the process at
-//! the latest, and however it ends nothing is left behind. All of it needs root, or a kernel that lets users
-//! have user namespaces ([`allow_namespaces`]), and `/dev/net/tun` where a TUN is used.
+//! Namespaces have no names: each ends with the last handle, thread or socket in it, at the latest with the
+//! process, so nothing is left behind even if the process is killed. The testbed needs root, or a kernel that
+//! lets users make user namespaces ([`allow_namespaces`]), and `/dev/net/tun` if a TUN is used.
 //!
 //! # Example
 //!

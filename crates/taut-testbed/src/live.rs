@@ -1,4 +1,4 @@
-//! The rule for live network tests: where they may run, and how they say that they were skipped. Called by tests:
+//! The rule for live network tests: where they run, and how they report that they were skipped. Called by tests:
 //!
 //! ```
 //! # #[allow(dead_code)]
@@ -19,7 +19,8 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::thread;
 
-/// Says that the running test is skipped. Written past the test harness's capture, so that it is seen.
+/// Reports that the running test is skipped. The message bypasses the test harness's capture, so that it is
+/// visible.
 ///
 /// # Panics
 /// When `TAUT_REQUIRE_LIVE=1`.
@@ -30,13 +31,13 @@ pub fn skip(why: &str) {
     assert!(!is_required, "skipped, and TAUT_REQUIRE_LIVE=1 forbids that: {why}");
 }
 
-/// True where a test may open TUN devices, and every one of `programs` is installed. Otherwise says what is
-/// missing, through [`skip`].
+/// Returns true if a test may open TUN devices and all `programs` are installed. Otherwise reports through [`skip`]
+/// what is missing.
 #[must_use]
 pub fn ready(programs: &[&str]) -> bool {
     let missing: Vec<&str> = programs.iter().copied().filter(|name| !is_installed(name)).collect();
     if !missing.is_empty() {
-        skip(&format!("not installed: {} (make setup)", missing.join(", ")));
+        skip(&format!("not installed: {} (run make setup)", missing.join(", ")));
         return false;
     }
     if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
@@ -46,7 +47,7 @@ pub fn ready(programs: &[&str]) -> bool {
     true
 }
 
-/// True where a program can be found, `/usr/sbin` and `/sbin` included.
+/// Whether a program is found in `PATH`, `/usr/sbin` or `/sbin`.
 fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,5 +1,5 @@
-//! The kernel as a peer: a thread in a namespace that accepts any number of connections and answers each in
-//! its way. Called by live runs and tests.
+//! The kernel as a peer: a thread in a namespace that accepts any number of connections and serves each as its
+//! port says. Called by live runs and tests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,19 +13,19 @@ use tokio::sync::Notify;
 
 use crate::{Kernel, Subnet, listen};
 
-/// Bytes of a read, and of a source's write.
+/// Bytes per read, and per write of a source.
 const CHUNK_BYTES: usize = 262_144;
 
-/// What is done with a connection; the peer closes when its client does.
+/// How the peer serves a connection; it closes the connection when its client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Takes what comes.
+    /// Reads and discards everything.
     Sink,
-    /// Sends as much as is taken.
+    /// Sends as much as the client takes.
     Source,
-    /// Sends back what comes.
+    /// Sends everything back.
     Echo,
-    /// Answers each request of so many bytes with a response of so many.
+    /// Answers each request of `request` bytes with a response of `response` bytes.
     Respond {
         /// Bytes of a request, at least one.
         request: usize,
@@ -43,7 +43,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Listens on these ports of all addresses; when this returns, it does.
+    /// Starts to listen on these ports of all addresses; when this returns, clients can connect.
     ///
     /// # Errors
     /// When a port is taken, or those of [`Kernel::thread`].
@@ -95,7 +95,7 @@ impl Drop for Peer {
 async fn serve(listener: TcpListener, service: Service, taken: Arc<AtomicU64>) {
     while let Ok((stream, _)) = listener.accept().await {
         let taken = Arc::clone(&taken);
-        // A client that fails is its own client's error.
+        // If the connection fails, the client reports that.
         tokio::spawn(async move {
             let _ = answer(stream, service, &taken).await;
         });

@@ -1,15 +1,15 @@
-//! A rate for an interface of the kernel's, by a token bucket (`tc-tbf(8)`), and what waits there. Called by
-//! live runs in which the kernel sends. Needs `tc`.
+//! A rate for one of the kernel's interfaces, by a token bucket (`tc-tbf(8)`), and the bytes that wait there.
+//! Called by live runs in which the kernel sends. Needs `tc`.
 
 use std::io;
 
 use crate::Kernel;
 
 impl Kernel {
-    /// Limits what an interface sends to so many bits a second; `limit` bytes may wait, `burst` go at once.
+    /// Limits the rate at which an interface sends; `limit` bytes may wait, and `burst` bytes may leave together.
     ///
     /// # Errors
-    /// Without `tc`, or without `tbf` in the kernel.
+    /// When `tc` is not installed, or the kernel lacks `tbf`.
     pub fn limit_rate(
         &self,
         interface: &str,
@@ -24,14 +24,14 @@ impl Kernel {
     /// Bytes that wait in an interface's root queue.
     ///
     /// # Errors
-    /// Without `tc`.
+    /// When `tc` is not installed.
     pub fn backlog_bytes(&self, interface: &str) -> io::Result<u64> {
         let text = self.run(&format!("tc -s -j qdisc show dev {interface} root"))?;
         backlog(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
     }
 }
 
-/// The first `"backlog":` in what `tc` prints as JSON: exact, which its text is not.
+/// The first `"backlog":` in the JSON that `tc` prints, which is exact, unlike its text output.
 fn backlog(json: &str) -> Option<u64> {
     let rest = json.split_once("\"backlog\":")?.1;
     let end = rest.find(|c: char| !c.is_ascii_digit())?;

@@ -1,4 +1,4 @@
-//! A directory of a test's own, which goes when the test does, also when it fails. Called by tests that need
+//! A directory for one test, which is removed when the test ends, even if it fails. Called by tests that need
 //! files.
 
 use std::env;
@@ -6,12 +6,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::process;
 
-/// The directory, and where it is.
+/// The directory.
 #[derive(Debug)]
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// An empty one; names of tests that run in one process differ.
+    /// An empty directory. Tests that run in one process must use different names.
     ///
     /// # Panics
     /// When it cannot be made.

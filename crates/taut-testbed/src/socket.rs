@@ -1,5 +1,5 @@
-//! TCP sockets of the kernel's with the options of a stack's, so that one description of an experiment holds
-//! for both.
+//! The kernel's TCP sockets with the options of a stack's, so that one description of an experiment applies to
+//! both.
 //!
 //! All are made in the namespace of the calling thread: call them inside
 //! [`Kernel::enter`](crate::Kernel::enter).
@@ -16,14 +16,14 @@ use taut_device::sys;
 /// then resets connections that were established.
 const BACKLOG: i32 = 4_096;
 
-/// A socket that is not connected yet. The congestion control is given by name, since the kernel may have one
-/// that taut lacks; the machine's own without one, which a namespace cannot change.
+/// A socket that is not connected yet. The congestion control is given by name, because the kernel may have one
+/// that taut lacks; `None` means the machine's default, which a namespace cannot change.
 ///
 /// # Errors
 /// When the kernel has no such congestion control, or refuses an option.
 pub fn socket(to: SocketAddr, options: &ConnOptions, congestion: Option<&str>) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
-    // First: some of what a congestion control does at the start cannot be undone.
+    // Set first: some effects of a congestion control's initialisation cannot be undone.
     let congestion = congestion.or(options.congestion.as_ref().map(taut_core::Algorithm::name));
     if let Some(name) = congestion {
         socket.set_tcp_congestion(name.as_bytes())?;
@@ -34,7 +34,7 @@ pub fn socket(to: SocketAddr, options: &ConnOptions, congestion: Option<&str>) -
     if options.notsent_lowat > 0 {
         socket.set_tcp_notsent_lowat(options.notsent_lowat)?;
     }
-    // The namespace's root may go beyond the limits of the machine.
+    // Root of the namespace may exceed the machine's limits.
     if let Some(bytes) = options.sndbuf {
         sockopt::set_socket_send_buffer_size_force(&socket, bytes as usize)
             .or_else(|_| sockopt::set_socket_send_buffer_size(&socket, bytes as usize))?;
@@ -52,23 +52,23 @@ pub fn socket(to: SocketAddr, options: &ConnOptions, congestion: Option<&str>) -
     Ok(socket)
 }
 
-/// A connection.
+/// A connected socket.
 ///
 /// # Errors
-/// Those of [`socket`], or when nobody answers.
+/// Those of [`socket`], or when the peer does not answer.
 pub fn connect(to: SocketAddr, options: &ConnOptions, congestion: Option<&str>) -> io::Result<TcpStream> {
     let socket = socket(to, options, congestion)?;
     socket.connect(&to.into())?;
     Ok(socket.into())
 }
 
-/// A listener with room for bursts; the connections that it accepts have its congestion control.
+/// A listener with room for bursts; connections that it accepts have its congestion control.
 ///
 /// # Errors
-/// Those of [`socket`], or when the address is taken.
+/// Those of [`socket`], or when the address is in use.
 pub fn listen(at: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListener> {
     let socket = socket(at, &ConnOptions::default(), congestion)?;
-    // As std's: a port in TIME-WAIT is free.
+    // Like std's listener: a port in TIME-WAIT counts as free.
     socket.set_reuse_address(true)?;
     socket.bind(&at.into())?;
     socket.listen(BACKLOG)?;

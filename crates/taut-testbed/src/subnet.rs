@@ -1,5 +1,5 @@
-//! The addresses of a link's two ends, one of each family that this kernel has. Called by whoever makes a
-//! link.
+//! The addresses of a link's two ends, one of each family that this kernel supports. Called by code that makes
+//! links.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -11,7 +11,7 @@ use taut_device::Cidr;
 pub struct Subnet(pub u8);
 
 impl Subnet {
-    /// Whether this kernel has IPv6; without it, subnets have only their IPv4 addresses.
+    /// Whether this kernel supports IPv6; without it, subnets have only their IPv4 addresses.
     #[must_use]
     pub fn has_ipv6() -> bool {
         Path::new("/proc/net/if_inet6").exists()

@@ -1,4 +1,5 @@
-//! The testbed itself: links carry, the kernel does what it is told, peers answer, and nothing stays.
+//! The testbed itself: links carry packets, the kernel applies its settings, peers answer, and nothing is
+//! left behind.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{Read as _, Write as _};
@@ -54,12 +55,12 @@ fn a_peer_answers_each_connection_in_its_way_over_both_families() {
         responder.write_all(b"askask").unwrap();
         responder.shutdown(Shutdown::Write).unwrap();
         bytes.clear();
-        // The end comes after what was asked for, or at once where the second half of a request is missing.
+        // The end comes after the requested bytes, or at once if the second half of a request is missing.
         assert_eq!(responder.read_to_end(&mut bytes).unwrap(), 10, "two requests");
     }
     drop(peer);
     let refused = near.enter(|| TcpStream::connect((NET.far_v4(), 1))).unwrap();
-    assert!(refused.is_err(), "nobody listens any more");
+    assert!(refused.is_err(), "nothing listens any more");
 }
 
 #[test]
@@ -135,5 +136,5 @@ fn a_tun_has_the_kernel_at_its_far_end() {
     assert!(NET.far().iter().all(|address| shown.contains(&address.to_string())), "{shown}");
     assert!(kernel.run("ip link show dev eth7").is_err());
     drop(tun);
-    assert!(kernel.run("ip link show dev taut0").is_err(), "it goes with its last queue");
+    assert!(kernel.run("ip link show dev taut0").is_err(), "it is removed with its last queue");
 }

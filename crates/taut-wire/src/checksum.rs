@@ -26,7 +26,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The sum of nothing.
+    /// The empty sum.
     pub const ZERO: Sum = Sum { words: 0, odd: false };
 
     /// Adds the next bytes of the message.

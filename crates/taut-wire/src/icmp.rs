@@ -132,7 +132,7 @@ pub enum Icmp<'a> {
     },
     /// Something in the packet's headers was not understood.
     ParameterProblem {
-        /// Where, in bytes from the start of the packet.
+        /// The offset of the problem, in bytes from the start of the packet.
         pointer: u32,
         /// The packet, cut short.
         quoted: &'a [u8],

@@ -4,8 +4,8 @@
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!                                    | icmp.rs quoted.rs
-//!              '--------- checksum.rs sums what the device has not ----'
-//!              '--------- raw.rs works on the bytes as they are -------'
+//!              '--------- checksum.rs: checksums in software ---------'
+//!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
 //!
 //! Parsing accepts any bytes and returns a value or a [`ParseError`]; it never panics. Emitting takes a

@@ -1,18 +1,19 @@
-//! A packet as bytes: what a queue, a NIC or a path does to headers without taking them apart. Ours; called by whatever
-//! stands between two stacks: the driver's queue in front of a device, the simulator, the lab's emulated path, GRO.
+//! Operations on a packet as bytes, as a queue, a NIC or a path needs them: they read and change header
+//! fields in place, without parsing the headers into values. taut's own; called by the parts between two
+//! stacks: the driver's queue in front of a device, the simulator, the lab's emulated path, GRO.
 //!
 //! ```text
-//!   flow  ecn  set_ce          a queue: whose packet is this, may it be marked, mark it
+//!   flow  ecn  set_ce          a queue: the packet's connection, whether it may be marked, mark it
 //!   segs  cut  join  continues a NIC: one super-packet becomes segments (TSO), segments become one (GRO)
 //!   complete                   the checksum that a stack left to its device
 //! ```
 //!
-//! `header` begins with the IP header and holds at least all headers; a payload may follow. Bytes that are too short, or
-//! are not what a function is about, are no error: they have flow 0 and no mark, and are left as they are.
+//! `header` begins with the IP header and holds at least all headers; a payload may follow. Bytes that are
+//! too short or of the wrong kind are not an error: they have flow 0 and no mark, and are left unchanged.
 //!
-//! What is written keeps the checksum of an IPv4 header right if it was right, and wrong if it was wrong: it is changed
-//! by the difference (RFC 1624), so damage on the way stays visible. The checksum of TCP is left alone, since a packet
-//! that is cut or joined has one that a device is still to complete.
+//! A change to an IPv4 header updates its checksum by the difference (RFC 1624): a correct checksum stays
+//! correct, and a wrong one stays wrong, so that damage on the way stays visible. The checksum of TCP is left
+//! alone, because a device still has to complete that of a packet that is cut or joined.
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -24,11 +25,11 @@ use crate::{Ecn, IpHeader, protocol};
 #[cfg(test)]
 mod tests;
 
-/// The bits of IPv4's third word that make a packet a fragment: more to follow, or an offset.
+/// The bits of IPv4's third word that make a packet a fragment: "more fragments", or an offset.
 const FRAGMENT: u16 = 0x3fff;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Places in an IPv4 header.
+/// Offsets in an IPv4 header.
 const V4_LEN: usize = 2;
 const V4_ID: usize = 4;
 const V4_FRAGMENT: usize = 6;
@@ -36,12 +37,12 @@ const V4_PROTOCOL: usize = 9;
 const V4_SUM: usize = 10;
 const V4_ADDRESSES: usize = 12;
 
-/// Places in an IPv6 header.
+/// Offsets in an IPv6 header.
 const V6_LEN: usize = 4;
 const V6_NEXT: usize = 6;
 const V6_ADDRESSES: usize = 8;
 
-/// Places in a TCP header.
+/// Offsets in a TCP header.
 const TCP_SEQ: usize = 4;
 const TCP_ACK: usize = 8;
 const TCP_OFFSET: usize = 12;
@@ -49,20 +50,20 @@ const TCP_FLAGS: usize = 13;
 const TCP_WINDOW: usize = 14;
 const TCP_URGENT: usize = 18;
 
-/// The end of a stream or of a record: only the last segment of a super-packet bears these.
+/// The end of a stream or of a record: only the last segment of a super-packet carries these.
 const ENDS: u8 = (Flags::FIN.bits() | Flags::PSH.bits()) as u8;
-/// Said once, on the first segment (RFC 3168 §6.1.2).
+/// Only the first segment of a super-packet carries it (RFC 3168 §6.1.2).
 const CWR: u8 = Flags::CWR.bits() as u8;
-/// With any of these a segment is the last of a merged packet, or goes alone.
+/// A segment with any of these is the last of a merged packet, or is not merged at all.
 const CLOSING: u8 = ENDS | (Flags::SYN.bits() | Flags::RST.bits() | Flags::URG.bits()) as u8;
 
-/// What the sums of [`flow`] are spread with: the golden ratio in 64 bits, as in Fibonacci hashing.
+/// The multiplier that spreads the sums of [`flow`]: the golden ratio in 64 bits, as in Fibonacci hashing.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 // ---- reading ----
 
-/// Bytes of the IP header, IPv4's options included, IPv6's extensions not. `None` if that is of neither version, or
-/// longer than `header`.
+/// Bytes of the IP header, including IPv4's options but not IPv6's extension headers. `None` if it is of neither
+/// version, or longer than `header`.
 #[inline]
 #[must_use]
 pub fn ip_len(header: &[u8]) -> Option<usize> {
@@ -74,15 +75,15 @@ pub fn ip_len(header: &[u8]) -> Option<usize> {
     (V4_HEADER_LEN..=header.len()).contains(&len).then_some(len)
 }
 
-/// Whether it is IPv6 rather than IPv4, or anything else.
+/// Whether it is IPv6, rather than IPv4 or anything else.
 #[inline]
 #[must_use]
 pub fn is_v6(header: &[u8]) -> bool {
     header.first().is_some_and(|first| first >> 4 == 6)
 }
 
-/// Where the TCP header begins, if one follows the IP header directly, with its fixed part in `header`. A fragment has
-/// none.
+/// Offset of the TCP header, if one follows the IP header directly and its fixed part is in `header`. `None` for a
+/// fragment.
 #[inline]
 #[must_use]
 pub fn tcp_at(header: &[u8]) -> Option<usize> {
@@ -95,7 +96,7 @@ pub fn tcp_at(header: &[u8]) -> Option<usize> {
     (is_tcp && header.len() >= at + tcp::HEADER_LEN).then_some(at)
 }
 
-/// Bytes of the IP and TCP headers together; `None` if there is no TCP header, or not all of it.
+/// Bytes of the IP and TCP headers together; `None` if there is no complete TCP header.
 #[must_use]
 pub fn headers_len(packet: &[u8]) -> Option<usize> {
     let at = tcp_at(packet)?;
@@ -103,7 +104,7 @@ pub fn headers_len(packet: &[u8]) -> Option<usize> {
     (len >= tcp::HEADER_LEN && at + len <= packet.len()).then_some(at + len)
 }
 
-/// TCP's control bits; none of a packet that is not TCP.
+/// TCP's control bits; zero for a packet that is not TCP.
 #[inline]
 #[must_use]
 pub fn tcp_flags(header: &[u8]) -> Flags {
@@ -140,7 +141,7 @@ pub fn flow(header: &[u8]) -> u64 {
             (sum.rotate_left(5) ^ u64::from(u32::from_be_bytes(*word))).wrapping_mul(SPREAD)
         })
     };
-    // Of what is not TCP, the first word after the IP header.
+    // For other protocols, the first word after the IP header.
     let ports = header.get(at..at + 4).unwrap_or_default();
     mix(mix(0, addresses(header)), ports)
 }
@@ -178,7 +179,7 @@ pub fn ecn(header: &[u8]) -> Ecn {
 
 // ---- writing ----
 
-/// Marks a packet as having met congestion (RFC 3168 §5).
+/// Marks a packet as having experienced congestion (RFC 3168 §5).
 #[inline]
 pub fn set_ce(header: &mut [u8]) {
     let ce = Ecn::Ce.to_bits();
@@ -189,8 +190,8 @@ pub fn set_ce(header: &mut [u8]) {
     }
 }
 
-/// Writes the length of the whole packet, all headers included. One of 64 KB or more loses its upper bits, as there is
-/// no place for them.
+/// Writes the length of the whole packet, all headers included. A length of 64 KB or more loses its upper
+/// bits, because the field has no room for them.
 #[inline]
 pub fn set_len(header: &mut [u8], total: usize) {
     match ip_len(header) {
@@ -200,7 +201,7 @@ pub fn set_len(header: &mut [u8], total: usize) {
     }
 }
 
-/// Writes the checksum of a whole TCP packet, as the device does to which it was left.
+/// Writes the checksum of a whole TCP packet, as a device does when a stack has left the checksum to it.
 pub fn complete(packet: &mut [u8]) {
     let Ok(ip) = IpHeader::parse(packet) else { return };
     let segment = packet.get_mut(ip.header_len..ip.header_len + ip.payload_len);
@@ -214,18 +215,20 @@ pub fn complete(packet: &mut [u8]) {
 
 // ---- super-packets ----
 
-/// How many segments `payload_len` bytes make, of `mss` bytes but the last; one where `mss` is 0.
+/// The number of segments for `payload_len` bytes, each of `mss` bytes except the last; one if `mss` is 0.
 #[inline]
 #[must_use]
 pub fn segs(payload_len: usize, mss: usize) -> usize {
     if mss == 0 { 1 } else { payload_len.div_ceil(mss).max(1) }
 }
 
-/// Makes the headers of a super-packet with `payload_len` bytes those of one of its [`segs`] segments, and says which
-/// bytes are that segment's. What a NIC does to a super-packet (TSO, about 2002), or the layer just above it (GSO, Linux
-/// 2.6.18): each segment has its own length and sequence number; FIN and PSH are on the last, CWR on the first.
+/// Turns the headers of a super-packet with `payload_len` bytes into those of one of its [`segs`] segments,
+/// and returns the range of the segment's payload. A NIC does this to a super-packet (TSO, about 2002), or
+/// the layer just above it (GSO, Linux 2.6.18): each segment has its own length and sequence number; FIN and
+/// PSH are on the last, CWR is on the first.
 ///
-/// A packet that may not be fragmented needs no identification of its own (RFC 6864 §4.1); others are numbered on.
+/// A packet that may not be fragmented needs no identification of its own (RFC 6864 §4.1); for others, the
+/// identification is incremented from segment to segment.
 #[inline]
 pub fn cut(header: &mut [u8], payload_len: usize, mss: usize, index: usize) -> Range<usize> {
     let mss = if mss == 0 { payload_len } else { mss };
@@ -248,16 +251,18 @@ pub fn cut(header: &mut [u8], payload_len: usize, mss: usize, index: usize) -> R
     start..end
 }
 
-/// Whether a packet that ends with this segment may grow: it is TCP, and neither begins nor ends anything.
+/// Whether further segments may be joined to a packet that ends with this segment: it is TCP, and has none of
+/// the flags that begin or end a stream or a record.
 #[inline]
 #[must_use]
 pub fn is_open(header: &[u8]) -> bool {
     tcp_at(header).is_some_and(|at| header[at + TCP_FLAGS] & CLOSING == 0)
 }
 
-/// Whether a segment follows a packet that begins with the headers `first` and has `len` bytes of payload: of the same
-/// connection, the next sequence number, and nothing that would be lost by joining them. So all else is equal, down to
-/// marks, ACK, window and options, but lengths, identification, checksums, and a PSH or FIN. Linux: `tcp_gro_receive`.
+/// Whether a segment can be joined to a packet that begins with the headers `first` and has `len` bytes of
+/// payload: it is of the same connection, has the next sequence number, and joining loses no information. So
+/// all header fields must be equal, including marks, ACK, window and options, except lengths, identification,
+/// checksums, PSH and FIN. Linux: `tcp_gro_receive`.
 ///
 /// Both slices end with the headers.
 #[inline]
@@ -278,8 +283,8 @@ pub fn continues(first: &[u8], next: &[u8], len: usize) -> bool {
         && same(at + TCP_URGENT..first.len())
 }
 
-/// The reverse of [`cut`]: makes the headers of a first segment those of a packet with `payload_len` bytes, which ends
-/// with the segment that has the headers `last`.
+/// The reverse of [`cut`]: turns the headers of a first segment into those of a packet with `payload_len`
+/// bytes, which ends with the segment that has the headers `last`.
 #[inline]
 pub fn join(header: &mut [u8], last: &[u8], payload_len: usize) {
     set_len(header, header.len() + payload_len);
@@ -290,9 +295,9 @@ pub fn join(header: &mut [u8], last: &[u8], payload_len: usize) {
     }
 }
 
-// ---- places ----
+// ---- offsets ----
 
-// All of these are for headers that [`ip_len`] knows.
+// All of these are for headers for which [`ip_len`] returns a length.
 
 #[inline]
 fn is_v4(header: &[u8]) -> bool {

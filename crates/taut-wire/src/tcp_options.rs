@@ -72,14 +72,14 @@ impl SackBlocks {
         self.as_slice().iter().copied()
     }
 
-    /// How many blocks there are.
+    /// The number of blocks.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there is none.
+    /// Whether there are no blocks.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -106,8 +106,8 @@ impl FromIterator<(u32, u32)> for SackBlocks {
 
 /// The AccECN option (RFC 9768 §3.2.3): the low 24 bits of the receiver's byte counters. Fields may be
 /// missing at the end only, and ECEB always stands second; so the order, 0 with EE0B first or 1 with EE1B
-/// first, follows from the fields that are present. What neither order can express (ECEB alone, or the other
-/// two without it) is left out.
+/// first, follows from the fields that are present. Combinations that neither order can express (ECEB alone, or
+/// the other two without it) are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AccEcn {
     /// Payload bytes received as ECT(0).
@@ -119,7 +119,7 @@ pub struct AccEcn {
 }
 
 impl AccEcn {
-    /// Counters are known modulo this.
+    /// Counters are sent modulo this.
     pub const MODULUS: u32 = 1 << 24;
 
     /// The fields of `value`, three bytes each; the bytes left over are padding (§3.2.3).

@@ -81,7 +81,7 @@ fn a_stack_gives_its_users_controller_by_name() {
 
     let error = stream.set_congestion("vegas").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    assert!(error.to_string().ends_with("there are reno, cubic, bbr, dctcp, prague, fixed"), "{error}");
+    assert!(error.to_string().ends_with("choose one of reno, cubic, bbr, dctcp, prague, fixed"), "{error}");
     // The other stack was not given it.
     assert!(far.algorithm("fixed").is_err());
 }
@@ -100,8 +100,8 @@ fn a_builder_takes_settings_by_name_and_by_field() {
 fn the_first_mistake_fails_the_build() {
     let taken = Definition::new("bbr", |_| Fixed(1));
     for (builder, says) in [
-        (Stack::builder().controller(taken).shards(0), "there is another of this name"),
-        (Stack::builder().set_sysctl("tcp_congestion_control", "vegas"), "is called vegas; there are reno,"),
+        (Stack::builder().controller(taken).shards(0), "the name is taken"),
+        (Stack::builder().set_sysctl("tcp_congestion_control", "vegas"), "unknown congestion control vegas; choose one of reno,"),
         (Stack::builder().set_sysctl("tcp_moon", "1").address("10.0.0.1/24"), "tcp_moon"),
         (Stack::builder().shards(0), "0 shards: there may be 1 to 256"),
         (Stack::builder().address("10.0.0.300/24"), "10.0.0.300"),

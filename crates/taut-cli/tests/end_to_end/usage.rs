@@ -51,7 +51,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", ".", "--tun", "a/b"], "\"a/b\" is no interface name"),
         (&["recv", "--listen", "10.9.0.3:80"], "--listen 10.9.0.3:80: the stack has no such address"),
         (&["send", "[fd09::1]:7000"], "IPv6"),
-        (&["serve", ".", "--congestion", "vegas"], "vegas; there are reno, cubic, bbr, dctcp, prague"),
+        (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
         (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "network of no --address"),
     ] {

@@ -150,11 +150,11 @@ mod tests {
         for (text, error) in [
             (
                 "vegas",
-                "no congestion control is called vegas; there are reno, cubic, bbr, dctcp, prague, fixed",
+                "unknown congestion control vegas; choose one of reno, cubic, bbr, dctcp, prague, fixed",
             ),
             (
                 "vegas:a=1",
-                "no congestion control is called vegas; there are reno, cubic, bbr, dctcp, prague, fixed",
+                "unknown congestion control vegas; choose one of reno, cubic, bbr, dctcp, prague, fixed",
             ),
             (
                 "fixed:cwd=3",

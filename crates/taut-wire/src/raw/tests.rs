@@ -8,7 +8,7 @@ use super::*;
 use crate::testing::{address_pair, bytes, mutate, mutations};
 use crate::{ParseError, TcpHeader};
 
-/// A super-packet as etherparse describes it, which writes the packets that ours are held against.
+/// A super-packet in etherparse's types; etherparse writes the packets with which ours are compared.
 #[derive(Clone, Debug)]
 struct Whole {
     ip: IpHeaders,
@@ -129,7 +129,7 @@ proptest! {
 
     #[test]
     fn what_is_cut_can_be_joined(mut whole in wholes(), mss in 1..3_000_usize) {
-        // A mark that is said once goes alone.
+        // CWR is on the first segment only, so such segments are not joined.
         whole.tcp.cwr = false;
         let segments = cut_all(&whole, mss);
         let (mut joined, _) = segments[0].clone();
@@ -268,8 +268,8 @@ fn neighbours(is_v4: bool) -> (Vec<u8>, Vec<u8>) {
     (header(u32::MAX - 49), header(50))
 }
 
-/// The bits in which a segment may differ from the one before it: IPv4's length, identification and checksum or IPv6's
-/// length, the checksum of TCP, PSH and FIN.
+/// The bits in which a segment may differ from the one before it: IPv4's length, identification and checksum
+/// or IPv6's length, the checksum of TCP, PSH and FIN.
 fn may_differ(is_v4: bool, bit: usize) -> bool {
     let (byte, mask) = (bit / 8, 0x80 >> (bit % 8));
     let tcp = if is_v4 { 20 } else { 40 };
