@@ -1,7 +1,7 @@
-//! Sockets that block, in the shape of [`std::net`].
+//! Blocking sockets, with the interface of [`std::net`].
 //!
-//! A thread that waits here drives the stack while it waits, if nobody else does, so that a reply reaches it
-//! without passing through another thread.
+//! While a thread waits here, it drives the stack itself, unless another thread already does. So a reply reaches
+//! it without passing through another thread.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};

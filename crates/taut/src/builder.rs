@@ -14,10 +14,10 @@ use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::stack::Stack;
 
-/// Most queues that a TUN interface has. Linux: `MAX_TAP_QUEUES`.
+/// The largest number of queues of a TUN interface. Linux: `MAX_TAP_QUEUES`.
 const SHARDS_MAX: u16 = 256;
 
-/// Describes a [`Stack`]: where its packets go, its addresses, its configuration.
+/// Describes a [`Stack`]: its device, its addresses, its configuration.
 #[derive(Default)]
 pub struct StackBuilder {
     devices: Vec<Device>,
@@ -37,7 +37,7 @@ pub struct StackBuilder {
     mistake: Option<io::Error>,
 }
 
-/// What a stack is made of, before anybody drives it.
+/// The shards of a stack, before anything drives them.
 struct Shards {
     shards: Arc<[Arc<Shard>]>,
     config: Arc<StackConfig>,
@@ -49,8 +49,8 @@ impl StackBuilder {
         Self::default()
     }
 
-    /// Sends and receives over the TUN interface of that name, which is created, in the network namespace of the
-    /// thread that builds. `taut%d` takes the first number that is free. This is the default.
+    /// Creates a TUN interface with that name, in the network namespace of the thread that calls `build`, and
+    /// sends and receives over it. `taut%d` takes the first free number; this is the default.
     #[must_use]
     pub fn tun(mut self, name: &str) -> Self {
         self.tun = Some(name.to_owned());
@@ -71,39 +71,40 @@ impl StackBuilder {
         self
     }
 
-    /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A packet may come
-    /// from any of them; a connection's packets leave by one.
+    /// Sends and receives over these queues of one device, each with a [shard](Self::shards) of its own. A packet may
+    /// arrive on any of them; the packets of a connection all leave by the same one.
     #[must_use]
     pub fn queues(mut self, queues: impl IntoIterator<Item = impl Into<Device>>) -> Self {
         self.devices = queues.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Puts a queue of this stack's own in front of the device: packets then wait here, at the rate and up to the limit
-    /// given, and not in a device or a network beyond it where nobody can count them.
+    /// Puts a queue in front of the device, with the given rate and limit. Packets then wait in this queue, and not
+    /// uncounted in the device or in the network beyond it.
     #[must_use]
     pub fn link(mut self, spec: LinkSpec) -> Self {
         self.link = Some(spec);
         self
     }
 
-    /// [`link`](Self::link) in the words of `tc`, as in `rate 100mbit limit 64kb delay 20ms`.
+    /// [`link`](Self::link) in the syntax of `tc`, such as `rate 100mbit limit 64kb delay 20ms`.
     #[must_use]
     pub fn link_from(mut self, text: &str) -> Self {
         self.link = self.parsed(text).or(self.link);
         self
     }
 
-    /// Puts a queue discipline in front of the device, in the words of `tc`, as [`Stack::set_qdisc`] does later. With a
-    /// [`link`](Self::link) it takes the place of that one's queue; its wire stays.
+    /// Puts a queue discipline in front of the device, in the syntax of `tc`, as [`Stack::set_qdisc`] does on
+    /// a running stack. With a [`link`](Self::link), it replaces the queue of that link, but not the link's
+    /// delay and rate.
     #[must_use]
     pub fn qdisc(mut self, text: &str) -> Self {
         self.qdisc = self.parsed(text);
         self
     }
 
-    /// Gives the stack an address, with the prefix of the network that is routed to it, as in `10.0.0.2/24` or
-    /// `fd00::2/64`. Call it again for more.
+    /// Gives the stack an address, with the prefix of the network that is routed to it, such as `10.0.0.2/24` or
+    /// `fd00::2/64`. Call it again for further addresses.
     #[must_use]
     pub fn address(mut self, address: &str) -> Self {
         let parsed = self.parsed::<Cidr>(address);
@@ -111,8 +112,8 @@ impl StackBuilder {
         self
     }
 
-    /// Gives the kernel an address on the TUN interface. Without any, the stack's networks are routed to the
-    /// interface, and the kernel uses an address that it has elsewhere.
+    /// Gives the kernel an address on the TUN interface. Without one, the stack's networks are routed to the
+    /// interface, and the kernel uses one of its addresses on other interfaces.
     #[must_use]
     pub fn host_address(mut self, address: &str) -> Self {
         let parsed = self.parsed::<Cidr>(address);
@@ -120,7 +121,7 @@ impl StackBuilder {
         self
     }
 
-    /// Largest IP packet of the TUN interface, in bytes; 1500 by default.
+    /// Sets the MTU of the TUN interface, in bytes; 1500 by default.
     #[must_use]
     pub fn mtu(mut self, bytes: u16) -> Self {
         self.tun_options.mtu = bytes;
@@ -141,7 +142,8 @@ impl StackBuilder {
         self
     }
 
-    /// Changes a setting by the name that `sysctl` knows (`net.ipv4.` may be left out), as [`Stack::set_sysctl`] does later.
+    /// Changes a setting by the name that `sysctl` knows (`net.ipv4.` may be left out), as [`Stack::set_sysctl`] does
+    /// on a running stack.
     #[must_use]
     pub fn set_sysctl(mut self, name: &str, value: &str) -> Self {
         let set = self.config.set_sysctl(name, value);
@@ -149,7 +151,8 @@ impl StackBuilder {
         self
     }
 
-    /// Adds a congestion control of your own, to be had by name: as `tcp_congestion_control`, and for single sockets.
+    /// Adds a congestion control of your own, which is then available by name: as `tcp_congestion_control`, and for
+    /// single sockets.
     #[must_use]
     pub fn controller(mut self, definition: Definition) -> Self {
         let added = self.config.congestion.registry.add(definition);
@@ -157,42 +160,43 @@ impl StackBuilder {
         self
     }
 
-    /// What all randomness comes from. Only for runs to be repeated: who knows it can forge packets.
+    /// Sets the seed of all randomness. Use it only for repeatable runs: an attacker who knows it can forge packets.
     #[must_use]
     pub fn seed(mut self, seed: [u8; 32]) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Divides the stack into so many shards, each with a queue of the TUN interface, a thread and a lock of its own; 1 by
-    /// default. A connection belongs to one of them for as long as it lives. Listeners accept from all. Limits such as
-    /// `max_connections` and a listener's backlog hold for each.
+    /// Divides the stack into `count` shards, each with a queue of the TUN interface, a thread and a lock of
+    /// its own; 1 by default. A connection belongs to the same shard for its whole life. Listeners accept
+    /// connections of all shards. Limits such as `max_connections` and a listener's backlog apply to each
+    /// shard.
     #[must_use]
     pub fn shards(mut self, count: u16) -> Self {
         if count == 0 || count > SHARDS_MAX {
-            self.checked(Err::<(), _>(format!("{count} shards: there may be 1 to {SHARDS_MAX}")));
+            self.checked(Err::<(), _>(format!("{count} shards: the number must be from 1 to {SHARDS_MAX}")));
         }
         self.shards = Some(count);
         self
     }
 
-    /// [`shards`](Self::shards), as many as this process has processors.
+    /// [`shards`](Self::shards), with one shard for each processor available to this process.
     #[must_use]
     pub fn shards_per_core(self) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         self.shards(u16::try_from(cores).unwrap_or(SHARDS_MAX).min(SHARDS_MAX))
     }
 
-    /// Name of the stack's thread; `taut` by default. Those of further shards have their number behind it.
+    /// Sets the name of the stack's thread; `taut` by default. Threads of further shards have their number appended.
     #[must_use]
     pub fn thread_name(mut self, name: &str) -> Self {
         self.thread_name = Some(name.to_owned());
         self
     }
 
-    /// Lets its owner, and root, read and steer the stack from other processes, through a Unix socket at this path:
-    /// with `taut ss --socket PATH` and its like, or [`taut_control::Client`]. Who else may reach the path is refused.
-    /// The file vanishes with the stack.
+    /// Opens a Unix socket at this path, through which the stack's owner and root can read and control the
+    /// stack from other processes: with `taut ss --socket PATH` and similar commands, or
+    /// [`taut_control::Client`]. Other users are refused. The file is removed when the stack ends.
     #[cfg(feature = "control")]
     #[must_use]
     pub fn control(mut self, path: impl Into<std::path::PathBuf>) -> Self {
@@ -200,7 +204,7 @@ impl StackBuilder {
         self
     }
 
-    /// As [`control`](Self::control), where `taut ss` looks by itself: [`taut_control::place`].
+    /// Like [`control`](Self::control), at the default place, where `taut ss` finds it: [`taut_control::place`].
     #[cfg(feature = "control")]
     #[must_use]
     pub fn control_default(mut self) -> Self {
@@ -208,7 +212,8 @@ impl StackBuilder {
         self
     }
 
-    /// What the control socket calls the device; the TUN interface's name where the builder opens one.
+    /// Sets the name by which the control socket calls the device; by default the name of the TUN interface, if the
+    /// builder opens one.
     #[cfg(feature = "control")]
     #[must_use]
     pub fn device_name(mut self, name: &str) -> Self {
@@ -219,8 +224,8 @@ impl StackBuilder {
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an address, a link, a setting or a controller that is none, those of [`Tun::open`] and of the control
-    /// socket, or no thread left.
+    /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of [`Tun::open`] and
+    /// of the control socket; or the reason why a thread could not be started.
     pub fn build(mut self) -> io::Result<Stack> {
         let name = self.thread_name.take();
         #[cfg(feature = "control")]
@@ -238,7 +243,7 @@ impl StackBuilder {
         Ok(stack)
     }
 
-    /// Starts the stack as a task of the tokio runtime that this is called in.
+    /// Starts the stack as a task of the current tokio runtime.
     ///
     /// # Errors
     /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime.
@@ -298,7 +303,7 @@ impl StackBuilder {
         let config = Arc::new(self.config);
         let mut shards = Vec::with_capacity(devices.len());
         for (index, device) in devices.into_iter().enumerate() {
-            // What one shard's randomness tells is not to tell another's.
+            // The randomness of one shard must reveal nothing about that of another.
             let own =
                 if index == 0 || self.seed.is_some() { numbered_seed(seed, index) } else { random_seed()? };
             let stack = taut_core::Stack::new(Arc::clone(&config), device.caps, own);
@@ -322,7 +327,7 @@ impl StackBuilder {
             interface.add_address(address)?;
         }
         for address in &self.addresses {
-            // The kernel routes its own networks by itself.
+            // The kernel adds routes to its own networks by itself.
             let routed = self.host_addresses.iter().any(|host| host.network() == address.network());
             if !routed {
                 interface.add_route(*address, None)?;
@@ -334,7 +339,7 @@ impl StackBuilder {
 
 impl std::fmt::Debug for StackBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the seed.
+        // Without the seed, which is secret.
         f.debug_struct("StackBuilder")
             .field("tun", &self.tun)
             .field("tun_options", &self.tun_options)

@@ -1,6 +1,6 @@
-//! The control socket of a stack: which place was asked for, and the way from the server to the shard.
+//! The control socket of a stack: its requested place, and the server's access to the shards.
 //!
-//! Called by `builder.rs` (describes, opens) and kept by `stack.rs`.
+//! Called by `builder.rs`, which describes and opens it; kept by `stack.rs`.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use taut_device::Cidr;
 use taut_driver::{QdiscEntry, Shard};
 use taut_link::{QdiscReport, QdiscSpecError};
 
-/// What the builder was told.
+/// The builder's settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Control {
     pub(crate) place: SocketPlace,
-    /// What the device is called.
+    /// The name of the device.
     pub(crate) device_name: Option<String>,
     /// With their prefixes, where the builder knows them.
     addresses: Vec<String>,
 }
 
-/// Where the socket is to be.
+/// The requested place of the socket.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum SocketPlace {
     #[default]
@@ -35,14 +35,14 @@ pub(crate) enum SocketPlace {
 }
 
 impl Control {
-    /// Completed with the stack's addresses: those with a prefix, and those that only the configuration has.
+    /// The same with the stack's addresses: those with a prefix, and those that are only in the configuration.
     pub(crate) fn with_addresses(&self, prefixed: &[Cidr], bare: &[IpAddr]) -> Self {
         let prefixed = prefixed.iter().map(ToString::to_string);
         let addresses = prefixed.chain(bare.iter().map(ToString::to_string)).collect();
         Self { addresses, ..self.clone() }
     }
 
-    /// Opens the socket, if one was asked for.
+    /// Opens the socket, if one was requested.
     pub(crate) fn open(self, shards: &Arc<[Arc<Shard>]>, tun: Option<&str>) -> io::Result<Option<Server>> {
         let device = self.device_name.or_else(|| tun.map(str::to_owned)).unwrap_or_default();
         let about = About { device, addresses: self.addresses };
@@ -55,7 +55,7 @@ impl Control {
     }
 }
 
-/// The server's way to the stack.
+/// The server's access to the stack.
 struct Reach(Arc<[Arc<Shard>]>);
 
 impl Source for Reach {

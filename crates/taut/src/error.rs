@@ -1,4 +1,4 @@
-//! The stack's errors as [`io::Error`]s of the kinds that kernel sockets give.
+//! The stack's errors as [`io::Error`]s of the kinds that kernel sockets return.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! TCP in userspace: a stack of one's own, over a TUN interface or any other device, with the sockets one knows.
+//! TCP in userspace: a TCP/IP stack inside your program, over a TUN interface or any other device, with familiar
+//! sockets.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -14,9 +15,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`TcpStream`] and [`TcpListener`] are those of `tokio::net` (feature `tokio`, on by default) with the stack as
-//! first argument; [`blocking`] has those of `std::net`. Both may be used on one stack, and any runtime may poll
-//! the asynchronous ones: the stack has a thread of its own unless [`StackBuilder::build_tokio`] puts it into a runtime.
+//! [`TcpStream`] and [`TcpListener`] work like those of `tokio::net` (feature `tokio`, on by default), with the
+//! stack as the first argument; [`blocking`] has those of `std::net`. Both kinds can be used on one stack, and any
+//! runtime may poll the asynchronous ones: the stack has a thread of its own unless [`StackBuilder::build_tokio`]
+//! makes it a task of a runtime.
 //!
 //! ```text
 //!   TcpStream  TcpListener (stream.rs, split.rs, listener.rs)   blocking::{TcpStream, TcpListener}
@@ -25,8 +27,8 @@
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
 //!
-//! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would give, with
-//! the stack's own error as its source.
+//! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would return,
+//! with the stack's own error as its source.
 #![forbid(unsafe_code)]
 
 pub mod blocking;
@@ -61,15 +63,15 @@ pub use taut_core::{
     ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
 
-/// Devices, and what it takes to make one: a half that sends ([`TxDevice`](device::TxDevice)) and a half that receives
-/// ([`RxDevice`](device::RxDevice)).
+/// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
+/// receiving half ([`RxDevice`](device::RxDevice)).
 pub mod device {
     pub use taut_core::{BUFFER_BYTES, Gather, KeptPacket, Offload, RxChecksum, TxPacket, TxTicket};
     pub use taut_device::*;
     pub use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 }
 
-/// Names that a queue in front of the device is described with.
+/// The types that describe a queue in front of the device.
 pub mod link {
     pub use taut_driver::{LinkReport, QdiscEntry, QdiscHandle};
     pub use taut_link::{
@@ -80,7 +82,7 @@ pub mod link {
     pub use taut_link::{TimeText, parse_size, parse_time};
 }
 
-/// Names of the core that configuration is written with.
+/// The core's types for configuration.
 pub mod config {
     pub use taut_core::BufferSizes;
     pub use taut_core::Duration;

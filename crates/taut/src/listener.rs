@@ -1,4 +1,4 @@
-//! [`TcpListener`], the asynchronous one.
+//! The asynchronous [`TcpListener`].
 
 use std::future::poll_fn;
 use std::io;
@@ -16,15 +16,15 @@ use crate::stack::Stack;
 use crate::stream::TcpStream;
 use crate::wait::until;
 
-/// A listening socket, as [`tokio::net::TcpListener`]. Dropping it resets connections that nobody accepted.
+/// A listening socket, like [`tokio::net::TcpListener`]. Dropping it resets connections that were not accepted.
 #[derive(Debug)]
 pub struct TcpListener {
     acceptor: Acceptor,
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that can be had. Names are resolved by the system; port 0 takes
-    /// one that is free.
+    /// Listens at the first of the addresses that is available. Names are resolved by the system; port 0 picks a
+    /// free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
@@ -39,7 +39,7 @@ impl TcpListener {
         Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
     }
 
-    /// Listens with options: those of the listener, and what its connections start with.
+    /// Listens with options: those of the listener, and the initial ones of its connections.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
@@ -47,7 +47,7 @@ impl TcpListener {
         Acceptor::bind(stack.shards(), address, options).map(|acceptor| Self { acceptor })
     }
 
-    /// Waits for a connection. Nothing is lost when the future is dropped.
+    /// Waits for a connection. The future is cancel safe: no connection is lost when it is dropped.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -67,7 +67,7 @@ impl TcpListener {
         Ok((TcpStream { socket }, peer))
     }
 
-    /// [`accept`](Self::accept) for a task that polls. Of several tasks the last to poll is woken.
+    /// [`accept`](Self::accept) as a poll function. If several tasks poll, only the last one is woken.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -84,7 +84,7 @@ impl TcpListener {
         Incoming(self)
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     ///
     /// # Errors
     /// None; the result is there to match `tokio`.
@@ -93,7 +93,7 @@ impl TcpListener {
     }
 }
 
-/// A future's place among those who wait in every shard; leaves it when dropped.
+/// The registration of a waiting future in every shard; removed when this is dropped.
 struct Waiting<'a> {
     acceptor: &'a Acceptor,
     key: WaitKey,

@@ -1,6 +1,7 @@
-//! What both twins share: a connection and a listener as attempts that are ready, pending, or failed.
+//! The common part of the asynchronous and the blocking sockets: each operation is an attempt that is ready, pending,
+//! or failed.
 //!
-//! The asynchronous sockets poll an attempt with a task's waker, the blocking ones wait for it on the thread.
+//! The asynchronous sockets poll an attempt with a task's waker; the blocking ones wait for it on the thread.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
@@ -20,7 +21,7 @@ use crate::stack::Stack;
 
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
 
-/// A connection that an application holds. The last holder's drop closes it.
+/// A connection that an application holds. Dropping the last reference closes it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) shard: Arc<Shard>,
@@ -34,7 +35,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Sends a SYN. [`connected`](Self::connected) tells when it is answered.
+    /// Sends a SYN. [`connected`](Self::connected) becomes ready when it is answered.
     pub(crate) fn connect(stack: &Stack, to: SocketAddr, options: &ConnOptions) -> io::Result<Arc<Self>> {
         let shard = stack.shard_for(to, options.bind);
         let started = shard.attempt(|access| {
@@ -137,7 +138,7 @@ impl Socket {
     pub(crate) fn write_vectored(&self, access: &mut Access<'_>, data: &[IoSlice<'_>]) -> Attempt<usize> {
         let (mut conn, now) = self.conn(access)?;
         let mut total = 0;
-        // Nothing is sent before the access ends, so the pieces share segments.
+        // Nothing is sent while the access lasts, so the pieces share segments.
         for piece in data.iter().filter(|piece| !piece.is_empty()) {
             match conn.write(now, piece) {
                 Ok(count) => {
@@ -177,7 +178,7 @@ impl Socket {
                 Shutdown::Read => Ok(()),
                 Shutdown::Write | Shutdown::Both => conn.shutdown_write(now).map_err(error::write),
             };
-            // A reader must see the end now, and a writer the broken pipe.
+            // A waiting reader must see the end now, and a waiting writer the broken pipe.
             access.wake(Interest::Read(self.id));
             access.wake(Interest::Write(self.id));
             Poll::Ready(result)
@@ -234,7 +235,7 @@ impl Socket {
             Poll::Ready(Ok(conn.as_ref().error()))
         }))?;
         let Some(error) = error else { return Ok(None) };
-        // The stack keeps it; it is told once here, as SO_ERROR is.
+        // The stack keeps the error; here it is returned only once, like SO_ERROR.
         Ok((!self.error_taken.swap(true, Ordering::Relaxed)).then(|| error::conn(error)))
     }
 }
@@ -243,7 +244,7 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let abort = *self.abort_on_drop.get_mut() || self.shard.is_closed();
         self.shard.access(|access| {
-            // Whoever waited has gone: the slot may have a new owner soon.
+            // No task may keep waiting here: the slot may soon have a new owner.
             access.wake(Interest::Read(self.id));
             access.wake(Interest::Write(self.id));
             if let Ok((conn, now)) = self.conn(access) {
@@ -253,13 +254,13 @@ impl Drop for Socket {
     }
 }
 
-/// A listening socket: a listener in every shard, since a connection comes to the one that owns it.
+/// A listening socket: a listener in every shard, because each connection arrives at the shard that owns it.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listeners: Vec<ShardListener>,
     pub(crate) local: SocketAddr,
     nodelay: bool,
-    /// Which listener is asked first: each in its turn, so that none waits behind a busier one.
+    /// The listener that is checked first, round robin, so that none waits behind a busier one.
     first: AtomicUsize,
 }
 
@@ -280,7 +281,8 @@ impl Acceptor {
     pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
         let nodelay = options.conn.nodelay;
         let mut acceptor = Self { listeners: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
-        // The first one picks the port. Should another one refuse it, dropping the acceptor ends what there is.
+        // The first one picks the port. If another one refuses it, dropping the acceptor closes the listeners
+        // made so far.
         if let Some((last, others)) = shards.split_last() {
             for shard in others {
                 acceptor.listen(shard, options.clone())?;
@@ -301,13 +303,13 @@ impl Acceptor {
         Ok(())
     }
 
-    /// All listeners, another one first each time.
+    /// All listeners, beginning with a different one each time.
     pub(crate) fn listeners(&self) -> impl Iterator<Item = &ShardListener> {
         let first = self.first.fetch_add(1, Ordering::Relaxed) % self.listeners.len().max(1);
         self.listeners.iter().cycle().skip(first).take(self.listeners.len())
     }
 
-    /// The only listener, if there is but one.
+    /// The listener, if there is only one.
     pub(crate) fn only_listener(&self) -> Option<&ShardListener> {
         match &self.listeners[..] {
             [listener] => Some(listener),
@@ -330,7 +332,7 @@ impl Acceptor {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Waits in every shard at once.
+    /// Waits in all shards at the same time.
     pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
         for listener in self.listeners() {
             let result =
@@ -342,7 +344,7 @@ impl Acceptor {
         Poll::Pending
     }
 
-    /// Takes back what a pending [`poll_accept`](Self::poll_accept) left.
+    /// Removes the wakers that a pending [`poll_accept`](Self::poll_accept) left.
     pub(crate) fn cancel(&self, key: WaitKey) {
         for listener in &self.listeners {
             listener.shard.cancel(listener.interest(), key);
@@ -387,7 +389,7 @@ impl Drop for Acceptor {
     }
 }
 
-/// The result of an attempt that was not to wait.
+/// The result of an attempt that must not wait.
 pub(crate) fn now_or_would_block<T>(attempt: Attempt<T>) -> io::Result<T> {
     match attempt {
         Poll::Ready(result) => result,
@@ -428,7 +430,7 @@ macro_rules! socket_methods {
             Ok(self.socket.peer)
         }
 
-        /// What is known of the connection. Linux: `TCP_INFO`.
+        /// A snapshot of the connection. Linux: `TCP_INFO`.
         ///
         /// # Errors
         /// The stack was shut down.
@@ -444,7 +446,7 @@ macro_rules! socket_methods {
             self.socket.report()
         }
 
-        /// Writes what there is room for, without waiting, as `send(2)` with `MSG_MORE` or `MSG_EOR`.
+        /// Writes as much as there is room for, without waiting, like `send(2)` with `MSG_MORE` or `MSG_EOR`.
         ///
         /// # Errors
         /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no room, or why the connection ended.
@@ -465,7 +467,7 @@ macro_rules! socket_methods {
             self.socket.set(option)
         }
 
-        /// The error that ended the connection, if one did and it was not taken yet. Linux: `SO_ERROR`.
+        /// The error that ended the connection, if there is one that was not taken yet. Linux: `SO_ERROR`.
         ///
         /// # Errors
         /// The stack was shut down.
@@ -473,7 +475,7 @@ macro_rules! socket_methods {
             self.socket.take_error()
         }
 
-        /// Whether small packets go at once: as last set.
+        /// `TCP_NODELAY`, as last set.
         ///
         /// # Errors
         /// None; the result is there to match `std`.
@@ -489,7 +491,7 @@ macro_rules! socket_methods {
             self.socket.set(taut_core::SetOption::Nodelay(nodelay))
         }
 
-        /// `TCP_CORK`: holds back partial segments until it is cleared, or 200 ms.
+        /// `TCP_CORK`: holds back partial segments until it is cleared, or for 200 ms.
         ///
         /// # Errors
         /// The stack was shut down.
@@ -505,7 +507,8 @@ macro_rules! socket_methods {
             self.socket.set(taut_core::SetOption::Quickack(quickack))
         }
 
-        /// `TCP_NOTSENT_LOWAT`: unsent bytes up to which the socket takes more; 0 follows the stack's.
+        /// `TCP_NOTSENT_LOWAT`: the socket takes more data while fewer bytes than this are unsent; 0 follows
+        /// the stack's value.
         ///
         /// # Errors
         /// The stack was shut down.
@@ -545,12 +548,13 @@ macro_rules! socket_methods {
             self.socket.set(taut_core::SetOption::TxDelay(delay.into()))
         }
 
-        /// `TCP_CONGESTION`: one of the stack's by name, `bbr` or with parameters `mine:gain=2.5`. A value goes by
+        /// `TCP_CONGESTION`: one of the stack's algorithms by name, such as `bbr`, or with parameters
+        /// `mine:gain=2.5`. To set an [`Algorithm`](taut_core::Algorithm) value, use
         /// [`set_option`](Self::set_option).
         ///
         /// # Errors
-        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) when the stack has none of that name, or it has no such
-        /// parameter; the error names those that there are.
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) when the stack has no algorithm with that name, or the
+        /// algorithm has no such parameter; the error lists the known ones.
         pub fn set_congestion(&self, name: &str) -> std::io::Result<()> {
             self.socket.set_congestion(name)
         }

@@ -26,11 +26,11 @@ pub struct OwnedReadHalf(Arc<TcpStream>);
 /// The writing half of [`TcpStream::into_split`]. Dropping it ends writing.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
-    /// `None` once forgotten or reunited.
+    /// `None` after [`forget`](Self::forget) or [`OwnedReadHalf::reunite`].
     stream: Option<Arc<TcpStream>>,
 }
 
-/// Two halves that are not of one stream.
+/// The error of reuniting two halves of different streams.
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
@@ -51,7 +51,7 @@ impl OwnedReadHalf {
     /// Puts the stream together again.
     ///
     /// # Errors
-    /// The halves are not of one stream; they come back in the error.
+    /// The halves are not of the same stream; the error returns them.
     pub fn reunite(self, write: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
         write.reunite(self)
     }
@@ -72,7 +72,7 @@ impl OwnedWriteHalf {
             return Err(ReuniteError(read, self));
         }
         self.stream = None;
-        // There are two owners, both here. Should one be borrowed elsewhere after all, it is the same socket.
+        // Both owners are here. If the stream is nevertheless borrowed elsewhere, another handle has the same socket.
         let OwnedReadHalf(stream) = read;
         Ok(Arc::try_unwrap(stream).unwrap_or_else(|stream| TcpStream { socket: Arc::clone(&stream.socket) }))
     }
@@ -92,7 +92,7 @@ impl OwnedWriteHalf {
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
-            // A connection that is over needs no end.
+            // An error means that the connection is already over.
             let _ = stream.shutdown_with(Shutdown::Write);
         }
     }

@@ -1,4 +1,4 @@
-//! The handle on a running stack.
+//! The handle to a running stack.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,24 +13,24 @@ use taut_driver::{Access, DriverThread, Interest, Shard};
 use crate::builder::StackBuilder;
 use crate::wait::until;
 
-/// A running TCP/IP stack. Clones are handles on the same one.
+/// A running TCP/IP stack. Clones are handles to the same stack.
 ///
-/// When the last handle is dropped the stack stops at once: sockets that are still open fail with
-/// [`NotConnected`](std::io::ErrorKind::NotConnected) and what was written but not delivered is lost. [`drain`](Self::drain) first
-/// where that matters.
+/// When the last handle is dropped, the stack stops immediately: sockets that are still open fail with
+/// [`NotConnected`](std::io::ErrorKind::NotConnected), and data that was written but not delivered is lost. Call
+/// [`drain`](Self::drain) first if that matters.
 #[derive(Clone, Debug)]
 pub struct Stack(Arc<Running>);
 
 #[derive(Debug)]
 struct Running {
     shards: Arc<[Arc<Shard>]>,
-    /// Which of them begins the next connection: each in its turn.
+    /// The shard that begins the next connection, round robin.
     next: AtomicUsize,
     config: Arc<StackConfig>,
     tun: Option<String>,
-    /// Stop their threads when dropped; none where a runtime drives.
+    /// Each stops its thread when dropped; none if a runtime drives the stack.
     _threads: Vec<DriverThread>,
-    /// Answers `taut ss` and its like until dropped, if that was asked for.
+    /// Answers `taut ss` and similar commands until dropped, if the builder requested it.
     #[cfg(feature = "control")]
     control: std::sync::OnceLock<taut_control::Server>,
 }
@@ -44,7 +44,7 @@ impl Drop for Running {
 }
 
 impl Stack {
-    /// Describes a stack to be built.
+    /// A builder for a stack.
     #[must_use]
     pub fn builder() -> StackBuilder {
         StackBuilder::new()
@@ -67,11 +67,11 @@ impl Stack {
         }))
     }
 
-    /// Opens the control socket that the builder was told of.
+    /// Opens the control socket that the builder requested.
     #[cfg(feature = "control")]
     pub(crate) fn controlled(self, control: crate::control::Control) -> std::io::Result<Self> {
         if let Some(server) = control.open(&self.0.shards, self.tun_name())? {
-            // Set once: by the builder.
+            // Set only once, by the builder.
             _ = self.0.control.set(server);
         }
         Ok(self)
@@ -88,7 +88,7 @@ impl Stack {
         &self.0.shards
     }
 
-    /// The shard that begins a connection: its owner, if that is decided by the port it is to come from.
+    /// The shard that begins a connection: its owner, if the local port decides that.
     pub(crate) fn shard_for(&self, to: SocketAddr, bind: Option<SocketAddr>) -> &Arc<Shard> {
         let shards = &self.0.shards;
         let index = match bind {
@@ -106,7 +106,7 @@ impl Stack {
         self.0.shards.iter().map(move |shard| shard.access(&mut f))
     }
 
-    /// Shards of this stack: [`StackBuilder::shards`].
+    /// The number of shards of this stack: [`StackBuilder::shards`].
     #[must_use]
     pub fn shard_count(&self) -> usize {
         self.0.shards.len()
@@ -118,7 +118,7 @@ impl Stack {
         self.each(|access| *access.stack.counters()).collect()
     }
 
-    /// How it was configured when it was built; [`sysctl`](Self::sysctl) tells what holds now.
+    /// The configuration with which the stack was built; [`sysctl`](Self::sysctl) has the current values.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
         &self.0.config
@@ -130,7 +130,7 @@ impl Stack {
         self.0.tun.as_deref()
     }
 
-    /// Connections that the stack knows, those still closing included.
+    /// The number of connections, including those that are still closing.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.each(|access| access.stack.connections()).sum()
@@ -146,25 +146,27 @@ impl Stack {
         all
     }
 
-    /// How the queue in front of the device is, if [`StackBuilder::link`] put one there; of several shards, the first one's.
+    /// A report on the queue in front of the device, if [`StackBuilder::link`] put one there; with several
+    /// shards, on the first one's.
     #[must_use]
     pub fn link_report(&self) -> Option<crate::link::LinkReport> {
         self.0.shards[0].link_report()
     }
 
-    /// The queue disciplines in front of the device, the root first; none when packets go there at once. Of several shards,
-    /// one after the other.
+    /// The queue disciplines in front of the device, the root first; none if packets go straight to the device. With
+    /// several shards, those of one shard after the other.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<crate::link::QdiscEntry> {
         self.0.shards.iter().flat_map(|shard| shard.qdiscs()).collect()
     }
 
-    /// Puts a queue discipline in front of the device while the stack runs, in the words of `tc`: `fq`, `netem delay 50ms
-    /// loss 1%`, `tbf rate 100mbit burst 32kb | fq_codel`. It takes the place of the one that is there, and takes over
-    /// what waits in it, in order and without loss. Each of several shards has one of its own. While the root is `fq`, that paces, and the stack needs no timers for it.
+    /// Puts a queue discipline in front of the device while the stack runs, in the syntax of `tc`: `fq`,
+    /// `netem delay 50ms loss 1%`, `tbf rate 100mbit burst 32kb | fq_codel`. It replaces the present one and
+    /// takes over the packets that wait in it, in order and without loss. Each shard has a queue discipline
+    /// of its own. While the root is `fq`, it paces the packets, and the stack needs no timers for that.
     ///
     /// # Errors
-    /// Which word is wrong; nothing changed then.
+    /// The wrong word in `text`; after an error nothing has changed.
     pub fn set_qdisc(&self, text: &str) -> Result<(), crate::link::QdiscSpecError> {
         let spec = text.parse()?;
         for shard in &*self.0.shards {
@@ -173,19 +175,19 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes away what [`set_qdisc`](Self::set_qdisc) put there. The queue of [`StackBuilder::link`] is back then, if there was
-    /// one.
+    /// Removes the queue discipline that [`set_qdisc`](Self::set_qdisc) put there. The queue of
+    /// [`StackBuilder::link`], if there was one, is then in force again.
     pub fn reset_qdisc(&self) {
         for shard in &*self.0.shards {
             shard.set_qdisc(None);
         }
     }
 
-    /// What held connections back since the stack began, and what waits in its queues now.
+    /// What held connections back since the stack began, and the bytes in its queues now.
     #[must_use]
     pub fn report(&self) -> taut_core::Report {
         let mut reports = self.each(|access| access.stack.report(access.now));
-        // There is one shard at least.
+        // There is at least one shard.
         let mut all = reports.next().unwrap_or_default();
         for report in reports {
             all.add(&report);
@@ -193,12 +195,13 @@ impl Stack {
         all
     }
 
-    /// The congestion control that a text means, `bbr` or with parameters `mine:gain=2.5`, for
-    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): one that is built in, or was given to
+    /// The congestion control that a text names, such as `bbr`, or with parameters `mine:gain=2.5`, for
+    /// [`ConnOptions::congestion`](taut_core::ConnOptions::congestion): a built-in one, or one that was given to
     /// [`StackBuilder::controller`](crate::StackBuilder::controller).
     ///
     /// # Errors
-    /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) names those that there are, or the parameters.
+    /// [`AlgorithmError`](taut_core::congestion::AlgorithmError) lists the known algorithms, or the algorithm's
+    /// parameters.
     pub fn algorithm(
         &self,
         text: &str,
@@ -206,7 +209,7 @@ impl Stack {
         self.config().congestion.registry.algorithm(text)
     }
 
-    /// The value of a setting, by the name that `sysctl` knows (`net.ipv4.` may be left out).
+    /// The value of a setting, by its `sysctl` name (`net.ipv4.` may be left out).
     ///
     /// # Errors
     /// [`SysctlError::Unknown`](taut_core::SysctlError::Unknown).
@@ -214,31 +217,33 @@ impl Stack {
         self.0.shards[0].access(|access| access.stack.sysctl(name))
     }
 
-    /// Changes a setting while the stack runs. What a connection is born with holds for later ones.
+    /// Changes a setting while the stack runs. Settings that a connection copies when it begins apply to later
+    /// connections only.
     ///
     /// # Errors
-    /// As [`SysctlError`](taut_core::SysctlError) says; nothing changed then.
+    /// See [`SysctlError`](taut_core::SysctlError); after an error nothing has changed.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), taut_core::SysctlError> {
-        // What one refuses all refuse, the first one first.
+        // A value that one shard refuses is refused by all, beginning with the first.
         self.each(|access| access.stack.set_sysctl(name, value)).collect()
     }
 
-    /// Name and value of every setting, by name.
+    /// Name and value of every setting, in the order of their names.
     #[must_use]
     pub fn sysctls(&self) -> Vec<(&'static str, String)> {
         self.0.shards[0].access(|access| access.stack.sysctls().collect())
     }
 
-    /// Why the stack has ended, if it has: its device is gone ([`NetworkDown`](std::io::ErrorKind::NetworkDown)), as when
-    /// somebody deletes the TUN interface, or it was shut down. Every socket fails with the same error, and those who
-    /// wait are woken.
+    /// Why the stack has ended, if it has: its device is gone
+    /// ([`NetworkDown`](std::io::ErrorKind::NetworkDown)), for example because the TUN interface was deleted,
+    /// or the stack was shut down. Every socket fails with the same error, and every waiting task and thread
+    /// is woken.
     #[must_use]
     pub fn closed(&self) -> Option<std::io::Error> {
         self.0.shards.iter().find_map(|shard| shard.closed())
     }
 
-    /// Waits until the stack has [ended](Self::closed), and says why. For a program that would otherwise wait for
-    /// something else: its standard input, say. Any runtime may poll it.
+    /// Waits until the stack has [ended](Self::closed), and returns the reason. For a program that would
+    /// otherwise wait only for something else, such as its standard input. Any runtime may poll it.
     pub async fn until_closed(&self) -> std::io::Error {
         // The shards end together.
         let shard = &self.0.shards[0];
@@ -248,8 +253,8 @@ impl Stack {
         }
     }
 
-    /// Waits until every connection is over, those too that were dropped with data still to be delivered. Says
-    /// whether that came true within `timeout`. Blocks the thread.
+    /// Waits until every connection is over, including those that were dropped with data still to be
+    /// delivered. Returns whether that happened within `timeout`. Blocks the thread.
     #[must_use]
     pub fn drain(&self, timeout: Duration) -> bool {
         const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -275,7 +280,8 @@ impl Stack {
         crate::TcpStream::connect_with(self, to, &taut_core::ConnOptions::default()).await
     }
 
-    /// [`TcpListener::bind`](crate::TcpListener::bind) to an address, without the need to wait.
+    /// [`TcpListener::bind`](crate::TcpListener::bind) to an address; not asynchronous, because there is no name to
+    /// resolve.
     ///
     /// # Errors
     /// Those of [`TcpListener::bind`](crate::TcpListener::bind).

@@ -1,4 +1,4 @@
-//! [`TcpStream`], the asynchronous one.
+//! The asynchronous [`TcpStream`].
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -18,10 +18,10 @@ use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::stack::Stack;
 use crate::wait::{Waiting, until};
 
-/// A connection, as [`tokio::net::TcpStream`].
+/// A connection, like [`tokio::net::TcpStream`].
 ///
-/// Dropping it closes it in good order: what was written is still delivered, in the background. If received data
-/// was not read, the peer is told with a reset, as kernel sockets do.
+/// Dropping it closes it gracefully: written data is still delivered, in the background. If received data was not
+/// read, the peer gets a reset, as with kernel sockets.
 #[derive(Debug)]
 pub struct TcpStream {
     pub(crate) socket: Arc<Socket>,
@@ -46,7 +46,7 @@ impl TcpStream {
         Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to connect to")))
     }
 
-    /// Connects with options, the local address among them. Dropping the future gives the attempt up.
+    /// Connects with options, which may include the local address. Dropping the future gives up the attempt.
     ///
     /// # Errors
     /// Those of [`connect`](Self::connect), or [`io::ErrorKind::AddrInUse`].
@@ -69,7 +69,7 @@ impl TcpStream {
 
     socket_methods!();
 
-    /// Waits until there is something to read, or the end.
+    /// Waits until there is data to read, or the end of the stream.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -87,7 +87,7 @@ impl TcpStream {
         until(&socket.shard, socket.write_interest(), |access| socket.writable(access)).await
     }
 
-    /// Waits until one of what `interest` asks for is there, and says which.
+    /// Waits until one of the conditions in `interest` holds, and returns which.
     ///
     /// # Errors
     /// The stack was shut down.
@@ -109,10 +109,10 @@ impl TcpStream {
         .await
     }
 
-    /// Reads what is there, without waiting.
+    /// Reads available data, without waiting.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when there is nothing, or why the connection ended.
+    /// [`io::ErrorKind::WouldBlock`] when there is no data, or why the connection ended.
     pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
         if into.is_empty() {
             return Ok(0);
@@ -120,10 +120,10 @@ impl TcpStream {
         now_or_would_block(self.socket.shard.attempt(|access| self.socket.read(access, into)))
     }
 
-    /// Writes what there is room for, without waiting.
+    /// Writes as much as there is room for, without waiting.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when there is none, or why the connection ended.
+    /// [`io::ErrorKind::WouldBlock`] when there is no room, or why the connection ended.
     pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
         if data.is_empty() {
             return Ok(0);
@@ -139,7 +139,7 @@ impl TcpStream {
         now_or_would_block(self.socket.shard.attempt(|access| self.socket.write_vectored(access, data)))
     }
 
-    /// Waits for data and copies it without taking it.
+    /// Waits for data and copies it without consuming it.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -148,10 +148,9 @@ impl TcpStream {
         until(&socket.shard, socket.read_interest(), |access| socket.peek(access, into)).await
     }
 
-    /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
+    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all written data.
     ///
-    /// Not called `shutdown`, which is `AsyncWriteExt::shutdown`, and ends
-    /// writing.
+    /// The name is not `shutdown` because that is the name of `AsyncWriteExt::shutdown`, which ends writing.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -159,12 +158,12 @@ impl TcpStream {
         self.socket.shutdown(how)
     }
 
-    /// Halves that borrow.
+    /// Splits the stream into a reading and a writing half that borrow it.
     pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
         (ReadHalf(self), WriteHalf(self))
     }
 
-    /// Halves to be given to different tasks. Dropping the write half ends writing.
+    /// Splits the stream into owned halves, for different tasks. Dropping the write half ends writing.
     #[must_use]
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         OwnedReadHalf::pair(self)
@@ -222,7 +221,7 @@ impl TcpStream {
         })
     }
 
-    /// [`peek`](Self::peek) for a task that polls.
+    /// [`peek`](Self::peek) as a poll function.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -254,7 +253,7 @@ impl AsyncWrite for TcpStream {
         true
     }
 
-    /// What was written is on its way already.
+    /// Does nothing: written data is already on its way.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

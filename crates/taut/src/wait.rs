@@ -1,4 +1,4 @@
-//! A future among those who wait for a shard. Called by the asynchronous sockets and by `stack.rs`.
+//! Futures that wait for a shard. Called by the asynchronous sockets and by `stack.rs`.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +18,7 @@ pub(crate) async fn until<T>(
     poll_fn(|cx| waiting.poll(cx, &mut attempt)).await
 }
 
-/// One future's place among those who wait; leaves it when dropped.
+/// The registration of one waiting future; removed when this is dropped.
 pub(crate) struct Waiting<'a> {
     shard: &'a Shard,
     interest: Interest,
@@ -38,7 +38,7 @@ impl<'a> Waiting<'a> {
         let key = *self.key.get_or_insert_with(WaitKey::unique);
         let result = self.shard.poll(self.interest, key, cx.waker(), attempt);
         if result.is_ready() {
-            // Woken, so no longer among them; or never was.
+            // Woken, so it is no longer registered; or it never was.
             self.key = None;
         }
         result

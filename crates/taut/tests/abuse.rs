@@ -1,5 +1,5 @@
-//! What strangers and failures do to a running stack: nonsense packets, floods, injections, a peer that vanishes. The
-//! stack goes on, leaks nothing, and the application is told the right thing.
+//! Attacks on a running stack, and failures: nonsense packets, floods, injections, a peer that vanishes. The stack
+//! continues, leaks nothing, and reports the correct errors to the application.
 #![allow(missing_docs, reason = "tests")]
 
 mod net;
@@ -28,7 +28,7 @@ impl Stranger {
         Self(net.kernel.enter(open).unwrap())
     }
 
-    /// The kernel refuses some of the nonsense; what it sends is enough.
+    /// The kernel refuses to send some of the nonsense; the rest is enough.
     fn send(&self, packet: &[u8]) -> bool {
         let to: SocketAddr = format!("{}:0", STACK[0]).parse().unwrap();
         self.0.send_to(packet, &SockAddr::from(to)).is_ok()
@@ -61,7 +61,7 @@ fn kernel_ip() -> Ipv4Addr {
     KERNEL[0].parse().unwrap()
 }
 
-/// Waits until the stack has taken `packets` in; what was sent to it may still be in the interface's queue.
+/// Waits until the stack has received `packets`; some may still be in the interface's queue.
 fn taken_in(net: &Net, packets: u64) -> taut::Counters {
     for _ in 0..10_000 {
         let counters = net.stack.counters();
@@ -149,7 +149,7 @@ fn a_syn_flood_is_bounded_and_a_closed_port_resets() {
     let _listener = TcpListener::bind_with(&net.stack, address, options).unwrap();
     let stranger = Stranger::new(&net);
     for port in 1..=5_000 {
-        // From addresses that will never answer: nobody has them.
+        // From unused addresses, which never answer.
         let src = Ipv4Addr::new(10, 7, (port >> 8) as u8, port as u8 | 4);
         let syn = TcpHeader {
             src_port: port,

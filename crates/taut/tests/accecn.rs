@@ -1,10 +1,11 @@
-//! ECN with the kernel's TCP, classic and accurate, over a path that marks and counts: what was agreed on, and that both
-//! ends know of every mark. RFC 3168, RFC 9768.
+//! ECN with the kernel's TCP, classic and accurate, over a path that marks and counts packets: the kind of
+//! ECN that is agreed on, and that both ends count every mark. RFC 3168, RFC 9768.
 //!
-//! Linux 6.18 has the machinery of RFC 9768, and nobody can switch it on: `tcp_ecn` ends at 2 there. But it enters it in two
-//! ways by itself: as a client when the SYN-ACK says so, whatever it had asked for; and as a server with SYN cookies, when
-//! the ACK of the handshake says so. Where `tcp_ecn` may not be 3 the path helps to get there, by changing ECN flags of SYNs
-//! ([`interpreter`]); all that follows is the kernel's.
+//! Linux 6.18 implements RFC 9768, but it cannot be switched on: `tcp_ecn` ends at 2 there. But the kernel
+//! enters it by itself in two ways: as a client when the SYN-ACK says so, whatever it had requested; and as a
+//! server with SYN cookies, when the ACK of the handshake says so. If `tcp_ecn` cannot be 3, the path brings
+//! this about by changing the ECN flags of SYNs ([`interpreter`]); everything after that is the kernel's own
+//! behaviour.
 #![allow(missing_docs, reason = "tests")]
 
 mod marker;
@@ -26,7 +27,7 @@ use taut_testbed::{Kernel, Subnet, live};
 use taut_wire::{AccEcn, Ecn, Flags, TcpHeader};
 
 const BYTES: usize = 4 << 20;
-/// What both ends count from (RFC 9768 §3.2.1).
+/// The initial counters of both ends (RFC 9768 §3.2.1).
 const FIRST: AccEcn = AccEcn { ee0b: Some(1), eceb: Some(0), ee1b: Some(1) };
 
 /// A stack and a kernel with a marking path between them.
@@ -37,13 +38,13 @@ struct Net {
 }
 
 impl Net {
-    /// `None` where this machine cannot: not a reason to fail, the kernel need not be so new.
+    /// `None` if this machine's kernel is too old, which is no reason to fail.
     fn new(tcp_ecn: u8, algorithm: &str) -> Option<Self> {
         if !live::ready(&[]) {
             return None;
         }
         if !std::fs::exists("/proc/sys/net/ipv4/tcp_ecn_option").unwrap() {
-            _ = writeln!(std::io::stderr(), "\nskipped: this kernel knows no accurate ECN");
+            _ = writeln!(std::io::stderr(), "\nskipped: this kernel does not support accurate ECN");
             return None;
         }
         let kernel = Kernel::new().unwrap();
@@ -103,7 +104,7 @@ impl Net {
     }
 }
 
-/// What was left when all had been said and acknowledged.
+/// The final state of an exchange, when everything has been acknowledged.
 struct Outcome {
     info: ConnInfo,
     kernel: KernelInfo,
@@ -125,7 +126,7 @@ fn one_way(from: impl Write, to: impl Read + Send, bytes: usize) {
     assert_eq!(got, (bytes, sent));
 }
 
-/// Waits until nothing is under way.
+/// Waits until nothing is in flight.
 fn settled(ours: &TcpStream, kernels: &KernelStream) -> (ConnInfo, KernelInfo) {
     for _ in 0..500 {
         let (info, kernel) = (ours.info().unwrap(), KernelInfo::of(kernels).unwrap());
@@ -137,7 +138,8 @@ fn settled(ours: &TcpStream, kernels: &KernelStream) -> (ConnInfo, KernelInfo) {
     panic!("something is never acknowledged");
 }
 
-/// Lets a kernel that may not ask for accurate ECN ask for it, and agree to it. See the head.
+/// Makes a kernel request accurate ECN and agree to it, although its settings do not allow that. See the top of this
+/// file.
 fn interpreter(to: To, header: &mut TcpHeader, _: &mut Ecn) {
     let flags = header.flags;
     if to == To::Kernel || !flags.contains(Flags::SYN) {
@@ -166,15 +168,15 @@ fn both_ends_count_every_mark() {
         // 4 MiB in segments of 1,448 bytes, or 1,436 beside the option: 2,897 to 2,921.
         assert!((78..=79).contains(&to_kernel.ce.packets), "{:?}", to_kernel.ce);
         assert!((125..=128).contains(&to_stack.ce.packets), "{:?}", to_stack.ce);
-        // What we sent: as the path marked it, as the kernel received it, as we know of it.
+        // The packets that we sent: as the path marked them, as the kernel received them, as we count them.
         assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{what}");
         assert_eq!(kernel.received_bytes, bytes(&to_kernel), "{what}");
         assert_eq!(info.delivered_ce, to_kernel.ce.packets, "{what}");
-        // And what it sent.
+        // And those that the kernel sent.
         assert_eq!(net.stack.counters().in_ce_pkts, u64::from(to_stack.ce.packets), "{what}");
         assert_eq!(kernel.delivered_bytes, bytes(&to_stack), "{what}");
         assert_eq!(kernel.delivered_ce, to_stack.ce.packets, "{what}");
-        // RFC 9331 §4.1: who can bear it says ECT(1).
+        // RFC 9331 §4.1: a sender that accepts early marks sends ECT(1).
         let (said, unsaid) = if algorithm == "prague" {
             (to_kernel.ect1, to_kernel.ect0)
         } else {
@@ -192,7 +194,7 @@ fn bytes(direction: &Direction) -> [u32; 3] {
 fn the_handshake_on_the_wire() {
     for stack_connects in [true, false] {
         let Some(net) = Net::accurate("cubic") else { return };
-        // A kernel that agrees by itself says so with the option; with SYN cookies it says nothing.
+        // A kernel that agrees by itself sends the option; with SYN cookies it does not.
         let own = lock(&net.path).tamper.is_none();
         let (ours, kernels) = net.connect(stack_connects);
         exchange(&ours, &kernels, 1_000);
@@ -238,7 +240,7 @@ fn marks_the_syn(to: To, header: &mut TcpHeader, mark: &mut Ecn) {
 
 #[test]
 fn marks_on_the_handshake() {
-    // RFC 9768 §3.2.2.2: a marked SYN-ACK is told by the ACK of it and counted by both, from 5 to 6.
+    // RFC 9768 §3.2.2.2: a marked SYN-ACK is reported by its ACK and counted by both ends, from 5 to 6.
     for stack_connects in [true, false] {
         let Some(net) = Net::accurate("cubic") else { return };
         lock(&net.path).tamper = Some(marks_the_syn_ack);
@@ -249,15 +251,16 @@ fn marks_on_the_handshake() {
         assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{kernel:?}");
         let told = info.delivered_ce;
         if stack_connects {
-            // Linux 6.18 takes the path for broken then, and sends no options; without them eight may have been any number.
+            // Linux 6.18 then takes the path for broken and sends no options; without them, the counts are known only
+            // modulo eight.
             assert!(told >= to_kernel.ce.packets && (told - to_kernel.ce.packets) % 8 == 0, "{info:?}");
         } else {
-            // §3.2.2.3: it was not capable when it left, and nothing is any more.
+            // §3.2.2.3: it was not ECN-capable when it left, and from now on no packet is.
             assert_eq!((told, to_kernel.ce.packets, to_kernel.ect0.packets), (1, 1, 0), "{to_kernel:?}");
             assert_eq!(kernel.delivered_ce, to_stack.ce.packets, "{kernel:?}");
         }
     }
-    // A marked SYN is told by the SYN-ACK, and not counted.
+    // A marked SYN is reported by the SYN-ACK, and not counted.
     let Some(net) = Net::accurate("cubic") else { return };
     lock(&net.path).tamper = Some(marks_the_syn);
     net.mark(37, 23);
@@ -271,7 +274,7 @@ fn marks_on_the_handshake() {
 
 #[test]
 fn few_options_or_none() {
-    // 0 never, 1 where RFC 9768 wants it most; by both ends.
+    // 0 never, 1 where RFC 9768 needs it most; for both ends.
     for (option, beacon) in [("0", "3"), ("1", "0"), ("1", "3"), ("2", "3"), ("3", "3")] {
         let Some(net) = Net::accurate("cubic") else { return };
         net.stack.set_sysctl("tcp_ecn_option", option).unwrap();
@@ -286,14 +289,14 @@ fn few_options_or_none() {
             [(&to_kernel, &to_stack, info.delivered_ce), (&to_stack, &to_kernel, kernel.delivered_ce)]
         {
             let marked = sent.ce.packets;
-            // §3.2.2.5.2: where the three bits may have gone round, they are taken to have.
+            // §3.2.2.5.2: if the three bits may have wrapped, the sender assumes that they did.
             let most = marked + if option >= "2" { 0 } else { back.ambiguous };
             assert!(
                 (marked..=most).contains(&told) && (told - marked) % 8 == 0,
                 "{told}, {marked} to {most}"
             );
         }
-        // §3.2.3: what the counters say is true, however rarely they say it.
+        // §3.2.3: the counters are correct, however rarely they are sent.
         assert_eq!(kernel.received_bytes, bytes(&to_kernel));
         let [_, ect0, ce] = kernel.delivered_bytes;
         assert!(ect0 <= to_stack.ect0.bytes && ce <= to_stack.ce.bytes, "{kernel:?}");
@@ -313,14 +316,14 @@ fn every_pair_of_settings() {
             } else {
                 (kernels == 1, ours != 0)
             };
-            // Who does not know accurate ECN takes its SYN for RFC 3168's (RFC 9768 table 2).
+            // A host that does not know accurate ECN takes its SYN for one of RFC 3168 (RFC 9768 table 2).
             let on = asks && accepts;
             let what = format!("{ours}, {kernels}, stack connects: {stack_connects}, {info:?}, {kernel:?}");
             assert_eq!((info.ecn, kernel.ecn), (on, on), "{what}");
             assert_eq!(to_kernel.ce.packets > 10, on, "{what}");
             assert_eq!(to_stack.ce.packets > 10, on, "{what}");
             assert_eq!(kernel.received_ce, to_kernel.ce.packets, "{what}");
-            // RFC 3168 §6.1.2: who is told of a mark says so, and the telling ends.
+            // RFC 3168 §6.1.2: a sender that learns of a mark answers with CWR, and the echo ends.
             assert_eq!((to_kernel.cwr > 0, to_stack.cwr > 0), (on, on), "{what}");
             assert_eq!((to_kernel.with_option, to_stack.with_option), (0, 0), "{what}");
         }

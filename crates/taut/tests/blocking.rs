@@ -164,7 +164,7 @@ fn a_reset_is_reported_to_reader_and_writer() {
     let error = stream.write(b"x").unwrap_err();
     assert!(matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe), "{error}");
     assert_eq!(stream.take_error().unwrap().unwrap().kind(), io::ErrorKind::ConnectionReset);
-    assert!(stream.take_error().unwrap().is_none(), "told once");
+    assert!(stream.take_error().unwrap().is_none(), "reported once");
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn timeouts_and_nonblocking() {
     stream.set_read_timeout(None).unwrap();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     server.join().unwrap();
-    // Fills up, since nobody takes it.
+    // The queue fills up, because the data is not read.
     let (_listener, address) = net.listener(0);
     let mut stream = TcpStream::connect(&net.stack, address).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(50))).unwrap();

@@ -1,4 +1,5 @@
-//! Many connections, one after another and all at once, against the kernel's TCP: all bytes right, none leaked.
+//! Many connections, one after another and all at the same time, against the kernel's TCP: all bytes are
+//! correct, and no connection is leaked.
 #![allow(missing_docs, reason = "tests")]
 
 mod net;
@@ -21,7 +22,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A server of the kernel's, on a thread, until [`stop`](Self::stop).
+/// A server on the kernel's sockets, on a thread, until [`stop`](Self::stop).
 struct KernelServer {
     stop: tokio::sync::oneshot::Sender<()>,
     thread: std::thread::JoinHandle<()>,

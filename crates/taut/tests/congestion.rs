@@ -1,4 +1,4 @@
-//! A congestion control of one's own, by name on sockets and for a whole stack.
+//! A user's own congestion control, by name on sockets and for a whole stack.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{Read, Write};
@@ -103,7 +103,7 @@ fn the_first_mistake_fails_the_build() {
         (Stack::builder().controller(taken).shards(0), "the name is taken"),
         (Stack::builder().set_sysctl("tcp_congestion_control", "vegas"), "unknown congestion control vegas; choose one of reno,"),
         (Stack::builder().set_sysctl("tcp_moon", "1").address("10.0.0.1/24"), "tcp_moon"),
-        (Stack::builder().shards(0), "0 shards: there may be 1 to 256"),
+        (Stack::builder().shards(0), "0 shards: the number must be from 1 to 256"),
         (Stack::builder().address("10.0.0.300/24"), "10.0.0.300"),
         (Stack::builder().link_from("rate 3parsec"), "3parsec"),
         (Stack::builder().qdisc("pfifo_slow"), "pfifo_slow"),

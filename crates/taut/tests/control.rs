@@ -1,4 +1,4 @@
-//! A stack's control socket: there when asked for, gone with the stack.
+//! A stack's control socket: it exists if requested, and is removed with the stack.
 #![cfg(feature = "control")]
 #![allow(missing_docs, reason = "tests")]
 

@@ -1,4 +1,5 @@
-//! The TUN interface is deleted under a running stack: everybody who waits is told why, and nothing runs on.
+//! The TUN interface is deleted under a running stack: every waiting thread and task gets the reason, and
+//! nothing keeps running.
 #![allow(missing_docs, reason = "tests")]
 
 mod net;
@@ -28,7 +29,7 @@ fn assert_told(error: &io::Error) {
     assert!(error.to_string().contains("TUN interface taut0 was deleted"), "{error}");
 }
 
-/// Ticks of 10 ms that this process has burnt: `proc_pid_stat(5)`, fields 14 and 15.
+/// CPU time that this process has used, in ticks of 10 ms: `proc_pid_stat(5)`, fields 14 and 15.
 fn cpu_ticks() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -43,7 +44,7 @@ fn assert_quiet() {
     assert!(burnt <= 5, "{} ms of CPU in a second of nothing to do", burnt * 10);
 }
 
-/// What waits on threads, by its name; each reports how it ended.
+/// Threads that wait, by name; each reports how its wait ended.
 struct Waiters {
     ends: mpsc::Receiver<(&'static str, io::Error)>,
     report: mpsc::Sender<(&'static str, io::Error)>,
@@ -65,7 +66,7 @@ impl Waiters {
     /// All of them end as they should.
     fn assert_told(self) {
         for _ in 0..self.count {
-            let (name, error) = self.ends.recv_timeout(PATIENCE).expect("somebody waits still");
+            let (name, error) = self.ends.recv_timeout(PATIENCE).expect("all waits have ended");
             assert_eq!(error.kind(), io::ErrorKind::NetworkDown, "{name}: {error}");
             assert_told(&error);
         }
@@ -93,7 +94,7 @@ fn everybody_is_told(build: impl FnOnce(taut::StackBuilder) -> io::Result<taut::
     let listener = TcpListener::bind(&net.stack, "10.7.0.2:80").unwrap();
     waiters.thread("acceptor", move || listener.accept().unwrap_err());
     let stack = net.stack.clone();
-    // Nobody has that address, so no answer comes.
+    // That address is unused, so no answer comes.
     waiters.thread("connector", move || TcpStream::connect(&stack, "10.7.0.77:80").unwrap_err());
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -122,7 +123,7 @@ fn everybody_is_told(build: impl FnOnce(taut::StackBuilder) -> io::Result<taut::
     delete(&net);
     waiters.assert_told();
     assert_told(&net.stack.closed().unwrap());
-    // And whoever comes late.
+    // Later calls get it, too.
     assert_told(&TcpStream::connect(&net.stack, at).unwrap_err());
     assert_told(&TcpListener::bind(&net.stack, "10.7.0.2:82").unwrap_err());
     assert_told(&runtime.block_on(net.stack.until_closed()));

@@ -31,7 +31,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Sends `len` bytes to the peer, which checks them. How long that took, from the first byte to the last.
+/// Sends `len` bytes to the peer, which checks them. Returns the time from the first byte to the last.
 fn bulk(near: &Stack, far: &Stack, len: usize) -> Duration {
     let listener = TcpListener::bind(far, "10.0.0.2:7").unwrap();
     let data = noise(len);

@@ -1,4 +1,4 @@
-//! A path through a router of the kernel's whose next link is narrower: with its ICMP errors, and without.
+//! A path through a router (the kernel's) whose next link has a smaller MTU: with its ICMP errors, and without.
 #![allow(missing_docs, reason = "tests")]
 
 mod net;
@@ -41,7 +41,7 @@ fn path(told: bool) -> Option<Path> {
     far.run("ip route add 10.7.0.0/24 via 10.6.0.1").unwrap();
     net.kernel.set_sysctl("ip_forward", "1").unwrap();
     if !told {
-        // What the router itself would say to the stack it says to nobody; what it forwards passes.
+        // The router's own messages to the stack are dropped; forwarded packets pass.
         net.kernel.run("ip rule add iif lo to 10.7.0.2 blackhole").unwrap();
     }
     let listener = far.enter(|| TcpListener::bind("10.6.0.2:0")).unwrap().unwrap();
@@ -49,7 +49,7 @@ fn path(told: bool) -> Option<Path> {
     Some(Path { net, _far: far, listener, at })
 }
 
-/// Sends three megabytes; what the connection knew of its path when they had arrived.
+/// Sends three megabytes; returns the path MTU that the connection knew when they had arrived.
 fn send(path: &Path) -> u32 {
     let listener = path.listener.try_clone().unwrap();
     let reader = thread::spawn(move || {
@@ -80,6 +80,6 @@ fn a_router_that_is_silent_is_found_out() {
     let found = send(&path);
     assert!(found <= NARROW && NARROW - found < 8, "{found}");
     let counters = path.net.stack.counters();
-    assert_eq!(counters.icmp_in_msgs, 0, "the test's router was to be silent");
+    assert_eq!(counters.icmp_in_msgs, 0, "the test's router must be silent");
     assert!(counters.mtu_black_holes > 0 && counters.tcp_mtup_success > 0, "{counters:?}");
 }

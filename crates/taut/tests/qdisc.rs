@@ -1,6 +1,7 @@
-//! Queue disciplines in front of a running stack's device, put there and changed while it sends.
+//! Queue disciplines in front of a running stack's device, installed and changed while it sends.
 //!
-//! Times are compared with what they cannot be shorter than; what could be longer on a busy machine is counted instead.
+//! Times are compared with lower bounds only; where a busy machine could make a time longer, events are
+//! counted instead.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{Read, Write};
@@ -35,7 +36,7 @@ fn connect(near: &Stack, far: &Stack) -> (TcpStream, TcpStream) {
     (stream, listener.accept().unwrap().0)
 }
 
-/// Asks until the answer is yes; a minute is long enough on any machine.
+/// Waits until the condition holds; a minute is long enough on any machine.
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let start = now();
     while !is_so() {
@@ -67,7 +68,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Sends `data` to the peer, which checks it. How long that took.
+/// Sends `data` to the peer, which checks it. Returns the time that it took.
 fn bulk(near: &mut TcpStream, far: &mut TcpStream, data: &[u8]) -> Duration {
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
@@ -98,7 +99,7 @@ fn a_delay_is_seen_in_the_round_trip_and_goes_when_it_is_taken_away() {
     assert!(slow >= Duration::from_millis(20), "{slow:?}");
     assert_eq!(near.qdiscs().len(), 2);
 
-    // So long that what arrives can only have been let go.
+    // So long that an arriving packet can only have been released early.
     near.set_qdisc("netem delay 600s").unwrap();
     here.write_all(b"ping").unwrap();
     eventually("the packet waits", || near.qdiscs()[0].report.backlog_packets > 0);
@@ -109,7 +110,7 @@ fn a_delay_is_seen_in_the_round_trip_and_goes_when_it_is_taken_away() {
     near.reset_qdisc();
     there.read_exact(&mut four).unwrap();
     assert_eq!(&four, b"ping");
-    eventually("the queue has gone with what waited", || near.qdiscs().is_empty());
+    eventually("the queue is removed and its packets have left", || near.qdiscs().is_empty());
 }
 
 #[test]
@@ -135,13 +136,13 @@ fn a_rate_is_seen_in_the_goodput() {
     }
 }
 
-/// Sends 200 packets in half a second: how often it was held back by a timer.
+/// Sends 200 packets in half a second; returns how often a timer held a packet back.
 fn paced(near: &Stack, far: &Stack) -> u64 {
     let (mut here, mut there) = connect(near, far);
     here.set_max_pacing_rate(600_000).unwrap();
     let before = near.counters().pacing_blocked;
     let took = bulk(&mut here, &mut there, &noise(300_000)).as_secs_f64();
-    // Half a second, but for the first ten packets. One that leaves late makes later ones catch up, never overtake.
+    // Half a second, except for the first ten packets. After a late packet, the others catch up, but never get ahead.
     assert!(took >= 0.45, "{took} s");
     near.counters().pacing_blocked - before
 }
@@ -192,8 +193,9 @@ fn it_is_changed_again_and_again_while_the_stack_sends() {
             bulk(&mut here, &mut there, &data);
         }
     });
-    // Every byte has arrived, and no ticket was lost on the way: the connection could not end otherwise. That nothing was
-    // sent twice cannot be asked for: fq_codel drops on a busy machine, and probes do not know that it is busy.
+    // Every byte has arrived, and no ticket was lost on the way: the connection could not end otherwise. The
+    // test cannot require that nothing was sent twice: fq_codel drops on a busy machine, and probes do not
+    // know that it is busy.
     drop((here, there));
     assert!(near.drain(Duration::from_secs(10)));
 }
@@ -204,7 +206,7 @@ fn a_lossy_path_is_survived_and_a_mistake_is_told() {
     let (near, far) = pair(|builder| builder.qdisc(bad));
     let (mut here, mut there) = connect(&near, &far);
     let data = noise(2_000_000);
-    // How many packets it is depends on how busy the machine is, and so does which of them the seed chooses.
+    // The number of packets depends on how busy the machine is, and so does the choice of packets by the seed.
     let is_lossy = || near.counters().retrans_segs > 0 && near.qdiscs()[0].report.stats.dropped > 0;
     for _ in 0..50 {
         bulk(&mut here, &mut there, &data);

@@ -22,7 +22,7 @@ fn net() -> Net {
     Net::with(|builder| builder.shards(SHARDS as u16).build())
 }
 
-/// Sends back what comes, on a thread for each connection. Counts them.
+/// Sends everything back, on a thread for each connection. Counts the connections.
 fn echo_server(net: &Net) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(&net.stack, format!("{}:7", STACK[0])).unwrap();
     let at = listener.local_addr().unwrap();
@@ -43,7 +43,7 @@ fn echo_server(net: &Net) -> (SocketAddr, Arc<AtomicUsize>) {
     (at, served)
 }
 
-/// A connection of the stack's that fails rather than hangs.
+/// A connection from the stack, with timeouts, so that it fails rather than hangs.
 fn connect(net: &Net, to: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(&net.stack, to).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -90,8 +90,8 @@ fn what_the_kernel_connects_to_is_served_by_all_shards() {
     assert!(opened.iter().all(|&count| count > 50), "{opened:?}");
     let all = net.stack.counters();
     assert_calm(&all);
-    // The first packet of a flow may come to any queue, and what follows before the kernel saw the answer. From then on it
-    // knows the queue.
+    // The first packet of a flow may arrive on any queue, and so may the next ones until the kernel has seen
+    // the answer. From then on it knows the queue.
     assert!(all.steered <= 2 * COUNT as u64, "{} of {} packets were steered", all.steered, all.in_receives);
 }
 
@@ -105,7 +105,7 @@ fn a_flow_that_the_kernel_has_forgotten_finds_its_shard() {
         ask(stream, 100);
     }
     let before = net.stack.counters().steered;
-    // An entry of the kernel's is kept for three seconds, and looked at once in three.
+    // The kernel keeps an entry for three seconds, and checks once every three seconds.
     thread::sleep(Duration::from_secs(7));
     for stream in &streams {
         ask(stream, 100);
@@ -138,7 +138,8 @@ fn what_is_begun_here_is_begun_by_all_shards_and_the_answers_come_back() {
     assert_eq!(ports.len(), COUNT);
     let counters = net.stack.shard_counters();
     assert!(counters.iter().all(|counters| counters.active_opens == (COUNT / SHARDS) as u64), "{counters:?}");
-    // The kernel answers a SYN before it notes which queue that came by: the SYN-ACK may come to another, and no more.
+    // The kernel answers a SYN before it notes the SYN's queue: the SYN-ACK may arrive on another queue, but no later
+    // packet.
     let all = net.stack.counters();
     assert!(all.steered <= COUNT as u64, "{} of {} packets were steered", all.steered, all.in_receives);
     assert_calm(&all);
@@ -269,7 +270,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Gigabits a second that the kernel takes in from eight connections, and packets that each shard received meanwhile.
+/// The rate in Gbit/s at which the kernel receives from eight connections, and the packets that each shard received
+/// meanwhile.
 fn download(shards: u16) -> (f64, Vec<u64>) {
     const SPAN: Duration = Duration::from_millis(700);
     let net = Net::with(|builder| builder.shards(shards).build());
@@ -301,8 +303,8 @@ fn download(shards: u16) -> (f64, Vec<u64>) {
 
 #[test]
 fn two_shards_beside_one() {
-    // In turn, so that what else the machine does falls on both. What comes of it depends on the machine: it is told, not
-    // asserted, but that two are not a loss beyond all noise.
+    // Alternately, so that other load on the machine affects both. The result depends on the machine: it is
+    // printed; the test only asserts that two shards are not much slower, beyond all noise.
     let mut rates = [Vec::new(), Vec::new()];
     for _ in 0..3 {
         for shards in [1, 2] {

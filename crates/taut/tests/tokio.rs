@@ -156,7 +156,7 @@ async fn readiness() {
     assert!(ready.is_writable() && !ready.is_readable());
     assert_eq!(stream.try_write_vectored(&[IoSlice::new(b"a"), IoSlice::new(b"b")]).unwrap(), 2);
 
-    // A future that is dropped leaves nobody waiting, and the next is woken.
+    // A dropped future leaves no registration behind, and the next one is woken.
     {
         let mut waits = pin!(stream.readable());
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -1,4 +1,4 @@
-//! [`TcpListener`], the one that blocks.
+//! The blocking [`TcpListener`].
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,7 +11,7 @@ use super::TcpStream;
 use crate::socket::Acceptor;
 use crate::stack::Stack;
 
-/// A listening socket, as [`std::net::TcpListener`]. Dropping the last clone resets connections that nobody
+/// A listening socket, like [`std::net::TcpListener`]. Dropping the last clone resets connections that were not
 /// accepted.
 #[derive(Debug)]
 pub struct TcpListener {
@@ -25,8 +25,8 @@ struct Shared {
 }
 
 impl TcpListener {
-    /// Listens at the first of the addresses that can be had. Names are resolved by the system; port 0 takes
-    /// one that is free.
+    /// Listens at the first of the addresses that is available. Names are resolved by the system; port 0 picks a
+    /// free port.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`], [`io::ErrorKind::AddrNotAvailable`], or those of name resolution.
@@ -41,7 +41,7 @@ impl TcpListener {
         Err(last.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at")))
     }
 
-    /// Listens with options: those of the listener, and what its connections start with.
+    /// Listens with options: those of the listener, and the initial ones of its connections.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] or [`io::ErrorKind::AddrNotAvailable`].
@@ -53,7 +53,7 @@ impl TcpListener {
     /// Waits for a connection.
     ///
     /// # Errors
-    /// The stack was shut down, or [`io::ErrorKind::WouldBlock`] if it was not to wait.
+    /// The stack was shut down, or [`io::ErrorKind::WouldBlock`] in nonblocking mode.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let acceptor = &self.shared.acceptor;
         let socket = if self.shared.nonblocking.load(Ordering::Relaxed) {
@@ -71,7 +71,7 @@ impl TcpListener {
         Incoming(self)
     }
 
-    /// Whether [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead of waiting.
+    /// Sets whether [`accept`](Self::accept) fails with [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -80,7 +80,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address at which it listens.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -88,7 +88,7 @@ impl TcpListener {
         Ok(self.shared.acceptor.local)
     }
 
-    /// Another handle on the same listener.
+    /// Another handle to the same listener.
     ///
     /// # Errors
     /// None; the result is there to match `std`.

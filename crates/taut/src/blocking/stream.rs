@@ -1,4 +1,4 @@
-//! [`TcpStream`], the one that blocks.
+//! The blocking [`TcpStream`].
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
@@ -12,7 +12,7 @@ use taut_driver::{Access, Interest};
 use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::stack::Stack;
 
-/// A connection, as [`std::net::TcpStream`]. Dropping the last clone closes it in good order, in the background.
+/// A connection, like [`std::net::TcpStream`]. Dropping the last clone closes it gracefully, in the background.
 #[derive(Debug)]
 pub struct TcpStream {
     pub(crate) socket: Arc<Socket>,
@@ -57,7 +57,7 @@ impl TcpStream {
         Self::connect_with(stack, *address, &ConnOptions::default(), Some(timeout))
     }
 
-    /// Connects with options, the local address among them, within `timeout` if there is one.
+    /// Connects with options, which may include the local address, within `timeout` if it is given.
     ///
     /// # Errors
     /// Those of [`connect_timeout`](Self::connect_timeout), or [`io::ErrorKind::AddrInUse`].
@@ -82,7 +82,7 @@ impl TcpStream {
 
     socket_methods!();
 
-    /// Another handle on the same connection, options included.
+    /// Another handle to the same connection, which shares its options.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -90,7 +90,7 @@ impl TcpStream {
         Ok(Self { socket: Arc::clone(&self.socket), modes: Arc::clone(&self.modes) })
     }
 
-    /// Ends reading, writing, or both. After writing the peer sees the end of the stream.
+    /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all written data.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -98,7 +98,7 @@ impl TcpStream {
         self.socket.shutdown(how)
     }
 
-    /// Whether reads and writes fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
+    /// Sets whether reads and writes fail with [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -107,7 +107,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// How long a read waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` is for ever.
+    /// Sets how long a read waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means forever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for zero.
@@ -116,7 +116,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// How long a write waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` is for ever.
+    /// Sets how long a write waits before it fails with [`io::ErrorKind::WouldBlock`]; `None` means forever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for zero.
@@ -125,7 +125,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// As last set.
+    /// The read timeout, as last set.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -133,7 +133,7 @@ impl TcpStream {
         Ok(timeout(&self.modes.read_timeout_ns))
     }
 
-    /// As last set.
+    /// The write timeout, as last set.
     ///
     /// # Errors
     /// None; the result is there to match `std`.
@@ -141,7 +141,7 @@ impl TcpStream {
         Ok(timeout(&self.modes.write_timeout_ns))
     }
 
-    /// Waits for data and copies it without taking it.
+    /// Waits for data and copies it without consuming it.
     ///
     /// # Errors
     /// Those of reading.
@@ -175,7 +175,9 @@ impl TcpStream {
 fn positive(timeout: Option<Duration>) -> io::Result<u64> {
     match timeout {
         None => Ok(0),
-        Some(Duration::ZERO) => Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero")),
+        Some(Duration::ZERO) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "the timeout must not be zero"))
+        }
         Some(timeout) => Ok(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX)),
     }
 }
@@ -212,7 +214,7 @@ impl Write for &TcpStream {
         self.wait_write(|access| self.socket.write_vectored(access, data))
     }
 
-    /// What was written is on its way already.
+    /// Does nothing: written data is already on its way.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

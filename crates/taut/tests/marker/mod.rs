@@ -1,5 +1,5 @@
-//! A path between a stack and the kernel that marks packets and knows how many: a TUN interface, held by the stack, that
-//! changes what passes. And what the kernel says of its own sockets.
+//! A path between a stack and the kernel that marks packets and counts them: a TUN interface, held by the stack, that
+//! changes passing packets. And the kernel's facts about its own sockets.
 #![allow(unreachable_pub, reason = "one test uses it")]
 
 use std::io;
@@ -26,13 +26,13 @@ pub struct Count {
     pub bytes: u32,
 }
 
-/// What one direction carried.
+/// The packets of one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Direction {
-    /// Of so many data packets that are capable, one is marked; 0 for none.
+    /// One in this many ECN-capable data packets is marked; 0 for none.
     pub mark_each: u32,
     capable: u32,
-    /// Where the data ends that has passed.
+    /// The end of the data that has passed.
     end: Option<u32>,
     pub ect0: Count,
     pub ect1: Count,
@@ -44,7 +44,8 @@ pub struct Direction {
     pub without_option: u32,
     /// Segments with CWR, SYNs aside.
     pub cwr: u32,
-    /// Packets acknowledged by ACKs for eight and more, in eights: so often three bits may have gone round unseen.
+    /// Packets acknowledged by ACKs for eight or more, in eights: for these, the three bits may have wrapped
+    /// unnoticed.
     pub ambiguous: u32,
     acked: Option<u32>,
     /// The first segments, as they came out.
@@ -63,7 +64,7 @@ pub struct Seen {
 /// A change to a segment that a router on the path makes.
 pub type Tamper = fn(To, &mut TcpHeader, &mut Ecn);
 
-/// What the path does and has seen.
+/// The settings of the path, and the packets that it has seen.
 #[derive(Debug, Default)]
 pub struct Path {
     pub to_kernel: Direction,
@@ -74,7 +75,7 @@ pub struct Path {
 const FIRST: usize = 8;
 
 impl Path {
-    /// Takes a whole packet on its way, marks it perhaps, and counts it.
+    /// Takes a whole packet on its way, possibly marks it, and counts it.
     fn pass(&mut self, to: To, packet: &mut Vec<u8>) {
         let Ok(mut ip) = IpHeader::parse(packet) else { return };
         let start = ip.emitted_len();
@@ -86,8 +87,9 @@ impl Path {
             To::Kernel => &mut self.to_kernel,
             To::Stack => &mut self.to_stack,
         };
-        // What comes again is left alone and not counted: nothing is lost here, so that it is not acceptable at its end,
-        // which may not count it, either (RFC 9768 §1.3). Linux marks what it sends again as capable.
+        // Retransmissions are neither changed nor counted: nothing is lost on this path, so a retransmission
+        // is not acceptable at its destination, which may not count it, either (RFC 9768 §1.3). Linux marks
+        // retransmissions as ECN-capable.
         let end = header.seq.wrapping_add(payload.len() as u32);
         let is_new =
             !payload.is_empty() && direction.end.is_none_or(|last| end.wrapping_sub(last) as i32 > 0);
@@ -146,7 +148,7 @@ impl Direction {
             self.cwr += u32::from(header.flags.contains(Flags::CWR));
             let newly = header.ack.wrapping_sub(self.acked.unwrap_or(header.ack));
             if newly as i32 > 0 {
-                // Segments hold 1,428 bytes or more, but for the last of each write.
+                // Segments hold 1,428 bytes or more, except for the last of each write.
                 self.ambiguous += (newly / 1_428 + 1) / 8 * 8;
             }
             self.acked = Some(header.ack);
@@ -212,7 +214,7 @@ impl TxDevice for Marker {
     }
 }
 
-/// What Linux's `struct tcp_info` says of ECN. The fields of accurate ECN are there since 6.18.
+/// The fields of Linux's `struct tcp_info` about ECN. Those of accurate ECN exist since 6.18.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelInfo {
     /// `TCPI_OPT_ECN` and `TCPI_OPT_ECN_SEEN`.
@@ -227,7 +229,7 @@ pub struct KernelInfo {
 }
 
 impl KernelInfo {
-    /// Asks for it. `None` where the kernel's structure ends before these fields.
+    /// Reads it from the kernel. `None` if the kernel's structure lacks these fields.
     pub fn of(socket: &TcpStream) -> Option<Self> {
         const ECN: u8 = 8;
         const ECN_SEEN: u8 = 16;

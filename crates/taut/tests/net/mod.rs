@@ -39,7 +39,7 @@ impl Net {
         Self { stack, kernel }
     }
 
-    /// A listener of the kernel's, at a port that is free.
+    /// A listener on the kernel's side, at a free port.
     pub fn listener(&self, family: usize) -> (TcpListener, SocketAddr) {
         let address = format!("{}:0", KERNEL[family]).parse().unwrap();
         let listener = self.kernel.enter(|| listen(address, None)).unwrap().unwrap();
@@ -56,7 +56,7 @@ impl Net {
     }
 }
 
-/// Serves one connection of the kernel's on a thread.
+/// Serves one connection on the kernel's side on a thread.
 pub fn serve<R: Send + 'static>(
     listener: TcpListener,
     serve: impl FnOnce(TcpStream) -> R + Send + 'static,
@@ -68,7 +68,7 @@ pub fn serve<R: Send + 'static>(
     })
 }
 
-/// Sends back what comes until the end, then ends.
+/// Sends everything back until the end of the stream, then ends.
 pub fn echo(mut stream: TcpStream) {
     io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
