@@ -1,17 +1,17 @@
-//! An address with the length of its network's prefix, as in `10.0.0.2/24`.
+//! An address with the prefix length of its network, such as `10.0.0.2/24`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// An address and how many of its leading bits name the network.
+/// An address, and the number of its leading bits that identify the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cidr {
     address: IpAddr,
     prefix: u8,
 }
 
-/// Why a text is no [`Cidr`].
+/// The text is not a [`Cidr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CidrError(String);
 
@@ -22,13 +22,13 @@ impl Cidr {
         (prefix <= bits(address)).then_some(Self { address, prefix })
     }
 
-    /// The address, host bits included.
+    /// The address, including its host bits.
     #[must_use]
     pub const fn address(self) -> IpAddr {
         self.address
     }
 
-    /// Bits of the network's prefix.
+    /// The length of the network's prefix, in bits.
     #[must_use]
     pub const fn prefix(self) -> u8 {
         self.prefix
@@ -54,7 +54,7 @@ const fn bits(address: IpAddr) -> u8 {
 }
 
 impl From<IpAddr> for Cidr {
-    /// The network of this one address.
+    /// The network that consists of this one address.
     fn from(address: IpAddr) -> Self {
         Self { address, prefix: bits(address) }
     }

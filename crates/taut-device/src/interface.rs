@@ -1,4 +1,4 @@
-//! A network interface of the kernel: up, MTU, queue length, addresses, routes.
+//! A network interface of the kernel: its state, MTU, queue length, addresses, routes.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::cidr::Cidr;
 use crate::netlink::{LinkChange, Netlink};
 
-/// An interface in the network namespace where it was opened, from whatever thread it is used afterwards.
+/// An interface in the network namespace where it was opened; any thread may use it afterwards.
 #[derive(Debug)]
 pub struct Interface {
     netlink: Netlink,
@@ -15,10 +15,10 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// The interface of that name in the namespace of this thread.
+    /// The interface with that name in the namespace of this thread.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// When there is no interface with that name.
     pub fn open(name: &str) -> io::Result<Self> {
         let netlink = Netlink::open()?;
         let index = netlink.index_of(name).map_err(|error| with_context(name, "look up", &error))?;
@@ -31,7 +31,7 @@ impl Interface {
         &self.name
     }
 
-    /// Its number.
+    /// Its index.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
@@ -53,7 +53,7 @@ impl Interface {
         self.change("take down", LinkChange::Down)
     }
 
-    /// Sets the largest IP packet, in bytes.
+    /// Sets the MTU, in bytes.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or when the interface cannot have that MTU.
@@ -61,7 +61,7 @@ impl Interface {
         self.change(&format!("set an MTU of {bytes} bytes on"), LinkChange::Mtu(bytes))
     }
 
-    /// Sets how many packets may wait to be transmitted; for TUN, to be read by the process.
+    /// Sets the number of packets that may wait for transmission; for TUN, that wait to be read by the process.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`.
@@ -69,19 +69,20 @@ impl Interface {
         self.change("set the queue length of", LinkChange::TxQueueLen(packets))
     }
 
-    /// Gives the kernel an address on it, usable without duplicate address detection; the prefix becomes reachable
-    /// through it. An address it has already stays. A packet to an IPv6 address can be lost in its first millisecond,
-    /// since the kernel adds the address's route on a work queue.
+    /// Gives the kernel an address on this interface, usable without duplicate address detection; the prefix
+    /// becomes reachable through it. Nothing changes if the address is already there. A packet to a new IPv6
+    /// address can be lost in the first millisecond, because the kernel adds the route of the address on a
+    /// work queue.
     ///
     /// # Errors
-    /// Without `CAP_NET_ADMIN`, or without the address's family in the kernel.
+    /// Without `CAP_NET_ADMIN`, or when the kernel does not support the address family.
     pub fn add_address(&self, address: Cidr) -> io::Result<()> {
         self.netlink
             .add_address(self.index, address)
             .map_err(|error| with_context(&self.name, &format!("give {address} to"), &error))
     }
 
-    /// Routes packets for `to` through it, by the gateway `via` if there is one. The interface must be up.
+    /// Routes packets for `to` through this interface, by the gateway `via` if it is given. The interface must be up.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or when the gateway is not reachable.
@@ -91,7 +92,7 @@ impl Interface {
             .map_err(|error| with_context(&self.name, &format!("route {to} through"), &error))
     }
 
-    /// Deletes the interface, and the other end of a pair with it.
+    /// Deletes the interface, and if it is one of a pair, also the other one.
     ///
     /// # Errors
     /// Without `CAP_NET_ADMIN`, or for an interface that cannot be deleted.

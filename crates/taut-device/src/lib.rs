@@ -1,5 +1,5 @@
-//! Devices that carry IP packets, and the system calls around them: interfaces, and private network namespaces to try it
-//! all in.
+//! Devices that carry IP packets, and the system calls around them: interfaces, and private network namespaces for
+//! experiments.
 //!
 //! ```text
 //!   taut_driver::Device ◀── Tun (tun.rs)          kernel: /dev/net/tun, virtio-net header (vnet.rs)
@@ -10,7 +10,7 @@
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
 //!
-//! Nothing here knows TCP. `unsafe` appears only in [`sys`], around the calls that rustix has no safe form of.
+//! This crate has no TCP. `unsafe` is used only in [`sys`], around calls for which rustix has no safe form.
 
 mod channel;
 mod cidr;

@@ -33,7 +33,7 @@ const IFF_UP: u32 = 1;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-/// The address is usable at once, without duplicate address detection: the link has two ends and we hold one.
+/// The address is usable immediately, without duplicate address detection: the link has two ends and we hold one.
 const IFA_F_NODAD: u8 = 0x02;
 
 const RTA_DST: u16 = 1;
@@ -45,7 +45,7 @@ const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_LINK: u8 = 253;
 const RTN_UNICAST: u8 = 1;
 
-/// A socket to the routing tables of the network namespace it was opened in.
+/// A socket to the routing tables of the network namespace in which it was opened.
 #[derive(Debug)]
 pub(crate) struct Netlink(File);
 
@@ -65,7 +65,7 @@ impl Netlink {
         Ok(Self(File::from(fd)))
     }
 
-    /// The number of the interface `name`.
+    /// The index of the interface `name`.
     pub(crate) fn index_of(&self, name: &str) -> io::Result<u32> {
         Ok(netdevice::name_to_index(&self.0, name)?)
     }
@@ -152,7 +152,7 @@ impl Netlink {
                 0 => Ok(()),
                 error => Err(io::Error::from_raw_os_error(-error)),
             },
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "an answer from netlink that is none")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "malformed answer from netlink")),
         }
     }
 }

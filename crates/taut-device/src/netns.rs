@@ -1,7 +1,8 @@
-//! Private network namespaces: a whole network for an experiment, gone when it is over. `network_namespaces(7)`.
+//! Private network namespaces: a whole network for an experiment, which disappears afterwards.
+//! `network_namespaces(7)`.
 //!
-//! A namespace here has no name in the file system. It lives as long as its descriptor, a thread, a process, or a
-//! socket in it does, so a program that crashes leaves nothing behind.
+//! These namespaces have no name in the file system. A namespace lives as long as its descriptor, or a
+//! thread, process or socket in it, so a program that crashes leaves nothing behind.
 
 use std::fs::File;
 use std::io;
@@ -23,13 +24,13 @@ const SELF: &str = "/proc/thread-self/ns/net";
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// A new one, with its loopback interface up and nothing else in it.
+    /// A new namespace, with only the loopback interface, which is up.
     ///
     /// # Errors
-    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_ADMIN`; see [`become_root_in_user_namespace`] for how
-    /// to do without.
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_ADMIN`; [`become_root_in_user_namespace`] is a way to get
+    /// it.
     pub fn new() -> io::Result<Self> {
-        // A thread of its own, so that this one stays where it is.
+        // On another thread, so that this one stays in its namespace.
         on_a_thread(|| {
             unshare::new_network().map_err(explain)?;
             Interface::open("lo")?.set_up()?;
@@ -37,16 +38,16 @@ impl Namespace {
         })
     }
 
-    /// The one that this thread is in.
+    /// The namespace of this thread.
     ///
     /// # Errors
-    /// Without `/proc`.
+    /// If `/proc` is missing.
     pub fn current() -> io::Result<Self> {
         Ok(Self(File::open(SELF)?.into()))
     }
 
-    /// Runs a closure in the namespace, on a thread of its own, and waits for it. Sockets and devices opened
-    /// there stay in the namespace wherever they are used afterwards.
+    /// Runs a closure in the namespace, on a new thread, and waits for it. Sockets and devices opened there stay in
+    /// the namespace, whichever thread uses them afterwards.
     ///
     /// # Errors
     /// Without `CAP_SYS_ADMIN`.
@@ -89,13 +90,13 @@ impl AsFd for Namespace {
     }
 }
 
-/// Makes an ordinary user root in new user and network namespaces of this process, where the kernel lets users
-/// do that. The loopback interface is up. What [`Namespace`] and [`Tun`](crate::Tun) need follows, apart from
-/// access to `/dev/net/tun`.
+/// Moves this process into new user and network namespaces, in which an ordinary user is root, if the kernel lets
+/// users do that. The loopback interface is up. [`Namespace`] and [`Tun`](crate::Tun) then have the capabilities that
+/// they need; access to `/dev/net/tun` is needed in addition.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] when the process has a second thread already: call it first thing in `main`.
-/// [`io::ErrorKind::PermissionDenied`] when users may have no user namespaces.
+/// [`io::ErrorKind::InvalidInput`] when the process already has a second thread: call it at the start of `main`.
+/// [`io::ErrorKind::PermissionDenied`] when users may not make user namespaces.
 pub fn become_root_in_user_namespace() -> io::Result<()> {
     let (uid, gid) = (geteuid(), getegid());
     unshare::new_user_and_network().map_err(explain)?;

@@ -1,22 +1,23 @@
-//! Packets on their way to a stack in this process: a queue bounded in bytes, whose buffers go round between it and the
-//! stack, so that nothing is allocated once packets flow. Ours; used by `pipe.rs` and `channel.rs`.
+//! Packets on their way to a stack in this process: a queue bounded in bytes. Its buffers circulate between
+//! the queue and the stack, so that nothing is allocated in the steady state. taut's own; used by `pipe.rs`
+//! and `channel.rs`.
 
 use std::collections::VecDeque;
 
 use taut_core::{BUFFER_BYTES, Offload, RxChecksum, TxPacket};
 use taut_driver::Received;
 
-/// Buffers kept for later.
+/// The most spare buffers kept.
 const SPARE_MAX: usize = 16;
 
-/// What waits to be received.
+/// Packets that wait to be received.
 #[derive(Debug)]
 pub(crate) struct Packets {
     waiting: VecDeque<Packet>,
     /// Sum of the packets' lengths.
     bytes: usize,
     limit_bytes: usize,
-    /// Buffers of [`BUFFER_BYTES`], empty of meaning.
+    /// Spare buffers of [`BUFFER_BYTES`], with arbitrary content.
     spare: Vec<Vec<u8>>,
 }
 
@@ -37,13 +38,13 @@ impl Packets {
         self.waiting.is_empty()
     }
 
-    /// Whether a packet is taken: if any room is left, so that one of any size can pass.
+    /// Whether another packet is taken: if any room is left, so that a packet of any size can pass.
     pub(crate) const fn has_room(&self) -> bool {
         self.bytes < self.limit_bytes
     }
 
     /// Adds a packet as another stack sent it: a super-packet stays whole, and a checksum that was left to the device
-    /// is never completed, since it does not leave this process.
+    /// is never completed, because the packet does not leave this process.
     pub(crate) fn put(&mut self, packet: &TxPacket<'_>) {
         let (checksum, gso_size) = match packet.offload {
             Offload::None => (RxChecksum::Unverified, 0),
@@ -60,7 +61,7 @@ impl Packets {
         self.waiting.push_back(Packet { buffer, len, checksum, gso_size });
     }
 
-    /// Exchanges `buffer` for that of the first packet.
+    /// Exchanges `buffer` for the buffer of the first packet.
     pub(crate) fn take(&mut self, buffer: &mut Vec<u8>) -> Option<Received> {
         let Packet { buffer: taken, len, checksum, gso_size } = self.waiting.pop_front()?;
         self.bytes -= len;

@@ -1,7 +1,7 @@
-//! A link between two stacks in one process: for tests, and for where no TUN is to be had.
+//! A link between two stacks in one process: for tests, and for systems without TUN.
 //!
-//! Each direction is a queue bounded in bytes. A super-packet passes whole, with what is known of its checksum, as over
-//! TUN. The packet is copied into the queue, and has left its host with that.
+//! Each direction is a queue bounded in bytes. A super-packet passes whole, with the state of its checksum, as over
+//! TUN. The packet is copied into the queue, and counts as having left its host then.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,8 +14,8 @@ use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 use crate::packets::Packets;
 use crate::sys::EventFd;
 
-/// Joins two ends. `limit_bytes` bounds each direction; a packet is taken if any room is left, so that one of any
-/// size can pass.
+/// The two ends of a link. `limit_bytes` bounds each direction; a packet is taken if any room is left, so
+/// that a packet of any size can pass.
 ///
 /// # Errors
 /// No descriptor or no memory left.
@@ -35,7 +35,7 @@ pub struct Pipe {
 
 #[derive(Debug)]
 struct Link {
-    /// By the end that receives.
+    /// Indexed by the receiving end.
     to: [Direction; 2],
 }
 
@@ -49,7 +49,7 @@ struct Direction {
 #[derive(Debug)]
 struct Queue {
     packets: Packets,
-    /// The sender was refused, and is to be told of room.
+    /// The sender was refused, and must be notified of room.
     is_refused: bool,
     room: Option<Waker>,
     /// The receiver is gone.
@@ -68,7 +68,7 @@ impl Direction {
 }
 
 impl Pipe {
-    /// What the link can do.
+    /// The link's capabilities.
     #[must_use]
     pub const fn caps(&self) -> LinkCaps {
         self.caps
@@ -85,7 +85,7 @@ impl Pipe {
         let to = &self.link.to[1 - self.end];
         let mut queue = to.lock();
         if queue.is_closed {
-            return Ok(()); // lost, as on a cable that nobody holds the other end of
+            return Ok(()); // lost, as on a cable whose other end is not connected
         }
         if !queue.packets.has_room() {
             queue.is_refused = true;
@@ -99,12 +99,13 @@ impl Pipe {
         Ok(())
     }
 
-    /// Takes a packet off the link; `buffer` is exchanged for the one that the packet lies in. `None` when there is none.
+    /// Takes a packet off the link; `buffer` is exchanged for the buffer that holds the packet. `None` when
+    /// there is no packet.
     pub fn recv(&self, buffer: &mut Vec<u8>) -> Option<Received> {
         let to = &self.link.to[self.end];
         let mut queue = to.lock();
         let Some(received) = queue.packets.take(buffer) else {
-            // Under the lock, so that a packet that comes next signals.
+            // Under the lock, so that the next packet signals again.
             to.came.drain();
             return None;
         };
@@ -217,7 +218,7 @@ mod tests {
             assert_eq!(b.recv(&mut buffer), None);
             assert!(!readable(&b));
         }
-        assert!(b.link.to[1].lock().packets.spare() <= 2, "buffers go round");
+        assert!(b.link.to[1].lock().packets.spare() <= 2, "buffers are reused");
     }
 
     /// Counts how often it is called.
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(told.0.load(Ordering::SeqCst), 1);
         assert!(send(1500));
         b.recv(&mut buffer).unwrap();
-        assert_eq!(told.0.load(Ordering::SeqCst), 1, "it was not refused since");
+        assert_eq!(told.0.load(Ordering::SeqCst), 1, "it was not refused again");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The few calls that no library has in a safe form: all `unsafe` of this crate but one is here. And the
-//! descriptors that a program waits on when it uses a device without a driver.
+//! The few system calls for which no library has a safe form: all `unsafe` of this crate is here, with one exception.
+//! Also the descriptors on which a program waits when it uses a device without a driver.
 
 mod kernel_socket;
 mod realtime;

@@ -1,9 +1,9 @@
 //! TUN: an interface of the kernel whose other end is this process. `tuntap.rst`, virtio 1.2 §5.1.6.
 //!
-//! With `IFF_VNET_HDR` both sides hand over super-packets of up to 64 KB, which the kernel cuts, or has not cut,
-//! into segments; that is worth a factor of ten. A packet leaves with one `writev` of its pieces where they lie; only
-//! the smallest are put together first.
-//! Completion is the return of that call.
+//! With `IFF_VNET_HDR` both sides exchange super-packets of up to 64 KB: the kernel cuts ours into segments
+//! later, and passes its own on uncut. That is worth a factor of ten. A packet leaves with one `writev` of
+//! its pieces, without a copy; only the smallest packets are copied into one piece first. A packet is
+//! complete when that call returns.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
@@ -35,7 +35,7 @@ const TUN_F_TSO4: u32 = 0x02;
 const TUN_F_TSO6: u32 = 0x04;
 const TUN_F_TSO_ECN: u32 = 0x08;
 
-/// Packets up to this length leave in one piece: copying them costs less than telling the kernel of three.
+/// Packets up to this length are copied into one piece, which costs less than passing three pieces to the kernel.
 const SMALL: usize = 256;
 
 /// How to open a [`Tun`].
@@ -43,15 +43,15 @@ const SMALL: usize = 256;
 pub struct TunOptions {
     /// Largest IP packet in bytes, 68..=65,521, and at least 1280 where IPv6 is used; 1500 by default.
     pub mtu: u16,
-    /// Packets that the kernel keeps for this process to read before it drops. The kernel's own default of 500
-    /// is overrun by a sender with a large window; 10,000 here.
+    /// The number of packets that may wait for this process to read them; the kernel drops further ones. The
+    /// kernel's own default of 500 is too few for a sender with a large window; 10,000 here.
     pub txqueuelen: u32,
-    /// Whether to let [`Tun::open_queue`] add queues.
+    /// Whether [`Tun::open_queue`] may add queues.
     pub multi_queue: bool,
-    /// Whether to exchange super-packets, where the kernel can; true by default.
+    /// Whether to exchange super-packets if the kernel supports them; true by default.
     pub offload: bool,
-    /// Whether to set MTU and queue length and to bring the interface up; true by default. Without it, an
-    /// interface that an administrator has prepared can be opened by its owner without privileges.
+    /// Whether to set MTU and queue length and to bring the interface up; true by default. With false, an
+    /// ordinary user can open an interface that an administrator has prepared for that user.
     pub configure: bool,
 }
 
@@ -61,7 +61,7 @@ impl Default for TunOptions {
     }
 }
 
-/// One queue of a TUN interface. The interface vanishes with its last queue.
+/// One queue of a TUN interface. The interface is removed with its last queue.
 #[derive(Debug)]
 pub struct Tun {
     file: File,
@@ -73,7 +73,7 @@ pub struct Tun {
 
 impl Tun {
     /// Creates the interface `name` in the network namespace of this thread, or opens it if it exists and is free.
-    /// A name with `%d`, such as `taut%d`, takes the first number that is free.
+    /// In a name such as `taut%d`, `%d` is replaced by the first free number.
     ///
     /// # Errors
     /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_ADMIN` or without access to `/dev/net/tun`,
@@ -83,7 +83,7 @@ impl Tun {
         let wanted = if options.offload { IFF_VNET_HDR } else { 0 };
         let mut tun = match Self::attach(name, options, wanted) {
             Err(error) if wanted != 0 && error.kind() == io::ErrorKind::InvalidInput => {
-                // A kernel from before 2.6.27 knows no virtio-net header.
+                // A kernel older than 2.6.27 has no virtio-net header.
                 Self::attach(name, options, 0)?
             }
             other => other?,
@@ -98,9 +98,10 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Opens one more queue of the same interface. The kernel keeps a flow on the queue that sent it last, for
-    /// as long as it is not idle for three seconds and not one of more than 4096. Its first packets may come to any queue,
-    /// also the answer to one that was just sent.
+    /// Opens one more queue of the same interface. The kernel keeps a flow on the queue that last sent a
+    /// packet of it, until the flow is idle for three seconds or the kernel has to remember more than 4096
+    /// flows. The first packets of a flow may arrive on any queue, including the answer to a packet that was
+    /// just sent.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), or [`io::ErrorKind::InvalidInput`] without
@@ -133,12 +134,12 @@ impl Tun {
         })
     }
 
-    /// Asks for super-packets in both directions; a kernel that refuses leaves a plain link with a header.
+    /// Requests super-packets in both directions; if the kernel refuses, this is a plain link with a header.
     fn negotiate(&mut self) {
         if !self.vnet_header {
             return;
         }
-        // A new interface has headers of 10 bytes anyway, so a kernel that refuses loses nothing.
+        // A new interface has headers of 10 bytes anyway, so it does not matter if a kernel refuses this.
         let _ = tun_ioctl::set_header_len(&self.file, VnetHeader::LEN as i32);
         let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
         if tun_ioctl::set_offload(&self.file, flags).is_ok() {
@@ -160,14 +161,15 @@ impl Tun {
         Interface::open(&self.name)
     }
 
-    /// What the link can do.
+    /// The link's capabilities.
     #[must_use]
     pub const fn caps(&self) -> LinkCaps {
         self.caps
     }
 
-    /// Takes a packet from the kernel, from any thread: each packet goes to one of the callers. One whose virtio-net
-    /// header makes no sense is as good as empty, and counted as such by the stack.
+    /// Takes a packet from the kernel. Any thread may call it; each packet goes to one of the callers. A
+    /// packet with an invalid virtio-net header is returned as an empty one, which the stack counts as an
+    /// error.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when nothing waits; another one when the interface is gone.
@@ -176,8 +178,8 @@ impl Tun {
         if !self.vnet_header {
             return Ok(Received { range: 0..len, checksum: RxChecksum::Unverified, gso_size: 0 });
         }
-        // The kernel's header lies in front of the packet in the same buffer: one piece of memory is read into
-        // measurably faster than two.
+        // The kernel's header is in front of the packet in the same buffer: reading into one piece of memory
+        // is measurably faster than reading into two.
         let header = buffer.get(..len.min(VnetHeader::LEN)).unwrap_or_default();
         let Ok(header) = VnetHeader::parse(header) else {
             return Ok(Received { range: len..len, checksum: RxChecksum::Unverified, gso_size: 0 });
@@ -186,10 +188,10 @@ impl Tun {
         Ok(Received { range: VnetHeader::LEN..len, checksum, gso_size })
     }
 
-    /// Puts a packet on the link, from any thread: the kernel keeps packets whole.
+    /// Puts a packet on the link. Any thread may call it: the kernel does not mix packets.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when the kernel has no room; any other concerns this packet alone.
+    /// [`io::ErrorKind::WouldBlock`] when the kernel has no room; any other error concerns only this packet.
     pub fn put(&self, packet: &TxPacket<'_>) -> io::Result<()> {
         let vnet_header = vnet::for_transmit(packet.header, packet.offload).emit();
         let vnet_header = if self.vnet_header { &vnet_header[..] } else { &[] };
@@ -224,7 +226,8 @@ impl AsFd for Tun {
     }
 }
 
-/// The kernel takes packets and gives packets at the same time, so both halves are the same queue.
+/// The kernel can take a packet from one thread while it gives a packet to another, so both halves use the
+/// same queue.
 impl From<Tun> for Device {
     fn from(tun: Tun) -> Self {
         let (caps, tun) = (tun.caps, Arc::new(tun));
@@ -244,7 +247,7 @@ impl TxDevice for TunTx {
             Ok(()) => Sent::Left(ticket),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::WOULDBLOCK) => Sent::Full(ticket),
-                // The kernel is short of memory, and nothing tells when that is over.
+                // The kernel is short of memory, and gives no signal when that is over.
                 Some(Errno::NOMEM | Errno::NOBUFS) => Sent::Dropped(ticket),
                 _ => Sent::Never(ticket, error),
             },
@@ -277,7 +280,7 @@ impl RxDevice for TunRx {
 fn check_name(name: &str) -> io::Result<()> {
     let fits = !name.is_empty() && name.len() < tun_ioctl::IFNAMSIZ;
     if !fits || name.bytes().any(|byte| byte == 0 || byte == b'/' || byte.is_ascii_whitespace()) {
-        let message = format!("{name:?} is no interface name: 1 to 15 bytes without space or slash");
+        let message = format!("{name:?} is not an interface name: use 1 to 15 bytes without space or slash");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(())
@@ -294,17 +297,17 @@ fn explain_open(error: &io::Error) -> io::Error {
 }
 
 impl TunOptions {
-    /// What went wrong with TUNSETIFF, to which the kernel says EINVAL for more than one mistake.
+    /// Explains a failure of TUNSETIFF, for which the kernel returns EINVAL in more than one case.
     fn explain_attach(&self, file: &File, name: &str, flags: u16, error: &io::Error) -> io::Error {
         let (kind, why) = match Errno::from_io_error(error) {
             Some(Errno::PERM) => (
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "cannot open the TUN interface {name}: {error}; it takes root, or an interface made for this user"
+                    "cannot open the TUN interface {name}: {error}; run as root, or use an interface made for this user"
                 ),
             ),
             Some(Errno::BUSY) => {
-                (io::ErrorKind::ResourceBusy, format!("the TUN interface {name} is in use already"))
+                (io::ErrorKind::ResourceBusy, format!("the TUN interface {name} is already in use"))
             }
             Some(Errno::INVAL) => {
                 let as_other = tun_ioctl::attach(file, name, flags ^ IFF_MULTI_QUEUE);
@@ -313,11 +316,11 @@ impl TunOptions {
                 let why = match (is_invalid, self.multi_queue) {
                     (true, _) => {
                         format!(
-                            "{name} is not a TUN interface: name one that is, or a new one, which is made then"
+                            "{name} is not a TUN interface: choose a TUN interface, or a new name to create one"
                         )
                     }
                     (_, true) => format!(
-                        "the TUN interface {name} was made for one queue: use one shard, or make it with multi_queue"
+                        "the TUN interface {name} was made for one queue: use one shard, or create it with multi_queue"
                     ),
                     (_, false) => {
                         format!(

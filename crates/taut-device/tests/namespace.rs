@@ -1,5 +1,5 @@
-//! Namespaces, interfaces and TUN against the kernel. Needs root and `/dev/net/tun`; fails, rather than passes,
-//! without.
+//! Namespaces, interfaces and TUN against the kernel. Needs root and `/dev/net/tun`; without these, the tests fail
+//! rather than pass.
 #![allow(missing_docs, reason = "tests")]
 
 use std::io;
@@ -30,7 +30,7 @@ fn tun_in(namespace: &Namespace, name: &str, options: &TunOptions) -> Tun {
         .unwrap()
 }
 
-/// The first packet for which `want` holds; none if nothing at all comes for the length of `patience`.
+/// The first packet for which `want` holds; `None` if no packet at all arrives for the length of `patience`.
 fn wait_for(
     tun: &Tun,
     patience: Duration,
@@ -77,7 +77,7 @@ fn the_kernel_answers_a_ping_over_tun() {
     let mut packet = [0; 32];
     let at = ip("10.9.0.2", "10.9.0.1", protocol::ICMP, echo.len()).emit(&mut packet, 1);
     packet[at..].copy_from_slice(&echo);
-    // Header and payload apart, to see the gather list at work.
+    // Header and payload in separate pieces, to test the gather list.
     let (header, payload) = packet.split_at(at);
     let payload = Gather::from(payload);
     tun.put(&TxPacket { header, payload, ..TxPacket::whole(&[]) }).unwrap();
@@ -100,14 +100,14 @@ fn refused(tun: &Tun, src: &str, dst: &str) {
     let ours = |packet: &[u8], _: &Received| {
         IpHeader::parse(packet).is_ok_and(|header| header.protocol == protocol::TCP && header.dst == ip.src)
     };
-    // As TCP would, it sends the SYN again: Linux adds the local route of an IPv6 address on a work queue.
+    // Retransmits the SYN, as TCP would: Linux adds the local route of an IPv6 address on a work queue.
     let answer = (0..50).find_map(|_| {
         tun.put(&TxPacket { offload, ..TxPacket::whole(&packet[..at + syn.header_len()]) }).unwrap();
         wait_for(tun, Duration::from_millis(100), ours)
     });
     let (reply, received) = answer.expect("nothing came");
     let (header, _) = TcpHeader::parse(&reply[at..]).unwrap();
-    assert!(header.flags.contains(Flags::RST), "nobody listens there");
+    assert!(header.flags.contains(Flags::RST), "nothing listens there");
     assert_eq!(header.ack, 8);
     assert_eq!(received.gso_size, 0);
     if received.checksum == RxChecksum::Unverified {
@@ -166,7 +166,7 @@ fn options_reach_the_interface() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("taut0:") && text.contains("fd09"), "{text}");
-    // /sys shows the namespace it was mounted in, so the interface is asked over a socket instead.
+    // /sys shows the namespace in which it was mounted, so this reads the MTU over a socket instead.
     let mtu =
         namespace.enter(|| Command::new("ip").args(["link", "show", "taut0"]).output().unwrap()).unwrap();
     let text = String::from_utf8(mtu.stdout).unwrap();
@@ -198,7 +198,7 @@ fn a_namespace_vanishes_with_its_last_handle() {
     let there = || stays.enter(|| Interface::open("left").is_ok()).unwrap();
     assert!(there());
     drop(goes);
-    // The kernel takes namespaces down on a work queue.
+    // The kernel removes namespaces on a work queue.
     let gone = (0..500).any(|_| {
         std::thread::sleep(Duration::from_millis(20));
         !there()

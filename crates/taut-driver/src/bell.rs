@@ -1,5 +1,5 @@
 //! A descriptor for devices that have none: they ring it from any thread, and it stays readable until the driver has
-//! looked at them. Given to devices as a waker; called by `shard.rs`.
+//! checked them. Given to devices as a waker; called by `shard.rs`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +16,7 @@ const RINGING: u8 = 1;
 /// Rung, and readable.
 const RUNG: u8 = 2;
 
-/// Rung or silent. Ringing what is rung costs no system call, nor does silencing what is silent.
+/// The bell. Ringing a rung bell and silencing a silent one cost no system call.
 #[derive(Debug)]
 pub(crate) struct Bell {
     event: EventFd,
@@ -36,16 +36,16 @@ impl Bell {
         }
     }
 
-    /// Makes it unreadable, if it was rung. Then the caller looks for news, after this: a device that found it rung has
-    /// not made it readable again.
+    /// Makes it unreadable, and returns whether it was rung. The caller must check for news after this call,
+    /// not before: a device that found it rung has not made it readable again.
     #[must_use]
     pub(crate) fn silence(&self) -> bool {
         match self.state.load(Ordering::SeqCst) {
             SILENT => false,
-            // It becomes readable in a moment, or is; to be silenced then.
+            // It is readable, or will be in a moment; it is silenced then.
             RINGING => true,
             _ => {
-                // Unreadable first. The other way round, a device could ring in between, and its signal be lost.
+                // Unreadable first. In the other order, a device could ring in between, and its signal would be lost.
                 self.event.drain();
                 self.state.store(SILENT, Ordering::SeqCst);
                 true
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Whatever a device does at the same time, nothing that it announces is overlooked: else this test hangs.
+    /// Whatever a device does at the same time, none of its announcements is overlooked; otherwise this test hangs.
     #[test]
     fn no_news_is_overlooked() {
         const NEWS: u64 = 200_000;

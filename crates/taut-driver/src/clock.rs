@@ -1,4 +1,4 @@
-//! The only clock: everything above is told the time, so that a simulator may tell another.
+//! The only clock: all other code gets the time as an argument, so that a simulator can pass a time of its own.
 
 use crate::sys::monotonic_ns;
 use taut_core::Instant;

@@ -1,9 +1,9 @@
-//! Why a stack has ended, as every socket reports it. Set once, by `shard.rs`.
+//! The reason why a stack has ended, which every socket reports. Set once, by `shard.rs`.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// Not closed, or closed for a reason that does not change any more.
+/// Open, or closed for a reason that never changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closed(OnceLock<Reason>);
 
@@ -16,12 +16,12 @@ enum Reason {
 }
 
 impl Closed {
-    /// Its owner shuts it down, unless it has ended before.
+    /// Its owner shuts it down, unless it has already ended.
     pub(crate) fn shut_down(&self) {
         let _ = self.0.set(Reason::ShutDown);
     }
 
-    /// Its device is gone. Says whether that is news.
+    /// Its device is gone. Returns whether it had not ended before.
     pub(crate) fn device_gone(&self, why: &Arc<io::Error>) -> bool {
         self.0.set(Reason::DeviceGone(Arc::clone(why))).is_ok()
     }
@@ -36,7 +36,9 @@ impl Closed {
             Reason::ShutDown => io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down"),
             Reason::DeviceGone(why) => io::Error::new(
                 io::ErrorKind::NetworkDown,
-                format!("the stack has ended, its device being gone: {why}; only a new stack can go on"),
+                format!(
+                    "the stack has ended because its device is gone: {why}; build a new stack to continue"
+                ),
             ),
         })
     }

@@ -1,6 +1,7 @@
-//! What a driver asks of a device: to send a packet and give its ticket back, to receive one, to say when there is news.
-//! Ours; after what Linux asks of its own (`ndo_start_xmit`, `xmit_more`, `netdev_tx_completed_queue`). Implemented by
-//! `taut-device` and by applications, called by `shard.rs` and `host_queue.rs`.
+//! The contract between a driver and a device: the device sends a packet and gives its ticket back, receives
+//! packets, and announces news. taut's own, modelled on Linux's (`ndo_start_xmit`, `xmit_more`,
+//! `netdev_tx_completed_queue`). Implemented by `taut-device` and by applications, called by `shard.rs` and
+//! `host_queue.rs`.
 //!
 //! ```text
 //!            ┌── tx ── send(packet, ticket) ──▶ Left, Full, Dropped, Never: the ticket is back at once
@@ -9,13 +10,13 @@
 //!            └── rx ── recv(buffer) ──▶ a packet, nothing, or the reason why the device is gone for good
 //! ```
 //!
-//! A device is two halves, since two threads may be in it at once: the driver hands each half to whoever holds that
-//! half's lock. Today that is one lock, the shard's. To send after leaving it, a driver takes packets with
-//! [`TxPacket::keep`] under the shard's lock, in order, and sends them under a lock around `tx` alone; their fates come
-//! back under the shard's again. Nothing here need change for that.
+//! A device has two halves, because two threads may use it at the same time, each half under a lock. Today
+//! both are under one lock, the shard's. To send outside it, a driver would take packets with
+//! [`TxPacket::keep`] under the shard's lock, in order, send them under a lock around `tx` alone, and report
+//! their fates under the shard's lock again. Nothing here would have to change for that.
 //!
-//! Errors are transient ([`Sent::Full`]; a receive that finds nothing), of one packet ([`Sent::Never`]), or final: then
-//! `recv` says so, the stack ends, and everybody who waits for it is told.
+//! Errors are transient ([`Sent::Full`]; a receive that finds nothing), concern one packet ([`Sent::Never`]), or are
+//! final: then `recv` returns the error, the stack ends, and every waiting thread and task gets the reason.
 
 use std::fmt;
 use std::io;
@@ -27,7 +28,7 @@ use taut_core::{LinkCaps, RxChecksum, TxPacket, TxTicket};
 
 /// A link that carries IP packets.
 pub struct Device {
-    /// What the link can do; the same for the life of the device.
+    /// The link's capabilities, fixed for the life of the device.
     pub caps: LinkCaps,
     /// The half that sends.
     pub tx: Box<dyn TxDevice>,
@@ -38,8 +39,8 @@ pub struct Device {
 impl Device {
     /// A device of two halves.
     //
-    // A virtual call a packet costs a few nanoseconds, the system call under it microseconds: so nothing above is
-    // generic over devices.
+    // A virtual call per packet costs a few nanoseconds, the system call under it microseconds: so the layers
+    // above are not generic over devices.
     pub fn new(caps: LinkCaps, tx: impl TxDevice + 'static, rx: impl RxDevice + 'static) -> Self {
         Self { caps, tx: Box::new(tx), rx: Box::new(rx) }
     }
@@ -51,52 +52,53 @@ impl fmt::Debug for Device {
     }
 }
 
-/// What became of a packet that was given to a device.
+/// The fate of a packet that was given to a device.
 #[derive(Debug)]
 #[must_use = "the ticket in it belongs to the stack"]
 pub enum Sent {
     /// The bytes have left this host.
     Left(TxTicket),
-    /// The device has the packet and its ticket, and gives that back by [`TxDevice::poll_done`].
+    /// The device has the packet and its ticket, and will give the ticket back by [`TxDevice::poll_done`].
     Kept,
     /// No room now. The packet is offered again when the device says that it has some.
     Full(TxTicket),
-    /// A queue in the device is full and dropped the packet: its connection slows down, and sends the bytes again a
-    /// little later. [`Full`](Self::Full) is better where it can be had, since nothing is lost by it.
+    /// A queue in the device is full and dropped the packet: its connection slows down, and retransmits the
+    /// bytes a little later. Prefer [`Full`](Self::Full) if the device can say when it has room, because then
+    /// nothing is lost.
     Dropped(TxTicket),
-    /// The device will never take this packet: lost, as on the link. The reason is kept for whoever looks.
+    /// The device will never take this packet: it is lost, as on the link. The reason is for diagnosis only.
     Never(TxTicket, io::Error),
 }
 
-/// How a half of a device says that it has news.
+/// How a half of a device announces news.
 #[derive(Debug)]
 pub enum News {
-    /// By this descriptor. It polls readable while a receiving half has a packet. It polls writable when a sending half
-    /// that was full has room again, and in error (`POLLERR`, as a socket's error queue does) while that has tickets to
-    /// give back.
+    /// By this descriptor. For a receiving half, it polls readable while there is a packet. For a sending
+    /// half, it polls writable when a device that was full has room again, and in error (`POLLERR`, like a
+    /// socket's error queue) while there are tickets to give back.
     Fd(OwnedFd),
-    /// By the waker that it was given: called, from any thread, after a packet, room or a ticket has come, or the device
-    /// has gone.
+    /// By the waker that it was given. The device calls it, from any thread, after a packet, room or a ticket
+    /// has become available, or the device is gone.
     Waker,
 }
 
 /// The half of a device that sends.
 pub trait TxDevice: Send {
-    /// Says how it announces room and tickets. Called once, before anything else.
+    /// How this half announces room and tickets. Called once, before any other call.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// For example when no descriptor is left.
     fn news(&mut self, waker: &Waker) -> io::Result<News>;
 
-    /// Puts one packet on the link. A device that needs the packet for longer than this call [keeps](TxPacket::keep) it,
-    /// which copies no payload worth mentioning.
+    /// Puts one packet on the link. A device that needs the packet for longer than this call
+    /// [keeps](TxPacket::keep) it, which copies no payload worth mentioning.
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent;
 
-    /// The batch of packets is complete: what waited for more of them goes now.
+    /// The batch of packets is complete: packets that waited for more of them must leave now.
     fn flush(&mut self) {}
 
-    /// The ticket of a packet that was [kept](Sent::Kept) and has left this host, or was lost in the device: for its
-    /// connection that is the same. In any order, each once.
+    /// The ticket of a packet that was [kept](Sent::Kept) and has left this host or was lost in the device,
+    /// which is the same to its connection. Tickets come in any order, each once.
     fn poll_done(&mut self) -> Option<TxTicket> {
         None
     }
@@ -104,27 +106,27 @@ pub trait TxDevice: Send {
 
 /// The half of a device that receives.
 pub trait RxDevice: Send {
-    /// Says how it announces packets. Called once, before anything else.
+    /// How this half announces packets. Called once, before any other call.
     ///
     /// # Errors
-    /// No descriptor left.
+    /// For example when no descriptor is left.
     fn news(&mut self, waker: &Waker) -> io::Result<News>;
 
-    /// Takes one packet from the link, or says that none waits. `buffer` has at least
-    /// [`BUFFER_BYTES`](taut_core::BUFFER_BYTES); a device may exchange it for one of its own that is as long, and so give
-    /// away one by one what it received many at a time.
+    /// Takes one packet from the link, or returns `None` if there is none. `buffer` has at least
+    /// [`BUFFER_BYTES`](taut_core::BUFFER_BYTES). A device may exchange it for one of its own of at least
+    /// that length, so that a device that receives many packets at a time can pass them on one by one.
     ///
     /// # Errors
-    /// The device is gone, and this is why. It will not be asked again.
+    /// The reason why the device is gone. It will not be called again.
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>>;
 }
 
-/// A packet that [`RxDevice::recv`] put into the buffer it was lent.
+/// A packet that [`RxDevice::recv`] put into the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The packet's place in the buffer, from its IP header on.
+    /// The range of the packet in the buffer, from its IP header on.
     pub range: Range<usize>,
-    /// Whether its transport checksum is still to be verified.
+    /// Whether its transport checksum must still be verified.
     pub checksum: RxChecksum,
     /// Payload bytes of each segment of a super-packet; 0 for an ordinary packet.
     pub gso_size: u16,

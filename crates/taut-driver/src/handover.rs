@@ -1,13 +1,14 @@
-//! Packets that came to a shard that is not theirs, on their way to the one that is.
+//! Packets that arrived at the wrong shard, on their way to the right one.
 //!
-//! The kernel keeps a flow on the queue of a TUN interface that sent it last, but it forgets: after three seconds of
-//! silence, beyond some thousands of flows, and it never knew the first packet. Such a packet comes to any queue. Its
-//! owner follows from the packet alone ([`taut_core::Steering`]); a shard that gets another's packet puts it into that
-//! one's inbox. When the owner has answered, the kernel knows its queue again.
+//! The kernel keeps a flow on the queue of a TUN interface that last sent a packet of it. But it forgets the
+//! flow after three seconds of silence, remembers only some thousands of flows, and does not know a flow at
+//! its first packet. Such a packet may arrive on any queue. Its owner follows from the packet alone
+//! ([`taut_core::Steering`]); a shard that gets another shard's packet puts it into that shard's inbox. When
+//! the owner has answered, the kernel knows its queue again.
 //!
-//! An inbox has a lock of its own, held for the length of a push or of a swap and, where that is the first packet or all
-//! of them, of announcing it; nobody takes another lock under it. It is bounded, as a device's queue is: what does not
-//! fit is lost, and the sender's TCP will say it again. Called by `shard.rs`.
+//! An inbox has a lock of its own, which is held only for a push or a swap and for announcing the first
+//! packet or silencing the announcement; no other lock is taken under it. It is bounded, like a device's
+//! queue: packets that do not fit are lost, and the sender's TCP retransmits them. Called by `shard.rs`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -39,13 +40,13 @@ struct Waiting {
     bytes: usize,
 }
 
-/// Where others put packets for a shard.
+/// The inbox of a shard, into which other shards put packets.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
-    /// Something waits; changed under the lock. Spares the owner that, when nothing does.
+    /// Packets wait; changed under the lock. When none wait, the owner need not take the lock.
     filled: AtomicBool,
-    /// Readable when something waits; changed under the lock, or it would stay so for what was taken already.
+    /// Readable while packets wait; changed under the lock, or it could stay readable after they were taken.
     event: EventFd,
 }
 
@@ -75,7 +76,7 @@ impl Inbox {
         true
     }
 
-    /// Takes all that waits.
+    /// Takes all waiting packets.
     pub(crate) fn take(&self) -> VecDeque<Handed> {
         if !self.filled.load(Ordering::SeqCst) {
             return VecDeque::new();
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_is_no_longer_announced() {
-        // A descriptor that stays readable would keep the driver turning for nothing.
+        // A descriptor that stays readable would keep the driver busy for nothing.
         let (inbox, barrier) = (Inbox::new().unwrap(), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -145,7 +146,7 @@ mod tests {
                     barrier.wait();
                 }
             });
-            // Asserted when both are through: a panic here would leave the other waiting.
+            // Asserted when both have finished: a panic here would leave the other thread waiting.
             let announced = (0..5_000).filter(|_| {
                 while inbox.take().is_empty() {
                     std::hint::spin_loop();

@@ -1,6 +1,6 @@
-//! A queue of our own in front of a device, and a wire behind the queue: a device around a device, put where the path
-//! below is slower than the device, so that packets wait where they can be counted. Ours; called by
-//! [`Shard`](crate::Shard), which always has one, mostly with nothing in it.
+//! A queue in front of a device, and a wire behind the queue. Where the path is slower than the device,
+//! packets then wait in this queue, where they can be counted. taut's own; called by [`Shard`](crate::Shard),
+//! which always has a host queue, mostly an empty one.
 //!
 //! ```text
 //!   send ─▶ queue (taut_link::Qdisc) ─▶ wire (Delay) ─▶ device
@@ -8,12 +8,13 @@
 //!              └─▶ Sent::Dropped, poll_congested
 //! ```
 //!
-//! Without a queue, everything passes straight through. The queue can be replaced while it runs
-//! ([`HostQueue::set_qdisc`]): what waits in the old one goes into the new one, and what that does not take waits beside
-//! it until it does.
+//! Without a queue, packets pass straight through. The queue can be replaced while it runs
+//! ([`HostQueue::set_qdisc`]): packets move from the old one to the new one, and those for which the new one
+//! has no room wait beside it until it has.
 //!
-//! The ticket of a packet comes back when it leaves the queue: what is on the wire has left the host. Where there is no
-//! wire, it goes along to the device; a device without room keeps the packet here, first in line.
+//! The ticket of a packet comes back when the packet leaves the queue: packets on the wire count as having
+//! left the host. Without a wire, the ticket goes along to the device; if the device has no room, the packet
+//! stays here, first in line.
 
 mod store;
 mod waiting;
@@ -28,23 +29,23 @@ use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
 use crate::device::{News, Sent, TxDevice};
 use waiting::{Fed, Waiting};
 
-/// What can be known of a queue in front of a device.
+/// A report on a queue in front of a device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LinkReport {
-    /// As it was configured.
+    /// Its configuration.
     pub spec: LinkSpec,
-    /// Bytes that wait, headers included.
+    /// Waiting bytes, headers included.
     pub backlog_bytes: u64,
-    /// Packets that wait, a super-packet being one.
+    /// Waiting packets; a super-packet counts as one.
     pub backlog_packets: usize,
-    /// How long the packet that left last had waited.
+    /// How long the packet waited that left last.
     pub sojourn: Duration,
     /// Packets on the wire behind the queue.
     pub wire_packets: usize,
-    /// Counts, as `tc -s qdisc` has them.
+    /// The counters of `tc -s qdisc`.
     pub stats: QdiscStats,
-    /// `backlog_bytes` as each packet that was taken made it.
+    /// `backlog_bytes` after each packet that the queue took.
     pub backlogs: Spread,
     /// How long each packet waited, in nanoseconds.
     pub sojourns: Spread,
@@ -53,15 +54,15 @@ pub struct LinkReport {
 /// One of the queue disciplines in front of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscEntry {
-    /// Its own.
+    /// Its handle.
     pub handle: QdiscHandle,
-    /// That of the one it stands behind; the root has none.
+    /// The handle of its parent; the root has none.
     pub parent: Option<QdiscHandle>,
-    /// How it is.
+    /// Its state and counters.
     pub report: QdiscReport,
 }
 
-/// The number of a queue discipline, printed as `tc` does: `8001:`.
+/// The handle of a queue discipline, printed as by `tc`: `8001:`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QdiscHandle(pub u16);
 
@@ -75,7 +76,7 @@ impl fmt::Display for QdiscHandle {
 pub(crate) struct HostQueue {
     device: Box<dyn TxDevice>,
     waiting: Option<Box<Waiting>>,
-    /// The time of what happens: devices are not told.
+    /// The present time: devices do not get it as an argument.
     now: Instant,
     /// The device had no room when it was last given a packet.
     is_full: bool,
@@ -92,7 +93,7 @@ impl HostQueue {
         Self { device, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false }
     }
 
-    /// What follows happens at this time.
+    /// Sets the time for the next calls.
     pub(crate) const fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
@@ -102,12 +103,12 @@ impl HostQueue {
         self.is_full = false;
     }
 
-    /// Whether the device waits for room, and packets here or above for the device.
+    /// Whether the device has no room, so that packets here or above wait for it.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Whether the stack is to be asked for a packet.
+    /// Whether the stack should be asked for a packet.
     pub(crate) fn has_room(&mut self) -> bool {
         match &mut self.waiting {
             Some(waiting) => waiting.has_room(self.now),
@@ -115,8 +116,8 @@ impl HostQueue {
         }
     }
 
-    /// Lets go what is due: from the queue to the wire and on to the device. Says whether anything moved, so that there
-    /// may be room for more.
+    /// Moves packets that are due from the queue to the wire and on to the device. Returns whether any moved, so that
+    /// there may be room for more.
     pub(crate) fn release(&mut self) -> bool {
         let mut moved = false;
         if let Some(waiting) = &mut self.waiting {
@@ -136,18 +137,18 @@ impl HostQueue {
         moved
     }
 
-    /// When to [`release`](Self::release) next, if nothing comes before.
+    /// When to call [`release`](Self::release) next, if nothing happens before.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.waiting.as_ref().and_then(|waiting| waiting.next())
     }
 
-    /// The connection of a packet that the queue took although it is filling up.
+    /// The connection of a packet that the queue took while it was filling up.
     pub(crate) fn poll_congested(&mut self) -> Option<ConnId> {
         self.waiting.as_mut().and_then(|waiting| waiting.poll_congested())
     }
 
-    /// Puts a queue discipline in the place of the one that is there; with `None`, back to that of the link, or none
-    /// where there is no link. Nothing that waits is lost or turned around by that.
+    /// Replaces the queue discipline; with `None`, by that of the link, or by none if there is no link.
+    /// Waiting packets are neither lost nor reordered.
     pub(crate) fn set_qdisc(&mut self, spec: Option<&QdiscSpec>, seed: u64) {
         match (&mut self.waiting, spec) {
             (Some(waiting), Some(spec)) => waiting.replace(self.now, spec, seed),
@@ -157,7 +158,7 @@ impl HostQueue {
         }
     }
 
-    /// How the queue is, if there is one.
+    /// A report on the queue, if there is one.
     pub(crate) fn report(&self) -> Option<LinkReport> {
         self.waiting.as_ref().map(|waiting| waiting.report())
     }

@@ -1,7 +1,7 @@
-//! Clock + stack + device. A [`Shard`] is one stack with its device behind one lock; somebody has to turn it.
+//! Clock + stack + device. A [`Shard`] is one stack with its device behind one lock; a thread or task must drive it.
 //!
 //! ```text
-//!   application thread                       whoever waits: DriverThread, tokio::run, or a blocked reader
+//!   application thread                       the driver: DriverThread, tokio::run, or a blocked reader
 //!     │ access(): lock, write, transmit        │ epoll: device, timer, wake-up
 //!     ▼                                        ▼
 //!   ┌───────────────────────────────────────────────────────────────────┐
@@ -11,16 +11,16 @@
 //!   └───────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! - A thread that writes also transmits: no other thread has to wake up for it. If the stack's next deadline came
-//!   nearer, it moves the timer, which wakes nobody either.
-//! - A thread that blocks takes over the waiting where it can ([`Shard::wait`]), so that a reply reaches it without
+//! - A thread that writes also transmits: no other thread has to wake up for it. If the stack's next deadline became
+//!   earlier, the thread moves the timer, which does not wake another thread either.
+//! - A blocking thread drives the shard while it waits, if it can ([`Shard::wait`]), so that a reply reaches it without
 //!   passing through another thread.
-//! - Input is taken in batches and output comes after each, so one ACK answers a batch.
+//! - Input is taken in batches, with output after each batch, so one ACK answers a batch.
 //!
-//! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that comes to
+//! Several shards on the queues of one device are each other's [peers](Shard::set_peers): a packet that arrives at
 //! the wrong one is handed over to the right one. They share nothing else.
 //!
-//! No TCP here, and no policy.
+//! This crate has no TCP and no policy.
 #![forbid(unsafe_code)]
 
 mod bell;

@@ -24,12 +24,12 @@ use crate::waiters::{Interest, WaitKey, Waiters};
 /// still lie in a core's cache when the application reads them.
 const BATCH_PACKETS: usize = 16;
 
-/// How long a writer that keeps the driver asleep leaves the device alone. Long enough that an exchange of small
-/// messages never looks in vain, and short beside the time that packets travel.
+/// How often a writer that keeps the driver asleep serves the device. Long enough that an exchange of small messages
+/// never checks the device without result, and short compared with the time that packets travel.
 const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 
-/// The same for everybody else. A reader takes packets anyway when it has read all there is; sooner, they would lie
-/// and grow cold.
+/// The same for all others. A reader takes packets anyway when it has read everything; if it took them earlier, they
+/// would wait and fall out of the cache.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
 
 /// What [`Shard::ready`] waits on, besides what a driver adds.
@@ -48,11 +48,11 @@ pub struct Shard {
     pub(crate) ready: Arc<Epoll>,
     /// Readable when the stack has something to do at that time.
     timer: TimerFd,
-    /// Makes whoever drives look at `closed`.
+    /// Makes the driver check `closed`.
     pub(crate) notify: EventFd,
     descriptors: Descriptors,
     closed: Closed,
-    /// Application threads that wait for the lock: the driver lets them go first.
+    /// Application threads that wait for the lock: the driver gives way to them.
     waiting: AtomicUsize,
     /// What other shards received for this one.
     inbox: Inbox,
@@ -72,7 +72,7 @@ struct Descriptors {
 
 struct Inner {
     stack: Stack,
-    /// What packets leave by: the device, and a queue of our own in front of it.
+    /// The way out for packets: the device, and the host queue in front of it.
     tx: HostQueue,
     rx: Box<dyn RxDevice>,
     /// The device honours departure times by itself.
@@ -100,7 +100,7 @@ pub struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// Wakes who waits for `interest` although no event of the stack says so, as after a shutdown of reading.
+    /// Wakes the waiters for `interest` when no event of the stack does, such as after a shutdown of reading.
     pub fn wake(&mut self, interest: Interest) {
         self.waiters.wake_one(interest, self.wakers);
     }
@@ -154,7 +154,7 @@ impl Shard {
             ready.add(fd.as_fd(), RX, Readiness::Readable)?;
         }
         if let Some(fd) = &descriptors.tx {
-            // Errors are told all the same: tickets in a socket's error queue.
+            // Errors are reported in any case: tickets in a socket's error queue.
             ready.add(fd.as_fd(), TX, Readiness::Nothing)?;
         }
         if let Some(bell) = &descriptors.bell {
@@ -185,28 +185,28 @@ impl Shard {
         })
     }
 
-    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`]'s terms. To be called
-    /// before they are driven, once. `seed` is random.
+    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`]'s terms.
+    /// Call it once, before they are driven. `seed` must be random.
     pub fn set_peers(shards: &[Arc<Self>], seed: &[u8; 32]) {
         let count = u16::try_from(shards.len()).unwrap_or(u16::MAX);
         if count < 2 {
             return;
         }
         for (index, shard) in (0..count).zip(shards) {
-            // Set once: whoever calls it twice has the first.
+            // Set once: a second call changes nothing.
             if shard.peers.set(shards.iter().map(Arc::downgrade).collect()).is_ok() {
                 shard.lock().stack.set_steering(Steering::new(seed, index, count));
             }
         }
     }
 
-    /// The clock that the stack lives by.
+    /// The stack's clock.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// How the queue in front of the device is, if there is one.
+    /// A report on the queue in front of the device, if there is one.
     #[must_use]
     pub fn link_report(&self) -> Option<LinkReport> {
         self.lock().tx.report()
@@ -218,9 +218,9 @@ impl Shard {
         self.lock().tx.qdiscs()
     }
 
-    /// Puts a queue discipline in front of the device, in place of the one that is there; with `None`, that of the link
-    /// it was made with, if any. What waits stays in order, and nothing is lost. While the root is `fq`, which holds
-    /// packets until their departure time, the stack does not pace by itself.
+    /// Puts a queue discipline in front of the device, in place of the one that is there; with `None`, that
+    /// of the link it was made with, if any. What waits stays in order, and nothing is lost. While the root
+    /// is `fq`, which holds packets until their departure time, the stack does not pace by itself.
     pub fn set_qdisc(&self, spec: Option<&QdiscSpec>) {
         let mut wakers = Vec::new();
         let mut inner = self.lock();
@@ -236,7 +236,7 @@ impl Shard {
         wake(&mut wakers);
     }
 
-    /// Ends it: whoever drives it returns, whoever waits is told, and every later [`poll`](Self::poll) fails.
+    /// Ends it: its driver returns, every waiter gets the reason, and every later [`poll`](Self::poll) fails.
     pub fn close(&self) {
         let mut wakers = Vec::new();
         {
@@ -260,8 +260,8 @@ impl Shard {
         self.closed.error()
     }
 
-    /// The device is gone, and with it all that was on its other queues. The drivers find out and
-    /// [`close`](Self::close), so that everybody is told.
+    /// The device is gone, and with it everything on its other queues. The drivers notice this and
+    /// [`close`](Self::close) their shards, so that every waiter gets the reason.
     fn end(&self, why: io::Error) {
         let why = Arc::new(why);
         let peers = self.peers.get().into_iter().flatten().filter_map(Weak::upgrade);
@@ -284,8 +284,8 @@ impl Shard {
         result
     }
 
-    /// As [`access`](Self::access); when `attempt` is pending, `waker` is called once `interest` may have come
-    /// true.
+    /// Like [`access`](Self::access); when `attempt` is pending, `waker` is called once the event of
+    /// `interest` may have happened.
     ///
     /// # Errors
     /// Those of `attempt`, or why the shard is [closed](Self::closed).
@@ -303,7 +303,8 @@ impl Shard {
         result
     }
 
-    /// [`poll`](Self::poll) for a thread that, if it is pending, drives or sees to it that somebody does.
+    /// [`poll`](Self::poll) for a thread that, if the attempt is pending, drives the shard or makes sure that another
+    /// thread does.
     pub(crate) fn poll_as_leader<T>(
         &self,
         interest: Interest,
@@ -348,7 +349,7 @@ impl Shard {
         self.access(attempt)
     }
 
-    /// Takes back what a pending [`poll`](Self::poll) left.
+    /// Removes the waker that a pending [`poll`](Self::poll) left.
     pub fn cancel(&self, interest: Interest, key: WaitKey) {
         let removed = self.lock().waiters.remove(interest, key);
         drop(removed);
@@ -362,7 +363,7 @@ impl Shard {
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
     ) -> R {
         let now = self.clock.now();
-        // Who keeps the driver asleep does its work.
+        // A thread that keeps the driver asleep does the driver's work.
         if self.poller.get().is_some_and(|poller| poller.extend_grace(now))
             && now.since(inner.served) > serve_every
         {
@@ -390,8 +391,8 @@ impl Shard {
         Turned { more, calm_at: calm.then_some(now) }
     }
 
-    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for. Whether there may be
-    /// more.
+    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for. Whether
+    /// there may be more.
     fn take_batch(&self, inner: &mut Inner, now: Instant) -> bool {
         inner.served = now;
         self.take_handed(inner);
@@ -415,14 +416,14 @@ impl Shard {
         }
     }
 
-    /// Gives a packet to the shard that it is for. False when that is this one.
+    /// Gives a packet to the shard that owns it. False if that is this shard.
     fn hand_over(&self, stack: &mut Stack, buffer: &[u8], received: &Received) -> bool {
         let Some(peers) = self.peers.get() else { return false };
         let packet = buffer.get(received.range.clone()).unwrap_or_default();
         let Some(owner) = stack.owner_elsewhere(packet) else { return false };
         let peer = peers.get(owner).and_then(Weak::upgrade);
         if peer.as_ref().is_some_and(|peer| peer.inbox.put(packet, received)) {
-            // Nobody else wakes it.
+            // No other event wakes it.
             peer.iter().for_each(|peer| peer.end_grace());
         } else {
             stack.note_steered_lost();
@@ -462,7 +463,8 @@ impl Shard {
         true
     }
 
-    /// What follows every use of the stack: due timers, output, events, and the timer armed for what is next.
+    /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
+    /// deadline.
     fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
         if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
             inner.stack.handle_timeout(now);
@@ -486,7 +488,7 @@ impl Shard {
                 stack.handle_tx(now, ticket, Fate::Left);
                 any_done = true;
             }
-            // What left may have made room for more of its connection.
+            // Packets that left may have made room for more of their connections.
             if !moved && !any_done {
                 break;
             }
@@ -505,8 +507,8 @@ impl Shard {
             }
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
             match tx.send(&packet, ticket) {
-                // A packet that the device will never take is lost like any other: retransmission answers for it.
-                // Refusing it would offer it again at once, for ever.
+                // A packet that the device will never take is lost, and TCP retransmits it. If it counted as
+                // refused, it would be offered again immediately, without end.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
                 Sent::Kept => {}
                 Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),
@@ -518,7 +520,7 @@ impl Shard {
         }
     }
 
-    /// Sees to it that a device without room is asked again when it has some. One that rings a bell rings it then.
+    /// Makes sure that a device without room is asked again when it has room. A device with a bell rings it then.
     fn watch_room(&self, inner: &mut Inner) {
         let watch = inner.tx.is_full();
         if watch == inner.watches_room {

@@ -1,4 +1,4 @@
-//! The descriptors a driver waits on, and the clock it waits by.
+//! The descriptors on which a driver waits, and its clock.
 
 mod clock;
 mod epoll;

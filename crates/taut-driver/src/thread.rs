@@ -1,4 +1,4 @@
-//! Driving from a thread, and from threads that have to wait anyway.
+//! Driving a shard from a thread of its own, and from threads that have to wait anyway.
 //!
 //! ```text
 //!   DriverThread ──waits on──▶ outer { notify, handback, ready }     a blocked reader ──waits on──▶ ready
@@ -6,14 +6,14 @@
 //!                                                        └─▶ ready { device, timer, inbox, lead }
 //! ```
 //!
-//! A reader that finds nothing becomes the leader, if nobody is: it masks `ready` in `outer`, so that the driver
-//! thread sleeps on, and turns the shard itself until its own data has come. A reply thus wakes one thread, the one
-//! that wants it.
+//! A reader that finds no data becomes the leader, if there is none: it masks `ready` in `outer`, so that the driver
+//! thread keeps sleeping, and drives the shard itself until its own data has arrived. A reply thus wakes only one
+//! thread, the one that waits for it.
 //!
-//! A leader that leaves is often back in a moment: after its next write, or to read on. If nobody else waits and no
-//! deadline is near, it therefore leaves `ready` masked, for [`GRACE`] after it last used the shard; then the handback
-//! timer wakes the driver thread, which takes over. As long as it goes on reading or writing, it also serves the device.
-//! Otherwise it unmasks at once.
+//! A leader that leaves is often back soon: after its next write, or to read more. So if no other thread
+//! waits and no deadline is near, it leaves `ready` masked for [`GRACE`] after it last used the shard; then
+//! the handback timer wakes the driver thread, which takes over. While the former leader keeps reading or
+//! writing, it also serves the device. In all other cases it unmasks `ready` immediately.
 
 use std::cell::LazyCell;
 use std::fmt;
@@ -37,15 +37,16 @@ const READY: u64 = 0;
 const NOTIFY: u64 = 1;
 const HANDBACK: u64 = 2;
 
-/// How long packets may wait for a leader to come back. Well below any timer of a peer's (delayed ACKs take 40 ms),
-/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups a second.
+/// How long packets may wait for a leader to come back. Well below any timer of a peer (delayed ACKs take 40 ms),
+/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
 pub(crate) const GRACE: Duration = Duration::from_micros(500);
 
-/// A thread that was back each time is looked after every 4 ms only. That is how long packets may wait once, when it
-/// stops, and still a tenth of a delayed ACK; each look costs the busy thread tens of µs where they share a core.
+/// The interval doubles up to 4 ms for a thread that was back at each check. When that thread stops, packets
+/// may once wait that long, which is a tenth of a delayed ACK; each check costs the busy thread tens of µs if
+/// they share a core.
 const GRACE_DOUBLINGS: u32 = 3;
 
-/// What the driver thread and a leader wait on.
+/// The descriptors on which the driver thread and a leader wait.
 #[derive(Debug)]
 pub(crate) struct Poller {
     /// [`Shard::ready`].
@@ -55,9 +56,9 @@ pub(crate) struct Poller {
     /// Ends the grace.
     handback: TimerFd,
     lead_state: Mutex<LeadState>,
-    /// A hint, so that those who would end the grace need not look when there is none.
+    /// A hint, so that callers of [`end_grace`](Self::end_grace) need not take the lock when there is no grace.
     in_grace: AtomicBool,
-    /// When, in nanoseconds, the last leader left or somebody last served the shard in its stead.
+    /// When, in nanoseconds, the last leader left or a thread last served the shard in its place.
     left_ns: AtomicU64,
 }
 
@@ -69,12 +70,12 @@ struct LeadState {
     masked: bool,
     /// The handback timer is armed.
     handing_back: bool,
-    /// How often in a row it found a thread that had been back.
+    /// How many times in a row it found that a thread had been back.
     found_back: u32,
 }
 
 impl LeadState {
-    /// How long until the handback timer looks.
+    /// The time until the next check by the handback timer.
     fn wait(&self) -> Duration {
         GRACE * (1 << self.found_back)
     }
@@ -84,8 +85,8 @@ impl LeadState {
 #[derive(Debug)]
 struct Signal {
     event: EventFd,
-    /// Spares those who were not signalled the system call to find that out. Set after the event, so that an
-    /// event is never overlooked, at worst looked at twice.
+    /// Saves a system call when the event was not signalled. Set after the event, so that an event is never
+    /// overlooked, at worst checked twice.
     raised: AtomicBool,
 }
 
@@ -142,7 +143,8 @@ impl Poller {
         Some(Lead { poller: self, grace_from: None })
     }
 
-    /// An application thread uses the shard: in the grace, that counts as being back. Says whether it is.
+    /// An application thread uses the shard: in the grace, that counts as being back. Returns whether it is
+    /// in the grace.
     pub(crate) fn extend_grace(&self, now: Instant) -> bool {
         let in_grace = self.in_grace.load(Ordering::SeqCst);
         if in_grace {
@@ -151,7 +153,7 @@ impl Poller {
         in_grace
     }
 
-    /// Wakes the driver thread, if all that keeps it asleep is that a leader may come back.
+    /// Wakes the driver thread, if it sleeps only because a leader may come back.
     pub(crate) fn end_grace(&self) {
         if self.in_grace.load(Ordering::SeqCst) {
             let mut state = self.state();
@@ -167,11 +169,11 @@ impl Poller {
         let mut state = self.state();
         let over = Instant::from_nanos(self.left_ns.load(Ordering::Relaxed)) + GRACE;
         if state.led || now < over {
-            // It has been back since the timer was armed, and will be again: look less and less often.
+            // It has been back since the timer was armed, and probably will be again: check less and less often.
             state.found_back = (state.found_back + 1).min(GRACE_DOUBLINGS);
             state.handing_back = !state.led;
             if state.led {
-                // It arms the timer anew when it leaves.
+                // The leader arms the timer again when it leaves.
                 self.handback.disarm();
             } else {
                 self.handback.arm((now + state.wait()).as_nanos());
@@ -189,7 +191,7 @@ impl Poller {
 /// Leadership; given back when dropped.
 struct Lead<'a> {
     poller: &'a Poller,
-    /// Now, if nothing needs the driver thread before [`GRACE`] is over.
+    /// The present time, if nothing needs the driver thread before [`GRACE`] is over.
     grace_from: Option<Instant>,
 }
 
@@ -223,10 +225,10 @@ impl fmt::Debug for DriverThread {
 }
 
 impl DriverThread {
-    /// Starts it.
+    /// Starts the thread.
     ///
     /// # Errors
-    /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard has a driver already.
+    /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard already has a driver.
     pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
         shard.poller.set(Poller::new(&shard)?).map_err(|_| io::ErrorKind::InvalidInput)?;
         let theirs = Arc::clone(&shard);
@@ -252,7 +254,7 @@ impl Drop for DriverThread {
     }
 }
 
-/// However the driver ends, nobody waits for it.
+/// Closes the shard however the driver ends, even by a panic, so that no thread waits for it.
 pub(crate) struct CloseOnExit<'a>(pub(crate) &'a Shard);
 
 impl Drop for CloseOnExit<'_> {
@@ -287,8 +289,9 @@ fn drive(shard: &Shard, poller: &Poller) {
 }
 
 impl Shard {
-    /// Blocks this thread until `attempt` is ready; `None` when `deadline` comes first. Where a
-    /// [`DriverThread`] drives the shard, this thread drives while it waits, unless another does already.
+    /// Blocks this thread until `attempt` is ready; `None` when `deadline` passes first. If a
+    /// [`DriverThread`] drives the shard, this thread drives it while it waits, unless another thread already
+    /// does.
     pub fn wait<T>(
         &self,
         interest: Interest,
@@ -321,7 +324,7 @@ impl Shard {
         })
     }
 
-    /// Drives until this thread is notified or `left` has passed.
+    /// Drives the shard until this thread is notified or `left` has passed.
     fn lead(&self, mut lead: Lead<'_>, parker: &Parker, left: Option<std::time::Duration>) {
         let poller = lead.poller;
         let _leading = parker.leads(&poller.lead);
@@ -343,12 +346,12 @@ impl Shard {
     }
 }
 
-/// Wakes one thread out of [`Shard::wait`], wherever it waits.
+/// Wakes one thread in [`Shard::wait`], whether it leads or sleeps.
 #[derive(Debug)]
 struct Parker {
     thread: Thread,
     notified: AtomicBool,
-    /// What the thread waits on while it leads.
+    /// The signal on which the thread waits while it leads.
     leads: Mutex<Option<Arc<Signal>>>,
 }
 
@@ -371,7 +374,7 @@ impl Wake for Parker {
     fn wake(self: Arc<Self>) {
         self.notified.store(true, Ordering::SeqCst);
         if thread::current().id() == self.thread.id() {
-            return; // the leader's own turn brought what it waits for
+            return; // the leader's own turn brought its data
         }
         match &*self.leads.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(lead) => lead.raise(),

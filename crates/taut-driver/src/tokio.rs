@@ -1,4 +1,4 @@
-//! Driving from a task of a tokio runtime.
+//! Driving a shard from a task of a tokio runtime.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use crate::shard::{Shard, wake};
 use crate::sys::{Epoll, Interest as Readiness};
 use crate::thread::CloseOnExit;
 
-/// Turns that follow each other while input keeps coming, before other tasks get to run.
+/// Consecutive turns while input keeps arriving, before other tasks get to run.
 const TURNS_BEFORE_YIELD: usize = 4;
 
 /// In [`Shard::ready`], beside what that has.
@@ -37,14 +37,14 @@ pub async fn run(shard: Arc<Shard>) -> io::Result<()> {
         if more {
             tokio::task::yield_now().await;
         } else {
-            // What happened since the task was woken shows again: the guard knows.
+            // Events since the task was woken are not lost: they make the guard ready again.
             guard.clear_ready();
         }
     }
     Ok(())
 }
 
-/// Waits for the set in the runtime that this is called in.
+/// Registers the set with the current runtime.
 fn registered(set: Arc<Epoll>) -> io::Result<AsyncFd<Arc<Epoll>>> {
     #[expect(deprecated, reason = "an Epoll keeps its descriptor for life; the successor is unsafe")]
     AsyncFd::with_interest(set, Interest::READABLE)

@@ -1,11 +1,11 @@
-//! Who waits for what: side tables indexed by the slots of connections and listeners.
+//! The waiting tasks and threads: side tables indexed by the slots of connections and listeners.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use taut_core::{ConnId, Event, ListenerId};
 
-/// What is waited for.
+/// The event that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
     /// Something to read, or the end of the connection.
@@ -18,15 +18,15 @@ pub enum Interest {
     End,
 }
 
-/// Tells the waiters on one direction of a connection apart: each has one waker, the latest it gave.
+/// Distinguishes the waiters for one direction of a connection: each has one waker, the latest that it gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitKey(u64);
 
 impl WaitKey {
-    /// The one that poll functions share: of those, whoever polled last is woken.
+    /// The key that poll functions share: only the task that polled last is woken.
     pub const POLL: Self = Self(0);
 
-    /// A key that nobody else has.
+    /// A unique key.
     #[must_use]
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -34,7 +34,7 @@ impl WaitKey {
     }
 }
 
-/// Mostly none or one; memory is allocated when somebody first waits.
+/// The waiters for one event, mostly none or one; memory is allocated by the first one.
 #[derive(Debug, Default)]
 struct WaitList(Vec<(WaitKey, Waker)>);
 
@@ -66,16 +66,16 @@ struct ConnWaiters {
     write: WaitList,
 }
 
-/// All who wait on one shard.
+/// All waiters of one shard.
 ///
-/// Wakers that are no longer needed are given back, to be dropped without the lock: with one of them a whole task
-/// may go, and its sockets.
+/// Wakers that are no longer needed are returned to the caller, which drops them without the lock: dropping
+/// one may drop a whole task, and its sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     conns: Vec<ConnWaiters>,
     listeners: Vec<WaitList>,
     end: WaitList,
-    /// Entries in all lists together, but for those who wait for the end: they need no driver to look after them.
+    /// The number of entries in all lists, except those that wait for the end, which need no driver.
     waiting: usize,
 }
 
@@ -113,12 +113,12 @@ impl Waiters {
     }
 
     pub(crate) fn wake_one(&mut self, interest: Interest, into: &mut Vec<Waker>) {
-        // An event of a connection that nobody has waited for must not make a slot.
+        // An event of a connection without waiters must not create a slot.
         let list = match interest {
             Interest::Read(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.read),
             Interest::Write(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
-            // Nothing but the end wakes those.
+            // Only the end wakes those.
             Interest::End => None,
         };
         if let Some(list) = list {
@@ -127,7 +127,7 @@ impl Waiters {
         }
     }
 
-    /// Whether anybody waits.
+    /// Whether there are waiters.
     pub(crate) const fn any(&self) -> bool {
         self.waiting > 0
     }

@@ -1,4 +1,4 @@
-//! What a driver does with a device: packets in every order of fates, batches, news by a waker, and the end.
+//! A driver with a scripted device: packets in every order of fates, batches, news by a waker, and the end.
 #![allow(missing_docs, reason = "tests")]
 
 mod line;
@@ -44,7 +44,7 @@ impl Host {
         attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
         let deadline = Clock.now() + PATIENCE.into();
-        self.shard.wait(interest, Some(deadline), attempt).expect("it takes too long")
+        self.shard.wait(interest, Some(deadline), attempt).expect("it took too long")
     }
 
     fn read(&self, id: ConnId, into: &mut [u8]) -> io::Result<usize> {
@@ -71,7 +71,7 @@ impl Host {
         Ok(())
     }
 
-    /// Bytes that the connection believes to be below it.
+    /// Bytes that the connection counts as below TCP.
     fn below(&self, id: ConnId) -> u64 {
         self.shard.access(|access| below(access, id))
     }
@@ -112,7 +112,7 @@ impl Pair {
         pair
     }
 
-    /// Sends bytes from the near end, which must arrive as they are.
+    /// Sends bytes from the near end, which must arrive unchanged.
     fn send(&self, len: usize, seed: u64) {
         let mut rng = Rng(seed | 1);
         let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
@@ -144,8 +144,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A device that says anything at any time, and completes what it kept late and in any order: the bytes arrive, and at no
-/// time does the connection believe anything but what the tickets add up to.
+/// A device that returns any fate at any time, and completes kept packets late and in any order: the bytes
+/// arrive, and the connection's count of bytes below TCP always equals the sum of the tickets.
 #[test]
 fn fates_in_every_order() {
     let mut said = [0; Say::ALL.len()];
@@ -172,7 +172,7 @@ fn fates_in_every_order() {
             });
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    // Packets are handed out under the lock, so nothing is on its way meanwhile.
+                    // Packets are handed out under the lock, so none is in between now.
                     pair.near.shard.access(|access| {
                         let out: u64 = pair.line.tickets(0).iter().map(|&truesize| u64::from(truesize)).sum();
                         assert_eq!(below(access, pair.conns[0]), out, "seed {seed}");
@@ -190,13 +190,13 @@ fn fates_in_every_order() {
             said[say as usize] += pair.line.said(0, say);
         }
     }
-    assert!(said.iter().all(|&count| count > 10), "each was said: {said:?}");
+    assert!(said.iter().all(|&count| count > 10), "each fate occurred: {said:?}");
 }
 
-/// A ticket that comes back late, from another thread, starts what waited for it.
+/// A ticket that comes back late, from another thread, resumes the connection that waited for it.
 #[test]
 fn a_completion_from_another_thread_resumes_the_sender() {
-    // Less than two packets of 1448 bytes and their overhead: the second goes, the third waits.
+    // Less than two packets of 1448 bytes and their overhead: the second leaves, the third waits.
     let limit = |config: &mut StackConfig| config.set_sysctl("tcp_limit_output_bytes", "4000").unwrap();
     let pair = Pair::new(LinkCaps::plain(1_500), limit);
     pair.line.script(0, |_| Say::Keep);
@@ -205,14 +205,14 @@ fn a_completion_from_another_thread_resumes_the_sender() {
     let kept = |pair: &Pair| pair.line.tickets(0).len();
     assert_eq!(kept(&pair), 2);
     thread::sleep(Duration::from_millis(20));
-    assert_eq!(kept(&pair), 2, "nobody completes anything");
+    assert_eq!(kept(&pair), 2, "no packet is completed");
     pair.line.complete_first();
     eventually("another packet is sent", || kept(&pair) == 2 && pair.line.log(0).len() > before + 3);
     pair.line.script(0, |_| Say::Left);
     pair.settle();
 }
 
-/// A device without room is not asked again before it says that it has some; then the same bytes go.
+/// A device without room is not offered packets before it announces room; then the same bytes leave.
 #[test]
 fn full_then_room() {
     for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
@@ -223,7 +223,7 @@ fn full_then_room() {
         pair.near.write_all(conn, &data).unwrap();
         assert_eq!(pair.near.below(conn), 0, "as if never sent");
         for _ in 0..10 {
-            // The application goes on; that is not for the device to know.
+            // The application continues to write, but the device is not asked.
             pair.near.write_all(conn, slice::from_ref(&2)).unwrap();
             thread::sleep(Duration::from_millis(1));
         }
@@ -243,7 +243,7 @@ fn full_then_room() {
     }
 }
 
-/// What a device will never take is lost like any other packet, and so is what it kept and lost.
+/// A packet that a device will never take is lost like any other, and so is one that it kept and lost.
 #[test]
 fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
     for say in [Say::Never, Say::Keep] {
@@ -285,7 +285,7 @@ fn a_batch_ends_with_one_flush() {
     assert!(batches.iter().any(|&packets| packets >= 5), "there were batches: {batches:?}");
 }
 
-/// The line has no descriptor: its waker wakes whoever drives, also when nothing else ever happens.
+/// The line has no descriptor: its waker wakes the driver, even if nothing else ever happens.
 #[test]
 fn a_waker_wakes_a_blocked_reader() {
     let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
@@ -297,7 +297,7 @@ fn a_waker_wakes_a_blocked_reader() {
                 byte[0]
             });
             if round % 20 == 0 {
-                // It sleeps by now, and nothing but the device will wake it.
+                // The driver sleeps by now, and only the device will wake it.
                 thread::sleep(Duration::from_millis(5));
             }
             pair.near.write_all(pair.conns[0], &[round]).unwrap();
@@ -307,7 +307,7 @@ fn a_waker_wakes_a_blocked_reader() {
     pair.settle();
 }
 
-/// The device says that it is gone: every reader, writer and acceptor gets its reason, and so does whoever asks later.
+/// The device reports that it is gone: every reader, writer and acceptor gets the reason, and so do later calls.
 #[test]
 fn an_error_that_is_final_reaches_everybody() {
     let pair = Pair::new(LinkCaps::plain(1_500), |_| {});

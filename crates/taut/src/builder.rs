@@ -95,8 +95,7 @@ impl StackBuilder {
     }
 
     /// Puts a queue discipline in front of the device, in the syntax of `tc`, as [`Stack::set_qdisc`] does on
-    /// a running stack. With a [`link`](Self::link), it replaces the queue of that link, but not the link's
-    /// delay and rate.
+    /// a running stack. With a [`link`](Self::link), it replaces that link's queue; the link's delay stays.
     #[must_use]
     pub fn qdisc(mut self, text: &str) -> Self {
         self.qdisc = self.parsed(text);

@@ -37,7 +37,7 @@ fn an_interface_that_cannot_be_used_is_named_with_the_reason() {
     }
     let _first = lab.taut(&["serve", "."], "serving");
     let stderr = fails(&lab, &["serve", "."]);
-    assert!(stderr.contains("taut0 is in use already\n  ") && stderr.contains("--tun taut1"), "{stderr}");
+    assert!(stderr.contains("taut0 is already in use\n  ") && stderr.contains("--tun taut1"), "{stderr}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
             &["serve", ".", "--address", "10.9.0.2/24", "--address", "10.8.0.2/24"],
             "one for IPv4 and one for IPv6",
         ),
-        (&["serve", ".", "--tun", "a/b"], "\"a/b\" is no interface name"),
+        (&["serve", ".", "--tun", "a/b"], "\"a/b\" is not an interface name"),
         (&["recv", "--listen", "10.9.0.3:80"], "--listen 10.9.0.3:80: the stack has no such address"),
         (&["send", "[fd09::1]:7000"], "IPv6"),
         (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),

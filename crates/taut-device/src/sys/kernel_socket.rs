@@ -1,7 +1,6 @@
-//! The kernel's account of its own TCP sockets, and the one option of theirs that no library sets. `tcp(7)`,
-//! `socket(7)`.
+//! The kernel's facts about its own TCP sockets, and one socket option that no library sets. `tcp(7)`, `socket(7)`.
 //!
-//! Structures are given as the bytes that the kernel filled in: it knows more members with each version.
+//! Structures are returned as the bytes that the kernel filled in, because later kernels have more members.
 //! Called by `taut-testbed`, which compares a stack with the kernel.
 
 use std::io;
@@ -9,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd as _};
 
 use super::check;
 
-/// More than `struct tcp_info` has in any kernel so far.
+/// More bytes than `struct tcp_info` has in any kernel so far.
 const TCP_INFO_MAX: usize = 512;
 
-/// `struct tcp_info` (linux/tcp.h) of a socket, as long as this kernel's is.
+/// `struct tcp_info` (linux/tcp.h) of a socket, with the length that it has in this kernel.
 ///
 /// # Errors
-/// When it is no TCP socket.
+/// When the socket is not a TCP socket.
 pub fn tcp_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
     get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, vec![0; TCP_INFO_MAX])
 }
@@ -23,16 +22,16 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
 /// `SO_MEMINFO` of a socket: 32-bit words in the order of linux/sock_diag.h.
 ///
 /// # Errors
-/// A kernel from before 4.12.
+/// When the kernel is older than 4.12.
 pub fn memory_info(socket: impl AsFd) -> io::Result<Vec<u8>> {
     const WORDS: usize = 9;
     get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, vec![0; WORDS * 4])
 }
 
-/// `SO_MAX_PACING_RATE`: bytes a second that a socket sends at most.
+/// `SO_MAX_PACING_RATE`: the most bytes per second that a socket sends.
 ///
 /// # Errors
-/// When it is no socket that paces.
+/// When the socket does not support pacing.
 pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Result<()> {
     let value = bytes_per_second.to_ne_bytes();
     #[expect(unsafe_code, reason = "system call")]

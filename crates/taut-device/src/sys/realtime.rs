@@ -1,11 +1,11 @@
-//! Real-time priority for threads that stand for a device. `sched(7)`.
+//! Real-time priority for threads that play the part of a device. `sched(7)`.
 
 use std::io;
 
 use super::check;
 
-/// Gives the calling thread, and those that it starts, the lowest real-time priority (`SCHED_FIFO` 1): above
-/// everything that has none.
+/// Gives the calling thread, and threads that it starts, the lowest real-time priority (`SCHED_FIFO` 1),
+/// which is above that of all ordinary threads.
 ///
 /// # Errors
 /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_NICE`.

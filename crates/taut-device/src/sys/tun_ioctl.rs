@@ -1,7 +1,7 @@
 //! The three ioctls that make a descriptor of `/dev/net/tun` the queue of an interface. `linux/if_tun.h`.
 //!
-//! An ioctl is what its number says, which no type system sees: so each stands here once, with the value that the
-//! kernel expects of it, and [`Tun`](crate::Tun) calls the safe functions.
+//! The type of an ioctl's argument depends on its number, which the compiler cannot check. So each ioctl is
+//! here once, with the argument that the kernel expects, and [`Tun`](crate::Tun) calls the safe functions.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -16,7 +16,7 @@ const TUNSETVNETHDRSZ: Opcode = opcode::write::<i32>(b'T', 216);
 /// Length of an interface's name in the kernel, its end marker included.
 pub(crate) const IFNAMSIZ: usize = 16;
 
-/// `struct ifreq`, of which TUNSETIFF uses the name and the flags.
+/// `struct ifreq`; TUNSETIFF uses its name and flags.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; IFNAMSIZ],
@@ -46,7 +46,7 @@ pub(crate) fn set_header_len(file: &File, bytes: i32) -> io::Result<()> {
     Ok(result?)
 }
 
-/// Says which super-packets this process takes.
+/// Sets the kinds of super-packets that this process takes.
 pub(crate) fn set_offload(file: &File, flags: u32) -> io::Result<()> {
     #[expect(unsafe_code, reason = "no library has this ioctl")]
     // SAFETY: TUNSETOFFLOAD takes its flags by value.

@@ -1,4 +1,4 @@
-//! Leaving namespaces for new ones. `unshare(2)`.
+//! Moving to new namespaces. `unshare(2)`.
 
 use std::io;
 
@@ -9,7 +9,7 @@ pub(crate) fn new_network() -> io::Result<()> {
     unshare(UnshareFlags::NEWNET)
 }
 
-/// Moves this process, which must have no second thread, into a new user namespace with a network of its own.
+/// Moves this process, which must have only one thread, into a new user namespace with a network of its own.
 pub(crate) fn new_user_and_network() -> io::Result<()> {
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNET)
 }

@@ -1,8 +1,8 @@
 //! Packets that wait in front of a device. Called by `waiting.rs`.
 //!
-//! An entry keeps its memory when its packet is gone, so that nothing is allocated once packets flow. A [`PacketRef`] names
-//! an entry; clones of it, as a queue that duplicates makes them, are copies of the same packet, and the entry is free when
-//! the last has come back.
+//! An entry keeps its memory when its packet is gone, so that nothing is allocated in the steady state. A
+//! [`PacketRef`] names an entry. Clones of a reference, which a queue that duplicates makes, are copies of the same
+//! packet; the entry is free when the last one has come back.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use taut_wire::{Sum, raw};
 
 use crate::device::{Sent, TxDevice};
 
-/// Which packet of a [`Store`].
+/// The index of a packet in [`Store`].
 #[derive(Clone, Debug)]
 pub(super) struct PacketRef(Arc<usize>);
 
@@ -21,13 +21,13 @@ pub(super) struct PacketRef(Arc<usize>);
 pub(super) struct Store {
     entries: Vec<Entry>,
     free: Vec<usize>,
-    /// A copy that is to be damaged.
+    /// Memory for a damaged copy of a packet.
     damaged: Vec<u8>,
 }
 
 #[derive(Default)]
 struct Entry {
-    /// Its number in the store. Cloned by each reference to it, so it has other owners while a packet is in it.
+    /// Its index. There are further references to it while the entry holds a packet.
     index: Arc<usize>,
     packet: KeptPacket,
     entered: Instant,
@@ -64,7 +64,7 @@ impl Store {
         self.entries[*packet.0].ticket.take()
     }
 
-    /// Gives a copy back.
+    /// Returns a copy.
     pub(super) fn free(&mut self, packet: PacketRef) {
         let index = *packet.0;
         drop(packet);
@@ -75,13 +75,13 @@ impl Store {
         }
     }
 
-    /// No entry has a packet.
+    /// Whether no entry has a packet.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.entries.len()
     }
 
-    /// Gives a packet to a device, damaged if it is to be: then a copy of it, since another copy may be sound, and a
-    /// device without room is offered it again.
+    /// Gives a packet to a device, damaged if the queue says so. Then it is a copy of the packet, because
+    /// another reference may need it undamaged, and because a device without room is offered it again.
     pub(super) fn send(
         &mut self,
         packet: &Packet<PacketRef>,
@@ -91,8 +91,8 @@ impl Store {
         let sound = self.entries[*packet.item.0].packet.packet();
         let Some(bit) = packet.corrupt else { return device.send(&sound, ticket) };
         if matches!(sound.offload, Offload::Segment { .. }) {
-            // The device would compute the checksums of the segments that it cuts, and cover the damage up. Damaged in
-            // the wrong place, every one of them would be lost: so this one is.
+            // The device would compute the checksums of the segments that it cuts, and so hide the damage. All these
+            // segments count as damaged, so the packet is lost.
             return Sent::Left(ticket);
         }
         damage(&mut self.damaged, &sound, bit);
@@ -102,14 +102,14 @@ impl Store {
         device.send(&packet, ticket)
     }
 
-    /// Writes a mark into the header: the packet met congestion (RFC 3168 §5).
+    /// Writes a mark into the header: the packet experienced congestion (RFC 3168 §5).
     pub(super) fn mark(&mut self, packet: &PacketRef) {
         raw::set_ce(self.entries[*packet.0].packet.header_mut());
     }
 }
 
-/// Copies a packet and flips the bit of this number, modulo the bits that there are. A checksum that was left to the
-/// device is computed first.
+/// Copies a packet and flips the bit with this number, modulo its number of bits. A checksum that was left to
+/// the device is computed first.
 fn damage(into: &mut Vec<u8>, packet: &TxPacket<'_>, bit: u32) {
     into.clear();
     packet.pieces().for_each(|piece| into.extend_from_slice(piece));

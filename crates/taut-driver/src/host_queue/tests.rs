@@ -1,4 +1,4 @@
-//! A sender behind a queue: what that, its wire and its device do to it, and what replacing them does not.
+//! A sender behind a queue: the effects of the queue, its wire and its device, and that replacing them loses nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use super::store::PacketRef;
 use super::waiting::Queue;
 use super::*;
 
-/// Takes everything and says each time that it is too much.
+/// Takes every packet, and reports each time that it is congested.
 #[derive(Debug)]
 struct Complaining(Fifo<PacketRef>);
 
@@ -56,7 +56,7 @@ type OnLine = (Vec<u8>, RxChecksum, u16);
 #[derive(Clone)]
 struct Line {
     packets: Arc<Mutex<VecDeque<OnLine>>>,
-    /// It takes a packet while it holds fewer bytes.
+    /// It takes packets while it holds fewer bytes than this.
     limit_bytes: usize,
 }
 
@@ -108,7 +108,7 @@ struct World {
 }
 
 impl World {
-    /// One behind a discipline in the words of `tc`.
+    /// A sender behind a discipline in the syntax of `tc`.
     fn behind(qdisc: &str) -> Self {
         Self::new(Waiting::of(&qdisc.parse().unwrap(), 5), usize::MAX)
     }
@@ -237,7 +237,7 @@ impl World {
         any
     }
 
-    /// Packets go to and fro, at this time.
+    /// Exchanges packets in both directions, at this time.
     fn exchange(&mut self) {
         loop {
             self.transmit();
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// To whatever comes next.
+    /// Advances to the next event.
     fn advance(&mut self) {
         self.exchange();
         let next = [self.sender.poll_timeout(), self.receiver.poll_timeout()];
@@ -265,7 +265,7 @@ impl World {
             }
             self.advance();
         }
-        panic!("it never came to pass");
+        panic!("the condition never became true");
     }
 
     fn wmem_alloc(&mut self) -> u32 {
@@ -349,7 +349,7 @@ fn completions_are_collected() {
     world.write(1_000);
     let sent_at = world.now;
     world.transmit();
-    assert!(world.wmem_alloc() > 1_000, "it has left, but nobody said so");
+    assert!(world.wmem_alloc() > 1_000, "it has left, but that was not reported");
     assert_eq!(world.queue.next(), Some(sent_at + Duration::from_micros(16)));
     world.now = sent_at + Duration::from_micros(16);
     world.transmit();
@@ -492,7 +492,7 @@ fn damage_is_noticed() {
 #[test]
 fn what_a_child_throws_out_is_sent_again() {
     let mut world = World::behind("tbf rate 10mbit burst 2kb | fq_codel target 1ms interval 20ms");
-    // With small queues there is nothing to throw out.
+    // With small queues there would be nothing to drop.
     world.sender.set_sysctl("taut.tsq", "off").unwrap();
     world.write(2_000_000);
     let world = world.finish();

@@ -1,4 +1,4 @@
-//! What stands in front of a device: the queue, the wire behind it, the packets in them, and their tickets on the way
+//! The parts in front of a device: the queue, the wire behind it, the packets in them, and their tickets on the way
 //! back. Called by `host_queue.rs`.
 
 use std::collections::VecDeque;
@@ -10,13 +10,13 @@ use super::store::{PacketRef, Store};
 use super::{LinkReport, QdiscEntry, QdiscHandle};
 use crate::device::{Sent, TxDevice};
 
-/// Most packets that the queue may refuse before the stack is left alone until the device was fed.
+/// Most packets that the queue may refuse before the stack is not asked for more until the device was fed.
 const REFUSALS_AT_ONCE: usize = 64;
 
-/// Handle of the first queue discipline, as Linux gives them out.
+/// Handle of the first queue discipline, as in Linux.
 const FIRST_HANDLE: u16 = 0x8001;
 
-/// A queue, and how it and those in it are.
+/// A queue that can report on itself and on the queues in it.
 pub(super) trait Queue: Qdisc<PacketRef> + Send {
     fn reports(&self) -> Vec<QdiscReport>;
 }
@@ -27,22 +27,22 @@ impl Queue for Tree<PacketRef> {
     }
 }
 
-/// What the last packets pass through before there is no queue any more.
+/// The last packets pass through this queue before the queue is removed.
 impl Queue for Fifo<PacketRef> {
     fn reports(&self) -> Vec<QdiscReport> {
         Vec::new()
     }
 }
 
-/// What the queue said to a packet.
+/// The queue's response to a packet.
 enum Offered {
     Waits,
-    /// It waits in a queue that stands for the way: it has left this host.
+    /// It waits in a queue that simulates the path, so it counts as having left this host.
     Left(TxTicket),
     Refused(Packet<PacketRef>),
 }
 
-/// What a device was given.
+/// The result of feeding a device.
 pub(super) struct Fed {
     pub(super) any: bool,
     /// It had no room for the next packet.
@@ -53,13 +53,13 @@ pub(super) struct Fed {
 pub(super) struct Waiting {
     spec: LinkSpec,
     queue: Box<dyn Queue>,
-    /// Of the root. Each replacement has new ones.
+    /// The handle of the root. Each replacement has new handles.
     handle: u16,
-    /// What the queue before held and this one has not taken yet. Goes before anything new.
+    /// Packets of the previous queue that this one has not taken yet. They go before new packets.
     carried: VecDeque<Packet<PacketRef>>,
-    /// Segments of those counted as dropped when they were only not taken yet.
+    /// Segments of them that the queue counted as dropped, although it only had no room for them yet.
     not_dropped: u64,
-    /// There is to be no queue any more when nothing is left.
+    /// The queue is removed when it is empty.
     is_ending: bool,
     wire: Option<Delay<PacketRef>>,
     store: Store,
@@ -67,12 +67,12 @@ pub(super) struct Waiting {
     stuck: Option<(Packet<PacketRef>, TxTicket)>,
     /// Packets refused since the device was last fed.
     refusals: usize,
-    /// Tickets that go back to the stack now.
+    /// Tickets to return to the stack now.
     done: VecDeque<TxTicket>,
-    /// Tickets of packets that have left, which go back at `tell_at`.
+    /// Tickets of packets that have left, to be returned at `tell_at`.
     left: Vec<TxTicket>,
     tell_at: Option<Instant>,
-    /// Connections of which the queue took a packet and is about to drop others.
+    /// Connections from which the queue took a packet while it was about to drop others.
     congested: Vec<ConnId>,
     requeues: u64,
     sojourn: Duration,
@@ -85,7 +85,7 @@ impl Waiting {
         Self::over(spec, Box::new(spec.shaper()))
     }
 
-    /// One without a wire.
+    /// A queue without a wire.
     pub(super) fn of(spec: &QdiscSpec, seed: u64) -> Box<Self> {
         Self::over(LinkSpec::default(), Box::new(spec.build(seed)))
     }
@@ -114,7 +114,7 @@ impl Waiting {
         })
     }
 
-    /// Puts another queue in the place of this one. What waits goes there in order; nothing is lost by that.
+    /// Replaces the queue. Waiting packets move to the new one in order, without loss.
     pub(super) fn replace(&mut self, now: Instant, spec: &QdiscSpec, seed: u64) {
         let used = self.queue.reports().len() as u16;
         self.handle = self.handle.checked_add(used.max(1)).unwrap_or(FIRST_HANDLE);
@@ -122,7 +122,8 @@ impl Waiting {
         self.put(now, Box::new(spec.build(seed)));
     }
 
-    /// Back to the queue of the link, or none where it has none. Then [`is_over`](Self::is_over) says when.
+    /// Restores the queue of the link, or removes the queue if there is no link. In the second case,
+    /// [`is_over`](Self::is_over) says when that is complete.
     pub(super) fn restore(&mut self, now: Instant) {
         if self.spec == LinkSpec::default() {
             self.is_ending = true;
@@ -132,12 +133,12 @@ impl Waiting {
         }
     }
 
-    /// Nothing is left, and nothing is wanted.
+    /// Whether the queue was removed and no packet is left.
     pub(super) fn is_over(&self) -> bool {
         self.is_ending && self.is_empty()
     }
 
-    /// No packet is here, and no ticket.
+    /// Whether there is no packet and no ticket here.
     pub(super) fn is_empty(&self) -> bool {
         self.store.is_empty() && self.done.is_empty() && self.left.is_empty()
     }
@@ -145,13 +146,13 @@ impl Waiting {
     fn put(&mut self, now: Instant, queue: Box<dyn Queue>) {
         let mut old = std::mem::replace(&mut self.queue, queue);
         let waited = std::iter::from_fn(|| old.evict());
-        // What was carried came after what the old queue had.
+        // Carried packets arrived after those in the old queue.
         self.carried = waited.chain(std::mem::take(&mut self.carried)).collect();
         (self.requeues, self.not_dropped) = (0, 0);
         self.carry_over(now);
     }
 
-    /// Offers the queue what the one before left to it. Whether that is all.
+    /// Offers the queue the packets of the previous one. Returns whether it has taken all.
     fn carry_over(&mut self, now: Instant) -> bool {
         while let Some(packet) = self.carried.pop_front() {
             let may_wait = self.queue.backlog_packets() > 0;
@@ -162,7 +163,7 @@ impl Waiting {
                     self.carried.push_front(packet);
                     return false;
                 }
-                // It will never be taken: lost, like any other on its way.
+                // It will never be taken: lost, like any other packet on the path.
                 Offered::Refused(packet) => {
                     self.done.extend(self.store.take_ticket(&packet.item));
                     self.store.free(packet.item);
@@ -186,7 +187,7 @@ impl Waiting {
             .map(|(handle, report)| QdiscEntry { handle, parent: parent.replace(handle), report })
             .collect();
         if let Some(QdiscEntry { report, .. }) = entries.first_mut() {
-            // What waits beside it waits in it, for all that anybody need know.
+            // Packets that wait beside the queue count as part of it.
             report.backlog_bytes += carried.0 + stuck.map_or(0, |packet| u64::from(packet.len));
             report.backlog_packets += carried.1 + usize::from(stuck.is_some());
             report.stats.requeues += self.requeues;
@@ -215,12 +216,12 @@ impl Waiting {
         }
     }
 
-    /// What the device had no room for, if it came out of the queue and not off the wire.
+    /// The packet for which the device had no room, if it came out of the queue and not off the wire.
     fn stuck_behind_queue(&self) -> Option<&Packet<PacketRef>> {
         self.stuck.as_ref().filter(|_| self.wire.is_none()).map(|(packet, _)| packet)
     }
 
-    /// When there is something to do here, other than wait for the device.
+    /// When there is something to do here other than to wait for the device.
     pub(super) fn next(&self) -> Option<Instant> {
         let has_room = self.stuck.is_none();
         let wire = self.wire.as_ref().filter(|_| has_room).and_then(Qdisc::next);
@@ -228,7 +229,7 @@ impl Waiting {
         [queue, wire, self.tell_at].into_iter().flatten().min()
     }
 
-    /// Whether [`send`](Self::send) may be called: not before what an earlier queue left has found its place.
+    /// Whether [`send`](Self::send) may be called: not while packets of an earlier queue wait for room.
     pub(super) fn has_room(&mut self, now: Instant) -> bool {
         self.refusals < REFUSALS_AT_ONCE && self.carry_over(now)
     }
@@ -265,13 +266,13 @@ impl Waiting {
             let left = if self.queue.orphans() { self.store.take_ticket(&reference) } else { None };
             left.map_or(Offered::Waits, Offered::Left)
         };
-        // The reference is held until here, or its entry might be used for another packet if this one was dropped.
+        // The reference is held until here, or it might be reused for another packet if this one was dropped.
         self.throw_out();
         self.store.free(reference);
         offered
     }
 
-    /// From the queue to the wire, if there is one.
+    /// Moves packets from the queue to the wire, if there is one.
     pub(super) fn fill_wire(&mut self, now: Instant) -> bool {
         let Some(mut wire) = self.wire.take() else { return false };
         let mut moved = false;
@@ -288,7 +289,8 @@ impl Waiting {
         moved
     }
 
-    /// From the wire, or the queue where there is none, to a device that has room. Then the stack may be asked again.
+    /// Moves packets from the wire, or from the queue if there is no wire, to a device that has room. Then
+    /// the stack may be asked again.
     pub(super) fn feed(&mut self, now: Instant, device: &mut dyn TxDevice) -> Fed {
         self.refusals = 0;
         let mut any = false;
@@ -300,7 +302,7 @@ impl Waiting {
                     return Fed { any, is_full: true };
                 }
                 Sent::Kept => {}
-                // What the device drops, or will never take, is lost like any other packet: it is too late to undo it.
+                // A packet that the device drops or will never take is lost: it is too late to undo its transmission.
                 Sent::Left(ticket) | Sent::Dropped(ticket) | Sent::Never(ticket, _) => {
                     self.complete(now, ticket);
                 }
@@ -311,7 +313,7 @@ impl Waiting {
         Fed { any, is_full: false }
     }
 
-    /// The next packet for the device, with its ticket or, if that came back before, a blank one.
+    /// The next packet for the device, with its ticket, or with a blank one if the ticket has already come back.
     fn next_for_device(&mut self, now: Instant) -> Option<(Packet<PacketRef>, TxTicket)> {
         let packet = match &mut self.wire {
             Some(wire) => wire.dequeue(now),
@@ -346,7 +348,7 @@ impl Waiting {
         }
     }
 
-    /// The queue threw packets out that it had taken: lost, like any other on its way.
+    /// The queue dropped packets that it had already taken: they are lost, like any other packet on the path.
     fn throw_out(&mut self) {
         while let Some(packet) = self.queue.poll_dropped() {
             self.done.extend(self.store.take_ticket(&packet.item));

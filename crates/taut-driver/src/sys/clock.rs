@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`. Only a driver's clock calls this: everything else is told the time.
+/// Nanoseconds of `CLOCK_MONOTONIC`. Only a driver's clock calls this: all other code gets the time as an argument.
 #[must_use]
 pub fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);

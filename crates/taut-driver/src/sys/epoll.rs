@@ -8,10 +8,10 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-/// What is waited for on one descriptor.
+/// The event awaited on one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing for now; the descriptor stays in the set. Errors and hang-ups are told all the same.
+    /// Nothing for now; the descriptor stays in the set. Errors and hang-ups are reported in any case.
     Nothing,
     /// That it can be read.
     Readable,
@@ -29,7 +29,7 @@ impl Interest {
     }
 }
 
-/// Which descriptors were ready, by the token they were added with.
+/// The descriptors that were ready, by their tokens.
 #[derive(Clone, Copy)]
 pub struct Events {
     list: [Event; Self::CAPACITY],
@@ -39,7 +39,7 @@ pub struct Events {
 impl Events {
     const CAPACITY: usize = 8;
 
-    /// None.
+    /// No descriptors.
     pub const EMPTY: Self = Self {
         list: [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; Self::CAPACITY],
         count: 0,
@@ -81,15 +81,15 @@ impl Epoll {
     /// Adds a descriptor; `token` comes back with its events.
     ///
     /// # Errors
-    /// It is in the set already, it cannot be polled, or no memory is left.
+    /// The descriptor is already in the set, it cannot be polled, or no memory is left.
     pub fn add(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.0, fd, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Changes what is waited for. Takes effect for a thread that waits already.
+    /// Changes the awaited event. Takes effect even for a thread that is already waiting.
     ///
     /// # Errors
-    /// It is not in the set.
+    /// The descriptor is not in the set.
     pub fn modify(&self, fd: BorrowedFd<'_>, token: u64, interest: Interest) -> io::Result<()> {
         Ok(epoll::modify(&self.0, fd, EventData::new_u64(token), interest.flags())?)
     }
@@ -98,7 +98,7 @@ impl Epoll {
     /// ends the wait with no event.
     ///
     /// # Errors
-    /// None that a valid set can meet.
+    /// None for a valid set.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Events> {
         // Without the bound, a wait of more than 24 days would take a system call that older kernels lack.
         let timeout = timeout.map(|timeout| timeout.min(Self::LONGEST));
@@ -119,7 +119,7 @@ impl AsFd for Epoll {
     }
 }
 
-/// The same for life: what is registered with a runtime by its number stays what it was.
+/// The number never changes, so that it can be registered with a runtime.
 impl AsRawFd for Epoll {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
@@ -145,7 +145,7 @@ mod tests {
         assert!(outer.wait(None).unwrap().contains(2), "unmasking shows what became ready meanwhile");
     }
 
-    /// Never early; how late depends on the machine, so only the best of many is judged.
+    /// A wait never ends early; how late it ends depends on the machine, so only the best of many counts.
     #[test]
     fn timer_is_never_early_and_precise_to_microseconds() {
         let (epoll, timer) = (Epoll::new().unwrap(), TimerFd::new().unwrap());

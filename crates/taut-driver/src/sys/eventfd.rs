@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 pub struct EventFd(File);
 
 impl EventFd {
-    /// A new one, not signalled.
+    /// A new event, not signalled.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -20,13 +20,13 @@ impl EventFd {
         Ok(Self(File::from(fd)))
     }
 
-    /// Makes it readable. Signals before the next [`drain`](Self::drain) are one.
+    /// Makes it readable. All signals before the next [`drain`](Self::drain) count as one.
     pub fn signal(&self) {
         // Fails only when 2⁶⁴ − 2 signals are pending, and then it is readable.
         let _ = (&self.0).write(&1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable again; says whether it was signalled.
+    /// Makes it unreadable again; returns whether it was signalled.
     pub fn drain(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok()
     }

@@ -16,7 +16,7 @@ use rustix::time::{
 pub struct TimerFd(OwnedFd);
 
 impl TimerFd {
-    /// A new one, not armed.
+    /// A new timer, not armed.
     ///
     /// # Errors
     /// No descriptor or no memory left.
@@ -26,13 +26,13 @@ impl TimerFd {
     }
 
     /// Makes it readable from `at_ns` on, on the clock of [`monotonic_ns`](super::monotonic_ns), and unreadable
-    /// until then. A time in the past means at once.
+    /// until then. With a time in the past, it is readable immediately.
     pub fn arm(&self, at_ns: u64) {
         // All zero would disarm it.
         self.set(at_ns.max(1));
     }
 
-    /// Makes it unreadable for good.
+    /// Makes it unreadable until it is armed again.
     pub fn disarm(&self) {
         self.set(0);
     }

@@ -1,4 +1,5 @@
-//! A line between two stacks whose near end says of each packet what a test tells it to. It has no descriptors.
+//! A line between two stacks. A test scripts the fate that the near end returns for each packet. It has no
+//! descriptors.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,7 +9,7 @@ use std::task::Waker;
 use taut_core::{KeptPacket, LinkCaps, Offload, RxChecksum, TxPacket, TxTicket};
 use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 
-/// What an end says to a packet.
+/// The response of an end to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Say {
     Left,
@@ -22,7 +23,7 @@ impl Say {
     pub(crate) const ALL: [Self; 5] = [Self::Left, Self::Keep, Self::Full, Self::Drop, Self::Never];
 }
 
-/// What an end was asked.
+/// The calls that an end received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Send,
@@ -36,7 +37,7 @@ struct End {
     log: Vec<Event>,
     kept: Vec<(KeptPacket, TxTicket)>,
     done: VecDeque<TxTicket>,
-    /// To be received here.
+    /// Packets to be received here.
     came: VecDeque<(Vec<u8>, RxChecksum, u16)>,
     gone: Option<&'static str>,
     tx_waker: Option<Waker>,
@@ -75,12 +76,12 @@ impl Line {
         self.0[end].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an end says from now on.
+    /// Sets the responses of an end from now on.
     pub(crate) fn script(&self, end: usize, script: impl FnMut(&TxPacket<'_>) -> Say + Send + 'static) {
         self.end(end).script = Box::new(script);
     }
 
-    /// How often an end said it.
+    /// The number of times that an end gave this response.
     pub(crate) fn said(&self, end: usize, say: Say) -> u64 {
         self.end(end).said[say as usize]
     }
@@ -89,7 +90,7 @@ impl Line {
         self.end(end).log.clone()
     }
 
-    /// Truesizes of the tickets that an end has, those on their way back included.
+    /// Truesizes of the tickets that an end has, including those on their way back.
     pub(crate) fn tickets(&self, end: usize) -> Vec<u32> {
         let end = self.end(end);
         end.kept.iter().map(|(_, ticket)| ticket).chain(&end.done).map(TxTicket::truesize).collect()
@@ -101,7 +102,7 @@ impl Line {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts a packet that the near end kept on the line, and its ticket on its way back.
+    /// Puts a packet that the near end kept on the line, and sends its ticket back.
     fn complete(&self, pick: impl FnOnce(usize) -> usize, is_lost: bool) {
         let mut near = self.end(0);
         if near.kept.is_empty() {
@@ -132,7 +133,7 @@ impl Line {
         }
     }
 
-    /// The near end loses what it kept.
+    /// The near end loses the packets that it kept.
     pub(crate) fn lose_all(&self) {
         while !self.end(0).kept.is_empty() {
             self.complete(|_| 0, true);
@@ -162,7 +163,7 @@ impl Line {
     }
 }
 
-/// Of an end.
+/// One half of an end.
 struct Half {
     line: Line,
     end: usize,
