@@ -101,7 +101,10 @@ fn the_first_mistake_fails_the_build() {
     let taken = Definition::new("bbr", |_| Fixed(1));
     for (builder, says) in [
         (Stack::builder().controller(taken).shards(0), "the name is taken"),
-        (Stack::builder().set_sysctl("tcp_congestion_control", "vegas"), "unknown congestion control vegas; choose one of reno,"),
+        (
+            Stack::builder().set_sysctl("tcp_congestion_control", "vegas"),
+            "unknown congestion control vegas; choose one of reno,",
+        ),
         (Stack::builder().set_sysctl("tcp_moon", "1").address("10.0.0.1/24"), "tcp_moon"),
         (Stack::builder().shards(0), "0 shards: the number must be from 1 to 256"),
         (Stack::builder().address("10.0.0.300/24"), "10.0.0.300"),
