@@ -289,3 +289,6 @@ impl Drop for Parcel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
