@@ -3,7 +3,7 @@
 //! Each measurement of taut is followed at once by the same one of the kernel, so that what else the machine does
 //! falls on both. The links are made in `arena.rs`, the work is done in `workload.rs`.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
 use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
-use crate::{progress, text};
+use crate::{output, progress, text};
 
 /// Shows taut at work: throughput, latency and connections per second, beside the kernel's own TCP.
 #[derive(Args, Debug)]
@@ -227,11 +227,7 @@ fn compare<A: Transport, B: Transport>(
             names.1,
         )
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written?,
-    }
+    output::print(&text)?;
     if failures.is_empty() {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use crate::dial::dial;
 use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
-use crate::{interrupt, net, progress};
+use crate::{interrupt, net, output, progress};
 
 /// Fetches a URL over the stack.
 #[derive(Args, Debug)]
@@ -55,9 +55,9 @@ fn url(text: &str) -> Result<Uri, String> {
 pub fn get(args: &GetArgs, controllers: &Registry) -> anyhow::Result<()> {
     let summary = interrupt::or_interrupted(fetch(args, controllers))?;
     if args.json && args.output.is_some() {
-        summary.write(&mut io::stdout(), true)?;
+        output::print(&summary.text(true))?;
     } else {
-        summary.write(&mut io::stderr(), args.json)?;
+        io::stderr().write_all(summary.text(args.json).as_bytes())?;
     }
     Ok(())
 }

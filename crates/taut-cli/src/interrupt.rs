@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: a command ends at once, but not without closing what it opened.
+//! Ctrl-C, SIGTERM and a closed terminal: a command ends at once, but not without closing what it opened.
 //!
 //! Called by `send`, `recv`, `serve`, `get` and `demo`.
 

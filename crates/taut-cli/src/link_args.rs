@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
@@ -109,6 +110,9 @@ impl LinkArgs {
 
     /// Refuses what would only fail later, or fail without a word.
     fn check(&self) -> anyhow::Result<()> {
+        if self.tun.contains('%') {
+            bail!("--tun {} is a pattern: give the name of one interface", self.tun);
+        }
         for (index, &own) in self.addresses.iter().enumerate() {
             let address = own.address();
             if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
@@ -138,6 +142,10 @@ impl LinkArgs {
     /// Says what to do about an interface that cannot be had.
     fn advise(&self, error: io::Error, existed: bool, peers: &[Cidr]) -> anyhow::Error {
         match error.kind() {
+            io::ErrorKind::PermissionDenied if existed && is_of_another_kind(&self.tun) => anyhow!(
+                "{} is not a TUN interface: give the name of one, or a new name for one to be created",
+                self.tun
+            ),
             io::ErrorKind::PermissionDenied => {
                 let commands = self.preparation(existed, peers).join("\n    ");
                 anyhow!(
@@ -267,6 +275,12 @@ fn first_other(own: Cidr) -> Option<IpAddr> {
         })
         .filter(|&other| Cidr::new(other, own.prefix()).is_some_and(|cidr| cidr.network() == network))
         .find(|&other| other != own.address())
+}
+
+/// Whether /sys knows that the interface is no TUN; it may show another network namespace, and then knows nothing.
+fn is_of_another_kind(interface: &str) -> bool {
+    let directory = Path::new("/sys/class/net").join(interface);
+    directory.exists() && !directory.join("tun_flags").exists()
 }
 
 /// MTU of an interface in this process's network namespace.

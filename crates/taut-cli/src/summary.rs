@@ -2,7 +2,6 @@
 //!
 //! Called by `send`, `recv` and `get`.
 
-use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,11 +23,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Writes it: for people, or as one JSON object.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    pub fn write(&self, out: &mut impl Write, json: bool) -> io::Result<()> {
+    /// The lines of it: for people, or one JSON object.
+    #[must_use]
+    pub fn text(&self, json: bool) -> String {
         let sha256 = text::hex(&self.sha256);
         if json {
             let object = serde_json::json!({
@@ -36,11 +33,11 @@ impl Summary {
                 "seconds": self.time.as_secs_f64(),
                 "bits_per_second": text::bits_per_second(self.bytes, self.time), "sha256": sha256,
             });
-            return writeln!(out, "{object}");
+            return format!("{object}\n");
         }
         let bytes = text::grouped(self.bytes);
         let seconds = text::significant(self.time.as_secs_f64());
-        writeln!(out, "{} {bytes} bytes in {seconds} s, {}", self.verb, text::rate(self.bytes, self.time))?;
-        writeln!(out, "SHA-256 {sha256}")
+        let rate = text::rate(self.bytes, self.time);
+        format!("{} {bytes} bytes in {seconds} s, {rate}\nSHA-256 {sha256}\n", self.verb)
     }
 }

@@ -3,7 +3,7 @@
 //! A transfer that fails or that Ctrl-C ends resets its connection, so that the peer does not take what it got for the
 //! whole.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::dial::dial;
 use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
-use crate::{interrupt, net, progress};
+use crate::{interrupt, net, output, progress};
 
 const CHUNK_BYTES: usize = 256 * 1024;
 /// SO_LINGER of zero: dropping the connection resets it.
@@ -119,9 +119,9 @@ pub fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
     let summary = interrupt::or_interrupted(net::while_up(&stack, work))?;
     net::finish(&stack);
     if args.json {
-        summary.write(&mut io::stdout(), true)?;
+        output::print(&summary.text(true))?;
     } else {
-        summary.write(&mut io::stderr(), false)?;
+        io::stderr().write_all(summary.text(false).as_bytes())?;
     }
     Ok(())
 }
@@ -148,7 +148,7 @@ pub fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()> {
     };
     let summary = interrupt::or_interrupted(net::while_up(&stack, work))?;
     net::finish(&stack);
-    summary.write(&mut io::stderr(), args.json)?;
+    io::stderr().write_all(summary.text(args.json).as_bytes())?;
     Ok(())
 }
 

@@ -278,9 +278,11 @@ impl RxDevice for TunRx {
 }
 
 fn check_name(name: &str) -> io::Result<()> {
-    let fits = !name.is_empty() && name.len() < tun_ioctl::IFNAMSIZ;
-    if !fits || name.bytes().any(|byte| byte == 0 || byte == b'/' || byte.is_ascii_whitespace()) {
-        let message = format!("{name:?} is not an interface name: use 1 to 15 bytes without space or slash");
+    // Linux: `dev_valid_name`.
+    let fits = (1..tun_ioctl::IFNAMSIZ).contains(&name.len()) && ![".", ".."].contains(&name);
+    if !fits || name.bytes().any(|byte| b"\0/:".contains(&byte) || byte.is_ascii_whitespace()) {
+        let message =
+            format!("{name:?} is not an interface name: use 1 to 15 bytes without space, slash or colon");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(())

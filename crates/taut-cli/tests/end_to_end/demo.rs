@@ -58,7 +58,7 @@ fn watched_demo(lab: &Lab, args: &[&str]) -> std::process::Command {
 fn a_demo_leaves_no_socket_behind_however_it_ends() {
     let Some(lab) = Lab::new("demo-signalled", &["kill"]) else { return };
     for link in [&[][..], &["--in-process"]] {
-        for name in ["INT", "TERM"] {
+        for name in ["INT", "TERM", "HUP"] {
             let args = [link, &["--seconds", "60"]].concat();
             let mut running = lab.spawn(watched_demo(&lab, &args).stderr(Stdio::null()));
             eventually("the control socket", || sockets(&lab).len() == link.len() + 1);

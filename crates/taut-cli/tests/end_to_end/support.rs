@@ -177,12 +177,12 @@ impl Running {
         self.signal("INT");
     }
 
-    /// Whether it has begun to watch for SIGINT and SIGTERM, as the kernel sees it.
+    /// Whether it has begun to watch for SIGHUP, SIGINT and SIGTERM, as the kernel sees it.
     pub(crate) fn catches_signals(&self) -> bool {
-        const INT_AND_TERM: u64 = 1 << (2 - 1) | 1 << (15 - 1);
+        const ALL: u64 = 1 | 1 << (2 - 1) | 1 << (15 - 1);
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & INT_AND_TERM == INT_AND_TERM
+        u64::from_str_radix(caught.trim(), 16).unwrap() & ALL == ALL
     }
 
     /// Sends it a signal.

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the command ends at once, but first closes what it opened.
+//! Ctrl-C, SIGTERM and a closed terminal: the command ends at once, but first closes what it opened.
 //!
 //! Called by `run.rs`, and by the other commands of `taut`.
 
@@ -26,8 +26,24 @@ impl std::error::Error for Interrupted {}
 pub async fn asked_to_end() -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {} }
+    let mut hangup = (!ignores_hangup()).then(|| signal(SignalKind::hangup())).transpose()?;
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! { _ = int.recv() => {}, _ = term.recv() => {}, _ = hung_up => {} }
     Ok(())
+}
+
+/// Whether `nohup` started this process, so that it survives its terminal.
+fn ignores_hangup() -> bool {
+    /// SIGHUP is signal 1, and so the lowest bit.
+    const HANGUP: u64 = 1;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & HANGUP != 0)
 }
 
 /// Calls `then` on a separate thread when the process is asked to end: for work that cannot be abandoned

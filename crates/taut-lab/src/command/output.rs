@@ -10,7 +10,9 @@ pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        printed => printed,
+        printed => printed.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
+        }),
     }
 }
 
