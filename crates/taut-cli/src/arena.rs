@@ -1,4 +1,4 @@
-//! Where the demo runs: two links side by side, one with taut at one end, one with the kernel at both.
+//! The links of the demo: one with taut at one end, and one with the kernel at both ends.
 //!
 //! ```text
 //!   this process    │ namespace "peer"        namespace "left"  │  namespace "right"
@@ -6,8 +6,8 @@
 //!   10.9.0.2, fd09::2    10.9.0.1, fd09::1    10.8.0.2, fd08::2      10.8.0.1, fd08::1
 //! ```
 //!
-//! Where no TUN can be had, taut stands at both ends of an in-process link; where no namespaces can be had, the
-//! kernel talks to itself over its loopback. The links are those of `taut-testbed`. Called by `demo.rs`.
+//! Without a TUN, taut is at both ends of an in-process link; without namespaces, the kernel talks to itself over its
+//! loopback interface. The links are those of `taut-testbed`. Called by `demo.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -31,7 +31,7 @@ const BASELINE: Subnet = Subnet(8);
 const PORT: u16 = 7000;
 /// Both links have Ethernet's MTU.
 const MTU: u16 = 1500;
-/// What the in-process link holds before it says that it is full.
+/// The most bytes that the in-process link holds.
 const PIPE_LIMIT_BYTES: usize = 1 << 20;
 
 /// Two ends of a link, each with one address of each family.
@@ -41,13 +41,13 @@ pub struct Pair<A, B> {
     pub near: A,
     /// Its peer.
     pub far: B,
-    /// Addresses of [`Pair::near`], IPv4 and, where there is IPv6, IPv6.
+    /// Addresses of [`Pair::near`]: IPv4, then IPv6 if it is supported.
     pub near_addresses: Vec<IpAddr>,
     /// Addresses of [`Pair::far`], in the same order.
     pub far_addresses: Vec<IpAddr>,
-    /// The port of both ends' peers; 0 for one that is free.
+    /// The port of both ends' peers; 0 for any free port.
     pub port: u16,
-    /// What the link is, in words.
+    /// A description of the link.
     pub name: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub enum Measured {
     InProcess(Pair<Taut, Taut>),
 }
 
-/// Both links, and what had to be done without.
+/// Both links, and a list of what this machine lacks.
 pub struct Arena {
     /// The link with taut.
     pub measured: Measured,
@@ -70,7 +70,7 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Sets up the best that this machine allows. To be called before the process has a second thread.
+    /// Sets up the best links that this machine allows. Call it before the process has a second thread.
     ///
     /// # Errors
     /// When not even the in-process link can be made.
@@ -83,7 +83,7 @@ impl Arena {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
         if !Subnet::has_ipv6() {
-            missing.push("the kernel has no IPv6, so only IPv4 is shown".to_owned());
+            missing.push("the kernel does not support IPv6, so only IPv4 is measured".to_owned());
         }
         let tun = match &namespaces {
             _ if in_process => Err(None),
@@ -111,7 +111,7 @@ impl Arena {
 }
 
 impl Measured {
-    /// The files of its stacks' control sockets.
+    /// The files of the stacks' control sockets.
     pub(crate) fn control_sockets(&self) -> Vec<PathBuf> {
         let stacks = match self {
             Self::Tun(pair) => vec![&pair.near.0],

@@ -1,4 +1,4 @@
-//! The one place of the command that reads a clock: measurements are wall time.
+//! The only place in the command that reads a clock: measurements are in wall-clock time.
 //!
 //! Called by every command that prints a rate.
 

@@ -1,4 +1,4 @@
-//! `--control`: the socket by which a command's stack can be looked into; `--socket`: the stack to look into.
+//! `--control`: the socket through which a command's stack can be observed; `--socket`: the stack to observe.
 //!
 //! Called by every command that runs a stack, and by `ss`, `nstat`, `sysctl` and `explain`.
 
@@ -13,14 +13,16 @@ use taut_control::{Client, ClientError};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Control")]
 pub struct ControlArgs {
-    /// Where `taut ss`, `nstat`, `sysctl` and `explain` reach the stack: a path for the socket, or none
-    /// [default: PID.sock in $TAUT_CONTROL_DIR, $XDG_RUNTIME_DIR/taut, for root /run/taut, or /tmp/taut-UID]
+    /// Control socket, through which `taut ss`, `nstat`, `sysctl` and `explain` reach the stack: a path, or
+    /// none for no socket [default: PID.sock in $TAUT_CONTROL_DIR, $XDG_RUNTIME_DIR/taut, for root /run/taut,
+    /// or /tmp/taut-UID]
     #[arg(long, value_name = "PATH|none")]
     pub control: Option<PathBuf>,
 }
 
 impl ControlArgs {
-    /// Tells the builder. Where the default place cannot be used, says so and goes on: the work is not the socket's.
+    /// Applies the option to a builder. If the default place cannot be used, prints a warning and continues without a
+    /// socket, because the command can do its work without it.
     pub fn apply(&self, builder: taut::StackBuilder) -> taut::StackBuilder {
         match &self.control {
             Some(path) if path == Path::new("none") => builder,
@@ -35,7 +37,7 @@ impl ControlArgs {
         }
     }
 
-    /// For a second stack of the same process: a path can be given to one only.
+    /// The same option for a second stack in the process: only one stack can use a given path.
     #[must_use]
     pub fn for_another(&self) -> Self {
         let control = self.control.as_ref().map(|_| PathBuf::from("none"));
@@ -43,25 +45,25 @@ impl ControlArgs {
     }
 }
 
-/// The stack that a command looks into.
+/// The stack that a command observes.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Stack")]
 pub struct SocketArgs {
-    /// The stack: its control socket, or the id of its process [default: the only one that runs]
+    /// The stack: its control socket, or its process ID [default: the only running stack]
     #[arg(long, value_name = "PATH|PID")]
     pub socket: Option<String>,
 }
 
 impl SocketArgs {
-    /// Connects to the stack that is meant.
+    /// Connects to the chosen stack.
     ///
     /// # Errors
-    /// That there is none, or which ones there are.
+    /// When no stack is running, or several are; the error then lists them.
     pub fn open(&self) -> anyhow::Result<Client> {
         let path = match self.socket.as_deref().map(|text| (text, text.parse::<u32>())) {
             Some((_, Ok(pid))) => {
                 let of_pid = place::running()?.into_iter().filter(|running| running.pid == pid).collect();
-                the_only(of_pid, || format!("no stack runs in process {pid}"))?
+                the_only(of_pid, || format!("no stack is running in process {pid}"))?
             }
             Some((path, Err(_))) => PathBuf::from(path),
             None => the_only(place::running()?, none_runs)?,
@@ -73,13 +75,13 @@ impl SocketArgs {
 fn none_runs() -> String {
     let places: Vec<_> = place::directories().iter().map(|dir| dir.display().to_string()).collect();
     format!(
-        "this user has no running stack: there is no socket in {}\n  Start one, for example `taut serve .`, or name \
-         its socket with --socket PATH. Only root and its own user can look into a stack.",
+        "this user has no running stack: there is no socket in {}\n  Start one, for example `taut serve .`, or give \
+         its socket with --socket PATH. Only root and the stack's own user can observe a stack.",
         places.join(", ")
     )
 }
 
-/// The one that was found.
+/// The path of the only stack found; an error if there is none or more than one.
 fn the_only(found: Vec<Running>, none: impl FnOnce() -> String) -> anyhow::Result<PathBuf> {
     match <[Running; 1]>::try_from(found) {
         Ok([running]) => Ok(running.path),
@@ -88,12 +90,12 @@ fn the_only(found: Vec<Running>, none: impl FnOnce() -> String) -> anyhow::Resul
             let list: String = several.iter().map(|running| format!("\n  {}", described(running))).collect();
             let of_one_process = several.windows(2).all(|pair| pair[0].pid == pair[1].pid);
             let by = if of_one_process { "PATH" } else { "PID, or PATH" };
-            bail!("several stacks run; name one with --socket {by}:{list}")
+            bail!("several stacks are running; choose one with --socket {by}:{list}")
         }
     }
 }
 
-/// A line about a stack, for choosing one.
+/// A line that describes a stack, for a list to choose from.
 fn described(running: &Running) -> String {
     let path = running.path.display();
     match Client::connect(&running.path).and_then(|mut client| client.identity()) {
@@ -113,12 +115,12 @@ fn explain(error: ClientError, path: &Path) -> anyhow::Error {
                 "the stack has ended and left its socket behind"
             }
             ErrorKind::ConnectionRefused => {
-                "this is no socket; --socket wants that of a stack, or its process id"
+                "this is not a socket; give --socket the control socket of a stack, or its process ID"
             }
-            ErrorKind::PermissionDenied => "the stack belongs to another user: try as that user, or as root",
-            _ => "cannot talk to the stack",
+            ErrorKind::PermissionDenied => "the stack belongs to another user; try as that user, or as root",
+            _ => "cannot communicate with the stack",
         },
-        _ => "cannot talk to the stack",
+        _ => "cannot communicate with the stack",
     };
     anyhow::Error::new(error).context(format!("{}: {advice}", path.display()))
 }
@@ -128,10 +130,10 @@ fn is_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.file_type().is_socket())
 }
 
-/// Adds to an error of a request what it was about.
+/// Adds context to an error of a request.
 ///
 /// # Errors
-/// The same, in words.
+/// The same error, with the context.
 pub fn asked<T>(result: Result<T, ClientError>) -> anyhow::Result<T> {
     match result {
         Err(error @ ClientError::Refused { .. }) => Err(error.into()),

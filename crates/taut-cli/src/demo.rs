@@ -1,7 +1,7 @@
-//! `taut demo`: taut at work against the kernel's TCP, beside the kernel against itself, in one run.
+//! `taut demo`: taut against the kernel's TCP, compared with the kernel against itself, in one run.
 //!
-//! Each measurement of taut is followed at once by the same one of the kernel, so that what else the machine does
-//! falls on both. The links are made in `arena.rs`, the work is done in `workload.rs`.
+//! Each measurement of taut is followed immediately by the same measurement of the kernel, so that other load on the
+//! machine affects both. The links are made in `arena.rs`, the work is done in `workload.rs`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,30 +25,31 @@ use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{output, progress, text};
 
-/// Shows taut at work: throughput, latency and connections per second, beside the kernel's own TCP.
+/// Measures taut's throughput, latency and connections per second, and the same for the kernel's own TCP.
 #[derive(Args, Debug)]
 #[command(
-    long_about = "Shows taut at work: throughput, latency and connections per second, beside the kernel's own TCP.\n\n\
-        Makes a private network namespace with a TUN in it (as root, or as a user where the kernel allows user \
+    long_about = "Measures taut's throughput, latency and connections per second, and the same for the kernel's own \
+        TCP.\n\n\
+        Makes a private network namespace with a TUN in it (as root, or as a user if the kernel allows user \
         namespaces and /dev/net/tun), starts plain kernel-TCP peers there, and does the same work between two \
-        namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is outside the measured time. \
-        Nothing of it remains afterwards.",
+        namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is not part of the measured \
+        time. Nothing is left behind afterwards.",
     after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json\n  sudo taut demo --congestion bbr"
 )]
 pub struct DemoArgs {
     /// How long each of the 20 measurements runs
     #[arg(long, default_value_t = 0.7, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
-    /// Size of one verified transfer; transfers repeat until the time is over
+    /// Size of one verified transfer; transfers repeat until the time has passed
     #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = size)]
     bytes: usize,
-    /// Use the in-process link between two taut stacks even where a TUN can be had
+    /// Use an in-process link between two taut stacks even if a TUN is available
     #[arg(long)]
     in_process: bool,
-    /// Divide taut into so many shards, each with a queue of the TUN and a thread of its own; 0 is one for each processor
+    /// Divide taut into N shards, each with its own TUN queue and thread; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "in_process", value_parser = clap::value_parser!(u16).range(0..=256))]
     shards: u16,
-    /// Print the results as JSON, on standard output
+    /// Print the results as JSON on standard output
     #[arg(long)]
     json: bool,
     /// How taut reacts to congestion; the kernel's side and column keep the kernel's own.
@@ -79,7 +80,7 @@ fn size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What is measured, in the order of the table.
+/// The measurements, in the order of the table.
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
     Upload,
@@ -108,11 +109,11 @@ struct Value {
     name: &'static str,
     unit: &'static str,
     value: f64,
-    /// Whether more is better.
+    /// Whether a larger value is better.
     ascending: bool,
 }
 
-/// What one measurement gave.
+/// The result of one measurement.
 #[derive(Default)]
 struct Outcome {
     values: Vec<Value>,
@@ -127,7 +128,7 @@ struct Row {
     unit: &'static str,
     taut: f64,
     kernel: f64,
-    /// How many times as good as the kernel: above 1, taut is better.
+    /// taut's result relative to the kernel's: above 1, taut is better.
     ratio: f64,
 }
 
@@ -137,7 +138,8 @@ struct Row {
 /// When a measurement fails, after the others have been shown.
 pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
-    // Before this process becomes root in a user namespace: it is looked for by the user it is now.
+    // Before this process becomes root in a user namespace: other commands look for its socket under the
+    // present user.
     _ = place::directories();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
     let config = args.congestion.config(controllers)?;
@@ -156,7 +158,8 @@ pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     }
 }
 
-/// Ctrl-C ends the demo at once. Interfaces and namespaces go with the process; the sockets are files.
+/// Ctrl-C ends the demo immediately. Interfaces and namespaces end with the process; the socket files must be
+/// removed.
 fn end_when_asked(control_sockets: Vec<PathBuf>) -> io::Result<()> {
     interrupt::when_asked(move || {
         for path in control_sockets {
@@ -235,7 +238,7 @@ fn compare<A: Transport, B: Transport>(
 }
 
 fn table(names: (&str, &str), rows: &[Row]) -> String {
-    // Both columns are named after who stands at the near end.
+    // Each column is named after the TCP at its near end.
     let short = |name: &str| name.split(' ').next().unwrap_or(name).to_owned();
     let head =
         vec![String::new(), String::new(), short(names.0), short(names.1), String::new(), "ratio".to_owned()];
@@ -256,12 +259,12 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { text::grouped(value as u64) } else { text::significant(value) }
 }
 
-/// A pair of which each end has its peers running.
+/// A pair with running peers at each end.
 struct Bout<A, B> {
     pair: Pair<A, B>,
-    /// Where the peers of the near end are: one for each family.
+    /// The addresses of the near end's peers, one for each family.
     far: Vec<SocketAddr>,
-    /// Where the near end accepts.
+    /// The addresses at which the near end accepts.
     near: Vec<SocketAddr>,
 }
 
@@ -319,7 +322,8 @@ impl<A: Transport, B: Transport> Bout<A, B> {
     }
 }
 
-/// Starts a peer at one end of a pair. It serves until that end is gone, or the process. Returns where it listens.
+/// Starts a peer at one end of a pair. It serves until that end or the process ends. Returns the address at which it
+/// listens.
 fn spawn_peer<T: Transport>(
     transport: &T,
     at: SocketAddr,

@@ -1,4 +1,4 @@
-//! Connecting for `send` and `get`: says when it takes long, and what to do when it fails.
+//! Connecting for `send` and `get`: reports when it takes long, and gives advice when it fails.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use anyhow::anyhow;
 
 use crate::net;
 
-/// A peer that is there answers sooner, also by the second SYN, which leaves after one second.
+/// A running peer answers sooner than this, even if only to the second SYN, which leaves after one second.
 const LONG: Duration = Duration::from_secs(3);
 
 /// Connects.
 ///
 /// # Errors
-/// Why it failed, and what to do.
+/// The reason for the failure, with advice.
 pub async fn dial(stack: &taut::Stack, to: SocketAddr) -> anyhow::Result<taut::TcpStream> {
     let mut connecting = std::pin::pin!(net::connect(stack, to));
     let connected = tokio::select! {
@@ -31,8 +31,8 @@ fn explain(to: SocketAddr, error: &io::Error) -> anyhow::Error {
     let advice = match error.kind() {
         io::ErrorKind::ConnectionRefused => "\n  Nothing listens there: start the server first.",
         io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            "\n  Is the address right? To hosts beyond this machine the kernel must forward packets \
-             (sysctl net.ipv4.ip_forward=1), and they need a route back to the stack's network."
+            "\n  Check the address. To reach other hosts, the kernel must forward packets \
+             (sysctl net.ipv4.ip_forward=1), and these hosts need a route back to the stack's network."
         }
         _ => "",
     };

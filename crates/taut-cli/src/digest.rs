@@ -1,4 +1,4 @@
-//! SHA-256 of what went by, and the pseudo-random bytes that are sent.
+//! SHA-256 of transferred bytes, and the pseudo-random bytes that are sent.
 //!
 //! Called by the workloads and by `send`, `recv` and `get`.
 
@@ -20,7 +20,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts and hashes what went by.
+    /// Counts and hashes the next bytes.
     pub fn update(&mut self, chunk: &[u8]) {
         self.hash.update(chunk);
         self.bytes += chunk.len() as u64;

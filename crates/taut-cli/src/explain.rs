@@ -1,6 +1,6 @@
 //! `taut explain`: what held each connection back, how long bytes wait in which queue, and what to do about it.
 //!
-//! The numbers are the stack's own ledger, the words those of its gates.
+//! The numbers come from the stack's own ledger, the explanations from the descriptions of its gates.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,27 +15,27 @@ use crate::control_args::{SocketArgs, asked};
 use crate::ss_filter::endpoint;
 use crate::{output, text};
 
-/// Says what holds the connections of a running stack back, and where their bytes wait.
+/// Explains what holds back the connections of a running stack, and where their bytes wait.
 #[derive(Args, Debug)]
-#[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
+#[command(after_help = "Example, with a running stack such as `taut serve .`:\n  \
     taut explain\n  taut explain 10.9.0.1:5201 --watch 1\n\n\
-    Shares are of the time since the connection's first write, or with --watch since the last look. How long bytes \
-    stayed is known from samples, as an upper bound.")]
+    Shares are of the time since the connection's first write, or with --watch since the last output. The times that \
+    bytes stayed come from samples and are upper bounds.")]
 pub struct ExplainArgs {
-    /// Connections with an end there [default: all that have written anything, and the whole stack]
+    /// Only connections with an end at this address [default: all that have written anything, and the whole stack]
     #[arg(value_name = "ADDRESS[:PORT]", value_parser = end)]
     ends: Vec<End>,
-    /// Look again and again, and tell what was added
+    /// Repeat, and show the changes since the last output
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     watch: Option<f64>,
-    /// Print as JSON, one line for each look
+    /// Print as JSON, one line per output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     socket: SocketArgs,
 }
 
-/// An end of a connection, as far as it was named.
+/// An end of a connection, or a part of it: an address, with or without a port.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct End {
     address: Option<IpAddr>,
@@ -61,24 +61,24 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// One look at a stack.
+/// One report on a stack.
 #[derive(Debug, Serialize)]
 struct Look {
     connections: Vec<ConnReportSnapshot>,
-    /// All connections that there ever were.
+    /// All connections, past and present.
     stack: ReportSnapshot,
 }
 
 /// Runs `taut explain`.
 ///
 /// # Errors
-/// When no stack runs or answers, or no connection is the one that was named.
+/// When no stack is running or answers, or no connection matches.
 pub fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let mut client = args.socket.open()?;
     let mut look = take(&mut client, &args.ends)?;
     let Some(pause) = args.watch else {
         if look.connections.is_empty() && !args.ends.is_empty() {
-            anyhow::bail!("no connection has an end there; `taut ss` lists them");
+            anyhow::bail!("no connection has an end at this address; `taut ss` lists all connections");
         }
         return show(&look, args);
     };
@@ -97,7 +97,7 @@ fn take(client: &mut Client, ends: &[End]) -> anyhow::Result<Look> {
     Ok(Look { connections, stack: asked(client.report())? })
 }
 
-/// What the later look has more than the earlier one. Queues are as they are now.
+/// The difference between two reports. Queues are those of the later one.
 fn added(before: &Look, after: &Look) -> Look {
     let connections = after.connections.iter().map(|conn| {
         let is_same = |other: &&ConnReportSnapshot| (other.local, other.peer) == (conn.local, conn.peer);
@@ -144,7 +144,7 @@ fn total(report: &ReportSnapshot) -> u64 {
     report.shares.iter().map(|share| share.time_ns).sum()
 }
 
-/// What is said of one connection, or of all.
+/// The text about one connection, or about all.
 fn paragraph(whose: &str, report: &ReportSnapshot) -> String {
     let total = total(report);
     if total == 0 {
@@ -176,7 +176,7 @@ fn queues(queues: &[QueueSnapshot]) -> String {
     text::table(2, &std::iter::once(head).chain(queues.iter().map(row)).collect::<Vec<_>>())
 }
 
-/// The bound below which so many of the samples lie.
+/// The upper bound of a quantile of the samples.
 fn stayed(sojourn: &[Interval], quantile: f64) -> String {
     let total: u64 = sojourn.iter().map(|interval| interval.count).sum();
     let rank = ((total as f64 * quantile).ceil() as u64).max(1);
@@ -205,12 +205,12 @@ fn span(ns: u64) -> String {
     }
 }
 
-/// A gate's name for people. That of a gate that a newer stack has is its own.
+/// A gate's name for people; an unknown gate, of a newer stack, keeps the name that the stack gave.
 fn words(gate: &str) -> &str {
     Gate::by_name(gate).map_or(gate, |gate| gate.words())
 }
 
-/// What it means, and what can be done.
+/// The meaning of a gate, and advice.
 fn advice(gate: &str) -> Option<&'static str> {
     Gate::by_name(gate).map(Gate::advice)
 }

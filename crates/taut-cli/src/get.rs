@@ -43,7 +43,7 @@ fn url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
     match (uri.scheme_str(), uri.host()) {
         (Some("http"), Some(_)) => Ok(uri),
-        (Some("https"), _) => Err("TLS is not supported, only http://".to_owned()),
+        (Some("https"), _) => Err("TLS is not supported; use http://".to_owned()),
         _ => Err("not of the form http://HOST[:PORT]/PATH".to_owned()),
     }
 }

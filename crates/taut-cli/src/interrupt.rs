@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and a closed terminal: a command ends at once, but not without closing what it opened.
+//! Ctrl-C, SIGTERM and a closed terminal: a command ends immediately, but closes everything that it opened.
 //!
 //! Called by `send`, `recv`, `serve`, `get` and `demo`.
 
@@ -16,7 +16,7 @@ pub fn or_interrupted<R>(work: impl Future<Output = anyhow::Result<R>>) -> anyho
             asked = asked_to_end() => Err(asked.err().map_or_else(|| Interrupted.into(), Into::into)),
         }
     });
-    // A read of standard input may wait for ever; the process ends without it.
+    // A read of standard input may wait forever; the process ends without waiting for it.
     runtime.shutdown_background();
     result
 }

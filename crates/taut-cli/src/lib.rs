@@ -2,21 +2,21 @@
 //!
 //! | command | file |
 //! |---|---|
-//! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: what is measured |
+//! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: the measured work |
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
-//! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: which connections |
+//! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
-//! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: as `tc` prints |
+//! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
-//! How a stack is built stands in `net.rs`, how `send` and `get` connect in `dial.rs`. Options that several commands share:
-//! `link_args.rs` for a stack's link, `congestion_args.rs` for its congestion control, `control_args.rs` for the socket by
-//! which `ss` and its like reach it.
+//! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands share are in
+//! `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control, and in `control_args.rs`
+//! for its control socket, through which `ss` and similar commands reach it.
 //!
-//! A program with congestion controls of its author's own is the same command by [`main_with`].
+//! A program with its own congestion controls gets the same command by calling [`main_with`].
 
 pub mod arena;
 pub mod clock;
@@ -52,12 +52,12 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use taut_core::congestion::{Definition, Registry};
 use taut_lab::command::{self, output};
 
-/// A TCP stack in userspace, on a TUN of your machine.
+/// A TCP stack in userspace, on a TUN interface of this machine.
 #[derive(Parser, Debug)]
 #[command(
     name = "taut",
     version,
-    after_help = "Example:\n  sudo taut demo\n\nEach command shows an example with --help, and prints JSON with --json."
+    after_help = "Example:\n  sudo taut demo\n\nEach command has an example in its --help, and prints JSON with --json."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -80,7 +80,7 @@ enum Command {
     Plot(command::plot::PlotArgs),
 }
 
-/// Runs the command that the arguments say. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+/// Runs the command given by the arguments. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 #[must_use]
 pub fn main() -> ExitCode {
     main_with(&[])

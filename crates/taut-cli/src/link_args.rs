@@ -1,4 +1,4 @@
-//! `--tun`, `--address`, `--peer-address`: the link that a command's stack stands on.
+//! `--tun`, `--address`, `--peer-address`: the link of a command's stack.
 //!
 //! Called by `send`, `recv`, `serve` and `get`.
 
@@ -13,44 +13,43 @@ use taut_device::{Cidr, Interface, Tun, TunOptions};
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 
-/// What an interface of ours is opened through.
+/// The device node of TUN.
 const TUN_NODE: &str = "/dev/net/tun";
 
 /// RFC 8200 §5.
 const IPV6_MTU_MIN: u16 = 1280;
 
-/// The link of a stack that runs on a TUN device of this machine.
+/// The link of a stack on a TUN interface of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct LinkArgs {
-    /// TUN interface; created, and configured on the kernel's side, when there is none of that name
+    /// TUN interface; if there is none with this name, it is created, and configured on the kernel's side
     #[arg(long, default_value = "taut0", value_name = "NAME")]
     pub tun: String,
-    /// Address of the stack with the length of the link's prefix; may be given once for IPv4 and once for IPv6
+    /// Address of the stack, with the link's prefix length; may be given once for IPv4 and once for IPv6
     #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed)]
     pub addresses: Vec<Cidr>,
-    /// Address of the kernel's side of the link [default: the first other address of each --address's network]
+    /// Address of the kernel's side of the link [default: the first other address in the network of each --address]
     #[arg(long = "peer-address", value_name = "ADDRESS")]
     pub peer_addresses: Vec<IpAddr>,
-    /// Largest IP packet in bytes, 68 to 65521 [default: that of the interface when it exists, otherwise 1500]
+    /// Largest IP packet in bytes, 68 to 65521 [default: the MTU of an existing interface, otherwise 1500]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65_521))]
     pub mtu: Option<u16>,
     /// Exchange packets of at most the MTU with the kernel instead of super-packets of up to 64 KB
     #[arg(long)]
     pub no_offload: bool,
-    /// Divide the stack into so many shards, each with a queue of the interface and a thread of its own; 0 is one for each
-    /// processor
+    /// Divide the stack into N shards, each with its own queue of the interface and thread; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub shards: u16,
-    /// How it reacts to congestion.
+    /// Its congestion control.
     #[command(flatten)]
     pub congestion: CongestionArgs,
-    /// How to look into it.
+    /// Its control socket.
     #[command(flatten)]
     pub control: ControlArgs,
 }
 
-/// As many shards as there are processors, for 0.
+/// The number of shards: for 0, the number of processors.
 pub fn shard_count(asked: u16) -> u16 {
     match asked {
         0 => std::thread::available_parallelism()
@@ -68,17 +67,21 @@ pub fn queues(tun: Tun, shards: u16) -> std::io::Result<Vec<Tun>> {
     Ok(std::iter::once(tun).chain(more).collect())
 }
 
-/// A [`Cidr`] that says the length of its prefix.
+/// A [`Cidr`] that includes its prefix length.
 fn prefixed(text: &str) -> Result<Cidr, String> {
     let cidr = text.parse::<Cidr>().map_err(|error| error.to_string())?;
-    if text.contains('/') { Ok(cidr) } else { Err(format!("the prefix length is missing, as in {text}/24")) }
+    if text.contains('/') {
+        Ok(cidr)
+    } else {
+        Err(format!("the prefix length is missing; write it after a slash, such as {text}/24"))
+    }
 }
 
 impl LinkArgs {
-    /// Opens the TUN, with a queue for each shard; configures it unless it was there already.
+    /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
     ///
     /// # Errors
-    /// What is missing, and what to do about it.
+    /// The reason, with advice.
     pub fn open(&self) -> anyhow::Result<Vec<Tun>> {
         let shards = shard_count(self.shards);
         self.check()?;
@@ -99,7 +102,7 @@ impl LinkArgs {
         let advise = |error| self.advise(error, existed, &peers);
         let tun = Tun::open(&self.tun, &options).map_err(advise)?;
         if mtu.is_none() {
-            bail!("cannot find out the MTU of {}: give it with --mtu BYTES", self.tun);
+            bail!("cannot read the MTU of {}; give it with --mtu BYTES", self.tun);
         }
         if !existed || !self.peer_addresses.is_empty() {
             let interface = tun.interface()?;
@@ -108,7 +111,7 @@ impl LinkArgs {
         queues(tun, shards).map_err(advise)
     }
 
-    /// Refuses what would only fail later, or fail without a word.
+    /// Refuses options that would only fail later, or fail silently.
     fn check(&self) -> anyhow::Result<()> {
         if self.tun.contains('%') {
             bail!("--tun {} is a pattern: give the name of one interface", self.tun);
@@ -116,30 +119,36 @@ impl LinkArgs {
         for (index, &own) in self.addresses.iter().enumerate() {
             let address = own.address();
             if address.is_loopback() || address.is_multicast() || address.is_unspecified() {
-                bail!("--address {own} is not a host's: give one of a private network, as 10.9.0.2/24");
+                bail!(
+                    "--address {own} is not a host address; use one of a private network, such as 10.9.0.2/24"
+                );
             }
             if is_of_the_network(own) {
-                bail!("--address {own} is that of the network or its broadcast: give another one in it");
+                bail!("--address {own} is the network or broadcast address; use another one in this network");
             }
             let before = &self.addresses[..index];
             if let Some(other) = before.iter().find(|other| other.address().is_ipv4() == address.is_ipv4()) {
-                bail!("--address {other} and {own} are of one family: give one for IPv4 and one for IPv6");
+                bail!(
+                    "--address {other} and {own} are of the same family; give one for IPv4 and one for IPv6"
+                );
             }
         }
         for (index, peer) in self.peer_addresses.iter().enumerate() {
             let before = &self.peer_addresses[..index];
             if let Some(other) = before.iter().find(|other| other.is_ipv4() == peer.is_ipv4()) {
-                bail!("--peer-address {other} and {peer} are of one family: give one for each --address");
+                bail!(
+                    "--peer-address {other} and {peer} are of the same family; give one for each --address"
+                );
             }
         }
         let v6 = self.addresses.iter().find(|own| own.address().is_ipv6());
         if let (Some(mtu @ ..IPV6_MTU_MIN), Some(own)) = (self.mtu, v6) {
-            bail!("--mtu {mtu} is too small for --address {own}: IPv6 takes {IPV6_MTU_MIN} at least");
+            bail!("--mtu {mtu} is too small for --address {own}: IPv6 requires at least {IPV6_MTU_MIN}");
         }
         Ok(())
     }
 
-    /// Says what to do about an interface that cannot be had.
+    /// Adds advice to the error of an interface that cannot be opened.
     fn advise(&self, error: io::Error, existed: bool, peers: &[Cidr]) -> anyhow::Error {
         match error.kind() {
             io::ErrorKind::PermissionDenied if existed && is_of_another_kind(&self.tun) => anyhow!(
@@ -153,13 +162,13 @@ impl LinkArgs {
                 )
             }
             io::ErrorKind::ResourceBusy => anyhow!(
-                "{error}\n  Give this stack an interface and a network of its own: --tun taut1 --address 10.10.0.2/24"
+                "{error}\n  Give this stack its own interface and network: --tun taut1 --address 10.10.0.2/24"
             ),
             _ => error.into(),
         }
     }
 
-    /// What root does so that an ordinary user can run a stack on the interface.
+    /// The commands by which root lets an ordinary user run a stack on the interface.
     fn preparation(&self, existed: bool, peers: &[Cidr]) -> Vec<String> {
         let tun = &self.tun;
         let is_denied = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
@@ -186,7 +195,7 @@ impl LinkArgs {
     /// The kernel's addresses on the link.
     fn peers(&self) -> anyhow::Result<Vec<Cidr>> {
         if let Some(stray) = self.peer_addresses.iter().find(|&&peer| self.network_of(peer).is_none()) {
-            bail!("--peer-address {stray} is in the network of no --address");
+            bail!("--peer-address {stray} is not in the network of any --address");
         }
         self.addresses
             .iter()
@@ -224,13 +233,13 @@ impl LinkArgs {
     /// When the text has no port, the name is unknown, it is the stack itself, or the families differ.
     pub fn resolve(&self, host_port: &str) -> anyhow::Result<SocketAddr> {
         if host_port.parse::<Ipv6Addr>().is_ok() {
-            bail!("{host_port:?} has no port: write an IPv6 address as [{host_port}]:7000");
+            bail!("{host_port:?} has no port; write an IPv6 address with a port as [{host_port}]:7000");
         }
         let Some((host, port)) = host_port.rsplit_once(':') else {
-            bail!("{host_port:?} has no port: write HOST:PORT, as {host_port}:7000");
+            bail!("{host_port:?} has no port; write HOST:PORT, such as {host_port}:7000");
         };
         if !port.parse::<u16>().is_ok_and(|port| port != 0) {
-            bail!("{host_port:?}: {port:?} is no port, which is a number from 1 to 65535");
+            bail!("{host_port:?}: {port:?} is not a port; use a number from 1 to 65535");
         }
         let mut found = host_port
             .to_socket_addrs()
@@ -242,7 +251,7 @@ impl LinkArgs {
         let to = found.find(has_family).with_context(|| {
             let (family, example) =
                 if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
-            format!("{first} is {family}, and no --address is: add one, as --address {example}")
+            format!("{first} is {family}, but no --address is; add one, such as --address {example}")
         })?;
         if self.addresses.iter().any(|own| own.address() == to.ip()) {
             let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
@@ -252,7 +261,8 @@ impl LinkArgs {
     }
 }
 
-/// The first and the last address of an IPv4 network belong to no host. RFC 3021: unless there are only two.
+/// Whether this is the first or last address of an IPv4 network, which belong to no host, except in networks
+/// of only two addresses (RFC 3021).
 fn is_of_the_network(own: Cidr) -> bool {
     let IpAddr::V4(v4) = own.address() else { return false };
     let hosts = u32::MAX.checked_shr(own.prefix().into()).unwrap_or(0);
@@ -285,8 +295,8 @@ fn is_of_another_kind(interface: &str) -> bool {
 
 /// MTU of an interface in this process's network namespace.
 fn mtu_of(interface: &str) -> Option<u16> {
-    // /proc/sys/net shows the namespace that one is in, /sys the one in which it was mounted; the former has the MTU
-    // only where there is IPv6.
+    // /proc/sys/net shows the current namespace, /sys the one in which it was mounted; but /proc/sys/net has the MTU
+    // only if IPv6 is supported.
     let paths =
         [format!("/proc/sys/net/ipv6/conf/{interface}/mtu"), format!("/sys/class/net/{interface}/mtu")];
     let text = paths.iter().find_map(|path| std::fs::read_to_string(path).ok());
@@ -327,8 +337,8 @@ mod tests {
     #[test]
     fn addresses_that_cannot_work_are_refused() {
         assert!(peers(&["10.9.0.2/32"], &[]).unwrap_err().contains("leaves no address"));
-        assert!(peers(&["10.9.0.2/24"], &["10.8.0.1"]).unwrap_err().contains("network of no --address"));
-        assert!(peers(&["10.9.0.2/24"], &["fd00::1"]).unwrap_err().contains("network of no --address"));
+        assert!(peers(&["10.9.0.2/24"], &["10.8.0.1"]).unwrap_err().contains("not in the network of any"));
+        assert!(peers(&["10.9.0.2/24"], &["fd00::1"]).unwrap_err().contains("not in the network of any"));
         assert!(peers(&["10.9.0.2/24"], &["10.9.0.2"]).unwrap_err().contains("own address"));
         assert!(prefixed("10.9.0.2").unwrap_err().contains("prefix"));
         assert!(prefixed("10.9.0.2/33").is_err());
@@ -341,16 +351,17 @@ mod tests {
         let twice = refused(&["10.9.0.2/24", "fd09::2/64", "10.10.0.2/24"], &[]);
         assert_eq!(
             twice,
-            "--address 10.9.0.2/24 and 10.10.0.2/24 are of one family: give one for IPv4 and one for IPv6"
+            "--address 10.9.0.2/24 and 10.10.0.2/24 are of the same family; give one for IPv4 and one for IPv6"
         );
         assert!(
-            refused(&["10.9.0.2/24"], &["10.9.0.1", "10.9.0.3"]).contains("10.9.0.1 and 10.9.0.3 are of one")
+            refused(&["10.9.0.2/24"], &["10.9.0.1", "10.9.0.3"])
+                .contains("10.9.0.1 and 10.9.0.3 are of the same")
         );
         for wrong in ["127.0.0.2/8", "224.0.0.2/24", "0.0.0.0/24", "::1/64", "ff02::1/64"] {
-            assert!(refused(&[wrong], &[]).contains("is not a host's"), "{wrong}");
+            assert!(refused(&[wrong], &[]).contains("is not a host address"), "{wrong}");
         }
         for wrong in ["10.9.0.0/24", "10.9.0.255/24", "10.9.0.3/30"] {
-            assert!(refused(&[wrong], &[]).contains("of the network or its broadcast"), "{wrong}");
+            assert!(refused(&[wrong], &[]).contains("is the network or broadcast address"), "{wrong}");
         }
         // RFC 3021: both addresses of a /31 are hosts'.
         for right in [&["10.9.0.0/31"][..], &["10.9.0.1/31", "fd09::/64"], &["10.9.0.254/24"]] {
@@ -372,11 +383,11 @@ mod tests {
         let args = args(&["10.9.0.2/24"], &[]);
         assert_eq!(args.resolve("10.9.0.1:80").unwrap().to_string(), "10.9.0.1:80");
         for (to, said) in [
-            ("10.9.0.1", "has no port: write HOST:PORT, as 10.9.0.1:7000"),
+            ("10.9.0.1", "has no port; write HOST:PORT, such as 10.9.0.1:7000"),
             ("fd00::1", "as [fd00::1]:7000"),
-            ("10.9.0.1:0", "\"0\" is no port"),
-            ("10.9.0.1:65536", "\"65536\" is no port"),
-            ("[fd00::1]:80", "is IPv6, and no --address is: add one, as --address fd09::2/64"),
+            ("10.9.0.1:0", "\"0\" is not a port"),
+            ("10.9.0.1:65536", "\"65536\" is not a port"),
+            ("[fd00::1]:80", "is IPv6, but no --address is; add one, such as --address fd09::2/64"),
             ("10.9.0.2:80", "is the stack's own address; the kernel's side has 10.9.0.1"),
         ] {
             let error = args.resolve(to).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The `taut` command. What it does stands in the library beside it, where tests reach it.
+//! The `taut` command. Its code is in the library of this package, where tests can call it.
 
 fn main() -> std::process::ExitCode {
     taut_cli::main()

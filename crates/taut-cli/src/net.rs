@@ -1,6 +1,6 @@
-//! taut's sockets as the commands need them.
+//! taut's stack and sockets for the commands.
 //!
-//! The only file that knows how a stack is built. Called by every command.
+//! The only file that builds a stack. Called by every command.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use crate::link_args::LinkArgs;
 use crate::serve::Accept;
 use crate::transport::{Listen, Stream, Transport};
 
-/// A stack on the TUN that the arguments name, with these congestion controls by name.
+/// A stack on the TUN given by the arguments, with these congestion controls by name.
 ///
 /// # Errors
-/// What is missing, and what to do about it.
+/// The reason, with advice.
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     let config = args.congestion.config(controllers)?;
     Ok(on_tun(args.open()?, config, &args.addresses, &args.control)?)
@@ -119,23 +119,24 @@ pub fn listen(stack: &taut::Stack, at: SocketAddr) -> io::Result<taut::TcpListen
 /// Does `work` while the stack runs.
 ///
 /// # Errors
-/// Those of the work, and why the stack has ended.
+/// Those of the work, or the reason why the stack has ended.
 pub async fn while_up<R>(
     stack: &taut::Stack,
     work: impl Future<Output = anyhow::Result<R>>,
 ) -> anyhow::Result<R> {
     tokio::select! {
-        // First, or the work could report its connection's failure instead of the reason for it.
+        // The end of the stack is polled first, or the work could report the failure of its connection instead of the
+        // cause.
         biased;
         why = stack.until_closed() => Err(why.into()),
         done = work => done,
     }
 }
 
-/// Lets the connections that were closed come to their end before the stack does.
+/// Waits until closed connections have delivered their data, before the stack ends.
 pub fn finish(stack: &taut::Stack) {
     const PATIENCE: Duration = Duration::from_millis(500);
-    // A peer that does not answer any more is not waited for.
+    // Gives up on a peer that no longer answers.
     _ = stack.drain(PATIENCE);
 }
 
@@ -146,7 +147,7 @@ impl Accept for taut::TcpListener {
         taut::TcpListener::accept(self).await
     }
 
-    /// The stack has ended.
+    /// Whether the stack has ended.
     fn ends(error: &io::Error) -> bool {
         matches!(error.kind(), io::ErrorKind::NetworkDown | io::ErrorKind::NotConnected)
     }

@@ -1,7 +1,7 @@
 //! `taut nstat`: the counters of a running stack, as iproute2's `nstat` shows the kernel's.
 //!
-//! As there, a plain call shows what was added since the last one: what was seen is kept in a file for each stack, in
-//! the directory of the control sockets.
+//! As with `nstat`, a plain call shows the changes since the last call. The last values are kept in a file for each
+//! stack, in the directory of the control sockets.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,13 +21,13 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut nstat\n  taut nstat -az 'TcpExt*' 'Taut*'\n\n\
-    Without -a, values count from the last call by the same user. Names are those of the kernel where it has them; \
+    Without -a, values count from the last call by the same user. Names are the kernel's where it has such a counter; \
     those that begin with Taut are taut's own.")]
 pub struct NstatArgs {
     /// Show values since the stack began, instead of since the last call
     #[arg(short = 'a', long = "ignore")]
     absolute: bool,
-    /// Show counters too that did not change
+    /// Also show counters that did not change
     #[arg(short, long)]
     zeros: bool,
     /// Do not remember this call
@@ -49,13 +49,13 @@ pub struct NstatArgs {
     socket: SocketArgs,
 }
 
-/// The name that stands where nstat's says `kernel`.
+/// The name in place of nstat's `kernel`.
 const SOURCE: &str = "taut";
 
 /// Runs `taut nstat`.
 ///
 /// # Errors
-/// When no stack runs or answers, or the history cannot be kept.
+/// When no stack is running or answers, or the history cannot be written.
 pub fn run(args: &NstatArgs) -> anyhow::Result<()> {
     let mut client = args.socket.open()?;
     let (who, counters) = (asked(client.identity())?, asked(client.counters())?);
@@ -79,7 +79,7 @@ pub fn run(args: &NstatArgs) -> anyhow::Result<()> {
     }
 }
 
-/// What is to be shown: names and values.
+/// The names and values to show.
 fn shown<'a>(
     counters: &'a [Counter],
     seen: &BTreeMap<String, u64>,
@@ -125,11 +125,11 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     }
 }
 
-/// What the last call saw of one stack.
+/// The values that the last call saw for one stack.
 struct History {
     file: fs::File,
     path: PathBuf,
-    /// The stack, so that another one with the same process id is not taken for it.
+    /// The identity of the stack, so that another one with the same process ID is not mistaken for it.
     whose: String,
 }
 
@@ -140,7 +140,8 @@ impl History {
         let path = match std::env::var_os("TAUT_NSTAT_HISTORY") {
             Some(path) => PathBuf::from(path),
             None => {
-                let dir = place::default_directory().context("the history of nstat has no place")?;
+                let dir =
+                    place::default_directory().context("there is no directory for the history of nstat")?;
                 forget_the_dead(&dir);
                 dir.join(format!("{}-{}.nstat", who.pid, who.started_ns))
             }
@@ -151,7 +152,7 @@ impl History {
         Ok(Self { file, path, whose })
     }
 
-    /// Values by name; none when the file is another stack's or no history.
+    /// Values by name; empty when the file is another stack's or not a history.
     fn read(&mut self) -> anyhow::Result<BTreeMap<String, u64>> {
         let mut text = String::new();
         let read = self.file.read_to_string(&mut text);
@@ -179,7 +180,7 @@ impl History {
     }
 }
 
-/// Removes the histories of processes that are no more.
+/// Removes the histories of processes that have ended.
 fn forget_the_dead(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

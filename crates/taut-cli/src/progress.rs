@@ -1,4 +1,4 @@
-//! Progress on standard error, where that is a terminal; silent elsewhere.
+//! Progress on standard error if that is a terminal; otherwise silent.
 //!
 //! Called by every command that takes longer than a moment.
 
@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 const TICK: Duration = Duration::from_millis(100);
 
 fn style(template: &str) -> ProgressStyle {
-    // A template that cannot be parsed costs the looks of a bar, never the run.
+    // A template that cannot be parsed only changes how the bar looks.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

@@ -21,38 +21,39 @@ pub struct QdiscArgs {
     show: ShowArgs,
 }
 
-const EXAMPLE: &str = "Example, with a stack that runs, as `taut serve .`:
+const EXAMPLE: &str = "Example, with a running stack such as `taut serve .`:
   taut qdisc show -s
   taut qdisc replace dev taut0 root fq maxrate 100mbit
   taut qdisc replace dev taut0 root netem delay 50ms 5ms loss 1% rate 100mbit
   taut qdisc replace dev taut0 root tbf rate 100mbit burst 32kb '|' fq_codel
   taut qdisc del dev taut0 root
 
-Kinds are pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf and netem; options, units and defaults are tc's. A discipline behind \
-tbf or netem follows a bar, which the shell wants quoted. What waits is taken over, in order and without loss.";
+Kinds are pfifo, bfifo, pfifo_fast, fq, fq_codel, tbf and netem; options, units and defaults are tc's. Write a \
+discipline behind tbf or netem after a bar, which must be quoted in the shell. Waiting packets are taken over, in \
+order and without loss.";
 
 #[derive(Subcommand, Debug)]
 enum QdiscCommand {
     /// Show the queue disciplines, of every running stack or of one
     #[command(visible_alias = "list", after_help = EXAMPLE)]
     Show(ShowArgs),
-    /// Put a queue discipline in the place of the one that is there: dev DEV root KIND [OPTION VALUE]...
+    /// Replace the queue discipline: dev DEV root KIND [OPTION VALUE]...
     #[command(after_help = EXAMPLE)]
     Replace(ChangeArgs),
-    /// Take it away: dev DEV root
+    /// Restore the original queue discipline: dev DEV root
     #[command(visible_alias = "delete", after_help = EXAMPLE)]
     Del(ChangeArgs),
 }
 
 #[derive(Args, Debug, Default)]
 struct ShowArgs {
-    /// Show what was sent, dropped and waits
+    /// Show the packets sent, dropped and waiting
     #[arg(short, long)]
     statistics: bool,
-    /// dev DEV, the interface that a stack sends over
+    /// dev DEV, the interface over which a stack sends
     #[arg(value_name = "dev DEV", num_args = 0..=2)]
     words: Vec<String>,
-    /// Print as JSON, in tc's shape
+    /// Print as JSON, in tc's format
     #[arg(short, long)]
     json: bool,
     #[command(flatten)]
@@ -61,10 +62,10 @@ struct ShowArgs {
 
 #[derive(Args, Debug)]
 struct ChangeArgs {
-    /// dev DEV root, and what to put there
+    /// dev DEV root; for replace, then the new queue discipline
     #[arg(value_name = "dev DEV root KIND", required = true, allow_negative_numbers = true)]
     words: Vec<String>,
-    /// Print what is there then as JSON, in tc's shape
+    /// Print the new queue disciplines as JSON, in tc's format
     #[arg(short, long)]
     json: bool,
     #[command(flatten)]
@@ -74,7 +75,7 @@ struct ChangeArgs {
 /// Runs `taut qdisc`.
 ///
 /// # Errors
-/// When no stack runs or answers, none sends over the device, or a word is wrong.
+/// When no stack is running or answers, none sends over the device, or a word is wrong.
 pub fn run(args: &QdiscArgs) -> anyhow::Result<()> {
     match &args.command {
         None => show(&args.show),
@@ -82,16 +83,16 @@ pub fn run(args: &QdiscArgs) -> anyhow::Result<()> {
         Some(QdiscCommand::Replace(args)) => {
             let (device, spec) = device_and_rest(&args.words)?;
             if spec.is_empty() {
-                bail!("replace wants a queue discipline after root, as in: dev {device} root fq");
+                bail!("replace needs a queue discipline after root, such as: dev {device} root fq");
             }
             let spec = spec.join(" ");
-            // Said here in any case, rather than by the stack.
+            // Checked here, so that mistakes are found even without a stack.
             spec.parse::<QdiscSpec>()?;
             change(args, device, Some(&spec))
         }
         Some(QdiscCommand::Del(args)) => match device_and_rest(&args.words)? {
             (device, []) => change(args, device, None),
-            (_, [word, ..]) => bail!("del wants nothing after root, not {word:?}"),
+            (_, [word, ..]) => bail!("del takes nothing after root; remove {word:?}"),
         },
     }
 }
@@ -105,18 +106,18 @@ fn change(args: &ChangeArgs, device: &str, spec: Option<&str>) -> anyhow::Result
     Ok(())
 }
 
-/// What `dev DEV root …` means.
+/// Reads `dev DEV root …`.
 fn device_and_rest(words: &[String]) -> anyhow::Result<(&str, &[String])> {
     match words {
         [dev, device, root, rest @ ..] if dev == "dev" && root == "root" => Ok((device, rest)),
         [dev, _, parent, ..] if dev == "dev" && parent == "parent" => {
-            bail!("a discipline behind another is written after a bar: root tbf … '|' fq_codel")
+            bail!("write a discipline behind another one after a bar: root tbf … '|' fq_codel")
         }
-        _ => Err(anyhow!("write dev, the interface, and root, as in: dev taut0 root fq")),
+        _ => Err(anyhow!("write dev, the interface, and root, such as: dev taut0 root fq")),
     }
 }
 
-/// Disciplines of a stack, by its device; `None` where that is the one that was asked for.
+/// The disciplines of a stack, with its device; `None` if the user gave the device.
 type Of = (Option<String>, Vec<QdiscSnapshot>);
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
@@ -129,7 +130,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
         [dev, device] if dev == "dev" => {
             vec![(None, asked(open(&args.socket, device)?.qdiscs())?)]
         }
-        words => bail!("write dev and the interface, as in: dev taut0, not {}", words.join(" ")),
+        words => bail!("write dev and the interface, such as: dev taut0, instead of {}", words.join(" ")),
     };
     if args.json {
         return output::print_json(&list(&shown, args.statistics));
@@ -138,15 +139,15 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
     Ok(output::print(&lines.collect::<Result<String, _>>()?)?)
 }
 
-/// Those of every stack, each with its device.
+/// The disciplines of every stack, each with its device.
 fn all() -> anyhow::Result<Vec<Of>> {
     let mut shown = Vec::new();
     for running in place::running()? {
-        // One may have ended just now.
+        // A stack may have ended just now.
         let Ok(mut client) = Client::connect(&running.path) else { continue };
         shown.push((Some(device(&mut client)?), asked(client.qdiscs())?));
     }
-    // Says what is missing.
+    // Returns the error for no running stack.
     if shown.is_empty() {
         SocketArgs::default().open()?;
     }
@@ -179,7 +180,7 @@ fn open(socket: &SocketArgs, name: &str) -> anyhow::Result<Client> {
     if found.len() > 1 {
         let list: String =
             found.iter().map(|(running, _)| format!("\n  {}", running.path.display())).collect();
-        bail!("several stacks send over {name}; name one with --socket PATH:{list}");
+        bail!("several stacks send over {name}; choose one with --socket PATH:{list}");
     }
     match found.pop() {
         Some((_, client)) => Ok(client),
@@ -189,7 +190,8 @@ fn open(socket: &SocketArgs, name: &str) -> anyhow::Result<Client> {
     }
 }
 
-/// Every discipline with its device. A stack without any has none, which has a name too.
+/// Every discipline with its device. A stack without disciplines has one entry with `None`, which `tc` calls
+/// `noqueue`.
 fn flat(shown: &[Of]) -> impl Iterator<Item = (Option<&str>, Option<&QdiscSnapshot>)> {
     shown.iter().flat_map(|(device, qdiscs)| {
         let none = qdiscs.is_empty().then_some(None);

@@ -1,7 +1,7 @@
 //! Queue disciplines as `tc` (iproute2 6.1) prints them, as text and as JSON. Called by `qdisc.rs`.
 //!
-//! A stack reports a discipline's specification in words; its options, with the defaults that were not said, are read from
-//! that here.
+//! A stack reports the specification of a discipline as text; this file parses it, including defaults that
+//! the text leaves out.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use taut_control::qdisc::QdiscSnapshot;
 /// Users of a discipline: `tc` shows 2 for every root, this process and the interface.
 const REFCNT: u64 = 2;
 
-/// The bands of the priorities, as `tc` shows them of `pfifo_fast`.
+/// The bands of the priorities, as `tc` shows them for `pfifo_fast`.
 const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// The lines of a discipline; `None` where packets go to the device at once.
+/// The lines of a discipline; `None` if packets go straight to the device.
 ///
 /// # Errors
-/// A specification that is of a later version than this.
+/// When the specification is of a later version.
 pub fn text(qdisc: Option<&QdiscSnapshot>, device: Option<&str>, statistics: bool) -> anyhow::Result<String> {
     let dev = device.map(|device| format!(" dev {device}")).unwrap_or_default();
     let Some(qdisc) = qdisc else {
@@ -42,7 +42,7 @@ pub fn text(qdisc: Option<&QdiscSnapshot>, device: Option<&str>, statistics: boo
 }
 
 fn spec(qdisc: &QdiscSnapshot) -> anyhow::Result<QdiscSpec> {
-    qdisc.spec.parse().with_context(|| format!("the stack's {:?} is not understood", qdisc.spec))
+    qdisc.spec.parse().with_context(|| format!("cannot parse the stack's queue discipline {:?}", qdisc.spec))
 }
 
 fn counts(qdisc: &QdiscSnapshot) -> String {
@@ -144,7 +144,7 @@ fn fq_codel_text(spec: &FqCodelSpec) -> String {
     text
 }
 
-/// How long a full queue takes, beyond the burst.
+/// The time that a full queue takes, beyond the burst.
 fn latency(spec: &TbfSpec) -> Option<Duration> {
     spec.limit?;
     let bytes = spec.limit_bytes().saturating_sub(u64::from(spec.burst_bytes));
@@ -180,7 +180,7 @@ fn netem_text(spec: &NetemSpec) -> String {
             let [p13, p31, p32, p23, p14] = [p13, p31, p32, p23, p14].map(|chance| percent(*chance));
             _ = write!(text, " loss state p13 {p13} p31 {p31} p32 {p32} p23 {p23} p14 {p14}");
         }
-        // Of taut's own, so in its own words.
+        // taut's own options, in taut's syntax.
         _ => text += &own_loss(spec),
     }
     text += &share_text("duplicate", spec.duplicate);
@@ -215,7 +215,7 @@ fn netem_text(spec: &NetemSpec) -> String {
     text
 }
 
-/// What a specification of nothing else says of its losses.
+/// The loss options of a specification, in taut's syntax.
 fn own_loss(spec: &NetemSpec) -> String {
     let mut alone = NetemSpec::default();
     alone.loss = spec.loss.clone();
@@ -246,7 +246,7 @@ fn significant(value: f64, digits: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// `1.5Mb`, `64Kb`, `3028b`; a multiple of 1024 to within 16 bytes is one.
+/// `1.5Mb`, `64Kb`, `3028b`; sizes within 16 bytes of a multiple of 1024 count as that multiple.
 fn size(bytes: u64) -> String {
     const KB: f64 = 1024.0;
     const MB: f64 = KB * KB;
@@ -263,7 +263,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// `1500Kbit`: the largest unit of which it is a whole number.
+/// `1500Kbit`: the largest unit in which the value is a whole number.
 fn rate(bits: u64) -> String {
     let mut left = bits;
     let mut units = ["", "K", "M", "G", "T"].into_iter();
@@ -293,7 +293,7 @@ fn time(time: Duration) -> String {
 #[derive(Debug, Default)]
 pub struct Object(Vec<(String, Json)>);
 
-/// Something in one.
+/// A value in such an object.
 #[derive(Debug, serde::Serialize)]
 #[serde(untagged)]
 enum Json {
@@ -326,10 +326,10 @@ impl Object {
     }
 }
 
-/// The same in the shape of `tc -j`.
+/// The same in the format of `tc -j`.
 ///
 /// # Errors
-/// As [`text`].
+/// Those of [`text`].
 pub fn json(qdisc: Option<&QdiscSnapshot>, device: Option<&str>, statistics: bool) -> anyhow::Result<Object> {
     let default = QdiscSnapshot { kind: "noqueue".to_owned(), ..QdiscSnapshot::default() };
     let (options, qdisc) = match qdisc {

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 file server: hyper on any listener, tower-http's `ServeDir` for the files (RFC 9110 ranges, conditional
-//! requests, content types, and no path that leaves the directory).
+//! An HTTP/1.1 file server: hyper on any listener, tower-http's `ServeDir` for the files (RFC 9110 ranges,
+//! conditional requests, content types, and no path that leaves the directory).
 //!
 //! Called by `taut serve`, and by its tests on the kernel's sockets.
 
@@ -24,20 +24,20 @@ use tower_http::services::ServeDir;
 use crate::clock::Stopwatch;
 use crate::text;
 
-/// What is read from a file at a time: one read call for several super-packets.
+/// Bytes read from a file at a time: one read call for several super-packets.
 const FILE_CHUNK_BYTES: usize = 256 * 1024;
-/// How long open responses may take to end after the server was told to stop.
+/// How long open responses may take to end after the server was asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
-/// Pause after an accept that failed, so that a lack of resources does not become a busy loop.
+/// Pause after a failed accept, so that a lack of resources does not become a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where connections come from.
+/// A source of connections.
 pub trait Accept: Send {
     /// A connection.
     type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// Waits for the next connection, and who made it.
+    /// Waits for the next connection; returns it with its peer's address.
     fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Io, SocketAddr)>> + Send;
-    /// Whether no connection can come after this error.
+    /// Whether no further connection can arrive after this error.
     fn ends(_: &io::Error) -> bool {
         false
     }
@@ -51,18 +51,18 @@ impl Accept for tokio::net::TcpListener {
     }
 }
 
-/// How requests are logged, one line for each, when its response has ended.
+/// The log: one line for each request, when its response has ended.
 #[derive(Clone, Copy, Debug)]
 pub enum Log {
-    /// Not at all.
+    /// No log.
     Quiet,
-    /// For people, on standard error.
+    /// Text on standard error.
     Text,
     /// JSON lines on standard output.
     Json,
 }
 
-/// Serves the files below `dir` until `stop` is ready, or no connection can come any more.
+/// Serves the files below `dir` until `stop` is ready, or no further connection can arrive.
 pub async fn serve<A: Accept>(mut listener: A, dir: &Path, log: Log, stop: impl Future<Output = ()>) {
     let graceful = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
@@ -114,7 +114,7 @@ async fn answer(dir: PathBuf, request: Request<Incoming>, peer: SocketAddr, log:
     }))
 }
 
-/// A body that counts what of it was sent.
+/// A body that counts the bytes of it that were sent.
 struct Logged<B> {
     body: B,
     entry: Entry,
@@ -188,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves a directory with `inside.txt` ("0123456789") beside a file that is outside, and asks `request`.
+    /// Serves a directory with `inside.txt` ("0123456789"), next to a file outside it, and sends `request`.
     async fn ask(request: &str) -> String {
         let scratch = std::env::temp_dir().join(format!("taut-serve-{}-{request:p}", std::process::id()));
         let root = scratch.join("root");

@@ -10,11 +10,12 @@ use crate::link_args::LinkArgs;
 use crate::serve::{Log, serve};
 use crate::{interrupt, net};
 
-/// Serves the files of a directory by HTTP/1.1.
+/// Serves the files of a directory over HTTP/1.1.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a client on the same machine (as root):\n  \
     taut serve . &\n  curl http://10.9.0.2/README.md\n  taut serve . --congestion bbr\n\n\
-    Ranges and conditional requests work; index.html is the answer to a directory. Symbolic links are followed.")]
+    Range and conditional requests are supported. For a directory, its index.html is served. Symbolic links are \
+    followed.")]
 pub struct ServeArgs {
     /// Directory to serve
     dir: PathBuf,
@@ -24,7 +25,7 @@ pub struct ServeArgs {
     /// Do not log requests
     #[arg(long, short)]
     quiet: bool,
-    /// Log requests as JSON lines, on standard output
+    /// Log requests as JSON lines on standard output
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
     #[command(flatten)]
@@ -34,7 +35,7 @@ pub struct ServeArgs {
 /// Runs `taut serve` until Ctrl-C.
 ///
 /// # Errors
-/// When the directory or the link cannot be used, or the link goes away.
+/// When the directory or the link cannot be used, or the link disappears.
 pub fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
     let dir = args.dir.canonicalize().with_context(|| format!("cannot serve {}", args.dir.display()))?;
     if !dir.is_dir() {

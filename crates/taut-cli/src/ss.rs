@@ -1,6 +1,6 @@
 //! `taut ss`: the connections of a running stack, as iproute2's `ss` shows the kernel's.
 //!
-//! The tokens are made in `ss_format.rs`, the filter is read in `ss_filter.rs`.
+//! `ss_format.rs` makes the tokens, `ss_filter.rs` reads the filter.
 
 use std::net::SocketAddr;
 
@@ -18,17 +18,17 @@ use crate::ss_format::{self, Detail};
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut ss -ti\n  taut ss -tinmo state established dport = :5201\n\n\
-    Ports are always numbers; with -n, rates are in whole bits per second too.\n\
-    A filter is made of: state STATE, exclude STATE, sport|dport OPERATOR :PORT, src|dst ADDRESS[:PORT], and.")]
+    Ports are always numbers; with -n, rates are also shown in whole bits per second.\n\
+    A filter consists of: state STATE, exclude STATE, sport|dport OPERATOR :PORT, src|dst ADDRESS[:PORT], and.")]
 #[command(disable_help_flag = true)]
 pub struct SsArgs {
-    /// TCP sockets: there are no others
+    /// Show TCP sockets; the stack has no others
     #[arg(short, long)]
     tcp: bool,
-    /// Show what TCP knows of each connection, on a second line
+    /// Show TCP's internal state of each connection, on a second line
     #[arg(short, long)]
     info: bool,
-    /// Show listening sockets too
+    /// Also show listening sockets
     #[arg(short, long)]
     all: bool,
     /// Show listening sockets only
@@ -43,22 +43,22 @@ pub struct SsArgs {
     /// With -i, show the options that both sides agreed on
     #[arg(short, long)]
     options: bool,
-    /// Show what ss has no word for: state of congestion control, shut gate, own window, low-water mark
+    /// Show facts that ss does not have: state of congestion control, shut gate, own window, low-water mark
     #[arg(short, long)]
     extended: bool,
     /// Show the process
     #[arg(short, long)]
     processes: bool,
-    /// Leave out the line of titles
+    /// Leave out the header line
     #[arg(short = 'H', long)]
     no_header: bool,
-    /// Show how many connections there are
+    /// Show the number of connections
     #[arg(short, long)]
     summary: bool,
-    /// Which connections to show
+    /// The connections to show
     #[arg(value_name = "FILTER", allow_hyphen_values = false)]
     filter: Vec<String>,
-    /// Print everything that is known as JSON
+    /// Print all known facts as JSON
     #[arg(long)]
     json: bool,
     /// Print help
@@ -71,7 +71,7 @@ pub struct SsArgs {
 /// Runs `taut ss`.
 ///
 /// # Errors
-/// When no stack runs or answers, or the filter is not understood.
+/// When no stack is running or answers, or the filter is invalid.
 pub fn run(args: &SsArgs) -> anyhow::Result<()> {
     let default = match (args.all, args.listening) {
         (true, _) => "all",
@@ -126,7 +126,7 @@ fn totals(who: &Identity, summary: Summary) -> String {
     )
 }
 
-/// What is printed of each socket.
+/// The sockets in printed form.
 #[derive(Debug, Default)]
 struct Layout {
     header: bool,

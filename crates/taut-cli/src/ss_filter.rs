@@ -1,4 +1,4 @@
-//! The part of `ss`'s filter language that people use: `state established`, `sport = :80`, `dst 10.0.0.1`. Pure.
+//! The common part of `ss`'s filter language: `state established`, `sport = :80`, `dst 10.0.0.1`. Pure.
 //! Called by `ss.rs`.
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ const STATES: [(&str, &str); 11] = [
     ("CLOSING", "closing"),
 ];
 
-/// Words for several states at once, by the states that they leave out.
+/// Words for groups of states, with the states that they leave out.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("all", &[]),
     ("connected", &["LISTEN", "UNCONN"]),
@@ -26,11 +26,11 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("default", &["LISTEN", "UNCONN", "SYN-RECV", "TIME-WAIT"]),
 ];
 
-/// Which connections to show.
+/// The connections to show.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     states: Vec<&'static str>,
-    /// The states were named.
+    /// The filter names states.
     pub has_states: bool,
     terms: Vec<Term>,
 }
@@ -93,15 +93,16 @@ fn states(word: &str) -> Result<Vec<&'static str>, String> {
     one.or_else(|| group(word)).ok_or_else(|| {
         let known: Vec<_> =
             STATES.iter().map(|(_, name)| *name).chain(GROUPS.iter().map(|(name, _)| *name)).collect();
-        format!("no state {word:?}; there are {}", known.join(", "))
+        format!("unknown state {word:?}; choose one of {}", known.join(", "))
     })
 }
 
 impl Filter {
-    /// Reads the words of the command line; one argument may hold several. `group` is what is shown without a state.
+    /// Reads the words of the command line; one argument may hold several. `default` is the group that is shown if no
+    /// state is given.
     ///
     /// # Errors
-    /// What is not understood.
+    /// The word that cannot be parsed.
     pub fn parse(arguments: &[String], default: &str) -> Result<Self, String> {
         let mut words = arguments.iter().flat_map(|argument| argument.split_whitespace()).peekable();
         let mut filter = Self { states: Vec::new(), has_states: false, terms: Vec::new() };
@@ -116,13 +117,13 @@ impl Filter {
                 }
                 "exclude" => without.extend(states(next("a state")?)?),
                 "sport" | "dport" => {
-                    let order = next("an operator and a port, as in = :80")?;
+                    let order = next("an operator and a port, such as = :80")?;
                     let (order, port) = match Order::parse(order) {
-                        Some(order) => (order, next("a port, as in :80")?),
+                        Some(order) => (order, next("a port, such as :80")?),
                         None => (Order::Equal, order),
                     };
                     let port = port.trim_start_matches(':').parse();
-                    let port = port.map_err(|_| format!("{word}: not a port, as in :80"))?;
+                    let port = port.map_err(|_| format!("{word}: not a port, such as :80"))?;
                     let of_peer = word == "dport";
                     filter.terms.push(Term { of_peer, address: None, port: Some((order, port)) });
                 }
@@ -139,7 +140,7 @@ impl Filter {
                 }
                 other => {
                     return Err(format!(
-                        "{other:?} is not understood; a filter is made of state, exclude, sport, dport, src, dst, and"
+                        "unknown word {other:?}; a filter consists of state, exclude, sport, dport, src, dst, and"
                     ));
                 }
             }
@@ -152,13 +153,13 @@ impl Filter {
         Ok(filter)
     }
 
-    /// The one state that there may be: then it need not be shown.
+    /// The state, if the filter allows only one; it then need not be shown.
     #[must_use]
     pub fn has_one_state(&self) -> bool {
         self.has_states && self.states.len() == 1
     }
 
-    /// Whether any connection in that state may pass.
+    /// Whether a connection in this state can pass.
     #[must_use]
     pub fn has_state(&self, state: &str) -> bool {
         self.states.contains(&state)

@@ -1,18 +1,18 @@
-//! A connection in the words of iproute2's `ss`: the tokens of its `-i` line, in its order, as its readers expect them.
-//! Pure. Called by `ss.rs`.
+//! A connection in the format of iproute2's `ss`: the tokens of its `-i` line, in its order, for programs
+//! that parse it. Pure. Called by `ss.rs`.
 //!
-//! `ss` prints a token only when it says something; so does this. What taut does not know is left out. Numbers look
-//! as C's `%g` prints them: six significant digits, no zeros at the end. Rates in bits are rounded to three, with k, M,
-//! G or T before `bps`; with `-n` they are whole.
+//! `ss` prints a token only when it carries information; so does this. Values that taut does not have are left out.
+//! Numbers are printed like C's `%g`: six significant digits, no zeros at the end. Rates in bits are rounded to three
+//! digits, with k, M, G or T before `bps`; with `-n` they are whole.
 
 use std::fmt::Write as _;
 
 use taut_control::snapshot::ConnSnapshot;
 
-/// Linux's `TCP_INFINITE_SSTHRESH`, as far as `ss` cares: a threshold that was never set.
+/// `ss` treats a threshold from this value on as never set, like Linux's `TCP_INFINITE_SSTHRESH`.
 const SSTHRESH_SHOWN_BELOW: u32 = 0xffff;
 
-/// What of a connection is to be printed on its second line.
+/// The parts of a connection to print on its second line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detail {
     /// `-i`
@@ -28,7 +28,7 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// There is a second line.
+    /// Whether there is a second line.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         self.info || self.memory || self.extended
@@ -134,11 +134,12 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     line.positive("snd_wnd", conn.snd_wnd.into());
 }
 
-/// What a congestion control says of itself, as `ss` prints it of BBR: `bw:93Mbps,mrtt:20.1`. Its words stand elsewhere.
+/// The values of a congestion control, as `ss` prints BBR's: `bw:93Mbps,mrtt:20.1`. Words without a value are printed
+/// elsewhere.
 fn congestion_values(state: &str, numeric: bool) -> String {
     let value = |value: &str| {
         let bits = value.strip_suffix("bps").and_then(|bits| bits.parse().ok());
-        // As DCTCP's alpha, of which ss prints the numerator.
+        // Such as DCTCP's alpha, of which ss prints the numerator.
         let number = value.split('/').next().unwrap_or(value);
         match (bits, number.parse()) {
             (Some(bits), _) => rate(bits, numeric),
@@ -150,7 +151,7 @@ fn congestion_values(state: &str, numeric: bool) -> String {
     pairs.map(|(name, text)| format!("{name}:{}", value(text))).collect::<Vec<_>>().join(",")
 }
 
-/// A line of tokens, each after a blank; before the first of them also a tab.
+/// A line of tokens, each after a blank, with a tab before the first one.
 #[derive(Debug, Default)]
 struct Tokens(String);
 
@@ -178,7 +179,7 @@ fn whole_ms(ns: u64) -> u64 {
     ns / NS_PER_MS
 }
 
-/// Milliseconds; the kernel counts microseconds, so there are at most three places.
+/// Milliseconds; the kernel counts microseconds, so there are at most three decimal places.
 fn ms(ns: u64) -> String {
     general((ns / 1000) as f64 / 1000.0)
 }
@@ -250,8 +251,8 @@ mod tests {
         }
     }
 
-    /// In the form of iproute2's `tcp_stats_print`: `bbr:(bw:%sbps,mrtt:%g,pacing_gain:%g,cwnd_gain:%g)`, and of `dctcp:` the
-    /// alpha as a number.
+    /// In the form of iproute2's `tcp_stats_print`: `bbr:(bw:%sbps,mrtt:%g,pacing_gain:%g,cwnd_gain:%g)`, and for
+    /// `dctcp:` the alpha as a number.
     #[test]
     fn what_a_congestion_control_knows_looks_as_in_ss() {
         let bbr = "probe_bw_cruise bw:93000000bps mrtt:20.100 pacing_gain:1.00 cwnd_gain:2.25";
@@ -259,7 +260,7 @@ mod tests {
         assert_eq!(congestion_values(bbr, true), "bw:93000000bps,mrtt:20.1,pacing_gain:1,cwnd_gain:2.25");
         assert_eq!(congestion_values("alpha:512/1024", false), "alpha:512");
         assert_eq!(congestion_values("", false), "");
-        // What an algorithm of a program's own may say.
+        // The description of a user's own algorithm.
         assert_eq!(congestion_values("calm mood:fair", false), "mood:fair");
     }
 
@@ -280,7 +281,7 @@ mod tests {
             assert_eq!(rate(bits, false), text);
             assert_eq!(rate(bits, true), numeric);
         }
-        // Here ss says 1e+03kbps, which its readers take for 1.
+        // Here ss prints 1e+03kbps, which programs parse as 1.
         assert_eq!(rate(999_992.0, false), "1Mbps");
     }
 }

@@ -1,4 +1,4 @@
-//! What a transfer says in the end.
+//! The summary at the end of a transfer.
 //!
 //! Called by `send`, `recv` and `get`.
 
@@ -16,14 +16,14 @@ pub struct Summary {
     pub peer: SocketAddr,
     /// Bytes of payload.
     pub bytes: u64,
-    /// From the connection's establishment to its end.
+    /// The time from the connection's establishment to its end.
     pub time: Duration,
-    /// Of the payload.
+    /// SHA-256 of the payload.
     pub sha256: crate::digest::Digest,
 }
 
 impl Summary {
-    /// The lines of it: for people, or one JSON object.
+    /// The summary, as text or as one JSON object.
     #[must_use]
     pub fn text(&self, json: bool) -> String {
         let sha256 = text::hex(&self.sha256);

@@ -12,8 +12,8 @@ use crate::output;
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut sysctl -a\n  taut sysctl net.ipv4.tcp_notsent_lowat\n  taut sysctl -w net.ipv4.tcp_autocorking=0\n\n\
-    A change holds for this stack until it ends; buffer sizes and options of the handshake for later connections only. \
-    Names, units and ranges are Linux's; those that begin with taut. are taut's own. net.ipv4. may be left out.")]
+    A change applies to this stack until it ends; buffer sizes and options of the handshake apply to later connections \
+    only. Names, units and ranges are Linux's; those that begin with taut. are taut's own. net.ipv4. may be left out.")]
 pub struct SysctlArgs {
     /// Show every setting
     #[arg(short, long)]
@@ -24,7 +24,7 @@ pub struct SysctlArgs {
     /// Change settings: all arguments are NAME=VALUE
     #[arg(short, long)]
     write: bool,
-    /// A setting; all below a name, as net.core; or a change
+    /// A setting; a prefix of names, such as net.core; or a change
     #[arg(value_name = "NAME[=VALUE]", required_unless_present = "all")]
     names: Vec<String>,
     /// Print as JSON
@@ -34,10 +34,10 @@ pub struct SysctlArgs {
     socket: SocketArgs,
 }
 
-/// Runs `taut sysctl`: all that can be done, then what could not.
+/// Runs `taut sysctl`: handles all valid arguments, then reports the failed ones.
 ///
 /// # Errors
-/// When no stack runs or answers, or a setting is unknown or may not have the value.
+/// When no stack is running or answers, or a setting is unknown or does not allow the value.
 pub fn run(args: &SysctlArgs) -> anyhow::Result<()> {
     if let Some(name) = args.names.iter().find(|name| args.write && !name.contains('=')) {
         bail!("-w takes NAME=VALUE, not {name}");
@@ -62,7 +62,7 @@ pub fn run(args: &SysctlArgs) -> anyhow::Result<()> {
     if messages.is_empty() { Ok(()) } else { Err(anyhow!(messages.join("\ntaut: "))) }
 }
 
-/// What one argument means: a change, a setting, or all settings below a name.
+/// Handles one argument: a change, a setting, or all settings below a name.
 fn one(client: &mut Client, argument: &str) -> anyhow::Result<Vec<Setting>> {
     if let Some((name, value)) = argument.split_once('=') {
         return Ok(vec![asked(client.set_sysctl(&dotted(name), value.trim()))?]);
@@ -82,7 +82,7 @@ fn one(client: &mut Client, argument: &str) -> anyhow::Result<Vec<Setting>> {
     }
 }
 
-/// sysctl takes paths too: `net/ipv4/tcp_sack`.
+/// Like sysctl, also accepts paths: `net/ipv4/tcp_sack`.
 fn dotted(name: &str) -> String {
     name.trim().replace('/', ".")
 }

@@ -1,6 +1,6 @@
-//! Numbers as people read them, and tables. Pure.
+//! Readable numbers, and tables. Pure.
 //!
-//! Called by every command that prints for people; `--json` prints the plain numbers instead.
+//! Called by every command that prints text; `--json` prints the plain numbers instead.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub fn bytes(count: u64) -> String {
     scaled(count as f64, 1000.0, &["B", "kB", "MB", "GB", "TB"])
 }
 
-/// Bits per second, from bytes and the time they took.
+/// Bits per second, from a number of bytes and the time that they took.
 pub fn bits_per_second(bytes: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { bytes as f64 * 8.0 / time.as_secs_f64() }
 }

@@ -1,7 +1,7 @@
 //! `taut send` and `taut recv`: standard input to a connection, a connection to standard output.
 //!
-//! A transfer that fails or that Ctrl-C ends resets its connection, so that the peer does not take what it got for the
-//! whole.
+//! A transfer that fails or is interrupted by Ctrl-C resets its connection, so that the peer does not mistake
+//! the received part for the whole.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -28,12 +28,12 @@ const ABORT: Option<Duration> = Some(Duration::ZERO);
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
     nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n  taut send 10.9.0.1:7000 --congestion bbr < file\n\n\
-    The summary goes to standard error; with --json, one object goes to standard output.")]
+    The summary goes to standard error; with --json, it is one object on standard output.")]
 pub struct SendArgs {
-    /// Where to: a name or an address, and a port; [ADDRESS]:PORT for IPv6
+    /// Destination: a name or an address, and a port; [ADDRESS]:PORT for IPv6
     #[arg(value_name = "HOST:PORT")]
     to: String,
-    /// Print the summary as JSON, on standard output
+    /// Print the summary as JSON on standard output
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -44,19 +44,19 @@ pub struct SendArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
     taut recv --listen 7000 > copy &\n  nc -N 10.9.0.2 7000 < file\n\n\
-    Standard output carries the data, so the summary goes to standard error, with --json too.")]
+    Standard output carries the data, so the summary goes to standard error, even with --json.")]
 pub struct RecvArgs {
     /// Port to listen on, on every address of the stack, or ADDRESS:PORT
     #[arg(long, value_name = "PORT", value_parser = listen_address)]
     listen: Listen,
-    /// Print the summary as JSON, on standard error
+    /// Print the summary as JSON on standard error
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     link: LinkArgs,
 }
 
-/// A port, and on which address.
+/// A port, and the address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Listen {
     address: Option<IpAddr>,
@@ -77,7 +77,7 @@ fn listen_address(text: &str) -> Result<Listen, String> {
 }
 
 impl Listen {
-    /// The sockets to bind: the one address, or each of the stack's.
+    /// The sockets to bind: at the given address, or at each of the stack's.
     fn addresses(self, link: &LinkArgs) -> anyhow::Result<Vec<SocketAddr>> {
         let all = link.addresses.iter().map(|own| own.address());
         let chosen: Vec<IpAddr> = match self.address {
@@ -85,7 +85,7 @@ impl Listen {
             None => all.collect(),
         };
         if let (Some(address), []) = (self.address, &chosen[..]) {
-            bail!("--listen {address}:{}: the stack has no such address; --address gives it one", self.port);
+            bail!("--listen {address}:{}: the stack has no such address; add it with --address", self.port);
         }
         Ok(chosen.into_iter().map(|address| SocketAddr::new(address, self.port)).collect())
     }
@@ -108,7 +108,7 @@ pub fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
         let meter =
             copy(&mut tokio::io::stdin(), &mut stream, &bar, &format!("the connection to {to}")).await?;
         stream.shutdown().await?;
-        // The peer's end of data says that it has taken ours.
+        // The end of the peer's stream means that it has received ours.
         let mut rest = [0; 4096];
         while stream.read(&mut rest).await.with_context(|| format!("the connection to {to} failed"))? > 0 {}
         stream.set_linger(None)?;
@@ -179,7 +179,7 @@ async fn copy(
         }
         let written = async {
             to.write_all(&chunk[..count]).await?;
-            // What has come is passed on; standard output would keep it for the end of a line.
+            // Flushed, because standard output would otherwise keep the data until the end of a line.
             to.flush().await
         };
         written.await.with_context(|| format!("writing to {target} failed"))?;

@@ -1,6 +1,6 @@
-//! What a workload needs from a TCP: listen, connect, and streams to read and write.
+//! The interface that a workload needs: listen, connect, and streams to read and write.
 //!
-//! The kernel's sockets and taut's blocking sockets both fit, so that the demo measures the same code over both.
+//! The kernel's sockets and taut's blocking sockets both implement it, so that the demo runs the same code over both.
 //! Called by `workload.rs` and `demo.rs`.
 
 use std::io::{self, Read, Write};
@@ -11,28 +11,28 @@ use std::time::Duration;
 pub trait Stream: Read + Write + Send {
     /// Switches Nagle's algorithm off.
     fn set_nodelay(&self) -> io::Result<()>;
-    /// Makes reads and writes fail after this long, so that nothing waits for ever on a peer that is gone.
+    /// Makes reads and writes fail after this time, so that nothing waits forever for a peer that is gone.
     fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
 }
 
 /// A listening socket.
 pub trait Listen: Send {
-    /// What it accepts.
+    /// The type of accepted connections.
     type Stream: Stream;
     /// Waits for the next connection.
     fn accept(&self) -> io::Result<Self::Stream>;
-    /// Where it listens.
+    /// The address at which it listens.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 }
 
 /// A TCP at one end of a link.
 pub trait Transport: Send + Sync + 'static {
-    /// Its connections.
+    /// The type of its connections.
     type Stream: Stream;
-    /// Its listeners.
+    /// The type of its listeners.
     type Listener: Listen<Stream = Self::Stream>;
 
-    /// Runs `work` where this transport's sockets are made: for the kernel's, in its network namespace.
+    /// Runs `work` in the environment of this transport's sockets: for the kernel's, in its network namespace.
     fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R>;
     /// Connects. Called within [`Transport::within`].
     fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream>;
@@ -63,7 +63,7 @@ impl Listen for std::net::TcpListener {
     }
 }
 
-/// The kernel's TCP: in a namespace of its own, or in that of the command.
+/// The kernel's TCP, in a namespace of its own or in that of the command.
 #[derive(Debug)]
 pub struct Kernel(pub Option<taut_testbed::Kernel>);
 

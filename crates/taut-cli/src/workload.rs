@@ -1,14 +1,15 @@
 //! The work that the demo measures: bulk both ways, one-byte request/response, and connections opened and closed.
 //!
-//! One peer ([`serve`]) answers all of it; the functions beside it are the clients and hold the clock. Both are generic
-//! over [`Transport`], so kernel and taut run the same code. Called by `demo.rs`.
+//! One peer ([`serve`]) answers all kinds of work; the other functions are the clients, which measure the
+//! time. All are generic over [`Transport`], so kernel and taut run the same code. Called by `demo.rs`.
 //!
 //! # How bulk is verified
 //!
-//! A transfer moves a buffer of pseudo-random bytes whose digest is known before the clock starts; the receiver reads
-//! into memory it has touched before. The clock stops when the last byte has been read (for an upload, when the
-//! receiver's one-byte word of that has come back). Then the receiver hashes what it got, and the two digests are
-//! compared. So every byte that is timed is also verified, and hashing takes no part of the time.
+//! A transfer moves a buffer of pseudo-random bytes whose digest is known before the clock starts; the
+//! receiver reads into memory that it has touched before. The clock stops when the last byte has been read
+//! (for an upload, when the receiver's one-byte confirmation has arrived). Then the receiver hashes the
+//! received bytes, and the two digests are compared. So every byte that is timed is also verified, and
+//! hashing is not part of the measured time.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -23,26 +24,26 @@ use crate::transport::{Listen, Stream, Transport};
 
 /// Size of one read or write call: large enough that calls do not matter, small enough to stay in cache.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// No single step takes longer on a link that works; beyond it the demo says so instead of hanging.
+/// No single step takes longer on a working link; after this time the demo reports a failure instead of hanging.
 const STEP_TIMEOUT: Duration = Duration::from_secs(20);
-/// Hashing a payload takes at most so many times as long as it first did, whatever else the machine does meanwhile.
+/// Hashing a payload takes at most this many times as long as the first time, even on a busy machine.
 const HASHING_TIMES: u32 = 10;
-/// Connections that are open at once in [`connections`].
+/// Connections that are open at the same time in [`connections`].
 const CONNECTING_THREADS: usize = 4;
 /// Rounds of request and response before the clock starts.
 const WARM_UP_ROUNDS: u32 = 500;
 /// Latencies above this are recorded as this.
 const LATENCY_MAX_NS: u64 = 10_000_000_000;
 
-/// The first byte that a client sends: what it wants of the peer.
+/// The first byte that a client sends: its request to the peer.
 mod ask {
-    /// Take the buffer, again and again, until the stream ends.
+    /// Receive the buffer repeatedly, until the stream ends.
     pub(super) const SINK: u8 = b'U';
-    /// Send the buffer for each byte that comes.
+    /// Send the buffer for each received byte.
     pub(super) const SOURCE: u8 = b'D';
     /// Send each byte back.
     pub(super) const ECHO: u8 = b'P';
-    /// Say one byte and close.
+    /// Send one byte and close.
     pub(super) const GREET: u8 = b'C';
     /// Stop listening.
     pub(super) const QUIT: u8 = b'Q';
@@ -55,7 +56,7 @@ pub struct Payload {
     pub bytes: Vec<u8>,
     /// Their SHA-256.
     pub digest: Digest,
-    /// How long that took.
+    /// The time that hashing took.
     hashing: Duration,
 }
 
@@ -68,25 +69,25 @@ impl Payload {
         Self { bytes, digest, hashing: watch.elapsed() }
     }
 
-    /// How long to wait for the other end of a transfer, which hashes what it got before it says the next word.
+    /// How long to wait for the other end of a transfer, which hashes the received bytes before it answers.
     fn patience(&self) -> Duration {
         STEP_TIMEOUT + self.hashing * HASHING_TIMES
     }
 }
 
-/// What a bulk transfer moved.
+/// The result of a bulk transfer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bulk {
     /// Bytes, all of them verified.
     pub bytes: u64,
-    /// The time that took, without the hashing.
+    /// The time of the transfer, without hashing.
     pub time: Duration,
 }
 
-/// Answers clients, one at a time, until one says [`quit`].
+/// Answers clients, one at a time, until one sends [`quit`].
 ///
 /// # Errors
-/// When the listener fails. A client that fails is its own client's error.
+/// When the listener fails. If a connection fails, the client reports that.
 pub fn serve<L: Listen>(listener: &L, payload: &Payload) -> io::Result<()> {
     loop {
         let mut stream = listener.accept()?;
@@ -99,7 +100,7 @@ pub fn serve<L: Listen>(listener: &L, payload: &Payload) -> io::Result<()> {
     }
 }
 
-/// Answers one client; false when it said quit.
+/// Answers one client; returns false when it sent quit.
 fn answer<S: Stream>(stream: &mut S, payload: &Payload) -> io::Result<bool> {
     stream.set_timeout(STEP_TIMEOUT)?;
     let mut byte = [0; 1];
@@ -115,7 +116,7 @@ fn answer<S: Stream>(stream: &mut S, payload: &Payload) -> io::Result<bool> {
         ask::SINK => {
             stream.set_nodelay()?;
             stream.set_timeout(payload.patience())?;
-            // Touched once, so that the first transfer does not pay for page faults; then the client may begin.
+            // The memory is touched once, so that the first transfer has no page faults; then the client may begin.
             let mut inbox = vec![1; payload.bytes.len()];
             stream.write_all(&byte)?;
             while fill(stream, &mut inbox)? {
@@ -137,7 +138,7 @@ fn answer<S: Stream>(stream: &mut S, payload: &Payload) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Reads a whole buffer; false when the stream ends before its first byte.
+/// Reads a whole buffer; returns false when the stream ends before its first byte.
 fn fill(stream: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -173,7 +174,7 @@ fn mismatch(sent: &Digest, received: &Digest) -> io::Error {
 /// Sends the payload over one connection until `at_least` of transfer time has passed.
 ///
 /// # Errors
-/// When the connection fails, or the receiver got other bytes than were sent.
+/// When the connection fails, or the receiver got bytes other than those sent.
 pub fn upload<T: Transport>(
     transport: &T,
     to: SocketAddr,
@@ -202,7 +203,7 @@ pub fn upload<T: Transport>(
 /// Receives the peer's payload over one connection until `at_least` of transfer time has passed.
 ///
 /// # Errors
-/// When the connection fails, or other bytes came than the peer sent.
+/// When the connection fails, or the bytes differ from those that the peer sent.
 pub fn download<T: Transport>(
     transport: &T,
     from: SocketAddr,
@@ -231,7 +232,7 @@ pub fn download<T: Transport>(
     Ok(bulk)
 }
 
-/// Sends one byte and waits for its echo, again and again. Nanoseconds.
+/// Repeatedly sends one byte and waits for its echo. Latencies are in nanoseconds.
 ///
 /// # Errors
 /// When the connection fails.
@@ -253,9 +254,9 @@ pub fn latency<T: Transport>(transport: &T, to: SocketAddr, time: Duration) -> i
     Ok(histogram)
 }
 
-/// Opens connections, moves one byte each way on each, closes them. Returns how many, and the time.
+/// Opens connections, moves one byte each way on each, and closes them. Returns their number, and the time.
 ///
-/// The peer closes first, so TIME-WAIT stays with it and the client's ports are free at once.
+/// The peer closes first, so TIME-WAIT stays with the peer and the client's ports are free immediately.
 ///
 /// # Errors
 /// When a connection fails.
@@ -294,7 +295,7 @@ fn greet<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
     stream.read_exact(&mut bytes[..1])?;
     match stream.read(&mut bytes)? {
         0 => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer said more than was asked")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sent more than was requested")),
     }
 }
 
@@ -304,7 +305,7 @@ fn greet<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
 /// When the peer cannot be reached.
 pub fn quit<T: Transport>(transport: &T, to: SocketAddr) -> io::Result<()> {
     let mut stream = open(transport, to, ask::QUIT)?;
-    // The peer closes when it has read the word.
+    // The peer closes when it has read the request.
     stream.read(&mut [0]).map(drop)
 }
 

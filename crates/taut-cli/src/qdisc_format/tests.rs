@@ -1,4 +1,4 @@
-//! Against what `tc` prints.
+//! Comparison with `tc`'s output.
 
 use taut_control::protocol::Counter;
 
@@ -18,7 +18,7 @@ fn line(of: &str) -> String {
     text(Some(&root(of)), None, false).unwrap()
 }
 
-// What tc of iproute2 6.1 prints of the same commands, as far as the kernel at hand has the kind.
+// The output of iproute2 6.1's tc for the same commands, if the kernel supports the kind.
 #[test]
 fn lines_are_those_of_tc() {
     assert_eq!(

@@ -1,5 +1,5 @@
-//! What tshark says of a capture of both directions: nothing malformed, no wrong checksum, nothing sent twice, nothing
-//! missing.
+//! A capture of both directions, checked by tshark: no malformed packet, no wrong checksum, no
+//! retransmission, no missing packet.
 //!
 //! With offload the capture has the headers of super-packets, whose TCP checksums are partial; so the checksums are
 //! checked without offload, on whole packets of a shorter transfer.
@@ -68,13 +68,13 @@ fn capture(lab: &Lab, bytes: u64, snaplen: &str, more: &[&str]) {
     dumpcap.interrupt();
     let said = dumpcap.output();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    // "Packets received/dropped on interface 'taut0': 1234/0 (…)": the capture has to be whole to be judged.
+    // "Packets received/dropped on interface 'taut0': 1234/0 (…)": only a complete capture can be judged.
     let counts =
         said.lines().find(|line| line.contains("received/dropped")).unwrap_or_else(|| panic!("{said}"));
     assert!(counts.contains("/0 ("), "{counts}");
 }
 
-/// What no capture of a clean link may contain.
+/// Faults that no capture of a clean link may contain.
 const FAULTS: [&str; 6] = [
     "_ws.malformed",
     "ip.checksum.status == \"Bad\"",
@@ -108,7 +108,7 @@ fn a_capture_of_super_packets_is_clean() {
 fn a_capture_of_plain_packets_is_clean_and_their_checksums_are_right() {
     let Some(lab) = Lab::new("capture-plain", &["ip", "curl", "tshark", "dumpcap"]) else { return };
     capture(&lab, 10_000_000, "0", &["--no-offload"]);
-    // That tshark did check them.
+    // tshark did check them.
     assert!(
         !select(
             &lab,
@@ -116,8 +116,8 @@ fn a_capture_of_plain_packets_is_clean_and_their_checksums_are_right() {
         )
         .is_empty()
     );
-    // The kernel writes a sum of zero as 0xffff, the other zero of ones' complement, one time in 65,536; tshark calls
-    // that bad. Ours are held to the letter.
+    // Once in 65,536 times, the kernel writes a sum of zero as 0xffff, the other zero of ones' complement,
+    // which tshark reports as bad. taut's checksums must all be good.
     let bad = "tcp.checksum.status == \"Bad\" && (ip.src == 10.9.0.2 || tcp.checksum != 0xffff)";
     assert_clean(&lab, &[bad, "frame.len > 1500"]);
 }

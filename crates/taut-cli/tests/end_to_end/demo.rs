@@ -18,7 +18,7 @@ fn check(result: &serde_json::Value) {
     for row in rows {
         assert!(row["taut"].as_f64().unwrap() > 0.0 && row["kernel"].as_f64().unwrap() > 0.0, "{row}");
     }
-    // Upload and download, of each side, over each family, at least once.
+    // At least one upload and one download, for each side, over each family.
     assert!(result["verified_bytes"].as_u64().unwrap() >= 8 * (4 << 20), "{result:#}");
 }
 
@@ -44,7 +44,7 @@ fn sockets(lab: &Lab) -> Vec<std::ffi::OsString> {
     std::fs::read_dir(lab.dir.join("sockets")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// A demo with its control socket in a directory of the test's.
+/// A demo with its control socket in the test's directory.
 fn watched_demo(lab: &Lab, args: &[&str]) -> std::process::Command {
     use std::os::unix::fs::DirBuilderExt as _;
     let dir = lab.dir.join("sockets");
@@ -94,6 +94,6 @@ fn the_demo_of_an_ordinary_user_is_found_by_that_user() {
     script.env_remove("TAUT_CONTROL_DIR").env_remove("XDG_RUNTIME_DIR");
     let output = lab.output(script.stdin(Stdio::null()));
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(said.contains("several stacks run; name one with --socket PATH:"), "{said}");
+    assert!(said.contains("several stacks are running; choose one with --socket PATH:"), "{said}");
     assert_eq!(said.matches("/tmp/taut-65534/").count(), 2, "{said}");
 }

@@ -1,4 +1,4 @@
-//! The TUN interface is deleted under a running command: it ends, and says why.
+//! The TUN interface is deleted under a running command: the command ends and prints the reason.
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -28,7 +28,7 @@ fn serve_ends_with_its_interface() {
     }
 }
 
-/// Also while it waits for something else: its standard input.
+/// The same while it waits for its standard input.
 #[test]
 fn send_ends_while_its_input_is_silent() {
     let Some(lab) = Lab::new("gone-send", &[]) else { return };

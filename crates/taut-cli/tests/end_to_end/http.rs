@@ -1,4 +1,4 @@
-//! Files by HTTP: kernel curl from `taut serve`, and `taut get` from a kernel nginx.
+//! Files over HTTP: curl on the kernel's TCP from `taut serve`, and `taut get` from nginx on the kernel's TCP.
 
 use std::process::{Command, Stdio};
 
@@ -56,7 +56,7 @@ fn many_curls_at_once_are_served_by_two_shards() {
         });
         assert!(clients.iter_mut().all(|client| client.wait() == Some(0)));
     }
-    // The two are one to whoever looks.
+    // An observer sees the two shards as one stack.
     let asked = lab.output(&mut taut(&["nstat", "-asz", "--json", "--socket", &socket]));
     let said = String::from_utf8_lossy(&asked.stderr);
     let counters: serde_json::Value = serde_json::from_slice(&asked.stdout).expect(&said);
@@ -131,7 +131,7 @@ fn kernel_nginx_serves_a_large_file_to_taut_get() {
     assert_eq!((summary["bytes"].as_u64(), summary["sha256"].as_str()), (Some(bytes), Some(&*sha256)));
     let copy = std::fs::File::open(lab.dir.join("copy")).unwrap();
     assert_eq!(drain(copy), (bytes, sha256));
-    // What nginx does not have.
+    // A file that nginx does not have.
     let missing = lab.output(&mut crate::support::taut(&["get", &format!("http://{KERNEL}/missing")]));
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("404"));

@@ -1,4 +1,4 @@
-//! The TUN of a command: interfaces that cannot be used, and one that root prepares for somebody else.
+//! The TUN of a command: interfaces that cannot be used, and one that root prepares for another user.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ fn ip(lab: &Lab, args: &str) {
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What `taut` says when it fails.
+/// The error message of a failing `taut`.
 fn fails(lab: &Lab, args: &[&str]) -> String {
     let output = lab.output(taut(args).stdin(Stdio::null()));
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -47,8 +47,8 @@ fn a_peer_that_does_not_listen_is_told_with_what_to_do() {
     assert!(stderr.contains("connection refused\n  Nothing listens there"), "{stderr}");
 }
 
-/// Root without CAP_NET_ADMIN may open the device node, and is denied everything else that root may do to a network:
-/// as a user is whose `/dev/net/tun` is open to all.
+/// Root without CAP_NET_ADMIN may open the device node, but may not change the network: like an ordinary user
+/// on a machine where `/dev/net/tun` is open to all users.
 fn without_privileges(args: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]);

@@ -1,7 +1,7 @@
-//! The `taut` command against the kernel's TCP and the programs that people have: curl, nginx, tshark.
+//! The `taut` command against the kernel's TCP and common programs: curl, nginx, tshark.
 //!
-//! Each test runs in a network namespace of its own, which has no name and vanishes with its last process; what a
-//! test starts is killed when it ends, however it ends.
+//! Each test runs in a network namespace of its own, which has no name and disappears with its last process.
+//! Processes that a test starts are killed when the test ends, even if it fails.
 
 mod capture;
 mod demo;

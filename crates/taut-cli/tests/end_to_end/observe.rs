@@ -1,4 +1,4 @@
-//! A stack that runs, looked into from outside: `ss`, `nstat`, `sysctl` and `explain`.
+//! A running stack, observed from outside: `ss`, `nstat`, `sysctl` and `explain`.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -10,7 +10,7 @@ use taut_testbed::live;
 
 use crate::support::{KERNEL, Lab, Running, TAUT, eventually, taut};
 
-/// A directory for control sockets of the test's own, so that other stacks of this machine are not seen.
+/// A directory for the test's control sockets, so that other stacks of this machine are not seen.
 pub(crate) struct Observer {
     pub(crate) dir: PathBuf,
 }
@@ -33,7 +33,7 @@ impl Observer {
         self.command(args).output().unwrap()
     }
 
-    /// What it prints.
+    /// Its standard output.
     pub(crate) fn says(&self, args: &[&str]) -> String {
         let output = self.look(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -45,14 +45,14 @@ impl Observer {
         serde_json::from_str(&self.says(args)).unwrap()
     }
 
-    /// What it says when it fails.
+    /// Its error message when it fails.
     pub(crate) fn fails(&self, args: &[&str]) -> String {
         let output = self.look(args);
         assert_eq!(output.status.code(), Some(1), "{args:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Starts `taut` in the lab's namespace, and waits until it says `ready`.
+    /// Starts `taut` in the lab's namespace, and waits until it prints `ready`.
     pub(crate) fn start(&self, lab: &Lab, args: &[&str], ready: &str) -> Running {
         let mut command = self.command(args);
         let piped = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -75,7 +75,7 @@ impl Drop for Observer {
     }
 }
 
-/// Starts curl in the lab's namespace, at so many bytes a second.
+/// Starts curl in the lab's namespace, with a limited rate.
 fn slow_curl(lab: &Lab, rate: &str) -> Running {
     let url = format!("http://{TAUT}/large");
     let mut curl = std::process::Command::new("curl");
@@ -83,7 +83,7 @@ fn slow_curl(lab: &Lab, rate: &str) -> Running {
     lab.spawn(&mut curl)
 }
 
-/// The names of a line's tokens, in order; a congestion control is `<cc>`, and what only that knows is left out.
+/// The names of a line's tokens, in order; a congestion control becomes `<cc>`, without its own values.
 fn names(line: &str) -> Vec<String> {
     let mut names = Vec::new();
     for token in line.split_whitespace() {
@@ -98,7 +98,8 @@ fn names(line: &str) -> Vec<String> {
     names
 }
 
-/// The tokens of `ss -tinmo` of iproute2 6.1, in its order. The live test holds the installed one against it too.
+/// The tokens of `ss -tinmo` of iproute2 6.1, in its order. The live test also compares the installed `ss`
+/// with this list.
 const ORDER: [&str; 50] = [
     "skmem",
     "ts",
@@ -152,7 +153,7 @@ const ORDER: [&str; 50] = [
     "minrtt",
 ];
 
-/// What comes last, in the order in which one may follow the other.
+/// The last tokens, in the order in which they may follow each other.
 const LAST: [&str; 4] = ["rcv_ooopack", "snd_wnd", "rcv_wnd", "rehash"];
 
 /// Whether a line has only tokens of ss's, in ss's order.
@@ -164,7 +165,7 @@ fn is_in_order(line: &str) -> Result<(), String> {
     }
 }
 
-/// What flent and its like look for, and the number that they find.
+/// The number that a pattern of flent or a similar program finds in a line.
 fn found(pattern: &str, line: &str) -> f64 {
     let regex = Regex::new(pattern).unwrap();
     let captures = regex.captures(line).unwrap_or_else(|| panic!("no {pattern} in {line}"));
@@ -183,7 +184,7 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
         connections["connections"][0]["bytes_acked"].as_u64() > Some(1_000_000)
     });
 
-    // Both sides of one connection: what taut says of its end, and the kernel of its own.
+    // Both ends of one connection: taut's report on its end, and the kernel's report on its own.
     let ours = observer.says(&["ss", "-tinmoH", "state", "established", "sport = :80"]);
     let kernels = lab.output(std::process::Command::new("ss").args(["-tinmoH", "dport = :80"]));
     let kernels = String::from_utf8(kernels.stdout).unwrap();
@@ -193,7 +194,7 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
         assert!(line.starts_with("\t "), "{line:?}");
         is_in_order(line).unwrap();
     }
-    // Whatever both have to say stands in the same order.
+    // Tokens that both print are in the same order.
     let (our_names, their_names) = (names(ours[1]), names(theirs[1]));
     let common = |names: &[String], other: &[String]| -> Vec<String> {
         names.iter().filter(|name| other.contains(name)).cloned().collect()
@@ -206,14 +207,14 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
         assert!(shared.iter().any(|shared| shared == name), "{name}: {our_names:?} {their_names:?}");
     }
 
-    // The first line, by the columns: queues, the two ends, no state since it was asked for.
+    // The columns of the first line: queues, the two ends, no state because the filter names it.
     let columns: Vec<_> = ours[0].split_whitespace().collect();
     assert_eq!(columns[2], format!("{TAUT}:80"));
     assert!(columns[3].starts_with(&format!("{KERNEL}:")));
     let line = observer.says(&["ss", "-tinmoH"]);
     assert!(line.starts_with("ESTAB "), "{line}");
 
-    // What flent's and others' expressions find in it.
+    // The values that the expressions of flent and others find in it.
     assert!(found(r"cwnd:(\d+)", &line) >= 10.0);
     assert!(found(r"rtt:([\d.]+)/[\d.]+", &line) > 0.0);
     assert!(found(r"rtt:[\d.]+/([\d.]+)", &line) >= 0.0);
@@ -226,7 +227,7 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
     let unit = |name: &str| Regex::new(&format!(r"{name} [\d.]+[kMGT]?bps")).unwrap();
     assert!(unit("pacing_rate").is_match(&line) && unit("delivery_rate").is_match(&line), "{line}");
 
-    // What only one congestion control knows, in the form of ss, and in its place.
+    // The values of one congestion control, in the format and at the position of ss.
     observer.says(&["sysctl", "-w", "tcp_congestion_control=bbr"]);
     let _paced = slow_curl(&lab, "4M");
     eventually("a connection with BBR", || observer.says(&["ss", "-tinH"]).contains(" bbr:(bw:"));
@@ -249,7 +250,7 @@ fn ss_speaks_the_language_of_the_kernels_ss() {
     assert!(observer.fails(&["ss", "state", "happy"]).contains("happy"));
     server.interrupt();
     assert_eq!(server.wait(), Some(0));
-    assert!(observer.sockets().is_empty(), "the socket went with the stack");
+    assert!(observer.sockets().is_empty(), "the socket was removed with the stack");
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn counters_and_settings_of_a_running_server() {
     let first = observer.says(&["nstat"]);
     assert!(first.starts_with("#taut\n"));
     assert_eq!(opened(&first), row("1"));
-    // Since then none; then two; and again, because that was not remembered; three in all.
+    // None since then; then two; and two again, because the call was not remembered; three in total.
     assert_eq!(opened(&observer.says(&["nstat"])), None);
     fetch();
     fetch();
@@ -301,7 +302,7 @@ fn counters_and_settings_of_a_running_server() {
     assert_eq!(observer.json(&["sysctl", "--json", autocorking])[autocorking], "0");
     let all = observer.says(&["sysctl", "-a"]);
     assert!(all.lines().all(|line| line.contains(" = ")) && all.contains("\ntaut.tsq = "), "{all}");
-    // What cannot be is said, and what can be is done.
+    // Invalid arguments are reported, and valid ones are applied.
     let output = observer.look(&["sysctl", "net.ipv4.tcp_sack=7", "tcp_moon=1", "taut.tsq=off"]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "taut.tsq = off\n");
@@ -329,7 +330,7 @@ fn explain_finds_a_receiver_that_does_not_read() {
     receiver.read_exact(&mut some).unwrap();
 
     let explain = || observer.says(&["explain", &to]);
-    // It reads no more: the longer, the larger the share of its window.
+    // It no longer reads: the share of its window grows with time.
     eventually("the receiver's window is the largest reason", || {
         explain()
             .lines()
@@ -347,7 +348,7 @@ fn explain_finds_a_receiver_that_does_not_read() {
     assert!(queues[0]["name"] == "unsent" && queues[0]["bytes"].as_u64() > Some(0), "{json}");
     assert!(observer.fails(&["explain", "10.1.2.3:4"]).contains("no connection"));
 
-    // Two stacks, in the same directory: one has to be named.
+    // Two stacks in the same directory: one must be chosen.
     let _other = observer.start(
         &lab,
         &["recv", "--listen", "80", "--tun", "taut1", "--address", "10.8.0.2/24"],
@@ -400,7 +401,7 @@ fn a_killed_stack_leaves_a_socket_that_the_next_look_removes() {
 fn a_control_socket_at_a_path_or_none() {
     let Some(lab) = Lab::new("control", &[]) else { return };
     let observer = Observer::new("control");
-    // Where only who is told finds it.
+    // At a path that only the command line names.
     let path = observer.dir.join("here");
     let path = path.to_str().unwrap();
     let mut at_path = observer.start(&lab, &["serve", ".", "--control", path], "serving");
@@ -421,7 +422,7 @@ fn another_users_stack_is_out_of_reach() {
     let observer = Observer::new("stranger");
     let _server = observer.start(&lab, &["serve", "."], "serving");
     let socket = observer.sockets().remove(0);
-    // A program that nobody may run cannot be asked: then the modes are what there is to see.
+    // If the other user may not run the program, only the modes can be checked.
     let mut command = observer.command(&["ss", "--socket", socket.to_str().unwrap()]);
     match std::os::unix::process::CommandExt::uid(&mut command, NOBODY).output() {
         Ok(output) => {

@@ -1,4 +1,4 @@
-//! `taut qdisc` on a stack that runs, and beside the kernel's `tc`.
+//! `taut qdisc` on a running stack, and compared with the kernel's `tc`.
 
 use std::process::{Command, Stdio};
 
@@ -35,7 +35,7 @@ fn a_discipline_is_put_shown_and_taken_away_while_a_stack_serves() {
     assert!(!lines[1].starts_with(" Sent 0 "), "{shown}");
     assert!(lines[2].starts_with(" backlog ") && lines[2].ends_with("p requeues 0"), "{shown}");
 
-    // A tree, with the words of a shell.
+    // A tree, as words from a shell.
     let tree =
         ["qdisc", "replace", "dev", "taut0", "root", "tbf", "rate", "100mbit", "burst", "32kb", "|", "fq"];
     let json = observer.json(&[&tree[..], &["--json"]].concat());
@@ -56,7 +56,7 @@ fn a_discipline_is_put_shown_and_taken_away_while_a_stack_serves() {
     assert_eq!(observer.says(&["qdisc", "del", "dev", "taut0", "root"]), "");
     assert_eq!(observer.says(&["qdisc", "show", "dev", "taut0"]), "qdisc noqueue 0: root refcnt 2 \n");
 
-    // Mistakes name what is wrong, and change nothing.
+    // Errors name the mistake, and change nothing.
     let fails = |args: &str| observer.fails(&args.split(' ').collect::<Vec<_>>());
     assert!(fails("qdisc replace dev taut0 root fq speed 5").contains("fq has no option \"speed\""));
     assert!(fails("qdisc replace dev taut0 root red").contains("use one of pfifo"));
@@ -77,7 +77,7 @@ fn the_kernels_tc_prints_the_same() {
             lab.spawn(Command::new("tc").args(args).stdout(Stdio::piped()).stderr(Stdio::piped())).output();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
-    // Which discipline it is, as the numbers are the kernel's own.
+    // Without the handle, which the kernel chooses.
     let without_handle = |line: &str| {
         let mut words = line.split(' ').filter(|word| !word.ends_with(':') || word.len() < 4);
         words.by_ref().collect::<Vec<_>>().join(" ")

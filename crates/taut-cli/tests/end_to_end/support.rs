@@ -11,17 +11,17 @@ use taut_cli::digest::{Meter, pseudo_random};
 use taut_cli::text::hex;
 use taut_testbed::{Kernel, live};
 
-/// The stack's address and the kernel's, as the command chooses them by default.
+/// The stack's address and the kernel's, which are the command's defaults.
 pub(crate) const TAUT: &str = "10.9.0.2";
 pub(crate) const KERNEL: &str = "10.9.0.1";
 
 /// No step of these tests takes longer on a machine that is not stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One test at a time: they move gigabytes, and two of them at once would only wait for each other.
+/// One test at a time: they move gigabytes, and two at the same time would only slow each other down.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a live test has: its turn, a namespace, and a directory.
+/// The environment of a live test: its turn, a namespace, and a directory.
 pub(crate) struct Lab {
     pub(crate) kernel: Kernel,
     pub(crate) dir: PathBuf,
@@ -29,7 +29,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// `None`, and said so, where live tests cannot run.
+    /// `None`, with a message, if live tests cannot run.
     pub(crate) fn new(name: &str, programs: &[&str]) -> Option<Self> {
         if !live::ready(programs) {
             return None;
@@ -41,7 +41,7 @@ impl Lab {
                 return None;
             }
         };
-        // A test that failed while it had its turn has cleaned up all the same.
+        // A test that failed during its turn has nevertheless cleaned up.
         let turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
@@ -66,7 +66,7 @@ impl Lab {
     pub(crate) fn spawn(&self, command: &mut Command) -> Running {
         let what = format!("{command:?}");
         let child = self.kernel.namespace.spawn(command.current_dir(&self.dir)).expect(&what);
-        // Whoever waits for a child that is stuck gets the end of its pipes, and fails.
+        // A stuck child is killed, so that the test gets the end of its pipes and fails.
         let (over, running) = mpsc::channel::<()>();
         let pid = child.id();
         std::thread::spawn(move || {
@@ -82,7 +82,7 @@ impl Lab {
         self.spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped())).output()
     }
 
-    /// Starts `taut`, and waits until it says `ready` on standard error.
+    /// Starts `taut`, and waits until it prints `ready` on standard error.
     pub(crate) fn taut(&self, args: &[&str], ready: &str) -> Running {
         let mut running =
             self.spawn(taut(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -124,10 +124,10 @@ pub(crate) fn drain(mut from: impl Read) -> (u64, String) {
     }
 }
 
-/// Asks until the answer is yes.
+/// Waits until the condition holds.
 ///
 /// # Panics
-/// When it stays no.
+/// When it does not hold within [`PATIENCE`].
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let watch = Stopwatch::start();
     while !is_so() {
@@ -144,7 +144,7 @@ fn signal(pid: u32, name: &str) -> bool {
 pub(crate) struct Running {
     child: Child,
     what: String,
-    /// Dropped when nobody has to watch it any more.
+    /// Dropped when the child need not be watched any more.
     over: Option<mpsc::Sender<()>>,
 }
 
@@ -166,7 +166,7 @@ impl Running {
             match lines.next() {
                 Some(Ok(line)) if line.contains(text) => break,
                 Some(Ok(line)) => said += &format!("{line}\n"),
-                _ => panic!("{} ended without saying {text:?}; it said:\n{said}", self.what),
+                _ => panic!("{} ended without printing {text:?}; it printed:\n{said}", self.what),
             }
         }
         std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect())
@@ -190,7 +190,7 @@ impl Running {
         assert!(signal(self.child.id(), name));
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits for its end; returns its exit code.
     pub(crate) fn wait(&mut self) -> Option<i32> {
         let mut status = None;
         eventually(&format!("the end of {}", self.what), || {
@@ -200,7 +200,7 @@ impl Running {
         status.and_then(|status| status.code())
     }
 
-    /// Waits for its end, and takes what it said.
+    /// Waits for its end, and returns its output.
     pub(crate) fn output(mut self) -> Output {
         let read = |from: Option<Box<dyn Read + Send>>| {
             std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Bad input: a clear word, and an exit code that is not 0. Needs no network.
+//! Bad input: a clear message, and an exit code other than 0. Needs no network.
 
 use crate::support::taut;
 
@@ -41,8 +41,8 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["serve", "/no/such/directory"][..], "/no/such/directory"),
         (&["serve", "/dev/null"], "not a directory"),
         (&["ss", "--socket", "/no/such/socket"], "/no/such/socket: there is no such socket"),
-        (&["ss", "--socket", "/dev/null"], "/dev/null: this is no socket"),
-        (&["nstat", "--socket", "4194305"], "no stack runs in process 4194305"),
+        (&["ss", "--socket", "/dev/null"], "/dev/null: this is not a socket"),
+        (&["nstat", "--socket", "4194305"], "no stack is running in process 4194305"),
         (&["send", "10.9.0.1"], "write HOST:PORT"),
         (
             &["serve", ".", "--address", "10.9.0.2/24", "--address", "10.8.0.2/24"],
@@ -56,7 +56,7 @@ fn what_cannot_work_exits_with_1_and_says_why() {
         (&["send", "[fd09::1]:7000"], "IPv6"),
         (&["serve", ".", "--congestion", "vegas"], "vegas; choose one of reno, cubic, bbr, dctcp, prague"),
         (&["send", "10.9.0.1:7000", "--address", "10.9.0.2/32"], "leaves no address"),
-        (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "network of no --address"),
+        (&["send", "10.9.0.1:7000", "--peer-address", "10.8.0.1"], "not in the network of any --address"),
     ] {
         let (code, stderr) = fails(args);
         assert_eq!(code, Some(1), "{args:?}: {stderr}");
