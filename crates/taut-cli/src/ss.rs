@@ -115,8 +115,10 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
 }
 
 fn totals(who: &Identity, summary: Summary) -> String {
+    let error = who.device_error.as_ref();
+    let error = error.map_or_else(String::new, |why| format!("Device: last packet not sent: {why}\n"));
     format!(
-        "{} (pid {}) on {}: {}\nTCP:   {} (timewait {})\n",
+        "{} (pid {}) on {}: {}\nTCP:   {} (timewait {})\n{error}",
         who.program,
         who.pid,
         if who.device.is_empty() { "a device" } else { &who.device },

@@ -229,6 +229,9 @@ pub struct Identity {
     pub uptime_ns: u64,
     /// Version of taut.
     pub version: String,
+    /// Why the device did not take a packet, when that happened last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_error: Option<String>,
 }
 
 /// Numbers of connections.

@@ -47,6 +47,11 @@ pub trait Source: Send + 'static {
         shard == 0 && self.with_stack(use_stack)
     }
 
+    /// Why the device did not take a packet, when that happened last. `None` unless the program knows of one.
+    fn device_error(&self) -> Option<String> {
+        None
+    }
+
     /// The queue disciplines in front of the stack's device, the root first. Empty unless the program has
     /// any.
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
@@ -114,6 +119,7 @@ impl Server {
             started_ns: source.now().as_nanos(),
             uptime_ns: 0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            device_error: None,
         };
         let mut loop_ =
             Loop { bound, stop: Arc::clone(&stop), identity, source, sessions: Vec::new(), accept_at: None };

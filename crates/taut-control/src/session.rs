@@ -203,7 +203,8 @@ impl Session {
         }
         if let (Request::Identity, Some(_)) = (request, &reply) {
             let uptime_ns = now.as_nanos().saturating_sub(identity.started_ns);
-            reply = Some(Reply::Identity(Box::new(Identity { uptime_ns, ..identity.clone() })));
+            let device_error = source.device_error();
+            reply = Some(Reply::Identity(Box::new(Identity { uptime_ns, device_error, ..identity.clone() })));
         }
         ReplyLine::last(reply.unwrap_or_else(|| {
             self.is_closing = true;

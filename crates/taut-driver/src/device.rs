@@ -63,10 +63,12 @@ pub enum Sent {
     /// No room now. The packet is offered again when the device says that it has some.
     Full(TxTicket),
     /// A queue in the device is full and dropped the packet: its connection slows down, and retransmits the
-    /// bytes a little later. Prefer [`Full`](Self::Full) if the device can say when it has room, because then
-    /// nothing is lost.
+    /// bytes a little later. Counted as `TautDeviceDrops`. Prefer [`Full`](Self::Full) if the device can say when it
+    /// has room, because then nothing is lost.
     Dropped(TxTicket),
-    /// The device will never take this packet: it is lost, as on the link. The reason is for diagnosis only.
+    /// The device will never take this packet, because it is too large, for example: it is lost, as on the link.
+    /// Counted as `TautDeviceErrors`, and the last reason is kept:
+    /// [`Shard::last_device_error`](crate::Shard::last_device_error).
     Never(TxTicket, io::Error),
 }
 

@@ -27,6 +27,7 @@ use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
 use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
 
 use crate::device::{News, Sent, TxDevice};
+use crate::losses::{Counted, Losses};
 use waiting::{Fed, Waiting};
 
 /// A report on a queue in front of a device.
@@ -74,7 +75,7 @@ impl fmt::Display for QdiscHandle {
 
 /// A device, and the queue in front of it if there is one.
 pub(crate) struct HostQueue {
-    device: Box<dyn TxDevice>,
+    device: Counted,
     waiting: Option<Box<Waiting>>,
     /// The present time: devices do not get it as an argument.
     now: Instant,
@@ -90,6 +91,7 @@ impl HostQueue {
     }
 
     fn over(device: Box<dyn TxDevice>, waiting: Option<Box<Waiting>>) -> Self {
+        let device = Counted::new(device);
         Self { device, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false }
     }
 
@@ -123,7 +125,7 @@ impl HostQueue {
         if let Some(waiting) = &mut self.waiting {
             moved = waiting.fill_wire(self.now);
             if !self.is_full {
-                let Fed { any, is_full } = waiting.feed(self.now, &mut *self.device);
+                let Fed { any, is_full } = waiting.feed(self.now, &mut self.device);
                 (moved, self.is_unflushed, self.is_full) = (moved || any, self.is_unflushed || any, is_full);
             }
             if waiting.is_over() {
@@ -156,6 +158,16 @@ impl HostQueue {
             (None, Some(spec)) => self.waiting = Some(Waiting::of(spec, seed)),
             (None, None) => {}
         }
+    }
+
+    /// What the device did not send since the last call.
+    pub(crate) fn take_losses(&mut self) -> Losses {
+        self.device.take_losses()
+    }
+
+    /// The last reason why the device did not take a packet.
+    pub(crate) const fn last_error(&self) -> Option<&io::Error> {
+        self.device.last_error()
     }
 
     /// A report on the queue, if there is one.

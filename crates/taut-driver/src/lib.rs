@@ -29,6 +29,7 @@ mod closed;
 mod device;
 mod handover;
 mod host_queue;
+mod losses;
 mod shard;
 pub mod sys;
 mod thread;

@@ -16,6 +16,7 @@ use crate::closed::Closed;
 use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
+use crate::losses::Losses;
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
@@ -210,6 +211,18 @@ impl Shard {
     #[must_use]
     pub fn link_report(&self) -> Option<LinkReport> {
         self.lock().tx.report()
+    }
+
+    /// Why the device said that it will [never](Sent::Never) take a packet, when it said so last. The counter
+    /// `TautDeviceErrors` has how often.
+    #[must_use]
+    pub fn last_device_error(&self) -> Option<io::Error> {
+        // An error of the system stays one: its number says more than a text.
+        let copy = |error: &io::Error| match error.raw_os_error() {
+            Some(number) => io::Error::from_raw_os_error(number),
+            None => io::Error::new(error.kind(), error.to_string()),
+        };
+        self.lock().tx.last_error().map(copy)
     }
 
     /// The queue disciplines in front of the device, the root first; none when packets go there at once.
@@ -493,6 +506,8 @@ impl Shard {
                 break;
             }
         }
+        let Losses { drops, errors } = inner.tx.take_losses();
+        inner.stack.note_device_losses(drops, errors);
         self.watch_room(inner);
     }
 
@@ -507,8 +522,7 @@ impl Shard {
             }
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
             match tx.send(&packet, ticket) {
-                // A packet that the device will never take is lost, and TCP retransmits it. If it counted as
-                // refused, it would be offered again immediately, without end.
+                // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
                 Sent::Kept => {}
                 Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),

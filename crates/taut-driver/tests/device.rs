@@ -272,6 +272,39 @@ fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
     }
 }
 
+/// What the device did not send is in the stack's counters, and its last reason can be asked for, whether packets go there
+/// at once or wait in a queue before.
+#[test]
+fn losses_in_the_device_are_counted_and_the_last_reason_is_kept() {
+    for qdisc in [None, Some("pfifo".parse().unwrap())] {
+        let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+        pair.near.shard.set_qdisc(qdisc.as_ref());
+        pair.send(10_000, 1);
+        let counts = |pair: &Pair| {
+            let counters = pair.near.shard.access(|access| *access.stack.counters());
+            [counters.device_drops, counters.device_errors]
+        };
+        assert_eq!((counts(&pair), pair.near.shard.last_device_error().is_none()), ([0, 0], true));
+        let mut nth = 0;
+        pair.line.script(0, move |packet| {
+            nth += usize::from(!packet.payload.is_empty());
+            match nth % 10 {
+                4 => Say::Drop,
+                8 => Say::Never,
+                _ => Say::Left,
+            }
+        });
+        pair.send(150_000, 2);
+        pair.line.script(0, |_| Say::Left);
+        pair.settle();
+        let said = [Say::Drop, Say::Never].map(|say| pair.line.said(0, say));
+        assert!(said.iter().all(|&count| count >= 5), "{said:?}");
+        assert_eq!(counts(&pair), said, "{qdisc:?}");
+        let reason = pair.near.shard.last_device_error().unwrap().to_string();
+        assert_eq!(reason, format!("never {}", said[1]));
+    }
+}
+
 /// One flush ends a batch, however many packets it has.
 #[test]
 fn a_batch_ends_with_one_flush() {

@@ -57,7 +57,8 @@ fn tsq_bounds_what_waits_in_the_device() {
     // of 4 MB allows.
     assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
     assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
-    assert!(before.at("tsq_throttled") == 0.0 && after.at("tsq_throttled") > 0.0, "{:?}", after.0);
+    // Without the limit only a retransmission that waits for its own copy to leave is throttled, and that is rare.
+    assert!(after.at("tsq_throttled") > 10.0 * before.at("tsq_throttled"), "{:?} {:?}", before.0, after.0);
     // The kernel's own rule, over a queue with the same rate.
     let linux = Run::new(Engine::Linux, "tsq", "today", &short);
     assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);

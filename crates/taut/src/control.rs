@@ -77,6 +77,10 @@ impl Source for Reach {
         true
     }
 
+    fn device_error(&self) -> Option<String> {
+        self.0.iter().find_map(|shard| shard.last_device_error()).map(|error| error.to_string())
+    }
+
     fn qdiscs(&self) -> Vec<QdiscSnapshot> {
         self.0.iter().flat_map(|shard| shard.qdiscs()).map(|entry| snapshot(&entry)).collect()
     }

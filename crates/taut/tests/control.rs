@@ -2,11 +2,13 @@
 #![cfg(feature = "control")]
 #![allow(missing_docs, reason = "tests")]
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::PathBuf;
+use std::task::Waker;
 
 use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
+use taut::device::{Device, News, Sent, TxDevice, TxPacket, TxTicket};
 use taut::taut_control::Client;
 use taut_core::LinkCaps;
 
@@ -56,6 +58,49 @@ fn a_socket_tells_of_its_stack_and_goes_with_it() {
     drop(stack);
     assert!(!path.exists());
     assert!(client.identity().is_err());
+}
+
+/// A pipe that takes no packet of more than 1,000 bytes.
+struct Narrow(Box<dyn TxDevice>);
+
+impl TxDevice for Narrow {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.0.news(waker)
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        if packet.len() > 1_000 {
+            // EMSGSIZE
+            return Sent::Never(ticket, io::Error::from_raw_os_error(90));
+        }
+        self.0.send(packet, ticket)
+    }
+}
+
+#[test]
+fn packets_that_the_device_never_takes_are_counted_and_the_reason_is_told() {
+    let path = path("never");
+    let (near, far) = taut::device::pipe(LinkCaps::plain(1_500), 1 << 20).unwrap();
+    let mut device = Device::from(near);
+    device.tx = Box::new(Narrow(device.tx));
+    let stack = Stack::builder().device(device).address("10.0.0.1/24").control(&path).build().unwrap();
+    let peer = Stack::builder().device(far).address("10.0.0.2/24").build().unwrap();
+    let _listener = TcpListener::bind(&peer, "10.0.0.2:80").unwrap();
+    let mut stream = TcpStream::connect(&stack, "10.0.0.2:80").unwrap();
+    let mut client = Client::connect(&path).unwrap();
+    let mut errors = || {
+        let counters = client.counters().unwrap();
+        let errors = counters.iter().find(|counter| counter.name == "TautDeviceErrors").unwrap().value;
+        (errors, client.identity().unwrap().device_error)
+    };
+    assert_eq!(errors(), (0, None));
+    assert!(stack.last_device_error().is_none());
+    stream.write_all(&[7; 1_448]).unwrap();
+    let (count, why) = errors();
+    assert!(count >= 1);
+    assert_eq!(why.as_deref(), Some("Message too long (os error 90)"));
+    assert_eq!(stack.last_device_error().unwrap().raw_os_error(), Some(90));
+    assert!(stack.closed().is_none());
 }
 
 #[test]

@@ -27,6 +27,13 @@ impl Stack {
         self.counters.steered_lost += 1;
     }
 
+    /// The device dropped packets, or will never take them: counts them. What follows for their connections,
+    /// [`handle_tx`](Self::handle_tx) says.
+    pub const fn note_device_losses(&mut self, drops: u64, errors: u64) {
+        self.counters.device_drops += drops;
+        self.counters.device_errors += errors;
+    }
+
     /// Which stack must begin a connection: the port's owner if a port was requested, else any (`None`).
     #[must_use]
     pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {

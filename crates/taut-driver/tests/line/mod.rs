@@ -186,11 +186,12 @@ impl TxDevice for Half {
             end.kept.push((packet.keep(), ticket));
             return Sent::Kept;
         }
+        let count = end.said[say as usize];
         drop(end);
         match say {
             Say::Full => Sent::Full(ticket),
             Say::Drop => Sent::Dropped(ticket),
-            Say::Never => Sent::Never(ticket, io::ErrorKind::InvalidInput.into()),
+            Say::Never => Sent::Never(ticket, io::Error::other(format!("never {count}"))),
             Say::Left | Say::Keep => {
                 self.line.carry(1 - self.end, packet);
                 Sent::Left(ticket)
