@@ -7,12 +7,12 @@ use clap::Args;
 use taut_core::StackConfig;
 use taut_core::congestion::Registry;
 
-/// How a command's stack reacts to congestion.
+/// The congestion control of a command's stack.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connections")]
 pub struct CongestionArgs {
-    /// Congestion control, as in bbr or, with parameters, mine:gain=2.5,floor=4; `taut lab controllers` lists what
-    /// there is [default: cubic]
+    /// Congestion control, such as bbr, or with parameters mine:gain=2.5,floor=4; `taut lab controllers` lists all
+    /// [default: cubic]
     #[arg(long, value_name = "NAME[:PARAM=VALUE,...]")]
     pub congestion: Option<String>,
 }
@@ -21,7 +21,7 @@ impl CongestionArgs {
     /// The configuration of a stack that has these controllers and uses the chosen one.
     ///
     /// # Errors
-    /// When there is none of that name, or not with such parameters, and what there is.
+    /// When there is no such congestion control, or it has no such parameters; the error lists the known ones.
     pub fn config(&self, controllers: &Registry) -> anyhow::Result<StackConfig> {
         let mut config = StackConfig::default();
         config.congestion.registry = controllers.clone();

@@ -52,7 +52,7 @@ pub struct DemoArgs {
     /// Print the results as JSON on standard output
     #[arg(long)]
     json: bool,
-    /// How taut reacts to congestion; the kernel's side and column keep the kernel's own.
+    /// taut's congestion control; the kernel's side and column keep the kernel's own.
     #[command(flatten)]
     congestion: CongestionArgs,
     #[command(flatten)]

@@ -12,9 +12,9 @@
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
-//! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands share are in
-//! `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control, and in `control_args.rs`
-//! for its control socket, through which `ss` and similar commands reach it.
+//! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
+//! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
+//! and in `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -86,8 +86,8 @@ pub fn main() -> ExitCode {
     main_with(&[])
 }
 
-/// [`main`] with congestion controls of your own beside those built in. All of it takes them by name, with parameters:
-/// `--congestion`, `taut sysctl`, the scenarios of `taut lab`.
+/// [`main`] with congestion controls of your own in addition to the built-in ones. They are available
+/// everywhere by name, with parameters: in `--congestion`, `taut sysctl` and the scenarios of `taut lab`.
 ///
 /// ```no_run
 /// # use taut_core::congestion::{AckEvent, Controller, Signal, Window};
@@ -106,7 +106,7 @@ pub fn main() -> ExitCode {
 /// }
 /// ```
 ///
-/// Then `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`.
+/// Use it as `my-taut send 10.9.0.1:7000 --congestion mine:gain=2.5 < file`.
 #[must_use]
 pub fn main_with(definitions: &[Definition]) -> ExitCode {
     command::main_of(definitions, renamed, |cli: &Cli, controllers| run(&cli.command, controllers))
@@ -129,7 +129,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
     }
 }
 
-/// An example for a program of another name.
+/// Adapts an example in a help text to a program with another name.
 fn renamed(help: &str, name: &str) -> String {
     Cli::command()
         .get_subcommands()

@@ -16,8 +16,8 @@ const POOLED_FROM: usize = 65_536;
 /// chunk would waste less memory on a short request, but the saving is within the allocator's own overhead.
 pub(crate) const CHUNK_MIN: usize = 512;
 
-/// A packet that waits may hold on to the last chunk, which then takes no more bytes, once it holds this many or is
-/// three quarters full. [`ChunkQueue::gather`] depends on that, too.
+/// A waiting packet may hold the last chunk if the chunk has this many bytes or is three quarters full. The
+/// chunk then takes no more bytes. [`ChunkQueue::gather`] depends on that, too.
 const SHARE_FROM: usize = 24_576;
 
 /// The most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
@@ -38,7 +38,7 @@ const SPARE_LIST_CHUNKS_MAX: usize = 128;
 /// Sizes of chunks: 512 bytes, doubled up to 32 KiB, and [`BUFFER_BYTES`].
 const SIZES: usize = 8;
 
-/// The place of memory of this length among the [`SIZES`]; `None` for any other length.
+/// The index of this length in [`SIZES`]; `None` for any other length.
 const fn size_of_chunk(len: usize) -> Option<usize> {
     match len {
         BUFFER_BYTES => Some(SIZES - 1),
@@ -50,7 +50,7 @@ const fn size_of_chunk(len: usize) -> Option<usize> {
 /// Memory that is not in use, newest first: what was returned last is still in the cache.
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool {
-    /// Of each size; nobody else holds it.
+    /// Spare memory by size; it has no other holders.
     spare: [Vec<Memory>; SIZES],
     /// Released by its queue, and still held by packets below TCP; oldest first.
     lent: VecDeque<Memory>,
@@ -65,7 +65,7 @@ impl BufferPool {
         Self { spare: [const { Vec::new() }; SIZES], lent: VecDeque::new(), lists: Vec::new() }
     }
 
-    /// Takes what a device received into, and leaves a spare buffer in its place, or else an empty one.
+    /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is none.
     pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
         let spare = if buffer.len() == BUFFER_BYTES { self.spare[SIZES - 1].pop() } else { None };
         let mut memory = spare.unwrap_or_else(|| Memory::new(Vec::new()));
@@ -90,9 +90,9 @@ impl BufferPool {
         }
     }
 
-    /// Takes back what was lent and came back.
+    /// Takes back memory whose packets have left.
     fn reclaim(&mut self) {
-        // Packets leave mostly in order; one that stays long keeps at most those behind it from coming back.
+        // Packets leave mostly in order; one that stays long only delays the memory of those behind it.
         while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
             if let Some(memory) = self.lent.pop_front() {
                 self.give(memory);
@@ -183,8 +183,8 @@ impl Chunk {
         self.memory.len() - self.end as usize
     }
 
-    /// The memory, for packets to hold on to, if that does no harm: nothing more is written to a chunk while one
-    /// does.
+    /// The memory, for packets to hold, if that does no harm: nothing more is written to a chunk while a packet holds
+    /// it.
     fn to_share(&self, is_last: bool) -> Option<&Memory> {
         let enough = SHARE_FROM.min(self.capacity() / 4 * 3);
         (!is_last || self.end as usize >= enough).then_some(&self.memory)
@@ -267,8 +267,8 @@ impl ChunkQueue {
     /// more.
     ///
     /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is at least
-    /// twice as long as the one before, or a buffer, and it is made only when that one is full, or may be
-    /// shared and is: three quarters of it hold bytes, or [`SHARE_FROM`]. If a range touched nine chunks, the
+    /// twice as long as the one before, or a buffer. It is made only when the one before is full, or is shared, which
+    /// requires that it is three quarters full or has [`SHARE_FROM`] bytes. If a range touched nine chunks, the
     /// seven inner ones would lie in it entirely. The first of those follows a chunk of at least 512 bytes, so
     /// together they hold at least ¾ · 1024 · (1 + 2 + 4 + 8 + 16) + 2 · 24,576 = 72,960 bytes.
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {

@@ -244,7 +244,7 @@ fn a_probe_that_is_selectively_acknowledged_has_arrived() {
 
 #[test]
 fn a_probe_that_the_device_refused_is_offered_again() {
-    // Linux (`tcp_mtu_probe`): one that was not sent is not remembered as a probe.
+    // Linux (`tcp_mtu_probe`): a packet that was not sent is not remembered as a probe.
     let mut t = about_to_probe(65_535);
     assert_eq!(t.refuse(), 1_448);
     expect!(t, ".", seq(10_241), len(1_448));

@@ -141,8 +141,8 @@ impl StackBuilder {
         self
     }
 
-    /// Changes a setting by the name that `sysctl` knows (`net.ipv4.` may be left out), as [`Stack::set_sysctl`] does
-    /// on a running stack.
+    /// Changes a setting by its `sysctl` name (`net.ipv4.` may be left out), as [`Stack::set_sysctl`] does on
+    /// a running stack.
     #[must_use]
     pub fn set_sysctl(mut self, name: &str, value: &str) -> Self {
         let set = self.config.set_sysctl(name, value);
@@ -262,7 +262,7 @@ impl StackBuilder {
         Ok(stack)
     }
 
-    /// What the caller meant. A mistake is kept for `build` to report.
+    /// The value of a result. An error is kept for `build` to report.
     fn checked<T>(&mut self, meant: Result<T, impl Into<Box<dyn Error + Send + Sync>>>) -> Option<T> {
         let kept = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         meant.map_err(|error| _ = self.mistake.get_or_insert_with(|| kept(error.into()))).ok()

@@ -1,4 +1,5 @@
-//! Every example runs, and shows what it says. `cargo test` builds them beside this test.
+//! Every example runs and shows what its documentation says. `cargo test` builds the examples together with
+//! this test.
 #![cfg(all(feature = "control", feature = "tokio"))]
 #![allow(missing_docs, reason = "tests")]
 
@@ -19,7 +20,7 @@ mod custom_device;
 /// One at a time: they measure rates.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What `cargo test` built beside this test.
+/// The path of an example's program, which `cargo test` has built.
 fn program(name: &str) -> Command {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().unwrap().parent().unwrap().join("examples").join(name);
@@ -27,7 +28,7 @@ fn program(name: &str) -> Command {
     Command::new(program)
 }
 
-/// What an example prints.
+/// The output of an example.
 fn run(name: &str, args: &[&str]) -> String {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = program(name).args(args).output().unwrap();
@@ -36,7 +37,7 @@ fn run(name: &str, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Its complaint about these arguments.
+/// Its error message for these arguments.
 fn error(name: &str, args: &[&str]) -> String {
     let output = program(name).args(args).output().unwrap();
     assert!(!output.status.success(), "{name} {args:?} succeeded");
@@ -66,7 +67,7 @@ fn web_server_answers_over_tls() {
     assert!(said.contains("\r\n\r\nHello.\n") && said.contains("\r\n\r\n144\n"), "{said:?}");
 }
 
-/// A server, and what it prints. It ends when dropped.
+/// A server, and its output. It ends when dropped.
 struct Server {
     child: Child,
     /// Read no further, but open: the server panics when it cannot print.
@@ -129,9 +130,9 @@ fn on_a_tun() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "the page", "{output:?}");
 }
 
-/// What the small queue holds at most just after it has let a packet through: less than its limit before, max(two packets,
-/// rate >> 10), and that packet. Linux: `tcp_small_queue_check`, `sk_pacing_shift` 10. Retransmissions have twice the
-/// limit; none are needed here.
+/// What the small queue holds at most just after it has let a packet through: less than its limit before,
+/// max(two packets, rate >> 10), and that packet. Linux: `tcp_small_queue_check`, `sk_pacing_shift` 10.
+/// Retransmissions have twice the limit; none are needed here.
 fn bound(truesize: u64, pacing_rate: u64) -> u64 {
     (2 * truesize).max(pacing_rate / 1_024) + truesize
 }

@@ -103,7 +103,7 @@ impl Echo {
         self.turns.pop_front()
     }
 
-    /// No ACK that waits is sent any more.
+    /// Drops all waiting ACKs.
     pub(super) fn forget_turns(&mut self) {
         self.turns.clear();
     }

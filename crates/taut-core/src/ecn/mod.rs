@@ -253,7 +253,7 @@ impl Ecn {
         }
     }
 
-    /// The connection has ended: no ACK follows any more.
+    /// The connection has ended: drops all waiting ACKs.
     pub(crate) fn forget_turns(&mut self) {
         if let Scheme::Echo(echo) = &mut self.scheme {
             echo.forget_turns();

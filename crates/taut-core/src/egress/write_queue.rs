@@ -281,7 +281,7 @@ mod tests {
                 let to = model.len().min(from + 65_536);
                 let gather = queue.gather(FIRST + from as u64..FIRST + to as u64);
                 prop_assert_eq!(flat(&gather), &model[from..to]);
-                // Whatever was written last, as a packet that leaves at once.
+                // The data written last, as a packet that leaves immediately.
                 let from = released.max(model.len().saturating_sub(from % 65_536));
                 let payload = queue.gather(FIRST + from as u64..FIRST + model.len() as u64);
                 kept.push_back((TxPacket { payload, ..TxPacket::whole(b"") }.keep(), model[from..].to_vec()));

@@ -1,22 +1,23 @@
 //! A packet that outlives the call that handed it out: in a queue, in a device's ring, on another thread.
-//! Ours; made by whatever keeps packets, a device or a queue in front of one.
+//! taut's own; made by a device, or by a queue in front of one.
 //!
-//! **Problem.** A packet is lent for the length of a call, its payload still in the write queue. A copy for each packet
-//! that waits would be the second copy of every byte.
+//! **Problem.** A packet is lent for the length of a call, with its payload still in the write queue. Copying
+//! each packet that waits would be a second copy of every byte.
 //!
-//! **Rule.** The headers are copied. Of the payload only what is short or may still grow is: the rest lies in memory that
-//! is counted ([`Memory`]), and the packet holds on to it. The connection may release those bytes meanwhile; the memory
-//! goes back to the stack's pool once the packet is [cleared](KeptPacket::clear) or dropped too, on whatever thread.
+//! **Rule.** The headers are copied. Of the payload, only short pieces and chunks that may still grow are
+//! copied: the rest is in reference-counted memory ([`Memory`]), to which the packet keeps a reference. The
+//! connection may release those bytes meanwhile; the memory returns to the stack's pool when the packet, too,
+//! is [cleared](KeptPacket::clear) or dropped, on any thread.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{Gather, Instant, Memory, Offload, TxPacket};
 
-/// Pieces shorter than this are copied: that costs no more than to count them.
+/// Pieces shorter than this are copied, which costs no more than a reference.
 const SHARE_MIN: usize = 256;
 
-/// A packet keeps this much memory of its own for the next one: the headers and a piece or two.
+/// The most memory that a packet keeps for the next one: enough for headers and a piece or two.
 const OWN_BYTES_MAX: usize = 2_048;
 
 /// The content of a [`TxPacket`], for as long as it is needed. Its memory can be reused for one packet after another.
@@ -31,14 +32,14 @@ pub struct KeptPacket {
     departure: Instant,
 }
 
-/// A part of the payload, by its place.
+/// A piece of the payload, by the place of its bytes.
 #[derive(Clone, Debug)]
 enum Piece {
     Copied(Range<usize>),
     Shared(Memory, Range<usize>),
 }
 
-/// The place of `slice` in `memory`, of which it is a part.
+/// The range of `slice` in `memory`, of which it is a part.
 fn place(slice: &[u8], memory: &Memory) -> Range<usize> {
     let start = slice.as_ptr().addr() - memory.bytes().as_ptr().addr();
     start..start + slice.len()
@@ -88,7 +89,8 @@ impl KeptPacket {
         TxPacket { header: &self.header, payload, offload: self.offload, departure: self.departure }
     }
 
-    /// Forgets the packet and gives back the memory that it shares. A little of its own serves the next packet.
+    /// Forgets the packet and releases the memory that it shares. A little memory of its own is kept for the
+    /// next packet.
     pub fn clear(&mut self) {
         self.header.clear();
         self.pieces.clear();
@@ -130,7 +132,7 @@ mod tests {
         let again = kept.packet().keep();
         assert_eq!((again.packet().to_vec(), again.copied.len()), (packet.to_vec(), 5_100));
         kept.clear();
-        assert!(kept.copied.capacity() <= OWN_BYTES_MAX, "no packet's length is held for ever");
+        assert!(kept.copied.capacity() <= OWN_BYTES_MAX, "the memory of a long packet is not kept");
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub const GATHER_MAX: usize = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gather<'a> {
     slices: [&'a [u8]; GATHER_MAX],
-    /// Of each piece, the memory that it lies in, if a packet that waits may hold on to it.
+    /// For each piece, the memory that contains it, if a waiting packet may hold that memory.
     memory: [Option<&'a Memory>; GATHER_MAX],
     count: usize,
     len: usize,
@@ -131,7 +131,7 @@ impl<'a> Gather<'a> {
         self.push_of(slice, None)
     }
 
-    /// [`push`](Self::push), with the memory that the piece lies in if a packet that waits may hold on to it.
+    /// [`push`](Self::push), with the memory that contains the piece, if a waiting packet may hold that memory.
     pub(crate) fn push_of(&mut self, slice: &'a [u8], memory: Option<&'a Memory>) -> bool {
         if slice.is_empty() {
             return true;
@@ -152,7 +152,7 @@ impl<'a> Gather<'a> {
         &self.slices[..self.count]
     }
 
-    /// The pieces, each with the memory that may be held on to for it.
+    /// The pieces, each with the memory that may be held for it.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a Memory>)> {
         self.slices.into_iter().zip(self.memory).take(self.count)
     }

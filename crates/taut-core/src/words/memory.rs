@@ -1,6 +1,6 @@
-//! Memory that may outlive the queue it is in: counted, so that a packet that waits below TCP needs no copy of its payload.
-//! Ours; Linux counts the pages of an `sk_buff`. Held by the chunks of a queue and by a [`KeptPacket`](super::KeptPacket);
-//! the pool takes it back from the last of them.
+//! Memory that may outlive the queue it is in. It is reference-counted, so that a packet that waits below TCP
+//! needs no copy of its payload. taut's own; Linux counts the pages of an `sk_buff`. Held by the chunks of a
+//! queue and by a [`KeptPacket`](super::KeptPacket); the pool takes it back from the last holder.
 
 use alloc::sync::Arc;
 use alloc::vec;

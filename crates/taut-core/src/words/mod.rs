@@ -3,8 +3,8 @@
 //! ```text
 //!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
-//!   link.rs      LinkCaps, packets in and out      kept.rs       a packet for longer than a call
-//!   ticket.rs    the receipt for bytes below TCP    memory.rs     bytes that a packet may hold on to
+//!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
+//!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory that a packet may hold
 //!   error.rs event.rs histogram.rs
 //! ```
 
