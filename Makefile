@@ -1,12 +1,12 @@
-# The index of what one can do here. CI runs the same targets (.ci/run).
+# Everything that can be run here. CI runs the same targets (.ci/run).
 #
-# Live network tests need root (or a user namespace) and /dev/net/tun. Where they cannot run they print a line
+# Live network tests need root (or a user namespace) and /dev/net/tun. Where they cannot run, they print a line
 # `skipped: <why>`. With TAUT_REQUIRE_LIVE=1 a skip is a failure: crates/taut-testbed/src/live.rs.
 #
 # TAUT_LIVE_BYTES sets the size of the file in the end-to-end HTTP tests (default 1 GB).
 
 CARGO ?= cargo
-# `make demo ARGS="--seconds 5"`, `make test ARGS=curl` (a name in the test)
+# `make demo ARGS="--seconds 5"`, `make test ARGS=curl` (a part of a test's name)
 ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
@@ -16,18 +16,18 @@ DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install the missing system packages (as root), or name them
+setup: ## install the missing system packages (as root), or print their names
 	@scripts/setup
 
-demo: ## taut against the kernel's TCP over a TUN, beside the kernel over veth (about 30 s)
+demo: ## taut to the kernel's TCP over a TUN, and for comparison the kernel over veth (about 30 s)
 	@scripts/setup gcc
 	$(CARGO) run --release --locked --quiet -p taut-cli -- demo $(ARGS)
 
-mechanisms: ## what each mechanism of the send path changes: simulated, and live beside the kernel (about 4 min)
+mechanisms: ## what each mechanism of the send path changes: simulated, and live next to the kernel (about 4 min)
 	@scripts/setup gcc iproute2
 	$(CARGO) run --release --locked --quiet -p taut-cli -- lab run tsq tso-autosizing autocork small-writes \
 		notsent-lowat bulk --live --seeds 1 --no-files $(ARGS)
-	@# Eight flows rather than eighty: more packets than the emulator's thread carries would measure that.
+	@# Eight flows rather than eighty: with more packets than the emulator's thread can carry, it would be measured.
 	$(CARGO) run --release --locked --quiet -p taut-cli -- lab run pacing --live --seeds 1 --no-files \
 		--set flows.0.count=8 --set link.rate=400mbit --set duration=3s --set warm-up=1s $(ARGS)
 
@@ -38,7 +38,7 @@ test: ## every test, the live network tests included
 test-fast: ## the tests that need no root, no TUN and no namespace (a minute after the build)
 	@CARGO=$(CARGO) scripts/test-fast $(ARGS)
 
-cross-check: ## goodput of one flow in the simulator and on a TUN, five links: less than 10 % apart (about 3 min)
+cross-check: ## goodput of one flow over five links, simulated and on a TUN: must differ by less than 10 % (about 3 min)
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-cli --test lab -- --ignored --nocapture five_links
 

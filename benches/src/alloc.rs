@@ -1,5 +1,5 @@
-//! Counts the bytes that are allocated right now, so that the weight of an idle connection can be read off.
-//! Only the memory measurement looks at it; the counter costs one relaxed atomic add per allocation.
+//! Counts the bytes that are allocated right now, to measure the memory of an idle connection.
+//! Only that measurement reads the counter, which costs one relaxed atomic add per allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         LIVE_BYTES.fetch_add(layout.size() as i64, Relaxed);
-        // SAFETY: as above. Passed on so that big buffers come as untouched pages.
+        // SAFETY: as above. Passed on to the system, which returns big buffers as untouched pages.
         unsafe { System.alloc_zeroed(layout) }
     }
 

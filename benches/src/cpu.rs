@@ -1,4 +1,4 @@
-//! Who used how much CPU: per-thread clocks, and pinning.
+//! The CPU time that each thread used, by per-thread clocks, and pinning.
 //!
 //! A thread's clock counts what runs in its context, including the network work that the kernel does there on
 //! behalf of the other side (delivery of a packet written to a TUN or a veth). That is the same for every stack.
@@ -37,7 +37,7 @@ fn of_thread(tid: i32) -> Duration {
     clock((!tid << 3) | 4 | 2).unwrap_or_default()
 }
 
-/// CPU time of all threads of this process but those in `others`.
+/// CPU time of all threads of this process except those in `others`.
 pub fn of_threads_except(others: &BTreeSet<i32>) -> io::Result<Duration> {
     let mut sum = Duration::ZERO;
     for entry in std::fs::read_dir("/proc/self/task")? {

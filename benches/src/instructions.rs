@@ -1,7 +1,7 @@
-//! Instructions per packet, as callgrind counts them: the same on every run, so that a bound can gate.
+//! Instructions per packet, counted by callgrind: the same in every run, so a test can compare them with a bound.
 //!
-//! Each count is the difference of a long and a short run, divided by the packets between them: what a run does to
-//! get going cancels out.
+//! Each count is the difference between a long and a short run, divided by the difference in packets: the work at the
+//! start of a run cancels out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ struct Bounds {
     at_most: BTreeMap<String, f64>,
 }
 
-/// Counts everything; `bounds` holds for taut.
+/// Counts everything; `bounds` applies to taut only.
 pub fn count(bounds: &Path, mut progress: impl FnMut(&str)) -> Result<Vec<Count>> {
     let text = std::fs::read_to_string(bounds).with_context(|| bounds.display().to_string())?;
     let bounds: Bounds = toml::from_str(&text)?;
@@ -103,7 +103,7 @@ pub fn print(counts: &[Count]) -> bool {
 }
 
 impl Count {
-    /// Whether the bound, if there is one, is kept.
+    /// Whether the count is within its bound, if it has one.
     pub fn holds(&self) -> bool {
         self.at_most.is_none_or(|most| self.instructions <= most)
     }
@@ -117,8 +117,8 @@ struct Run {
 
 fn callgrind(program: &Path, scratch: &PathBuf, stack: &str, names: &[String], rounds: u32) -> Result<Run> {
     let output = Command::new("valgrind")
-        // One way to copy memory, whatever the processor: the counts are then the same on all of them. Without
-        // ERMS and FSRM because callgrind takes each step of a repeated instruction for one.
+        // Memory is copied in the same way on every processor, so the counts are the same on all of them. Without
+        // ERMS and FSRM, because callgrind counts each step of a repeated instruction as an instruction.
         .env("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM")
         .arg("--tool=callgrind")
         .arg(format!("--callgrind-out-file={}", scratch.display()))

@@ -1,6 +1,6 @@
-//! `taut-bench`: taut, smoltcp and the kernel doing the same work in the same run, on a kernel peer.
+//! `taut-bench`: taut, smoltcp and the kernel doing the same work in the same run, against a kernel peer.
 //!
-//! What each number means, and what is equal for all stacks, stands in `benches/README.md`.
+//! `benches/README.md` explains what each number means and what is equal for all stacks.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use taut_bench::{alloc, instructions, measure, pair};
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
 
-/// Measures taut beside the kernel's TCP and smoltcp, all in one run.
+/// Measures taut, the kernel's TCP and smoltcp in one run.
 ///
 /// Needs root (network namespaces, /dev/net/tun) and iproute2. Leaves nothing behind.
 #[derive(Parser)]
@@ -26,19 +26,19 @@ struct Options {
     /// Measurements to make; all by default
     #[arg(long, value_delimiter = ',')]
     only: Vec<Measurement>,
-    /// Stacks to measure, by the beginning of their names; all by default
+    /// Stacks to measure, named in full or by the first letters; all by default
     #[arg(long, value_delimiter = ',')]
     stacks: Vec<String>,
-    /// Times that each stack is measured, in turn with the others
+    /// How many times each stack is measured, taking turns with the others
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Length of each measurement
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// smoltcp's socket buffers in KiB; tried out by default
+    /// smoltcp's socket buffers in KiB; by default the best of several
     #[arg(long)]
     smoltcp_buffer: Option<usize>,
-    /// Packets that smoltcp takes in per turn; tried out by default
+    /// Packets that smoltcp receives per turn; by default the best of several
     #[arg(long)]
     smoltcp_batch: Option<usize>,
     /// Print JSON instead of tables
@@ -48,9 +48,9 @@ struct Options {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Count instructions per packet with callgrind, and fail where a bound is passed
+    /// Count instructions per packet with callgrind, and fail if a bound is exceeded
     Instructions {
-        /// The bounds
+        /// File with the bounds
         #[arg(long, default_value = "benches/instructions.toml")]
         bounds: std::path::PathBuf,
     },
@@ -77,7 +77,7 @@ impl Measurement {
         [Self::Send, Self::Receive, Self::Latency, Self::Connections, Self::Idle, Self::Pair];
 }
 
-/// Everything a run needs at hand.
+/// The state of a run.
 struct Run {
     stacks: Vec<Stack>,
     rounds: u32,
@@ -90,7 +90,7 @@ struct Run {
 }
 
 impl Run {
-    /// One after the other, round after round, so that a noisy moment hits all alike.
+    /// Measures the stacks one after the other, round after round, so that noise affects all of them alike.
     fn interleave(&mut self, what: &str, mut once: impl FnMut(&mut Self, Stack) -> Result<()>) {
         for round in 1..=self.rounds {
             for stack in self.stacks.clone() {
@@ -154,7 +154,7 @@ impl Run {
     }
 
     fn idle(&mut self) {
-        // Counted, not timed: one round tells all, except for the kernel, where others use memory too.
+        // Counted, not timed: one round is enough, except for the kernel, where other processes use memory too.
         let rounds = std::mem::replace(&mut self.rounds, 1);
         self.interleave("idle connections", |run, stack| {
             let bytes = measure::idle_bytes(stack, &run.send)?;
@@ -173,7 +173,7 @@ impl Run {
         });
     }
 
-    /// Gives smoltcp the buffer size and the batch with which it is fastest at `task`, by trying.
+    /// Finds the buffer size and the batch with which smoltcp is fastest at `task`, by trying several.
     fn tune_smoltcp(&mut self, options: &Options, task: Task) -> Result<()> {
         if !self.stacks.contains(&Stack::Smoltcp) {
             return Ok(());
@@ -235,7 +235,7 @@ fn main() -> Result<()> {
     };
     let stacks: Vec<Stack> = Stack::ALL.into_iter().filter(wanted).collect();
     if stacks.is_empty() {
-        bail!("no stack is called so; there are: {}", Stack::ALL.map(Stack::name).join("; "));
+        bail!("unknown stack; choose from: {}", Stack::ALL.map(Stack::name).join("; "));
     }
     if !(options.seconds > 0.0 && options.seconds < 3_600.0 && options.rounds > 0) {
         bail!("--seconds and --rounds must be positive");
@@ -283,7 +283,7 @@ fn main() -> Result<()> {
     }
     run.progress.finish_and_clear();
     run.report.notes.push(format!(
-        "most that others used of the machine during a measurement that counted: {:.2} cores",
+        "largest disturbance in a measurement that counts: {:.2} cores used by others",
         measure::worst_disturbance()
     ));
     if options.json {
@@ -291,7 +291,7 @@ fn main() -> Result<()> {
     } else {
         run.report.print();
     }
-    // What failed has been told.
+    // The errors are in the report already.
     if !run.report.errors.is_empty() {
         std::process::exit(1);
     }

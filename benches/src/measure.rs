@@ -1,4 +1,4 @@
-//! One measurement of one stack: the link, the peer, the stack's thread, and the eye on the clock.
+//! One measurement of one stack: the link, the peer, the stack's thread, and the clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -14,14 +14,14 @@ use crate::{alloc, cpu};
 
 /// Not measured: slow start and buffers that grow.
 const WARM_UP: Duration = Duration::from_millis(400);
-/// Idle connections at the first and at the second look.
+/// Idle connections when memory is read for the first and for the second time.
 pub const IDLE_FROM: usize = 1_000;
 pub const IDLE_TO: usize = 11_000;
 
 /// Where the two sides run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// The peer on core 1; the stack on core 0, or in bulk, if it has several threads, wherever the scheduler likes.
+    /// The peer on core 1, the stack on core 0. In bulk, a stack with several threads is not pinned.
     Two,
     /// All on core 0.
     One,
@@ -40,14 +40,14 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
-/// A measurement during which others used more of the machine than this many cores is made again …
+/// A measurement during which other processes used more than this many cores is repeated …
 const DISTURBANCE_MAX: f64 = 0.2;
-/// … so many times at most; the least disturbed one counts.
+/// … this many times at most; the least disturbed one counts.
 const ATTEMPTS: u32 = 4;
 
 static WORST_DISTURBANCE_MILLICORES: AtomicU64 = AtomicU64::new(0);
 
-/// The most cores that others used during any measurement that counted.
+/// The most cores that other processes used during any measurement that counts.
 pub fn worst_disturbance() -> f64 {
     WORST_DISTURBANCE_MILLICORES.load(Relaxed) as f64 / 1e3
 }
@@ -96,7 +96,7 @@ fn window_once(
     let early = if role == Role::Dial { None } else { Some(start_peer()?) };
     let thread = {
         let (probe, tuning) = (Arc::clone(&probe), *tuning);
-        // A round trip has one thread awake at a time, however many there are.
+        // During round trips only one thread runs at a time, however many there are.
         let core = one.or((stack.is_one_thread() || task == Task::Ping).then_some(0));
         std::thread::Builder::new().name("stack".into()).spawn(move || {
             let run = || {
@@ -115,7 +115,7 @@ fn window_once(
     let peer_thread = match early {
         Some(thread) => thread,
         None => {
-            // The stack has to listen before it is called.
+            // The stack has to listen before the peer connects.
             std::thread::sleep(Duration::from_millis(100));
             start_peer()?
         }
@@ -200,7 +200,7 @@ pub fn idle_bytes(stack: Stack, tuning: &Tuning) -> Result<f64> {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The last handshakes' ACKs, and whatever is freed late.
+        // Wait for the last handshakes' ACKs, and for memory that is freed late.
         std::thread::sleep(Duration::from_millis(500));
         if stack == Stack::Kernel { slab_bytes() } else { Ok(alloc::live_bytes() as f64) }
     };
@@ -221,7 +221,7 @@ pub fn idle_bytes(stack: Stack, tuning: &Tuning) -> Result<f64> {
 }
 
 /// All memory in the kernel's slabs: sockets, inodes, dentries, files, hash chains, timers. The peer of a
-/// userspace stack is in there too, which is why only the kernel's own row is read off here.
+/// userspace stack is in there too, so this is used for the kernel's own row only.
 fn slab_bytes() -> Result<f64> {
     let info = std::fs::read_to_string("/proc/meminfo")?;
     let line = info.lines().find_map(|line| line.strip_prefix("Slab:"));

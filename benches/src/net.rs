@@ -1,5 +1,5 @@
-//! The links of the benchmarks: the testbed's, all with the same addresses, and the wait for a packet that
-//! every loop has.
+//! The links of the benchmarks, which are the testbed's, all with the same addresses; and waiting for a packet, as
+//! every loop does.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
@@ -16,9 +16,9 @@ const NET: Subnet = Subnet(7);
 pub const PEER: Ipv4Addr = NET.far_v4();
 /// The measured stack's address.
 pub const LOCAL: Ipv4Addr = NET.near_v4();
-/// The port of whichever side listens.
+/// The port of the side that listens.
 pub const PORT: u16 = 5001;
-/// Of every link.
+/// The MTU of every link.
 pub const MTU: u16 = 1500;
 
 /// A link: the measured stack's end, and where the kernel peer lives.
@@ -27,7 +27,7 @@ pub struct Link {
     pub peer: Kernel,
 }
 
-/// What a measured stack stands on.
+/// What a measured stack runs on.
 pub enum Near {
     /// The kernel itself, at [`LOCAL`].
     Kernel(Kernel),
@@ -53,13 +53,12 @@ impl Link {
     }
 }
 
-/// Waits until `fd` is readable, or until the timeout is over; `None` waits 100 ms, so that a stop is
-/// noticed.
+/// Waits until `fd` is readable or the timeout is over; `None` waits 100 ms, so that the caller notices a stop.
 pub fn wait_readable(fd: impl AsFd, timeout: Option<Duration>) {
     wait(fd, PollFlags::IN, timeout.unwrap_or(Duration::MAX).min(Duration::from_millis(100)));
 }
 
-/// Waits for an event; says whether it came.
+/// Waits for an event; returns whether it came.
 pub fn wait(fd: impl AsFd, event: PollFlags, longest: Duration) -> bool {
     let span = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
     poll(&mut [PollFd::new(&fd, event)], Some(&span)).is_ok_and(|ready| ready > 0)

@@ -1,4 +1,4 @@
-//! Two stacks back to back in one thread, no device, no system call: what the protocol alone costs.
+//! Two stacks back to back in one thread, no device, no system call: the cost of the protocol alone.
 //! The application copies its bytes in at one end and out at the other, as it would through sockets.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use crate::peer::CHUNK;
 use crate::stacks::smoltcp::{capabilities, interface, socket};
 use crate::stacks::{Stack, Tuning, taut_loop};
 
-/// A packet's memory, of full size and reused, and how much of it the packet takes.
+/// A packet's memory, of full size and reused, and how much of it the packet uses.
 struct Packet {
     memory: Box<[u8]>,
     len: usize,
@@ -34,7 +34,7 @@ impl Packet {
     }
 }
 
-/// One end of a wire in memory. Packets go round, so that the steady state neither allocates nor zeroes.
+/// One end of a wire in memory. Packets are reused, so in the steady state nothing is allocated or zeroed.
 #[derive(Default)]
 struct Wire {
     incoming: VecDeque<Packet>,
@@ -59,7 +59,7 @@ impl Device for Wire {
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut caps = capabilities();
-        // Nothing on this wire looks at the IP header's sum either.
+        // Nothing on this wire checks the IP header's sum either.
         caps.checksum.ipv4 = phy::Checksum::None;
         caps
     }
@@ -206,7 +206,7 @@ impl SmoltcpPair {
     }
 }
 
-/// Two taut stacks, one sending to the other; super-packets pass in their pieces.
+/// Two taut stacks, one sending to the other; a super-packet passes as header and slices.
 pub struct TautPair {
     pub from: taut_core::Stack,
     pub to: taut_core::Stack,
@@ -239,7 +239,7 @@ impl TautPair {
         Ok(got)
     }
 
-    /// Due timers and events, as a driver would see to them.
+    /// Handles due timers and events, as a driver would.
     pub fn housekeeping(&mut self, now: Instant) {
         for stack in [&mut self.from, &mut self.to] {
             if let Some((at, _)) = stack.poll_timeout()
@@ -262,7 +262,7 @@ pub fn received<'a>(packet: &TxPacket<'a>) -> RxPacket<'a> {
     RxPacket { frame, checksum: RxChecksum::Verified, gso_size }
 }
 
-/// Hands everything that `from` has to `to`.
+/// Passes all packets that `from` has to send to `to`.
 fn carry(from: &mut taut_core::Stack, to: &mut taut_core::Stack, now: Instant) {
     while let Some(Transmit { packet, ticket }) = from.poll_transmit(now) {
         to.handle_packet(now, received(&packet));
@@ -289,7 +289,7 @@ fn gbit_per_s(span: Duration, mut round: impl FnMut() -> Result<usize>) -> Resul
     Ok(rate)
 }
 
-/// The stack against itself; `None` for one that cannot be had without a device.
+/// Runs the stack against itself; `None` for a stack that needs a device.
 pub fn run(stack: Stack, tuning: &Tuning, span: Duration) -> Result<Option<f64>> {
     crate::cpu::within_pinned(0, || {
         let (data, mut into) = (vec![0x5a; CHUNK], vec![0; CHUNK]);

@@ -16,12 +16,12 @@ use taut_testbed::{Kernel, socket};
 use crate::net::{self, PORT};
 use crate::probe::{Probe, histogram};
 
-/// How much an application hands over at once, for every stack alike.
+/// How much an application writes or reads in one call, the same for every stack.
 pub const CHUNK: usize = 128 << 10;
-/// Connections under way at once in the connection-rate measurement.
+/// Connections in progress at a time in the connection-rate measurement.
 pub const BATCH: usize = 32;
 
-/// How long a call blocks before it looks whether it should stop.
+/// How long a call blocks before it checks whether to stop.
 const TICK: Duration = Duration::from_millis(200);
 
 fn interrupted(error: &io::Error) -> bool {
@@ -65,7 +65,7 @@ fn accept(listener: &TcpListener, probe: &Probe) -> Result<Option<TcpStream>> {
     Ok(None)
 }
 
-/// Connects, trying again while the other side is not up yet.
+/// Connects, and tries again while the other side is not up yet.
 pub fn connect(to: Ipv4Addr) -> Result<TcpStream> {
     let begun = Instant::now();
     loop {
@@ -196,7 +196,7 @@ pub fn dial(to: Ipv4Addr, probe: &Probe) -> Result<()> {
     Ok(())
 }
 
-/// Begins a connection, with the machine's congestion control without another.
+/// Begins a connection, with the machine's congestion control if none is given.
 fn start_connecting(to: Ipv4Addr, congestion: Option<&str>) -> Result<TcpStream> {
     let to = (to, PORT).into();
     let socket = socket(to, &ConnOptions::default(), congestion).context("socket")?;
@@ -268,7 +268,7 @@ pub enum Role {
     Dial,
 }
 
-/// Runs the peer in its own thread; returns when it listens, if its role is to.
+/// Runs the peer in its own thread. If its role is to listen, returns when it does.
 pub fn spawn(
     kernel: &Kernel,
     role: Role,
@@ -301,14 +301,14 @@ pub fn spawn(
                 _ => echo(&stream, &probe),
             }
         };
-        // What breaks after the stop is the other side going away.
+        // An error after the stop only means that the other side has gone away.
         if let Err(error) = run()
             && !probe.stopped()
         {
             probe.fail(error.context("kernel peer"));
         }
     })?;
-    // An error instead of the sign is in the probe already.
+    // If the peer failed instead of listening, the error is in the probe already.
     let _ = listens.recv();
     Ok(thread)
 }

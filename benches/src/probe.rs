@@ -1,4 +1,5 @@
-//! What the threads of one measurement share: the counter that they advance, the sign to stop, and who is who.
+//! What the threads of one measurement share: the counter that they advance, the signal to stop, and which threads are
+//! not the stack's.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,21 +11,21 @@ use hdrhistogram::Histogram;
 
 use crate::cpu;
 
-/// Shared by the stack's threads, the peer's thread and the one that looks at the clock.
+/// Shared by the stack's threads, the peer's thread and the one that watches the clock.
 #[derive(Default)]
 pub struct Probe {
-    /// Bytes, connections or round trips, as the measurement wants; advanced where they end.
+    /// Bytes, connections or round trips, depending on the measurement; counted at their end.
     count: AtomicU64,
     stop: AtomicBool,
-    /// Whether the warm-up is over; latencies before are not kept.
+    /// Whether the warm-up is over; latencies before that are not kept.
     measuring: AtomicBool,
-    /// Threads that are not the measured stack: the peer, and those there before.
+    /// Threads that are not the measured stack's: the peer's, and those that existed before.
     others: Mutex<BTreeSet<i32>>,
     error: Mutex<Option<anyhow::Error>>,
     latencies_ns: Mutex<Option<Histogram<u64>>>,
 }
 
-/// What passed between two looks at the clock.
+/// What was counted between two readings of the clock.
 pub struct Window {
     pub count: u64,
     pub seconds: f64,
@@ -32,7 +33,7 @@ pub struct Window {
     pub cpu_stack: f64,
     /// CPU-seconds of the whole process, the peer included.
     pub cpu_all: f64,
-    /// Cores that others kept busy meanwhile, the hypervisor's other guests included.
+    /// Cores that other processes kept busy meanwhile, the hypervisor's other guests included.
     pub disturbance: f64,
 }
 
@@ -41,14 +42,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Probe {
-    /// Made by the thread that looks at the clock, which belongs to neither side.
+    /// Called by the thread that watches the clock, which belongs to neither side.
     pub fn new() -> Self {
         let probe = Self::default();
         probe.not_the_stack();
         probe
     }
 
-    /// Says that the calling thread is not part of the measured stack.
+    /// Notes that the calling thread is not part of the measured stack.
     pub fn not_the_stack(&self) {
         lock(&self.others).insert(cpu::tid());
     }
@@ -91,7 +92,7 @@ impl Probe {
         lock(&self.error).take()
     }
 
-    /// Lets the warm-up pass, then watches for `span`, then asks all to stop.
+    /// Waits for the warm-up, measures for `span`, then tells all threads to stop.
     pub fn watch(&self, warm_up: Duration, span: Duration) -> Result<Window> {
         let begun = Instant::now();
         while self.count() == 0 && !self.stopped() {

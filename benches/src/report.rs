@@ -99,7 +99,7 @@ impl Series {
     }
 }
 
-/// Three digits that matter; whole numbers when large.
+/// Three significant digits; large numbers as whole numbers.
 pub fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1_000.0 => {

@@ -1,5 +1,5 @@
-//! The work that `taut-bench instructions` has callgrind count: two stacks in one thread, one super-packet and
-//! one ACK a round, with time made up. Counting is switched on for the functions named `count_*` alone.
+//! The work whose instructions `taut-bench instructions` counts with callgrind: two stacks in one thread, one
+//! super-packet and one ACK per round, in virtual time. Only the functions named `count_*` are counted.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use taut_core::{Fate, Instant, RxPacket, Stack, Transmit, TxTicket};
 
 /// 45 full segments: the most that fits a super-packet with timestamps.
 const SUPER_PACKET_BYTES: usize = 45 * 1_448;
-/// Between rounds, in made-up time.
+/// Virtual time between rounds.
 const ROUND_NS: u64 = 50_000;
 
 // Each is called from one place and must not be inlined there, or callgrind would not see it.
@@ -48,7 +48,7 @@ fn count_taut_read(pair: &mut TautPair, now: Instant, into: &mut [u8]) -> Result
 #[inline(never)]
 #[unsafe(no_mangle)]
 fn count_taut_ack_in(stack: &mut Stack, now: Instant, packet: RxPacket<'_>) {
-    // Without a difference the compiler makes one function of this and `count_taut_packet_in`.
+    // If the bodies were equal, the compiler would merge this function with `count_taut_packet_in`.
     black_box(());
     stack.handle_packet(now, packet);
 }
@@ -137,7 +137,7 @@ fn main() -> Result<()> {
     let carried = match stack.as_str() {
         "taut" => taut(rounds, &data, &mut into)?,
         "smoltcp" => smoltcp(rounds, &data, &mut into)?,
-        other => bail!("no stack is called {other}"),
+        other => bail!("unknown stack {other}; use taut or smoltcp"),
     };
     println!("{} {}", carried.packets, carried.acks);
     Ok(())

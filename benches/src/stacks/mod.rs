@@ -16,17 +16,17 @@ use crate::probe::Probe;
 /// What the stack's side does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Connects and writes as fast as it goes.
+    /// Connects and writes as fast as possible.
     Send,
-    /// Connects and reads as fast as it goes.
+    /// Connects and reads as fast as possible.
     Receive,
     /// Connects and plays ping-pong with single bytes.
     Ping,
-    /// Connects, one request, one answer, reset; again and again, [`BATCH`](crate::peer::BATCH) at a time.
+    /// Connects, sends one request, reads one answer, resets; repeatedly, [`BATCH`](crate::peer::BATCH) at a time.
     Dial,
-    /// Accepts, answers one request, closes; again and again.
+    /// Accepts, answers one request, closes; repeatedly.
     Serve,
-    /// Accepts connections and lets them be.
+    /// Accepts connections and leaves them idle.
     Hold,
 }
 
@@ -67,7 +67,7 @@ impl Stack {
         }
     }
 
-    /// Whether it is for a task; blocking sockets cannot have several connections under way at once.
+    /// Whether it can do a task; blocking sockets cannot have several connections in progress at a time.
     pub fn does(self, task: Task) -> bool {
         (self, task) != (Self::TautBlocking, Task::Dial)
     }
@@ -90,7 +90,7 @@ impl Stack {
     }
 }
 
-/// What a stack needs to be told to be at its best.
+/// Settings with which a stack is at its best.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
     /// smoltcp's socket buffers, in each direction.

@@ -1,8 +1,8 @@
 //! smoltcp 0.14 at its strongest: super-packets of up to 64 KB through a TUN with virtio-net headers, no checksum
-//! computed or verified in software, one `read` or `write` each, no allocation and no copy beside the one between
+//! computed or verified in software, one `read` or `write` each, no allocation and no copy except the one between
 //! socket buffer and packet, one thread that polls.
 //!
-//! Its stock TUN device allocates and zeroes a buffer per packet and knows no offload.
+//! smoltcp's own TUN device allocates and zeroes a buffer per packet and does not support offload.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,11 +20,11 @@ use crate::net::{self, LOCAL, MTU, PEER, PORT};
 use crate::peer::{BATCH, CHUNK};
 use crate::probe::{Probe, histogram};
 
-/// Largest super-packet: what an IPv4 header can say.
+/// Largest super-packet: the largest length that an IPv4 header can hold.
 pub const GSO_MAX_BYTES: usize = 65_535;
 
 const IPV4_HEADER_LEN: usize = 20;
-/// `struct virtio_net_hdr`: what precedes each packet on a TUN with offload.
+/// `struct virtio_net_hdr`, which precedes each packet on a TUN with offload.
 const VNET_HDR_LEN: usize = 10;
 const VNET_NEEDS_CSUM: u8 = 1;
 const VNET_GSO_TCPV4: u8 = 1;
@@ -42,7 +42,7 @@ impl VnetTun {
     }
 }
 
-/// What any device with these offloads says of itself; the pair in memory uses it too.
+/// The capabilities of a device with these offloads; the pair in memory uses them too.
 pub fn capabilities() -> DeviceCapabilities {
     let mut caps = DeviceCapabilities::default();
     caps.medium = Medium::Ip;
@@ -131,7 +131,7 @@ fn offload_header(packet: &mut [u8], segment: u16) -> [u8; VNET_HDR_LEN] {
     header
 }
 
-/// One interface with its sockets, turned by hand.
+/// One interface with its sockets, polled by the loop below.
 struct Loop<'a> {
     device: VnetTun,
     iface: Interface,
@@ -181,8 +181,8 @@ impl<'a> Loop<'a> {
         smoltcp::time::Instant::from_micros(self.started.elapsed().as_micros() as i64)
     }
 
-    /// Input, then the application, then output, until told to stop; sleeps when nothing moved.
-    /// The application says whether it did something.
+    /// Input, then the application, then output, until told to stop; sleeps when nothing happened.
+    /// The application returns whether it did something.
     fn turn_until_stopped(
         &mut self,
         mut application: impl FnMut(&mut Interface, &mut SocketSet<'static>) -> Result<bool>,
@@ -291,7 +291,7 @@ fn ping(turning: &mut Loop<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Each of [`BATCH`] sockets goes its own round, so that none waits for the slowest.
+/// Each of [`BATCH`] sockets makes its rounds independently, so that none waits for the slowest.
 fn dial(turning: &mut Loop<'_>) -> Result<()> {
     let handles: Vec<_> = (0..BATCH).map(|_| turning.sockets.add(socket(2 << 10, 2 << 10))).collect();
     let mut asked = [false; BATCH];
@@ -302,7 +302,7 @@ fn dial(turning: &mut Loop<'_>) -> Result<()> {
         let mut moved = false;
         for (handle, asked) in handles.iter().zip(&mut asked) {
             let socket = sockets.get_mut::<tcp::Socket>(*handle);
-            // The four-tuple goes once the RST is out.
+            // The socket keeps its four-tuple until the RST is sent.
             if !socket.is_open() && socket.remote_endpoint().is_none() {
                 port = if port == u16::MAX { 1_024 } else { port + 1 };
                 socket.connect(iface.context(), (PEER, PORT), port).map_err(io::Error::other)?;

@@ -28,7 +28,7 @@ pub fn nodelay() -> ConnOptions {
 }
 
 /// Options of a bulk sender. A quarter of a MB of unsent data keeps a sender busy through every wait for the other
-/// core, and still lies in the cache when it is sent; as smoltcp's buffers, the best of those tried.
+/// core, and is still in the cache when it is sent. It is the best value of those tried, as with smoltcp's buffers.
 pub fn bulk() -> ConnOptions {
     ConnOptions { notsent_lowat: 256 << 10, ..ConnOptions::default() }
 }
@@ -78,8 +78,8 @@ impl<'a> Loop<'a> {
         }
     }
 
-    /// Input, then the application, then output, until told to stop; sleeps when nothing moved.
-    /// The application says whether it wants another go. The clock is read once a turn, as in smoltcp's loop.
+    /// Input, then the application, then output, until told to stop; sleeps when nothing happened.
+    /// The application returns whether it wants another turn. The clock is read once a turn, as in smoltcp's loop.
     fn turn_until_stopped(
         &mut self,
         mut application: impl FnMut(&mut Stack, Instant) -> Result<bool>,
@@ -228,7 +228,7 @@ fn dial(turning: &mut Loop<'_>) -> Result<()> {
                     probe.add(1);
                     stack.connect(at, (PEER, PORT).into(), &nodelay()).context("connect")?;
                 }
-                // Also told of those that were aborted here.
+                // There is an event for connections aborted here, too.
                 Event::Failed(_, error) if error != ConnError::Aborted => {
                     bail!("a connection failed: {error}")
                 }
@@ -264,7 +264,7 @@ fn serve(turning: &mut Loop<'_>) -> Result<()> {
     })
 }
 
-/// Answers the request if it is there, and lets go.
+/// Answers the request if it has arrived, and closes the connection.
 fn answer(stack: &mut Stack, id: ConnId, at: Instant, byte: &mut [u8; 1]) -> Result<()> {
     let Some(mut conn) = stack.conn_mut(id) else { return Ok(()) };
     match conn.read(at, byte) {
@@ -274,7 +274,7 @@ fn answer(stack: &mut Stack, id: ConnId, at: Instant, byte: &mut [u8; 1]) -> Res
             conn.close(at);
         }
         Err(ReadError::WouldBlock) => {}
-        // The client was stopped in the middle.
+        // The client was stopped in the middle of a request.
         Err(_) => conn.close(at),
     }
     Ok(())

@@ -15,7 +15,7 @@ use crate::net::{LOCAL, PEER, PORT};
 use crate::peer::{self, BATCH, CHUNK};
 use crate::probe::{Probe, histogram};
 
-/// How often somebody looks whether to stop.
+/// How often a thread checks whether to stop.
 const TICK: Duration = Duration::from_millis(20);
 
 fn builder(tun: Tun) -> taut::StackBuilder {
@@ -36,7 +36,7 @@ fn there() -> SocketAddr {
 
 pub fn run_blocking(task: Task, tun: Tun, probe: &Arc<Probe>) -> Result<()> {
     let stack = builder(tun).build().context("build")?;
-    // Dropping the last handle wakes whoever is blocked; so it is this thread that has it.
+    // Dropping the last handle wakes all blocked threads, so this thread, which never blocks, holds it.
     let bystander = {
         let (stack, probe) = (stack.clone(), Arc::clone(probe));
         std::thread::Builder::new().name("bystander".into()).spawn(move || {
@@ -76,7 +76,7 @@ pub fn run_blocking(task: Task, tun: Tun, probe: &Arc<Probe>) -> Result<()> {
         Task::Dial => Err(anyhow::anyhow!("blocking sockets connect one at a time")),
     };
     if let Err(error) = done {
-        // Noted before the bystander is waited for, since it waits for the stop.
+        // Report the error before joining the bystander, which waits for the stop.
         if !probe.stopped() {
             probe.fail(error);
         }
@@ -90,7 +90,7 @@ fn serve_blocking(listener: &blocking::TcpListener) -> Result<()> {
     let mut byte = [0];
     loop {
         let (mut stream, _) = listener.accept().context("accept")?;
-        // A client that was stopped in the middle is its own business.
+        // An error means only that the client was stopped in the middle of a request.
         let _ = stream.read(&mut byte).and_then(|count| stream.write_all(&byte[..count]));
     }
 }
@@ -188,7 +188,7 @@ async fn dial(stack: Stack, probe: Arc<Probe>) -> Result<()> {
         stream.write_all(&byte).await.context("write")?;
         stream.read_exact(&mut byte).await.context("read")?;
         probe.add(1);
-        // As everywhere: the close is a RST.
+        // As in all stacks, the close is a RST.
         stream.set_linger(Some(Duration::ZERO))?;
     }
 }
