@@ -237,6 +237,27 @@ fn after_a_mark_no_d_sack_gives_the_window_back() {
     assert_eq!((t.info().snd_ssthresh, t.stack.counters().tcp_dsack_undo), (7, 0));
 }
 
+#[test]
+fn after_a_mark_no_spurious_timeout_gives_the_window_back() {
+    let mut t = Trace::with(config(1).with(|c| c.recovery.tail_loss_probes = false));
+    let listener = t.listen_with(ListenOptions::default());
+    inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535));
+    expect!(t, "S.E", seq(0));
+    inject!(t, ".", seq(1), ack(1));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.write(20_000);
+    t.poll();
+    t.out.clear();
+    expect!(t, ".", seq(1), len(1_000), after_ms(200));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("loss", 7));
+    // F-RTO finds the timeout spurious (RFC 5682 §3.1). But a mark came with the first ACK, and for that the window is
+    // reduced in any case (RFC 3168 §6.1.2).
+    inject!(t, ".E", seq(1), ack(1_001));
+    t.poll();
+    inject!(t, ".", seq(1), ack(2_001));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (1, 7));
+}
+
 /// A connection that the peer began, to a stack that uses DCTCP.
 fn dctcp() -> Trace {
     let mut t = Trace::with(StackConfig::default().with(|c| c.congestion.control = Algorithm::dctcp()));

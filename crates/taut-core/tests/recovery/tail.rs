@@ -109,3 +109,36 @@ fn without_probes_the_timeout_is_all_there_is() {
     expect!(t, ".", seq(4_001), len(1_000), after_ms(300));
     assert_eq!(repairs(&t), (1, 1, 0));
 }
+
+#[test]
+fn no_second_probe_leaves_before_the_first_is_judged() {
+    // §7.2: the probe is new data, since the window is full and more is written. It acknowledges nothing by itself.
+    let mut t = established(StackConfig::default(), Offer::EASY);
+    t.write(20_000);
+    assert_eq!(sent(&mut t).len(), 10);
+    expect!(t, ".", seq(10_001), len(1_000), after_ms(202));
+    // An ACK below TLP.end_seq judges nothing (RFC 8985 §7.4), so the timeout comes next. RFC 6298, with the samples
+    // 100 and 202 ms: SRTT is 113 ms, RTTVAR 63 ms, RTO 365 ms from the ACK on (§5.3). A probe would come after 2·SRTT.
+    inject!(t, ".", ack(1_001));
+    t.poll();
+    t.out.clear();
+    expect_nothing!(t, for_ms 360);
+    t.wait_ms(10);
+    assert_eq!(repairs(&t).1, 1);
+}
+
+#[test]
+fn the_timeout_of_a_probe_that_cannot_leave_begins_anew_with_it() {
+    // RFC 8985 §7.3: after the attempt to send a probe, whether or not one was sent, the RTO timer starts.
+    let mut t = established(StackConfig::default(), Offer::EASY);
+    // The device keeps both packets, so that their copies may not leave yet.
+    t.hold_tickets = true;
+    t.write(2_000);
+    t.poll();
+    t.out.clear();
+    // The probe is due after 2·SRTT and 2 ms; RTO is SRTT + 200 ms.
+    expect_nothing!(t, for_ms 501);
+    assert_eq!(repairs(&t), (0, 0, 0));
+    t.wait_ms(2);
+    assert_eq!(repairs(&t).1, 1, "202 ms and 300 ms");
+}
