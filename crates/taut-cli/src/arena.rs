@@ -20,8 +20,8 @@ use taut_testbed::{Subnet, allow_namespaces};
 
 use crate::control_args::ControlArgs;
 use crate::link_args::queues;
-use crate::net::{self, Taut};
-use crate::transport::Kernel;
+use crate::net;
+use crate::transport::{Kernel, Taut};
 
 /// The link with taut.
 const MEASURED: Subnet = Subnet(9);

@@ -12,10 +12,10 @@ use http::{Request, Uri, header};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use taut_core::congestion::Registry;
+use taut_testbed::Meter;
 
 use crate::clock::Stopwatch;
 use crate::dial::dial;
-use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
 use crate::{interrupt, net, output, progress};

@@ -24,7 +24,6 @@ pub mod congestion_args;
 pub mod control_args;
 pub mod demo;
 pub mod dial;
-pub mod digest;
 pub mod explain;
 pub mod get;
 pub mod interrupt;

@@ -13,7 +13,6 @@ use taut_device::{Cidr, Pipe, Tun};
 use crate::control_args::ControlArgs;
 use crate::link_args::LinkArgs;
 use crate::serve::Accept;
-use crate::transport::{Listen, Stream, Transport};
 
 /// A stack on the TUN given by the arguments, with these congestion controls by name.
 ///
@@ -55,49 +54,6 @@ pub fn on_pipe(
 
 fn with(builder: taut::StackBuilder, addresses: &[Cidr]) -> taut::StackBuilder {
     addresses.iter().fold(builder, |builder, address| builder.address(&address.to_string()))
-}
-
-impl Stream for taut::blocking::TcpStream {
-    fn set_nodelay(&self) -> io::Result<()> {
-        Self::set_nodelay(self, true)
-    }
-
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
-    }
-}
-
-impl Listen for taut::blocking::TcpListener {
-    type Stream = taut::blocking::TcpStream;
-
-    fn accept(&self) -> io::Result<Self::Stream> {
-        Self::accept(self).map(|(stream, _)| stream)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Self::local_addr(self)
-    }
-}
-
-/// taut's blocking sockets.
-pub struct Taut(pub taut::Stack);
-
-impl Transport for Taut {
-    type Stream = taut::blocking::TcpStream;
-    type Listener = taut::blocking::TcpListener;
-
-    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
-        Ok(work())
-    }
-
-    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
-        taut::blocking::TcpStream::connect(&self.0, to)
-    }
-
-    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
-        taut::blocking::TcpListener::bind(&self.0, at)
-    }
 }
 
 /// Connects, for asynchronous use.

@@ -183,6 +183,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Logged<B> {
 
 #[cfg(test)]
 mod tests {
+    use taut_testbed::Scratch;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -190,7 +191,7 @@ mod tests {
 
     /// Serves a directory with `inside.txt` ("0123456789"), next to a file outside it, and sends `request`.
     async fn ask(request: &str) -> String {
-        let scratch = std::env::temp_dir().join(format!("taut-serve-{}-{request:p}", std::process::id()));
+        let scratch = Scratch::new(&format!("serve-{request:p}"));
         let root = scratch.join("root");
         std::fs::create_dir_all(&root).unwrap();
         std::fs::write(root.join("inside.txt"), "0123456789").unwrap();
@@ -208,7 +209,6 @@ mod tests {
             answer
         };
         let ((), answer) = tokio::join!(server, client);
-        std::fs::remove_dir_all(scratch).unwrap();
         answer
     }
 

@@ -19,7 +19,7 @@ pub struct Summary {
     /// The time from the connection's establishment to its end.
     pub time: Duration,
     /// SHA-256 of the payload.
-    pub sha256: crate::digest::Digest,
+    pub sha256: taut_testbed::Digest,
 }
 
 impl Summary {

@@ -11,11 +11,11 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use indicatif::ProgressBar;
 use taut_core::congestion::Registry;
+use taut_testbed::Meter;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::clock::Stopwatch;
 use crate::dial::dial;
-use crate::digest::Meter;
 use crate::link_args::LinkArgs;
 use crate::summary::Summary;
 use crate::{interrupt, net, output, progress};

@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use taut::blocking;
+
 /// A connected byte stream.
 pub trait Stream: Read + Write + Send {
     /// Switches Nagle's algorithm off.
@@ -40,28 +42,36 @@ pub trait Transport: Send + Sync + 'static {
     fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener>;
 }
 
-impl Stream for std::net::TcpStream {
-    fn set_nodelay(&self) -> io::Result<()> {
-        Self::set_nodelay(self, true)
-    }
+/// The kernel's sockets and taut's blocking ones have the same methods, and no trait in common.
+macro_rules! sockets {
+    ($stream:ty, $listener:ty) => {
+        impl Stream for $stream {
+            fn set_nodelay(&self) -> io::Result<()> {
+                Self::set_nodelay(self, true)
+            }
 
-    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(timeout))?;
-        self.set_write_timeout(Some(timeout))
-    }
+            fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+                self.set_read_timeout(Some(timeout))?;
+                self.set_write_timeout(Some(timeout))
+            }
+        }
+
+        impl Listen for $listener {
+            type Stream = $stream;
+
+            fn accept(&self) -> io::Result<Self::Stream> {
+                Self::accept(self).map(|(stream, _)| stream)
+            }
+
+            fn local_addr(&self) -> io::Result<SocketAddr> {
+                Self::local_addr(self)
+            }
+        }
+    };
 }
 
-impl Listen for std::net::TcpListener {
-    type Stream = std::net::TcpStream;
-
-    fn accept(&self) -> io::Result<Self::Stream> {
-        Self::accept(self).map(|(stream, _)| stream)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        Self::local_addr(self)
-    }
-}
+sockets!(std::net::TcpStream, std::net::TcpListener);
+sockets!(blocking::TcpStream, blocking::TcpListener);
 
 /// The kernel's TCP, in a namespace of its own or in that of the command.
 #[derive(Debug)]
@@ -84,5 +94,25 @@ impl Transport for Kernel {
 
     fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
         std::net::TcpListener::bind(at)
+    }
+}
+
+/// taut's blocking sockets.
+pub struct Taut(pub taut::Stack);
+
+impl Transport for Taut {
+    type Stream = blocking::TcpStream;
+    type Listener = blocking::TcpListener;
+
+    fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
+        Ok(work())
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
+        blocking::TcpStream::connect(&self.0, to)
+    }
+
+    fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
+        blocking::TcpListener::bind(&self.0, at)
     }
 }

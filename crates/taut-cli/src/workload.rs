@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use taut_testbed::{Digest, Noise, sha256};
 
 use crate::clock::Stopwatch;
-use crate::digest::{Digest, sha256};
 use crate::transport::{Listen, Stream, Transport};
 
 /// Size of one read or write call: large enough that calls do not matter, small enough to stay in cache.
@@ -63,7 +63,7 @@ pub struct Payload {
 impl Payload {
     /// `len` bytes.
     pub fn new(len: usize, seed: u64) -> Self {
-        let bytes = crate::digest::pseudo_random(len, seed);
+        let bytes = Noise::new(seed).bytes(len);
         let watch = Stopwatch::start();
         let digest = sha256(&bytes);
         Self { bytes, digest, hashing: watch.elapsed() }

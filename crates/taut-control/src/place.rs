@@ -261,24 +261,9 @@ pub(crate) fn is_root() -> bool {
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+    use taut_testbed::Scratch;
+
     use super::*;
-
-    /// A directory for this test alone, removed afterwards.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(test: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("taut-place-{test}-{}", std::process::id()));
-            DirBuilder::new().mode(0o700).create(&dir).unwrap();
-            Self(dir)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
@@ -296,8 +281,8 @@ mod tests {
 
     #[test]
     fn the_directory_and_the_socket_are_the_owners_only() {
-        let scratch = Scratch::new("modes");
-        let dir = scratch.0.join("taut");
+        let scratch = Scratch::new("place-modes");
+        let dir = scratch.join("taut");
         make_own(&dir).unwrap();
         make_own(&dir).unwrap();
         assert_eq!(mode(&dir), 0o700);
@@ -316,20 +301,20 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_may_use_is_refused() {
-        let scratch = Scratch::new("refused");
+        let scratch = Scratch::new("place-refused");
         let refused = |path: &Path| {
             let error = make_own(path).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
             error.to_string()
         };
-        let open = scratch.0.join("open");
+        let open = scratch.join("open");
         DirBuilder::new().create(&open).unwrap();
         fs::set_permissions(&open, fs::Permissions::from_mode(0o750)).unwrap();
         assert!(refused(&open).contains("chmod 700"));
-        let link = scratch.0.join("link");
-        symlink(&scratch.0, &link).unwrap();
+        let link = scratch.join("link");
+        symlink(&*scratch, &link).unwrap();
         assert!(refused(&link).contains("not a directory"));
-        let file = scratch.0.join("file");
+        let file = scratch.join("file");
         fs::write(&file, "").unwrap();
         assert!(refused(&file).contains("not a directory"));
         // "/" must not be used for sockets, whether or not root runs this test.
@@ -338,21 +323,21 @@ mod tests {
 
     #[test]
     fn what_a_dead_process_left_is_removed_and_nothing_else() {
-        let scratch = Scratch::new("stale");
-        let dead = scratch.0.join("4000000.sock");
+        let scratch = Scratch::new("place-stale");
+        let dead = scratch.join("4000000.sock");
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
-        let file = scratch.0.join("4000001.sock");
+        let file = scratch.join("4000001.sock");
         fs::write(&file, "not a socket").unwrap();
-        let live = Bound::in_directory(&scratch.0).unwrap();
-        let found = running_in(&scratch.0).unwrap();
+        let live = Bound::in_directory(&scratch).unwrap();
+        let found = running_in(&scratch).unwrap();
         assert!(!dead.exists() && file.exists() && live.path.exists());
         assert!(found.iter().any(|running| running.path == live.path));
     }
 
     #[test]
     fn a_dead_socket_is_replaced_and_a_live_one_or_a_file_is_not() {
-        let scratch = Scratch::new("replace");
-        let path = scratch.0.join("a.sock");
+        let scratch = Scratch::new("place-replace");
+        let path = scratch.join("a.sock");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let bound = Bound::at(&path).unwrap();
         let error = Bound::at(&path).unwrap_err();
@@ -364,6 +349,6 @@ mod tests {
         drop(bound);
         assert_eq!(fs::read(&path).unwrap(), b"mine");
         assert_eq!(Bound::at(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        assert!(Bound::at(&scratch.0.join("x".repeat(200))).is_err());
+        assert!(Bound::at(&scratch.join("x".repeat(200))).is_err());
     }
 }

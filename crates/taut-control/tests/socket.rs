@@ -1,7 +1,7 @@
 //! The server on a real socket with a real stack: its answers, and its limits for clients.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use taut_control::server::CLIENTS_MAX;
 use taut_control::{About, Client, ClientError, Fault, Server, Source};
 use taut_core::{Instant, LinkCaps, Stack, StackConfig};
-use taut_testbed::live;
+use taut_testbed::{Scratch, live};
 
 /// A stack behind a lock, with a clock that the test sets.
 #[derive(Clone)]
@@ -51,13 +51,13 @@ impl Source for Host {
 struct Lab {
     host: Host,
     server: Option<Server>,
-    dir: PathBuf,
+    /// Goes after the server.
+    dir: Scratch,
 }
 
 impl Lab {
     fn new(test: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("taut-control-{test}-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
+        let dir = Scratch::new(&format!("control-{test}"));
         let host = Host::new();
         let about = About { device: "taut7".to_owned(), addresses: vec!["10.0.0.2/24".to_owned()] };
         let server = Server::at(&dir.join("s"), about, host.clone()).unwrap();
@@ -74,13 +74,6 @@ impl Lab {
 
     fn raw(&self) -> Raw {
         Raw::connect(&self.path())
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        drop(self.server.take());
-        _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -344,7 +337,7 @@ fn another_user_is_refused_even_when_he_reaches_the_socket() {
     }
     let lab = Lab::new("stranger");
     // The file modes are opened here, to test the check behind them.
-    for path in [&lab.dir, &lab.path()] {
+    for path in [&*lab.dir, &lab.path()] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     }
     let path = lab.path();

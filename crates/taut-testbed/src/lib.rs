@@ -17,6 +17,8 @@
 //! | `subnet.rs` | [`Subnet`]: the addresses of a link's ends, of both families |
 //! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's |
 //! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
+//! | `patience.rs` | [`eventually`], [`now`]: how long a test waits |
+//! | `payload.rs` | [`Noise`]: bytes to send; [`Meter`]: their number and SHA-256 |
 //! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: the state of one of the kernel's connections |
 //! | `counters.rs` | `nstat`'s counters of a namespace |
 //! | `qdisc.rs` | a rate for an interface, and the size of its queue |
@@ -60,6 +62,8 @@
 mod counters;
 mod kernel;
 pub mod live;
+mod patience;
+mod payload;
 mod peer;
 mod qdisc;
 mod scratch;
@@ -68,6 +72,8 @@ mod subnet;
 mod tcp_info;
 
 pub use kernel::{Kernel, allow_namespaces};
+pub use patience::{PATIENCE, eventually, now};
+pub use payload::{Digest, Meter, Noise, sha256};
 pub use peer::{Peer, Service};
 pub use scratch::Scratch;
 pub use socket::{connect, listen, socket};

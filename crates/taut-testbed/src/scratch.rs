@@ -2,8 +2,10 @@
 //! files.
 
 use std::env;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::ops::Deref;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::process;
 
 /// The directory.
@@ -11,15 +13,28 @@ use std::process;
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// An empty directory. Tests that run in one process must use different names.
+    /// An empty directory, for this user only, with a short path. Tests that run in one process must use different
+    /// names.
     ///
     /// # Panics
     /// When it cannot be made.
     #[must_use]
     pub fn new(test: &str) -> Self {
         let path = env::temp_dir().join(format!("taut-{test}-{}", process::id()));
-        fs::create_dir_all(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self(path)
+    }
+}
+
+impl Deref for Scratch {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
     }
 }
 

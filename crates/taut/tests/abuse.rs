@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use net::{KERNEL, Net, Noise, STACK, digest_of, echo, send_noise, serve};
+use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use taut::blocking::{TcpListener, TcpStream};
+use taut_testbed::Noise;
 use taut_wire::tcp::{self, Flags};
 use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
 

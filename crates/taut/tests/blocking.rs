@@ -6,18 +6,13 @@ mod net;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
 use taut::blocking::{TcpListener, TcpStream};
+use taut_testbed::now;
 
 const BULK: usize = 64 << 20;
-
-/// A clock for upper bounds that only a hang would reach.
-#[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
-fn now() -> Instant {
-    Instant::now()
-}
 
 #[test]
 fn echo_both_ways_on_both_families() {

@@ -7,9 +7,9 @@ mod net;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use net::{Net, Noise, STACK};
-use sha2::{Digest, Sha256};
+use net::{Net, STACK};
 use taut::StackBuilder;
+use taut_testbed::{Meter, Noise};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -159,12 +159,11 @@ fn a_thousand_transfers_at_once_with_pauses() {
                 let size = (seed * 7_919) % 300_000;
                 let sending = tokio::spawn(async move {
                     let mut noise = Noise::new(seed * 31);
-                    let mut digest = Sha256::new();
+                    let mut meter = Meter::default();
                     let (mut left, mut piece) = (size, 1 + seed % 977);
                     while left > 0 {
-                        let mut part = vec![0; left.min(piece) as usize];
-                        noise.fill(&mut part);
-                        digest.update(&part);
+                        let part = noise.bytes(left.min(piece) as usize);
+                        meter.update(&part);
                         write.write_all(&part).await.unwrap();
                         left -= part.len() as u64;
                         piece = 1 + (piece * 137 + seed) % 60_000;
@@ -173,27 +172,19 @@ fn a_thousand_transfers_at_once_with_pauses() {
                         }
                     }
                     drop(write);
-                    let sent: [u8; 32] = digest.finalize().into();
-                    sent
+                    meter.finish()
                 });
-                let mut digest = Sha256::new();
-                let mut buffer = vec![0; 1_000 + (seed as usize * 53) % 20_000];
-                let mut got = 0;
-                loop {
-                    match read.read(&mut buffer).await.unwrap() {
-                        0 => break,
-                        count => {
-                            digest.update(&buffer[..count]);
-                            got += count as u64;
-                        }
-                    }
-                    if got % 7 == 0 {
-                        tokio::time::sleep(Duration::from_millis(got % 30)).await;
+                let (mut meter, mut buffer) =
+                    (Meter::default(), vec![0; 1_000 + (seed as usize * 53) % 20_000]);
+                while let count @ 1.. = read.read(&mut buffer).await.unwrap() {
+                    meter.update(&buffer[..count]);
+                    if meter.bytes() % 7 == 0 {
+                        tokio::time::sleep(Duration::from_millis(meter.bytes() % 30)).await;
                     }
                 }
+                let got = meter.bytes();
                 assert_eq!(got, size, "transfer {seed}");
-                let digest: [u8; 32] = digest.finalize().into();
-                assert_eq!(digest, sending.await.unwrap(), "transfer {seed}");
+                assert_eq!(meter.finish(), sending.await.unwrap(), "transfer {seed}");
                 got
             });
         }

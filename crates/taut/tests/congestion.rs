@@ -1,12 +1,14 @@
 //! A user's own congestion control, by name on sockets and for a whole stack.
 #![allow(missing_docs, reason = "tests")]
 
+mod pair;
+
 use std::io::{Read, Write};
 
+use pair::pair;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::congestion::{AckEvent, Controller, Definition, Signal, Window};
-use taut::device::LinkCaps;
-use taut::{ConnOptions, Stack, StackBuilder};
+use taut::{ConnOptions, Stack};
 use taut_core::Instant;
 
 /// Always the same window.
@@ -34,12 +36,6 @@ fn fixed() -> Definition {
         2.0..=1e4,
         "segments in flight",
     )
-}
-
-fn pair(near: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
-    let (here, there) = taut::device::pipe(LinkCaps::offloading(1500), 4 << 20).unwrap();
-    let near = near(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
-    (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())
 }
 
 /// Name and congestion window of a connection after an exchange.

@@ -1,40 +1,21 @@
 //! A queue in front of the device, between two running stacks.
 #![allow(missing_docs, reason = "tests")]
 
+mod pair;
+
 use std::io::{Read, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pair::pair;
+use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
-use taut::device::LinkCaps;
-use taut::{Stack, StackBuilder};
-
-/// A clock for bounds that hold on a busy machine too.
-#[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// A stack behind a link, and its peer.
-fn pair(link: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
-    let (here, there) = taut::device::pipe(LinkCaps::offloading(1500), 4 << 20).unwrap();
-    let near = link(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
-    (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())
-}
-
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 1u32;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    (0..len).map(|_| next()).collect()
-}
+use taut_testbed::{Noise, now};
 
 /// Sends `len` bytes to the peer, which checks them. Returns the time from the first byte to the last.
 fn bulk(near: &Stack, far: &Stack, len: usize) -> Duration {
     let listener = TcpListener::bind(far, "10.0.0.2:7").unwrap();
-    let data = noise(len);
+    let data = Noise::new(1).bytes(len);
     thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();

@@ -4,45 +4,23 @@
 //! counted instead.
 #![allow(missing_docs, reason = "tests")]
 
+mod pair;
+
 use std::io::{Read, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pair::{pair, pair_over};
+use taut::Stack;
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::LinkCaps;
 use taut::link::QdiscDetails;
-use taut::{Stack, StackBuilder};
-
-/// A clock for lower bounds, which hold on a busy machine too.
-#[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
-fn now() -> Instant {
-    Instant::now()
-}
-
-/// A stack behind a queue, and its peer.
-fn pair(change: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
-    pair_over(LinkCaps::offloading(1500), change)
-}
-
-fn pair_over(caps: LinkCaps, change: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
-    let (here, there) = taut::device::pipe(caps, 4 << 20).unwrap();
-    let near = change(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();
-    (near, Stack::builder().device(there).address("10.0.0.2/24").build().unwrap())
-}
+use taut_testbed::{Noise, eventually, now};
 
 fn connect(near: &Stack, far: &Stack) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(far, "10.0.0.2:7").unwrap();
     let stream = TcpStream::connect(near, "10.0.0.2:7").unwrap();
     (stream, listener.accept().unwrap().0)
-}
-
-/// Waits until the condition holds; a minute is long enough on any machine.
-fn eventually(what: &str, is_so: impl Fn() -> bool) {
-    let start = now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(60), "still not: {what}");
-        thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// The least of some round trips.
@@ -57,15 +35,6 @@ fn round_trip(near: &mut TcpStream, far: &mut TcpStream) -> Duration {
         start.elapsed()
     };
     (0..5).map(once).min().unwrap()
-}
-
-fn noise(len: usize) -> Vec<u8> {
-    let mut state = 1u32;
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    (0..len).map(|_| next()).collect()
 }
 
 /// Sends `data` to the peer, which checks it. Returns the time that it took.
@@ -115,7 +84,7 @@ fn a_delay_is_seen_in_the_round_trip_and_goes_when_it_is_taken_away() {
 
 #[test]
 fn a_rate_is_seen_in_the_goodput() {
-    let data = noise(4_000_000);
+    let data = Noise::new(1).bytes(4_000_000);
     for spec in
         ["netem rate 100mbit", "tbf rate 100mbit burst 16kb | fq", "tbf rate 100mbit burst 16kb limit 256kb"]
     {
@@ -141,7 +110,7 @@ fn paced(near: &Stack, far: &Stack) -> u64 {
     let (mut here, mut there) = connect(near, far);
     here.set_max_pacing_rate(600_000).unwrap();
     let before = near.counters().pacing_blocked;
-    let took = bulk(&mut here, &mut there, &noise(300_000)).as_secs_f64();
+    let took = bulk(&mut here, &mut there, &Noise::new(1).bytes(300_000)).as_secs_f64();
     // Half a second, except for the first ten packets. After a late packet, the others catch up, but never get ahead.
     assert!(took >= 0.45, "{took} s");
     near.counters().pacing_blocked - before
@@ -188,7 +157,7 @@ fn it_is_changed_again_and_again_while_the_stack_sends() {
                 eventually("each has something to send", || near.counters().out_segs > before);
             }
         });
-        let data = noise(1_000_000);
+        let data = Noise::new(1).bytes(1_000_000);
         while !changer.is_finished() {
             bulk(&mut here, &mut there, &data);
         }
@@ -205,7 +174,7 @@ fn a_lossy_path_is_survived_and_a_mistake_is_told() {
     let bad = "netem delay 1ms loss 2% duplicate 1% reorder 5% corrupt 0.5% seed 7";
     let (near, far) = pair(|builder| builder.qdisc(bad));
     let (mut here, mut there) = connect(&near, &far);
-    let data = noise(2_000_000);
+    let data = Noise::new(1).bytes(2_000_000);
     // The number of packets depends on how busy the machine is, and so does the choice of packets by the seed.
     let is_lossy = || near.counters().retrans_segs > 0 && near.qdiscs()[0].report.stats.dropped > 0;
     for _ in 0..50 {

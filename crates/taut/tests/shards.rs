@@ -9,12 +9,12 @@ use std::net::{SocketAddr, TcpStream as KernelStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use net::{Net, STACK, echo, serve};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::{ConnOptions, Counters};
-use taut_testbed::Kernel;
+use taut_testbed::{Kernel, now};
 
 const SHARDS: usize = 2;
 
@@ -263,11 +263,6 @@ async fn a_runtime_drives_all_shards() {
     let counters = net.stack.shard_counters();
     assert!(counters.iter().all(|counters| counters.passive_opens > 0), "{counters:?}");
     assert_calm(&net.stack.counters());
-}
-
-#[expect(clippy::disallowed_methods, reason = "the test measures from outside")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The rate in Gbit/s at which the kernel receives from eight connections, and the packets that each shard received

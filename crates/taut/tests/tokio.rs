@@ -11,9 +11,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use net::{KERNEL, Net, Noise, STACK, digest_of, echo, send_noise, serve};
-use sha2::{Digest, Sha256};
+use net::{KERNEL, Net, PART, STACK, digest_of, echo, send_noise, serve};
 use taut::{TcpListener, TcpStream};
+use taut_testbed::{Digest, Meter, Noise};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 
 const BULK: usize = 64 << 20;
@@ -28,32 +28,22 @@ fn both_drivers() -> [Net; 2] {
     [Net::new(), in_runtime]
 }
 
-async fn send(mut into: impl AsyncWrite + Unpin, total: usize, seed: u64) -> [u8; 32] {
-    let (mut noise, mut digest) = (Noise::new(seed), Sha256::new());
-    let mut buffer = vec![0; 100_000];
-    let mut left = total;
-    while left > 0 {
-        let part = &mut buffer[..left.min(100_000)];
-        noise.fill(part);
-        digest.update(&*part);
-        into.write_all(part).await.unwrap();
-        left -= part.len();
+async fn send(mut into: impl AsyncWrite + Unpin, total: usize, seed: u64) -> Digest {
+    let (mut noise, mut meter) = (Noise::new(seed), Meter::default());
+    for at in (0..total).step_by(PART) {
+        let part = noise.bytes(PART.min(total - at));
+        meter.update(&part);
+        into.write_all(&part).await.unwrap();
     }
-    digest.finalize().into()
+    meter.finish()
 }
 
-async fn receive(mut from: impl AsyncRead + Unpin) -> (usize, [u8; 32]) {
-    let (mut total, mut digest) = (0, Sha256::new());
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        match from.read(&mut buffer).await.unwrap() {
-            0 => return (total, digest.finalize().into()),
-            count => {
-                digest.update(&buffer[..count]);
-                total += count;
-            }
-        }
+async fn receive(mut from: impl AsyncRead + Unpin) -> (usize, Digest) {
+    let (mut meter, mut buffer) = (Meter::default(), vec![0; 1 << 18]);
+    while let count @ 1.. = from.read(&mut buffer).await.unwrap() {
+        meter.update(&buffer[..count]);
     }
+    (meter.bytes() as usize, meter.finish())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,9 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use crate::support::{Lab, TAUT, drain, eventually};
+use taut_testbed::eventually;
+
+use crate::support::{Lab, TAUT, drain};
 
 /// Reads the capture; the packets that `filter` selects, one line each.
 fn select(lab: &Lab, filter: &str) -> Vec<String> {

@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use crate::support::{Lab, eventually, taut};
+use taut_testbed::eventually;
+
+use crate::support::{Lab, taut};
 
 /// Runs the demo; its JSON.
 fn demo(lab: &Lab, more: &[&str]) -> serde_json::Value {

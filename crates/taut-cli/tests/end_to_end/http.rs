@@ -123,7 +123,7 @@ fn kernel_nginx_serves_a_large_file_to_taut_get() {
         .arg(path)
         .stdin(Stdio::null())
         .spawn_in(&lab);
-    crate::support::eventually("nginx has its pid file", || lab.dir.join("pid").exists());
+    taut_testbed::eventually("nginx has its pid file", || lab.dir.join("pid").exists());
     let url = format!("http://{KERNEL}/large");
     let output = lab.output(&mut crate::support::taut(&["get", &url, "--output", "copy", "--json"]));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

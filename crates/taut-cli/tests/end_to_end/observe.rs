@@ -1,31 +1,27 @@
 //! A running stack, observed from outside: `ss`, `nstat`, `sysctl` and `explain`.
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use regex_lite::Regex;
-use taut_testbed::live;
+use taut_testbed::{Scratch, eventually, live};
 
-use crate::support::{KERNEL, Lab, Running, TAUT, eventually, taut};
+use crate::support::{KERNEL, Lab, Running, TAUT, taut};
 
 /// A directory for the test's control sockets, so that other stacks of this machine are not seen.
 pub(crate) struct Observer {
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: Scratch,
 }
 
 impl Observer {
     pub(crate) fn new(test: &str) -> Self {
-        // Short: the path of a socket has 107 bytes at most.
-        let dir = std::env::temp_dir().join(format!("taut-{test}-{}", std::process::id()));
-        std::fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
-        Self { dir }
+        Self { dir: Scratch::new(test) }
     }
 
     fn command(&self, args: &[&str]) -> std::process::Command {
         let mut command = taut(args);
-        command.env("TAUT_CONTROL_DIR", &self.dir).env_remove("TAUT_NSTAT_HISTORY");
+        command.env("TAUT_CONTROL_DIR", &*self.dir).env_remove("TAUT_NSTAT_HISTORY");
         command
     }
 
@@ -63,15 +59,9 @@ impl Observer {
 
     /// Files in the directory of the sockets.
     fn sockets(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(&*self.dir).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path());
         paths.filter(|path| path.extension().is_some_and(|extension| extension == "sock")).collect()
-    }
-}
-
-impl Drop for Observer {
-    fn drop(&mut self) {
-        _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

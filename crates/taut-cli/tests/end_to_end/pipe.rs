@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Stdio;
 
-use taut_cli::digest::{pseudo_random, sha256};
 use taut_cli::text::hex;
+use taut_testbed::{Noise, sha256};
 
 use crate::support::{KERNEL, Lab, TAUT, drain, taut};
 
@@ -16,7 +16,7 @@ const LINKS: [(&str, &str, &str); 2] =
 #[test]
 fn recv_gets_what_a_kernel_socket_sent() {
     let Some(lab) = Lab::new("recv", &[]) else { return };
-    let data = pseudo_random(BYTES, 1);
+    let data = Noise::new(1).bytes(BYTES);
     for (own, _, address) in LINKS {
         let mut recv = taut(&["recv", "--listen", "7000", "--address", address]);
         let mut recv = lab.spawn(recv.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));

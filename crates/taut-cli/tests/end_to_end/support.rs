@@ -4,19 +4,13 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, mpsc};
-use std::time::Duration;
 
-use taut_cli::clock::Stopwatch;
-use taut_cli::digest::{Meter, pseudo_random};
 use taut_cli::text::hex;
-use taut_testbed::{Kernel, live};
+use taut_testbed::{Kernel, Meter, Noise, PATIENCE, eventually, live};
 
 /// The stack's address and the kernel's, which are the command's defaults.
 pub(crate) const TAUT: &str = "10.9.0.2";
 pub(crate) const KERNEL: &str = "10.9.0.1";
-
-/// No step of these tests takes longer on a machine that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One test at a time: they move gigabytes, and two at the same time would only slow each other down.
 static TURN: Mutex<()> = Mutex::new(());
@@ -53,9 +47,9 @@ impl Lab {
         use std::io::Write as _;
         const BLOCK: u64 = 16 << 20;
         let mut file = std::fs::File::create(self.dir.join(name)).unwrap();
-        let mut meter = Meter::default();
+        let (mut meter, mut noise) = (Meter::default(), Noise::new(1));
         while meter.bytes() < bytes {
-            let block = pseudo_random(BLOCK.min(bytes - meter.bytes()) as usize, meter.bytes() + 1);
+            let block = noise.bytes(BLOCK.min(bytes - meter.bytes()) as usize);
             file.write_all(&block).unwrap();
             meter.update(&block);
         }
@@ -113,27 +107,9 @@ pub(crate) fn live_bytes() -> u64 {
 }
 
 /// Reads to the end; length and SHA-256.
-pub(crate) fn drain(mut from: impl Read) -> (u64, String) {
-    let mut meter = Meter::default();
-    let mut chunk = vec![0; 1 << 18];
-    loop {
-        match from.read(&mut chunk).unwrap() {
-            0 => return (meter.bytes(), hex(&meter.finish())),
-            count => meter.update(&chunk[..count]),
-        }
-    }
-}
-
-/// Waits until the condition holds.
-///
-/// # Panics
-/// When it does not hold within [`PATIENCE`].
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let watch = Stopwatch::start();
-    while !is_so() {
-        assert!(watch.elapsed() < PATIENCE, "still not: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub(crate) fn drain(from: impl Read) -> (u64, String) {
+    let meter = Meter::of(from).unwrap();
+    (meter.bytes(), hex(&meter.finish()))
 }
 
 fn signal(pid: u32, name: &str) -> bool {

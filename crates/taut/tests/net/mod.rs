@@ -7,12 +7,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use taut::{Stack, StackBuilder};
-use taut_testbed::{Kernel, listen};
+use taut_testbed::{Digest, Kernel, Meter, Noise, listen};
 
 pub const STACK: [&str; 2] = ["10.7.0.2", "[fd07::2]"];
 pub const KERNEL: [&str; 2] = ["10.7.0.1", "[fd07::1]"];
+
+/// Bytes of a write.
+pub const PART: usize = 100_000;
 
 pub struct Net {
     pub stack: Stack,
@@ -74,51 +76,19 @@ pub fn echo(mut stream: TcpStream) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Bytes without a pattern that a misplaced segment would fit.
-pub struct Noise(u64);
-
-impl Noise {
-    pub fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    pub fn fill(&mut self, into: &mut [u8]) {
-        for chunk in into.chunks_mut(8) {
-            // xorshift64
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            chunk.copy_from_slice(&self.0.to_le_bytes()[..chunk.len()]);
-        }
-    }
-}
-
 /// Writes `total` bytes of noise; returns their digest.
-pub fn send_noise(mut into: impl Write, total: usize, seed: u64) -> [u8; 32] {
-    let (mut noise, mut digest) = (Noise::new(seed), Sha256::new());
-    let mut buffer = vec![0; 100_000];
-    let mut left = total;
-    while left > 0 {
-        let part = &mut buffer[..left.min(100_000)];
-        noise.fill(part);
-        digest.update(&*part);
-        into.write_all(part).unwrap();
-        left -= part.len();
+pub fn send_noise(mut into: impl Write, total: usize, seed: u64) -> Digest {
+    let (mut noise, mut meter) = (Noise::new(seed), Meter::default());
+    for at in (0..total).step_by(PART) {
+        let part = noise.bytes(PART.min(total - at));
+        meter.update(&part);
+        into.write_all(&part).unwrap();
     }
-    digest.finalize().into()
+    meter.finish()
 }
 
 /// Reads to the end; returns the count and the digest.
-pub fn digest_of(mut from: impl Read) -> (usize, [u8; 32]) {
-    let (mut total, mut digest) = (0, Sha256::new());
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        match from.read(&mut buffer).unwrap() {
-            0 => return (total, digest.finalize().into()),
-            count => {
-                digest.update(&buffer[..count]);
-                total += count;
-            }
-        }
-    }
+pub fn digest_of(from: impl Read) -> (usize, Digest) {
+    let meter = Meter::of(from).unwrap();
+    (meter.bytes() as usize, meter.finish())
 }

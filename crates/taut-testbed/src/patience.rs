@@ -1,0 +1,26 @@
+//! Waiting in tests: a clock to measure from outside, and the bound on what a test waits for.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No step of a test takes longer on a machine that is not stuck.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The clock, for bounds that hold on a busy machine too.
+#[expect(clippy::disallowed_methods, reason = "tests measure from outside")]
+#[must_use]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// Asks until the answer is yes.
+///
+/// # Panics
+/// When it stays no.
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "still not: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
