@@ -3,7 +3,7 @@
 #[macro_use]
 mod support;
 
-use support::trace::{Offer, Trace};
+use support::trace::{Offer, Seg, Trace};
 use support::{World, drain, pump};
 use taut_core::{
     ConnError, ConnOptions, Duration, Event, ListenOptions, ReadError, StackConfig, State, WriteError,
@@ -280,6 +280,34 @@ fn abort_resets_at_once() {
     expect!(t, "R.", seq(5_001), ack(1));
     expect_nothing!(t, for_ms 10_000);
     t.expect_gone();
+}
+
+#[test]
+fn an_ack_that_is_owed_does_not_follow_a_reset() {
+    let mut t = Trace::accepted(Offer::EASY);
+    // RFC 9293 §3.10.7.4: a segment outside the window is answered by an ACK.
+    t.inject_unpolled(&Seg::new(".").seq(1_000_000).ack(1).len(10));
+    let now = t.now;
+    t.conn().abort(now);
+    expect!(t, "R.", seq(1), ack(1));
+    expect_nothing!(t, for_ms 10_000);
+}
+
+#[test]
+fn a_fin_is_acknowledged_at_once() {
+    // RFC 9293 §3.10.7.4, eighth. The quick ACKs of the beginning are used up, so that others are delayed.
+    let mut t = Trace::accepted(Offer::EASY);
+    for n in 0..40 {
+        inject!(t, ".", seq(1 + n * 100), ack(1), len(100));
+    }
+    t.wait_ms(50);
+    t.out.clear();
+    inject!(t, ".", seq(4_001), ack(1), len(100));
+    expect_nothing!(t);
+    t.wait_ms(50);
+    t.out.clear();
+    inject!(t, "F.", seq(4_101), ack(1));
+    expect!(t, ".", ack(4_102));
 }
 
 #[test]
