@@ -71,7 +71,7 @@ impl Sender {
     fn hold(&mut self, cx: &SendCx<'_>, mode: Mode, why: Blocked, totals: &mut Totals) -> NotNow {
         let is_new = self.sent || self.blocked != why.gate();
         if mode == Mode::TailProbe {
-            self.recovery.on_tail_probe_blocked(cx.now);
+            self.recovery.on_tail_probe_blocked();
         }
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;

@@ -96,12 +96,9 @@ impl Recovery {
     }
 
     /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout takes over.
-    pub(crate) fn on_tail_probe_blocked(&mut self, now: Instant) {
-        let Self { base, flight: Some(flight) } = self else { return };
-        flight.tail_probe_due = false;
-        flight.tail_probe_at = None;
-        if !flight.log.is_empty() {
-            flight.rto_at = Some(now + base.rto());
+    pub(crate) fn on_tail_probe_blocked(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.tail_probe_due = false;
         }
     }
 }

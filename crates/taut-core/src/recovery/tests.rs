@@ -269,7 +269,7 @@ fn timeout_backs_off_and_an_echo_of_the_original_undoes_it() {
     let mut w = World::new(true);
     w.send(10, 10);
     assert_eq!(w.fire(), RecoveryTimer::TailProbe);
-    w.rec.on_tail_probe_blocked(w.now);
+    w.rec.on_tail_probe_blocked();
     assert_eq!((w.fire(), w.rec.mode()), (RecoveryTimer::Rto, Mode::Repair));
     assert_eq!((w.rec.state(), w.cc.cwnd(), w.rec.backoff(), w.rec.timeouts()), (CaState::Loss, 1, 1, 1));
     assert_eq!(w.rec.rto(), Duration::from_millis(600));
@@ -441,7 +441,7 @@ fn run(steps: &[Step], sack: bool) {
             }
             Step::Fire => {
                 if w.rec.deadline().is_some() && w.fire() == RecoveryTimer::TailProbe {
-                    w.rec.on_tail_probe_blocked(w.now);
+                    w.rec.on_tail_probe_blocked();
                 }
             }
             Step::Pass(ms) => w.pass(ms),
