@@ -243,15 +243,28 @@ impl TxDevice for TunTx {
     }
 
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
-        match self.0.put(packet) {
-            Ok(()) => Sent::Left(ticket),
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::WOULDBLOCK) => Sent::Full(ticket),
-                // The kernel is short of memory, and gives no signal when that is over.
-                Some(Errno::NOMEM | Errno::NOBUFS) => Sent::Dropped(ticket),
-                _ => Sent::Never(ticket, error),
-            },
-        }
+        sent(self.0.put(packet), ticket)
+    }
+}
+
+/// The fate of a packet, by the result of the write to the interface. Linux: `tun_get_user`.
+///
+/// - `EAGAIN`: the interface's send buffer (`TUNSETSNDBUF`) is full. It polls writable when there is room again, so
+///   the device is full.
+/// - `ENOBUFS`, `ENOMEM`: the kernel had no memory for the packet. No event announces memory, and the interface polls
+///   writable all the time, so a device that called itself full would be asked again immediately, without end. The packet
+///   is dropped: its connection slows down, which is right on a host that is short of memory, and retransmits the bytes
+///   with its next ACK, completion or timeout. Linux does the same when a queue of its own drops a packet
+///   (`tcp_enter_cwr`).
+/// - Any other error concerns this packet alone, or `recv` reports it too: the interface is gone.
+fn sent(written: io::Result<()>, ticket: TxTicket) -> Sent {
+    match written {
+        Ok(()) => Sent::Left(ticket),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::WOULDBLOCK) => Sent::Full(ticket),
+            Some(Errno::NOMEM | Errno::NOBUFS) => Sent::Dropped(ticket),
+            _ => Sent::Never(ticket, error),
+        },
     }
 }
 
@@ -335,5 +348,32 @@ impl TunOptions {
             _ => (error.kind(), format!("cannot open the TUN interface {name}: {error}")),
         };
         io::Error::new(kind, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device is full only if it can announce room, so that a kernel without memory never leaves the driver waiting for
+    /// nothing, or asking without end.
+    #[test]
+    fn errors_of_a_write_and_their_fates() {
+        let fate =
+            |written: Result<(), Errno>| match sent(written.map_err(io::Error::from), TxTicket::blank()) {
+                Sent::Left(_) => "left".to_owned(),
+                Sent::Kept => "kept".to_owned(),
+                Sent::Full(_) => "full".to_owned(),
+                Sent::Dropped(_) => "dropped".to_owned(),
+                Sent::Never(_, why) => format!("never: {}", why.raw_os_error().unwrap()),
+            };
+        assert_eq!(fate(Ok(())), "left");
+        assert_eq!(fate(Err(Errno::AGAIN)), "full");
+        assert_eq!(fate(Err(Errno::NOBUFS)), "dropped");
+        assert_eq!(fate(Err(Errno::NOMEM)), "dropped");
+        // The interface is down; a header that makes no sense; the interface was deleted.
+        for why in [Errno::IO, Errno::INVAL, Errno::BADFD] {
+            assert_eq!(fate(Err(why)), format!("never: {}", why.raw_os_error()));
+        }
     }
 }

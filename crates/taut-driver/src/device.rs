@@ -60,7 +60,8 @@ pub enum Sent {
     Left(TxTicket),
     /// The device has the packet and its ticket, and will give the ticket back by [`TxDevice::poll_done`].
     Kept,
-    /// No room now. The packet is offered again when the device says that it has some.
+    /// No room now. The packet is offered again when the device announces room, and not before: a device that cannot
+    /// announce any drops the packet instead.
     Full(TxTicket),
     /// A queue in the device is full and dropped the packet: its connection slows down, and retransmits the
     /// bytes a little later. Counted as `TautDeviceDrops`. Prefer [`Full`](Self::Full) if the device can say when it
