@@ -18,14 +18,36 @@ const RUNG: u8 = 2;
 
 /// The bell. Ringing a rung bell and silencing a silent one cost no system call.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    event: EventFd,
+pub(crate) struct Bell<E = EventFd> {
+    event: E,
     state: AtomicU8,
+}
+
+/// What a bell makes readable. Not always a descriptor, so that a test can come in between.
+pub(crate) trait Readable {
+    fn signal(&self);
+    fn drain(&self);
+}
+
+impl Readable for EventFd {
+    fn signal(&self) {
+        Self::signal(self);
+    }
+
+    fn drain(&self) {
+        Self::drain(self);
+    }
 }
 
 impl Bell {
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { event: EventFd::new()?, state: AtomicU8::new(SILENT) })
+        Ok(Self::of(EventFd::new()?))
+    }
+}
+
+impl<E: Readable> Bell<E> {
+    const fn of(event: E) -> Self {
+        Self { event, state: AtomicU8::new(SILENT) }
     }
 
     fn ring(&self) {
@@ -71,6 +93,8 @@ impl AsFd for Bell {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
     use std::sync::atomic::AtomicU64;
     use std::task::Waker;
     use std::time::Duration;
@@ -97,6 +121,71 @@ mod tests {
         }
     }
 
+    /// Something readable, and what others do while it is signalled or drained: first before that has happened, then after.
+    #[derive(Default)]
+    struct Interrupted {
+        is_readable: Cell<bool>,
+        between: RefCell<Vec<Option<Act>>>,
+    }
+
+    type Act = Box<dyn Fn()>;
+
+    impl Interrupted {
+        fn set(&self, readable: bool) {
+            let mut between = self.between.take().into_iter();
+            between.next().flatten().into_iter().for_each(|act| act());
+            self.is_readable.set(readable);
+            between.next().flatten().into_iter().for_each(|act| act());
+        }
+    }
+
+    impl Readable for Interrupted {
+        fn signal(&self) {
+            self.set(true);
+        }
+
+        fn drain(&self) {
+            self.set(false);
+        }
+    }
+
+    /// Either rung and readable, or neither. If it were rung alone, the driver would never look; readable alone, it would
+    /// spin.
+    #[track_caller]
+    fn assert_consistent(bell: &Bell<Interrupted>) {
+        let is_rung = bell.state.load(Ordering::SeqCst) != SILENT;
+        assert_eq!(is_rung, bell.event.is_readable.get(), "rung, and readable");
+    }
+
+    /// The order of the state and the descriptor, step by step: the driver comes in between the steps of a device that
+    /// rings, and a device between those of a driver that silences.
+    #[test]
+    fn state_and_descriptor_agree_at_every_step() {
+        for step in [0, 1] {
+            let bell = Rc::new(Bell::of(Interrupted::default()));
+            let come_in = |act: Act| {
+                let mut between = vec![None, None];
+                between[step] = Some(act);
+                *bell.event.between.borrow_mut() = between;
+            };
+            let driver = Rc::clone(&bell);
+            // It must look for news now: those that are announced came before.
+            come_in(Box::new(move || assert!(driver.silence(), "rung in step {step}")));
+            bell.ring();
+            assert_consistent(&bell);
+            bell.ring();
+            assert_consistent(&bell);
+            let device = Rc::clone(&bell);
+            come_in(Box::new(move || device.ring()));
+            assert!(bell.silence());
+            assert_consistent(&bell);
+            bell.ring();
+            assert_consistent(&bell);
+            assert!(bell.silence() && !bell.silence());
+            assert_consistent(&bell);
+        }
+    }
+
     /// Whatever a device does at the same time, none of its announcements is overlooked; otherwise this test hangs.
     #[test]
     fn no_news_is_overlooked() {
@@ -114,7 +203,7 @@ mod tests {
         let mut seen = 0;
         while seen < NEWS {
             assert!(epoll.wait(Some(Duration::from_secs(10))).unwrap().contains(1), "{seen} of {NEWS}");
-            let _ = bell.silence();
+            assert!(bell.silence(), "readable, so it was rung");
             let now = news.load(Ordering::SeqCst);
             assert!(now >= seen);
             seen = now;

@@ -272,6 +272,31 @@ fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
     }
 }
 
+/// A packet that the device dropped counts as not sent: the same bytes go again as new ones, without any news of the device,
+/// and the connection slows down once as for a congestion mark. It would double its window otherwise, being in slow start.
+#[test]
+fn dropped_is_sent_again_as_new_and_slows_the_connection_down() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    let threshold = |pair: &Pair| {
+        pair.near
+            .shard
+            .access(|access| access.stack.conn(pair.conns[0]).unwrap().info(access.now).snd_ssthresh)
+    };
+    let before = threshold(&pair);
+    let mut nth = 0;
+    pair.line.script(0, move |packet| {
+        nth += usize::from(!packet.payload.is_empty());
+        if nth == 4 && !packet.payload.is_empty() { Say::Drop } else { Say::Left }
+    });
+    pair.send(100_000, 9);
+    assert_eq!(pair.line.said(0, Say::Drop), 1);
+    let after = threshold(&pair);
+    assert!(after < before, "slow start ends at {after} segments, before at {before}");
+    let retransmitted = pair.near.shard.access(|access| access.stack.counters().retrans_segs);
+    assert_eq!(retransmitted, 0, "no byte was sent twice");
+    pair.settle();
+}
+
 /// What the device did not send is in the stack's counters, and its last reason can be asked for, whether packets go there
 /// at once or wait in a queue before.
 #[test]

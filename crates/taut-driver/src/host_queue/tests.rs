@@ -328,6 +328,26 @@ fn a_packet_that_the_device_refused_is_not_completed() {
     world.finish();
 }
 
+/// Without a queue: a device that was full is offered nothing before it has announced room.
+#[test]
+fn a_full_device_is_left_alone_until_it_has_room() {
+    let line = Line::new(1);
+    let mut queue = HostQueue::new(Box::new(line.clone()), None);
+    let packet = TxPacket::whole(&[0; 60]);
+    assert!(matches!(queue.send(&packet, TxTicket::blank()), Sent::Left(_)));
+    assert!(queue.has_room() && !queue.is_full());
+    assert!(matches!(queue.send(&packet, TxTicket::blank()), Sent::Full(_)));
+    line.take().unwrap();
+    for _ in 0..3 {
+        // Time passes, and the driver does what it does after every use of the stack.
+        assert!(!queue.release());
+        assert!(!queue.has_room() && queue.is_full());
+    }
+    queue.retry();
+    assert!(queue.has_room() && !queue.is_full());
+    assert!(matches!(queue.send(&packet, TxTicket::blank()), Sent::Left(_)));
+}
+
 #[test]
 fn a_ticket_comes_back_when_the_packet_is_on_the_wire() {
     let mut world = World::new(Waiting::behind(spec("rate 8gbit delay 20ms")), usize::MAX);
