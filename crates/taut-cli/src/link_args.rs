@@ -152,7 +152,7 @@ impl LinkArgs {
     fn advise(&self, error: io::Error, existed: bool, peers: &[Cidr]) -> anyhow::Error {
         match error.kind() {
             io::ErrorKind::PermissionDenied if existed && is_of_another_kind(&self.tun) => anyhow!(
-                "{} is not a TUN interface: give the name of one, or a new name for one to be created",
+                "{} is not a TUN interface: choose a TUN interface, or a new name to create one",
                 self.tun
             ),
             io::ErrorKind::PermissionDenied => {
@@ -287,7 +287,8 @@ fn first_other(own: Cidr) -> Option<IpAddr> {
         .find(|&other| other != own.address())
 }
 
-/// Whether /sys knows that the interface is no TUN; it may show another network namespace, and then knows nothing.
+/// Whether /sys shows that the interface is not a TUN. It may show another network namespace, and then has no
+/// such entry.
 fn is_of_another_kind(interface: &str) -> bool {
     let directory = Path::new("/sys/class/net").join(interface);
     directory.exists() && !directory.join("tun_flags").exists()

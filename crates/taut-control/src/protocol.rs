@@ -229,7 +229,7 @@ pub struct Identity {
     pub uptime_ns: u64,
     /// Version of taut.
     pub version: String,
-    /// Why the device did not take a packet, when that happened last.
+    /// The reason why the device last did not take a packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_error: Option<String>,
 }

@@ -47,7 +47,7 @@ pub trait Source: Send + 'static {
         shard == 0 && self.with_stack(use_stack)
     }
 
-    /// Why the device did not take a packet, when that happened last. `None` unless the program knows of one.
+    /// The reason why the device last did not take a packet. `None` unless the program knows of one.
     fn device_error(&self) -> Option<String> {
         None
     }

@@ -51,7 +51,7 @@ impl Source for Host {
 struct Lab {
     host: Host,
     server: Option<Server>,
-    /// Goes after the server.
+    /// Dropped, and so deleted, after the server.
     dir: Scratch,
 }
 

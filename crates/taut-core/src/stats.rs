@@ -137,7 +137,8 @@ counters! {
     steered_lost = "TautSteeredLost",
     /// Packets that the device dropped: a queue in it was full, or the system had no memory.
     device_drops = "TautDeviceDrops",
-    /// Packets that the device will never take, each with an error: too large, of a kind that it does not carry.
+    /// Packets that the device will never take, each with an error: they are too large, or of a kind that it
+    /// cannot send.
     device_errors = "TautDeviceErrors",
     /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",

@@ -67,7 +67,7 @@ pub enum Sent {
     /// bytes a little later. Counted as `TautDeviceDrops`. Prefer [`Full`](Self::Full) if the device can say when it
     /// has room, because then nothing is lost.
     Dropped(TxTicket),
-    /// The device will never take this packet, because it is too large, for example: it is lost, as on the link.
+    /// The device will never take this packet, for example because it is too large: it is lost, as if on the link.
     /// Counted as `TautDeviceErrors`, and the last reason is kept:
     /// [`Shard::last_device_error`](crate::Shard::last_device_error).
     Never(TxTicket, io::Error),

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Without a queue, packets pass straight through. The queue can be replaced while it runs
-//! ([`HostQueue::set_qdisc`]): packets move from the old one to the new one, and those for which the new one
-//! has no room wait beside it until it has.
+//! ([`HostQueue::set_qdisc`]): packets move from the old one to the new one. Packets for which the new one has no
+//! room yet wait outside it.
 //!
 //! The ticket of a packet comes back when the packet leaves the queue: packets on the wire count as having
 //! left the host. Without a wire, the ticket goes along to the device; if the device has no room, the packet
@@ -160,7 +160,7 @@ impl HostQueue {
         }
     }
 
-    /// What the device did not send since the last call.
+    /// Packets that the device did not send, since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
         self.device.take_losses()
     }

@@ -1,5 +1,5 @@
-//! What the device did not send: counted, and the reason of the last error kept. Ours; around every device, put there by
-//! `host_queue.rs`; `shard.rs` passes the counts on to the stack, which has them in `nstat`.
+//! Counts the packets that the device did not send, and keeps the reason of the last error. Our own mechanism.
+//! `host_queue.rs` wraps every device in it; `shard.rs` passes the counts on to the stack, and `nstat` shows them.
 
 use std::io;
 use std::task::Waker;
@@ -8,7 +8,7 @@ use taut_core::{TxPacket, TxTicket};
 
 use crate::device::{News, Sent, TxDevice};
 
-/// A device that never says [`Sent::Never`].
+/// A device that counts its losses, and never returns [`Sent::Never`].
 pub(crate) struct Counted {
     device: Box<dyn TxDevice>,
     losses: Losses,
@@ -18,9 +18,9 @@ pub(crate) struct Counted {
 /// Packets that a device did not send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
-    /// It dropped them.
+    /// Packets that the device dropped.
     pub(crate) drops: u64,
-    /// It will never take them.
+    /// Packets that it will never take.
     pub(crate) errors: u64,
 }
 
@@ -29,12 +29,12 @@ impl Counted {
         Self { device, losses: Losses::default(), last_error: None }
     }
 
-    /// Those since the last call.
+    /// The losses since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
     }
 
-    /// Why it did not take a packet, when that happened last.
+    /// The reason why it last did not take a packet.
     pub(crate) const fn last_error(&self) -> Option<&io::Error> {
         self.last_error.as_ref()
     }
@@ -50,8 +50,8 @@ impl TxDevice for Counted {
             Sent::Never(ticket, why) => {
                 self.losses.errors += 1;
                 self.last_error = Some(why);
-                // Lost like any packet in a network: retransmission answers for it. If the stack kept it, it would
-                // offer it again at once, for ever.
+                // Treated as lost in the network, so retransmission repairs it. If the stack kept the packet,
+                // it would offer it again immediately, for ever.
                 Sent::Left(ticket)
             }
             Sent::Dropped(ticket) => {

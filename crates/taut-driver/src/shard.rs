@@ -112,7 +112,7 @@ impl Access<'_> {
 pub(crate) struct Turned {
     /// The batch was full: there may be more.
     pub(crate) more: bool,
-    /// When the turn ended, if nobody waits and nothing is due before [`GRACE`] has passed.
+    /// When the turn ended, if no caller waits and nothing is due before [`GRACE`] has passed.
     pub(crate) calm_at: Option<Instant>,
 }
 
@@ -213,11 +213,11 @@ impl Shard {
         self.lock().tx.report()
     }
 
-    /// Why the device said that it will [never](Sent::Never) take a packet, when it said so last. The counter
-    /// `TautDeviceErrors` has how often.
+    /// The reason that the device gave when it last said that it will [never](Sent::Never) take a packet. The counter
+    /// `TautDeviceErrors` is the number of such packets.
     #[must_use]
     pub fn last_device_error(&self) -> Option<io::Error> {
-        // An error of the system stays one: its number says more than a text.
+        // A system error keeps its number, which says more than a text.
         let copy = |error: &io::Error| match error.raw_os_error() {
             Some(number) => io::Error::from_raw_os_error(number),
             None => io::Error::new(error.kind(), error.to_string()),
@@ -225,7 +225,7 @@ impl Shard {
         self.lock().tx.last_error().map(copy)
     }
 
-    /// The queue disciplines in front of the device, the root first; none when packets go there at once.
+    /// The queue disciplines in front of the device, the root first; none if packets go straight to the device.
     #[must_use]
     pub fn qdiscs(&self) -> Vec<QdiscEntry> {
         self.lock().tx.qdiscs()
@@ -489,7 +489,8 @@ impl Shard {
         self.arm(inner, now);
     }
 
-    /// Gives the device whatever the stack has for it and the queue in front lets go, and the stack its tickets.
+    /// Gives the device the packets that the stack has and that the queue in front releases, and the stack
+    /// its tickets.
     fn transmit(&self, inner: &mut Inner) {
         loop {
             self.send_batch(inner);

@@ -30,7 +30,7 @@ use crate::shard::{Access, Shard, wake};
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::waiters::{Interest, WaitKey};
 
-/// In [`Shard::ready`], beside what that has.
+/// A key in [`Shard::ready`], in addition to the keys of that set.
 const LEAD: u64 = 16;
 /// In `outer`.
 const READY: u64 = 0;

@@ -14,7 +14,7 @@ use crate::thread::CloseOnExit;
 /// Consecutive turns while input keeps arriving, before other tasks get to run.
 const TURNS_BEFORE_YIELD: usize = 4;
 
-/// In [`Shard::ready`], beside what that has.
+/// A key in [`Shard::ready`], in addition to the keys of that set.
 const NOTIFY: u64 = 16;
 
 /// Drives `shard` until it is closed. Needs a runtime with its IO driver enabled. When the future is dropped the

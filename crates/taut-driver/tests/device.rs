@@ -272,8 +272,8 @@ fn never_and_kept_then_dropped_are_lost_as_in_the_network() {
     }
 }
 
-/// A packet that the device dropped counts as not sent: the same bytes go again as new ones, without any news of the device,
-/// and the connection slows down once as for a congestion mark. It would double its window otherwise, being in slow start.
+/// A packet that the device dropped counts as not sent: the same bytes are sent as new ones, without any news from the
+/// device, and the connection slows down once, as for a congestion mark. Without the drop, slow start would go on.
 #[test]
 fn dropped_is_sent_again_as_new_and_slows_the_connection_down() {
     let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
@@ -297,8 +297,8 @@ fn dropped_is_sent_again_as_new_and_slows_the_connection_down() {
     pair.settle();
 }
 
-/// What the device did not send is in the stack's counters, and its last reason can be asked for, whether packets go there
-/// at once or wait in a queue before.
+/// The stack counts packets that the device did not send, and can report the last reason, whether packets go to the
+/// device directly or through a queue.
 #[test]
 fn losses_in_the_device_are_counted_and_the_last_reason_is_kept() {
     for qdisc in [None, Some("pfifo".parse().unwrap())] {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No step of a test takes longer on a machine that is not stuck.
+/// The longest that a step of a test may take. Only a step that is stuck takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The clock, for bounds that hold on a busy machine too.
@@ -13,10 +13,10 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Asks until the answer is yes.
+/// Waits until `is_so` returns true.
 ///
 /// # Panics
-/// When it stays no.
+/// When it does not within [`PATIENCE`].
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = now();
     while !is_so() {

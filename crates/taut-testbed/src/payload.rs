@@ -21,7 +21,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Of everything up to the end.
+    /// Reads to the end, and returns the total length and the digest.
     ///
     /// # Errors
     /// Those of the reader.
@@ -33,7 +33,7 @@ impl Meter {
         Ok(meter)
     }
 
-    /// Counts and hashes what went by.
+    /// Adds bytes to the count and to the hash.
     pub fn update(&mut self, chunk: &[u8]) {
         self.hash.update(chunk);
         self.bytes += chunk.len() as u64;
@@ -52,12 +52,12 @@ impl Meter {
     }
 }
 
-/// Bytes without a pattern that a misplaced segment would fit, the same for the same seed (SplitMix64).
+/// Pseudo-random bytes, so that a misplaced segment is always noticed; the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 
 impl Noise {
-    /// From its beginning.
+    /// The stream of bytes for a seed, from its beginning.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)

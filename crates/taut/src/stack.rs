@@ -153,9 +153,10 @@ impl Stack {
         self.0.shards[0].link_report()
     }
 
-    /// The last reason why the device did not take a packet: for example, the packet was too large for it. Such a packet
-    /// counts as lost, and the counter `TautDeviceErrors` says how many there were. Of several shards, the first one's
-    /// reason. A device that has gone for good [ends](Self::closed) the stack instead.
+    /// The last reason why the device did not take a packet: for example, the packet was too large for it.
+    /// Such a packet counts as lost; the counter `TautDeviceErrors` is the number of such packets. With
+    /// several shards, this is the reason of the first shard that has one. A device that is gone for good
+    /// [ends](Self::closed) the stack instead.
     #[must_use]
     pub fn last_device_error(&self) -> Option<std::io::Error> {
         self.0.shards.iter().find_map(|shard| shard.last_device_error())

@@ -61,7 +61,7 @@ impl Net {
         Some(Self { stack, kernel, path })
     }
 
-    /// A kernel that speaks accurate ECN, by itself or with help.
+    /// A kernel that supports accurate ECN, by itself or with the help of [`interpreter`].
     fn accurate(algorithm: &str) -> Option<Self> {
         let net = Self::new(3, algorithm)?;
         if net.kernel.set_sysctl("tcp_ecn", "3").is_err() {
@@ -72,7 +72,7 @@ impl Net {
         Some(net)
     }
 
-    /// One of so many data packets is marked, in each direction.
+    /// Marks one of this many data packets, in each direction.
     fn mark(&self, to_kernel: u32, to_stack: u32) {
         let mut path = lock(&self.path);
         path.to_kernel.mark_each = to_kernel;

@@ -153,7 +153,7 @@ impl Running {
         self.signal("INT");
     }
 
-    /// Whether it has begun to watch for SIGHUP, SIGINT and SIGTERM, as the kernel sees it.
+    /// Whether the process handles SIGHUP, SIGINT and SIGTERM by now, according to the kernel.
     pub(crate) fn catches_signals(&self) -> bool {
         const ALL: u64 = 1 | 1 << (2 - 1) | 1 << (15 - 1);
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();

@@ -105,7 +105,7 @@ struct Extras {
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
     ecn: Ecn,
-    /// The path's MTU, if more is known than the handshake told us.
+    /// The path's MTU, if more is known than what the handshake negotiated.
     path: Option<PathMtu>,
 }
 

@@ -266,7 +266,7 @@ impl Conn {
     /// congestion. It is sent after the next ACK, completion or timeout, not immediately, because the queue is full.
     pub(crate) fn on_dropped(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         if !matches!(ticket.output, Output::Data(_)) || !self.may_take_back(ticket) {
-            // Lost, as it might be in the network: an ACK sent again immediately would meet the same full queue.
+            // Treated as lost in the network: an ACK repeated immediately would meet the same full queue.
             return self.on_completion(cx, ticket);
         }
         self.take_back(cx, ticket);

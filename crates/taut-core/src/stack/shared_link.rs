@@ -27,8 +27,8 @@ impl Stack {
         self.counters.steered_lost += 1;
     }
 
-    /// The device dropped packets, or will never take them: counts them. What follows for their connections,
-    /// [`handle_tx`](Self::handle_tx) says.
+    /// Counts packets that the device dropped or will never take. Their connections learn of them by
+    /// [`handle_tx`](Self::handle_tx).
     pub const fn note_device_losses(&mut self, drops: u64, errors: u64) {
         self.counters.device_drops += drops;
         self.counters.device_errors += errors;

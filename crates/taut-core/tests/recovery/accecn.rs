@@ -194,8 +194,8 @@ fn syns_that_come_again() {
 
 #[test]
 fn only_a_client_reports_the_mark_in_an_ack_of_the_syn() {
-    // §3.2.2.2: a server did so in its SYN-ACK. An ACK that it sends before any data carries the counter, 5: here the
-    // answer to the client's SYN, which comes once more (RFC 5961 §4).
+    // §3.2.2.2: a server reports it in its SYN-ACK. An ACK that the server sends before any data carries the
+    // counter, 5: here it answers the client's SYN, which arrives a second time (RFC 5961 §4).
     let mut t = accepted(config());
     inject!(t, "SAEW", seq(0), mss(1_000));
     expect!(t, ".AE", seq(1), ack(1));

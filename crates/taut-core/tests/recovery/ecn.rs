@@ -250,8 +250,8 @@ fn after_a_mark_no_spurious_timeout_gives_the_window_back() {
     t.out.clear();
     expect!(t, ".", seq(1), len(1_000), after_ms(200));
     assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("loss", 7));
-    // F-RTO finds the timeout spurious (RFC 5682 §3.1). But a mark came with the first ACK, and for that the window is
-    // reduced in any case (RFC 3168 §6.1.2).
+    // F-RTO finds the timeout spurious (RFC 5682 §3.1). But a mark came with the first ACK, and the window
+    // must be reduced for that in any case (RFC 3168 §6.1.2).
     inject!(t, ".E", seq(1), ack(1_001));
     t.poll();
     inject!(t, ".", seq(1), ack(2_001));

@@ -187,7 +187,7 @@ impl Waiting {
             .map(|(handle, report)| QdiscEntry { handle, parent: parent.replace(handle), report })
             .collect();
         if let Some(QdiscEntry { report, .. }) = entries.first_mut() {
-            // Packets that wait beside the queue count as part of it.
+            // Packets that wait outside the queue count as part of it.
             report.backlog_bytes += carried.0 + stuck.map_or(0, |packet| u64::from(packet.len));
             report.backlog_packets += carried.1 + usize::from(stuck.is_some());
             report.stats.requeues += self.requeues;

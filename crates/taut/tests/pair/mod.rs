@@ -5,12 +5,12 @@
 use taut::device::LinkCaps;
 use taut::{Stack, StackBuilder};
 
-/// A stack that is built in its test's way, and its peer.
+/// A stack that the test configures with `near`, and its peer.
 pub fn pair(near: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     pair_over(LinkCaps::offloading(1500), near)
 }
 
-/// [`pair`], on a link that can do this.
+/// Like [`pair`], on a link with these capabilities.
 pub fn pair_over(caps: LinkCaps, near: impl FnOnce(StackBuilder) -> StackBuilder) -> (Stack, Stack) {
     let (here, there) = taut::device::pipe(caps, 4 << 20).unwrap();
     let near = near(Stack::builder().device(here).address("10.0.0.1/24")).build().unwrap();

@@ -55,7 +55,7 @@ pub(super) struct Params {
     pub(super) min_rtt_tolerance: u64,
     /// `ProbeRTTDuration`. §2.16.2.
     pub(super) probe_rtt_time: Duration,
-    /// Half of `ExtraAckedFilterLen`: the filter has two slots of so many rounds. §2.12.
+    /// Half of `ExtraAckedFilterLen`: the filter has two slots, each of this many rounds. §2.12.
     pub(super) extra_acked_rounds: u32,
     /// Least time between probes for bandwidth; a random time of up to `probe_wait_random` is added.
     /// §5.3.3.8.

@@ -3,9 +3,9 @@
 //! the rules.
 //! Called through `congestion/mod.rs`.
 //!
-//! **Problem.** DCTCP takes no more than its share only where all flows are DCTCP, and takes more the shorter
-//! its round trip is, since the window grows by one segment in each. On a path with almost no queue, a short
-//! round trip is a very short one.
+//! **Problem.** DCTCP takes no more than its share only where all flows are DCTCP. The shorter its round trip is, the
+//! more it takes, since the window grows by one segment in each round trip. On a path with almost no queue, short
+//! round trips are very short.
 //!
 //! **Rule.** With ECT(1), the sender asks for early and frequent marks, and accurate ECN counts them; without
 //! accurate ECN, Prague uses no ECN at all. α, the average share of marks, and the reduction by α/2 are
