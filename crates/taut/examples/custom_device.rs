@@ -3,7 +3,7 @@
 //!
 //! ```console
 //! $ cargo run -p taut --example custom_device             # 20 MB in packets, 20 MB in super-packets
-//! $ cargo run -p taut --example custom_device 500         # longer; `taut explain --watch` in another terminal looks in
+//! $ cargo run -p taut --example custom_device 500         # longer: run `taut explain --watch` in another terminal
 //! ```
 //!
 //! The worker takes all packets that wait for it as one batch, and gives their tickets back when the batch is done, the
@@ -151,7 +151,10 @@ pub(crate) struct Outcome {
     report: Report,
 }
 
-/// Sends so many bytes through the tunnel, and 10 ms further to a second stack, by sockets with their defaults.
+/// Sends so many bytes through the tunnel to a second stack, whose ACKs take 10 ms, by sockets with their defaults.
+///
+/// The delay matters: an ACK that overtakes the ticket of its own packet leaves less unacknowledged than is below TCP. With at
+/// most one packet unacknowledged, a connection hands over another one whatever is below.
 pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
     let (line, far_end) = taut::device::pipe(caps, 4 << 20)?;
     let (device, tickets) = tunnel(line);
