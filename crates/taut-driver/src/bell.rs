@@ -23,7 +23,7 @@ pub(crate) struct Bell<E = EventFd> {
     state: AtomicU8,
 }
 
-/// What a bell makes readable. Not always a descriptor, so that a test can come in between.
+/// What a bell makes readable. Not always a descriptor, so that a test can run code between two steps.
 pub(crate) trait Readable {
     fn signal(&self);
     fn drain(&self);
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Something readable, and what others do while it is signalled or drained: first before that has happened, then after.
+    /// A readable that runs code of a test before and after each `signal` and `drain`, as if from another thread.
     #[derive(Default)]
     struct Interrupted {
         is_readable: Cell<bool>,
@@ -149,16 +149,16 @@ mod tests {
         }
     }
 
-    /// Either rung and readable, or neither. If it were rung alone, the driver would never look; readable alone, it would
-    /// spin.
+    /// The bell must be both rung and readable, or neither. If it were only rung, the driver would never
+    /// look; if it were only readable, the driver would spin.
     #[track_caller]
     fn assert_consistent(bell: &Bell<Interrupted>) {
         let is_rung = bell.state.load(Ordering::SeqCst) != SILENT;
         assert_eq!(is_rung, bell.event.is_readable.get(), "rung, and readable");
     }
 
-    /// The order of the state and the descriptor, step by step: the driver comes in between the steps of a device that
-    /// rings, and a device between those of a driver that silences.
+    /// The order of the state and the descriptor, step by step: the driver runs between the steps of a device that
+    /// rings, and a device runs between those of a driver that silences.
     #[test]
     fn state_and_descriptor_agree_at_every_step() {
         for step in [0, 1] {
@@ -169,7 +169,7 @@ mod tests {
                 *bell.event.between.borrow_mut() = between;
             };
             let driver = Rc::clone(&bell);
-            // It must look for news now: those that are announced came before.
+            // The driver must look for news now: all announced news came before.
             come_in(Box::new(move || assert!(driver.silence(), "rung in step {step}")));
             bell.ring();
             assert_consistent(&bell);
