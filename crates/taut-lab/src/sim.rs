@@ -24,7 +24,7 @@ use collect::{Collector, FLOWS_MAX, Key, seconds};
 use plan::{Net, Source, Traffic};
 
 /// Largest number of flows that a run reports individually.
-const FLOWS_TOLD: usize = 1_000;
+const FLOWS_SHOWN: usize = 1_000;
 
 /// Runs the job. `progress` is called with the share of work done and returns whether to continue.
 ///
@@ -74,11 +74,11 @@ pub fn run(job: &Job, progress: &dyn Fn(f64) -> bool) -> Result<Outcome, RunErro
     let Run { flows, socket_memory, unsent_bytes, .. } = run;
     let sums = Sums { start, socket_memory, unsent_bytes };
     // The world holds the other reference to the collector.
-    let told = Told::new(&world, &net);
+    let at_end = AtEnd::new(&world, &net);
     drop(world);
     let collector = Rc::try_unwrap(collector)
         .map_err(|_| RunError::Impossible("the collector is still in use".into()))?;
-    Ok(finish(job, &net, flows, sums, &told, collector.into_inner()))
+    Ok(finish(job, &net, flows, sums, &at_end, collector.into_inner()))
 }
 
 /// A flow while it runs.
@@ -204,7 +204,7 @@ impl Run<'_> {
 }
 
 /// Values read from the world at the end of a run.
-struct Told {
+struct AtEnd {
     counts: BTreeMap<HostId, Counts>,
     counters: BTreeMap<HostId, Vec<(&'static str, u64)>>,
     rcvbuf: Option<u64>,
@@ -213,7 +213,7 @@ struct Told {
     now: Instant,
 }
 
-impl Told {
+impl AtEnd {
     fn new(world: &World, net: &Net) -> Self {
         let all = || net.all_hosts();
         let rcvbufs = net.receivers.iter().flat_map(|&id| {
@@ -279,19 +279,19 @@ fn finish(
     net: &Net,
     watched: Vec<Watched>,
     sums: Sums,
-    told: &Told,
+    at_end: &AtEnd,
     collector: Collector,
 ) -> Outcome {
     let scenario = &job.variation.scenario;
-    let measured_s = view::seconds(told.now.since(BEGIN + scenario.warm_up()));
+    let measured_s = view::seconds(at_end.now.since(BEGIN + scenario.warm_up()));
     let none = Counts::default();
-    let did = |id: &HostId| counts(&told.counts[id], sums.start.counts.get(id).unwrap_or(&none));
+    let did = |id: &HostId| counts(&at_end.counts[id], sums.start.counts.get(id).unwrap_or(&none));
     let (mut sender, mut receiver, mut counters) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     net.senders.iter().for_each(|id| add(&mut sender, did(id)));
     net.receivers.iter().for_each(|id| add(&mut receiver, did(id)));
     for id in &net.senders {
         let before: BTreeMap<_, _> = sums.start.counters.get(id).into_iter().flatten().copied().collect();
-        let since = told.counters[id].iter().map(|(name, value)| {
+        let since = at_end.counters[id].iter().map(|(name, value)| {
             ((*name).to_owned(), value.saturating_sub(before.get(name).copied().unwrap_or(0)))
         });
         add(&mut counters, since);
@@ -313,7 +313,7 @@ fn finish(
         socket_memory: sums.socket_memory,
         unsent_bytes: sums.unsent_bytes,
         sndbuf: watched.iter().filter_map(|flow| flow.info.as_ref()).map(|info| info.sndbuf.into()).max(),
-        rcvbuf: told.rcvbuf,
+        rcvbuf: at_end.rcvbuf,
         sender,
         receiver,
         counters,
@@ -346,8 +346,8 @@ fn finish(
         measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
         let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
         keys.insert(key, number as u32);
-        if number < FLOWS_TOLD {
-            flows.push(told_flow(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares));
+        if number < FLOWS_SHOWN {
+            flows.push(flow_data(number, traffic, &flow, net, acked as f64 * 8.0 / measured_s, &shares));
         }
         if !flow.points.is_empty() {
             series.push(Series { flow: number as u32, points: flow.points });
@@ -378,8 +378,8 @@ fn finish(
 
     let data = RunData {
         meta: Meta {
-            digest: Some(format!("{:016x}", told.digest)),
-            events: Some(told.events),
+            digest: Some(format!("{:016x}", at_end.digest)),
+            events: Some(at_end.events),
             ..job.meta(Engine::Sim)
         },
         metrics,
@@ -402,7 +402,7 @@ fn finish(
     Outcome { data, events, capture }
 }
 
-fn told_flow(
+fn flow_data(
     number: usize,
     traffic: &Traffic,
     flow: &Watched,

@@ -103,7 +103,7 @@ pub(super) struct Watch {
     began_ns: u64,
     command: String,
     /// Lines already printed about what was left out, so that each is printed once.
-    told: Mutex<BTreeSet<String>>,
+    shown: Mutex<BTreeSet<String>>,
 }
 
 impl Watch {
@@ -111,7 +111,7 @@ impl Watch {
         let asked = watch_for_the_end()?;
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let command = format!("{} {}", super::program(), words.collect::<Vec<_>>().join(" "));
-        Ok(Self { bar: bar(), asked, began_ns: monotonic_ns(), command, told: Mutex::default() })
+        Ok(Self { bar: bar(), asked, began_ns: monotonic_ns(), command, shown: Mutex::default() })
     }
 
     /// Runs one scenario with all its variants and seeds.
@@ -158,8 +158,8 @@ impl Watch {
             bail!("{} has no variant called {}", document.name, variants.join(" or "));
         }
         for line in left_out {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            if told.insert(line.clone()) {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            if shown.insert(line.clone()) {
                 self.bar.suspend(|| eprintln!("left out: {line}"));
             }
         }

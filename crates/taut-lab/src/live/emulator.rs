@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::carried::Carried;
-use super::segments::{CHECKSUM_AT, Frame, Held};
+use super::segments::{CHECKSUM_AT, Held, RawPacket};
 use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
 use taut_device::{Pipe, Tun};
@@ -68,7 +68,7 @@ fn lock(counts: &Mutex<Carried>) -> MutexGuard<'_, Carried> {
 
 /// One direction.
 struct Way {
-    queues: Vec<Tree<Rc<Frame>>>,
+    queues: Vec<Tree<Rc<RawPacket>>>,
     counts: Arc<Mutex<Carried>>,
     /// The time up to which events have happened.
     at: Instant,
@@ -96,21 +96,21 @@ impl Way {
         let (flow, ecn) = (raw::flow(bytes), raw::ecn(bytes).into());
         lock(&self.counts).take(now, flow, segs as u64, (len, bytes.len(), payload));
         let at = now.max(self.at);
-        let frame = Frame { bytes: bytes.to_vec(), header_len, offload };
-        let packet = |segs: u16, len: usize, frame| {
+        let whole = RawPacket { bytes: bytes.to_vec(), header_len, offload };
+        let packet = |segs: u16, len: usize, whole| {
             let on_wire = len as u32 + u32::from(segs) * NicSpec::ETHERNET_BYTES;
-            Packet { segs, flow, ecn, departure: at, ..Packet::new(on_wire, Rc::new(frame)) }
+            Packet { segs, flow, ecn, departure: at, ..Packet::new(on_wire, Rc::new(whole)) }
         };
         if self.is_network {
-            for part in frame.split() {
+            for part in whole.split() {
                 self.enqueue(0, at, packet(1, part.bytes.len(), part));
             }
         } else {
-            self.enqueue(0, at, packet(segs as u16, len, frame));
+            self.enqueue(0, at, packet(segs as u16, len, whole));
         }
     }
 
-    fn enqueue(&mut self, index: usize, now: Instant, packet: Packet<Rc<Frame>>) {
+    fn enqueue(&mut self, index: usize, now: Instant, packet: Packet<Rc<RawPacket>>) {
         let Some(queue) = self.queues.get_mut(index) else { return };
         let mut dropped = u64::from(matches!(queue.enqueue(now, packet), Verdict::Dropped(_)));
         while queue.poll_dropped().is_some() {
@@ -165,22 +165,22 @@ impl Way {
         moved
     }
 
-    fn deliver(&mut self, packet: Packet<Rc<Frame>>, out: &Port) {
+    fn deliver(&mut self, packet: Packet<Rc<RawPacket>>, out: &Port) {
         // A receiver drops damaged packets. They are dropped here already, because the checksum of a packet
         // that was never on a wire is not computed yet.
         if packet.corrupt.is_some() {
             lock(&self.counts).dropped += 1;
             return;
         }
-        let mut frame = Rc::unwrap_or_clone(packet.item);
+        let mut raw_packet = Rc::unwrap_or_clone(packet.item);
         if packet.ecn == Ecn::Marked {
-            raw::set_ce(&mut frame.bytes);
+            raw::set_ce(&mut raw_packet.bytes);
         }
-        if self.held.as_mut().is_some_and(|held| held.add(&frame)) {
+        if self.held.as_mut().is_some_and(|held| held.add(&raw_packet)) {
             return;
         }
         self.release(out);
-        self.held = Some(Held::new(frame));
+        self.held = Some(Held::new(raw_packet));
         if !self.is_network {
             self.release(out);
         }
@@ -188,8 +188,8 @@ impl Way {
 
     /// Releases the kept packet.
     fn release(&mut self, out: &Port) {
-        let Some(Held { frame, .. }) = self.held.take() else { return };
-        if out.put(frame.header(), frame.payload(), frame.offload).is_err() {
+        let Some(Held { packet, .. }) = self.held.take() else { return };
+        if out.put(packet.header(), packet.payload(), packet.offload).is_err() {
             lock(&self.counts).dropped += 1;
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     let (mut flows, mut series) = (Vec::new(), Vec::new());
     for (number, flow) in result.flows.into_iter().enumerate() {
         measure_flow(&flow, &mut measured);
-        flows.push(told(number, &flow, measured.seconds));
+        flows.push(flow_data(number, &flow, measured.seconds));
         if !flow.points.is_empty() {
             series.push(Series { flow: number as u32, points: flow.points });
         }
@@ -98,7 +98,7 @@ fn measure_flow(flow: &FlowResult, measured: &mut Measured) {
     }
 }
 
-fn told(number: usize, flow: &FlowResult, seconds: f64) -> Flow {
+fn flow_data(number: usize, flow: &FlowResult, seconds: f64) -> Flow {
     let last = flow.last.clone().unwrap_or_default();
     let shares = last.shares_s.unwrap_or_default();
     let blocked = GATES.iter().zip(shares).filter(|(_, share)| *share > 0.0);

@@ -14,14 +14,14 @@ pub(super) const CHECKSUM_AT: u16 = tcp::CHECKSUM_OFFSET as u16;
 
 /// A packet on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(super) struct RawPacket {
     pub(super) bytes: Vec<u8>,
     /// IP and TCP headers.
     pub(super) header_len: usize,
     pub(super) offload: Offload,
 }
 
-impl Frame {
+impl RawPacket {
     pub(super) fn header(&self) -> &[u8] {
         &self.bytes[..self.header_len]
     }
@@ -48,29 +48,29 @@ impl Frame {
 /// A packet at the end of the path, to which following ones may be added.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) frame: Frame,
+    pub(super) packet: RawPacket,
     gro: Gro,
 }
 
 impl Held {
-    pub(super) fn new(frame: Frame) -> Self {
+    pub(super) fn new(packet: RawPacket) -> Self {
         // Only plain segments, whose checksum a device completes, can be merged.
-        let is_segment = matches!(frame.offload, Offload::Checksum { .. });
-        let gro = Gro::new(frame.header(), if is_segment { frame.payload().len() } else { 0 });
-        Self { frame, gro }
+        let is_segment = matches!(packet.offload, Offload::Checksum { .. });
+        let gro = Gro::new(packet.header(), if is_segment { packet.payload().len() } else { 0 });
+        Self { packet, gro }
     }
 
     /// Adds the following packet if it continues this one. Returns whether it did.
-    pub(super) fn add(&mut self, next: &Frame) -> bool {
-        let Self { frame, gro } = self;
+    pub(super) fn add(&mut self, next: &RawPacket) -> bool {
+        let Self { packet, gro } = self;
         let Offload::Checksum { start, .. } = next.offload else { return false };
-        if !gro.add(frame.header(), next.header(), next.payload().len()) {
+        if !gro.add(packet.header(), next.header(), next.payload().len()) {
             return false;
         }
-        raw::join(&mut frame.bytes[..frame.header_len], next.header(), gro.payload_len());
-        frame.bytes.extend_from_slice(next.payload());
-        let (mss, ipv6) = (gro.segment_len() as u16, raw::is_v6(&frame.bytes));
-        frame.offload = Offload::Segment { mss, start, offset: CHECKSUM_AT, ipv6 };
+        raw::join(&mut packet.bytes[..packet.header_len], next.header(), gro.payload_len());
+        packet.bytes.extend_from_slice(next.payload());
+        let (mss, ipv6) = (gro.segment_len() as u16, raw::is_v6(&packet.bytes));
+        packet.offload = Offload::Segment { mss, start, offset: CHECKSUM_AT, ipv6 };
         true
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     const START: u16 = 20;
 
     /// 3,500 bytes in segments of 1,000, with PSH.
-    fn super_packet() -> Frame {
+    fn super_packet() -> RawPacket {
         let mut bytes = vec![0; 40];
         bytes[0] = 0x45;
         bytes[1] = 2;
@@ -94,7 +94,7 @@ mod tests {
         raw::set_len(&mut bytes, 3_540);
         bytes.extend((0..3_500).map(|index| (index / 14) as u8));
         let offload = Offload::Segment { mss: 1_000, start: START, offset: CHECKSUM_AT, ipv6: false };
-        Frame { bytes, header_len: 40, offload }
+        RawPacket { bytes, header_len: 40, offload }
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let mut held = Held::new(parts[0].clone());
         assert!(parts[1..].iter().all(|part| held.add(part)));
         assert!(!held.add(&parts[1]), "nothing follows a short one");
-        assert_eq!(held.frame, whole);
+        assert_eq!(held.packet, whole);
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let parts = super_packet().split();
         assert!(!Held::new(parts[0].clone()).add(&parts[2]), "one is missing");
         for offload in [Offload::None, super_packet().offload] {
-            let other = |part: &Frame| Frame { offload, ..part.clone() };
+            let other = |part: &RawPacket| RawPacket { offload, ..part.clone() };
             assert!(!Held::new(other(&parts[0])).add(&parts[1]), "{offload:?} is not a plain segment");
             assert!(
                 !Held::new(parts[0].clone()).add(&other(&parts[1])),

@@ -149,7 +149,7 @@ pub(crate) fn number(value: f64) -> impl Display {
 }
 
 /// Positions of a panel's parts.
-struct Frame {
+struct PlotArea {
     left: f64,
     top: f64,
     width: f64,
@@ -166,7 +166,7 @@ impl Panel {
         }
     }
 
-    /// Height of the part above the frame.
+    /// Height of the part above the area.
     fn head(&self) -> f64 {
         let title = if self.title.is_empty() && self.note.is_empty() { 0.0 } else { 20.0 };
         title + if self.rows.is_empty() { 22.0 } else { 6.0 }
@@ -194,24 +194,24 @@ impl Panel {
         let widest = words.map(text_width).fold(24.0, f64::max).min(width * 0.3);
         let left = widest + TICK_LENGTH + 6.0;
         let top = self.head();
-        let frame = Frame { left, top, width: width - left - MARGIN_RIGHT, height: height - top - 40.0 };
+        let plot = PlotArea { left, top, width: width - left - MARGIN_RIGHT, height: height - top - 40.0 };
         let mut out = String::new();
-        self.draw_head(&mut out, width, &frame);
-        self.draw_y(&mut out, &y_ticks, &frame);
-        self.draw_x(&mut out, &frame);
-        self.draw_marks(&mut out, &frame);
-        let bottom = number(frame.top + frame.height);
+        self.draw_head(&mut out, width, &plot);
+        self.draw_y(&mut out, &y_ticks, &plot);
+        self.draw_x(&mut out, &plot);
+        self.draw_marks(&mut out, &plot);
+        let bottom = number(plot.top + plot.height);
         _ = write!(
             out,
             "<path class=\"axis\" d=\"M{} {}V{bottom}H{}\"/>",
-            number(frame.left),
-            number(frame.top),
-            number(frame.left + frame.width)
+            number(plot.left),
+            number(plot.top),
+            number(plot.left + plot.width)
         );
         out
     }
 
-    fn draw_head(&self, out: &mut String, width: f64, frame: &Frame) {
+    fn draw_head(&self, out: &mut String, width: f64, plot: &PlotArea) {
         let note_width = text_width(&self.note);
         if !self.title.is_empty() {
             // Bold letters are wider.
@@ -231,18 +231,18 @@ impl Panel {
             );
         }
         if self.rows.is_empty() {
-            let y = number(frame.top - 9.0);
+            let y = number(plot.top - 9.0);
             _ = write!(out, "<text class=\"mu\" x=\"0\" y=\"{y}\">{}</text>", escape(&self.y.title()));
         }
     }
 
-    fn draw_y(&self, out: &mut String, ticks: &[Tick], frame: &Frame) {
-        let (left, right) = (number(frame.left), number(frame.left + frame.width));
-        let label_x = number(frame.left - TICK_LENGTH - 2.0);
+    fn draw_y(&self, out: &mut String, ticks: &[Tick], plot: &PlotArea) {
+        let (left, right) = (number(plot.left), number(plot.left + plot.width));
+        let label_x = number(plot.left - TICK_LENGTH - 2.0);
         let mut last = f64::INFINITY;
         for tick in ticks {
             let Some(place) = self.y.place(tick.value) else { continue };
-            let y = frame.top + frame.height * (1.0 - place);
+            let y = plot.top + plot.height * (1.0 - place);
             if tick.label.is_empty() || last - y < 14.0 {
                 continue;
             }
@@ -257,8 +257,8 @@ impl Panel {
             );
         }
         for (row, name) in self.rows.iter().enumerate() {
-            let y = number(frame.top + row_middle(row) + 4.0);
-            let shown = fitted(name, frame.left - TICK_LENGTH);
+            let y = number(plot.top + row_middle(row) + 4.0);
+            let shown = fitted(name, plot.left - TICK_LENGTH);
             _ = write!(
                 out,
                 "<text x=\"{label_x}\" y=\"{y}\" text-anchor=\"end\">{}<title>{}</title></text>",
@@ -268,15 +268,15 @@ impl Panel {
         }
     }
 
-    fn draw_x(&self, out: &mut String, frame: &Frame) {
-        let wanted = (frame.width / 56.0) as usize;
-        let bottom = frame.top + frame.height;
+    fn draw_x(&self, out: &mut String, plot: &PlotArea) {
+        let wanted = (plot.width / 56.0) as usize;
+        let bottom = plot.top + plot.height;
         // A page redraws these when it zooms.
         out.push_str("<g class=\"x\">");
         let mut free_from = f64::NEG_INFINITY;
         for tick in self.x.ticks(wanted) {
             let Some(place) = self.x.place(tick.value) else { continue };
-            let x = frame.left + frame.width * place;
+            let x = plot.left + plot.width * place;
             let half = text_width(&tick.label) / 2.0;
             let has_words = !tick.label.is_empty() && x - half > free_from;
             let length = if has_words { TICK_LENGTH } else { TICK_LENGTH / 2.0 };
@@ -289,7 +289,7 @@ impl Panel {
             );
             if has_words {
                 // To the right there is only the margin.
-                let x = x.min(frame.left + frame.width + MARGIN_RIGHT - half);
+                let x = x.min(plot.left + plot.width + MARGIN_RIGHT - half);
                 free_from = x + half + 6.0;
                 _ = write!(
                     out,
@@ -303,20 +303,20 @@ impl Panel {
         _ = write!(
             out,
             "</g><text class=\"mu\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            number(frame.left + frame.width / 2.0),
+            number(plot.left + plot.width / 2.0),
             number(bottom + 34.0),
             escape(&self.x.title())
         );
     }
 
-    fn draw_marks(&self, out: &mut String, frame: &Frame) {
-        let (width, height) = (number(frame.width), number(frame.height));
+    fn draw_marks(&self, out: &mut String, plot: &PlotArea) {
+        let (width, height) = (number(plot.width), number(plot.height));
         _ = write!(
             out,
             "<svg class=\"plot\" x=\"{}\" y=\"{}\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
              preserveAspectRatio=\"none\"",
-            number(frame.left),
-            number(frame.top)
+            number(plot.left),
+            number(plot.top)
         );
         if let Some(group) = self.zooms {
             let (unit, _) = self.x.tick_unit();
@@ -328,10 +328,10 @@ impl Panel {
         }
         out.push('>');
         for layer in &self.layers {
-            self.draw_layer(out, layer, frame);
+            self.draw_layer(out, layer, plot);
         }
         for tip in &self.tips {
-            let place = |x: f64| self.x.place(x).map(|place| place.clamp(0.0, 1.0) * frame.width);
+            let place = |x: f64| self.x.place(x).map(|place| place.clamp(0.0, 1.0) * plot.width);
             let (Some(from), Some(to)) = (place(tip.from), place(tip.to)) else { continue };
             _ = write!(
                 out,
@@ -344,10 +344,10 @@ impl Panel {
         out.push_str("</svg>");
     }
 
-    fn draw_layer(&self, out: &mut String, layer: &Layer, frame: &Frame) {
+    fn draw_layer(&self, out: &mut String, layer: &Layer, plot: &PlotArea) {
         let ink = layer.ink.0;
-        let at_x = |x: f64| self.x.place(x).map(|place| place * frame.width);
-        let at_y = |y: f64| self.y.place(y).map(|place| (1.0 - place) * frame.height);
+        let at_x = |x: f64| self.x.place(x).map(|place| place * plot.width);
+        let at_y = |y: f64| self.y.place(y).map(|place| (1.0 - place) * plot.height);
         let at = |&(x, y): &(f64, f64)| Some((at_x(x)?, at_y(y)?));
         let variant = class_of(layer.variant);
         let mut path = |class: String, d: String| {
@@ -362,7 +362,7 @@ impl Panel {
                 path(format!("line k{ink}{dash}"), line(points.iter().map(at), *step));
             }
             Shape::Area(points) => {
-                let d = area(points.iter().map(at), frame.height);
+                let d = area(points.iter().map(at), plot.height);
                 path(format!("edge thin i{ink}"), d);
             }
             Shape::Strokes { strokes, bold } => {
@@ -400,7 +400,7 @@ impl Panel {
                         number(from),
                         number(y),
                         number((to - from).max(0.5)),
-                        number((frame.height - y).max(0.0)),
+                        number((plot.height - y).max(0.0)),
                         escape(tip)
                     );
                 }
@@ -421,7 +421,7 @@ impl Panel {
                     let said = self
                         .x
                         .quantity
-                        .say(self.x.low + (to - from) / frame.width * (self.x.high - self.x.low));
+                        .say(self.x.low + (to - from) / plot.width * (self.x.high - self.x.low));
                     if text_width(&said) + 8.0 < to - from {
                         _ = write!(
                             out,
@@ -436,7 +436,7 @@ impl Panel {
     }
 }
 
-/// Middle of a row below the top of its frame.
+/// Middle of a row below the top of its area.
 fn row_middle(row: usize) -> f64 {
     row as f64 * ROW_HEIGHT + ROW_HEIGHT / 2.0
 }

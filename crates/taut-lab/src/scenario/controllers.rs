@@ -46,8 +46,8 @@ impl Scenario {
     /// Congestion control of the sender's flows that do not ask for one.
     #[must_use]
     pub fn default_congestion(&self) -> String {
-        let told = self.hosts.sender.sysctls.get("net.ipv4.tcp_congestion_control");
-        told.map_or_else(|| self.stack_config().congestion.control.to_string(), str::to_owned)
+        let chosen = self.hosts.sender.sysctls.get("net.ipv4.tcp_congestion_control");
+        chosen.map_or_else(|| self.stack_config().congestion.control.to_string(), str::to_owned)
     }
 
     /// Every congestion control that a sender needs to run this.

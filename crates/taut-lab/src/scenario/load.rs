@@ -322,11 +322,11 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
         return set_param(table, way, param, &change.value).map_err(wrong);
     }
     let Some((last, way)) = words.split_last() else { return Err(wrong("names nothing".into())) };
-    let mut place = Place::Table(table);
+    let mut container = Container::Table(table);
     for word in way {
-        place = place.enter(word).map_err(&wrong)?;
+        container = container.enter(word).map_err(&wrong)?;
     }
-    let slot = place.slot(last).map_err(&wrong)?;
+    let slot = container.slot(last).map_err(&wrong)?;
     // A text stays a text: a size of 100 bytes, a setting's 1.
     *slot = match (&*slot, change.value.clone()) {
         (Value::String(_), Value::Integer(number)) => Value::String(number.to_string()),
@@ -338,8 +338,8 @@ fn apply(table: &mut Table, change: &Change) -> Result<(), LoadError> {
 
 /// Changes a parameter of a congestion control, which is a part of its text.
 fn set_param(table: &mut Table, way: &[&str], param: &str, value: &Value) -> Result<(), String> {
-    let place = way.iter().try_fold(Place::Table(table), |place, word| place.enter(word))?;
-    match place.slot("congestion")? {
+    let container = way.iter().try_fold(Container::Table(table), |container, word| container.enter(word))?;
+    match container.slot("congestion")? {
         Value::String(text) => {
             *text = with_param(text, param, &text_of(value).ok_or("is not a number")?);
             Ok(())
@@ -348,12 +348,12 @@ fn set_param(table: &mut Table, way: &[&str], param: &str, value: &Value) -> Res
     }
 }
 
-enum Place<'a> {
+enum Container<'a> {
     Table(&'a mut Table),
     Array(&'a mut Vec<Value>),
 }
 
-impl<'a> Place<'a> {
+impl<'a> Container<'a> {
     fn slot(self, word: &str) -> Result<&'a mut Value, String> {
         match self {
             // A value that was not set yet may have any type.
