@@ -38,6 +38,8 @@ members! {
     snd_cwnd: u32 = 80;
     /// Bytes per second; all ones for no limit.
     pacing_rate: u64 = 104;
+    /// The limit of it that the application set, likewise.
+    max_pacing_rate: u64 = 112;
     /// Bytes acknowledged, the SYN included.
     bytes_acked: u64 = 120;
     /// Bytes written and not sent.

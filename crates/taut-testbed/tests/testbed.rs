@@ -99,7 +99,9 @@ fn sockets_have_the_options_and_tell_how_they_are() {
     let info = TcpInfo::of(&stream).unwrap();
     // Without the timestamps' 12 bytes; the SYN counts as one.
     assert_eq!((info.snd_mss(), info.bytes_acked()), (988, 20_001));
-    assert_eq!(info.pacing_rate(), 1_000_000);
+    // At a long round-trip time, as on a busy machine, the rate itself is below its limit.
+    assert_eq!(info.max_pacing_rate(), 1_000_000);
+    assert!((1..=1_000_000).contains(&info.pacing_rate()), "{info:?}");
     assert!(info.rtt_us() > 0 && info.snd_cwnd() >= 10 && info.snd_wnd() > 20_000, "{info:?}");
     // 21 segments of 988 bytes, the SYN, and ACKs.
     let segments = near.counters().unwrap()["TcpOutSegs"];
