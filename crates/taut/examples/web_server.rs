@@ -26,6 +26,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, server::TlsStream};
 
+/// The address of the server.
+const AT: &str = "10.9.0.2:443";
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Connections that wait for axum to take them.
 const WAITING_MAX: usize = 64;
@@ -74,8 +76,8 @@ impl Listener for TlsListener {
     }
 }
 
-async fn serve(stack: &Stack, tls: TlsAcceptor) -> io::Result<()> {
-    let listener = TlsListener::new(TcpListener::bind(stack, "10.9.0.2:443").await?, tls)?;
+async fn serve(stack: &Stack, listener: TcpListener, tls: TlsAcceptor) -> io::Result<()> {
+    let listener = TlsListener::new(listener, tls)?;
     let square = |Path(number): Path<u32>| async move { format!("{}\n", u64::from(number).pow(2)) };
     let app = Router::new().route("/", get(|| async { "Hello.\n" })).route("/square/{number}", get(square));
     tokio::select! {
@@ -93,7 +95,7 @@ async fn fetch(
     let mut roots = RootCertStore::empty();
     roots.add(certificate)?;
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = TcpStream::connect(stack, "10.9.0.2:443").await?;
+    let stream = TcpStream::connect(stack, AT).await?;
     let name = ServerName::try_from("10.9.0.2")?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
     stream
@@ -115,14 +117,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let server = Stack::builder().address("10.9.0.2/24");
     if let Some(tun) = std::env::args().nth(1) {
         let stack = server.tun(&tun).host_address("10.9.0.1/24").build()?;
+        let listener = TcpListener::bind(&stack, AT).await?;
         println!("listening at https://10.9.0.2/ on {tun}");
-        return Ok(serve(&stack, tls).await?);
+        return Ok(serve(&stack, listener, tls).await?);
     }
     // Two stacks joined by a pipe.
     let (near, far) = pipe(LinkCaps::offloading(1_500), 1 << 20)?;
     let (server, client) =
         (server.device(near).build()?, Stack::builder().device(far).address("10.9.0.1/24").build()?);
-    tokio::spawn(async move { serve(&server, tls).await });
+    let listener = TcpListener::bind(&server, AT).await?;
+    tokio::spawn(async move { serve(&server, listener, tls).await });
     for path in ["/", "/square/12"] {
         println!("{}", fetch(&client, certificate.clone(), path).await?);
     }

@@ -51,14 +51,17 @@ fn watched_demo(lab: &Lab, args: &[&str]) -> std::process::Command {
     use std::os::unix::fs::DirBuilderExt as _;
     let dir = lab.dir.join("sockets");
     std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).unwrap();
-    let mut command = taut(&[&["demo"], args].concat());
+    // The tests may run under nohup, and then the command would ignore a closed terminal.
+    let demo = taut(&[&["demo"], args].concat());
+    let mut command = std::process::Command::new("env");
+    command.arg("--default-signal=HUP").arg(demo.get_program()).args(demo.get_args());
     command.env("TAUT_CONTROL_DIR", dir).stdin(Stdio::null()).stdout(Stdio::null());
     command
 }
 
 #[test]
 fn a_demo_leaves_no_socket_behind_however_it_ends() {
-    let Some(lab) = Lab::new("demo-signalled", &["kill"]) else { return };
+    let Some(lab) = Lab::new("demo-signalled", &["kill", "env"]) else { return };
     for link in [&[][..], &["--in-process"]] {
         for name in ["INT", "TERM", "HUP"] {
             let args = [link, &["--seconds", "60"]].concat();
