@@ -83,7 +83,7 @@ fn a_demo_leaves_no_socket_behind_however_it_ends() {
 #[test]
 fn the_demo_of_an_ordinary_user_is_found_by_that_user() {
     const SCRIPT: &str =
-        "mount -t tmpfs none /tmp && cp \"$TAUT\" /tmp/taut && chmod 755 /tmp/taut && cd / &&
+        "exec 3<\"$TAUT\" && mount -t tmpfs none /tmp && cat <&3 >/tmp/taut && chmod 755 /tmp/taut && cd / &&
         exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -c '
             /tmp/taut demo --in-process --seconds 60 >/dev/null 2>&1 & demo=$!
             for _ in $(seq 200); do
