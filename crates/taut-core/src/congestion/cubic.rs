@@ -17,7 +17,9 @@ const BETA: u64 = 717;
 const SCALE: u64 = 1024;
 /// C = 0.4 (RFC 9438 §5.1), in 1024ths as in Linux: 0.4004.
 const C: u64 = 410;
-/// cwnd is recomputed at least this often while it stands still. Linux: 1/32 s.
+/// The increment is recomputed at least this often while cwnd stands still (Linux: 1/32 s), or once in the least round
+/// trip if that is shorter: on a path of 1 ms a whole epoch between two losses is shorter than 1/32 s, and the window
+/// would grow all along as it did at the epoch's first ACK.
 const REFRESH_MS: u32 = 1000 / 32;
 /// Segments per increment while no maximum is known: growth by at least 5 % per round trip. Linux.
 const COUNT_MAX_UNKNOWN: u32 = 20;
@@ -98,10 +100,12 @@ impl Cubic {
 
     fn update(&mut self, cwnd: u32, event: &AckEvent<'_>) {
         let now_ms = event.now.as_millis() as u32;
+        let least_rtt_ms = event.min_rtt.map_or(u64::MAX, Duration::as_millis);
+        let refresh_ms = u64::from(REFRESH_MS).min(least_rtt_ms) as u32;
         self.est_count = self.est_count.saturating_add(event.acked);
         if self.epoch != Instant::ZERO
             && self.last_cwnd == cwnd
-            && now_ms.wrapping_sub(self.last_at_ms) <= REFRESH_MS
+            && now_ms.wrapping_sub(self.last_at_ms) <= refresh_ms
             && self.every != 0
         {
             return;
