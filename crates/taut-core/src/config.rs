@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+pub use crate::buffers::BufferTuning;
 pub use crate::congestion::CongestionConfig;
 pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
@@ -89,6 +90,8 @@ pub struct TcpConfig {
     pub keepalive_intvl: Duration,
     /// Unanswered keepalives before the connection is given up. Linux: `tcp_keepalive_probes`.
     pub keepalive_probes: u8,
+    /// How far buffers that tune themselves follow the window.
+    pub buffers: BufferTuning,
     /// Least time between two challenge ACKs of one connection. Linux: `tcp_invalid_ratelimit`, 500 ms.
     pub invalid_ratelimit: Duration,
 }
@@ -107,6 +110,7 @@ impl Default for TcpConfig {
             keepalive_time: Duration::from_secs(7_200),
             keepalive_intvl: Duration::from_secs(75),
             keepalive_probes: 9,
+            buffers: BufferTuning::default(),
             invalid_ratelimit: Duration::from_millis(500),
         }
     }

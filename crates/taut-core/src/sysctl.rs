@@ -16,6 +16,7 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
+use crate::buffers::BufferTuning;
 use crate::config::StackConfig;
 use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig};
 use crate::congestion::{Algorithm, CongestionConfig};
@@ -137,6 +138,8 @@ const AUTOCORK: [(&str, AutocorkMode); 3] = [
     ("may-hold-head", AutocorkMode::MayHoldHead),
     ("fixed", AutocorkMode::Fixed),
 ];
+const BUFFERS: [(&str, BufferTuning); 2] =
+    [("follow-window", BufferTuning::FollowWindow), ("follow-path", BufferTuning::FollowPath)];
 const LOWAT: [(&str, LowatMode); 2] =
     [("wake-at-mark", LowatMode::WakeAtMark), ("wake-at-half", LowatMode::WakeAtHalf)];
 const PACING: [(&str, PacingMode); 4] = [
@@ -151,12 +154,13 @@ fn tsq(text: &str) -> Result<TsqMode, String> {
     match text {
         "off" => return Ok(TsqMode::Off),
         "rate-scaled" => return Ok(TsqMode::RateScaled),
+        "delivered" => return Ok(TsqMode::Delivered),
         "fixed" => return Ok(TsqMode::Fixed { cap_bytes: TsqMode::CAP_2012 }),
         _ => {}
     }
     let cap = text.strip_prefix("fixed:").and_then(|cap| number(cap, 1, INT_MAX).ok());
     cap.map(|cap_bytes| TsqMode::Fixed { cap_bytes })
-        .ok_or_else(|| "must be off, fixed, fixed:BYTES or rate-scaled".to_string())
+        .ok_or_else(|| "must be off, fixed, fixed:BYTES, rate-scaled or delivered".to_string())
 }
 
 fn tsq_text(mode: TsqMode) -> String {
@@ -164,6 +168,7 @@ fn tsq_text(mode: TsqMode) -> String {
         TsqMode::Off => "off".to_string(),
         TsqMode::Fixed { cap_bytes } => format!("fixed:{cap_bytes}"),
         TsqMode::RateScaled => "rate-scaled".to_string(),
+        TsqMode::Delivered => "delivered".to_string(),
     }
 }
 
@@ -265,7 +270,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 56] = [
+static TABLE: [Setting; 57] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
@@ -328,6 +333,7 @@ static TABLE: [Setting; 56] = [
     setting!("taut.any_address", any_address: switch),
     setting!("taut.autocork", send.autocork: AUTOCORK),
     setting!("taut.autosizing", send.autosizing: AUTOSIZE),
+    setting!("taut.buffers", tcp.buffers: BUFFERS),
     setting!("taut.icmp_echo", icmp_echo: switch),
     setting!("taut.lowat", send.lowat: LOWAT),
     setting!("taut.max_connections", max_connections: 0 => u32::MAX),
@@ -431,7 +437,8 @@ mod tests {
             ("net.ipv4.tcp_comp_sack_delay_ns", "1000000"),
             ("net.ipv4.tcp_comp_sack_nr", "44"),
             ("net.ipv4.tcp_fin_timeout", "60"),
-            ("taut.tsq", "rate-scaled"),
+            ("taut.tsq", "delivered"),
+            ("taut.buffers", "follow-path"),
             ("taut.pacing", "auto"),
         ] {
             assert_eq!(config.sysctl(name).as_deref(), Ok(value), "{name}");

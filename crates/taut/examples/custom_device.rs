@@ -8,8 +8,8 @@
 //!
 //! The worker takes all packets that wait for it as one batch, and gives their tickets back when the batch is done, the
 //! newest first: late and out of order. The bytes whose tickets are out are below TCP. While they reach the limit of TCP
-//! Small Queues, two packets or `pacing rate >> 10` if that is more, the connection hands over no further packet; so the
-//! queue in front of the worker stays short, however much the application has written.
+//! Small Queues, two packets or a millisecond of the rate if that is more, the connection hands over no further packet; so
+//! the queue in front of the worker stays short, however much the application has written.
 
 #![allow(clippy::disallowed_methods, reason = "the worker and the measurement need a clock")]
 
@@ -137,8 +137,8 @@ pub(crate) struct Sample {
     pub(crate) charged: u64,
     /// The payload among them; `taut explain` prints it as the bytes in `device`.
     pub(crate) payload: u64,
-    /// Bytes per second.
-    pub(crate) pacing_rate: u64,
+    /// Bytes per second of which the limit is `rate >> 10`: the pacing rate, and at most 5/4 of the delivery rate.
+    pub(crate) rate: u64,
 }
 
 /// A transfer whose last byte has arrived.
@@ -167,7 +167,8 @@ pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
     let sample = || -> io::Result<Sample> {
         let (info, report) = (observed.info()?, observed.report()?);
         let payload = report.queues[1].bytes;
-        Ok(Sample { charged: info.wmem_alloc.into(), payload, pacing_rate: info.pacing_rate })
+        let delivered = if info.delivery_rate > 0 { info.delivery_rate / 4 * 5 } else { u64::MAX };
+        Ok(Sample { charged: info.wmem_alloc.into(), payload, rate: info.pacing_rate.min(delivered) })
     };
     thread::scope(|scope| {
         scope
@@ -205,7 +206,7 @@ fn print(outcome: &Outcome) {
     );
     show("below TCP", &|sample| sample.charged);
     // A packet may join the others while they are below the limit.
-    show("the rule's limit", &|sample| two_packets.max(sample.pacing_rate >> 10));
+    show("the rule's limit", &|sample| two_packets.max(sample.rate >> 10));
     let payload = show("payload below", &|sample| sample.payload);
     println!("  that is          {:.2} ms of the worker's rate", payload as f64 * 8e3 / WORKER_BPS);
     println!("  tickets          {out:?} out, {back:?} back, {overtaken:?} of them after a newer one");

@@ -131,17 +131,18 @@ fn on_a_tun() {
 }
 
 /// What the small queue holds at most just after it has let a packet through: less than its limit before,
-/// max(two packets, rate >> 10), and that packet. Linux: `tcp_small_queue_check`, `sk_pacing_shift` 10.
+/// max(two packets, rate >> 10), and that packet. The rate is the pacing rate (Linux: `tcp_small_queue_check`,
+/// `sk_pacing_shift` 10), and at most 5/4 of the delivery rate.
 /// Retransmissions have twice the limit; none are needed here.
-fn bound(truesize: u64, pacing_rate: u64) -> u64 {
-    (2 * truesize).max(pacing_rate / 1_024) + truesize
+fn bound(truesize: u64, rate: u64) -> u64 {
+    (2 * truesize).max(rate / 1_024) + truesize
 }
 
 /// Samples with more below TCP than the rule allowed at any time of the 50 before, from which such bytes may be.
 fn above(samples: &[Sample], truesize: u64) -> usize {
     let is_above = |&end: &usize| {
         let lately = &samples[end.saturating_sub(50)..=end];
-        let rate = lately.iter().map(|sample| sample.pacing_rate).max().unwrap();
+        let rate = lately.iter().map(|sample| sample.rate).max().unwrap();
         samples[end].charged > bound(truesize, rate)
     };
     (0..samples.len()).filter(is_above).count()

@@ -94,7 +94,8 @@ impl Conn {
 
     fn note_consumed(&mut self, cx: &StackCx<'_>, count: usize) {
         if count > 0 && self.state.may_receive() {
-            self.rx.on_consumed(cx.now, count);
+            let least_rtt = self.tx.recovery().min_rtt();
+            self.rx.on_consumed(cx.now, count, cx.config.tcp.buffers, least_rtt);
         }
     }
 

@@ -211,6 +211,7 @@ impl Conn {
             link,
             config: &config.send,
             mtu: &config.mtu,
+            buffers: config.tcp.buffers,
             recovery: &config.recovery,
             congestion: &config.congestion,
             mss: self.mss(),

@@ -71,6 +71,11 @@ impl Sender {
         }
     }
 
+    /// The rate of the last sample, in bytes per second.
+    pub(super) fn delivery_rate(&self) -> Option<u64> {
+        self.ledger.as_ref().map(|ledger| ledger.delivery_rate).filter(|&rate| rate > 0)
+    }
+
     /// `una` moved.
     fn note_advanced(&mut self, now: Instant, totals: &mut Totals) {
         let una = self.una();
@@ -104,10 +109,7 @@ impl Sender {
 
     /// Does what is due: pacing, loss recovery. Returns the retransmission timeout, if there was one.
     pub(crate) fn on_timeout(&mut self, cx: &SendCx<'_>) -> Option<TimedOut> {
-        if self.paced && self.pacing.next_departure() <= cx.now {
-            self.paced = false;
-            self.due = true;
-        }
+        self.due |= self.end_paced(cx.now);
         if self.recovery.deadline().is_none_or(|(at, _)| at > cx.now) {
             return None;
         }
@@ -117,6 +119,17 @@ impl Sender {
         self.due = true;
         let timeouts = self.recovery.timeouts();
         (timeouts > before).then_some(TimedOut { since, timeouts })
+    }
+
+    /// If the connection waited for its departure and that has come, the wait ends, maybe late. An ACK or a write may
+    /// end it before the timer does.
+    pub(super) fn end_paced(&mut self, now: Instant) -> bool {
+        let over = self.paced && self.pacing.next_departure() <= now;
+        if over {
+            self.owed.on_timer(&self.pacing, now);
+            self.paced = false;
+        }
+        over
     }
 
     /// The peer has closed its window in front of data in flight, and still answers: the timeout does not

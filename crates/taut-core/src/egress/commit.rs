@@ -43,6 +43,7 @@ impl Sender {
     ///
     /// Why nothing may leave. The event that will end the wait is noted.
     pub(crate) fn next(&mut self, cx: &SendCx<'_>, totals: &mut Totals) -> Result<Leaving, NotNow> {
+        self.end_paced(cx.now);
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
             Ok(plan) => {
@@ -72,6 +73,9 @@ impl Sender {
         let is_new = self.sent || self.blocked != why.gate();
         if mode == Mode::TailProbe {
             self.recovery.on_tail_probe_blocked();
+        }
+        if !matches!(why, Blocked::Pacing { .. } | Blocked::SmallQueue) {
+            self.owed.forget();
         }
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;
@@ -195,7 +199,8 @@ impl Sender {
         self.small_queue.charge(truesize);
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
-        let departure = self.pacing.note_sent(status, cx.now, plan.payload, rate, self.data_segs_out);
+        let departure =
+            self.pacing.note_sent(status, cx.now, self.owed, plan.payload, rate, self.data_segs_out);
         // Where the link does not hold packets, one that passed the gates leaves now, whatever the departure
         // clock says.
         let leaves = match status {

@@ -48,7 +48,7 @@ impl Default for SendConfig {
             min_tso_segs: 2,
             tso_rtt_log: 9,
             tso_win_divisor: 3,
-            tsq: TsqMode::RateScaled,
+            tsq: TsqMode::Delivered,
             autosizing: AutosizeMode::AtTransmit,
             autocork: AutocorkMode::Fixed,
             lowat: LowatMode::WakeAtHalf,

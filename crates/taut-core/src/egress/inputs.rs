@@ -9,6 +9,7 @@ use super::tso_autosize::{self, Autosize};
 use super::tso_defer::Defer;
 use super::tsq::{self, Limit};
 use super::{AutosizeMode, Blocked, Sender};
+use crate::buffers::BufferTuning;
 use crate::congestion::CongestionConfig;
 use crate::recovery::{CaState, Mode, RecoveryConfig};
 use crate::words::{Duration, Instant, LinkCaps};
@@ -20,6 +21,7 @@ pub(crate) struct SendCx<'a> {
     pub(crate) link: &'a LinkCaps,
     pub(crate) config: &'a SendConfig,
     pub(crate) mtu: &'a MtuConfig,
+    pub(crate) buffers: BufferTuning,
     pub(crate) recovery: &'a RecoveryConfig,
     pub(crate) congestion: &'a CongestionConfig,
     /// Payload bytes that a segment can hold now, with all the options it would carry.
@@ -151,6 +153,7 @@ impl Sender {
             mode: cx.config.tsq,
             candidate: tsq::truesize(payload),
             pacing_rate: self.congestion.pacing_rate(),
+            delivery_rate: self.delivery_rate(),
             shift: cx.link.pacing_shift,
             tx_delay_us: cx.tx_delay_us,
             cap: cx.config.limit_output_bytes,

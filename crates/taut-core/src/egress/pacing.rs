@@ -16,7 +16,14 @@
 //!
 //! *Lateness* is the time by which the packet missed its earliest departure. It shortens one gap, by at most
 //! half, and never accumulates, so that a stall is not followed by a burst: after an hour of idleness the
-//! second packet leaves half a gap after the first. The first segments of a connection, up to nine, are not
+//! second packet leaves half a gap after the first.
+//!
+//! **A late timer.** Linux's timer fires in an interrupt, some microseconds late. A thread wakes up milliseconds late
+//! on a busy machine, and half a gap for each packet would lose most of the rate. So time that passed between the
+//! departure for which a connection *waited* and the call that fires its timer is made good in full, up to
+//! [`LATE_MAX`]: the clock goes on from the departure, and not from now. The packets that should have left
+//! meanwhile leave together, no more than that; with a timer that is exact nothing changes. What is owed is void
+//! as soon as something else than time or a completion holds the connection back. The first segments of a connection, up to nine, are not
 //! spaced: an initial window is small enough for every path, and nothing is known yet from which to choose a
 //! better rate.
 //!
@@ -45,6 +52,10 @@ pub(crate) const UNLIMITED: u64 = u64::MAX;
 /// Packets are spaced once the connection has sent this many data segments, those of the packet being sent
 /// included.
 const FREE_SEGMENTS: u32 = 10;
+
+/// The most time that is made good after a late timer. A thread that sleeps longer is a stall, and a burst of more than
+/// 10 ms of the rate would overflow queues that pacing exists to spare.
+const LATE_MAX: Duration = Duration::from_millis(10);
 
 /// What spaces packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,6 +102,22 @@ pub(crate) struct Pacing {
     departure: Instant,
 }
 
+/// How far behind the present the clock of departures may stay: what the timer was late. In ns; at most [`LATE_MAX`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Owed(u32);
+
+impl Owed {
+    /// The timer of a connection that waited for its departure fires.
+    pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) {
+        self.0 = now.since(pacing.departure).min(LATE_MAX).as_nanos() as u32;
+    }
+
+    /// Something else than time or a completion holds the connection back.
+    pub(crate) const fn forget(&mut self) {
+        self.0 = 0;
+    }
+}
+
 impl Pacing {
     pub(crate) const fn new() -> Self {
         Self { departure: Instant::ZERO }
@@ -120,17 +147,21 @@ impl Pacing {
         &mut self,
         status: Status,
         now: Instant,
+        owed: Owed,
         payload: u32,
         rate: u64,
         segments_out: u32,
     ) -> Instant {
         let previous = self.departure;
         let departure = previous.max(now);
+        // After a late timer the clock goes on from where it stood.
+        let owed = Duration::from_nanos(owed.0.into());
+        let from = departure.saturating_sub(owed).max(previous);
         self.departure = departure;
         if status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {
             let gap = Duration::from_nanos(u64::from(payload).saturating_mul(1_000_000_000) / rate);
-            let lateness = departure.since(previous);
-            self.departure = departure + (gap - lateness.min(gap / 2));
+            let lateness = if owed.is_zero() { departure.since(previous) } else { Duration::ZERO };
+            self.departure = from + (gap - lateness.min(gap / 2));
         }
         departure
     }
@@ -146,7 +177,7 @@ mod tests {
     fn gap_when_late(late_ns: u64) -> u64 {
         let mut pacing = Pacing { departure: START };
         let now = START + Duration::from_nanos(late_ns);
-        let departure = pacing.note_sent(Status::Needed, now, 1_448, 1_250_000, 11);
+        let departure = pacing.note_sent(Status::Needed, now, Owed(0), 1_448, 1_250_000, 11);
         assert_eq!(departure, now);
         pacing.next_departure().since(departure).as_nanos()
     }
@@ -159,13 +190,47 @@ mod tests {
         assert_eq!(gap_when_late(10_000_000_000), 579_200);
     }
 
+    /// A timer that is late by at most 10 ms costs no time: packets leave until the clock has caught up.
+    #[test]
+    fn a_late_timer_is_made_good() {
+        let gap = Duration::from_nanos(1_158_400);
+        for (late_us, packets) in [(0, 1_u64), (1_158, 1), (1_159, 2), (5_000, 5), (10_000, 9)] {
+            let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+            let now = START + Duration::from_micros(late_us);
+            owed.on_timer(&pacing, now);
+            let mut left = 0;
+            while pacing.gate(Status::Needed, now).is_ok() {
+                assert_eq!(pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11), now);
+                left += 1;
+            }
+            assert_eq!(left, packets, "{late_us} µs");
+            assert_eq!(pacing.next_departure(), START + gap * left, "no time is lost");
+        }
+        // A longer stall: 10 ms of it.
+        let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+        let now = START + Duration::from_millis(500);
+        owed.on_timer(&pacing, now);
+        pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11);
+        assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
+    }
+
+    #[test]
+    fn lateness_is_void_when_something_else_held_the_packet() {
+        let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
+        let now = START + Duration::from_millis(5);
+        owed.on_timer(&pacing, now);
+        owed.forget();
+        pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11);
+        assert_eq!(pacing.next_departure(), now + Duration::from_nanos(579_200));
+    }
+
     #[test]
     fn first_nine_segments_are_free() {
         let status = Status::Needed;
         let mut pacing = Pacing::new();
-        pacing.note_sent(status, START, 5 * 1_448, 100_000, 5);
+        pacing.note_sent(status, START, Owed(0), 5 * 1_448, 100_000, 5);
         assert_eq!(pacing.gate(status, START), Ok(()));
-        pacing.note_sent(status, START, 5 * 1_448, 100_000, 10);
+        pacing.note_sent(status, START, Owed(0), 5 * 1_448, 100_000, 10);
         // 5 · 1448 B at 100 kB/s are 72.4 ms.
         let until = START + Duration::from_micros(72_400);
         assert_eq!(pacing.gate(status, START), Err(Blocked::Pacing { until }));
@@ -175,9 +240,9 @@ mod tests {
     #[test]
     fn the_gate_is_shut_only_where_nobody_else_waits() {
         let mut pacing = Pacing::new();
-        pacing.note_sent(Status::None, START, 60_000, 1_000, 100);
+        pacing.note_sent(Status::None, START, Owed(0), 60_000, 1_000, 100);
         assert_eq!(pacing.next_departure(), START, "unpaced packets take no time");
-        pacing.note_sent(Status::Delegated, START, 60_000, 1_000, 100);
+        pacing.note_sent(Status::Delegated, START, Owed(0), 60_000, 1_000, 100);
         assert_eq!(
             pacing.gate(Status::Delegated, START),
             Ok(()),

@@ -10,9 +10,9 @@ use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
 use super::nagle::Nagle;
 use super::notsent_lowat::Room;
-use super::pacing::{Pacing, Status, UNLIMITED};
+use super::pacing::{Owed, Pacing, Status, UNLIMITED};
 use super::peer_window::PeerWindow;
-use super::sndbuf::SendBuffer;
+use super::sndbuf::{Path, SendBuffer};
 use super::tsq::{self, SmallQueue};
 use super::write_queue::WriteQueue;
 use super::{AutosizeMode, Blocked, Gate, Ledger, SendConfig, SendCx, Totals, tso_autosize};
@@ -73,6 +73,8 @@ pub(crate) struct Sender {
     pub(super) sent: bool,
     /// Where bytes wait and why; made at the first write.
     pub(super) ledger: Option<Box<Ledger>>,
+    /// What the pacing timer was late.
+    pub(super) owed: Owed,
     /// Segments with data, wrapping as Linux's counter does.
     pub(super) data_segs_out: u32,
     /// Segments of any kind, wrapping as Linux's counter does.
@@ -102,6 +104,7 @@ impl Sender {
             blocked: Gate::NoData,
             sent: false,
             ledger: None,
+            owed: Owed::default(),
             data_segs_out: 0,
             segs_out: 0,
         }
@@ -316,7 +319,13 @@ impl Sender {
         const REORDERING: u32 = 3;
         let windows = u64::from(self.congestion.send_buffer_windows());
         let cwnd = self.congestion.cwnd();
-        self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, cx.config.wmem.max);
+        let path = Path {
+            tuning: cx.buffers,
+            delivery_rate: self.delivery_rate().unwrap_or(0),
+            least_rtt: self.recovery.min_rtt(),
+            is_doubling: cwnd < self.congestion.ssthresh(),
+        };
+        self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, &path, cx.config.wmem.max);
     }
 
     /// Forgets the packets in flight and stops the timers.

@@ -1,5 +1,5 @@
 //! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP.
-//! Linux 3.6 (46d3ceabd8d9), today's rule as of 6.16; called by `plan` as its last gate, by `commit` to
+//! Linux 3.6 (46d3ceabd8d9), its rule as of 6.16, and a rate of taut's own choice; called by `plan` as its last gate, by `commit` to
 //! charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
 //!
 //! **Problem.** A sender with a large window pushes all of it into the device's queue. Every packet behind it
@@ -15,9 +15,15 @@
 //! ```
 //!
 //! Two packets keep the device busy while the completion of one is on its way back. `rate >> 10`, about a
-//! millisecond of the pacing rate, keeps it busy where completions come in batches; a link that sends in long
-//! bursts asks for more with a smaller shift. The cap (4 MiB) bounds the queue of a fast flow. A
+//! millisecond of the rate, keeps it busy where completions come in batches; a link that sends in long bursts
+//! asks for more with a smaller shift. The cap (4 MiB) bounds the queue of a fast flow. A
 //! retransmission has twice the limit, because it is more urgent than the data queued in front of it.
+//!
+//! **Which rate.** Linux takes the pacing rate. In a slow start that nothing ends, on a fast local path, that is
+//! twice what a window implies that is twice the data in flight: the millisecond is really four. So the rate
+//! here is at most [5/4](DELIVERED_GAIN) of what the network was last seen to deliver
+//! ([`TsqMode::Delivered`]). A device that gets less than its share delivers more the moment it gets more, and a
+//! quarter more each round trip is as fast as the queue need grow: two packets are always allowed.
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
@@ -46,9 +52,11 @@ pub enum TsqMode {
         /// Bytes, overhead included. 2012's default is [`TsqMode::CAP_2012`].
         cap_bytes: u32,
     },
-    /// Today: two packets or a millisecond of the rate, under `tcp_limit_output_bytes`.
-    #[default]
+    /// Linux today: two packets or a millisecond of the pacing rate, under `tcp_limit_output_bytes`.
     RateScaled,
+    /// The same with a rate of at most 5/4 of the delivery rate, once that is known.
+    #[default]
+    Delivered,
 }
 
 impl TsqMode {
@@ -59,10 +67,14 @@ impl TsqMode {
     pub(crate) const fn super_packet_max(self) -> u32 {
         match self {
             Self::Fixed { cap_bytes } => cap_bytes / 2,
-            Self::Off | Self::RateScaled => u32::MAX,
+            Self::Off | Self::RateScaled | Self::Delivered => u32::MAX,
         }
     }
 }
+
+/// The rate of the limit is at most this share of the delivery rate: 5/4. Room to grow by a quarter in each round
+/// trip, as BBR's probing has.
+const DELIVERED_GAIN: (u64, u64) = (5, 4);
 
 /// Bytes charged for every packet below TCP in addition to its payload: about the size of Linux's buffer and
 /// its bookkeeping. Nothing depends on the exact value.
@@ -118,6 +130,8 @@ pub(crate) struct Limit {
     pub(crate) candidate: u32,
     /// Bytes per second; `u64::MAX` when unknown.
     pub(crate) pacing_rate: u64,
+    /// What the network delivered, by the last sample; `None` when unknown.
+    pub(crate) delivery_rate: Option<u64>,
     /// The link's [`pacing_shift`](crate::LinkCaps::pacing_shift).
     pub(crate) shift: u8,
     /// TCP_TX_DELAY in microseconds: bytes delayed on purpose do not count as a queue.
@@ -127,14 +141,27 @@ pub(crate) struct Limit {
     pub(crate) retransmit: bool,
 }
 
+impl Limit {
+    /// The rate of which a millisecond may be below TCP.
+    fn rate(&self) -> u64 {
+        match (self.mode, self.delivery_rate) {
+            (TsqMode::Delivered, Some(rate)) => {
+                let (times, over) = DELIVERED_GAIN;
+                self.pacing_rate.min((rate / over).saturating_mul(times))
+            }
+            _ => self.pacing_rate,
+        }
+    }
+}
+
 /// How much may be below TCP before the candidate is added, in bytes.
 pub(crate) fn limit(l: Limit) -> u64 {
     let limit = match l.mode {
         TsqMode::Off => return u64::MAX,
         // In 2012 a retransmission had no limit of its own.
         TsqMode::Fixed { cap_bytes } => return u64::from(cap_bytes),
-        TsqMode::RateScaled => {
-            let rate_share = l.pacing_rate >> u32::from(l.shift).min(63);
+        TsqMode::RateScaled | TsqMode::Delivered => {
+            let rate_share = l.rate() >> u32::from(l.shift).min(63);
             rate_share.max(2 * u64::from(l.candidate)).min(u64::from(l.cap))
         }
     };
@@ -175,6 +202,7 @@ mod tests {
         mode: TsqMode::RateScaled,
         candidate: 3_920,
         pacing_rate: 1_250_000,
+        delivery_rate: None,
         shift: 10,
         tx_delay_us: 0,
         cap: 4 << 20,
@@ -196,6 +224,23 @@ mod tests {
         assert_eq!(limit(Limit { pacing_rate: u64::MAX, ..AT }), 4 << 20);
         // 10 ms of 1.25 MB/s, twice: 1,250,000 · 10,000 >> 19 = 23,841.
         assert_eq!(limit(Limit { tx_delay_us: 10_000, ..AT }), 7_840 + 23_841);
+    }
+
+    #[test]
+    fn the_rate_is_at_most_five_quarters_of_what_is_delivered() {
+        let delivered = |rate| Limit {
+            mode: TsqMode::Delivered,
+            pacing_rate: 500_000_000,
+            delivery_rate: Some(rate),
+            ..AT
+        };
+        // 1.25 · 125 MB/s >> 10 = 152,587; of the pacing rate it would be 488,281.
+        assert_eq!(limit(delivered(125_000_000)), 152_587);
+        assert_eq!(limit(Limit { mode: TsqMode::RateScaled, ..delivered(125_000_000) }), 488_281);
+        // A pacing rate below that is the smaller one, and two packets are always allowed.
+        assert_eq!(limit(delivered(450_000_000)), 488_281);
+        assert_eq!(limit(delivered(0)), 7_840);
+        assert_eq!(limit(Limit { delivery_rate: None, ..delivered(0) }), 488_281, "no sample yet");
     }
 
     #[test]

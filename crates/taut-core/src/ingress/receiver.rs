@@ -10,7 +10,7 @@ use super::payload::Payload;
 use super::read_queue::ReadQueue;
 use super::reassembly::{Reassembly, SackBlocks};
 use super::recv_window::RecvWindow;
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, BufferTuning};
 use crate::words::{Duration, Instant};
 
 /// No FIN was seen.
@@ -246,10 +246,16 @@ impl Receiver {
     }
 
     /// The application has read bytes: the window may open far enough to notify the peer.
-    pub(crate) fn on_consumed(&mut self, now: Instant, count: usize) {
+    pub(crate) fn on_consumed(
+        &mut self,
+        now: Instant,
+        count: usize,
+        tuning: BufferTuning,
+        least_rtt: Option<Duration>,
+    ) {
         let mss = self.delayed_ack.rcv_mss();
         let unread = self.queue.len();
-        self.window.on_copied_to_user(now, count, unread, mss);
+        self.window.on_copied_to_user(now, count, unread, mss, tuning, least_rtt);
         self.delayed_ack.on_read();
         self.ack_due |= self.window.window_update_due(unread, mss);
     }

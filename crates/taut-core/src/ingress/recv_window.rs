@@ -10,6 +10,7 @@
 
 use core::ops::Range;
 
+use crate::buffers::{BufferTuning, tuned_max};
 use crate::words::{Duration, Instant};
 
 /// RFC 7323 §2.3: the largest shift.
@@ -18,6 +19,9 @@ pub(crate) const SCALE_MAX: u8 = 14;
 /// The buffer grows for twice the rate and this many segments more, so that slow start, which doubles every
 /// round trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.
 const GROWTH_SEGMENTS: u64 = 16;
+
+/// Up to here, the buffer follows what is read in a measured round trip. Linux: `tcp_rmem`'s maximum.
+const FOLLOWS_MAX: u32 = 6 << 20;
 
 /// The segments that a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u32 = 10;
@@ -244,10 +248,21 @@ impl RecvWindow {
     /// before, the buffer grows so that the next round trip can carry twice as much.
     ///
     /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). Unread bytes are deducted from the bytes read:
-    /// an application that falls behind does not need a larger buffer.
-    pub(crate) fn on_copied_to_user(&mut self, now: Instant, n: usize, unread: u64, mss: u16) {
+    /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it on a
+    /// path of less than a millisecond, `least_rtt` counts ([`tuned_max`]): the measured round trip contains the queue
+    /// that a large buffer makes.
+    pub(crate) fn on_copied_to_user(
+        &mut self,
+        now: Instant,
+        n: usize,
+        unread: u64,
+        mss: u16,
+        tuning: BufferTuning,
+        least_rtt: Option<Duration>,
+    ) {
         self.copied = self.copied.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
-        if self.rtt_us == 0 || now.since(self.space_at).as_micros() < u64::from(self.rtt_us) {
+        let span = now.since(self.space_at);
+        if self.rtt_us == 0 || span.as_micros() < u64::from(self.rtt_us) {
             return;
         }
         let copied = u64::from(self.copied).saturating_sub(unread) as u32;
@@ -259,7 +274,11 @@ impl RecvWindow {
                 // is on its way.
                 let growth = u128::from(wanted) * u128::from(copied - space) / u128::from(space);
                 let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
-                let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.rcvbuf_max);
+                // While the rate doubles, what was read is a round trip old, and another passes until the window arrives.
+                let times = if copied >= space / 2 * 3 { 8 } else { 2 };
+                let path_max = tuned_max(tuning, FOLLOWS_MAX, times, copied, span, least_rtt);
+                let most = path_max.min(self.rcvbuf_max.into());
+                let wanted = wanted.min(most) as u32;
                 self.rcvbuf = self.rcvbuf.max(wanted);
             }
             self.space = copied;
@@ -375,7 +394,7 @@ mod tests {
         w.on_data(now, Some(rtt));
         for copied in [14_600, 29_200, 58_400, 116_800] {
             now += rtt;
-            w.on_copied_to_user(now, copied, 0, MSS);
+            w.on_copied_to_user(now, copied, 0, MSS, BufferTuning::FollowPath, None);
             // The buffer must carry twice as much in the next round trip.
             assert!(u64::from(w.rcvbuf()) >= 2 * copied as u64);
         }
@@ -383,11 +402,11 @@ mod tests {
         assert_eq!(w.rcvbuf(), 770_880);
         for _ in 0..10 {
             now += rtt;
-            w.on_copied_to_user(now, 116_800, 0, MSS);
+            w.on_copied_to_user(now, 116_800, 0, MSS, BufferTuning::FollowPath, None);
         }
         assert_eq!(w.rcvbuf(), 770_880);
         now += rtt;
-        w.on_copied_to_user(now, 100_000_000, 0, MSS);
+        w.on_copied_to_user(now, 100_000_000, 0, MSS, BufferTuning::FollowPath, None);
         assert_eq!(w.rcvbuf(), 6 << 20);
     }
 
@@ -396,7 +415,7 @@ mod tests {
         let mut w = window(131_072, 7);
         w.lock_rcvbuf(50_000);
         w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(1)));
-        w.on_copied_to_user(Instant::from_nanos(1 << 40), 1 << 20, 0, MSS);
+        w.on_copied_to_user(Instant::from_nanos(1 << 40), 1 << 20, 0, MSS, BufferTuning::FollowPath, None);
         assert_eq!(w.rcvbuf(), 50_000);
         // The window offered stays offered: 65 535 bytes, expressed in whole units of 128.
         assert_eq!(w.select(0, MSS), 511);

@@ -1,4 +1,4 @@
-//! How the mechanisms work together: COMP-1 … COMP-10.
+//! How the mechanisms work together: COMP-1 … COMP-12.
 
 use taut_core::{Algorithm, Blocked, ConnInfo, ConnOptions, Duration, LinkCaps};
 
@@ -480,4 +480,43 @@ fn comp_10_ack_before_completion_then_a_small_write() {
     rig.write(100);
     assert_eq!(rig.news(), [10 * MSS..10 * MSS + 100]);
     assert_eq!(rig.count("TcpExtTCPAutoCorking"), 0);
+}
+
+/// 16 KiB of send buffer at first and 128 MiB at most, a peer's window of 60 MiB, and a path of 20 ms that delivers
+/// `segments` each round trip, while the application writes whatever fits. After `rounds` of that.
+fn bulk_over(segments: u64, rounds: u32) -> Rig {
+    let rtt = Duration::from_millis(20);
+    let setup = Setup { window: 60 << 20, wscale: 12, rtt, ..Setup::default() };
+    let mut rig = setup.config(|config| config.send.wmem.initial = 16_384).open();
+    rig.device = Device::Completes;
+    let mut acked = 0;
+    for _ in 0..rounds {
+        rig.fill();
+        rig.advance(rtt);
+        let sent = rig.sent.iter().map(|sent| sent.bytes.end).max().unwrap();
+        acked = sent.min(acked + segments * MSS);
+        rig.ack(acked);
+    }
+    rig
+}
+
+/// A window that nothing limits: each round trip delivers 100 segments, and slow start adds 100 to it. Two windows of
+/// 2304 bytes a segment would be 46 MB; the path holds 145 kB.
+#[test]
+fn comp_11_the_buffer_does_not_follow_a_window_beyond_what_the_path_holds() {
+    let mut rig = bulk_over(100, 100);
+    let info = rig.info();
+    assert!(info.snd_cwnd > 2_000, "{}", info.snd_cwnd);
+    assert_eq!(info.sndbuf, 4 << 20, "Linux's maximum of tcp_wmem");
+}
+
+/// A path that delivers all there is: the buffer has room for two windows beyond Linux's maximum too, so that slow start
+/// goes on.
+#[test]
+fn comp_12_the_buffer_follows_a_window_that_the_path_holds() {
+    let mut rig = bulk_over(u32::MAX.into(), 10);
+    let info = rig.info();
+    // 10 · 2⁹ segments and more: 23 MB.
+    assert!(info.snd_cwnd >= 5_000, "{}", info.snd_cwnd);
+    assert!(info.sndbuf >= 2 * info.snd_cwnd * 2_304 / 2, "{} for {}", info.sndbuf, info.snd_cwnd);
 }

@@ -1,4 +1,4 @@
-//! Pacing: PACE-1 … PACE-11.
+//! Pacing: PACE-1 … PACE-14.
 //!
 //! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
 //! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
@@ -384,4 +384,72 @@ fn pace_modes() {
         let waits = matches!(rig.blocked(), Blocked::Pacing { .. });
         assert_eq!((count, ahead, waits), expected, "{mode:?}, link paces {paces}, maximum {limited}");
     }
+}
+
+/// Lets the pacing timer fire `late` after it is due, and says how many bytes left then.
+fn fire_late(rig: &mut Rig, late: Duration) -> u64 {
+    let (due, _) = rig.stack.poll_timeout().expect("the connection waits");
+    rig.sleep_until(due + late);
+    rig.news().iter().map(|bytes| bytes.end - bytes.start).sum()
+}
+
+/// A connection whose window is no limit, and its rate is.
+fn limited_to(rate: u64) -> Rig {
+    let setup = Setup { caps: LinkCaps::plain(1_500), rtt: millis(10), ..Setup::default() };
+    let mut rig = setup.open();
+    rig.grow_cwnd(400, millis(10));
+    rig.device = Device::Completes;
+    rig.limit_rate(rate);
+    rig
+}
+
+/// The timer is late by 0 to 10 ms each time, at rates of which that is one packet to a hundred; the device and the
+/// peer answer at once.
+#[test]
+fn pace_12_a_late_timer_costs_no_rate() {
+    for rate in [125_000, 1_250_000, 12_500_000] {
+        let mut rig = limited_to(rate);
+        rig.write(20 * MSS);
+        let (start, mut bytes, mut lateness) = (rig.now, 0, 0);
+        rig.news();
+        while rig.now.since(start) < Duration::from_secs(10) {
+            // A cheap sequence of lateness, spread over 0 to 10 ms.
+            lateness = (lateness + 6_180) % 10_000;
+            bytes += fire_late(&mut rig, micros(lateness));
+            // No burst is larger than what the rate allows until now, and a packet.
+            let allowed = rig.now.since(start).as_nanos() * rate / 1_000_000_000;
+            assert!(bytes <= allowed + 2 * MSS, "{bytes} of {allowed} bytes at {rate}");
+            rig.ack_all();
+            let wanted = rig.info().bytes_acked + 20 * MSS + rate / 20;
+            rig.write(wanted - rig.written);
+        }
+        let target = rate as f64 * rig.now.since(start).as_nanos() as f64 / 1e9;
+        let share = bytes as f64 / target;
+        assert!((0.99..=1.01).contains(&share), "{share} of {rate} bytes/s");
+    }
+}
+
+#[test]
+fn pace_13_a_stall_is_not_made_good() {
+    let mut rig = limited_to(RATE);
+    rig.write(200 * MSS);
+    rig.news();
+    // 10 ms at 1.25 MB/s are 8.6 packets: the one that is due, and eight of those gaps until the clock is ahead.
+    assert_eq!(fire_late(&mut rig, millis(500)), 9 * MSS);
+    assert_eq!(fire_late(&mut rig, micros(0)), MSS);
+}
+
+#[test]
+fn pace_14_only_time_that_was_waited_for_is_made_good() {
+    let (mut rig, _) = past_the_free_ones();
+    rig.write(2 * MSS);
+    rig.news();
+    assert_eq!(fire_late(&mut rig, millis(5)), 2 * MSS, "both, and then there is no data");
+    rig.ack_all();
+    rig.advance(Duration::from_secs(1));
+    let (start, first) = (rig.now, rig.sent.len());
+    rig.write(MSS);
+    rig.write(MSS);
+    rig.advance(millis(5));
+    assert_eq!(times(&rig, first), [start, start + GAP / 2]);
 }

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use taut_core::{
     Blocked, ConnId, ConnInfo, ConnMut, ConnOptions, Counters, Duration, Event, Fate, Frame, Instant,
-    LinkCaps, Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TxTicket, WriteError,
-    WriteFlags,
+    LinkCaps, Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TsqMode, TxTicket,
+    WriteError, WriteFlags,
 };
 use taut_wire::{Flags, IpHeader, TcpHeader, TcpOptions, Timestamps};
 
@@ -59,6 +59,8 @@ impl Default for Setup {
     fn default() -> Self {
         let mut config = StackConfig::default();
         config.send.wmem.initial = config.send.wmem.max;
+        // Linux's rule, from which most statements derive their numbers.
+        config.send.tsq = TsqMode::RateScaled;
         Self {
             config,
             caps: LinkCaps::offloading(1_500),
@@ -563,6 +565,15 @@ impl Rig {
         let end = self.now + span;
         while self.fire(end) {}
         self.now = end;
+    }
+
+    /// The thread that drives the stack sleeps, and wakes up at `at`: timers that were due before fire late.
+    #[track_caller]
+    pub(crate) fn sleep_until(&mut self, at: Instant) {
+        assert!(at >= self.now);
+        self.now = at;
+        self.stack.handle_timeout(at);
+        self.poll();
     }
 
     /// Advances until the next packet leaves by itself; returns how long that took. Panics if nothing leaves

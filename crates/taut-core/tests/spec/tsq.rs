@@ -1,4 +1,4 @@
-//! TCP Small Queues: TSQ-1 … TSQ-18.
+//! TCP Small Queues: TSQ-1 … TSQ-21.
 //!
 //! A packet is charged `T = 1024 + payload` from hand-over to completion. A candidate waits while
 //! `out >= min(max(2 T, rate >> 10), cap)`, doubled for a retransmission; with at most one packet
@@ -454,6 +454,57 @@ fn tsq_18_blocked_after_a_split() {
     assert_eq!(rig.info().bytes_acked, rig.written);
     let whole = (0..10).map(|n| n * PAIR..(n + 1) * PAIR);
     assert_eq!(packets, whole.chain([20 * MSS..20 * MSS + 700]).collect::<Vec<_>>());
+}
+
+/// Packets below TCP after a round trip of 20 ms in which `delivered` of 200 segments in flight were acknowledged,
+/// in slow start: cwnd is 200 and those, and the pacing rate is 2 cwnd / 20 ms.
+fn below_after(mode: TsqMode, delivered: u64, max_rate: Option<u64>) -> usize {
+    let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+    let setup = Setup { caps, rtt: RTT, ..Setup::default() };
+    let mut rig = setup.config(|config| config.send.tsq = mode).open();
+    rig.grow_cwnd(200, RTT);
+    if let Some(rate) = max_rate {
+        rig.set(SetOption::MaxPacingRate(rate));
+    }
+    rig.device = Device::Completes;
+    rig.write(200 * MSS);
+    rig.advance(RTT);
+    rig.device = Device::Keeps;
+    rig.news();
+    let acked = rig.info().bytes_acked;
+    rig.ack(acked + delivered * MSS);
+    rig.write(200 * MSS);
+    rig.held().len()
+}
+
+/// 200 segments in 20 ms are 14.48 MB/s; 5/4 of that >> 10 is 17,675 bytes: eight packets of T = 2472 until they
+/// reach it. The pacing rate, of slow start, would allow more than twice as many.
+#[test]
+fn tsq_19_the_delivery_rate_bounds_the_limit() {
+    assert_eq!(below_after(TsqMode::Delivered, 200, None), 8);
+    assert!(below_after(TsqMode::RateScaled, 200, None) > 16);
+}
+
+/// A rate below 5/4 of the delivery rate counts itself: 10 MB/s >> 10 is 9765 bytes, four packets.
+#[test]
+fn tsq_20_a_lower_pacing_rate_counts() {
+    assert_eq!(below_after(TsqMode::Delivered, 200, Some(10_000_000)), 4);
+}
+
+/// Without a sample the pacing rate counts: 1.25 MB/s allows two packets, 50 MB/s >> 10 = 48,828 bytes nineteen
+/// of T = 2472 and one more, in either mode.
+#[test]
+fn tsq_21_without_a_sample_the_pacing_rate_counts() {
+    for mode in [TsqMode::Delivered, TsqMode::RateScaled] {
+        let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+        let setup = Setup { caps, rtt: Duration::from_micros(100), ..Setup::default() };
+        let mut rig = setup.config(|config| config.send.tsq = mode).open();
+        rig.limit_rate(5_000_000);
+        rig.write(10 * MSS);
+        // 5 MB/s >> 10 = 4882 is less than two packets of T = 2472.
+        assert_eq!(rig.held().len(), 2, "{mode:?}");
+        assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    }
 }
 
 /// Switched off, as before 3.6: the congestion window alone bounds the bytes below TCP.
