@@ -92,6 +92,23 @@ fn cubic_follows_the_curve_of_rfc_9438() {
     }
 }
 
+/// On a path of 1 ms, in the 20 ms after a loss: at least Reno's growth, 0.53 of a segment a round trip (RFC 9438 §4.3).
+#[test]
+fn cubic_grows_from_the_first_round_trip_on() {
+    let mut cc = Congestion::new(Algorithm::cubic());
+    cc.live(at(0)).window.set_cwnd(100);
+    cc.begin_reduction(at(0), Signal::Loss, true);
+    cc.end_reduction();
+    assert_eq!(cc.cwnd(), 70);
+    for ms in 0..20 {
+        for _ in 0..cc.cwnd() {
+            cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(ms), 1, 1, 0, 0) }, true);
+        }
+    }
+    // α = 3 (1 − β) / (1 + β) with β = 0.7: 70 + 20 · 0.529 = 80.6.
+    assert!((79..=82).contains(&cc.cwnd()), "{}", cc.cwnd());
+}
+
 #[test]
 fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
     let mut cc = Congestion::new(Algorithm::cubic());
