@@ -69,8 +69,8 @@ const TUNED_MIN: u64 = 512 << 10;
 ///
 /// A buffer that follows a window that nothing limits feeds itself: on a path inside this host both grow until memory ends,
 /// and all of it is a queue. Up to `first`, Linux's own maximum, a buffer may follow; on a path of less than a
-/// millisecond, up to that share of it. Beyond that, only to `times` the bytes that the path holds: those delivered
-/// in `span`, for as long as the least round trip takes.
+/// millisecond, up to that share of it. Beyond that, only to `times` the bytes that the path holds, on such a short path
+/// twice: those delivered in `span`, for as long as the least round trip takes.
 pub(crate) fn tuned_max(
     tuning: BufferTuning,
     first: u32,
@@ -85,7 +85,10 @@ pub(crate) fn tuned_max(
     let first = u64::from(first);
     let Some(rtt) = least_rtt else { return first };
     let (rtt_ns, low_ns, span_ns) = (rtt.as_nanos(), LOW_RTT.as_nanos(), span.as_nanos().max(1));
-    let first = if rtt_ns < low_ns { (first * rtt_ns / low_ns).max(TUNED_MIN) } else { first };
+    let (first, times) = match rtt_ns < low_ns {
+        true => ((first * rtt_ns / low_ns).max(TUNED_MIN), times.min(2)),
+        false => (first, times),
+    };
     let held = u128::from(delivered) * u128::from(rtt_ns) / u128::from(span_ns) * u128::from(times);
     first.max(u64::try_from(held).unwrap_or(u64::MAX))
 }

@@ -410,6 +410,28 @@ mod tests {
         assert_eq!(w.rcvbuf(), 6 << 20);
     }
 
+    /// 20 Gbit/s are read, and the measured round trip of 5 ms is nearly all queue.
+    #[test]
+    fn on_a_short_path_the_buffer_does_not_follow_its_own_queue() {
+        let after = |tuning, least_us| {
+            let mut w = RecvWindow::new(131_072, 128 << 20, true);
+            w.establish(Instant::from_nanos(1), FIRST, 12, MSS);
+            let (rtt, mut now) = (Duration::from_millis(5), Instant::from_nanos(1));
+            w.on_data(now, Some(rtt));
+            for copied in [1_000_000, 6_000_000, 12_500_000, 12_600_000] {
+                now += rtt;
+                w.on_copied_to_user(now, copied, 0, MSS, tuning, Some(Duration::from_micros(least_us)));
+            }
+            w.rcvbuf()
+        };
+        // The path holds 125 kB in 50 µs: a twentieth of 6 MiB is less than the least, 512 KiB.
+        assert_eq!(after(BufferTuning::FollowPath, 50), 512 << 10);
+        // It holds 2.5 MB in 1 ms and 12.5 MB in 5 ms: up to eight times while the rate doubles.
+        assert_eq!(after(BufferTuning::FollowPath, 1_000), 12_500_000 / 5 * 8);
+        assert!(after(BufferTuning::FollowPath, 5_000) > 64 << 20);
+        assert!(after(BufferTuning::FollowWindow, 50) > 64 << 20);
+    }
+
     #[test]
     fn a_buffer_the_user_chose_is_not_tuned() {
         let mut w = window(131_072, 7);
