@@ -45,7 +45,7 @@ struct Args {
     json: bool,
 }
 
-/// What was counted of the flows of one run, as shares of their rate.
+/// The result of one run, as shares of the rate.
 struct Shares {
     sum: f64,
     least: f64,

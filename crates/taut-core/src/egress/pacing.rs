@@ -102,7 +102,7 @@ pub(crate) struct Pacing {
     departure: Instant,
 }
 
-/// How far behind the present the clock of departures may stay: what the timer was late. In ns; at most [`LATE_MAX`].
+/// How far the clock of departures may stay behind the present: how late the timer was. In ns; at most [`LATE_MAX`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Owed(u32);
 

@@ -73,7 +73,7 @@ pub(crate) struct Sender {
     pub(super) sent: bool,
     /// Where bytes wait and why; made at the first write.
     pub(super) ledger: Option<Box<Ledger>>,
-    /// What the pacing timer was late.
+    /// How late the pacing timer was.
     pub(super) owed: Owed,
     /// Segments with data, wrapping as Linux's counter does.
     pub(super) data_segs_out: u32,

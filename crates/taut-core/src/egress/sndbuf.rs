@@ -28,7 +28,7 @@ const FOLLOWS_MAX: u32 = 4 << 20;
 /// The smallest send buffer. Linux: `SOCK_MIN_SNDBUF`.
 pub(crate) const SNDBUF_MIN: u32 = 4_608;
 
-/// What is known of the path: how much it holds bounds the buffer.
+/// The path, as far as it is known. The amount of data that it holds bounds the buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Path {
     pub(crate) tuning: BufferTuning,
