@@ -85,9 +85,10 @@ pub(crate) fn tuned_max(
     let first = u64::from(first);
     let Some(rtt) = least_rtt else { return first };
     let (rtt_us, low_us, span_us) = (rtt.as_micros(), LOW_RTT.as_micros(), span.as_micros().max(1));
-    let (first, times) = match rtt_us < low_us {
-        true => ((first * rtt_us / low_us).max(TUNED_MIN), times.min(2)),
-        false => (first, times),
+    let (first, times) = if rtt_us < low_us {
+        ((first * rtt_us / low_us).max(TUNED_MIN), times.min(2))
+    } else {
+        (first, times)
     };
     first.max(delivered.saturating_mul(times).saturating_mul(rtt_us) / span_us)
 }

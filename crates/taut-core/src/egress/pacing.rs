@@ -22,8 +22,10 @@
 //! on a busy machine, and half a gap for each packet would lose most of the rate. So time that passed between the
 //! departure for which a connection *waited* and the call that fires its timer is made good in full, up to
 //! [`LATE_MAX`]: the clock goes on from the departure, and not from now. The packets that should have left
-//! meanwhile leave together, no more than that; with a timer that is exact nothing changes. What is owed is void
-//! as soon as something else than time or a completion holds the connection back. The first segments of a connection, up to nine, are not
+//! meanwhile leave together, and no more than those; an exact timer changes nothing. The credit ends as soon as
+//! anything other than time or a completion holds the connection back.
+//!
+//! The first segments of a connection, up to nine, are not
 //! spaced: an initial window is small enough for every path, and nothing is known yet from which to choose a
 //! better rate.
 //!
@@ -112,7 +114,7 @@ impl Owed {
         self.0 = now.since(pacing.departure).min(LATE_MAX).as_nanos() as u32;
     }
 
-    /// Something else than time or a completion holds the connection back.
+    /// Something other than time or a completion holds the connection back.
     pub(crate) const fn forget(&mut self) {
         self.0 = 0;
     }

@@ -1,6 +1,6 @@
 //! TCP Small Queues: a connection keeps only about a millisecond of its rate below TCP.
-//! Linux 3.6 (46d3ceabd8d9), its rule as of 6.16, and a rate of taut's own choice; called by `plan` as its last gate, by `commit` to
-//! charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
+//! Linux 3.6 (46d3ceabd8d9), its rule as of 6.16, and a rate of taut's own choice. Called by `plan` as its last
+//! gate, by `commit` to charge, and by the stack when a [`TxTicket`](crate::TxTicket) comes back.
 //!
 //! **Problem.** A sender with a large window pushes all of it into the device's queue. Every packet behind it
 //! waits (50 ms on a 1 Gbit/s link, 132 ms at 100 Mbit/s, measured in 2012), and the sender's own decisions
@@ -19,11 +19,10 @@
 //! asks for more with a smaller shift. The cap (4 MiB) bounds the queue of a fast flow. A
 //! retransmission has twice the limit, because it is more urgent than the data queued in front of it.
 //!
-//! **Which rate.** Linux takes the pacing rate. In a slow start that nothing ends, on a fast local path, that is
-//! twice what a window implies that is twice the data in flight: the millisecond is really four. So the rate
-//! here is at most [5/4](DELIVERED_GAIN) of what the network was last seen to deliver
-//! ([`TsqMode::Delivered`]). A device that gets less than its share delivers more the moment it gets more, and a
-//! quarter more each round trip is as fast as the queue need grow: two packets are always allowed.
+//! **Which rate.** Linux takes the pacing rate. On a local path nothing ends slow start: the window grows to twice
+//! the data in flight, and the pacing rate is twice the window per round trip. A millisecond of that rate is four
+//! milliseconds of the link. So the rate here is at most 5/4 of the delivery rate ([`TsqMode::Delivered`]). The
+//! quarter leaves room to grow in each round trip, and two packets are always allowed.
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
