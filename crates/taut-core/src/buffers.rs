@@ -32,7 +32,7 @@ const LENT_MAX: usize = 256;
 /// The most spare chunk lists kept: as many as spare buffers.
 const SPARE_LISTS_MAX: usize = 256;
 
-/// A chunk list that grew longer than this is not kept: 32 bytes a chunk add up over 256 lists.
+/// A chunk list that grew longer than this is not kept: 24 bytes a chunk add up over 256 lists.
 const SPARE_LIST_CHUNKS_MAX: usize = 128;
 
 /// Sizes of chunks: 512 bytes, doubled up to 32 KiB, and [`BUFFER_BYTES`].
