@@ -409,7 +409,8 @@ mod tests {
         for (name, value) in [
             ("net.ipv4.tcp_limit_output_bytes", "4194304"),
             ("net.ipv4.tcp_autocorking", "1"),
-            ("net.ipv4.tcp_notsent_lowat", "4294967295"),
+            // Taut's own: by the rate of the socket.
+            ("net.ipv4.tcp_notsent_lowat", "0"),
             ("net.ipv4.tcp_min_tso_segs", "2"),
             ("net.ipv4.tcp_tso_rtt_log", "9"),
             ("net.ipv4.tcp_tso_win_divisor", "3"),
@@ -417,7 +418,7 @@ mod tests {
             ("net.ipv4.tcp_pacing_ca_ratio", "120"),
             // The maximum is taut's own: 128 MiB, not 4.
             ("net.ipv4.tcp_wmem", "4096 16384 134217728"),
-            ("net.core.wmem_max", "212992"),
+            ("net.core.wmem_max", "67108864"),
             ("net.ipv4.tcp_slow_start_after_idle", "1"),
             ("net.ipv4.tcp_early_retrans", "3"),
             ("net.ipv4.tcp_retries1", "3"),

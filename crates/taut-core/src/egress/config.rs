@@ -1,6 +1,7 @@
 //! The settings of the send path: Linux's sysctls, and which version of each mechanism is in force.
 //! A part of [`StackConfig`](crate::StackConfig); the rules are on the mechanisms' own pages.
 
+use super::notsent_lowat;
 use super::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 use crate::words::{BufferSizes, Duration};
 
@@ -10,13 +11,14 @@ use crate::words::{BufferSizes, Duration};
 pub struct SendConfig {
     /// Send buffer, bookkeeping included. Linux: `tcp_wmem`, with a maximum of 4 MiB; 128 MiB here.
     pub wmem: BufferSizes,
-    /// The most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`.
+    /// The most that `SO_SNDBUF` may ask for, in bytes before doubling. Linux: `wmem_max`, 212,992; 64 MiB here.
     pub wmem_max: u32,
     /// Most bytes of one connection below TCP; 0..=`i32::MAX`. Linux: `tcp_limit_output_bytes`.
     pub limit_output_bytes: u32,
     /// Coalesce small writes while an earlier packet is below TCP. Linux: `tcp_autocorking`.
     pub autocorking: bool,
-    /// Unsent bytes at which a socket stops being writable. Linux: `tcp_notsent_lowat`.
+    /// Unsent bytes at which a socket stops being writable; 0 follows the rate of each socket, `u32::MAX` is no mark.
+    /// Linux: `tcp_notsent_lowat`, by default no mark.
     pub notsent_lowat: u32,
     /// Fewest segments in an autosized super-packet, 1..=255. Linux: `tcp_min_tso_segs`.
     pub min_tso_segs: u8,
@@ -41,10 +43,10 @@ impl Default for SendConfig {
     fn default() -> Self {
         Self {
             wmem: BufferSizes { min: 4_096, initial: 16_384, max: BufferSizes::MAX_BYTES },
-            wmem_max: 212_992,
+            wmem_max: BufferSizes::MAX_BYTES / 2,
             limit_output_bytes: 4_194_304,
             autocorking: true,
-            notsent_lowat: u32::MAX,
+            notsent_lowat: notsent_lowat::BY_RATE,
             min_tso_segs: 2,
             tso_rtt_log: 9,
             tso_win_divisor: 3,

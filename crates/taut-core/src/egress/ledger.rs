@@ -14,6 +14,7 @@
 
 use super::blocked::Gate;
 use super::chrono::Chrono;
+use super::notsent_lowat::Refill;
 use crate::words::{Duration, Histogram, Instant};
 
 /// The places where bytes wait, in the order in which they pass them.
@@ -129,6 +130,8 @@ pub(crate) struct Ledger {
     pub(crate) app_limited: bool,
     /// Payload bytes retransmitted.
     pub(crate) bytes_retrans: u64,
+    /// How promptly the application writes.
+    pub(crate) refill: Refill,
 }
 
 impl Ledger {
@@ -146,6 +149,7 @@ impl Ledger {
             delivery_rate: 0,
             app_limited: false,
             bytes_retrans: 0,
+            refill: Refill::new(),
         }
     }
 

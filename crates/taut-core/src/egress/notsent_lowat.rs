@@ -14,13 +14,83 @@
 //! could run dry without a wake-up. An application is woken only if it was refused: by a write that found no
 //! room, or by a negative answer from `writable`.
 //!
-//! Without a mark, a third of the send buffer must be free: the same hysteresis in memory rather than in
-//! unsent bytes.
+//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes.
+//!
+//! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. The lower
+//! half must last from the wake-up to the write, so the mark grows with the time that the application took for that:
+//!
+//! ```text
+//!   X = 64 KiB + min(rate · 10 ms, 192 KiB) + rate · 2t     rate: the last sample of the delivery rate
+//!   t = the longest of late, between 250 µs and 5 ms        decays by a sixteenth with each wake-up
+//! ```
+//!
+//! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of 4294967295,
+//! which is Linux's default. (A mark of 0 bytes would stop every write, so that 0 is free to stand for this rule.)
 //!
 //! **History.** Until 5.0 the wake-up came at X. Every ACK frees a little, so every ACK woke the application
 //! for a few kilobytes. Users then set X to megabytes to save CPU time, or left the option alone: 100 flows
 //! at 100 ms held 54 MB each; with X = 2 MiB and wake-ups below half of it, 3.5 MB, for twice the context
 //! switches of no mark at all.
+
+use crate::words::{Duration, Instant};
+
+/// No mark.
+pub(crate) const UNSET: u32 = u32::MAX;
+/// The mark follows the rate.
+pub(crate) const BY_RATE: u32 = 0;
+
+/// The mark of a socket without a rate: a packet as large as a device takes. With a rate, [`SPAN`] of that is added.
+const MARK_MIN: u64 = 64 << 10;
+const SPAN: Duration = Duration::from_millis(10);
+/// The most that [`SPAN`] adds: with [`MARK_MIN`], a millisecond of 2 Gbit/s.
+const SPAN_BYTES_MAX: u64 = 192 << 10;
+/// Between a wake-up and the write, an application is never taken to need less than this, in µs.
+const ANSWER_MIN: u16 = 250;
+/// Nor more: unsent data never lasts longer than a few tens of milliseconds at any rate above 50 Mbit/s.
+const ANSWER_MAX: u16 = 5_000;
+/// The share by which the memory of a late answer fades with each wake-up.
+const FADE: u16 = 16;
+
+/// How long the application takes from its wake-up to its next write, and the mark that follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refill {
+    /// When the application was woken, in µs, wrapping and odd; 0 if it has written since.
+    woken_at: u32,
+    /// In µs.
+    answer: u16,
+}
+
+/// The time in microseconds, rounded to an odd number.
+const fn odd_us(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000) as u32 | 1
+}
+
+impl Refill {
+    pub(crate) const fn new() -> Self {
+        Self { woken_at: 0, answer: ANSWER_MIN }
+    }
+
+    /// The application is notified that there is room.
+    pub(crate) const fn on_woken(&mut self, now: Instant) {
+        self.woken_at = odd_us(now);
+    }
+
+    /// The application writes.
+    pub(crate) fn on_write(&mut self, now: Instant) {
+        let woken_at = core::mem::take(&mut self.woken_at);
+        if woken_at != 0 {
+            let took = odd_us(now).wrapping_sub(woken_at).min(ANSWER_MAX.into()) as u16;
+            self.answer = took.max(self.answer - self.answer / FADE).max(ANSWER_MIN);
+        }
+    }
+
+    /// The mark at `rate` bytes per second.
+    pub(crate) fn mark(&self, rate: u64) -> u32 {
+        let span = (rate / (1_000 / SPAN.as_millis())).min(SPAN_BYTES_MAX);
+        let answer = rate.saturating_mul(2 * u64::from(self.answer)) / 1_000_000;
+        u32::try_from(MARK_MIN + span + answer).unwrap_or(UNSET - 1)
+    }
+}
 
 /// When a socket with a mark becomes writable again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +112,7 @@ pub(crate) struct Room {
     pub(crate) sndbuf: u32,
     /// Bytes written and never sent.
     pub(crate) unsent: u64,
-    /// TCP_NOTSENT_LOWAT, or the stack's.
+    /// TCP_NOTSENT_LOWAT, the stack's, or the one that follows the rate.
     pub(crate) lowat: u32,
     pub(crate) mode: LowatMode,
 }
@@ -70,8 +140,6 @@ impl Room {
 mod tests {
     use super::*;
 
-    const UNSET: u32 = u32::MAX;
-
     #[test]
     fn a_third_of_the_buffer_must_be_free() {
         let mode = LowatMode::WakeAtHalf;
@@ -93,5 +161,41 @@ mod tests {
         let older = Room { mode: LowatMode::WakeAtMark, ..room(16_383) };
         assert!(older.is_writable(), "before 5.0, any room below the mark was signalled");
         assert!(!Room { unsent: 16_384, ..older }.is_writable());
+    }
+
+    #[test]
+    fn the_mark_follows_the_rate_and_the_slowest_answer_of_late() {
+        let mut refill = Refill::new();
+        let kib = |count: u32| count << 10;
+        // No rate; 8 Mbit/s: 10 ms and twice 250 µs of it; 1 Gbit/s: 192 KiB, and twice 250 µs.
+        assert_eq!(refill.mark(0), kib(64));
+        assert_eq!(refill.mark(1_000_000), kib(64) + 10_000 + 500);
+        assert_eq!(refill.mark(125_000_000), kib(256) + 62_500);
+        // An application that takes 3 ms: twice that.
+        let at = |us: u64| Instant::from_nanos(us * 1_000);
+        refill.on_woken(at(1_000));
+        refill.on_write(at(4_000));
+        assert_eq!(refill.mark(125_000_000), kib(256) + 750_000);
+        refill.on_write(at(900_000));
+        assert_eq!(
+            refill.mark(125_000_000),
+            kib(256) + 750_000,
+            "a write that nothing asked for says nothing"
+        );
+        // Prompt answers: 3 ms · (15/16)⁴ = 2.317 ms, but for rounding to microseconds.
+        for turn in 1..=4 {
+            refill.on_woken(at(turn * 1_000_000));
+            refill.on_write(at(turn * 1_000_000 + 10));
+        }
+        assert!(
+            refill.mark(125_000_000).abs_diff(kib(256) + 579_350) < 1_000,
+            "{}",
+            refill.mark(125_000_000)
+        );
+        // One that went away for a minute is not waited for.
+        refill.on_woken(at(10_000_000));
+        refill.on_write(at(70_000_000));
+        assert_eq!(refill.mark(125_000_000), kib(256) + 1_250_000);
+        assert_eq!(refill.mark(u64::MAX), UNSET - 1);
     }
 }

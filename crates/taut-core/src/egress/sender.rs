@@ -9,7 +9,7 @@ use alloc::boxed::Box;
 use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
 use super::nagle::Nagle;
-use super::notsent_lowat::Room;
+use super::notsent_lowat::{self, Room};
 use super::pacing::{Owed, Pacing, Status, UNLIMITED};
 use super::peer_window::PeerWindow;
 use super::sndbuf::{Path, SendBuffer};
@@ -161,7 +161,7 @@ impl Sender {
             let tail_len = (end - tail_start) as u32;
             let tail_open = tail_len > 0 && tail_len < goal && !self.queue.tail_has_eor();
             if !tail_open {
-                if !self.room(goal, cx.config).may_start_buffer() {
+                if !self.room(goal, cx).may_start_buffer() {
                     break;
                 }
                 self.queue.start_tail();
@@ -188,6 +188,7 @@ impl Sender {
         if taken > 0 {
             let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
             ledger.on_written(cx.now, before);
+            ledger.refill.on_write(cx.now);
             ledger.chrono.start(cx.now, Kind::Busy);
         }
         taken
@@ -290,7 +291,7 @@ impl Sender {
     }
 
     fn is_writable(&self, cx: &SendCx<'_>) -> bool {
-        self.room(self.size_goal(cx), cx.config).is_writable()
+        self.room(self.size_goal(cx), cx).is_writable()
     }
 
     /// Whether the application waits for room.
@@ -307,6 +308,7 @@ impl Sender {
         if has_room {
             self.buffer.nospace = false;
             if let Some(ledger) = &mut self.ledger {
+                ledger.refill.on_woken(cx.now);
                 ledger.chrono.stop(cx.now, Kind::SendBuffer, false);
             }
         }
@@ -512,11 +514,11 @@ impl Sender {
 
     /// Bytes held by the send side, for `TCP_INFO`.
     pub(crate) fn held_bytes(&self, cx: &SendCx<'_>) -> Room {
-        self.room(self.size_goal(cx), cx.config)
+        self.room(self.size_goal(cx), cx)
     }
 
     /// Bytes held by the send side at `size_goal`, for the limits of [`notsent_lowat`](super::notsent_lowat).
-    fn room(&self, size_goal: u32, config: &SendConfig) -> Room {
+    fn room(&self, size_goal: u32, cx: &SendCx<'_>) -> Room {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
         let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
@@ -524,8 +526,18 @@ impl Sender {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
             sndbuf: self.buffer.limit,
             unsent,
-            lowat: if self.lowat == 0 { config.notsent_lowat } else { self.lowat },
-            mode: config.lowat,
+            lowat: self.mark(cx),
+            mode: cx.config.lowat,
+        }
+    }
+
+    /// The unsent bytes at which the application should stop writing.
+    fn mark(&self, cx: &SendCx<'_>) -> u32 {
+        let set = if self.lowat == 0 { cx.config.notsent_lowat } else { self.lowat };
+        match &self.ledger {
+            _ if set != notsent_lowat::BY_RATE => set,
+            Some(ledger) if !self.buffer.locked => ledger.refill.mark(ledger.delivery_rate),
+            _ => notsent_lowat::UNSET,
         }
     }
 }

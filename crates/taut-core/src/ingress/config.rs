@@ -8,7 +8,7 @@ use crate::words::{BufferSizes, Duration};
 pub struct ReceiveConfig {
     /// Receive buffer, in bytes of payload. Linux: `tcp_rmem`, with a maximum of 6 MiB; 128 MiB here.
     pub rmem: BufferSizes,
-    /// The most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`.
+    /// The most that `SO_RCVBUF` may ask for, in bytes before doubling. Linux: `rmem_max`, 212,992; 64 MiB here.
     pub rmem_max: u32,
     /// Grow receive buffers with the rate. Linux: `tcp_moderate_rcvbuf`.
     pub moderate_rcvbuf: bool,
@@ -22,7 +22,7 @@ impl Default for ReceiveConfig {
     fn default() -> Self {
         Self {
             rmem: BufferSizes { min: 4_096, initial: 131_072, max: BufferSizes::MAX_BYTES },
-            rmem_max: 212_992,
+            rmem_max: BufferSizes::MAX_BYTES / 2,
             moderate_rcvbuf: true,
             comp_sack_delay: Duration::from_millis(1),
             comp_sack_nr: 44,

@@ -1,4 +1,4 @@
-//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-9.
+//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-12.
 
 use crate::rig::{Device, MSS, OVERHEAD, Rig, Setup};
 use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
@@ -204,4 +204,83 @@ fn lowat_09_a_third_of_the_buffer_must_be_free() {
     assert_eq!((rig.info().wmem_queued, rig.writable()), (58_027, true));
     rig.write(1);
     assert_eq!((rig.info().wmem_queued, rig.writable()), (58_028, false));
+}
+
+/// The mark follows the rate, and the path has just delivered `segments` in a round trip of 20 ms. The device is asleep.
+fn by_rate(segments: u32, options: ConnOptions) -> Rig {
+    const RTT: Duration = Duration::from_millis(20);
+    let mut rig = Setup { rtt: RTT, options, ..Setup::default() }.open();
+    rig.grow_cwnd(segments, RTT);
+    rig.device = Device::Completes;
+    rig.write(u64::from(segments) * MSS);
+    rig.finish(RTT);
+    rig.device = Device::Sleeps;
+    rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", "0").unwrap();
+    rig
+}
+
+/// 200 segments of 1448 bytes in 20 ms, in bytes per second.
+const RATE: u64 = 14_480_000;
+
+/// X = 64 KiB, 10 ms and 500 µs of the rate.
+#[test]
+fn lowat_10_without_an_option_the_mark_follows_the_rate() {
+    const X: u64 = 65_536 + RATE / 100 + RATE / 2_000;
+    let mut rig = by_rate(200, ConnOptions::default());
+    rig.fill();
+    // The first buffer that reaches the mark is the last.
+    assert_eq!(rig.info().notsent_bytes, X.div_ceil(SIZE_GOAL) * SIZE_GOAL);
+    wake(&mut rig);
+    rig.limit_rate(1_000_000);
+    let mut woken = false;
+    while !woken {
+        rig.advance(Duration::from_millis(2));
+        woken = rig.writable_events() > 0;
+        let unsent = rig.info().notsent_bytes;
+        assert_eq!(woken, 2 * unsent < X, "{unsent} unsent");
+    }
+}
+
+/// Beyond 192 KiB the 10 ms count no more: 4000 segments in 20 ms are 289.6 MB/s.
+#[test]
+fn lowat_10_at_high_rates_ten_milliseconds_are_too_much() {
+    const X: u64 = (256 << 10) + 289_600_000 / 2_000;
+    let mut rig = by_rate(4_000, ConnOptions::default());
+    rig.fill();
+    assert_eq!(rig.info().notsent_bytes, X.div_ceil(SIZE_GOAL) * SIZE_GOAL);
+}
+
+/// An application that writes 4 ms after it was woken needs 4 ms of data in the lower half.
+#[test]
+fn lowat_11_a_slow_application_gets_a_larger_mark() {
+    const SLOW: u64 = 65_536 + RATE / 100 + 2 * RATE * 4 / 1_000;
+    let mut rig = by_rate(200, ConnOptions::default());
+    rig.fill();
+    wake(&mut rig);
+    rig.advance(Duration::from_millis(20));
+    rig.ack_all();
+    assert_eq!((rig.writable_events(), rig.info().notsent_bytes), (1, 0));
+    rig.advance(Duration::from_millis(4));
+    rig.device = Device::Sleeps;
+    rig.fill();
+    let taken = rig.info().notsent_bytes;
+    assert_eq!(taken, SLOW.div_ceil(SIZE_GOAL) * SIZE_GOAL);
+}
+
+/// A buffer that is set and 4294967295 as the option or the stack's value leave only the send buffer's limit.
+#[test]
+fn lowat_12_a_set_buffer_or_option_has_no_such_mark() {
+    let default = ConnOptions::default;
+    let cases = [
+        (ConnOptions { sndbuf: Some(4 << 20), ..default() }, "0"),
+        (ConnOptions { notsent_lowat: u32::MAX, ..default() }, "0"),
+        (default(), "4294967295"),
+    ];
+    for (options, stack) in cases {
+        let mut rig = by_rate(200, options);
+        rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", stack).unwrap();
+        rig.fill();
+        let info = rig.info();
+        assert!(info.wmem_queued >= info.sndbuf && info.notsent_bytes > 4_000_000, "{info:?}");
+    }
 }

@@ -59,8 +59,9 @@ impl Default for Setup {
     fn default() -> Self {
         let mut config = StackConfig::default();
         config.send.wmem.initial = config.send.wmem.max;
-        // Linux's rule, from which most statements derive their numbers.
+        // Linux's rules, from which most statements derive their numbers.
         config.send.tsq = TsqMode::RateScaled;
+        config.send.notsent_lowat = u32::MAX;
         Self {
             config,
             caps: LinkCaps::offloading(1_500),

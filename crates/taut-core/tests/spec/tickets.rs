@@ -100,7 +100,7 @@ fn random_config(rng: &mut Rng, address: &str) -> StackConfig {
         c.send.pacing =
             pick(rng, &[PacingMode::Off, PacingMode::Internal, PacingMode::Delegated, PacingMode::Auto]);
         c.send.limit_output_bytes = pick(rng, &[4_194_304, 4_194_304, 65_536, 3_000]);
-        c.send.notsent_lowat = pick(rng, &[u32::MAX, u32::MAX, 16_384, 1]);
+        c.send.notsent_lowat = pick(rng, &[u32::MAX, 0, 16_384, 1]);
         c.tcp.sack = !rng.chance(200);
         c.tcp.timestamps = !rng.chance(200);
         c.congestion.control = pick(rng, &Algorithm::built_in());
