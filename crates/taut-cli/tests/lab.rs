@@ -117,11 +117,50 @@ fn a_sweep_is_a_table_of_all_combinations() {
     let path = grid.to_str().unwrap();
     let csv = ok(&["lab", "sweep", path, "--csv", "--set", "duration=1s"]);
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "point,case,variant,engine,runs,goodput,goodput_ci95");
+    assert_eq!(lines[0], "point,case,variant,engine,runs,goodput,goodput_ci95,goodput_median");
     assert_eq!(lines.len(), 5, "{csv}");
     let goodput = |line: &str| line.split(',').nth(5).unwrap().parse::<f64>().unwrap();
     assert!(lines[1].starts_with("link.rate=5mbit link.delay=1ms,,reno,taut sim,1,"), "{csv}");
     assert!((3.0..5.0).contains(&goodput(lines[1])) && (6.0..10.0).contains(&goodput(lines[3])), "{csv}");
+}
+
+/// A grid that was cut off, in the middle of a line even, goes on where it was.
+#[test]
+fn a_sweep_resumes() {
+    let scratch = Scratch::new("lab-resume");
+    let (grid, out) = (scratch.0.join("grid.toml"), scratch.0.join("out"));
+    let axes = "axes = [[\"link.rate=5mbit\", \"link.rate=10mbit\", \"link.rate=20mbit\"]]";
+    let text = format!(
+        "scenario = \"single-flow\"\nvariants = [\"reno\"]\nmeasure = [\"goodput\"]\npoints-at-once = 2\n{axes}\n"
+    );
+    std::fs::write(&grid, text).unwrap();
+    let sweep = |more: &[&str]| {
+        let fixed = ["lab", "sweep", grid.to_str().unwrap(), "--csv", "--set", "duration=1s", "--out"];
+        ok(&[&fixed[..], &[out.to_str().unwrap()], more].concat())
+    };
+    let whole = sweep(&[]);
+    let log = out.join("points.jsonl");
+    let lines: Vec<String> = std::fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3);
+    // A point with a value that no run can have: it is kept, so it was not run again.
+    let forged = lines.iter().find(|line| line.contains("rate=5mbit")).unwrap().replacen(
+        "\"mean\":",
+        "\"mean\":1234",
+        1,
+    );
+    let cut = lines.iter().find(|line| line.contains("rate=10mbit")).unwrap();
+    std::fs::write(&log, format!("{forged}\n{}", &cut[..100])).unwrap();
+    let again = sweep(&["--resume"]);
+    let of = |csv: &str, line: usize| csv.lines().nth(line).unwrap().to_owned();
+    assert!(of(&again, 1).contains(",1234"), "{again}");
+    assert_eq!((of(&again, 2), of(&again, 3)), (of(&whole, 2), of(&whole, 3)));
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 3);
+    // A file with a mistake is reported and kept.
+    std::fs::write(&log, "nonsense\nmore\n").unwrap();
+    let output = taut(&["lab", "sweep", grid.to_str().unwrap(), "--out", out.to_str().unwrap(), "--resume"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("points.jsonl:1: "), "{error}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "nonsense\nmore\n");
 }
 
 /// Means of a row by engine.

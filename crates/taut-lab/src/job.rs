@@ -18,6 +18,8 @@ pub struct Job {
     pub engine: Engine,
     /// Whether rows, points, events and packets are kept as well.
     pub keep: bool,
+    /// In a live run, stack and applications ask for real-time priority, too, and not the emulated path alone.
+    pub real_time: bool,
     /// The command line.
     pub command: String,
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   taut ── its own queue ── in-process link ┐
-//!                                            ├─ emulator.rs: router's queue, delay, losses ── TUN ── kernel: Peer
+//!                                            ├─ Emulator: router's queue, delay, losses ── TUN ── kernel: Peer
 //!   kernel ── tbf ── TUN ────────────────────┘
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs
 //! ```
@@ -16,11 +16,10 @@
 
 mod apps;
 mod carried;
-mod emulator;
 mod kernel_end;
 mod link;
+mod path;
 mod results;
-mod segments;
 mod taut_end;
 
 use std::io;
@@ -35,9 +34,9 @@ use crate::job::{Job, Outcome, RunError};
 use crate::scenario::value::{Bytes, Text};
 use crate::scenario::{AppKind, Kind, Scenario};
 use apps::{FlowPlan, Sender};
-use emulator::Emulator;
 use kernel_end::KernelSender;
 use link::{Link, NET};
+use path::Path;
 use taut_end::Taut;
 
 /// Ports of the sink, and of the first responder.
@@ -73,11 +72,10 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
         Engine::Linux => kernel_sends,
         Engine::Sim => return impossible("a simulated run is not a live one"),
     };
-    // The run has a separate thread, which ends with it; the run's other threads inherit its priority. A
-    // link whose thread waits for other work on the machine is a different link.
+    // The run has a separate thread, which ends with it; the run's other threads inherit its priority.
     let data = thread::scope(|scope| {
         let run = scope.spawn(|| {
-            let scheduling = if become_realtime().is_ok() { "fifo" } else { "other" };
+            let scheduling = if job.real_time && become_realtime().is_ok() { "fifo" } else { "other" };
             run(job, progress).map(|mut data| {
                 data.meta.versions.insert("scheduling".into(), scheduling.into());
                 data
@@ -160,12 +158,17 @@ fn measure(
     job: &Job,
     sender: &impl Sender,
     plans: &[FlowPlan],
-    way: Option<&Emulator>,
+    way: Option<&Path>,
     progress: Progress<'_>,
 ) -> Result<RunData, RunError> {
     let begin = || way.iter().for_each(|way| way.begin());
     let work = apps::run(sender, plans, &job.variation.scenario, begin, progress);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.and_then(|runtime| runtime.block_on(work)).map_err(context("the run failed"))?;
-    results::of(job, result.ok_or(RunError::Interrupted)?, way.map(Emulator::carried))
+    let mut data = results::of(job, result.ok_or(RunError::Interrupted)?, way.map(Path::carried))?;
+    if let Some(way) = way {
+        let scheduling = if way.is_realtime() { "fifo" } else { "other" };
+        data.meta.versions.insert("path_scheduling".into(), scheduling.into());
+    }
+    Ok(data)
 }

@@ -33,6 +33,8 @@ pub struct Plan<'a> {
     pub threads: usize,
     /// Where files go, if anywhere.
     pub out: Option<&'a Path>,
+    /// Stack and applications of live runs ask for real-time priority.
+    pub real_time: bool,
     /// The command line.
     pub command: String,
     /// Only these variants; all if empty.
@@ -103,6 +105,7 @@ impl Plan<'_> {
                     engine,
                     // Everything is kept for the first seed; only the figures for the others.
                     keep: seed == 1 && self.out.is_some(),
+                    real_time: self.real_time,
                     command: self.command.clone(),
                 }));
             }

@@ -32,6 +32,19 @@ pub fn cell(values: &[f64]) -> Option<Cell> {
     Some(Cell { mean, ci95, values: values.to_vec() })
 }
 
+/// Median: of an even number of values, the mean of the two in the middle.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        Some(upper)
+    } else {
+        Some(f64::midpoint(*sorted.get(sorted.len() / 2 - 1)?, upper))
+    }
+}
+
 /// Bits of a bucket within its octave: a value is known to one part in 32, small ones exactly.
 const SUB_BITS: u32 = 5;
 const SUB: u64 = 1 << SUB_BITS;

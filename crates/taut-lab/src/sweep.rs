@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use crate::data::RunSet;
+use crate::data::{Engine, RunSet};
 use crate::scenario::{Change, LoadError};
-use crate::table;
+use crate::{stats, table};
 
 /// A grid, as in its file.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +24,10 @@ pub struct Grid {
     pub seeds: Option<u32>,
     /// Live runs of each point; `seeds` if not given.
     pub live_seeds: Option<u32>,
+    /// Points that are run at the same time; 1 if not given.
+    pub points_at_once: Option<u16>,
+    /// Live runs of a point whose first ones are [not clear](worth_repeating).
+    pub live_repeats: Option<u32>,
     /// The axes: a list of steps for each, each step a change as on the command line or several made
     /// together.
     pub axes: Vec<Vec<Step>>,
@@ -108,6 +112,26 @@ impl Grid {
     }
 }
 
+/// Whether one live run of taut and one of the kernel leave open how the two compare: the goodputs differ by more than
+/// 5 %, or chance has a part in them, since they lie between 5 and 85 % of the link's rate. Below 2 % of the link
+/// a comparison says nothing.
+#[must_use]
+pub fn worth_repeating(set: &RunSet, link_mbps: f64) -> bool {
+    let goodput = |engine, variant: &str| {
+        let runs = set.runs.iter().filter(|run| run.meta.engine == engine && run.meta.variant == variant);
+        let of_all: Vec<f64> = runs.filter_map(|run| run.metrics.get("goodput").copied()).collect();
+        (!of_all.is_empty()).then(|| of_all.iter().sum::<f64>() / of_all.len() as f64)
+    };
+    set.table.columns.iter().filter(|column| column.engine == Engine::Live).any(|column| {
+        let of = |engine| goodput(engine, &column.variant);
+        let (Some(taut), Some(kernel)) = (of(Engine::Live), of(Engine::Linux)) else { return false };
+        let share = |goodput: f64| goodput / link_mbps;
+        let is_chance = |goodput| (0.05..=0.85).contains(&share(goodput));
+        share(taut).max(share(kernel)) >= 0.02
+            && (!(0.95..=1.05).contains(&(taut / kernel)) || is_chance(taut) || is_chance(kernel))
+    })
+}
+
 /// The results, with a line for each point, case and variant.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
@@ -134,7 +158,7 @@ impl Results {
                 let unit =
                     if unit.is_empty() { String::new() } else { format!(" {}", unit.replace("us", "µs")) };
                 self.heading.push(format!("{metric}{unit}"));
-                let _ = write!(self.csv, ",{metric},{metric}_ci95");
+                let _ = write!(self.csv, ",{metric},{metric}_ci95,{metric}_median");
             }
             self.csv.push('\n');
         }
@@ -150,11 +174,18 @@ impl Results {
                 for metric in &metrics {
                     let row = table.rows.iter().find(|row| row.case == case && row.metric == *metric);
                     let cell = row.and_then(|row| row.cells.get(index)).and_then(Option::as_ref);
-                    line.push(cell.map_or_else(|| "–".to_owned(), |cell| table::number(cell.mean)));
+                    let median = cell.and_then(|cell| stats::median(&cell.values));
+                    // One live run in five may be another world's: a median is not moved by it.
+                    let shown = cell.map(|cell| match column.engine {
+                        Engine::Sim => cell.mean,
+                        Engine::Live | Engine::Linux => median.unwrap_or(cell.mean),
+                    });
+                    line.push(shown.map_or_else(|| "–".to_owned(), table::number));
                     let mean = cell.map_or_else(String::new, |cell| cell.mean.to_string());
                     let ci95 =
                         cell.and_then(|cell| cell.ci95).map_or_else(String::new, |width| width.to_string());
-                    let _ = write!(self.csv, ",{mean},{ci95}");
+                    let median = median.map_or_else(String::new, |median| median.to_string());
+                    let _ = write!(self.csv, ",{mean},{ci95},{median}");
                 }
                 self.csv.push('\n');
                 self.lines.push(line);
@@ -184,6 +215,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::{Column, RunData, Table};
 
     #[test]
     fn every_combination_once() {
@@ -192,6 +224,37 @@ mod tests {
         let labels: Vec<&str> = points.iter().map(|point| point.label.as_str()).collect();
         assert_eq!(labels, ["a=1 b=1 c=1", "a=1 b=2", "a=2 b=1 c=1", "a=2 b=2"]);
         assert_eq!(points[0].changes.len(), 3);
+    }
+
+    #[test]
+    fn unclear_comparisons_are_worth_repeating() {
+        let set = |taut: f64, kernel: f64| {
+            let run = |engine, goodput| {
+                let mut run = RunData::default();
+                (run.meta.engine, run.meta.variant) = (engine, "bulk".into());
+                run.metrics.insert("goodput".into(), goodput);
+                run
+            };
+            let column = |engine| Column { variant: "bulk".into(), engine, ..Column::default() };
+            RunSet {
+                table: Table { columns: vec![column(Engine::Live), column(Engine::Linux)], rows: Vec::new() },
+                runs: vec![run(Engine::Live, taut), run(Engine::Linux, kernel)],
+                ..RunSet::default()
+            }
+        };
+        // Of a link of 100 Mbit/s: equal and near its rate; 6 % less; equal, but limited by chance; next to nothing.
+        for (taut, kernel, again) in [
+            (94.0, 94.0, false),
+            (88.3, 94.0, true),
+            (40.0, 40.0, true),
+            (3.0, 3.0, false),
+            (1.9, 0.5, false),
+            (3.0, 0.5, true),
+        ] {
+            assert_eq!(worth_repeating(&set(taut, kernel), 100.0), again, "{taut} beside {kernel}");
+        }
+        let alone = RunSet { runs: set(1.0, 90.0).runs.split_off(1), ..set(1.0, 90.0) };
+        assert!(!worth_repeating(&alone, 100.0), "nothing to compare with");
     }
 
     #[test]

@@ -27,8 +27,15 @@ impl Run {
         let document = Document::parse(name, name, text, &changes, &Registry::default()).unwrap();
         let variations = document.variations().unwrap();
         let variation = variations.into_iter().find(|variation| variation.variant == variant).unwrap();
-        let job =
-            Job { scenario: name.into(), variation, seed: 1, engine, keep: false, command: "test".into() };
+        let job = Job {
+            scenario: name.into(),
+            variation,
+            seed: 1,
+            engine,
+            keep: false,
+            real_time: false,
+            command: "test".into(),
+        };
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome: Result<Outcome, RunError> = match engine {
             Engine::Sim => sim::run(&job, &|_| true),

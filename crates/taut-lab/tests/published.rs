@@ -24,6 +24,7 @@ fn run(name: &str, case: &str, seed: u64, changes: &[&str]) -> BTreeMap<String, 
                 seed,
                 engine: Engine::Sim,
                 keep: false,
+                real_time: false,
                 command: "test".into(),
             };
             (variant, sim::run(&job, &|_| true).unwrap().data)

@@ -59,6 +59,7 @@ fn job(seed: u64) -> Job {
         seed,
         engine: Engine::Sim,
         keep: true,
+        real_time: false,
         command: "test".into(),
     }
 }
@@ -71,6 +72,7 @@ fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<Pat
         live_seeds: None,
         threads,
         out: Some(out),
+        real_time: false,
         command: "test".into(),
         variants: Vec::new(),
         engines: vec![Engine::Sim],

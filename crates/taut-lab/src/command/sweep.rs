@@ -1,18 +1,25 @@
 //! `sweep`: runs a scenario at every point of a grid, and prints one table. Called by `command.rs`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use taut_core::congestion::Registry;
 
 use super::output;
 use super::scenarios::open;
 use super::watch::{HowArgs, Watch};
-use crate::files;
-use crate::scenario::Change;
-use crate::sweep::{Grid, Results};
+use crate::data::{Engine, RunSet};
+use crate::scenario::{Change, Document};
+use crate::sweep::{Grid, Point, Results, worth_repeating};
+use crate::{files, table};
 
 /// Arguments of `sweep`.
 #[derive(Args, Debug)]
@@ -21,9 +28,12 @@ pub(super) struct SweepArgs {
     grid: PathBuf,
     #[command(flatten)]
     how: HowArgs,
-    /// Write sweep.csv and sweep.txt into this directory
+    /// Write sweep.csv, sweep.txt, and points.jsonl, which has every point as soon as it is done, into this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Keep the points that the directory already has, and run the others
+    #[arg(long, requires = "out")]
+    resume: bool,
     /// Print CSV rather than a table
     #[arg(long, conflicts_with = "json")]
     csv: bool,
@@ -54,20 +64,25 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
         // Fail here rather than after an hour of runs.
         fs::create_dir_all(out).with_context(|| format!("cannot write into {}", out.display()))?;
     }
-    let watch = Watch::new()?;
-    let mut results = Results::default();
-    let mut sets = Vec::new();
-    let count = points.len();
-    for (number, (point, document)) in points.into_iter().enumerate() {
-        watch.bar.set_prefix(format!("{}/{count} ", number + 1));
-        let seeds = (grid.seeds, grid.live_seeds);
-        let (set, _) = watch.run(&document, &args.how, None, &grid.variants, &engines, seeds)?;
-        results.add(&point, &set);
+    let mut watch = Watch::new()?;
+    watch.count_points(points.len());
+    let mut log = match &args.out {
+        Some(out) if args.resume => Log::resume(out)?,
+        Some(out) => Log::begin(out)?,
+        None => Log::default(),
+    };
+    let left: Vec<_> = points.iter().filter(|(point, _)| log.set(&point.label).is_none()).collect();
+    watch.bar.set_position((points.len() - left.len()) as u64);
+    run_all(&watch, args, &grid, &engines, &left, &mut log)?;
+    watch.bar.finish_and_clear();
+    let (mut results, mut sets) = (Results::default(), Vec::new());
+    for (point, _) in &points {
+        let Some(set) = log.set(&point.label) else { continue };
+        results.add(point, set);
         if args.json {
-            sets.push(serde_json::json!({ "point": point.label, "results": files::summary(&set) }));
+            sets.push(serde_json::json!({ "point": point.label, "results": files::summary(set) }));
         }
     }
-    watch.bar.finish_and_clear();
     if let Some(out) = &args.out {
         for (name, text) in [("sweep.csv", results.csv()), ("sweep.txt", &results.text())] {
             let partial = out.join(format!(".{name}.partial-{}", std::process::id()));
@@ -80,5 +95,128 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
         (true, _) => output::print_json(&sets),
         (_, true) => Ok(output::print(results.csv())?),
         _ => Ok(output::print(&results.text())?),
+    }
+}
+
+/// Runs the points, several at once if the grid says so, and logs each when it is done.
+fn run_all(
+    watch: &Watch,
+    args: &SweepArgs,
+    grid: &Grid,
+    engines: &[Engine],
+    points: &[&(Point, Document)],
+    log: &mut Log,
+) -> anyhow::Result<()> {
+    let (next, log) = (AtomicUsize::new(0), Mutex::new(log));
+    let failed: Mutex<Option<anyhow::Error>> = Mutex::default();
+    let has_failed = || failed.lock().map_or(true, |failed| failed.is_some());
+    let work = || {
+        while !has_failed() {
+            let Some((point, document)) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let done = run_point(watch, args, grid, engines, document).and_then(|set| {
+                let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+                log.add(&point.label, set)
+            });
+            match done {
+                Ok(()) => watch.bar.inc(1),
+                Err(error) => {
+                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                }
+            }
+        }
+    };
+    let workers = usize::from(grid.points_at_once.unwrap_or(1)).clamp(1, points.len().max(1));
+    std::thread::scope(|scope| {
+        for _ in 1..workers {
+            scope.spawn(work);
+        }
+        work();
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
+fn run_point(
+    watch: &Watch,
+    args: &SweepArgs,
+    grid: &Grid,
+    engines: &[Engine],
+    document: &Document,
+) -> anyhow::Result<RunSet> {
+    let run = |engines: &[Engine], live_seeds| {
+        let seeds = (grid.seeds, live_seeds);
+        watch.run(document, &args.how, None, &grid.variants, engines, seeds).map(|(set, _)| set)
+    };
+    let mut set = run(engines, grid.live_seeds)?;
+    let link_mbps = document.base()?.link.rate.value.bits_per_second() as f64 / 1e6;
+    let repeats = grid.live_repeats.filter(|_| worth_repeating(&set, link_mbps));
+    if let Some(repeats) = repeats {
+        let live: Vec<Engine> = engines.iter().copied().filter(|engine| *engine != Engine::Sim).collect();
+        let mut runs = set.runs;
+        runs.retain(|run| run.meta.engine == Engine::Sim);
+        runs.extend(run(&live, Some(repeats))?.runs);
+        set = table::set(document, runs)?;
+    }
+    Ok(set)
+}
+
+/// The points that are done, in a file: `points.jsonl`, a line each.
+#[derive(Default)]
+struct Log {
+    file: Option<(fs::File, PathBuf)>,
+    sets: BTreeMap<String, RunSet>,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    point: Cow<'a, str>,
+    set: Cow<'a, RunSet>,
+}
+
+impl Log {
+    const NAME: &str = "points.jsonl";
+
+    /// An empty file.
+    fn begin(out: &Path) -> anyhow::Result<Self> {
+        let path = out.join(Self::NAME);
+        let file = fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { file: Some((file, path)), sets: BTreeMap::new() })
+    }
+
+    /// The points that the file already has. A last line that was cut off is dropped.
+    fn resume(out: &Path) -> anyhow::Result<Self> {
+        let path = out.join(Self::NAME);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::begin(out),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let mut log = Self::begin(out)?;
+        for (number, line) in text.lines().enumerate() {
+            match serde_json::from_str::<Line<'_>>(line) {
+                Ok(Line { point, set }) => log.add(&point, set.into_owned())?,
+                Err(_) if number + 1 == text.lines().count() && !text.ends_with('\n') => {}
+                Err(error) => {
+                    // Leave the user's file as it was.
+                    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+                    bail!("{}:{}: {error}", path.display(), number + 1);
+                }
+            }
+        }
+        Ok(log)
+    }
+
+    fn add(&mut self, point: &str, set: RunSet) -> anyhow::Result<()> {
+        if let Some((file, path)) = &mut self.file {
+            let line = Line { point: point.into(), set: Cow::Borrowed(&set) };
+            let line = serde_json::to_string(&line)? + "\n";
+            let written = file.write_all(line.as_bytes());
+            written.with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        self.sets.insert(point.to_owned(), set);
+        Ok(())
+    }
+
+    fn set(&self, point: &str) -> Option<&RunSet> {
+        self.sets.get(point)
     }
 }

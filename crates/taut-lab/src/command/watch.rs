@@ -52,12 +52,19 @@ pub(super) struct HowArgs {
     /// Use only this sender in live runs
     #[arg(long, value_enum, requires = "live")]
     sender: Option<LiveSender>,
+    /// Do not simulate
+    #[arg(long, requires = "live")]
+    only_live: bool,
+    /// In live runs, also give the stack and the applications real-time priority (SCHED_FIFO 1); without it, only the
+    /// emulated path has it
+    #[arg(long, requires = "live")]
+    real_time: bool,
 }
 
 impl HowArgs {
     /// The engines that run the scenario.
     pub(super) fn engines(&self) -> Vec<Engine> {
-        let mut engines = vec![Engine::Sim];
+        let mut engines = if self.only_live { Vec::new() } else { vec![Engine::Sim] };
         if self.live {
             engines.extend((self.sender != Some(LiveSender::Kernel)).then_some(Engine::Live));
             engines.extend((self.sender != Some(LiveSender::Taut)).then_some(Engine::Linux));
@@ -104,6 +111,8 @@ pub(super) struct Watch {
     command: String,
     /// Lines already printed about what was left out, so that each is printed once.
     shown: Mutex<BTreeSet<String>>,
+    /// The bar counts points of a grid rather than runs.
+    counts_points: bool,
 }
 
 impl Watch {
@@ -111,7 +120,21 @@ impl Watch {
         let asked = watch_for_the_end()?;
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let command = format!("{} {}", super::program(), words.collect::<Vec<_>>().join(" "));
-        Ok(Self { bar: bar(), asked, began_ns: monotonic_ns(), command, shown: Mutex::default() })
+        Ok(Self {
+            bar: bar(),
+            asked,
+            began_ns: monotonic_ns(),
+            command,
+            shown: Mutex::default(),
+            counts_points: false,
+        })
+    }
+
+    /// From now on, the bar shows how many of so many points are done.
+    pub(super) fn count_points(&mut self, points: usize) {
+        self.counts_points = true;
+        self.bar.set_length(points as u64);
+        self.bar.set_position(0);
     }
 
     /// Runs one scenario with all its variants and seeds.
@@ -132,7 +155,9 @@ impl Watch {
                 shares.resize(number + 1, 0.0);
             }
             shares[number] = share;
-            self.bar.set_position((shares.iter().sum::<f64>() * 100.0) as u64);
+            if !self.counts_points {
+                self.bar.set_position((shares.iter().sum::<f64>() * 100.0) as u64);
+            }
             self.bar.set_message(job.label());
             !self.asked.load(Ordering::Relaxed)
         };
@@ -143,6 +168,7 @@ impl Watch {
             live_seeds: how.live_seeds.or(live_seeds),
             threads,
             out,
+            real_time: how.real_time,
             command: self.command.clone(),
             variants: variants.to_vec(),
             engines: engines.to_vec(),
@@ -163,8 +189,10 @@ impl Watch {
                 self.bar.suspend(|| eprintln!("left out: {line}"));
             }
         }
-        self.bar.set_length(jobs as u64 * 100);
-        self.bar.set_position(0);
+        if !self.counts_points {
+            self.bar.set_length(jobs as u64 * 100);
+            self.bar.set_position(0);
+        }
         plan.run().map_err(|error| match error {
             error if error.is_interrupted() => Interrupted.into(),
             error @ PlanError::Files(_) => {

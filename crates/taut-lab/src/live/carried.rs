@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use taut_core::Instant;
+use taut_testbed::Taken;
 
 use crate::stats::Tally;
 
@@ -33,15 +34,9 @@ impl Carried {
         *self = Self { last: std::mem::take(&mut self.last), ..Self::default() };
     }
 
-    /// Counts a packet of a flow, given its number of segments, their total bytes, its own bytes, and its
-    /// payload bytes.
-    pub(super) fn take(
-        &mut self,
-        now: Instant,
-        flow: u64,
-        segments: u64,
-        (bytes, octets, payload): (usize, usize, usize),
-    ) {
+    /// Counts a packet.
+    pub(super) fn take(&mut self, packet: &Taken) {
+        let Taken { at: now, flow, segments, bytes, octets, payload } = *packet;
         self.packets += 1;
         self.segments += segments;
         self.bytes += bytes as u64;

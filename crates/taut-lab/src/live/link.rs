@@ -5,10 +5,10 @@ use taut_core::LinkCaps;
 use taut_device::TunOptions;
 use taut_driver::Device;
 use taut_link::{NicSpec, QdiscSpec, TbfSpec};
-use taut_testbed::{Kernel, Peer, Service, Subnet};
+use taut_testbed::{Kernel, Peer, Port, Service, Subnet, Ways};
 
 use super::context;
-use super::emulator::{Emulator, Port};
+use super::path::Path;
 use crate::job::RunError;
 use crate::scenario::{HostText, Kind, Scenario};
 
@@ -27,7 +27,7 @@ pub(super) struct Link<Near> {
     /// The sender's end.
     pub(super) near: Near,
     /// The path to the receiver, if it is not direct.
-    pub(super) way: Option<Emulator>,
+    pub(super) way: Option<Path>,
     /// The receiver.
     pub(super) peer: Peer,
 }
@@ -126,10 +126,11 @@ pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
 }
 
 /// Joins two ports by the scenario's link. In a network, packets are single segments.
-fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Emulator, RunError> {
+fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Path, RunError> {
     let (there, back) = ways(scenario)?;
     let is_network = scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario);
-    Emulator::start(near, far, there, back, seed, is_network).map_err(context("cannot start the emulator"))
+    Path::start(near, far, Ways { there, back, is_network, seed })
+        .map_err(context("cannot start the emulator"))
 }
 
 /// The queues of both directions.

@@ -1,25 +1,27 @@
-//! The path between the two ends of a live run: a thread that takes packets from one end, passes them through
-//! queues of `taut-link`, and puts them into the other; in both directions. Called by `live.rs`.
+//! A path between two ends: a thread that takes packets from one end, passes them through queues of `taut-link`, and
+//! puts them into the other; in both directions.
 //!
-//! Each direction is a list of queue disciplines: the router's queue of a dumbbell, if there is one, and the
-//! delay and losses of the wire. taut and the kernel send through the same ones.
+//! Each direction is a list of queue disciplines: for instance a router's queue, and the delay and losses of a
+//! wire. A stack and the kernel can send through the same ones.
 //!
 //! A thread wakes up late, by an amount that depends on the machine. The queues are therefore given the times
 //! at which events were due, not those at which the thread woke. A packet is delivered late by the thread's
 //! lateness, but that delays or loses no other packet, and the rate is exact however busy the machine is. So
-//! a line needs no burst.
+//! a line needs no burst. The thread also asks for real-time priority, for itself alone: a path that waits for other
+//! work on the machine is a different path, while a host that does is what is measured.
+
+mod segments;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use super::carried::Carried;
-use super::segments::{CHECKSUM_AT, Held, RawPacket};
+use segments::{CHECKSUM_AT, Held, RawPacket};
 use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
-use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, monotonic_ns};
+use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, become_realtime, monotonic_ns};
 use taut_device::{Pipe, Tun};
 use taut_driver::Received;
 use taut_link::{Ecn, NicSpec, Packet, Qdisc, QdiscSpec, Tree, Verdict};
@@ -33,10 +35,47 @@ const SLACK: Duration = Duration::from_micros(30);
 const ASK_AGAIN: Duration = Duration::from_micros(100);
 
 /// An end of the path.
-pub(super) enum Port {
+#[derive(Debug)]
+pub enum Port {
+    /// A TUN.
     Tun(Tun),
+    /// The other side of a stack's in-process link.
     Pipe(Pipe),
 }
+
+/// A packet as it comes from its sender.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// When it came.
+    pub at: Instant,
+    /// A hash of its addresses and ports.
+    pub flow: u64,
+    /// Segments of a super-packet; 1 for any other.
+    pub segments: u64,
+    /// Bytes of its segments' IP packets.
+    pub bytes: usize,
+    /// Its own bytes: a super-packet's headers count once.
+    pub octets: usize,
+    /// Bytes of TCP payload.
+    pub payload: usize,
+}
+
+/// Sees what one direction carries.
+pub trait Watch: Send {
+    /// A packet comes from its sender.
+    fn on_taken(&mut self, packet: &Taken);
+    /// Queues dropped this many packets.
+    fn on_dropped(&mut self, packets: u64);
+}
+
+/// Sees nothing.
+impl Watch for () {
+    fn on_taken(&mut self, _packet: &Taken) {}
+    fn on_dropped(&mut self, _packets: u64) {}
+}
+
+/// What sees the packets of one direction; shared with the caller.
+pub type Watcher = Arc<Mutex<dyn Watch>>;
 
 impl Port {
     fn recv(&mut self, buffer: &mut Vec<u8>) -> Option<Received> {
@@ -62,14 +101,10 @@ impl Port {
     }
 }
 
-fn lock(counts: &Mutex<Carried>) -> MutexGuard<'_, Carried> {
-    counts.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// One direction.
 struct Way {
     queues: Vec<Tree<Rc<RawPacket>>>,
-    counts: Arc<Mutex<Carried>>,
+    watcher: Watcher,
     /// The time up to which events have happened.
     at: Instant,
     /// Whether super-packets are cut, and merged at the end.
@@ -94,7 +129,8 @@ impl Way {
             (RxChecksum::Verified, mss) => Offload::Segment { mss, start, offset, ipv6 },
         };
         let (flow, ecn) = (raw::flow(bytes), raw::ecn(bytes).into());
-        lock(&self.counts).take(now, flow, segs as u64, (len, bytes.len(), payload));
+        let taken = Taken { at: now, flow, segments: segs as u64, bytes: len, octets: bytes.len(), payload };
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).on_taken(&taken);
         let at = now.max(self.at);
         let whole = RawPacket { bytes: bytes.to_vec(), header_len, offload };
         let packet = |segs: u16, len: usize, whole| {
@@ -117,8 +153,12 @@ impl Way {
             dropped += 1;
         }
         if dropped > 0 {
-            lock(&self.counts).dropped += dropped;
+            self.note_dropped(dropped);
         }
+    }
+
+    fn note_dropped(&self, packets: u64) {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).on_dropped(packets);
     }
 
     /// Carries out everything that was due until now, each event at its own time, and puts the packets that
@@ -159,7 +199,7 @@ impl Way {
                 }
             }
             while self.queues.get_mut(index).and_then(Qdisc::poll_dropped).is_some() {
-                lock(&self.counts).dropped += 1;
+                self.note_dropped(1);
             }
         }
         moved
@@ -169,7 +209,7 @@ impl Way {
         // A receiver drops damaged packets. They are dropped here already, because the checksum of a packet
         // that was never on a wire is not computed yet.
         if packet.corrupt.is_some() {
-            lock(&self.counts).dropped += 1;
+            self.note_dropped(1);
             return;
         }
         let mut raw_packet = Rc::unwrap_or_clone(packet.item);
@@ -190,56 +230,64 @@ impl Way {
     fn release(&mut self, out: &Port) {
         let Some(Held { packet, .. }) = self.held.take() else { return };
         if out.put(packet.header(), packet.payload(), packet.offload).is_err() {
-            lock(&self.counts).dropped += 1;
+            self.note_dropped(1);
         }
     }
 }
 
 /// The thread; it ends when this is dropped.
-pub(super) struct Emulator {
+#[derive(Debug)]
+pub struct Emulator {
     stop: Arc<(AtomicBool, EventFd)>,
     thread: Option<JoinHandle<()>>,
-    /// Counts of the direction to the receiver, and back.
-    counts: [Arc<Mutex<Carried>>; 2],
+    is_realtime: bool,
+}
+
+/// A path's two directions, each from the queue at its sender to the one at its receiver.
+#[derive(Clone, Debug, Default)]
+pub struct Ways {
+    /// From the near end to the far one.
+    pub there: Vec<QdiscSpec>,
+    /// From the far end to the near one.
+    pub back: Vec<QdiscSpec>,
+    /// Packets are cut to segments before they enter a queue, and merged again at the end.
+    pub is_network: bool,
+    /// Of losses and jitter.
+    pub seed: u64,
 }
 
 impl Emulator {
-    /// Joins two ports by the queues of each direction; in a network, super-packets are cut.
-    pub(super) fn start(
-        near: Port,
-        far: Port,
-        there: Vec<QdiscSpec>,
-        back: Vec<QdiscSpec>,
-        seed: u64,
-        is_network: bool,
-    ) -> io::Result<Self> {
-        let counts = <[Arc<Mutex<Carried>>; 2]>::default();
+    /// Joins two ports. `watchers` see the packets to the far end, and back.
+    ///
+    /// # Errors
+    ///
+    /// When the thread or its descriptors cannot be had.
+    pub fn start(near: Port, far: Port, ways: Ways, watchers: [Watcher; 2]) -> io::Result<Self> {
         let stop = Arc::new((AtomicBool::new(false), EventFd::new()?));
-        let (their_stop, their_counts) = (Arc::clone(&stop), counts.clone());
+        let their_stop = Arc::clone(&stop);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
-            let [there_counts, back_counts] = their_counts;
-            let build = |specs: &[QdiscSpec], seed: u64, counts| Way {
+            let _ = sender.send(become_realtime().is_ok());
+            let Ways { there, back, is_network, seed } = ways;
+            let [there_watcher, back_watcher] = watchers;
+            let build = |specs: &[QdiscSpec], seed: u64, watcher| Way {
                 queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
-                counts,
+                watcher,
                 at: Instant::ZERO,
                 is_network,
                 held: None,
             };
-            let mut ways = [build(&there, seed, there_counts), build(&back, seed ^ (1 << 32), back_counts)];
+            let mut ways = [build(&there, seed, there_watcher), build(&back, seed ^ (1 << 32), back_watcher)];
             // A failure here, such as a descriptor that cannot be waited for, shows as a run without packets.
             let _ = run([near, far], &mut ways, &their_stop);
         })?;
-        Ok(Self { stop, thread: Some(thread), counts })
+        Ok(Self { stop, thread: Some(thread), is_realtime: receiver.recv().unwrap_or(false) })
     }
 
-    /// Resets the counts.
-    pub(super) fn begin(&self) {
-        self.counts.iter().for_each(|counts| lock(counts).begin());
-    }
-
-    /// The counts since then, to the receiver and back.
-    pub(super) fn carried(&self) -> [Carried; 2] {
-        self.counts.each_ref().map(|counts| lock(counts).clone())
+    /// Whether the thread was granted real-time priority.
+    #[must_use]
+    pub const fn is_realtime(&self) -> bool {
+        self.is_realtime
     }
 }
 
