@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-quick bench-instructions bench-pacing bench-sim
+.PHONY: bench bench-quick bench-instructions bench-buffers bench-pacing bench-sim
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -16,6 +16,9 @@ bench-instructions: ## count instructions per packet with callgrind; fails above
 
 bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--busy --flows 100"; about 4 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-pacing -- $(BENCH_ARGS)
+
+bench-buffers: ## sample the bytes that a connection holds, on paths of 50 µs to 100 ms, beside the kernel (root; about 15 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-buffers -- $(BENCH_ARGS)
 
 bench-sim: ## compare packets per second of the simulator and of ns-3 on the same dumbbell (needs libns3-dev)
 	benches/sim.sh $(BENCH_ARGS)

@@ -42,6 +42,8 @@ members! {
     max_pacing_rate: u64 = 112;
     /// Bytes acknowledged, the SYN included.
     bytes_acked: u64 = 120;
+    /// Payload bytes received in order.
+    bytes_received: u64 = 128;
     /// Bytes written and not sent.
     notsent_bytes: u32 = 144;
     /// Least round-trip time; all ones before the first.
@@ -96,6 +98,10 @@ impl TcpInfo {
 /// Memory of a socket's send side, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketMemory {
+    /// Memory of received data that was not read, out of order or not.
+    pub rmem_alloc: u32,
+    /// The limit.
+    pub rcvbuf: u32,
     /// Bytes below TCP, in the queue of the device. Never less than one.
     pub wmem_alloc: u32,
     /// The limit.
@@ -116,6 +122,12 @@ impl SocketMemory {
             let word = bytes.get(index * 4..).and_then(|rest| rest.first_chunk());
             word.map_or(0, |bytes| u32::from_ne_bytes(*bytes))
         };
-        Ok(Self { wmem_alloc: word(2), sndbuf: word(3), wmem_queued: word(5) })
+        Ok(Self {
+            rmem_alloc: word(0),
+            rcvbuf: word(1),
+            wmem_alloc: word(2),
+            sndbuf: word(3),
+            wmem_queued: word(5),
+        })
     }
 }

@@ -88,6 +88,8 @@ pub struct ConnInfo {
     pub notsent_lowat: u32,
     /// Bytes received and not read.
     pub rcv_queue_bytes: u64,
+    /// Bytes received beyond a gap.
+    pub rcv_ooo_bytes: u64,
     /// Pacing rate in bytes per second; `u64::MAX` is no limit.
     pub pacing_rate: u64,
     /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
@@ -193,6 +195,7 @@ impl Conn {
             notsent_bytes: self.tx.unsent(),
             notsent_lowat: room.lowat,
             rcv_queue_bytes: self.rx.unread(),
+            rcv_ooo_bytes: self.rx.out_of_order(),
             pacing_rate: self.tx.congestion().pacing_rate(),
             max_pacing_rate: self.max_pacing_rate(),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),

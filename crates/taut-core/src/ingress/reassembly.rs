@@ -94,7 +94,6 @@ impl Reassembly {
     }
 
     /// Bytes held.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.len as u64)
     }

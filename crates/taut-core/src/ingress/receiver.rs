@@ -414,6 +414,11 @@ impl Receiver {
         self.queue.len()
     }
 
+    /// Bytes held beyond a gap.
+    pub(crate) fn out_of_order(&self) -> u64 {
+        self.reassembly.len()
+    }
+
     /// Payload bytes received in order, and segments with data, wrapping.
     pub(crate) const fn received(&self) -> (u64, u32) {
         (self.bytes_received, self.data_segs_in)

@@ -33,9 +33,9 @@ pub(crate) struct RecvWindow {
     rcv_nxt: u64,
     /// The furthest right edge ever offered, RCV.NXT + RCV.WND. Never moves left.
     edge: u64,
-    /// Without timestamps, a round trip is over when RCV.NXT reaches this position.
+    /// When RCV.NXT reaches this position, at least a round trip has passed.
     rtt_seq: u64,
-    /// When that round trip began.
+    /// Since then.
     rtt_at: Instant,
     /// When the current measurement of the application's reads began.
     space_at: Instant,
@@ -49,6 +49,8 @@ pub(crate) struct RecvWindow {
     space: u32,
     /// Round-trip time as the receiver measures it, in µs; 0 if unknown.
     rtt_us: u32,
+    /// The shortest time in which a window's worth of data came, in µs; `u16::MAX` stands for all that is longer.
+    least_us: u16,
     /// Shift of the window field in our segments. RFC 7323 §2.2.
     scale: u8,
     /// The application has set `rcvbuf`, or tuning is off.
@@ -79,6 +81,7 @@ impl RecvWindow {
             copied: 0,
             space: 0,
             rtt_us: 0,
+            least_us: u16::MAX,
             scale: 0,
             locked: !tuned,
         }
@@ -227,12 +230,12 @@ impl RecvWindow {
             } else {
                 ((u64::from(self.rtt_us) * 7 + u64::from(sample)) / 8).max(1) as u32
             };
-            self.restart_rtt(now);
-        } else if self.rcv_nxt >= self.rtt_seq {
-            // Without timestamps: a window's worth of data takes at least a round trip, so the smallest
-            // sample is the best.
+        }
+        if self.rcv_nxt >= self.rtt_seq {
+            // A window's worth of data takes at least a round trip, so the smallest sample is the best.
             let sample = u32::try_from(now.since(self.rtt_at).as_micros()).unwrap_or(u32::MAX).max(1);
-            if self.rtt_us == 0 || sample < self.rtt_us {
+            self.least_us = self.least_us.min(u16::try_from(sample).unwrap_or(u16::MAX));
+            if rtt.is_none() && (self.rtt_us == 0 || sample < self.rtt_us) {
                 self.rtt_us = sample;
             }
             self.restart_rtt(now);
@@ -249,8 +252,9 @@ impl RecvWindow {
     ///
     /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). Unread bytes are deducted from the bytes read:
     /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it on a
-    /// path of less than a millisecond, `least_rtt` counts ([`tuned_max`]): the measured round trip contains the queue
-    /// that a large buffer makes.
+    /// path of less than a millisecond, the least round trip counts ([`tuned_max`]): a measured one contains the queue
+    /// that a large buffer makes. `least_rtt` is that of our own segments; of a connection that only receives, it is the
+    /// handshake's, which the first packet of a path often delays.
     pub(crate) fn on_copied_to_user(
         &mut self,
         now: Instant,
@@ -276,6 +280,9 @@ impl RecvWindow {
                 let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
                 // While the rate doubles, what was read is a round trip old, and another passes until the window arrives.
                 let times = if copied >= space / 2 * 3 { 8 } else { 2 };
+                let window = Duration::from_micros(self.least_us.into());
+                let least_rtt =
+                    least_rtt.map(|rtt| if self.least_us < u16::MAX { rtt.min(window) } else { rtt });
                 let path_max = tuned_max(tuning, FOLLOWS_MAX, times, copied, span, least_rtt);
                 let most = path_max.min(self.rcvbuf_max.into());
                 let wanted = wanted.min(most) as u32;
@@ -413,10 +420,13 @@ mod tests {
     /// 20 Gbit/s are read, and the measured round trip of 5 ms is nearly all queue.
     #[test]
     fn on_a_short_path_the_buffer_does_not_follow_its_own_queue() {
-        let after = |tuning, least_us| {
+        let after_window = |tuning, least_us, window_us| {
             let mut w = RecvWindow::new(131_072, 128 << 20, true);
-            w.establish(Instant::from_nanos(1), FIRST, 12, MSS);
             let (rtt, mut now) = (Duration::from_millis(5), Instant::from_nanos(1));
+            w.establish(now, FIRST, 12, MSS);
+            // The window of the SYN is filled, in so long a time.
+            now += Duration::from_micros(window_us);
+            w.advance_to(FIRST + 65_535);
             w.on_data(now, Some(rtt));
             for copied in [1_000_000, 6_000_000, 12_500_000, 12_600_000] {
                 now += rtt;
@@ -424,12 +434,15 @@ mod tests {
             }
             w.rcvbuf()
         };
+        let after = |tuning, least_us| after_window(tuning, least_us, 1_000_000);
         // The path holds 125 kB in 50 µs: a twentieth of 6 MiB is less than the least, 512 KiB.
         assert_eq!(after(BufferTuning::FollowPath, 50), 512 << 10);
         // It holds 2.5 MB in 1 ms and 12.5 MB in 5 ms: up to eight times while the rate doubles.
         assert_eq!(after(BufferTuning::FollowPath, 1_000), 12_500_000 / 5 * 8);
         assert!(after(BufferTuning::FollowPath, 5_000) > 64 << 20);
         assert!(after(BufferTuning::FollowWindow, 50) > 64 << 20);
+        // A handshake of 5 ms, and then a window that came within 50 µs.
+        assert_eq!(after_window(BufferTuning::FollowPath, 5_000, 50), 512 << 10);
     }
 
     #[test]
