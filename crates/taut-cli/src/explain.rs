@@ -118,12 +118,18 @@ fn difference(before: &ReportSnapshot, after: &ReportSnapshot) -> ReportSnapshot
     }
     for queue in &mut report.queues {
         let Some(earlier) = before.queues.iter().find(|earlier| earlier.name == queue.name) else { continue };
-        for interval in &mut queue.sojourn {
-            let same = earlier.sojourn.iter().find(|other| other.below_ns == interval.below_ns);
-            interval.count = interval.count.saturating_sub(same.map_or(0, |same| same.count));
-        }
+        subtract(&mut queue.sojourn, &earlier.sojourn);
     }
+    subtract(&mut report.lateness, &before.lateness);
     report
+}
+
+/// Takes the samples of an earlier report out of a later one.
+fn subtract(later: &mut [Interval], earlier: &[Interval]) {
+    for interval in later {
+        let same = earlier.iter().find(|other| other.below_ns == interval.below_ns);
+        interval.count = interval.count.saturating_sub(same.map_or(0, |same| same.count));
+    }
 }
 
 fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
@@ -157,7 +163,19 @@ fn paragraph(whose: &str, report: &ReportSnapshot) -> String {
     let named: Vec<_> =
         named.map(|share| format!("{:.0} % {}", per_cent(share.time_ns), words(&share.reason))).collect();
     let advice = shares.first().and_then(|share| advice(&share.reason)).unwrap_or_default();
-    format!("{whose}  {}\n{}  {advice}\n\n", named.join(", "), queues(&report.queues))
+    let (named, late) = (named.join(", "), lateness(report).unwrap_or_default());
+    format!("{whose}  {named}\n{}{late}  {advice}\n\n", queues(&report.queues))
+}
+
+/// A line on how late the thread woke up for packets that waited for their departure; `None` if it never did.
+fn lateness(report: &ReportSnapshot) -> Option<String> {
+    if report.late_most_ns == 0 {
+        return None;
+    }
+    let waits: u64 = report.lateness.iter().map(|interval| interval.count).sum();
+    let late = |quantile| stayed(&report.lateness, quantile);
+    let usual = if waits > 0 { format!("p50 {}, p99 {}, ", late(0.5), late(0.99)) } else { String::new() };
+    Some(format!("  woken up late for departures: {usual}at most {} ever\n", span(report.late_most_ns)))
 }
 
 /// The queues as a table.
@@ -235,6 +253,7 @@ mod tests {
                 .map(|&(reason, ms)| Share { reason: reason.to_owned(), time_ns: ms * 1_000_000 })
                 .collect(),
             queues: vec![queue("unsent", 131_072), queue("device", 0)],
+            ..ReportSnapshot::default()
         }
     }
 
@@ -260,6 +279,24 @@ mod tests {
         assert_eq!(words(lines.next().unwrap()), "device 0 - < 128 µs < 8.19 ms");
         assert!(lines.next().unwrap().contains("pacing rate"));
         assert!(paragraph("x", &report(&[("pacing", 0)], &[])).contains("nothing"));
+    }
+
+    #[test]
+    fn lateness_is_a_line_where_packets_waited_for_their_departure() {
+        let mut report = report(&[("pacing", 100)], &[]);
+        assert!(!paragraph("x", &report).contains("late"));
+        report.late_most_ns = 7_920_000;
+        assert!(paragraph("x", &report).contains("  woken up late for departures: at most 7.92 ms ever\n"));
+        let interval = |us: u64, count| Interval { below_ns: Some(us * 1_000), count };
+        report.lateness = vec![interval(32, 90), interval(4_096, 10)];
+        report.late_most_ns = 3_100_000;
+        let said = paragraph("x", &report);
+        let line = "  woken up late for departures: p50 < 32.0 µs, p99 < 4.10 ms, at most 3.10 ms ever\n";
+        assert!(said.contains(line), "{said}");
+        // Only what was added since the last output.
+        let mut later = report.clone();
+        later.lateness[1].count = 12;
+        assert_eq!(stayed(&difference(&report, &later).lateness, 0.5), "< 4.10 ms");
     }
 
     #[test]

@@ -260,6 +260,11 @@ pub struct ReportSnapshot {
     pub shares: Vec<Share>,
     /// The queues of the send path, in the order in which a byte passes them.
     pub queues: Vec<QueueSnapshot>,
+    /// How late the stack was woken up for packets that waited for their departure time, in ascending intervals
+    /// without the empty ones; counted only for the whole stack.
+    pub lateness: Vec<Interval>,
+    /// The most of it.
+    pub late_most_ns: u64,
 }
 
 /// The time that went to one reason.
@@ -314,23 +319,30 @@ impl From<&Report> for ReportSnapshot {
         Self {
             shares: report.shares.iter().map(share).collect(),
             queues: report.queues.iter().map(QueueSnapshot::from).collect(),
+            lateness: intervals(&report.lateness.times),
+            late_most_ns: ns(report.lateness.most),
         }
     }
 }
 
+/// The intervals of a histogram in which there are samples.
+fn intervals(histogram: &Histogram) -> Vec<Interval> {
+    let last = Histogram::BUCKETS - 1;
+    let interval = |(index, &count): (usize, &u64)| Interval {
+        below_ns: (index != last).then(|| ns(Histogram::bound(index))),
+        count,
+    };
+    let all = histogram.counts().iter().enumerate().map(interval);
+    all.filter(|interval| interval.count > 0).collect()
+}
+
 impl From<&QueueReport> for QueueSnapshot {
     fn from(queue: &QueueReport) -> Self {
-        let last = Histogram::BUCKETS - 1;
-        let interval = |(index, &count): (usize, &u64)| Interval {
-            below_ns: (index != last).then(|| ns(Histogram::bound(index))),
-            count,
-        };
-        let all = queue.sojourn.counts().iter().enumerate().map(interval);
         Self {
             name: queue.name.to_owned(),
             bytes: queue.bytes,
             oldest_ns: queue.oldest.map(ns),
-            sojourn: all.filter(|interval| interval.count > 0).collect(),
+            sojourn: intervals(&queue.sojourn),
         }
     }
 }

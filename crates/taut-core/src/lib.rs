@@ -102,8 +102,8 @@ pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX,
-    Gather, Histogram, Instant, KeptPacket, LinkCaps, ListenError, ListenerId, Offload, OptionError,
-    ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, WriteError,
+    Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError, ListenerId, Offload,
+    OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, WriteError,
 };
 
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 //! taut's own; made on request, from the ledger of a connection or of the whole stack.
 
 use crate::egress::{Gate, Queue};
-use crate::words::{Duration, Histogram};
+use crate::words::{Duration, Histogram, Lateness};
 
 /// One of the queues that bytes wait in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub struct Report {
     pub shares: [(Gate, Duration); Gate::COUNT],
     /// Unsent, device, in flight.
     pub queues: [QueueReport; 3],
+    /// How late the threads below the stack woke it up for a packet that had waited for its departure time.
+    pub lateness: Lateness,
 }
 
 impl Default for Report {
@@ -42,7 +44,11 @@ impl Report {
             oldest: None,
             sojourn: Histogram::default(),
         };
-        Self { shares: Gate::ALL.map(|gate| (gate, Duration::ZERO)), queues: Queue::ALL.map(empty) }
+        Self {
+            shares: Gate::ALL.map(|gate| (gate, Duration::ZERO)),
+            queues: Queue::ALL.map(empty),
+            lateness: Lateness::default(),
+        }
     }
 
     /// Adds another report, for several stacks that their user sees as one.
@@ -55,5 +61,6 @@ impl Report {
             queue.oldest = queue.oldest.max(more.oldest);
             queue.sojourn.add(&more.sojourn);
         }
+        self.lateness.add(&other.lateness);
     }
 }

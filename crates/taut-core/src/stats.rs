@@ -131,6 +131,19 @@ counters! {
     autocork_held = "TautAutocorkHeld",
     /// Times that a packet had to wait for its departure time.
     pacing_blocked = "TautPacingBlocked",
+    /// Those of them that ended more than 100 µs after that time, because the thread woke up late; also in the next
+    /// three.
+    pacing_late_100us = "TautPacingLate100us",
+    /// More than 1 ms after it.
+    pacing_late_1ms = "TautPacingLate1ms",
+    /// More than 10 ms after it: the time beyond is not made good.
+    pacing_late_10ms = "TautPacingLate10ms",
+    /// More than 50 ms after it.
+    pacing_late_50ms = "TautPacingLate50ms",
+    /// The sum of the times by which all of them were late, in nanoseconds.
+    pacing_late_ns = "TautPacingLateNs",
+    /// The part of that sum that was not made good.
+    pacing_lost_ns = "TautPacingLostNs",
     /// Packets that arrived at a shard other than their connection's and were handed over.
     steered = "TautSteered",
     /// Those of them that were lost because the other shard was too far behind.

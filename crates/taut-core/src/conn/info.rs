@@ -229,6 +229,7 @@ impl Conn {
             for ((_, sum), share) in report.shares.iter_mut().zip(ledger.shares_until(now)) {
                 *sum += share;
             }
+            report.lateness.most = ledger.late_most();
         }
         let in_device = u64::from(ledger.device_bytes());
         let sent = self.tx.nxt().min(self.tx.written_until()).saturating_sub(self.tx.una());

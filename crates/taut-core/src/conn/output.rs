@@ -71,7 +71,7 @@ impl Conn {
     fn data(&mut self, cx: &mut StackCx<'_>) -> Option<Segment> {
         self.update_path(cx);
         let send = self.send_cx(cx);
-        let leaving = match self.tx.next(&send, cx.totals) {
+        let leaving = match self.tx.next(&send, cx.totals, cx.counters) {
             Ok(leaving) => leaving,
             Err(not_now) => {
                 self.on_held(cx, &not_now);

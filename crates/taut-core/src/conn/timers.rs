@@ -63,7 +63,7 @@ impl Conn {
         let now = cx.now;
         cx.counters.delayed_acks += u64::from(self.rx.on_timeout(now));
         let send = self.send_cx(cx);
-        if let Some(timed_out) = self.tx.on_timeout(&send) {
+        if let Some(timed_out) = self.tx.on_timeout(&send, cx.totals, cx.counters) {
             self.on_retransmission_timeout(cx, timed_out);
         }
         self.judge_mtu_probe(cx);

@@ -3,10 +3,11 @@
 //! the connection.
 
 use super::chrono::Kind;
-use super::{SendCx, Sender, Totals};
+use super::{SendCx, Sender, Totals, pacing};
 use crate::buffers::BufferPool;
 use crate::congestion::Signal;
 use crate::recovery::{AckInput, AckOutcome, MtuProbeFate, RecoveryConfig};
+use crate::stats::Counters;
 use crate::words::{Duration, Instant};
 
 /// A retransmission timeout.
@@ -108,8 +109,13 @@ impl Sender {
     }
 
     /// Does what is due: pacing, loss recovery. Returns the retransmission timeout, if there was one.
-    pub(crate) fn on_timeout(&mut self, cx: &SendCx<'_>) -> Option<TimedOut> {
-        self.due |= self.end_paced(cx.now);
+    pub(crate) fn on_timeout(
+        &mut self,
+        cx: &SendCx<'_>,
+        totals: &mut Totals,
+        counters: &mut Counters,
+    ) -> Option<TimedOut> {
+        self.due |= self.end_paced(cx.now, totals, counters);
         if self.recovery.deadline().is_none_or(|(at, _)| at > cx.now) {
             return None;
         }
@@ -123,11 +129,16 @@ impl Sender {
 
     /// If the connection waited for its departure and that has come, the wait ends, maybe late. An ACK or a write may
     /// end it before the timer does.
-    pub(super) fn end_paced(&mut self, now: Instant) -> bool {
+    pub(super) fn end_paced(&mut self, now: Instant, totals: &mut Totals, counters: &mut Counters) -> bool {
         let over = self.paced && self.pacing.next_departure() <= now;
         if over {
-            self.owed.on_timer(&self.pacing, now);
+            let late = self.owed.on_timer(&self.pacing, now);
             self.paced = false;
+            pacing::count(late, counters);
+            totals.lateness.record(late);
+            if let Some(ledger) = &mut self.ledger {
+                ledger.on_pacing_timer(late);
+            }
         }
         over
     }

@@ -9,6 +9,7 @@ use super::plan::{Plan, plan};
 use super::tso_defer::Limited;
 use super::{Blocked, Gate, SendCx, Sender, Totals, tsq};
 use crate::recovery::{CaState, Mode};
+use crate::stats::Counters;
 use crate::words::{Duration, Instant, Output, SendKind, TxTicket};
 
 /// A packet that is below TCP from now on.
@@ -42,8 +43,13 @@ impl Sender {
     /// # Errors
     ///
     /// Why nothing may leave. The event that will end the wait is noted.
-    pub(crate) fn next(&mut self, cx: &SendCx<'_>, totals: &mut Totals) -> Result<Leaving, NotNow> {
-        self.end_paced(cx.now);
+    pub(crate) fn next(
+        &mut self,
+        cx: &SendCx<'_>,
+        totals: &mut Totals,
+        counters: &mut Counters,
+    ) -> Result<Leaving, NotNow> {
+        self.end_paced(cx.now, totals, counters);
         let mode = self.recovery.mode();
         match plan(self, cx, mode) {
             Ok(plan) => {

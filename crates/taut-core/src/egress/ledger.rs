@@ -15,7 +15,7 @@
 use super::blocked::Gate;
 use super::chrono::Chrono;
 use super::notsent_lowat::Refill;
-use crate::words::{Duration, Histogram, Instant};
+use crate::words::{Duration, Histogram, Instant, Lateness};
 
 /// The places where bytes wait, in the order in which they pass them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,16 @@ impl Queue {
     }
 }
 
+/// The unit in which a connection remembers lateness: up to 0.65 s fit into the two bytes that are free in a ledger.
+const LATE_UNIT: Duration = Duration::from_micros(10);
+
 /// Sums over all connections that a stack ever had.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) shares: [Duration; Gate::COUNT],
     pub(crate) sojourn: [Histogram; 3],
+    /// How late timers of pacing were.
+    pub(crate) lateness: Lateness,
 }
 
 impl Totals {
@@ -123,6 +128,8 @@ pub(crate) struct Ledger {
     /// hold anything: no packet still there is older.
     device_since: Instant,
     sojourn: [Compact; 3],
+    /// The most by which its timer of pacing was late, in units of [`LATE_UNIT`].
+    late_most: u16,
     pub(crate) chrono: Chrono,
     /// Bytes per second, by the latest sample of the delivery rate.
     pub(crate) delivery_rate: u64,
@@ -145,6 +152,7 @@ impl Ledger {
             device_bytes: 0,
             device_since: now,
             sojourn: [Compact([0; Histogram::BUCKETS]); 3],
+            late_most: 0,
             chrono: Chrono::new(now),
             delivery_rate: 0,
             app_limited: false,
@@ -212,6 +220,12 @@ impl Ledger {
         }
     }
 
+    /// The timer for the next departure fired, that much after it.
+    pub(crate) fn on_pacing_timer(&mut self, late: Duration) {
+        let units = late.as_nanos().div_ceil(LATE_UNIT.as_nanos());
+        self.late_most = self.late_most.max(u16::try_from(units).unwrap_or(u16::MAX));
+    }
+
     /// After an acknowledgement that leaves data in flight: times the next byte to be acknowledged from its
     /// packet's departure.
     pub(crate) fn time_head(&mut self, una: u64, sent_at: Instant) {
@@ -238,6 +252,11 @@ impl Ledger {
     pub(crate) fn sojourn(&self, queue: Queue) -> Histogram {
         let compact = self.sojourn.get(queue as usize).copied().unwrap_or_default();
         Histogram::from_counts(compact.0.map(u64::from))
+    }
+
+    /// The most by which the timer of pacing was late, rounded up to [`LATE_UNIT`].
+    pub(crate) fn late_most(&self) -> Duration {
+        LATE_UNIT * u64::from(self.late_most)
     }
 
     /// How long the marked byte has been in the write queue: at most as long as the oldest one.

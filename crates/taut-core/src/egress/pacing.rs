@@ -46,6 +46,7 @@
 //! NICs and the internal timer.
 
 use super::blocked::Blocked;
+use crate::stats::Counters;
 use crate::words::{Duration, Instant};
 
 /// "No limit": the rate until the first RTT is known, and the maximum rate until one is set.
@@ -109,15 +110,28 @@ pub(crate) struct Pacing {
 pub(crate) struct Owed(u32);
 
 impl Owed {
-    /// The timer of a connection that waited for its departure fires.
-    pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) {
-        self.0 = now.since(pacing.departure).min(LATE_MAX).as_nanos() as u32;
+    /// The timer of a connection that waited for its departure fires. Returns how late.
+    pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) -> Duration {
+        let late = now.since(pacing.departure);
+        self.0 = late.min(LATE_MAX).as_nanos() as u32;
+        late
     }
 
     /// Something other than time or a completion holds the connection back.
     pub(crate) const fn forget(&mut self) {
         self.0 = 0;
     }
+}
+
+/// Counts a timer that was `late`.
+pub(super) fn count(late: Duration, counters: &mut Counters) {
+    let over = |bound_us| u64::from(late > Duration::from_micros(bound_us));
+    counters.pacing_late_100us += over(100);
+    counters.pacing_late_1ms += over(1_000);
+    counters.pacing_late_10ms += over(10_000);
+    counters.pacing_late_50ms += over(50_000);
+    counters.pacing_late_ns += late.as_nanos();
+    counters.pacing_lost_ns += late.saturating_sub(LATE_MAX).as_nanos();
 }
 
 impl Pacing {

@@ -76,6 +76,7 @@ impl Stack {
         for (queue, total) in report.queues.iter_mut().zip(self.totals.sojourn) {
             queue.sojourn = total;
         }
+        report.lateness = self.totals.lateness;
         for id in self.table.ids() {
             if let Some(conn) = self.table.get(id) {
                 conn.report_to(&mut report, now, false);

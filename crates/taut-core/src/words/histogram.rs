@@ -72,6 +72,28 @@ impl Histogram {
     }
 }
 
+/// How late timers fired.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lateness {
+    /// How often, by how much. A timer that was exact counts as well. Counted only for all connections together.
+    pub times: Histogram,
+    /// The most; for one connection, rounded up to 10 µs.
+    pub most: Duration,
+}
+
+impl Lateness {
+    pub(crate) fn record(&mut self, late: Duration) {
+        self.times.record(late);
+        self.most = self.most.max(late);
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.times.add(&other.times);
+        self.most = self.most.max(other.most);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -23,7 +23,7 @@ mod units;
 pub(crate) use addr::{Endpoint, Tuple};
 pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
 pub use event::Event;
-pub use histogram::Histogram;
+pub use histogram::{Histogram, Lateness};
 pub use ids::{ConnId, ListenerId};
 pub use kept::KeptPacket;
 pub use link::{

@@ -1,4 +1,4 @@
-//! Pacing: PACE-1 … PACE-14.
+//! Pacing: PACE-1 … PACE-15.
 //!
 //! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
 //! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
@@ -452,4 +452,26 @@ fn pace_14_only_time_that_was_waited_for_is_made_good() {
     rig.write(MSS);
     rig.advance(millis(5));
     assert_eq!(times(&rig, first), [start, start + GAP / 2]);
+}
+
+/// Timers that are 0, 101 µs, 2 ms, 10 ms, 11 ms and 60 ms late: each counts in every counter whose bound it exceeds.
+#[test]
+fn pace_15_lateness_is_counted() {
+    let mut rig = limited_to(RATE);
+    rig.write(200 * MSS);
+    rig.news();
+    for late_us in [0, 101, 2_000, 10_000, 11_000, 60_000] {
+        fire_late(&mut rig, micros(late_us));
+    }
+    let names = ["TautPacingLate100us", "TautPacingLate1ms", "TautPacingLate10ms", "TautPacingLate50ms"];
+    assert_eq!(names.map(|name| rig.count(name)), [5, 4, 2, 1]);
+    assert_eq!(rig.count("TautPacingLateNs"), 83_101_000);
+    assert_eq!(rig.count("TautPacingLostNs"), 51_000_000, "1 ms of one and 50 ms of the other");
+    let (now, id) = (rig.now, rig.id);
+    let all = rig.stack.report(now).lateness;
+    assert_eq!((all.most, all.times.count()), (millis(60), 6));
+    // Two of six are below 128 µs, and all below 65.536 ms.
+    assert_eq!(all.times.quantile_below(1.0 / 3.0), Some(micros(128)));
+    assert_eq!(all.times.quantile_below(1.0), Some(micros(65_536)));
+    assert_eq!(rig.stack.conn(id).unwrap().report(now).lateness.most, millis(60));
 }
