@@ -239,6 +239,7 @@ const ROWS: &[Row] = &[
     metric("tcp_auto_corking", "TcpExtTCPAutoCorking", "", |m| m.counter("TcpExtTCPAutoCorking")),
     metric("autocork_held", "writes held by autocorking", "", |m| m.counter("TautAutocorkHeld")),
     metric("tsq_throttled", "times held by the small queue", "", |m| m.counter("TautTsqThrottled")),
+    metric("pacing_late_1ms", "pacing timers over 1 ms late", "", |m| m.counter("TautPacingLate1ms")),
     metric("pacing_blocked", "times held by pacing", "", |m| m.counter("TautPacingBlocked")),
     metric("network_drops", "packets dropped in the network", "", |m| {
         m.network_drops.map(|count| count as f64)

@@ -265,6 +265,20 @@ pub struct CpuText {
     /// Time between the sender's look at the bytes below it and its request to be notified; a completion in
     /// this time wakes no sender.
     pub lost_wakeup: Option<Text<Duration>>,
+    /// How late the host's thread wakes up.
+    pub wakeups: Option<WakeupsText>,
+}
+
+/// How late a thread wakes up: by distributions that were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WakeupsText {
+    /// Not at all.
+    Exact,
+    /// As on a machine that has nothing else to do.
+    Quiet,
+    /// As on a machine whose cores other programs keep busy.
+    Busy,
 }
 
 /// Applications.

@@ -180,3 +180,21 @@ fn small_writes_and_bulk_simulated() {
     assert!((9_000.0..9_415.0).contains(&cubic.at("goodput")), "{:?}", cubic.0);
     assert!(bbr.at("goodput") > 0.9 * cubic.at("goodput"), "{:?}", bbr.0);
 }
+
+/// A thread that wakes up late is in a scenario's reach: the counters show it, and the default is exact.
+#[test]
+fn wakeups_are_as_late_as_the_scenario_says() {
+    let run = |wakeups: &[&str]| {
+        let short = ["flows.0.count=4", "flows.0.options.max-pacing-rate=5mbit", "duration=1500ms"];
+        let run = Run::new(Engine::Sim, "pacing", "internal", &[&short[..], wakeups].concat());
+        (run.at("pacing_blocked"), run.at("pacing_late_1ms"))
+    };
+    let exact = run(&[]);
+    assert_eq!(exact.1, 0.0);
+    assert_eq!(run(&["hosts.sender.cpu.wakeups=exact"]), exact);
+    let (waits, late) = run(&["hosts.sender.cpu.wakeups=quiet"]);
+    assert!(late <= waits * 0.01, "{late} of {waits}: one in a thousand, and others that share the wake-up");
+    let (waits, late) = run(&["hosts.sender.cpu.wakeups=busy"]);
+    // An eighth of the wake-ups are later than a millisecond; several flows that share one are late together.
+    assert!(late > waits * 0.05 && late < waits, "{late} of {waits}");
+}

@@ -3,11 +3,15 @@
 //! [`Counts`] are always kept: a simulator knows how often an application was woken or a core interrupted,
 //! however long that would take. With a [`CpuModel`], each piece of work has a service time on one core. Work
 //! that arrives while the core is busy waits, and takes effect when it is done; work that arrived meanwhile
-//! is done together, as in a kernel that polls under load.
+//! is done together, as in a kernel that polls under load. With [`Wakeups`], the core sleeps when it has no work, and
+//! does what happens meanwhile when it has woken up, which may be late.
+
+mod wakeups;
 
 use taut_core::{Duration, Instant};
 
 use crate::rng::Rng;
+pub use wakeups::Wakeups;
 
 /// Service times. The default, all zero, is a processor that takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -35,6 +39,9 @@ pub struct CpuModel {
     pub completions_apart: bool,
     /// Lost wake-ups of lock-free completions; see [`LostWakeup`]. Only with `completions_apart`.
     pub lost_wakeup: Option<LostWakeup>,
+    /// How late the core wakes up when there is work again. With `completions_apart`, the core that takes back sent
+    /// packets is awake, and what they resume leaves at once: a TUN's kernel, or another thread.
+    pub wakeups: Wakeups,
 }
 
 /// A race between a sender and a completion on another core. The sender looks at a counter and then asks to
@@ -127,6 +134,8 @@ pub struct Counts {
 pub(crate) enum Phase {
     /// Nothing.
     Idle,
+    /// Nothing yet: the core wakes up when the alarm rings.
+    Waking,
     /// Work of the kernel that takes effect when the alarm rings.
     Kernel,
     /// Work of applications that takes effect when the alarm rings.
@@ -158,6 +167,16 @@ impl Cpu {
         if !self.free {
             self.owed += time * times;
         }
+    }
+
+    /// Whether the core sleeps when it has no work, and so wakes up late.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.model.wakeups != Wakeups::Exact
+    }
+
+    /// When a core that sleeps and is woken now begins to work.
+    pub(crate) fn wake(&mut self, now: Instant) -> Instant {
+        now + self.model.wakeups.lateness(&mut self.rng)
     }
 
     /// The time with random jitter added.

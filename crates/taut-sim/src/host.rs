@@ -296,7 +296,8 @@ impl Host {
                 self.kernel(fabric, doing);
             }
             Phase::Apps => self.run_apps(fabric),
-            Phase::Idle | Phase::Cooling => {}
+            Phase::Waking if self.cpu.free => self.work(fabric),
+            Phase::Idle | Phase::Waking | Phase::Cooling => {}
         }
         self.begin(fabric, phase);
         self.rearm(fabric);
@@ -315,20 +316,31 @@ impl Host {
 
     /// Notifies the core that there is work.
     fn poke(&mut self, fabric: &mut Fabric) {
-        if self.cpu.free {
-            loop {
-                if self.due.any() {
-                    let due = std::mem::take(&mut self.due);
-                    self.kernel(fabric, due);
-                } else if self.apps.has_work() {
-                    self.run_apps(fabric);
-                } else {
-                    break;
-                }
+        if self.cpu.sleeps() {
+            if self.cpu.phase == Phase::Idle && (self.due.any() || self.apps.has_work()) {
+                self.cpu.phase = Phase::Waking;
+                let awake = self.cpu.wake(fabric.now);
+                fabric.agenda.set(self.alarms.core, Some(awake));
             }
+        } else if self.cpu.free {
+            self.work(fabric);
             self.rearm(fabric);
         } else if self.cpu.phase == Phase::Idle {
             self.begin(fabric, Phase::Idle);
+        }
+    }
+
+    /// Does all work at once.
+    fn work(&mut self, fabric: &mut Fabric) {
+        loop {
+            if self.due.any() {
+                let due = std::mem::take(&mut self.due);
+                self.kernel(fabric, due);
+            } else if self.apps.has_work() {
+                self.run_apps(fabric);
+            } else {
+                break;
+            }
         }
     }
 

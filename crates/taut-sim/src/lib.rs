@@ -49,7 +49,7 @@ mod world;
 
 pub use app::{App, AppCx, AppId};
 pub use check::{Checks, Failure, Kind};
-pub use cpu::{Counts, CpuModel, LostWakeup};
+pub use cpu::{Counts, CpuModel, LostWakeup, Wakeups};
 pub use fault::Faults;
 pub use host::{Host, HostSpec};
 pub use packet::PacketId;

@@ -9,10 +9,12 @@ use taut_link::{BqlSpec, NicSpec, Rate};
 use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
 };
-use taut_sim::{BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, RouterId, WireId, World};
+use taut_sim::{
+    BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, RouterId, Wakeups, WireId, World,
+};
 
 use crate::scenario::value::{BqlText, Bytes, Text};
-use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario};
+use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario, WakeupsText};
 
 /// Port of sinks. The ports of responders, which differ in request size, follow.
 const SINK: u16 = 5001;
@@ -359,5 +361,10 @@ fn cpu(text: &CpuText) -> CpuModel {
         jitter: text.jitter.unwrap_or(0.0),
         completions_apart: text.completions_apart.unwrap_or(false),
         lost_wakeup: text.lost_wakeup.as_ref().map(|text| LostWakeup { window: text.value }),
+        wakeups: match text.wakeups {
+            None | Some(WakeupsText::Exact) => Wakeups::Exact,
+            Some(WakeupsText::Quiet) => Wakeups::Quiet,
+            Some(WakeupsText::Busy) => Wakeups::Busy,
+        },
     }
 }
