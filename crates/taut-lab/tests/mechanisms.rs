@@ -58,7 +58,8 @@ fn tsq_bounds_what_waits_in_the_device() {
     if !ready(&["tc"]) {
         return;
     }
-    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms"];
+    // Reno's slow start ends only with a loss, and nothing is lost here: the window grows as far as it can.
+    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms", "congestion=reno"];
     let [before, after] = ["before", "after"].map(|variant| Run::live("tsq", variant, &short));
     // 128 KiB, and the super-packet of 64 KiB that exceeds it; without the limit, as much as the send buffer
     // of 4 MB allows.

@@ -146,7 +146,7 @@ impl Controller for Cubic {
     fn on_ack(&mut self, window: &mut Window, event: &AckEvent<'_>) {
         let mut acked = event.acked;
         if window.in_slow_start() {
-            match self.hystart.on_ack(acked, event.rtt, event.una, event.nxt) {
+            match self.hystart.on_ack(window.cwnd(), event) {
                 Growth::By(segs) => {
                     let left = window.slow_start(segs);
                     if window.in_slow_start() {
@@ -154,7 +154,10 @@ impl Controller for Cubic {
                     }
                     acked = left;
                 }
-                Growth::Leave => window.leave_slow_start(),
+                Growth::LeaveWith(cwnd) => {
+                    window.set_cwnd(cwnd);
+                    window.leave_slow_start();
+                }
             }
         }
         if acked > 0 {

@@ -1,16 +1,36 @@
-//! HyStart++: leave slow start when the round-trip time begins to rise, carefully.
-//! RFC 9406.
-//! Called by `cubic.rs` for every ACK in slow start.
+//! Leaving slow start when the round-trip time begins to rise, once that is confirmed.
+//! After HyStart++ (RFC 9406); the test for a rise and its confirmation are taut's own. Called by `cubic.rs` for every
+//! ACK in slow start.
+//!
+//! **Problem.** A window that doubles each round fills any queue before the first loss. The round-trip time shows the
+//! queue earlier, but also rises for other reasons: jitter, another flow's burst. Linux leaves slow start at the first
+//! rise; with a jitter of 20 ms on a path of 30 ms that happens to every second flow, long before the path is full.
+//! RFC 9406 goes on growing by a quarter in each of five rounds, to see whether the rise passes. If it does not, the
+//! window has then grown by 1.25⁵, to three times what already filled the path.
+//!
+//! **Rule.** The RTT has risen when eight samples in a row are an eighth above the last round's least RTT. From then on
+//! the window is held, for the rest of the round and all of the next. A held window sends as fast as ACKs arrive. If the
+//! path has room for it, the queue that its growth made is then gone: the RTT falls below the value at which the rise was
+//! found, and slow start goes on. If the RTT stays above, the path is full. Slow start ends, and the window is reduced
+//! to what the path itself holds: a constant window W that takes R to come back moves at W / R, and of it the path
+//! holds W / R · least RTT.
+//!
+//! **Numbers.** A window is held from a quarter of the bandwidth-delay product on, because in slow start half of each
+//! window waits in the queue for a moment; that costs part of a doubling, not more. RFC 9406 compares a whole round's
+//! least RTT instead, which rises a round later, when the window has doubled again. A held window of one
+//! bandwidth-delay product needs a full round to show whether it fits, hence two rounds with the one that was begun.
 
+use super::INITIAL_CWND;
+use super::controller::AckEvent;
 use crate::words::Duration;
 
-// RFC 9406 §4.3.
+// RFC 9406 §4.3. It also has a largest threshold, 16 ms, which on long paths is less than the queue that slow start
+// makes in a window of a tenth of the bandwidth-delay product.
 const MIN_RTT_THRESH_US: u32 = 4_000;
-const MAX_RTT_THRESH_US: u32 = 16_000;
 const MIN_RTT_DIVISOR: u32 = 8;
 const N_RTT_SAMPLE: u8 = 8;
-const CSS_GROWTH_DIVISOR: u32 = 4;
-const CSS_ROUNDS: u8 = 5;
+/// The window is held to the end of this many rounds, the one in which the RTT rose included.
+const HELD_ROUNDS: u8 = 2;
 
 /// "Infinity" of §4.2.
 const NEVER: u32 = u32::MAX;
@@ -18,18 +38,18 @@ const NEVER: u32 = u32::MAX;
 /// State of one slow start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HyStart {
-    /// A round ends when `una` reaches it.
+    /// A round ends with the first ACK beyond it.
     round_end: u64,
     /// Least RTT of the last and of this round, µs.
     last_round_us: u32,
     this_round_us: u32,
-    /// The RTT below which conservative slow start ends, µs.
-    baseline_us: u32,
+    /// Least RTT of the last few samples, and their number.
+    recent_us: u32,
     samples: u8,
-    /// Rounds of conservative slow start; 0 when in ordinary slow start.
-    css_round: u8,
-    /// Segments that conservative slow start has not yet turned into growth: less than the divisor.
-    remainder: u8,
+    /// Rounds in which the window has been held; 0 while it grows.
+    held_rounds: u8,
+    /// The RTT at which it was first held, µs.
+    held_at_us: u32,
 }
 
 /// The effect of an ACK on slow start.
@@ -37,8 +57,8 @@ pub(super) struct HyStart {
 pub(super) enum Growth {
     /// cwnd grows by this many segments.
     By(u32),
-    /// Slow start is over: ssthresh = cwnd.
-    Leave,
+    /// Slow start is over: ssthresh and cwnd are this.
+    LeaveWith(u32),
 }
 
 impl HyStart {
@@ -47,52 +67,61 @@ impl HyStart {
             round_end: 0,
             last_round_us: NEVER,
             this_round_us: NEVER,
-            baseline_us: NEVER,
+            recent_us: NEVER,
             samples: 0,
-            css_round: 0,
-            remainder: 0,
+            held_rounds: 0,
+            held_at_us: NEVER,
         }
     }
 
-    /// RFC 9406 §4.2. `acked` segments were acknowledged.
-    pub(super) fn on_ack(&mut self, acked: u32, rtt: Option<Duration>, una: u64, nxt: u64) -> Growth {
-        if una >= self.round_end {
-            if self.css_round > CSS_ROUNDS - 1 {
-                // The fifth round in a row without a lower RTT is over.
-                return Growth::Leave;
+    /// `cwnd` is the window before this ACK.
+    pub(super) fn on_ack(&mut self, cwnd: u32, ack: &AckEvent<'_>) -> Growth {
+        if ack.una > self.round_end {
+            if self.held_rounds >= HELD_ROUNDS {
+                return Growth::LeaveWith(self.on_the_path(cwnd, ack.min_rtt));
             }
-            self.css_round += u8::from(self.css_round > 0);
+            self.held_rounds += u8::from(self.held_rounds > 0);
             self.last_round_us = self.this_round_us;
             self.this_round_us = NEVER;
-            self.samples = 0;
-            self.round_end = nxt;
+            self.round_end = ack.nxt;
         }
-        if let Some(rtt) = rtt {
-            let us = u32::try_from(rtt.as_micros()).unwrap_or(NEVER - 1);
-            self.this_round_us = self.this_round_us.min(us);
-            self.samples = self.samples.saturating_add(1);
+        if let Some(rtt) = ack.rtt {
+            self.on_sample(u32::try_from(rtt.as_micros()).unwrap_or(NEVER - 1));
         }
-        if self.samples >= N_RTT_SAMPLE && self.this_round_us != NEVER {
-            if self.css_round > 0 {
-                if self.this_round_us < self.baseline_us {
-                    // The rise was temporary: back to slow start.
-                    self.css_round = 0;
-                    self.baseline_us = NEVER;
-                }
-            } else if self.last_round_us != NEVER {
-                let threshold =
-                    (self.last_round_us / MIN_RTT_DIVISOR).clamp(MIN_RTT_THRESH_US, MAX_RTT_THRESH_US);
-                if self.this_round_us >= self.last_round_us.saturating_add(threshold) {
-                    self.baseline_us = self.this_round_us;
-                    self.css_round = 1;
-                }
+        Growth::By(if self.held_rounds > 0 { 0 } else { ack.acked })
+    }
+
+    fn on_sample(&mut self, us: u32) {
+        self.this_round_us = self.this_round_us.min(us);
+        if self.held_rounds > 0 {
+            if us < self.held_at_us {
+                // The rise was temporary.
+                self.held_rounds = 0;
             }
+            return;
         }
-        if self.css_round == 0 {
-            return Growth::By(acked);
+        self.recent_us = self.recent_us.min(us);
+        self.samples += 1;
+        if self.samples < N_RTT_SAMPLE {
+            return;
         }
-        let total = acked.saturating_add(u32::from(self.remainder));
-        self.remainder = (total % CSS_GROWTH_DIVISOR) as u8;
-        Growth::By(total / CSS_GROWTH_DIVISOR)
+        let threshold = (self.last_round_us / MIN_RTT_DIVISOR).max(MIN_RTT_THRESH_US);
+        // Before the end of the first round, the sum is `NEVER`.
+        if self.recent_us >= self.last_round_us.saturating_add(threshold) {
+            self.held_at_us = self.recent_us;
+            self.held_rounds = 1;
+        }
+        self.recent_us = NEVER;
+        self.samples = 0;
+    }
+
+    /// What the path holds of a window that was held for a round; the rest is in a queue. The initial window is always
+    /// allowed.
+    fn on_the_path(&self, cwnd: u32, least: Option<Duration>) -> u32 {
+        // A round without a sample shows no more than that the RTT has not fallen.
+        let round_us = if self.this_round_us == NEVER { self.held_at_us } else { self.this_round_us };
+        let least_us = least.map_or(u64::MAX, Duration::as_micros).min(round_us.into());
+        let segs = (u64::from(cwnd) * least_us).div_ceil(u64::from(round_us.max(1)));
+        (segs as u32).max(INITIAL_CWND).min(cwnd)
     }
 }

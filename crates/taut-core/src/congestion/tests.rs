@@ -1,5 +1,7 @@
 //! Pacing vectors of Linux, growth of RFC 5681 and RFC 9438, HyStart++ of RFC 9406, cwnd validation.
 
+use alloc::vec::Vec;
+
 use super::*;
 
 fn at(ms: u64) -> Instant {
@@ -109,26 +111,78 @@ fn cubic_grows_from_the_first_round_trip_on() {
     assert!((79..=82).contains(&cc.cwnd()), "{}", cc.cwnd());
 }
 
-#[test]
-fn hystart_leaves_slow_start_five_rounds_after_the_rtt_rose() {
+/// Slow start of CUBIC on a path whose round `n` takes `rtts[n]` ms, one ACK for each segment; the round of an ACK is
+/// that of the window sent before. Returns cwnd and ssthresh after each round.
+fn slow_start(rtts: &[u64]) -> Vec<(u32, u32)> {
     let mut cc = Congestion::new(Algorithm::cubic());
-    let mut left_after = None;
-    for round in 0..12_u64 {
-        // From the third round on a queue adds 30 ms to 40 ms: more than clamp(40/8, 4, 16).
-        let rtt = if round < 2 { 40 } else { 70 };
-        for _ in 0..10 {
-            cc.on_ack(
-                AckEvent {
-                    cwnd_limited: true,
-                    ..event(at(round * 100), 1, rtt, round * 10 + 1, round * 10 + 11)
-                },
-                true,
-            );
+    let least = rtts.iter().copied().min();
+    let (mut una, mut nxt, mut now) = (0, u64::from(cc.cwnd()), 0);
+    let mut after = Vec::new();
+    for &rtt in rtts {
+        let round_end = nxt;
+        now += rtt;
+        while una < round_end {
+            una += 1;
+            let min_rtt = least.map(Duration::from_millis);
+            cc.on_ack(AckEvent { cwnd_limited: true, min_rtt, ..event(at(now), 1, rtt, una, nxt) }, true);
+            nxt = nxt.max(una + u64::from(cc.cwnd()));
         }
-        if cc.cwnd() >= cc.ssthresh() && left_after.is_none() {
-            left_after = Some(round);
+        after.push((cc.cwnd(), cc.ssthresh()));
+    }
+    after
+}
+
+#[test]
+fn cc_01_a_rise_of_the_rtt_holds_the_window_and_ends_slow_start_with_what_the_path_holds() {
+    // 40 ms, and a queue of 30 ms from the third round on: more than max(40/8, 4). After two rounds the window is 40.
+    // Blocks of eight samples end after 8, 16, 24 … ACKs, the fourth of them with the second ACK of the third round; the
+    // fifth, 10 ACKs into it, is the first with 70 ms only. The tenth ACK no longer counts: 49 segments, held for the
+    // rest of that round and the next. 49 segments in 70 ms are 49 · 40/70 = 28 on the path.
+    let after = slow_start(&[40, 40, 70, 70, 70]);
+    assert_eq!(after[1], (40, u32::MAX));
+    assert_eq!(after[2], (49, u32::MAX));
+    assert_eq!(after[3], (49, u32::MAX));
+    assert_eq!(after[4].1, 28, "{after:?}");
+    assert!(after[4].0 <= 30, "CUBIC grows by at most a twentieth a round: {after:?}");
+}
+
+#[test]
+fn cc_01_the_initial_window_is_always_allowed() {
+    // A path that holds 2 segments: 20 ms, and then all of the window in a queue of 10 ms a segment.
+    let after = slow_start(&[20, 200, 270, 270, 270]);
+    assert_eq!(after[4].1, INITIAL_CWND, "{after:?}");
+}
+
+#[test]
+fn cc_02_slow_start_goes_on_when_the_rtt_falls_again() {
+    // The burst of another flow: one round of 70 ms. In the next, the first ACK shows that the rise is over; all 49 of
+    // that window count, and then 98.
+    let after = slow_start(&[40, 40, 70, 40, 40]);
+    assert_eq!(after[2], (49, u32::MAX));
+    assert_eq!(after[3], (98, u32::MAX));
+    assert_eq!(after[4], (196, u32::MAX));
+}
+
+#[test]
+fn cc_03_jitter_does_not_end_slow_start() {
+    // 30 ms, and up to 20 ms more for each packet: in half of such flows, the first eight samples of some round are 4
+    // ms above the least RTT so far. Uniform numbers by a linear congruential generator (Knuth, MMIX).
+    let mut random = 1_u64;
+    for flow in 0..2_000 {
+        let mut cc = Congestion::new(Algorithm::cubic());
+        let (mut una, mut nxt, mut least) = (0, u64::from(cc.cwnd()), u64::MAX);
+        // The path is full with 200 segments; until then, nothing waits in a queue.
+        while cc.cwnd() < 200 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let rtt_us = 30_000 + (random >> 33) * 20_000 / (1 << 31);
+            least = least.min(rtt_us);
+            una += 1;
+            let mut event = event(at(0), 1, 0, una, nxt);
+            (event.rtt, event.cwnd_limited) = (Some(Duration::from_micros(rtt_us)), true);
+            event.min_rtt = Some(Duration::from_micros(least));
+            cc.on_ack(event, true);
+            nxt = nxt.max(una + u64::from(cc.cwnd()));
+            assert_eq!(cc.ssthresh(), u32::MAX, "flow {flow} left at {}", cc.cwnd());
         }
     }
-    // RFC 9406 §4.2: conservative from round 2, for five rounds: 2, 3, 4, 5, 6.
-    assert_eq!(left_after, Some(7));
 }

@@ -483,10 +483,12 @@ fn comp_10_ack_before_completion_then_a_small_write() {
 }
 
 /// 16 KiB of send buffer at first and 128 MiB at most, a peer's window of 60 MiB, and a path of 20 ms that delivers
-/// `segments` each round trip, while the application writes whatever fits. After `rounds` of that.
+/// `segments` each round trip, while the application writes whatever fits. After `rounds` of that, in a slow start that only
+/// a loss would end: Reno's.
 fn bulk_over(segments: u64, rounds: u32) -> Rig {
     let rtt = Duration::from_millis(20);
-    let setup = Setup { window: 60 << 20, wscale: 12, rtt, ..Setup::default() };
+    let options = ConnOptions { congestion: Some(Algorithm::reno()), ..ConnOptions::default() };
+    let setup = Setup { window: 60 << 20, wscale: 12, rtt, options, ..Setup::default() };
     let mut rig = setup.config(|config| config.send.wmem.initial = 16_384).open();
     rig.device = Device::Completes;
     let mut acked = 0;

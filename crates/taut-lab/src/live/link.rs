@@ -140,7 +140,7 @@ fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunErro
     };
     let own = scenario.topology.delays.first().map_or(0, |delay| delay.value.as_nanos());
     let delay_ns = scenario.link.delay().as_nanos() + own;
-    let wire = |loss: String| parse(format!("netem limit 1000000 delay {delay_ns}ns{loss}"));
+    let wire = |delay_ns: u64, more: String| parse(format!("netem limit 1000000 delay {delay_ns}ns{more}"));
     let (mut there, mut back) = (Vec::new(), Vec::new());
     if scenario.topology.kind == Kind::Dumbbell {
         let queue = scenario.bottleneck_queue();
@@ -161,10 +161,12 @@ fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunErro
             words.push_str(&format!(" {word} {}%", share * 100.0));
         }
     }
-    if let Some(jitter) = &faults.jitter {
-        words.insert_str(0, &format!(" {}ns", jitter.value.as_nanos()));
+    // A scenario's jitter delays by up to its value; netem's goes both ways.
+    let half_ns = faults.jitter.as_ref().map_or(0, |jitter| jitter.value.as_nanos() / 2);
+    if half_ns > 0 {
+        words.insert_str(0, &format!(" {half_ns}ns"));
     }
-    there.push(wire(words)?);
-    back.push(wire(String::new())?);
+    there.push(wire(delay_ns + half_ns, words)?);
+    back.push(wire(delay_ns, String::new())?);
     Ok((there, back))
 }

@@ -1,7 +1,7 @@
 //! The built-in scenarios, from `scenarios/` in this crate. Called when a name is not a file.
 
 /// Name and text of each scenario; those that reproduce published results come first.
-pub const ALL: [(&str, &str); 15] = [
+pub const ALL: [(&str, &str); 16] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../scenarios/autocork.toml")),
@@ -17,6 +17,7 @@ pub const ALL: [(&str, &str); 15] = [
     ("cross-check", include_str!("../../scenarios/cross-check.toml")),
     ("parking-lot", include_str!("../../scenarios/parking-lot.toml")),
     ("lossy", include_str!("../../scenarios/lossy.toml")),
+    ("slow-start", include_str!("../../scenarios/slow-start.toml")),
 ];
 
 /// Number of scenarios that reproduce published results.
