@@ -352,7 +352,7 @@ impl Conn {
             may_send_new: self.tx.may_send_new(ack),
             marks,
         };
-        let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery);
+        let outcome = self.tx.on_ack(cx.now, &input, &cx.config.recovery, cx.totals, cx.counters);
         self.judge_mtu_probe(cx);
         self.count_recovery(cx, &outcome);
         if (outcome.advanced || outcome.delivered_segs > 0)

@@ -33,7 +33,11 @@ impl Sender {
         now: Instant,
         input: &AckInput<'_>,
         config: &RecoveryConfig,
+        totals: &mut Totals,
+        counters: &mut Counters,
     ) -> AckOutcome {
+        // A thread that woke up late reads ACKs first.
+        self.end_paced(now, totals, counters);
         self.recovery.on_ack(now, &mut self.congestion, input, config)
     }
 
@@ -136,6 +140,10 @@ impl Sender {
             self.paced = false;
             pacing::count(late, counters);
             totals.lateness.record(late);
+            if late > pacing::LATE_MAX {
+                // ACKs were read late, and what was not made good is missing from the next flight.
+                self.recovery.set_stalled();
+            }
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_pacing_timer(late);
             }

@@ -25,6 +25,13 @@
 //! meanwhile leave together, and no more than those; an exact timer changes nothing. The credit ends as soon as
 //! anything other than time or a completion holds the connection back.
 //!
+//! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet in
+//! the burst measures too low a rate, as the rest of the burst is missing from the flight that it measures; for the
+//! last one nothing is missing, and BBR keeps the largest sample. None is too high: a burst shortens no interval, as it
+//! leaves no earlier than the packets should have. But a stall beyond the limit is missing from a whole flight, as if
+//! the application had written nothing meanwhile; and the ACKs of the flight before are read too late. Samples of both
+//! count only if they are larger, as those that the application limits.
+//!
 //! The first segments of a connection, up to nine, are not
 //! spaced: an initial window is small enough for every path, and nothing is known yet from which to choose a
 //! better rate.
@@ -58,7 +65,7 @@ const FREE_SEGMENTS: u32 = 10;
 
 /// The most time that is made good after a late timer. A thread that sleeps longer is a stall, and a burst of more than
 /// 10 ms of the rate would overflow queues that pacing exists to spare.
-const LATE_MAX: Duration = Duration::from_millis(10);
+pub(super) const LATE_MAX: Duration = Duration::from_millis(10);
 
 /// What spaces packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,11 +30,13 @@ pub(super) struct Sampler {
     first_sent_at: Instant,
     /// Samples are app-limited until this many segments were delivered; 0 for not at all.
     app_limited_until: u64,
+    /// This host slept: until then, what was in flight counts as app-limited too, as its ACKs were read late.
+    stalled: bool,
 }
 
 impl Sampler {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { delivered_at: now, first_sent_at: now, app_limited_until: 0 }
+        Self { delivered_at: now, first_sent_at: now, app_limited_until: 0, stalled: false }
     }
 
     /// A packet is about to be sent; `in_flight` already counts it unless it is the first.
@@ -66,6 +68,13 @@ impl Sampler {
         self.app_limited_until = (delivered + u64::from(in_flight)).max(1);
     }
 
+    /// This host slept although data was due. Neither the flight from before nor the next one says what the path can
+    /// do.
+    pub(super) fn set_stalled(&mut self, delivered: u64, in_flight: u32) {
+        self.set_app_limited(delivered, in_flight);
+        self.stalled = true;
+    }
+
     /// An ACK delivered `acked_sacked` segments, `newest` being the one sent last. Draft §4.1.2.3.
     #[expect(clippy::too_many_arguments, reason = "each is one term of the draft's rate sample")]
     pub(super) fn sample(
@@ -84,6 +93,7 @@ impl Sampler {
         }
         if self.app_limited_until != 0 && delivered > self.app_limited_until {
             self.app_limited_until = 0;
+            self.stalled = false;
         }
         let (sent_at, packet) = newest?;
         self.first_sent_at = sent_at;
@@ -97,7 +107,7 @@ impl Sampler {
         Some(RateSample {
             delivered: u32::try_from(delivered - packet.delivered.min(delivered)).unwrap_or(u32::MAX),
             interval,
-            is_app_limited: packet.app_limited,
+            is_app_limited: packet.app_limited || self.stalled,
             prior_in_flight,
             tx_in_flight: packet.in_flight,
             prior_delivered: packet.delivered,

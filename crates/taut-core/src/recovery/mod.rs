@@ -356,6 +356,13 @@ impl Recovery {
             flight.sampler.set_app_limited(self.base.delivered, flight.log.in_flight());
         }
     }
+
+    /// This host slept although data was due: until everything in flight is delivered, samples show that.
+    pub(crate) fn set_stalled(&mut self) {
+        if let Some(flight) = &mut self.flight {
+            flight.sampler.set_stalled(self.base.delivered, flight.log.in_flight());
+        }
+    }
 }
 
 impl Base {

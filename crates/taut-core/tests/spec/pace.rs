@@ -1,4 +1,4 @@
-//! Pacing: PACE-1 … PACE-15.
+//! Pacing: PACE-1 … PACE-16.
 //!
 //! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
 //! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
@@ -474,4 +474,45 @@ fn pace_15_lateness_is_counted() {
     assert_eq!(all.times.quantile_below(1.0 / 3.0), Some(micros(128)));
     assert_eq!(all.times.quantile_below(1.0), Some(micros(65_536)));
     assert_eq!(rig.stack.conn(id).unwrap().report(now).lateness.most, millis(60));
+}
+
+/// Lets the pacing timer fire in time `rounds` times, with nine packets in flight: each departure brings the ACK of the
+/// packet before those.
+fn steady(rig: &mut Rig, rounds: u64) {
+    for _ in 0..rounds {
+        assert_eq!(fire_late(rig, micros(0)), MSS);
+        let sent = rig.sent.last().unwrap().bytes.end;
+        rig.ack(sent - 9 * MSS);
+    }
+}
+
+/// With ten packets in flight, an ACK of them that is read 90 ms late measures them in two gaps and 90 ms: 157 kB/s. The
+/// packet that leaves then measures as many in six gaps and 90 ms. Neither counts; when both flights are delivered, a
+/// lower rate counts at once.
+#[test]
+fn pace_16_a_stall_does_not_lower_the_delivery_rate() {
+    let near = |rate: u64, expected: u64| rate.abs_diff(expected) * 100 <= expected;
+    let mut rig = limited_to(RATE);
+    rig.write(200 * MSS);
+    rig.news();
+    let first = rig.info().bytes_acked;
+    for _ in 0..9 {
+        fire_late(&mut rig, micros(0));
+    }
+    assert_eq!(rig.info().bytes_acked, first);
+    steady(&mut rig, 30);
+    assert!(near(rig.info().delivery_rate, RATE), "{}", rig.info().delivery_rate);
+
+    let before = rig.sent.last().unwrap().bytes.end;
+    assert_eq!(fire_late(&mut rig, millis(90)), 9 * MSS, "10 ms of it are made good");
+    rig.ack(before);
+    assert!(near(rig.info().delivery_rate, RATE), "before: {}", rig.info().delivery_rate);
+    rig.advance(GAP * 5);
+    rig.ack(before + MSS);
+    assert!(near(rig.info().delivery_rate, RATE), "after: {}", rig.info().delivery_rate);
+    rig.news();
+    steady(&mut rig, 30);
+    rig.limit_rate(RATE / 2);
+    steady(&mut rig, 30);
+    assert!(near(rig.info().delivery_rate, RATE / 2), "{}", rig.info().delivery_rate);
 }
