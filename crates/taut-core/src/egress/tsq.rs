@@ -21,8 +21,8 @@
 //!
 //! **Which rate.** Linux takes the pacing rate. On a local path nothing ends slow start: the window grows to twice
 //! the data in flight, and the pacing rate is twice the window per round trip. A millisecond of that rate is four
-//! milliseconds of the link. So the rate here is at most 5/4 of the delivery rate ([`TsqMode::Delivered`]). The
-//! quarter leaves room to grow in each round trip, and two packets are always allowed.
+//! milliseconds of the link. So the rate here is at most 9/8 of the delivery rate ([`TsqMode::Delivered`]). The
+//! eighth leaves room to grow in each round trip, and two packets are always allowed.
 //!
 //! **Resume.** A connection that reaches the limit is *throttled*, and the next completion of a data packet
 //! resumes it: it enters the stack's ready queue, and the gates are asked again from there, never from inside
@@ -53,7 +53,7 @@ pub enum TsqMode {
     },
     /// Linux today: two packets or a millisecond of the pacing rate, under `tcp_limit_output_bytes`.
     RateScaled,
-    /// The same with a rate of at most 5/4 of the delivery rate, once that is known.
+    /// The same with a rate of at most 9/8 of the delivery rate, once that is known.
     #[default]
     Delivered,
 }
@@ -71,9 +71,9 @@ impl TsqMode {
     }
 }
 
-/// The rate of the limit is at most this share of the delivery rate: 5/4. Room to grow by a quarter in each round
-/// trip, as BBR's probing has.
-const DELIVERED_GAIN: (u64, u64) = (5, 4);
+/// The rate of the limit is at most this share of the delivery rate: 9/8. Room to grow by an eighth with each sample;
+/// at 1 Gbit/s two super-packets, and not a third.
+const DELIVERED_GAIN: (u64, u64) = (9, 8);
 
 /// Bytes charged for every packet below TCP in addition to its payload: about the size of Linux's buffer and
 /// its bookkeeping. Nothing depends on the exact value.
@@ -226,15 +226,15 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_at_most_five_quarters_of_what_is_delivered() {
+    fn the_rate_is_at_most_nine_eighths_of_what_is_delivered() {
         let delivered = |rate| Limit {
             mode: TsqMode::Delivered,
             pacing_rate: 500_000_000,
             delivery_rate: Some(rate),
             ..AT
         };
-        // 1.25 · 125 MB/s >> 10 = 152,587; of the pacing rate it would be 488,281.
-        assert_eq!(limit(delivered(125_000_000)), 152_587);
+        // 9/8 · 125 MB/s >> 10 = 137,329; of the pacing rate it would be 488,281.
+        assert_eq!(limit(delivered(125_000_000)), 137_329);
         assert_eq!(limit(Limit { mode: TsqMode::RateScaled, ..delivered(125_000_000) }), 488_281);
         // A pacing rate below that is the smaller one, and two packets are always allowed.
         assert_eq!(limit(delivered(450_000_000)), 488_281);

@@ -477,15 +477,15 @@ fn below_after(mode: TsqMode, delivered: u64, max_rate: Option<u64>) -> usize {
     rig.held().len()
 }
 
-/// 200 segments in 20 ms are 14.48 MB/s; 5/4 of that >> 10 is 17,675 bytes: eight packets of T = 2472 until they
+/// 200 segments in 20 ms are 14.48 MB/s; 9/8 of that >> 10 is 15,908 bytes: seven packets of T = 2472 until they
 /// reach it. The pacing rate, of slow start, would allow more than twice as many.
 #[test]
 fn tsq_19_the_delivery_rate_bounds_the_limit() {
-    assert_eq!(below_after(TsqMode::Delivered, 200, None), 8);
+    assert_eq!(below_after(TsqMode::Delivered, 200, None), 7);
     assert!(below_after(TsqMode::RateScaled, 200, None) > 16);
 }
 
-/// A rate below 5/4 of the delivery rate counts itself: 10 MB/s >> 10 is 9765 bytes, four packets.
+/// A rate below 9/8 of the delivery rate counts itself: 10 MB/s >> 10 is 9765 bytes, four packets.
 #[test]
 fn tsq_20_a_lower_pacing_rate_counts() {
     assert_eq!(below_after(TsqMode::Delivered, 200, Some(10_000_000)), 4);
