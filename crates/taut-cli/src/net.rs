@@ -20,7 +20,9 @@ use crate::serve::Accept;
 /// The reason, with advice.
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     let config = args.congestion.config(controllers)?;
-    Ok(on_tun(args.open()?, config, &args.addresses, &args.control)?)
+    let builder = over(args.open()?, config, &args.addresses);
+    let builder = args.priority.into_iter().fold(builder, taut::StackBuilder::priority);
+    Ok(args.control.apply(builder).build()?)
 }
 
 /// A stack on an open TUN, with a shard for each queue.
@@ -33,9 +35,13 @@ pub fn on_tun(
     addresses: &[Cidr],
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
+    control.apply(over(queues, config, addresses)).build()
+}
+
+/// A description of that stack.
+fn over(queues: Vec<Tun>, config: StackConfig, addresses: &[Cidr]) -> taut::StackBuilder {
     let name = queues.first().map(|tun| tun.name().to_owned()).unwrap_or_default();
-    let builder = taut::Stack::builder().config(config).device_name(&name).queues(queues);
-    control.apply(with(builder, addresses)).build()
+    with(taut::Stack::builder().config(config).device_name(&name).queues(queues), addresses)
 }
 
 /// A stack at one end of an in-process link.

@@ -27,7 +27,8 @@ const ABORT: Option<Duration> = Some(Duration::ZERO);
 /// Sends standard input over one TCP connection.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a kernel peer on the same machine (as root):\n  \
-    nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n  taut send 10.9.0.1:7000 --congestion bbr < file\n\n\
+    nc -l -p 7000 > copy &\n  taut send 10.9.0.1:7000 < file\n  taut send 10.9.0.1:7000 --congestion bbr < file\n\
+    \x20 taut send 10.9.0.1:7000 --priority realtime:1 < file    on a busy machine\n\n\
     The summary goes to standard error; with --json, it is one object on standard output.")]
 pub struct SendArgs {
     /// Destination: a name or an address, and a port; [ADDRESS]:PORT for IPv6

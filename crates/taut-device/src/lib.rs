@@ -19,6 +19,7 @@ mod netlink;
 pub mod netns;
 mod packets;
 pub mod pipe;
+mod priority;
 pub mod sys;
 pub mod tun;
 mod vnet;
@@ -28,6 +29,7 @@ pub use cidr::{Cidr, CidrError};
 pub use interface::Interface;
 pub use netns::Namespace;
 pub use pipe::{Pipe, pipe};
+pub use priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
 pub use tun::{Tun, TunOptions};
 

@@ -10,6 +10,7 @@ use std::io;
 
 pub use kernel_socket::{memory_info, set_max_pacing_rate, tcp_info};
 pub use realtime::become_realtime;
+pub(crate) use realtime::{set_nice, set_scheduler};
 pub use taut_driver::sys::{Epoll, EventFd, Events, Interest, TimerFd, monotonic_ns};
 
 /// The result of a system call that returns −1 for an error.

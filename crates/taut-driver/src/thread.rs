@@ -20,7 +20,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 
@@ -60,6 +60,8 @@ pub(crate) struct Poller {
     in_grace: AtomicBool,
     /// When, in nanoseconds, the last leader left or a thread last served the shard in its place.
     left_ns: AtomicU64,
+    /// No thread leads: the driver thread has another priority, and no one may take its place.
+    alone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -108,7 +110,7 @@ impl Signal {
 }
 
 impl Poller {
-    fn new(shard: &Shard) -> io::Result<Self> {
+    fn new(shard: &Shard, alone: bool) -> io::Result<Self> {
         let (ready, outer, lead) = (Arc::clone(&shard.ready), Epoll::new()?, Arc::new(Signal::new()?));
         ready.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
         outer.add(ready.as_fd(), READY, Readiness::Readable)?;
@@ -116,7 +118,7 @@ impl Poller {
         let handback = TimerFd::new()?;
         outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
         let (lead_state, in_grace, left_ns) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Self { ready, outer, lead, handback, lead_state, in_grace, left_ns })
+        Ok(Self { ready, outer, lead, handback, lead_state, in_grace, left_ns, alone })
     }
 
     fn state(&self) -> MutexGuard<'_, LeadState> {
@@ -133,6 +135,9 @@ impl Poller {
     }
 
     fn try_lead(&self) -> Option<Lead<'_>> {
+        if self.alone {
+            return None;
+        }
         let mut state = self.state();
         if state.led {
             return None;
@@ -230,15 +235,45 @@ impl DriverThread {
     /// # Errors
     /// No thread or no descriptor left, or [`io::ErrorKind::InvalidInput`] when the shard already has a driver.
     pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
-        shard.poller.set(Poller::new(&shard)?).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Self::start(shard, name, None::<fn() -> io::Result<()>>)
+    }
+
+    /// [`spawn`](Self::spawn) for a thread that first does `prepare`, which gives it a priority. No other one drives
+    /// the shard in its place, as that one would not have the priority.
+    ///
+    /// # Errors
+    /// Those of `spawn`, or that of `prepare`; then the shard is closed.
+    pub fn spawn_prepared(
+        shard: Arc<Shard>,
+        name: &str,
+        prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        Self::start(shard, name, Some(prepare))
+    }
+
+    fn start(
+        shard: Arc<Shard>,
+        name: &str,
+        prepare: Option<impl FnOnce() -> io::Result<()> + Send + 'static>,
+    ) -> io::Result<Self> {
+        let poller = Poller::new(&shard, prepare.is_some())?;
+        shard.poller.set(poller).map_err(|_| io::ErrorKind::InvalidInput)?;
         let theirs = Arc::clone(&shard);
+        let (prepared, wait) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _closer = CloseOnExit(&theirs);
-            if let Some(poller) = theirs.poller.get() {
+            let result = prepare.map_or(Ok(()), |prepare| prepare());
+            let is_ready = result.is_ok();
+            // The other end waits.
+            let _ = prepared.send(result);
+            if let Some(poller) = theirs.poller.get().filter(|_| is_ready) {
                 drive(&theirs, poller);
             }
         })?;
-        Ok(Self { shard, thread: Some(thread) })
+        let driver = Self { shard, thread: Some(thread) };
+        // It says nothing only if `prepare` panicked.
+        wait.recv().unwrap_or_else(|_| Err(io::Error::other("the driver thread ended before it began")))?;
+        Ok(driver)
     }
 }
 

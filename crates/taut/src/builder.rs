@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use taut_core::StackConfig;
 use taut_core::congestion::Definition;
-use taut_device::{Cidr, Tun, TunOptions};
+use taut_device::{Cidr, Priority, Tun, TunOptions};
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 
@@ -30,6 +30,7 @@ pub struct StackBuilder {
     config: StackConfig,
     seed: Option<[u8; 32]>,
     thread_name: Option<String>,
+    priority: Option<Priority>,
     shards: Option<u16>,
     #[cfg(feature = "control")]
     control: crate::control::Control,
@@ -193,6 +194,18 @@ impl StackBuilder {
         self
     }
 
+    /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
+    /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
+    /// longer does the work of the stack's thread meanwhile.
+    ///
+    /// A real-time priority comes before that of all ordinary threads: a stack that is never idle keeps a core to itself,
+    /// up to the kernel's limit (`kernel.sched_rt_runtime_us`).
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
     /// Opens a Unix socket at this path, through which the stack's owner and root can read and control the
     /// stack from other processes: with `taut ss --socket PATH` and similar commands, or
     /// [`taut_control::Client`]. Other users are refused. The file is removed when the stack ends.
@@ -224,16 +237,21 @@ impl StackBuilder {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of [`Tun::open`] and
-    /// of the control socket; or the reason why a thread could not be started.
+    /// of the control socket; or the reason why a thread could not be started;
+    /// [`io::ErrorKind::PermissionDenied`] if the kernel refuses the [`priority`](Self::priority).
     pub fn build(mut self) -> io::Result<Stack> {
-        let name = self.thread_name.take();
+        let (name, priority) = (self.thread_name.take(), self.priority);
         #[cfg(feature = "control")]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let Shards { shards, config, tun } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
         let spawn = |(index, shard): (usize, &Arc<Shard>)| {
             let numbered = format!("{name}-{index}");
-            DriverThread::spawn(Arc::clone(shard), if index == 0 { name } else { &numbered })
+            let (shard, name) = (Arc::clone(shard), if index == 0 { name } else { &numbered });
+            match priority {
+                Some(priority) => DriverThread::spawn_prepared(shard, name, move || priority.apply()),
+                None => DriverThread::spawn(shard, name),
+            }
         };
         let threads = shards.iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
         let stack = Stack::running(shards, config, tun, threads);
@@ -245,9 +263,15 @@ impl StackBuilder {
     /// Starts the stack as a task of the current tokio runtime.
     ///
     /// # Errors
-    /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime.
+    /// Those of [`build`](Self::build), or [`io::ErrorKind::Unsupported`] outside a runtime, or with a
+    /// [`priority`](Self::priority): a task has its runtime's.
     #[cfg(feature = "tokio")]
     pub fn build_tokio(self) -> io::Result<Stack> {
+        if self.priority.is_some() {
+            let message =
+                "a stack that runs as a task has its runtime's priority: use `build`, or no `priority`";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
         #[cfg(feature = "control")]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let runtime = tokio::runtime::Handle::try_current()
@@ -347,6 +371,7 @@ impl std::fmt::Debug for StackBuilder {
             .field("addresses", &self.addresses)
             .field("host_addresses", &self.host_addresses)
             .field("config", &self.config)
+            .field("priority", &self.priority)
             .finish_non_exhaustive()
     }
 }

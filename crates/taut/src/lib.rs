@@ -59,9 +59,11 @@ pub use stream::TcpStream;
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
+    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive, Lateness,
     ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
+
+pub use taut_device::Priority;
 
 /// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
 /// receiving half ([`RxDevice`](device::RxDevice)).

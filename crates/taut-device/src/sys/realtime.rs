@@ -1,4 +1,4 @@
-//! Real-time priority for threads that play the part of a device. `sched(7)`.
+//! Priority of threads: of those that play the part of a device, and of a stack's. `sched(7)`.
 
 use std::io;
 
@@ -10,8 +10,22 @@ use super::check;
 /// # Errors
 /// [`io::ErrorKind::PermissionDenied`] without `CAP_SYS_NICE`.
 pub fn become_realtime() -> io::Result<()> {
-    let parameter = libc::sched_param { sched_priority: 1 };
+    schedule(libc::SCHED_FIFO, 1)
+}
+
+/// Gives the calling thread this policy and priority. Threads that it starts get the ordinary ones.
+pub(crate) fn set_scheduler(policy: i32, priority: i32) -> io::Result<()> {
+    schedule(policy | libc::SCHED_RESET_ON_FORK, priority)
+}
+
+fn schedule(policy: i32, priority: i32) -> io::Result<()> {
+    let parameter = libc::sched_param { sched_priority: priority };
     #[expect(unsafe_code, reason = "system call")]
     // SAFETY: the parameter outlives the call, which reads it.
-    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) })
+    check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) })
+}
+
+/// Gives the calling thread a nice value. For Linux, 0 is the thread and not the process (`setpriority(2)`).
+pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
+    rustix::process::setpriority_process(None, nice).map_err(io::Error::from)
 }
