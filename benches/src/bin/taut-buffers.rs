@@ -28,7 +28,7 @@ const UNSENT: f64 = 0.010;
 ///
 /// A sender or receiver holds at most 2 × goodput × least round trip + 512 kB where the bottleneck's queue is at most one
 /// bandwidth-delay product; with a deeper one, unsent data lasts at most 10 ms of the goodput and 512 kB. The column
-/// `most/bound` is the largest sample as a share of that; above 1, it is exceeded.
+/// `most/bound` is the largest sample as a share of that; `over` is the share of samples above it.
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  taut-buffers\n  taut-buffers --only 1000:20:1 --way send --busy --json\n\n\
@@ -108,28 +108,52 @@ struct Sampled {
     most_limit: u64,
     mean: f64,
     least_rtt: f64,
+    /// The bound, and the share of samples above it; none for a receiver behind a deeper queue.
+    bound: Option<f64>,
+    over: f64,
     /// Mean of the time in queues, by the smoothed round-trip time.
     queue: f64,
 }
 
-fn sample(span: Duration, read: impl Fn() -> Result<Held>) -> Result<Sampled> {
+/// What the samples are compared with.
+#[derive(Clone, Copy)]
+enum Bound {
+    /// Everything held, with two bandwidth-delay products.
+    All,
+    /// Unsent data, with [`UNSENT`].
+    Unsent,
+    /// Nothing.
+    None,
+}
+
+fn sample(span: Duration, bound: Bound, read: impl Fn() -> Result<Held>) -> Result<Sampled> {
     thread::sleep(WARM_UP);
     let (start, first) = (Instant::now(), read()?);
-    let (mut sampled, mut count, mut sum, mut queue, mut last) = (Sampled::default(), 0_u32, 0.0, 0.0, first);
+    let (mut sampled, mut queue, mut last, mut compared) = (Sampled::default(), 0.0, first, Vec::new());
+    let mut sum = 0.0;
     while start.elapsed() < span {
         thread::sleep(EACH);
         last = read()?;
+        compared.push(if matches!(bound, Bound::Unsent) { last.unsent } else { last.all } as f64);
         sampled.most = sampled.most.max(last.all);
         sampled.most_unsent = sampled.most_unsent.max(last.unsent);
         sampled.most_limit = sampled.most_limit.max(last.limit);
         sum += last.all as f64;
         queue += last.rtt - last.least_rtt;
-        count += 1;
     }
+    let count = compared.len().max(1) as f64;
     sampled.goodput = (last.moved - first.moved) as f64 / start.elapsed().as_secs_f64();
-    sampled.mean = sum / f64::from(count.max(1));
-    sampled.queue = queue / f64::from(count.max(1));
+    sampled.mean = sum / count;
+    sampled.queue = queue / count;
     sampled.least_rtt = last.least_rtt;
+    sampled.bound = match bound {
+        Bound::All => Some(2.0 * sampled.goodput * sampled.least_rtt + FREE),
+        Bound::Unsent => Some(UNSENT * sampled.goodput + FREE),
+        Bound::None => None,
+    };
+    if let Some(bound) = sampled.bound {
+        sampled.over = compared.iter().filter(|held| **held > bound).count() as f64 / count;
+    }
     Ok(sampled)
 }
 
@@ -173,19 +197,19 @@ fn held_by_kernel_sender(stream: &KernelStream) -> Result<Held> {
     })
 }
 
-fn taut_sends(path: &Path, span: Duration, mark: u32) -> Result<Sampled> {
+fn taut_sends(path: &Path, span: Duration, bound: Bound, mark: u32) -> Result<Sampled> {
     let link = path.from_taut(|builder| builder.configure(|config| config.send.notsent_lowat = mark))?;
     let _peer = Peer::start(&link.far, &[(PORT, Service::Sink)])?;
     let stop = Arc::new(AtomicBool::new(false));
     let stream = TcpStream::connect(&link.stack, (NET.far_v4(), PORT))?;
     let (writer, stopped) = (stream.try_clone()?, Arc::clone(&stop));
     thread::spawn(move || write(writer, &stopped));
-    let sampled = sample(span, || held_by_taut_sender(&stream));
+    let sampled = sample(span, bound, || held_by_taut_sender(&stream));
     stop.store(true, Relaxed);
     sampled
 }
 
-fn kernel_sends(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
+fn kernel_sends(path: &Path, span: Duration, bound: Bound, _mark: u32) -> Result<Sampled> {
     let link = path.from_kernel()?;
     let _peer = Peer::start(&link.far, &[(PORT, Service::Sink)])?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -193,13 +217,13 @@ fn kernel_sends(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
     let stream = link.near.enter(|| connect(at, &ConnOptions::default(), CUBIC))??;
     let (writer, stopped) = (stream.try_clone()?, Arc::clone(&stop));
     thread::spawn(move || write(writer, &stopped));
-    let sampled = sample(span, || held_by_kernel_sender(&stream));
+    let sampled = sample(span, bound, || held_by_kernel_sender(&stream));
     stop.store(true, Relaxed);
     sampled
 }
 
 /// The far kernel connects and writes; taut reads.
-fn taut_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
+fn taut_receives(path: &Path, span: Duration, bound: Bound, _mark: u32) -> Result<Sampled> {
     let link = path.from_taut(|builder| builder)?;
     let listener = TcpListener::bind(&link.stack, (NET.near_v4(), PORT))?;
     let at: SocketAddr = (NET.near_v4(), PORT).into();
@@ -210,7 +234,7 @@ fn taut_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
     thread::spawn(move || write(writer, &stopped));
     let reader = stream.try_clone()?;
     thread::spawn(move || read(reader));
-    let sampled = sample(span, || {
+    let sampled = sample(span, bound, || {
         let (info, far) = (stream.info()?, held_by_kernel_sender(&sender)?);
         Ok(Held {
             all: info.rcv_queue_bytes + info.rcv_ooo_bytes,
@@ -225,7 +249,7 @@ fn taut_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
 }
 
 /// The same with the kernel as the receiver. Its memory is counted, not its bytes, which it does not tell.
-fn kernel_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
+fn kernel_receives(path: &Path, span: Duration, bound: Bound, _mark: u32) -> Result<Sampled> {
     let link = path.from_kernel()?;
     let at: SocketAddr = (NET.near_v4(), PORT).into();
     let listener = link.near.enter(|| listen(at, CUBIC))??;
@@ -236,7 +260,7 @@ fn kernel_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
     thread::spawn(move || write(writer, &stopped));
     let reader = stream.try_clone()?;
     thread::spawn(move || read(reader));
-    let sampled = sample(span, || {
+    let sampled = sample(span, bound, || {
         let (memory, far) = (SocketMemory::of(&stream)?, held_by_kernel_sender(&sender)?);
         let moved = TcpInfo::of(&stream)?.bytes_received();
         Ok(Held { all: memory.rmem_alloc.into(), unsent: 0, limit: memory.rcvbuf.into(), moved, ..far })
@@ -248,7 +272,7 @@ fn kernel_receives(path: &Path, span: Duration, _mark: u32) -> Result<Sampled> {
 fn main() -> Result<()> {
     let args = Args::parse();
     let paths = args.only.iter().map(|text| Ok((text, parse(text)?))).collect::<Result<Vec<_>>>()?;
-    type Run = fn(&Path, Duration, u32) -> Result<Sampled>;
+    type Run = fn(&Path, Duration, Bound, u32) -> Result<Sampled>;
     let runs: [(&str, &str, Run); 4] = [
         ("send", "taut", taut_sends),
         ("send", "kernel", kernel_sends),
@@ -265,8 +289,18 @@ fn main() -> Result<()> {
     if !args.json {
         writeln!(
             out,
-            "{:>15} {:>8} {:>7} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11}   kB; cubic on both sides",
-            "path", "", "stack", "Mbit/s", "queue ms", "mean", "most", "unsent", "limit", "most/bound"
+            "{:>15} {:>8} {:>7} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11} {:>7}   kB; cubic on both sides",
+            "path",
+            "",
+            "stack",
+            "Mbit/s",
+            "queue ms",
+            "mean",
+            "most",
+            "unsent",
+            "limit",
+            "most/bound",
+            "over"
         )?;
     }
     for (name, path) in &paths {
@@ -278,31 +312,34 @@ fn main() -> Result<()> {
                     continue;
                 }
                 let span = Duration::from_secs(args.seconds);
-                let got =
-                    run(path, span, args.notsent_lowat).with_context(|| format!("{name}, {stack}, {way}"))?;
-                let (most, bound) = if is_deep && way == "send" {
-                    (got.most_unsent, UNSENT * got.goodput + FREE)
-                } else {
-                    (got.most, 2.0 * got.goodput * got.least_rtt + FREE)
+                let bound = match (is_deep, way) {
+                    (false, _) => Bound::All,
+                    (true, "send") => Bound::Unsent,
+                    (true, _) => Bound::None,
                 };
-                let (of_bound, mbit) = (most as f64 / bound, got.goodput * 8.0 / 1e6);
+                let got = run(path, span, bound, args.notsent_lowat)
+                    .with_context(|| format!("{name}, {stack}, {way}"))?;
+                let most = if matches!(bound, Bound::Unsent) { got.most_unsent } else { got.most };
+                let (of_bound, mbit) = (got.bound.map(|bound| most as f64 / bound), got.goodput * 8.0 / 1e6);
                 let queue_ms = got.queue * 1e3;
                 if args.json {
                     let line = serde_json::json!({
                         "path": name, "way": way, "stack": stack, "busy": args.busy, "mbit": mbit, "queue_ms": queue_ms,
                         "mean_bytes": got.mean, "most_bytes": got.most, "most_unsent_bytes": got.most_unsent,
-                        "most_limit_bytes": got.most_limit, "least_rtt_us": got.least_rtt * 1e6, "of_bound": of_bound,
+                        "most_limit_bytes": got.most_limit, "least_rtt_us": got.least_rtt * 1e6, "of_bound": of_bound, "over": got.over,
                     });
                     writeln!(out, "{line}")?;
                 } else {
                     let kb = |bytes: u64| bytes as f64 / 1e3;
                     writeln!(
                         out,
-                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {of_bound:>11.2}",
+                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {:>11} {:>5.1} %",
                         got.mean / 1e3,
                         kb(got.most),
                         kb(got.most_unsent),
                         kb(got.most_limit),
+                        of_bound.map_or_else(|| "–".into(), |share| format!("{share:.2}")),
+                        got.over * 100.0,
                     )?;
                 }
                 out.flush()?;

@@ -21,7 +21,7 @@
 //!
 //! ```text
 //!   X = 64 KiB + min(rate · 10 ms, 192 KiB) + rate · 2t     rate: the last sample of the delivery rate
-//!   t = the longest of late, between 250 µs and 5 ms        decays by a sixteenth with each wake-up
+//!   t = the longest of late, between 250 µs and 4 ms        decays by a sixteenth with each wake-up
 //! ```
 //!
 //! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of 4294967295,
@@ -47,7 +47,7 @@ const SPAN_BYTES_MAX: u64 = 192 << 10;
 /// Between a wake-up and the write, an application is never taken to need less than this, in µs.
 const ANSWER_MIN: u16 = 250;
 /// Nor more: unsent data never lasts longer than a few tens of milliseconds at any rate above 50 Mbit/s.
-const ANSWER_MAX: u16 = 5_000;
+const ANSWER_MAX: u16 = 4_000;
 /// The share by which the memory of a late answer fades with each wake-up.
 const FADE: u16 = 16;
 
@@ -195,7 +195,7 @@ mod tests {
         // One that went away for a minute is not waited for.
         refill.on_woken(at(10_000_000));
         refill.on_write(at(70_000_000));
-        assert_eq!(refill.mark(125_000_000), kib(256) + 1_250_000);
+        assert_eq!(refill.mark(125_000_000), kib(256) + 1_000_000);
         assert_eq!(refill.mark(u64::MAX), UNSET - 1);
     }
 }
