@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-sim
+.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-sim
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -13,6 +13,9 @@ bench-quick: ## the same with one short round, to see that it runs
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
 	$(TAUT_BENCH) instructions
+
+bench-contention: ## Measure eight bbr flows on few cores beside the kernel's (root; BENCH_ARGS=--busy; about 2 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-contention -- $(BENCH_ARGS)
 
 bench-lateness: ## Measure how late a thread of this machine wakes up (BENCH_ARGS="--busy --work 50"; about 1 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-lateness -- $(BENCH_ARGS)
