@@ -6,8 +6,8 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream as KernelStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,15 +15,21 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use taut::Stack;
 use taut::blocking::TcpStream;
-use taut_core::ConnOptions;
-use taut_testbed::{Kernel, Peer, Service, Subnet, TcpInfo, connect};
+use taut_core::{ConnOptions, LinkCaps};
+use taut_device::TunOptions;
+use taut_testbed::{Emulator, Kernel, Peer, Port, Service, Subnet, Taken, TcpInfo, Watch, Ways, connect};
 
 const PORT: u16 = 9;
+/// The link of a soak, and its rate in bytes per second.
+const SOAK: Subnet = Subnet(47);
+const SOAK_RATE: u64 = 1_250_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 
 /// Paced flows: the share of its rate that each gets, taut beside the kernel.
 #[derive(Parser)]
-#[command(after_help = "Example:\n  taut-pacing --flows 20,100,400 --busy --json")]
+#[command(
+    after_help = "Example:\n  taut-pacing --flows 20,100,400 --busy --json\n  taut-pacing --soak 60 --busy"
+)]
 struct Args {
     /// Numbers of flows
     #[arg(long, value_delimiter = ',', default_value = "20,100,400")]
@@ -37,6 +43,10 @@ struct Args {
     /// Rounds of each number of flows
     #[arg(long, default_value_t = 3)]
     rounds: u32,
+    /// Instead, one flow of 10 Mbit/s for this long: the gaps between its packets, as a thread with real-time priority sees
+    /// them
+    #[arg(long, value_name = "SECONDS")]
+    soak: Option<u64>,
     /// Keep all processors busy with endless loops, at the priority of everything else
     #[arg(long)]
     busy: bool,
@@ -114,6 +124,115 @@ fn kernel(flows: u64, rate: u64, span: Duration) -> Result<Shares> {
     shares
 }
 
+/// The times at which data came from the sender.
+#[derive(Default)]
+struct Times(Vec<u64>);
+
+impl Watch for Times {
+    fn on_taken(&mut self, packet: &Taken) {
+        if packet.payload > 0 {
+            self.0.push(packet.at.as_nanos());
+        }
+    }
+    fn on_dropped(&mut self, _: u64) {}
+}
+
+/// Joins a sender to the kernel of `receiver`, by a wire of 1 ms. Returns the times of its packets.
+fn watched(near: Port, receiver: &Kernel) -> Result<(Emulator, Arc<Mutex<Times>>)> {
+    let far = Port::Tun(receiver.tun(&SOAK.far(), &TunOptions::default())?);
+    let wire = || "netem delay 1ms limit 100000".parse();
+    let times = Arc::new(Mutex::new(Times::default()));
+    let ways = Ways { there: vec![wire()?], back: vec![wire()?], is_network: true, seed: 1 };
+    Ok((Emulator::start(near, far, ways, [Arc::clone(&times) as _, Arc::new(Mutex::new(())) as _])?, times))
+}
+
+/// One flow of `rate` bytes per second for `span`: the times of its packets, and taut's counters of lateness.
+fn soak_taut(rate: u64, span: Duration) -> Result<(Vec<u64>, String)> {
+    let receiver = Kernel::new()?;
+    let (near, far) = taut_device::pipe(LinkCaps::offloading(1_500), 4 << 20)?;
+    let (_emulator, times) = watched(Port::Pipe(far), &receiver)?;
+    let _peer = Peer::start(&receiver, &[(PORT, Service::Sink)])?;
+    let stack = Stack::builder().device(near).address(&SOAK.near()[0].to_string()).build()?;
+    let stream = TcpStream::connect(&stack, SocketAddr::from((SOAK.far_v4(), PORT)))?;
+    stream.set_max_pacing_rate(rate)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (writer, their_stop) = (stream.try_clone()?, Arc::clone(&stop));
+    thread::spawn(move || write(writer, &their_stop));
+    thread::sleep(WARM_UP + span);
+    stop.store(true, Relaxed);
+    let counters = stack.counters();
+    let late = counters.iter().filter(|(name, _)| name.starts_with("TautPacing"));
+    let said: String =
+        late.map(|(name, count)| format!(" {}:{count}", name.trim_start_matches("TautPacing"))).collect();
+    let most = stack.report().lateness.most;
+    Ok((taken(&times), format!("{said} most late: {} ms", most.as_nanos() as f64 / 1e6)))
+}
+
+fn soak_kernel(rate: u64, span: Duration) -> Result<(Vec<u64>, String)> {
+    let (sender, receiver) = (Kernel::new()?, Kernel::new()?);
+    let near = Port::Tun(sender.tun(&SOAK.near(), &TunOptions::default())?);
+    let (_emulator, times) = watched(near, &receiver)?;
+    let _peer = Peer::start(&receiver, &[(PORT, Service::Sink)])?;
+    let options = ConnOptions { max_pacing_rate: Some(rate), ..ConnOptions::default() };
+    let stream = sender.enter(|| connect((SOAK.far_v4(), PORT).into(), &options, Some("cubic")))??;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (writer, their_stop) = (stream.try_clone()?, Arc::clone(&stop));
+    thread::spawn(move || write(writer, &their_stop));
+    thread::sleep(WARM_UP + span);
+    stop.store(true, Relaxed);
+    stream.shutdown(std::net::Shutdown::Both)?;
+    Ok((taken(&times), String::new()))
+}
+
+fn taken(times: &Mutex<Times>) -> Vec<u64> {
+    std::mem::take(&mut times.lock().unwrap_or_else(std::sync::PoisonError::into_inner).0)
+}
+
+/// Prints the gaps between the packets of one flow, and each above 50 ms with its time.
+fn soak(args: &Args, span: Duration, out: &mut impl std::io::Write) -> Result<()> {
+    for (stack, run) in [("taut", soak_taut as fn(_, _) -> _), ("kernel", soak_kernel)] {
+        let (times, said): (Vec<u64>, String) = run(SOAK_RATE, span).context(stack)?;
+        let first = times.first().copied().unwrap_or_default();
+        let start = first + WARM_UP.as_nanos() as u64;
+        let pairs = times.windows(2).filter(|pair| pair[0] >= start);
+        let gaps: Vec<(u64, u64)> = pairs.map(|pair| (pair[1] - pair[0], pair[1] - first)).collect();
+        let mut sorted: Vec<u64> = gaps.iter().map(|gap| gap.0).collect();
+        sorted.sort_unstable();
+        let at = |share: f64| {
+            sorted
+                .get((sorted.len() as f64 * share) as usize)
+                .or(sorted.last())
+                .map_or(0.0, |&ns| ns as f64 / 1e6)
+        };
+        let long: Vec<(f64, f64)> = gaps
+            .iter()
+            .filter(|gap| gap.0 > 50_000_000)
+            .map(|gap| (gap.0 as f64 / 1e6, gap.1 as f64 / 1e9))
+            .collect();
+        if args.json {
+            let line = serde_json::json!({
+                "stack": stack, "busy": args.busy, "seconds": span.as_secs(), "packets": sorted.len(), "p50_ms": at(0.5),
+                "p99_ms": at(0.99), "max_ms": at(1.0), "over_50ms": long, "counters": said.trim(),
+            });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        writeln!(
+            out,
+            "{stack:>7} {} gaps: p50 {:.2} ms, p99 {:.2}, most {:.2}; {} over 50 ms{said}",
+            sorted.len(),
+            at(0.5),
+            at(0.99),
+            at(1.0),
+            long.len()
+        )?;
+        for (gap, time) in long {
+            writeln!(out, "        {gap:.1} ms, which ended {time:.3} s after the first packet")?;
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let args = Args::parse();
     let span = Duration::from_secs(args.seconds);
@@ -127,6 +246,9 @@ fn main() -> Result<()> {
         }
     }
     let mut out = std::io::stdout().lock();
+    if let Some(seconds) = args.soak {
+        return soak(&args, Duration::from_secs(seconds), &mut out);
+    }
     if !args.json {
         writeln!(
             out,
