@@ -502,7 +502,11 @@ impl Sender {
         let goal =
             tso_autosize::size_goal(cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs, self.window.max());
         match cx.config.autosizing {
-            AutosizeMode::AtWrite => goal.min(self.rate_sized_segs(cx).saturating_mul(cx.mss)),
+            AutosizeMode::AtWrite => {
+                let rate = self.congestion.pacing_rate();
+                let segs = tso_autosize::segs_at_write(rate, cx.mss, cx.config.min_tso_segs);
+                goal.min(segs.saturating_mul(cx.mss))
+            }
             AutosizeMode::Off | AutosizeMode::AtTransmit => goal,
         }
     }

@@ -59,7 +59,7 @@ pub(crate) const fn size_goal(mss: u32, gso_max_bytes: u32, gso_max_segs: u16, m
 pub enum AutosizeMode {
     /// The device's maximum and half of cwnd: before 2013.
     Off,
-    /// Linux 3.12 to 3.18: a millisecond of the rate at the time of the *write*; only the windows change it
+    /// Linux 3.12 to 3.18: half a millisecond of the rate at the time of the *write*; only the windows change it
     /// later.
     AtWrite,
     /// Today: a millisecond of the rate at the time of transmission.
@@ -99,6 +99,13 @@ pub(crate) fn segs(input: Autosize) -> u32 {
     }
     let segs = (bytes.min(gso_max) / u64::from(input.mss.max(1))) as u32;
     segs.max(u32::from(input.min_tso_segs)).min(u32::from(input.gso_max_segs)).max(1)
+}
+
+/// Segments of a buffer that is sized at the write, in Linux 3.12 to 3.18: the pacing rate was twice that of the
+/// window, and half a millisecond of it a millisecond of the other.
+pub(crate) fn segs_at_write(pacing_rate: u64, mss: u32, min_tso_segs: u8) -> u32 {
+    let segs = pacing_rate / 2_000 / u64::from(mss.max(1));
+    u32::try_from(segs).unwrap_or(u32::MAX).max(min_tso_segs.into())
 }
 
 #[cfg(test)]
