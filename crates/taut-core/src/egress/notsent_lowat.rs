@@ -20,7 +20,7 @@
 //! half must last from the wake-up to the write, so the mark grows with the time that the application took for that:
 //!
 //! ```text
-//!   X = 64 KiB + min(rate · 10 ms, 192 KiB) + rate · 2t     rate: the last sample of the delivery rate
+//!   X = 64 KiB + min(rate · 20 ms, 256 KiB) + rate · 2t     rate: the last sample of the delivery rate
 //!   t = the longest of late, between 250 µs and 4 ms        decays by a sixteenth with each wake-up
 //! ```
 //!
@@ -41,9 +41,9 @@ pub(crate) const BY_RATE: u32 = 0;
 
 /// The mark of a socket without a rate: a packet as large as a device takes. With a rate, [`SPAN`] of that is added.
 const MARK_MIN: u64 = 64 << 10;
-const SPAN: Duration = Duration::from_millis(10);
-/// The most that [`SPAN`] adds: with [`MARK_MIN`], a millisecond of 2 Gbit/s.
-const SPAN_BYTES_MAX: u64 = 192 << 10;
+const SPAN: Duration = Duration::from_millis(20);
+/// The most that [`SPAN`] adds. With [`MARK_MIN`] and a buffer that exceeds the mark, it is less than 400 kB.
+const SPAN_BYTES_MAX: u64 = 256 << 10;
 /// Between a wake-up and the write, an application is never taken to need less than this, in µs.
 const ANSWER_MIN: u16 = 250;
 /// Nor more: unsent data never lasts longer than a few tens of milliseconds at any rate above 50 Mbit/s.
@@ -167,19 +167,19 @@ mod tests {
     fn the_mark_follows_the_rate_and_the_slowest_answer_of_late() {
         let mut refill = Refill::new();
         let kib = |count: u32| count << 10;
-        // No rate; 8 Mbit/s: 10 ms and twice 250 µs of it; 1 Gbit/s: 192 KiB, and twice 250 µs.
+        // No rate; 8 Mbit/s: 20 ms and twice 250 µs of it; 1 Gbit/s: 256 KiB, and twice 250 µs.
         assert_eq!(refill.mark(0), kib(64));
-        assert_eq!(refill.mark(1_000_000), kib(64) + 10_000 + 500);
-        assert_eq!(refill.mark(125_000_000), kib(256) + 62_500);
+        assert_eq!(refill.mark(1_000_000), kib(64) + 20_000 + 500);
+        assert_eq!(refill.mark(125_000_000), kib(320) + 62_500);
         // An application that takes 3 ms: twice that.
         let at = |us: u64| Instant::from_nanos(us * 1_000);
         refill.on_woken(at(1_000));
         refill.on_write(at(4_000));
-        assert_eq!(refill.mark(125_000_000), kib(256) + 750_000);
+        assert_eq!(refill.mark(125_000_000), kib(320) + 750_000);
         refill.on_write(at(900_000));
         assert_eq!(
             refill.mark(125_000_000),
-            kib(256) + 750_000,
+            kib(320) + 750_000,
             "a write that nothing asked for says nothing"
         );
         // Prompt answers: 3 ms · (15/16)⁴ = 2.317 ms, but for rounding to microseconds.
@@ -188,14 +188,14 @@ mod tests {
             refill.on_write(at(turn * 1_000_000 + 10));
         }
         assert!(
-            refill.mark(125_000_000).abs_diff(kib(256) + 579_350) < 1_000,
+            refill.mark(125_000_000).abs_diff(kib(320) + 579_350) < 1_000,
             "{}",
             refill.mark(125_000_000)
         );
         // One that went away for a minute is not waited for.
         refill.on_woken(at(10_000_000));
         refill.on_write(at(70_000_000));
-        assert_eq!(refill.mark(125_000_000), kib(256) + 1_000_000);
+        assert_eq!(refill.mark(125_000_000), kib(320) + 1_000_000);
         assert_eq!(refill.mark(u64::MAX), UNSET - 1);
     }
 }

@@ -219,14 +219,14 @@ fn by_rate(segments: u32, options: ConnOptions) -> Rig {
     rig
 }
 
-/// 200 segments of 1448 bytes in 20 ms, in bytes per second.
-const RATE: u64 = 14_480_000;
+/// 100 segments of 1448 bytes in 20 ms, in bytes per second.
+const RATE: u64 = 7_240_000;
 
-/// X = 64 KiB, 10 ms and 500 µs of the rate.
+/// X = 64 KiB, 20 ms and 500 µs of the rate.
 #[test]
 fn lowat_10_without_an_option_the_mark_follows_the_rate() {
-    const X: u64 = 65_536 + RATE / 100 + RATE / 2_000;
-    let mut rig = by_rate(200, ConnOptions::default());
+    const X: u64 = 65_536 + RATE / 50 + RATE / 2_000;
+    let mut rig = by_rate(100, ConnOptions::default());
     rig.fill();
     // The first buffer that reaches the mark is the last.
     assert_eq!(rig.info().notsent_bytes, X.div_ceil(SIZE_GOAL) * SIZE_GOAL);
@@ -241,10 +241,10 @@ fn lowat_10_without_an_option_the_mark_follows_the_rate() {
     }
 }
 
-/// Beyond 192 KiB the 10 ms count no more: 4000 segments in 20 ms are 289.6 MB/s.
+/// Beyond 256 KiB the 20 ms count no more: 4000 segments in 20 ms are 289.6 MB/s.
 #[test]
-fn lowat_10_at_high_rates_ten_milliseconds_are_too_much() {
-    const X: u64 = (256 << 10) + 289_600_000 / 2_000;
+fn lowat_10_at_high_rates_twenty_milliseconds_are_too_much() {
+    const X: u64 = (320 << 10) + 289_600_000 / 2_000;
     let mut rig = by_rate(4_000, ConnOptions::default());
     rig.fill();
     assert_eq!(rig.info().notsent_bytes, X.div_ceil(SIZE_GOAL) * SIZE_GOAL);
@@ -253,9 +253,12 @@ fn lowat_10_at_high_rates_ten_milliseconds_are_too_much() {
 /// An application that writes 4 ms after it was woken needs 4 ms of data in the lower half.
 #[test]
 fn lowat_11_a_slow_application_gets_a_larger_mark() {
-    const SLOW: u64 = 65_536 + RATE / 100 + 2 * RATE * 4 / 1_000;
-    let mut rig = by_rate(200, ConnOptions::default());
+    // Four buffers are sent at once, and acknowledged 20 ms later.
+    const NEW_RATE: u64 = 4 * SIZE_GOAL * 50;
+    const SLOW: u64 = 65_536 + NEW_RATE / 50 + 2 * NEW_RATE * 4 / 1_000;
+    let mut rig = by_rate(100, ConnOptions::default());
     rig.fill();
+    assert_eq!(rig.info().notsent_bytes, 4 * SIZE_GOAL);
     wake(&mut rig);
     rig.advance(Duration::from_millis(20));
     rig.ack_all();
@@ -277,7 +280,7 @@ fn lowat_12_a_set_buffer_or_option_has_no_such_mark() {
         (default(), "4294967295"),
     ];
     for (options, stack) in cases {
-        let mut rig = by_rate(200, options);
+        let mut rig = by_rate(100, options);
         rig.stack.set_sysctl("net.ipv4.tcp_notsent_lowat", stack).unwrap();
         rig.fill();
         let info = rig.info();
