@@ -43,13 +43,13 @@ pub(super) struct HyStart {
     /// Least RTT of the last and of this round, µs.
     last_round_us: u32,
     this_round_us: u32,
-    /// Least RTT of the last few samples, and their number.
+    /// While the window grows, the least RTT of the last few samples; while it is held, that at which it was first
+    /// held. µs.
     recent_us: u32,
+    /// Samples in `recent_us`.
     samples: u8,
     /// Rounds in which the window has been held; 0 while it grows.
     held_rounds: u8,
-    /// The RTT at which it was first held, µs.
-    held_at_us: u32,
 }
 
 /// The effect of an ACK on slow start.
@@ -70,7 +70,6 @@ impl HyStart {
             recent_us: NEVER,
             samples: 0,
             held_rounds: 0,
-            held_at_us: NEVER,
         }
     }
 
@@ -94,9 +93,10 @@ impl HyStart {
     fn on_sample(&mut self, us: u32) {
         self.this_round_us = self.this_round_us.min(us);
         if self.held_rounds > 0 {
-            if us < self.held_at_us {
+            if us < self.recent_us {
                 // The rise was temporary.
                 self.held_rounds = 0;
+                self.recent_us = NEVER;
             }
             return;
         }
@@ -108,10 +108,10 @@ impl HyStart {
         let threshold = (self.last_round_us / MIN_RTT_DIVISOR).max(MIN_RTT_THRESH_US);
         // Before the end of the first round, the sum is `NEVER`.
         if self.recent_us >= self.last_round_us.saturating_add(threshold) {
-            self.held_at_us = self.recent_us;
             self.held_rounds = 1;
+        } else {
+            self.recent_us = NEVER;
         }
-        self.recent_us = NEVER;
         self.samples = 0;
     }
 
@@ -119,7 +119,7 @@ impl HyStart {
     /// allowed.
     fn on_the_path(&self, cwnd: u32, least: Option<Duration>) -> u32 {
         // A round without a sample shows no more than that the RTT has not fallen.
-        let round_us = if self.this_round_us == NEVER { self.held_at_us } else { self.this_round_us };
+        let round_us = if self.this_round_us == NEVER { self.recent_us } else { self.this_round_us };
         let least_us = least.map_or(u64::MAX, Duration::as_micros).min(round_us.into());
         let segs = (u64::from(cwnd) * least_us).div_ceil(u64::from(round_us.max(1)));
         (segs as u32).max(INITIAL_CWND).min(cwnd)
