@@ -67,6 +67,9 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     if faults.reorder > 0.0 || scenario.link.back_faults != Default::default() {
         return impossible("reordering and faults on the way back are simulated only");
     }
+    if !scenario.link.steps.is_empty() {
+        return impossible("steps of the rate are simulated only");
+    }
     let run = match job.engine {
         Engine::Live => taut_sends,
         Engine::Linux => kernel_sends,

@@ -138,6 +138,9 @@ pub struct Link {
     pub rate: Text<Rate>,
     /// One-way delay.
     pub delay: Option<Text<Duration>>,
+    /// Other rates, each from a time on, in the order of these times; simulated only.
+    #[serde(default)]
+    pub steps: Vec<RateStep>,
     /// Faults on the way from sender to receiver.
     #[serde(default)]
     pub faults: FaultSpec,
@@ -152,6 +155,16 @@ impl Link {
     pub fn delay(&self) -> Duration {
         self.delay.as_ref().map_or(Duration::ZERO, |delay| delay.value)
     }
+}
+
+/// A change of a line's rate.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateStep {
+    /// When, from the beginning of the run.
+    pub at: Text<Duration>,
+    /// The rate from then on.
+    pub rate: Text<Rate>,
 }
 
 /// Faults of a line, as shares of 1.
@@ -544,6 +557,12 @@ impl Scenario {
             return wrong("topology.queue-bdp", "must be from 0 to 1000".into());
         } else if self.pairs() == 0 || self.pairs() > 10_000 {
             return wrong("topology.pairs", "must be from 1 to 10000".into());
+        }
+        if self.topology.kind.is_pair() && !self.link.steps.is_empty() {
+            return wrong("link.steps", "does not apply to kind = \"pair\" or \"direct\"".into());
+        }
+        if self.link.steps.windows(2).any(|pair| pair[0].at.value >= pair[1].at.value) {
+            return wrong("link.steps", "must be in the order of their times".into());
         }
         for (name, faults) in [("faults", &self.link.faults), ("back-faults", &self.link.back_faults)] {
             for (key, share) in [

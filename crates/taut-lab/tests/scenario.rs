@@ -85,6 +85,11 @@ fn a_mistake_has_file_line_and_key() {
             "x.toml: variant \"two\" sets link.rat: link.rat: unknown field",
         ),
         ("title = \"small\"", "titel = \"small\"", "x.toml:1: titel: unknown field `titel`"),
+        (
+            "delay = \"5ms\"",
+            "steps = [{ at = \"1s\", rate = \"1mbit\" }]",
+            "x.toml:7: link.steps: does not apply to kind",
+        ),
         ("[link]", "[link", "x.toml:5: "),
         ("title = \"small\"\n", "", "x.toml: missing field `title`"),
     ];

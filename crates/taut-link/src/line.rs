@@ -33,6 +33,12 @@ impl Line {
         Self { rate, overhead_bytes, free_at: Instant::ZERO, floor: Instant::ZERO, missing: 0 }
     }
 
+    /// From the next packet on, the rate is this. A packet that is being sent is sent at the rate before.
+    pub fn set_rate(&mut self, rate: Option<Rate>) {
+        self.rate = rate.map_or(0, Rate::bytes_per_second);
+        (self.floor, self.missing) = (self.free_at, 0);
+    }
+
     /// When it will have sent everything it was given.
     #[inline]
     #[must_use]
@@ -73,6 +79,10 @@ mod tests {
         }
         let exact = 1_538_000_000_000_u64.div_ceil(875);
         assert_eq!(end.since(start).as_nanos(), exact);
+        // A tenth of the rate: ten times the time, from where the last packet ended.
+        let mut slow = line;
+        slow.set_rate(Rate::from_bits_per_second(700_000_000));
+        assert_eq!(slow.send(start, 837), end + Duration::from_nanos(10_000));
         // After a pause there is no remainder.
         assert_eq!(line.send(end + Duration::from_nanos(10), 837), end + Duration::from_nanos(1_010));
     }

@@ -1,8 +1,10 @@
 //! A router: packets come in and leave by the port that leads to their host, through any queue discipline and
 //! at the port's rate. Called by the world's loop. It stores and forwards, and takes no time itself.
 
+use std::collections::VecDeque;
+
 use taut_core::Instant;
-use taut_link::{Line, Qdisc, Tree, Verdict};
+use taut_link::{Line, Qdisc, Rate, Tree, Verdict};
 
 use crate::event::AlarmId;
 use crate::packet::{Claim, PacketId};
@@ -13,6 +15,8 @@ use crate::world::{Fabric, WireId};
 pub(crate) struct Port {
     pub(crate) queue: Tree<Claim>,
     pub(crate) line: Line,
+    /// Its rates to come.
+    pub(crate) steps: VecDeque<(Instant, Rate)>,
     pub(crate) wire: WireId,
     pub(crate) alarm: AlarmId,
     pub(crate) drops: u64,
@@ -72,6 +76,10 @@ impl Port {
         let now = fabric.now;
         while self.line.free_at() <= now {
             let Some(packet) = self.queue.dequeue(now) else { break };
+            while let Some(&(_, rate)) = self.steps.front().filter(|(from, _)| *from <= now) {
+                self.line.set_rate(Some(rate));
+                self.steps.pop_front();
+            }
             let sent = self.line.send(now, packet.len);
             let item = fabric.undress(packet);
             fabric.tell_sent(place, sent, &item);

@@ -68,13 +68,15 @@ pub struct PortSpec {
     pub rate: Option<Rate>,
     /// The queue discipline.
     pub qdisc: QdiscSpec,
+    /// Other rates of the line, each from a time on that is later than the one before.
+    pub steps: Vec<(Instant, Rate)>,
 }
 
 impl PortSpec {
     /// A line of this rate behind a plain queue of this many packets.
     #[must_use]
     pub fn fifo(rate: Rate, packets: u32) -> Self {
-        Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { limit: packets } }
+        Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { limit: packets }, steps: Vec::new() }
     }
 }
 

@@ -151,6 +151,46 @@ fn cc_05_jitter_costs_a_tenth_of_the_link_at_most() {
     }
 }
 
+/// One BBR flow over a path whose rate is 100 and 20 Mbit/s in turn, for 10 s each and 60 s in all: its goodput from 10 s
+/// on as a share of the payload that the line carries, and the mean queue in ms at 20 Mbit/s from the second second on.
+fn steps(seed: u64, rtt: Duration, queue: f64) -> (f64, f64) {
+    let rates = ["100mbit".parse::<taut_link::Rate>().unwrap(), "20mbit".parse().unwrap()];
+    let [fast, slow] = rates.map(|rate| rate.bytes_per_second() as f64);
+    let mut world = World::new(seed);
+    let begin = world.now();
+    let mut line = PortSpec::fifo(rates[0], (fast * rtt.as_nanos() as f64 / 1e9 * queue / 1_514.0) as u32);
+    line.steps = (1..6).map(|n| (begin + Duration::from_secs(10 * n as u64), rates[n % 2])).collect();
+    let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), line, rtt / 2);
+    let net = Dumbbell::new(&mut world, &spec);
+    let options = ConnOptions { congestion: Some(Algorithm::bbr()), ..ConnOptions::default() };
+    let read = net.transfer(&mut world, 0, begin, options);
+    world.run_for(Duration::from_secs(10)).unwrap();
+    let before = read.borrow().bytes;
+    let (mut backlog, mut samples) = (0, 0);
+    for ms in (10_000..60_000).step_by(10) {
+        world.run_for(Duration::from_millis(10)).unwrap();
+        if ms / 10_000 % 2 == 1 && ms % 10_000 >= 1_000 {
+            backlog += net.backlog_bytes(&world);
+            samples += 1;
+        }
+    }
+    let most = (20.0 * fast + 30.0 * slow) * 1_448.0 / 1_538.0;
+    let queue_ms = backlog as f64 / f64::from(samples) / slow * 1e3;
+    ((read.borrow().bytes - before) as f64 / most, queue_ms)
+}
+
+#[test]
+fn cc_07_bbr_follows_a_path_that_changes() {
+    // At 100 ms, Startup's gains alone take half a second, a twentieth of the time at 100 Mbit/s.
+    for (rtt_ms, queue, least) in [(40, 1.0, 0.95), (40, 4.0, 0.95), (100, 1.0, 0.93)] {
+        for seed in 1..=3 {
+            let (share, queue_ms) = steps(seed, Duration::from_millis(rtt_ms), queue);
+            assert!(share > least, "{rtt_ms} ms, {queue} BDP, seed {seed}: {share}");
+            assert!(queue_ms < rtt_ms as f64, "{rtt_ms} ms, {queue} BDP, seed {seed}: {queue_ms} ms");
+        }
+    }
+}
+
 /// Jain's index: 1 when all shares are equal, 1/n when one flow has everything.
 fn jain(shares: &[f64]) -> f64 {
     shares.iter().sum::<f64>().powi(2) / shares.len() as f64 / shares.iter().map(|x| x * x).sum::<f64>()

@@ -19,7 +19,7 @@ fn to(world: &World, host: HostId, port: u16) -> SocketAddr {
 fn dumbbell(world: &mut World, flows: u64, bottleneck: QdiscSpec) -> (Dumbbell, Vec<Rc<RefCell<SinkStats>>>) {
     let spec = DumbbellSpec {
         delays: (0..flows).map(|i| Duration::from_millis(2 + i)).collect(),
-        bottleneck: PortSpec { rate: Some("100mbit".parse().unwrap()), qdisc: bottleneck },
+        bottleneck: PortSpec { rate: Some("100mbit".parse().unwrap()), qdisc: bottleneck, steps: Vec::new() },
         delay: Duration::from_millis(5),
         access: "1gbit".parse().unwrap(),
         host: HostSpec::new("1gbit".parse().unwrap()),
@@ -157,8 +157,11 @@ fn pacing_gaps_are_the_payload_over_the_rate() {
 /// A world with every kind of part.
 fn zoo(seed: u64) -> World {
     let mut world = World::new(seed);
-    let line =
-        PortSpec { rate: Some("50mbit".parse().unwrap()), qdisc: QdiscSpec::FqCodel(FqCodelSpec::default()) };
+    let line = PortSpec {
+        rate: Some("50mbit".parse().unwrap()),
+        qdisc: QdiscSpec::FqCodel(FqCodelSpec::default()),
+        steps: Vec::new(),
+    };
     let host = HostSpec::new("1gbit".parse().unwrap());
     let net = Chain::new(&mut world, 3, &line, Duration::from_millis(4), "1gbit".parse().unwrap(), &host);
     let faults =
@@ -266,7 +269,7 @@ fn netem_at_a_port_delays_damages_and_doubles() {
         let router = world.router();
         let host = HostSpec::new("100mbit".parse().unwrap());
         let (a, b) = (world.host(host.clone()), world.host(host));
-        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap() };
+        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap(), steps: Vec::new() };
         world.attach(a, router, &PortSpec::fifo("100mbit".parse().unwrap(), 100), Duration::ZERO);
         world.attach(b, router, &port, Duration::ZERO);
         let sink = Sink::new(1);

@@ -115,7 +115,9 @@ impl Net {
         } else {
             let hops = if scenario.topology.kind == Kind::Dumbbell { 1 } else { pairs as usize - 1 };
             let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
-            let middle = PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue() };
+            let steps =
+                scenario.link.steps.iter().map(|step| (BEGIN + step.at.value, step.rate.value)).collect();
+            let middle = PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue(), steps };
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
                 lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));

@@ -126,6 +126,7 @@ impl World {
         ports.push(Port {
             queue,
             line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
+            steps: spec.steps.iter().copied().collect(),
             wire,
             alarm,
             drops: 0,

@@ -90,6 +90,9 @@ pub(super) struct Cycle {
     up_rounds: u32,
     up_acked: u32,
     up_acked_per_segment: u32,
+    /// The bandwidth before Up, and whether Up has found a quarter more: `change.rs`.
+    bw_before_up: Rate,
+    up_is_startup: bool,
     /// When ProbeRTT may end; `None` until the queue is gone.
     probe_rtt_done_at: Option<Instant>,
     probe_rtt_round_done: bool,
@@ -114,6 +117,8 @@ impl Cycle {
             up_rounds: 0,
             up_acked: 0,
             up_acked_per_segment: UNBOUNDED,
+            bw_before_up: Rate::ZERO,
+            up_is_startup: false,
             probe_rtt_done_at: None,
             probe_rtt_round_done: false,
         }
@@ -131,6 +136,7 @@ impl Cycle {
             State::Drain => PARAMS.drain_pacing,
             State::Down => PARAMS.down_pacing,
             State::Cruise | State::Refill | State::ProbeRtt => PARAMS.cruise_pacing,
+            State::Up if self.up_is_startup => PARAMS.startup_pacing,
             State::Up => PARAMS.up_pacing,
         }
     }
@@ -238,6 +244,8 @@ impl Bbr {
         self.cycle.reset_full_bw();
         self.cycle.full_bw = Rate::of(rs);
         self.cycle.state = State::Up;
+        self.cycle.bw_before_up = self.path.max_bw();
+        self.cycle.up_is_startup = false;
         self.raise_slope();
     }
 
@@ -249,14 +257,14 @@ impl Bbr {
         match self.cycle.state {
             State::Startup | State::Drain | State::ProbeRtt => {}
             State::Down => {
-                if self.is_time_to_probe(ack.now) {
+                if self.is_time_to_probe(ack) {
                     self.start_refill(ack.total_delivered);
                 } else if self.is_time_to_cruise(ack) {
                     self.cycle.state = State::Cruise;
                 }
             }
             State::Cruise => {
-                if self.is_time_to_probe(ack.now) {
+                if self.is_time_to_probe(ack) {
                     self.start_refill(ack.total_delivered);
                 }
             }
@@ -267,20 +275,41 @@ impl Bbr {
                 }
             }
             State::Up => {
+                self.cycle.up_is_startup |=
+                    Rate::of(rs) >= self.cycle.bw_before_up.percent(PARAMS.full_bw_growth);
                 if self.is_time_to_go_down(ack, rs) {
                     self.cycle.prev_probe_too_high = false;
                     self.start_down(ack.total_delivered);
+                    if self.cycle.up_is_startup {
+                        self.cycle.state = State::Drain;
+                        self.cycle.drain_start_round = self.path.round_count;
+                    }
                 }
             }
         }
     }
 
+    /// Forgets a bandwidth that the path no longer has: `change.rs`.
+    pub(super) fn check_slower(&mut self, ack: &AckEvent<'_>, rs: &RateSample) {
+        let least = self.path.min_rtt().filter(|_| self.cycle.state.probes_bw());
+        let Some(least) = least else { return self.change.forget_samples() };
+        let bw = self.path.max_bw().min(self.bounds.bw_shortterm);
+        if self.change.is_slower(ack, rs, bw, least) {
+            self.path.replace_max_bw(Rate::of(rs));
+            self.bounds.reset_short_term();
+            self.start_down(ack.total_delivered);
+        }
+    }
+
     /// §5.3.3.8.
-    fn is_time_to_probe(&mut self, now: Instant) -> bool {
+    fn is_time_to_probe(&mut self, ack: &AckEvent<'_>) -> bool {
+        let now = ack.now;
         if self.cycle.started == Instant::ZERO {
             self.cycle.started = now;
         }
-        let rounds = self.target_inflight().min(PARAMS.probe_wait_rounds);
+        let often = self.change.may_have_passed(ack, self.path.min_rtt());
+        let most = if often { PARAMS.change_wait_rounds } else { PARAMS.probe_wait_rounds };
+        let rounds = self.target_inflight().min(most);
         now > self.cycle.started + self.cycle.wait || self.cycle.rounds_since_probe >= rounds
     }
 

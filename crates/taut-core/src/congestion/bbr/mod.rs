@@ -21,10 +21,12 @@
 //! | `path.rs` | the measurements: rounds, bandwidth, RTT, aggregation |
 //! | `loss.rs` | the bounds that loss sets, and how they are undone |
 //! | `ambient.rs` | loss that is no sign of congestion: taut's own |
+//! | `change.rs` | a path whose bandwidth changes: taut's own |
 //! | `cycle.rs` | the states, and the conditions that end each |
 //! | here | the steps for each ACK, in order; pacing rate and cwnd |
 
 mod ambient;
+mod change;
 mod cycle;
 mod loss;
 mod params;
@@ -32,6 +34,7 @@ mod path;
 
 use core::fmt;
 
+use self::change::Change;
 use self::cycle::{Cycle, State};
 use self::loss::Bounds;
 use self::params::PARAMS;
@@ -56,6 +59,7 @@ pub(super) struct Bbr {
     path: Path,
     bounds: Bounds,
     cycle: Cycle,
+    change: Change,
     /// `BBR.bw`: the rate that the path carries now, according to the model.
     bw: Rate,
     /// Bytes per second; 0 before the first ACK.
@@ -79,6 +83,7 @@ impl Bbr {
             path: Path::new(),
             bounds: Bounds::new(),
             cycle: Cycle::new(),
+            change: Change::new(),
             bw: Rate::ZERO,
             pacing_rate: 0,
             prior_cwnd: 0,
@@ -223,6 +228,7 @@ impl Controller for Bbr {
             self.check_startup_done(ack, rs);
             self.check_drain_done(ack);
             self.update_probe_bw(ack, rs);
+            self.check_slower(ack, rs);
         }
         self.path.update_min_rtt(ack);
         self.check_probe_rtt(window, ack);

@@ -64,6 +64,16 @@ pub(super) struct Params {
     pub(super) probe_wait_random: Duration,
     /// Most rounds between probes, for the sake of Reno and CUBIC. §5.3.3.8.
     pub(super) probe_wait_rounds: u32,
+    /// The path is slower when samples stay below this share of the bandwidth. taut's own; see `change.rs`.
+    pub(super) slower_share: u32,
+    /// RTTs above this share of the least are those of a queue.
+    pub(super) slower_rtt: u32,
+    /// For this many times the least RTT.
+    pub(super) slower_rtts: u64,
+    /// How long a path that became slower counts as one that changes.
+    pub(super) change_memory: Duration,
+    /// Rounds between probes in that time. BBR version 1: 8.
+    pub(super) change_wait_rounds: u32,
     /// `inflight_longterm` grows by 2ⁿ segments in the nth round of a probe, n up to this. §5.3.3.9.
     pub(super) up_growth_max: u32,
     /// Super-packets that must fit in flight: one in the queue, one being cut, one at the receiver. §5.5.8.
@@ -102,6 +112,11 @@ pub(super) const PARAMS: Params = Params {
     probe_wait: Duration::from_secs(2),
     probe_wait_random: Duration::from_secs(1),
     probe_wait_rounds: 63,
+    slower_share: 70,
+    slower_rtt: 150,
+    slower_rtts: 4,
+    change_memory: Duration::from_secs(30),
+    change_wait_rounds: 8,
     up_growth_max: 30,
     offload_quanta: 3,
     quantum_time: Duration::from_millis(1),

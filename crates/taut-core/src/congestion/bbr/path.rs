@@ -129,6 +129,11 @@ impl Path {
         }
     }
 
+    /// The path has become slower: what was measured before does not count. `change.rs`.
+    pub(super) const fn replace_max_bw(&mut self, rate: Rate) {
+        self.max_bw = [rate, Rate::ZERO];
+    }
+
     // ---- round-trip time, §5.3.4.3, §5.5.7 ----
 
     pub(super) fn min_rtt(&self) -> Option<Duration> {
