@@ -16,8 +16,9 @@
 //!
 //! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes.
 //!
-//! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. The lower
-//! half must last from the wake-up to the write, so the mark grows with the time that the application took for that:
+//! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. Its
+//! application is woken below three quarters of the mark, which must last from the wake-up to the write. So the mark
+//! grows with the time that the application took for that:
 //!
 //! ```text
 //!   X = 64 KiB + min(rate · 20 ms, 256 KiB) + rate · 2t     rate: the last sample of the delivery rate
@@ -114,6 +115,8 @@ pub(crate) struct Room {
     pub(crate) unsent: u64,
     /// TCP_NOTSENT_LOWAT, the stack's, or the one that follows the rate.
     pub(crate) lowat: u32,
+    /// It is the last of these.
+    pub(crate) by_rate: bool,
     pub(crate) mode: LowatMode,
 }
 
@@ -126,13 +129,13 @@ impl Room {
     /// The answer of poll(2) and epoll: a third of the buffer is free, and less than half of the low-water
     /// mark is unsent.
     pub(crate) const fn is_writable(self) -> bool {
-        let weight = match self.mode {
-            LowatMode::WakeAtMark => 1,
-            LowatMode::WakeAtHalf => 2,
+        let lowat = self.lowat as u64;
+        let below = match self.mode {
+            LowatMode::WakeAtMark => lowat,
+            LowatMode::WakeAtHalf if self.by_rate => lowat / 4 * 3,
+            LowatMode::WakeAtHalf => lowat.div_ceil(2),
         };
-        self.queued < self.sndbuf
-            && self.sndbuf - self.queued >= self.queued / 2
-            && weight * self.unsent < self.lowat as u64
+        self.queued < self.sndbuf && self.sndbuf - self.queued >= self.queued / 2 && self.unsent < below
     }
 }
 
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn a_third_of_the_buffer_must_be_free() {
         let mode = LowatMode::WakeAtHalf;
-        let room = |queued| Room { queued, sndbuf: 87_040, unsent: 0, lowat: UNSET, mode };
+        let room = |queued| Room { queued, sndbuf: 87_040, unsent: 0, lowat: UNSET, by_rate: false, mode };
         assert!(room(58_027).is_writable());
         assert!(!room(58_028).is_writable());
         assert!(room(87_039).may_start_buffer());
@@ -153,11 +156,14 @@ mod tests {
     #[test]
     fn writes_fill_to_the_mark_and_wake_below_half() {
         let mode = LowatMode::WakeAtHalf;
-        let room = |unsent| Room { queued: 0, sndbuf: 1 << 20, unsent, lowat: 16_384, mode };
+        let room = |unsent| Room { queued: 0, sndbuf: 1 << 20, unsent, lowat: 16_384, by_rate: false, mode };
         assert!(room(16_383).may_start_buffer());
         assert!(!room(16_384).may_start_buffer());
         assert!(!room(8_192).is_writable());
         assert!(room(8_191).is_writable());
+        let by_rate = |unsent| Room { by_rate: true, ..room(unsent) };
+        assert!(by_rate(12_287).is_writable());
+        assert!(!by_rate(12_288).is_writable());
         let older = Room { mode: LowatMode::WakeAtMark, ..room(16_383) };
         assert!(older.is_writable(), "before 5.0, any room below the mark was signalled");
         assert!(!Room { unsent: 16_384, ..older }.is_writable());

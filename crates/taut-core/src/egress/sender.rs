@@ -526,22 +526,24 @@ impl Sender {
         let unsent = self.unsent();
         let buffers = unsent.div_ceil(u64::from(size_goal.max(1))) + self.recovery.records() as u64;
         let queued = self.queue.len() + buffers * u64::from(tsq::OVERHEAD);
+        let (lowat, by_rate) = self.mark(cx);
         Room {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
             sndbuf: self.buffer.limit,
             unsent,
-            lowat: self.mark(cx),
+            lowat,
+            by_rate,
             mode: cx.config.lowat,
         }
     }
 
-    /// The unsent bytes at which the application should stop writing.
-    fn mark(&self, cx: &SendCx<'_>) -> u32 {
+    /// The unsent bytes at which the application should stop writing, and whether they follow the rate.
+    fn mark(&self, cx: &SendCx<'_>) -> (u32, bool) {
         let set = if self.lowat == 0 { cx.config.notsent_lowat } else { self.lowat };
         match &self.ledger {
-            _ if set != notsent_lowat::BY_RATE => set,
-            Some(ledger) if !self.buffer.locked => ledger.refill.mark(ledger.delivery_rate),
-            _ => notsent_lowat::UNSET,
+            _ if set != notsent_lowat::BY_RATE => (set, false),
+            Some(ledger) if !self.buffer.locked => (ledger.refill.mark(ledger.delivery_rate), true),
+            _ => (notsent_lowat::UNSET, false),
         }
     }
 }
