@@ -175,13 +175,7 @@ fn kernel(args: &Args) -> Result<Outcome> {
 fn main() -> Result<()> {
     let args = Args::parse();
     if args.busy {
-        for _ in 0..thread::available_parallelism()?.get() {
-            thread::spawn(|| {
-                loop {
-                    std::hint::spin_loop();
-                }
-            });
-        }
+        taut_bench::path::keep_busy()?;
     }
     let mut out = std::io::stdout().lock();
     if !args.json {

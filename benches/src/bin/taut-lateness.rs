@@ -5,7 +5,6 @@
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -74,13 +73,7 @@ fn main() -> Result<()> {
         bail!("--every and --seconds must be at least 1");
     }
     if args.busy {
-        for _ in 0..thread::available_parallelism()?.get() {
-            thread::spawn(|| {
-                loop {
-                    std::hint::spin_loop();
-                }
-            });
-        }
+        taut_bench::path::keep_busy()?;
     }
     let mut out = std::io::stdout().lock();
     if !args.json {

@@ -237,13 +237,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     let span = Duration::from_secs(args.seconds);
     if args.busy {
-        for _ in 0..thread::available_parallelism()?.get() {
-            thread::spawn(|| {
-                loop {
-                    std::hint::spin_loop();
-                }
-            });
-        }
+        taut_bench::path::keep_busy()?;
     }
     let mut out = std::io::stdout().lock();
     if let Some(seconds) = args.soak {
