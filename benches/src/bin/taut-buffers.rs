@@ -19,7 +19,7 @@ use taut_testbed::{Peer, Service, SocketMemory, TcpInfo, connect, listen};
 const PORT: u16 = 9;
 const WARM_UP: Duration = Duration::from_secs(1);
 const EACH: Duration = Duration::from_millis(10);
-/// What a connection may hold on any path.
+/// Bytes that a connection may hold on any path.
 const FREE: f64 = 512e3;
 /// How long unsent data may last where a queue is deeper than the path.
 const UNSENT: f64 = 0.010;
@@ -84,7 +84,7 @@ fn parse(text: &str) -> Result<Path> {
     })
 }
 
-/// What a socket holds at one moment.
+/// The bytes that a socket holds at one moment.
 #[derive(Clone, Copy, Default)]
 struct Held {
     /// Unacknowledged and unsent, or unread and out of order.
@@ -115,7 +115,7 @@ struct Sampled {
     queue: f64,
 }
 
-/// What the samples are compared with.
+/// The bound with which samples are compared.
 #[derive(Clone, Copy)]
 enum Bound {
     /// Everything held, with two bandwidth-delay products.

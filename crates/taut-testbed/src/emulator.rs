@@ -74,7 +74,7 @@ impl Watch for () {
     fn on_dropped(&mut self, _packets: u64) {}
 }
 
-/// What sees the packets of one direction; shared with the caller.
+/// An observer of one direction, shared with the caller.
 pub type Watcher = Arc<Mutex<dyn Watch>>;
 
 impl Port {

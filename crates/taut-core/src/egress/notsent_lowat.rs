@@ -99,7 +99,7 @@ impl Refill {
 pub enum LowatMode {
     /// Linux 3.12 to 4.20: as soon as fewer than X bytes are unsent.
     WakeAtMark,
-    /// Today: below X/2.
+    /// Today: below X/2, or three quarters of a mark that follows the rate.
     #[default]
     WakeAtHalf,
 }
