@@ -16,7 +16,7 @@
 //! Every queue is a [`Qdisc`] (`qdisc.rs`): packets go in, and come out when they are due. Its driver asks
 //! [`Qdisc::next`] when to come back. [`QdiscSpec`] (`qdisc_spec.rs`) describes a discipline in the words of
 //! `tc` and builds a [`Tree`] (`tree.rs`) of them; [`LinkSpec`] (`spec.rs`) describes a simple link, whose
-//! wire is a [`Delay`] (`delay.rs`). [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
+//! wire is a [`Delay`] (`delay.rs`); a [`Policer`] (`policer.rs`) drops without a queue. [`Rate`] and its neighbours (`quantity.rs`) read `tc`'s units;
 //! [`Spread`] (`spread.rs`) records how full a queue was.
 //!
 //! ```
@@ -70,6 +70,7 @@ mod line;
 mod netem;
 mod nic;
 mod pfifo_fast;
+mod policer;
 mod qdisc;
 mod qdisc_spec;
 mod quantity;
@@ -91,6 +92,7 @@ pub use line::Line;
 pub use netem::{Distribution, Loss, Netem, NetemRate, NetemSlot, NetemSpec, Share};
 pub use nic::{Arrival, Nic, NicSpec};
 pub use pfifo_fast::PfifoFast;
+pub use policer::{Policer, PolicerSpec};
 pub use qdisc::{BANDS, Ecn, PRIOMAP, Packet, Qdisc, QdiscStats, Verdict, band};
 pub use qdisc_spec::{QdiscSpec, QdiscSpecError, TbfLimit, TbfSpec};
 pub use quantity::{Quantity, QuantityError, Rate, TimeText, parse_size, parse_time};

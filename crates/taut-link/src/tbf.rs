@@ -77,6 +77,12 @@ impl<T, Q: Qdisc<T>> Tbf<T, Q> {
         self.rate
     }
 
+    /// Changes the rate from `now` on. A packet that waits keeps the tokens that it has.
+    pub fn set_rate(&mut self, now: Instant, rate: Rate) {
+        self.refill(now);
+        self.rate = rate;
+    }
+
     /// The discipline that chooses the next packet.
     #[must_use]
     pub const fn child(&self) -> &Q {
@@ -222,6 +228,18 @@ mod tests {
         assert!(line.dequeue(at_us(1_000_000)).is_some() && line.dequeue(at_us(1_000_000)).is_some());
         assert_eq!(line.dequeue(at_us(1_000_119)), None);
         assert_eq!(line.dequeue(at_us(1_000_120)), Some(packet(6, 1_500)));
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_its_time_on() {
+        let mut line = line(0, u64::MAX);
+        for i in 0..3 {
+            assert_eq!(line.enqueue(START, packet(i, 1_500)), Verdict::Taken);
+        }
+        assert_eq!(drain(&mut line, at_us(179)), [(120, 0)]);
+        // Half of the second packet has its tokens; the other 750 bytes take 400 ns each at 20 Mbit/s.
+        line.set_rate(at_us(180), "20mbit".parse().unwrap());
+        assert_eq!(drain(&mut line, at_us(10_000)), [(480, 1), (1_080, 2)]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::netem::Netem;
 use crate::pfifo_fast::PfifoFast;
 use crate::qdisc::{Packet, Qdisc, QdiscStats, Verdict};
 use crate::qdisc_spec::QdiscSpec;
+use crate::quantity::Rate;
 use crate::tbf::Tbf;
 
 /// A queue discipline with its children.
@@ -136,6 +137,18 @@ impl<T: Clone> Tree<T> {
     #[must_use]
     pub const fn spec(&self) -> &QdiscSpec {
         &self.spec
+    }
+
+    /// Changes the rate of a `tbf` from `now` on. Returns whether it is one.
+    pub fn set_rate(&mut self, now: Instant, rate: Rate) -> bool {
+        match (&mut self.root, &mut self.spec) {
+            (Node::Tbf(queue), QdiscSpec::Tbf(spec, _)) => {
+                queue.set_rate(now, rate);
+                spec.rate = rate;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Packets that it and its children have duplicated so far.
