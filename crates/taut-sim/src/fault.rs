@@ -13,6 +13,8 @@ use crate::rng::Rng;
 pub struct Faults {
     /// Probability that a packet is lost, 0 to 1.
     pub loss: f64,
+    /// Losses in bursts, beside the single ones.
+    pub bursts: Option<GilbertElliott>,
     /// Probability that a packet arrives twice.
     pub duplicate: f64,
     /// Probability that one bit of a packet is flipped.
@@ -22,13 +24,29 @@ pub struct Faults {
     /// The delay of such a packet.
     pub reorder_delay: Duration,
     /// Every packet is delayed by up to this, uniformly distributed; packets closer together than that may be
-    /// reordered.
+    /// reordered, unless they stay in order.
     pub jitter: Duration,
+    /// Packets arrive in the order in which they were sent: one that would overtake another arrives together with it.
+    pub in_order: bool,
     /// Periods in which packets put on the wire are lost.
     pub blackouts: Vec<(Instant, Instant)>,
     /// Packets to lose, by their number on this wire from 0, ascending. For tests that need a particular
     /// loss.
     pub lose: Vec<u64>,
+}
+
+/// The model of Gilbert and Elliott: a good state that loses few packets, and a bad one that loses many. Without losses
+/// in the good state, and with every packet lost in the bad one, a share of p / (p + r) is lost, in bursts of 1 / r.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GilbertElliott {
+    /// Probability of going from the good state to the bad one, with each packet.
+    pub p: f64,
+    /// Probability of going back.
+    pub r: f64,
+    /// Loss in the bad state.
+    pub bad: f64,
+    /// Loss in the good state.
+    pub good: f64,
 }
 
 /// The fate of one packet.
@@ -42,20 +60,33 @@ pub(crate) struct FaultState {
     faults: Faults,
     pub(crate) rng: Rng,
     seen: u64,
+    /// The state of the model of bursts.
+    is_bad: bool,
 }
 
 impl FaultState {
     pub(crate) fn new(faults: Faults, rng: Rng) -> Self {
-        Self { faults, rng, seen: 0 }
+        Self { faults, rng, seen: 0, is_bad: false }
+    }
+
+    /// Whether packets arrive in the order in which they were sent.
+    pub(crate) const fn in_order(&self) -> bool {
+        self.faults.in_order
     }
 
     /// Decides the fate of a packet that goes on the wire at `sent`.
     pub(crate) fn fate(&mut self, sent: Instant) -> Fate {
-        let Self { faults, rng, seen } = self;
+        let Self { faults, rng, seen, is_bad } = self;
         let number = *seen;
         *seen += 1;
         let dark = faults.blackouts.iter().any(|&(from, until)| from <= sent && sent < until);
-        if rng.chance(faults.loss) || dark || faults.lose.binary_search(&number).is_ok() {
+        // The state decides about this packet, and then may change for the next, as in `netem`.
+        let in_burst = faults.bursts.as_ref().is_some_and(|model| {
+            let (lost, leaves) = if *is_bad { (model.bad, model.r) } else { (model.good, model.p) };
+            *is_bad ^= rng.chance(leaves);
+            rng.chance(lost)
+        });
+        if rng.chance(faults.loss) || in_burst || dark || faults.lose.binary_search(&number).is_ok() {
             return Fate::Lost;
         }
         let mut late = if faults.jitter.is_zero() { Duration::ZERO } else { rng.below_time(faults.jitter) };
@@ -63,5 +94,37 @@ impl FaultState {
             late += faults.reorder_delay;
         }
         Fate::Arrives { late, again: rng.chance(faults.duplicate), corrupt: rng.chance(faults.corrupt) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of `count` packets are lost.
+    fn lost(model: GilbertElliott, count: u64) -> Vec<u64> {
+        let mut faults = FaultState::new(Faults { bursts: Some(model), ..Faults::default() }, Rng::new(1));
+        let is_lost = |_: &u64| matches!(faults.fate(Instant::ZERO), Fate::Lost);
+        (0..count).filter(is_lost).collect()
+    }
+
+    #[test]
+    fn bursts_have_their_share_and_their_length() {
+        let model = GilbertElliott { p: 0.001, r: 0.1, bad: 1.0, good: 0.0 };
+        let lost = lost(model, 2_000_000);
+        let bursts = lost.chunk_by(|a, b| a + 1 == *b).count() as f64;
+        // p / (p + r) is one in 101. The count has a standard deviation of about 630, the mean length of 0.21.
+        let share = 2_000_000.0 / 101.0;
+        assert!((lost.len() as f64 - share).abs() < 4.0 * 630.0, "{} of {share}", lost.len());
+        let length = lost.len() as f64 / bursts;
+        assert!((length - 10.0).abs() < 4.0 * 0.21, "{length}");
+    }
+
+    #[test]
+    fn each_state_has_its_loss() {
+        // Half of the time in each state: (0.5 + 0.02) / 2. The standard deviation of 400,000 draws is below 700.
+        let model = GilbertElliott { p: 0.2, r: 0.2, bad: 0.5, good: 0.02 };
+        let lost = lost(model, 400_000).len();
+        assert!(lost.abs_diff(104_000) < 4 * 700, "{lost}");
     }
 }

@@ -50,7 +50,7 @@ mod world;
 pub use app::{App, AppCx, AppId};
 pub use check::{Checks, Failure, Kind};
 pub use cpu::{Counts, CpuModel, LostWakeup, Wakeups};
-pub use fault::Faults;
+pub use fault::{Faults, GilbertElliott};
 pub use host::{Host, HostSpec};
 pub use packet::PacketId;
 pub use pattern::Pattern;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use taut_core::Instant;
-use taut_link::{Line, Qdisc, Rate, Tree, Verdict};
+use taut_link::{Line, NicSpec, Policer, Qdisc, Rate, Tree, Verdict};
 
 use crate::event::AlarmId;
 use crate::packet::{Claim, PacketId};
@@ -13,6 +13,8 @@ use crate::world::{Fabric, WireId};
 
 /// An output of a router.
 pub(crate) struct Port {
+    /// In front of the queue.
+    pub(crate) policer: Option<Policer>,
     pub(crate) queue: Tree<Claim>,
     pub(crate) line: Line,
     /// Its rates to come.
@@ -48,6 +50,12 @@ impl Router {
             return fabric.lose(Place::Port(self.id, usize::MAX), packet);
         };
         let now = fabric.now;
+        if let Some(policer) = &mut port.policer
+            && !policer.passes(now, fabric.pool.len(&packet) + NicSpec::ETHERNET_BYTES)
+        {
+            port.drops += 1;
+            return fabric.lose(place, packet);
+        }
         let item = fabric.dress(now, packet);
         match port.queue.enqueue(now, item) {
             Verdict::Taken | Verdict::Congested => {}

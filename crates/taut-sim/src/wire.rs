@@ -63,7 +63,7 @@ impl Wire {
     pub(crate) fn launch(&mut self, sent: Instant, packet: PacketId, pool: &mut Pool) -> Option<PacketId> {
         self.counts.packets += 1;
         self.counts.bytes += u64::from(pool.len(&packet));
-        let at = sent + self.delay;
+        let mut at = sent + self.delay;
         let Some(faults) = &mut self.faults else {
             self.insert(at, packet);
             return None;
@@ -74,6 +74,11 @@ impl Wire {
                 return Some(packet);
             }
             Fate::Arrives { late, again, corrupt } => {
+                let mut late_at = at + late;
+                if faults.in_order() {
+                    let last = self.queue.back().map_or(at, |(last, _)| *last);
+                    (at, late_at) = (at.max(last), late_at.max(last));
+                }
                 if corrupt {
                     self.counts.corrupted += 1;
                     pool.corrupt(&packet, faults.rng.next());
@@ -83,7 +88,7 @@ impl Wire {
                     let copy = pool.duplicate(&packet);
                     self.insert(at, copy);
                 }
-                self.insert(at + late, packet);
+                self.insert(late_at, packet);
             }
         }
         None

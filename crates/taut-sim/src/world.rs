@@ -9,7 +9,7 @@ mod build;
 mod fabric;
 
 use taut_core::{Duration, Instant, Stack};
-use taut_link::{Qdisc, QdiscSpec, Rate};
+use taut_link::{PolicerSpec, Qdisc, QdiscSpec, Rate};
 
 use crate::check::{self, Checks, Failure};
 use crate::cpu::Counts;
@@ -70,13 +70,20 @@ pub struct PortSpec {
     pub qdisc: QdiscSpec,
     /// Other rates of the line, each from a time on that is later than the one before.
     pub steps: Vec<(Instant, Rate)>,
+    /// Drops what exceeds its rate, in front of the queue. It counts bytes on the line, as the line does.
+    pub policer: Option<PolicerSpec>,
 }
 
 impl PortSpec {
     /// A line of this rate behind a plain queue of this many packets.
     #[must_use]
     pub fn fifo(rate: Rate, packets: u32) -> Self {
-        Self { rate: Some(rate), qdisc: QdiscSpec::Pfifo { limit: packets }, steps: Vec::new() }
+        Self {
+            rate: Some(rate),
+            qdisc: QdiscSpec::Pfifo { limit: packets },
+            steps: Vec::new(),
+            policer: None,
+        }
     }
 }
 

@@ -26,8 +26,12 @@ struct Outcome {
 /// Pairs of hosts, and a queue that all senders share.
 fn network(pairs: usize, tcp_ecn: u8, codel: FqCodelSpec, delay: Duration) -> (World, Dumbbell) {
     let mut world = World::new(1);
-    let line =
-        PortSpec { rate: Some(RATE.parse().unwrap()), qdisc: QdiscSpec::FqCodel(codel), steps: Vec::new() };
+    let line = PortSpec {
+        rate: Some(RATE.parse().unwrap()),
+        qdisc: QdiscSpec::FqCodel(codel),
+        steps: Vec::new(),
+        policer: None,
+    };
     let mut spec = DumbbellSpec::new(pairs, "1gbit".parse().unwrap(), line, delay);
     spec.host.config = StackConfig::default().with(|c| {
         c.set_sysctl("tcp_ecn", &tcp_ecn.to_string()).unwrap();

@@ -51,6 +51,19 @@ fn reordering() {
 }
 
 #[test]
+fn jitter_that_keeps_the_order() {
+    let jitter = Faults { jitter: Duration::from_millis(5), ..Faults::default() };
+    let (world, pair) = survives(8, &jitter);
+    assert!(
+        world.wire_counts(pair.ab).reordered > 500,
+        "of about 2800 packets, a millisecond apart and less"
+    );
+    let (world, pair) = survives(8, &Faults { in_order: true, duplicate: 0.01, ..jitter });
+    assert_eq!(world.wire_counts(pair.ab).reordered, 0);
+    assert_eq!(world.host_ref(pair.a).stack().counters().retrans_segs, 0);
+}
+
+#[test]
 fn corruption_is_found_by_the_checksums() {
     let (world, pair) = survives(3, &Faults { corrupt: 0.02, ..Faults::default() });
     let counts = world.wire_counts(pair.ab);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use taut_core::{ConnOptions, Duration, Instant};
-use taut_link::{FqCodelSpec, FqSpec};
+use taut_link::{FqCodelSpec, FqSpec, PolicerSpec};
 use taut_sim::app::{Bulk, Pause, Request, Responder, Sink, SinkStats, Stream, Web, WebServer};
 use taut_sim::{
     BEGIN, Chain, Checks, Dumbbell, DumbbellSpec, Faults, HostId, HostSpec, Interest, Pair, Place, PortSpec,
@@ -19,7 +19,12 @@ fn to(world: &World, host: HostId, port: u16) -> SocketAddr {
 fn dumbbell(world: &mut World, flows: u64, bottleneck: QdiscSpec) -> (Dumbbell, Vec<Rc<RefCell<SinkStats>>>) {
     let spec = DumbbellSpec {
         delays: (0..flows).map(|i| Duration::from_millis(2 + i)).collect(),
-        bottleneck: PortSpec { rate: Some("100mbit".parse().unwrap()), qdisc: bottleneck, steps: Vec::new() },
+        bottleneck: PortSpec {
+            rate: Some("100mbit".parse().unwrap()),
+            qdisc: bottleneck,
+            steps: Vec::new(),
+            policer: None,
+        },
         delay: Duration::from_millis(5),
         access: "1gbit".parse().unwrap(),
         host: HostSpec::new("1gbit".parse().unwrap()),
@@ -161,6 +166,7 @@ fn zoo(seed: u64) -> World {
         rate: Some("50mbit".parse().unwrap()),
         qdisc: QdiscSpec::FqCodel(FqCodelSpec::default()),
         steps: Vec::new(),
+        policer: None,
     };
     let host = HostSpec::new("1gbit".parse().unwrap());
     let net = Chain::new(&mut world, 3, &line, Duration::from_millis(4), "1gbit".parse().unwrap(), &host);
@@ -269,7 +275,7 @@ fn netem_at_a_port_delays_damages_and_doubles() {
         let router = world.router();
         let host = HostSpec::new("100mbit".parse().unwrap());
         let (a, b) = (world.host(host.clone()), world.host(host));
-        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap(), steps: Vec::new() };
+        let port = PortSpec { rate: None, qdisc: qdisc.parse().unwrap(), steps: Vec::new(), policer: None };
         world.attach(a, router, &PortSpec::fifo("100mbit".parse().unwrap(), 100), Duration::ZERO);
         world.attach(b, router, &port, Duration::ZERO);
         let sink = Sink::new(1);
@@ -285,6 +291,25 @@ fn netem_at_a_port_delays_damages_and_doubles() {
         let damaged = counters.in_errs + counters.in_hdr_errors + counters.in_discards;
         assert!(damaged > 0, "{qdisc}: something was damaged");
     }
+}
+
+#[test]
+fn behind_a_policer_there_is_its_rate_and_no_queue() {
+    let mut world = World::new(5);
+    world.check(Checks { every: 10 });
+    let mut bottleneck = PortSpec::fifo("100mbit".parse().unwrap(), 1_000);
+    bottleneck.policer = Some(PolicerSpec { rate: "20mbit".parse().unwrap(), burst_bytes: 50_000 });
+    let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), bottleneck, Duration::from_millis(10));
+    let net = Dumbbell::new(&mut world, &spec);
+    let read = net.transfer(&mut world, 0, BEGIN, ConnOptions::default());
+    world.run_for(Duration::from_secs(10)).unwrap();
+    // The burst, and 10 s of 2.5 MB/s; 1448 of 1538 bytes are payload.
+    let most = (50_000.0 + 10.0 * 2.5e6) * 1_448.0 / 1_538.0;
+    let got = read.borrow().bytes as f64;
+    assert!(got <= most && got > most * 0.5, "{got} of {most}");
+    let port = world.port_state(net.routers.0, net.bottleneck).unwrap();
+    // A burst at 1 Gbit/s in, 100 Mbit/s out is all that ever waits.
+    assert!(port.drops > 0 && port.peak_bytes <= 50_000, "{port:?}");
 }
 
 #[test]

@@ -117,7 +117,8 @@ impl Net {
             let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
             let steps =
                 scenario.link.steps.iter().map(|step| (BEGIN + step.at.value, step.rate.value)).collect();
-            let middle = PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue(), steps };
+            let middle =
+                PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue(), steps, policer: None };
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
                 lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use taut_core::{Duration, Instant, Stack, StackConfig};
-use taut_link::{Line, NicSpec};
+use taut_link::{Line, NicSpec, Policer};
 
 use super::fabric::Owner;
 use super::{HostId, NodeId, PortSpec, WireId, World};
@@ -124,6 +124,7 @@ impl World {
         let alarm = self.fabric.alarm(Owner::Port(router.0, number));
         let queue = spec.qdisc.build(self.fabric.rng.next());
         ports.push(Port {
+            policer: spec.policer.map(Policer::new),
             queue,
             line: Line::new(spec.rate, NicSpec::ETHERNET_BYTES),
             steps: spec.steps.iter().copied().collect(),
