@@ -75,7 +75,13 @@ impl Path {
         let parse = |text: String| text.parse::<QdiscSpec>().with_context(|| text.clone());
         let line = || parse(format!("tbf rate {mbit}mbit burst 1 | {queue}"));
         let wire = || parse(format!("netem limit 1000000 delay {delay}ns"));
-        Ok(Ways { there: vec![line()?, wire()?], back: vec![line()?, wire()?], is_network: true, seed: 1 })
+        Ok(Ways {
+            there: vec![line()?, wire()?],
+            back: vec![line()?, wire()?],
+            is_network: true,
+            seed: 1,
+            ..Ways::default()
+        })
     }
 
     fn watchers() -> [Watcher; 2] {

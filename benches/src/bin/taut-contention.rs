@@ -86,6 +86,7 @@ fn link(args: &Args, near: Port, far: Port) -> Result<Emulator> {
         back: vec![format!("netem delay {one_way_us}us limit 100000").parse()?],
         is_network: true,
         seed: 1,
+        ..Ways::default()
     };
     Ok(Emulator::start(near, far, ways, [nothing(), nothing()])?)
 }

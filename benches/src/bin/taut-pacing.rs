@@ -142,7 +142,8 @@ fn watched(near: Port, receiver: &Kernel) -> Result<(Emulator, Arc<Mutex<Times>>
     let far = Port::Tun(receiver.tun(&SOAK.far(), &TunOptions::default())?);
     let wire = || "netem delay 1ms limit 100000".parse();
     let times = Arc::new(Mutex::new(Times::default()));
-    let ways = Ways { there: vec![wire()?], back: vec![wire()?], is_network: true, seed: 1 };
+    let ways =
+        Ways { there: vec![wire()?], back: vec![wire()?], is_network: true, seed: 1, ..Ways::default() };
     Ok((Emulator::start(near, far, ways, [Arc::clone(&times) as _, Arc::new(Mutex::new(())) as _])?, times))
 }
 

@@ -2,7 +2,7 @@
 //! puts them into the other; in both directions.
 //!
 //! Each direction is a list of queue disciplines: for instance a router's queue, and the delay and losses of a
-//! wire. A stack and the kernel can send through the same ones.
+//! wire. A stack and the kernel can send through the same ones, also at the same time, through a [`Switch`].
 //!
 //! A thread wakes up late, by an amount that depends on the machine. The queues are therefore given the times
 //! at which events were due, not those at which the thread woke. A packet is delivered late by the thread's
@@ -11,20 +11,23 @@
 //! work on the machine is a different path, while a host that does is what is measured.
 
 mod segments;
+mod switch;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use segments::{CHECKSUM_AT, Held, RawPacket};
+pub use switch::Switch;
 use taut_core::{BUFFER_BYTES, Duration, Gather, Instant, Offload, RxChecksum, TxPacket};
 use taut_device::sys::{Epoll, EventFd, Interest, TimerFd, become_realtime, monotonic_ns};
 use taut_device::{Pipe, Tun};
 use taut_driver::Received;
-use taut_link::{Ecn, NicSpec, Packet, Qdisc, QdiscSpec, Tree, Verdict};
+use taut_link::{Ecn, NicSpec, Packet, Policer, PolicerSpec, Qdisc, QdiscSpec, Rate, Tree, Verdict};
 use taut_wire::raw;
 
 /// Packets taken from one side before the other side is served.
@@ -41,6 +44,8 @@ pub enum Port {
     Tun(Tun),
     /// The other side of a stack's in-process link.
     Pipe(Pipe),
+    /// Several hosts.
+    Switch(Box<Switch>),
 }
 
 /// A packet as it comes from its sender.
@@ -82,6 +87,7 @@ impl Port {
         match self {
             Self::Tun(tun) => tun.recv(buffer).ok(),
             Self::Pipe(pipe) => pipe.recv(buffer),
+            Self::Switch(switch) => switch.recv(buffer),
         }
     }
 
@@ -90,6 +96,10 @@ impl Port {
         match self {
             Self::Tun(tun) => tun.put(&packet),
             Self::Pipe(pipe) => pipe.put(&packet),
+            Self::Switch(switch) => match switch.port_to(header) {
+                Some(port) => port.put(header, payload, offload),
+                None => Err(io::ErrorKind::HostUnreachable.into()),
+            },
         }
     }
 
@@ -97,13 +107,17 @@ impl Port {
         match self {
             Self::Tun(tun) => tun.as_fd(),
             Self::Pipe(pipe) => pipe.as_fd(),
+            Self::Switch(switch) => switch.fd(),
         }
     }
 }
 
 /// One direction.
 struct Way {
+    policer: Option<Policer>,
     queues: Vec<Tree<Rc<RawPacket>>>,
+    /// Other rates of the first queue, each from a time on.
+    steps: VecDeque<(Instant, Rate)>,
     watcher: Watcher,
     /// The time up to which events have happened.
     at: Instant,
@@ -139,10 +153,18 @@ impl Way {
         };
         if self.is_network {
             for part in whole.split() {
-                self.enqueue(0, at, packet(1, part.bytes.len(), part));
+                self.enter(at, packet(1, part.bytes.len(), part));
             }
         } else {
-            self.enqueue(0, at, packet(segs as u16, len, whole));
+            self.enter(at, packet(segs as u16, len, whole));
+        }
+    }
+
+    fn enter(&mut self, now: Instant, packet: Packet<Rc<RawPacket>>) {
+        if self.policer.as_mut().is_none_or(|policer| policer.passes(now, packet.len)) {
+            self.enqueue(0, now, packet);
+        } else {
+            self.note_dropped(1);
         }
     }
 
@@ -171,7 +193,8 @@ impl Way {
 
     fn run_queues(&mut self, now: Instant, out: &Port) -> Option<Instant> {
         loop {
-            let next = self.queues.iter().filter_map(Qdisc::next).min()?;
+            let step = self.steps.front().map(|(at, _)| *at);
+            let next = self.queues.iter().filter_map(Qdisc::next).chain(step).min()?;
             if next > now {
                 return Some(next);
             }
@@ -189,6 +212,13 @@ impl Way {
     /// Carries out the events due at this time. Returns whether there were any.
     fn step(&mut self, at: Instant, out: &Port) -> bool {
         let mut moved = false;
+        while let Some(&(_, rate)) = self.steps.front().filter(|(from, _)| *from <= at) {
+            self.steps.pop_front();
+            moved = true;
+            if let Some(queue) = self.queues.first_mut() {
+                queue.set_rate(at, rate);
+            }
+        }
         for index in 0..self.queues.len() {
             while let Some(packet) = self.queues.get_mut(index).and_then(|queue| queue.dequeue(at)) {
                 moved = true;
@@ -238,10 +268,23 @@ impl Way {
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Emulator {
-    stop: Arc<(AtomicBool, EventFd)>,
+    orders: Arc<Orders>,
     thread: Option<JoinHandle<()>>,
     is_realtime: bool,
 }
+
+/// What the thread is told while it runs.
+#[derive(Debug)]
+struct Orders {
+    stop: AtomicBool,
+    /// When the times of steps begin; [`NOT_YET`] before.
+    begin_ns: AtomicU64,
+    /// Signalled when one of them has changed.
+    changed: EventFd,
+}
+
+/// No time.
+const NOT_YET: u64 = u64::MAX;
 
 /// A path's two directions, each from the queue at its sender to the one at its receiver.
 #[derive(Clone, Debug, Default)]
@@ -250,6 +293,11 @@ pub struct Ways {
     pub there: Vec<QdiscSpec>,
     /// From the far end to the near one.
     pub back: Vec<QdiscSpec>,
+    /// Drops what exceeds its rate on the way to the far end, in front of the queues.
+    pub policer: Option<PolicerSpec>,
+    /// Other rates of each direction's first queue, there and back, if that is a `tbf`: each from a time after
+    /// [`Emulator::begin`] on, in order.
+    pub steps: [Vec<(Duration, Rate)>; 2],
     /// Packets are cut to segments before they enter a queue, and merged again at the end.
     pub is_network: bool,
     /// Of losses and jitter.
@@ -263,14 +311,20 @@ impl Emulator {
     ///
     /// When the thread or its descriptors cannot be had.
     pub fn start(near: Port, far: Port, ways: Ways, watchers: [Watcher; 2]) -> io::Result<Self> {
-        let stop = Arc::new((AtomicBool::new(false), EventFd::new()?));
-        let their_stop = Arc::clone(&stop);
+        let orders = Arc::new(Orders {
+            stop: AtomicBool::new(false),
+            begin_ns: AtomicU64::new(NOT_YET),
+            changed: EventFd::new()?,
+        });
+        let their_orders = Arc::clone(&orders);
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("emulator".into()).spawn(move || {
             let _ = sender.send(become_realtime().is_ok());
-            let Ways { there, back, is_network, seed } = ways;
+            let Ways { there, back, policer, steps, is_network, seed } = ways;
             let [there_watcher, back_watcher] = watchers;
             let build = |specs: &[QdiscSpec], seed: u64, watcher| Way {
+                policer: None,
+                steps: VecDeque::new(),
                 queues: specs.iter().zip(seed..).map(|(spec, seed)| spec.build(seed)).collect(),
                 watcher,
                 at: Instant::ZERO,
@@ -278,10 +332,18 @@ impl Emulator {
                 held: None,
             };
             let mut ways = [build(&there, seed, there_watcher), build(&back, seed ^ (1 << 32), back_watcher)];
+            ways[0].policer = policer.map(Policer::new);
             // A failure here, such as a descriptor that cannot be waited for, shows as a run without packets.
-            let _ = run([near, far], &mut ways, &their_stop);
+            let _ = run([near, far], &mut ways, steps, &their_orders);
         })?;
-        Ok(Self { stop, thread: Some(thread), is_realtime: receiver.recv().unwrap_or(false) })
+        Ok(Self { orders, thread: Some(thread), is_realtime: receiver.recv().unwrap_or(false) })
+    }
+
+    /// From now on, the time of steps runs. Only the first call has an effect.
+    pub fn begin(&self) {
+        let now = monotonic_ns();
+        let _ = self.orders.begin_ns.compare_exchange(NOT_YET, now, Ordering::Relaxed, Ordering::Relaxed);
+        self.orders.changed.signal();
     }
 
     /// Whether the thread was granted real-time priority.
@@ -293,22 +355,37 @@ impl Emulator {
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.stop.0.store(true, Ordering::Relaxed);
-        self.stop.1.signal();
+        self.orders.stop.store(true, Ordering::Relaxed);
+        self.orders.changed.signal();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) -> io::Result<()> {
+fn run(
+    mut ports: [Port; 2],
+    ways: &mut [Way; 2],
+    steps: [Vec<(Duration, Rate)>; 2],
+    orders: &Orders,
+) -> io::Result<()> {
     let (epoll, timer) = (Epoll::new()?, TimerFd::new()?);
     epoll.add(ports[0].fd(), 0, Interest::Readable)?;
     epoll.add(ports[1].fd(), 1, Interest::Readable)?;
     epoll.add(timer.as_fd(), 2, Interest::Readable)?;
-    epoll.add(stop.1.as_fd(), 3, Interest::Readable)?;
+    epoll.add(orders.changed.as_fd(), 3, Interest::Readable)?;
+    let mut steps = Some(steps);
     let mut buffer = vec![0; BUFFER_BYTES];
-    while !stop.0.load(Ordering::Relaxed) {
+    while !orders.stop.load(Ordering::Relaxed) {
+        let begin_ns = orders.begin_ns.load(Ordering::Relaxed);
+        if begin_ns != NOT_YET
+            && let Some(steps) = steps.take()
+        {
+            let begin = Instant::from_nanos(begin_ns);
+            for (way, steps) in ways.iter_mut().zip(steps) {
+                way.steps = steps.into_iter().map(|(after, rate)| (begin + after, rate)).collect();
+            }
+        }
         let mut more = false;
         for side in 0..2 {
             for number in 0..=BATCH {
@@ -337,7 +414,12 @@ fn run(mut ports: [Port; 2], ways: &mut [Way; 2], stop: &(AtomicBool, EventFd)) 
             Some(at) => timer.arm(at.max(now + SLACK).as_nanos()),
             None => timer.disarm(),
         }
-        epoll.wait(None)?;
+        if epoll.wait(None)?.contains(3) {
+            orders.changed.drain();
+        }
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

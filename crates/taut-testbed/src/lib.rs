@@ -16,7 +16,7 @@
 //! | `kernel.rs` | [`Kernel`]: a namespace, its settings, the links that end in it, programs and threads in it |
 //! | `subnet.rs` | [`Subnet`]: the addresses of a link's ends, of both families |
 //! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's |
-//! | `emulator.rs` | [`Emulator`]: a path with a rate, a delay, losses between a TUN and a stack or another TUN |
+//! | `emulator.rs` | [`Emulator`]: a path with rates, delays, losses; at its ends TUNs, stacks, or several of them |
 //! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
 //! | `patience.rs` | [`eventually`], [`now`]: how long a test waits |
 //! | `payload.rs` | [`Noise`]: bytes to send; [`Meter`]: their number and SHA-256 |
@@ -73,7 +73,7 @@ mod socket;
 mod subnet;
 mod tcp_info;
 
-pub use emulator::{Emulator, Port, Taken, Watch, Watcher, Ways};
+pub use emulator::{Emulator, Port, Switch, Taken, Watch, Watcher, Ways};
 pub use kernel::{Kernel, allow_namespaces};
 pub use patience::{PATIENCE, eventually, now};
 pub use payload::{Digest, Meter, Noise, sha256};

@@ -129,7 +129,7 @@ pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
 fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Path, RunError> {
     let (there, back) = ways(scenario)?;
     let is_network = scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario);
-    Path::start(near, far, Ways { there, back, is_network, seed })
+    Path::start(near, far, Ways { there, back, is_network, seed, ..Ways::default() })
         .map_err(context("cannot start the emulator"))
 }
 
