@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   taut ── its own queue ── in-process link ┐
-//!                                            ├─ Emulator: router's queue, delay, losses ── TUN ── kernel: Peer
+//!                                            ├─ Emulator: router's queue, delay, faults ── TUN ── kernel: Peer
 //!   kernel ── tbf ── TUN ────────────────────┘
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs
 //! ```
@@ -63,12 +63,8 @@ pub fn run(job: &Job, progress: Progress<'_>) -> Result<Outcome, RunError> {
     if scenario.topology.kind == Kind::ParkingLot {
         return impossible("a parking lot is simulated only");
     }
-    let faults = &scenario.link.faults;
-    if faults.reorder > 0.0 || scenario.link.back_faults != Default::default() {
-        return impossible("reordering and faults on the way back are simulated only");
-    }
-    if !scenario.link.steps.is_empty() {
-        return impossible("steps of the rate are simulated only");
+    if [&scenario.link.faults, &scenario.link.back_faults].iter().any(|faults| faults.reorder > 0.0) {
+        return impossible("reordering is simulated only");
     }
     let run = match job.engine {
         Engine::Live => taut_sends,
@@ -165,6 +161,7 @@ fn measure(
     progress: Progress<'_>,
 ) -> Result<RunData, RunError> {
     let begin = || way.iter().for_each(|way| way.begin());
+    way.iter().for_each(|way| way.run_steps());
     let work = apps::run(sender, plans, &job.variation.scenario, begin, progress);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.and_then(|runtime| runtime.block_on(work)).map_err(context("the run failed"))?;

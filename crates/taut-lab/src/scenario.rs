@@ -1,10 +1,11 @@
 //! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
-//! published figures. `load.rs` reads it and applies the changes of variants and command lines, `value.rs`
-//! knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the built-in scenarios. Called
+//! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has the
+//! line in the middle, `value.rs` knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the built-in scenarios. Called
 //! by the runners.
 
 pub mod builtin;
 mod controllers;
+mod link;
 mod load;
 pub mod value;
 
@@ -15,6 +16,7 @@ use taut_core::congestion::Registry;
 use taut_core::{Algorithm, ConnOptions, Duration};
 use taut_link::{NicSpec, QdiscSpec, Rate};
 
+pub use link::{BurstSpec, FaultSpec, Link, PolicerText, RateStep};
 pub use load::{Change, Document, LoadError, Variation};
 use value::{BqlText, Bytes, Sysctls, Text};
 
@@ -128,65 +130,6 @@ impl Kind {
     pub(crate) const fn is_pair(self) -> bool {
         matches!(self, Self::Pair | Self::Direct)
     }
-}
-
-/// A line.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Link {
-    /// Its rate.
-    pub rate: Text<Rate>,
-    /// One-way delay.
-    pub delay: Option<Text<Duration>>,
-    /// Other rates, each from a time on, in the order of these times; simulated only.
-    #[serde(default)]
-    pub steps: Vec<RateStep>,
-    /// Faults on the way from sender to receiver.
-    #[serde(default)]
-    pub faults: FaultSpec,
-    /// Faults on the way back.
-    #[serde(default)]
-    pub back_faults: FaultSpec,
-}
-
-impl Link {
-    /// One-way delay.
-    #[must_use]
-    pub fn delay(&self) -> Duration {
-        self.delay.as_ref().map_or(Duration::ZERO, |delay| delay.value)
-    }
-}
-
-/// A change of a line's rate.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RateStep {
-    /// When, from the beginning of the run.
-    pub at: Text<Duration>,
-    /// The rate from then on.
-    pub rate: Text<Rate>,
-}
-
-/// Faults of a line, as shares of 1.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct FaultSpec {
-    /// Packets lost.
-    #[serde(default)]
-    pub loss: f64,
-    /// Packets delivered twice.
-    #[serde(default)]
-    pub duplicate: f64,
-    /// Packets with one bit flipped.
-    #[serde(default)]
-    pub corrupt: f64,
-    /// Packets delayed by `reorder-delay`.
-    #[serde(default)]
-    pub reorder: f64,
-    /// Delay of reordered packets.
-    pub reorder_delay: Option<Text<Duration>>,
-    /// Each packet is delayed by up to this.
-    pub jitter: Option<Text<Duration>>,
 }
 
 /// The machines at both ends; in a dumbbell, all on one side are equal.
@@ -558,23 +501,8 @@ impl Scenario {
         } else if self.pairs() == 0 || self.pairs() > 10_000 {
             return wrong("topology.pairs", "must be from 1 to 10000".into());
         }
-        if self.topology.kind.is_pair() && !self.link.steps.is_empty() {
-            return wrong("link.steps", "does not apply to kind = \"pair\" or \"direct\"".into());
-        }
-        if self.link.steps.windows(2).any(|pair| pair[0].at.value >= pair[1].at.value) {
-            return wrong("link.steps", "must be in the order of their times".into());
-        }
-        for (name, faults) in [("faults", &self.link.faults), ("back-faults", &self.link.back_faults)] {
-            for (key, share) in [
-                ("loss", faults.loss),
-                ("duplicate", faults.duplicate),
-                ("corrupt", faults.corrupt),
-                ("reorder", faults.reorder),
-            ] {
-                if !(0.0..=1.0).contains(&share) {
-                    return wrong(&format!("link.{name}.{key}"), "must be a share from 0 to 1".into());
-                }
-            }
+        if let Some(mistake) = self.link.mistake(self.topology.kind.is_pair()) {
+            return Some(mistake);
         }
         for (side, host) in [("sender", &self.hosts.sender), ("receiver", &self.hosts.receiver)] {
             if host.cpu.jitter.is_some_and(|share| !(0.0..=100.0).contains(&share)) {

@@ -292,6 +292,44 @@ fn a_capture_is_read_by_others() {
 }
 
 #[test]
+fn a_path_is_what_its_file_says() {
+    let small = |more: &str| {
+        let text = "title = \"path\"\nduration = \"6s\"\nwarm-up = \"2s\"\nmeasure = [\"goodput\"]\n\
+            [topology]\nkind = \"dumbbell\"\nqueue = \"pfifo limit 50\"\n\
+            [link]\nrate = \"20mbit\"\ndelay = \"5ms\"\n";
+        let text = format!("{text}{more}\n[[flows]]\napp = \"bulk\"\n");
+        let document = Document::parse("path", "path.toml", &text, &[], &Registry::default()).unwrap();
+        let variation = document.variations().unwrap().remove(0);
+        let data = sim::run(&Job { scenario: "path".into(), variation, ..job(1) }, &|_| true).unwrap().data;
+        data.metrics
+    };
+    // 1448 of 1538 bytes of each rate are payload.
+    let payload = |mbps: f64| mbps * 1_448.0 / 1_538.0;
+    let near = |metrics: &BTreeMap<String, f64>, mbps: f64| {
+        let goodput = metrics["goodput"];
+        assert!((payload(mbps) * 0.9..payload(mbps) * 1.01).contains(&goodput), "{goodput} of {mbps}");
+    };
+    near(&small(""), 20.0);
+    // Two seconds at 5 Mbit/s, and two at 10.
+    near(&small("steps = [{ at = \"2s\", rate = \"5mbit\" }, { at = \"4s\", rate = \"10mbit\" }]"), 7.5);
+    // An ACK of 52 bytes takes 90 on the wire: at 0.1 Mbit/s, 139 of them in a second, each for two segments or more.
+    let slow_back = small("back-rate = \"100kbit\"");
+    let acks = slow_back["acks_in"] / 4.0;
+    assert!((100.0..140.0).contains(&acks), "{acks} ACKs a second");
+    // What passes while measured: at most the rate, and the burst.
+    let policed = small("policer = { rate = \"8mbit\", burst = \"20kb\" }");
+    assert!((4.0..payload(8.1)).contains(&policed["goodput"]), "{}", policed["goodput"]);
+    // A packet in 21 is lost: data in bursts of five, which costs most of the rate, or ACKs, which costs nothing.
+    let lost = |metrics: &BTreeMap<String, f64>| assert!(metrics["network_drops"] > 10.0, "{metrics:?}");
+    let bursts = small("faults = { bursts = { p = 0.01, r = 0.2 } }");
+    lost(&bursts);
+    assert!(bursts["goodput"] < payload(20.0) * 0.5, "{}", bursts["goodput"]);
+    let acks_lost = small("back-faults = { bursts = { p = 0.01, r = 0.2 } }");
+    lost(&acks_lost);
+    near(&acks_lost, 20.0);
+}
+
+#[test]
 fn in_a_parking_lot_who_goes_all_the_way_gets_least() {
     // Two hops of 20 Mbit/s: the long flow has twice the round-trip time and loses packets at both hops, so
     // the short flow on each hop gets more than half; together they fill it.

@@ -90,6 +90,17 @@ fn a_mistake_has_file_line_and_key() {
             "steps = [{ at = \"1s\", rate = \"1mbit\" }]",
             "x.toml:7: link.steps: does not apply to kind",
         ),
+        ("delay = \"5ms\"", "back-rate = \"1mbit\"", "x.toml:7: link.back-rate: does not apply to kind"),
+        (
+            "delay = \"5ms\"",
+            "policer = { rate = \"1mbit\", burst = \"9kb\" }",
+            "x.toml:7: link.policer: does not apply to kind",
+        ),
+        (
+            "delay = \"5ms\"",
+            "back-faults = { bursts = { p = 0.01, r = 10 } }",
+            "x.toml:7: link.back-faults.bursts.r: must be a share",
+        ),
         ("[link]", "[link", "x.toml:5: "),
         ("title = \"small\"\n", "", "x.toml: missing field `title`"),
     ];

@@ -4,13 +4,13 @@
 use taut_core::LinkCaps;
 use taut_device::TunOptions;
 use taut_driver::Device;
-use taut_link::{NicSpec, QdiscSpec, TbfSpec};
+use taut_link::{NicSpec, QdiscSpec, Rate, TbfSpec};
 use taut_testbed::{Kernel, Peer, Port, Service, Subnet, Ways};
 
 use super::context;
 use super::path::Path;
 use crate::job::RunError;
-use crate::scenario::{HostText, Kind, Scenario};
+use crate::scenario::{BurstSpec, FaultSpec, HostText, Kind, Scenario};
 
 /// Addresses of both ends.
 pub(super) const NET: Subnet = Subnet(9);
@@ -127,46 +127,86 @@ pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
 
 /// Joins two ports by the scenario's link. In a network, packets are single segments.
 fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Path, RunError> {
-    let (there, back) = ways(scenario)?;
-    let is_network = scenario.topology.kind == Kind::Dumbbell && has_super_packets(scenario);
-    Path::start(near, far, Ways { there, back, is_network, seed, ..Ways::default() })
-        .map_err(context("cannot start the emulator"))
+    let is_dumbbell = scenario.topology.kind == Kind::Dumbbell;
+    let link = &scenario.link;
+    let queues = |rate: Rate, faults| -> Result<Vec<QdiscSpec>, RunError> {
+        let mut queues = Vec::new();
+        if is_dumbbell {
+            // The line carries one whole packet at a time, with no burst.
+            let line = TbfSpec { rate, burst_bytes: 0, limit: None };
+            queues.push(QdiscSpec::Tbf(line, Some(Box::new(scenario.bottleneck_queue()))));
+        }
+        for text in wire(faults, delay_ns(scenario)) {
+            let failed = |error| RunError::Impossible(format!("{text}: {error}"));
+            queues.push(text.parse().map_err(failed)?);
+        }
+        Ok(queues)
+    };
+    let ways = Ways {
+        there: queues(link.rate.value, &link.faults)?,
+        back: queues(link.back_rate(), &link.back_faults)?,
+        policer: link.policer(),
+        steps: link.steps(),
+        is_network: is_dumbbell && has_super_packets(scenario),
+        seed,
+    };
+    Path::start(near, far, ways).map_err(context("cannot start the emulator"))
 }
 
-/// The queues of both directions.
-fn ways(scenario: &Scenario) -> Result<(Vec<QdiscSpec>, Vec<QdiscSpec>), RunError> {
-    let parse = |text: String| {
-        text.parse::<QdiscSpec>().map_err(|error| RunError::Impossible(format!("{text}: {error}")))
-    };
+/// One-way delay of the whole path.
+fn delay_ns(scenario: &Scenario) -> u64 {
     let own = scenario.topology.delays.first().map_or(0, |delay| delay.value.as_nanos());
-    let delay_ns = scenario.link.delay().as_nanos() + own;
-    let wire = |delay_ns: u64, more: String| parse(format!("netem limit 1000000 delay {delay_ns}ns{more}"));
-    let (mut there, mut back) = (Vec::new(), Vec::new());
-    if scenario.topology.kind == Kind::Dumbbell {
-        let queue = scenario.bottleneck_queue();
-        let rate = scenario.link.rate.value;
-        // The line carries one whole packet at a time, with no burst.
-        let line = || {
-            let line = TbfSpec { rate, burst_bytes: 0, limit: None };
-            QdiscSpec::Tbf(line, Some(Box::new(queue.clone())))
-        };
-        there.push(line());
-        back.push(line());
+    scenario.link.delay().as_nanos() + own
+}
+
+/// One direction of a wire, as disciplines one behind the other.
+fn wire(faults: &FaultSpec, delay_ns: u64) -> Vec<String> {
+    const LIMIT: &str = "netem limit 1000000";
+    // A scenario's jitter delays by up to its value; netem's goes both ways.
+    let half_ns = faults.jitter.as_ref().map_or(0, |jitter| jitter.value.as_nanos() / 2);
+    let mut wire = format!("{LIMIT} delay {}ns", delay_ns + half_ns);
+    if half_ns > 0 {
+        wire.push_str(&format!(" {half_ns}ns"));
     }
-    let faults = &scenario.link.faults;
-    let mut words = String::new();
     for (word, share) in [("loss", faults.loss), ("duplicate", faults.duplicate), ("corrupt", faults.corrupt)]
     {
         if share > 0.0 {
-            words.push_str(&format!(" {word} {}%", share * 100.0));
+            wire.push_str(&format!(" {word} {}%", share * 100.0));
         }
     }
-    // A scenario's jitter delays by up to its value; netem's goes both ways.
-    let half_ns = faults.jitter.as_ref().map_or(0, |jitter| jitter.value.as_nanos() / 2);
-    if half_ns > 0 {
-        words.insert_str(0, &format!(" {half_ns}ns"));
+    if faults.in_order {
+        // With a rate, no packet overtakes another; at this one, a packet takes 12 ns.
+        wire.push_str(" rate 1tbit");
     }
-    there.push(wire(delay_ns + half_ns, words)?);
-    back.push(wire(delay_ns, String::new())?);
-    Ok((there, back))
+    // netem has one model of losses.
+    let bursts = faults.bursts.map(|BurstSpec { p, r, bad, good }| {
+        let [p, r, bad, good] = [p, r, bad, good].map(|share| share * 100.0);
+        format!("{LIMIT} loss gemodel {p}% {r}% {bad}% {good}%")
+    });
+    bursts.into_iter().chain([wire]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_written_in_netems_words() {
+        let wire = |text: &str| wire(&toml::from_str(text).unwrap(), 5_000_000);
+        assert_eq!(wire(""), ["netem limit 1000000 delay 5000000ns"]);
+        assert_eq!(
+            wire("loss = 0.25\njitter = \"4ms\"\nin-order = true"),
+            ["netem limit 1000000 delay 7000000ns 2000000ns loss 25% rate 1tbit"]
+        );
+        assert_eq!(
+            wire("bursts = { p = 0.125, r = 0.5 }\nduplicate = 0.5"),
+            [
+                "netem limit 1000000 loss gemodel 12.5% 50% 100% 0%",
+                "netem limit 1000000 delay 5000000ns duplicate 50%"
+            ]
+        );
+        for text in wire("bursts = { p = 0.0001, r = 0.1 }\nin-order = true") {
+            assert!(text.parse::<QdiscSpec>().is_ok(), "{text}");
+        }
+    }
 }

@@ -42,6 +42,11 @@ impl Path {
         self.emulator.is_realtime()
     }
 
+    /// From now on, the time of the line's steps runs.
+    pub(super) fn run_steps(&self) {
+        self.emulator.begin();
+    }
+
     /// Resets the counts.
     pub(super) fn begin(&self) {
         self.counts.iter().for_each(|counts| lock(counts).begin());

@@ -10,11 +10,14 @@ use taut_sim::app::{
     Bulk, BulkStats, Pause, Request, Responder, RrStats, Sink, Stream, StreamStats, Web, WebServer, WebStats,
 };
 use taut_sim::{
-    BEGIN, CpuModel, Faults, HostId, HostSpec, LostWakeup, PortSpec, RouterId, Wakeups, WireId, World,
+    BEGIN, CpuModel, Faults, GilbertElliott, HostId, HostSpec, LostWakeup, PortSpec, RouterId, Wakeups,
+    WireId, World,
 };
 
 use crate::scenario::value::{BqlText, Bytes, Text};
-use crate::scenario::{AppKind, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario, WakeupsText};
+use crate::scenario::{
+    AppKind, BurstSpec, CpuText, FaultSpec, FlowSpec, HostText, Kind, Scenario, WakeupsText,
+};
 
 /// Port of sinks. The ports of responders, which differ in request size, follow.
 const SINK: u16 = 5001;
@@ -115,13 +118,18 @@ impl Net {
         } else {
             let hops = if scenario.topology.kind == Kind::Dumbbell { 1 } else { pairs as usize - 1 };
             let routers: Vec<RouterId> = (0..=hops).map(|_| world.router()).collect();
-            let steps =
-                scenario.link.steps.iter().map(|step| (BEGIN + step.at.value, step.rate.value)).collect();
-            let middle =
-                PortSpec { rate: Some(link_rate), qdisc: scenario.bottleneck_queue(), steps, policer: None };
+            let port = |rate, steps: Vec<(Duration, Rate)>, policer| PortSpec {
+                rate: Some(rate),
+                qdisc: scenario.bottleneck_queue(),
+                steps: steps.into_iter().map(|(after, rate)| (BEGIN + after, rate)).collect(),
+                policer,
+            };
+            let [steps, back_steps] = scenario.link.steps();
+            let there = port(link_rate, steps, scenario.link.policer());
+            let back = port(scenario.link.back_rate(), back_steps, None);
             let access = PortSpec::fifo(nic_rate, 1_000);
             for (hop, ends) in routers.windows(2).enumerate() {
-                lines.push(world.join(ends[0], ends[1], &middle, &middle, scenario.link.delay()));
+                lines.push(world.join(ends[0], ends[1], &there, &back, scenario.link.delay()));
                 // All routers but the first have a port back to the previous one.
                 bottlenecks.push((ends[0], usize::from(hop > 0)));
             }
@@ -310,11 +318,13 @@ fn set_faults(world: &mut World, wire: WireId, spec: &FaultSpec) {
     let time = |text: &Option<Text<Duration>>| text.as_ref().map_or(Duration::ZERO, |text| text.value);
     let faults = Faults {
         loss: spec.loss,
+        bursts: spec.bursts.map(|BurstSpec { p, r, bad, good }| GilbertElliott { p, r, bad, good }),
         duplicate: spec.duplicate,
         corrupt: spec.corrupt,
         reorder: spec.reorder,
         reorder_delay: time(&spec.reorder_delay),
         jitter: time(&spec.jitter),
+        in_order: spec.in_order,
         ..Faults::default()
     };
     world.set_faults(wire, faults);
