@@ -6,7 +6,7 @@
 //!   taut ── its own queue ── in-process link ┐
 //!                                            ├─ Emulator: router's queue, delay, faults ── TUN ── kernel: Peer
 //!   kernel ── tbf ── TUN ────────────────────┘
-//!    apps.rs: the same applications over taut_end.rs or kernel_end.rs
+//!    apps.rs: the same applications over taut_end.rs or kernel_end.rs; beside.rs: and the kernel beside either
 //! ```
 //!
 //! `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from the counts. In a pair
@@ -15,6 +15,7 @@
 //! and belongs to the emulator. Called by the runner.
 
 mod apps;
+mod beside;
 mod carried;
 mod kernel_end;
 mod link;
@@ -34,6 +35,7 @@ use crate::job::{Job, Outcome, RunError};
 use crate::scenario::value::{Bytes, Text};
 use crate::scenario::{AppKind, Kind, Scenario};
 use apps::{FlowPlan, Sender};
+use beside::Senders;
 use kernel_end::KernelSender;
 use link::{Link, NET};
 use path::Path;
@@ -118,7 +120,7 @@ fn plans(scenario: &Scenario) -> (Vec<FlowPlan>, Vec<(u16, Service)>) {
 fn taut_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
-    let Link { near, way, peer: _peer } = link::from_taut(scenario, job.seed, &services)?;
+    let Link { near, beside, way, peer: _peer } = link::from_taut(scenario, job.seed, &services)?;
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&job.seed.to_le_bytes());
     let mut builder = taut::Stack::builder().device(near).config(scenario.stack_config()).seed(seed);
@@ -135,18 +137,21 @@ fn taut_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
     for (name, value) in &scenario.hosts.sender.sysctls.0 {
         stack.set_sysctl(name, value).map_err(|error| RunError::Impossible(error.to_string()))?;
     }
-    measure(job, &Taut(stack), &plans, way.as_ref(), progress)
+    let beside = beside.map(|kernel| KernelSender::new(kernel, scenario.default_congestion()));
+    measure(job, &Senders { own: Taut(stack), beside }, &plans, way.as_ref(), progress)
 }
 
 fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
-    let Link { near, way, peer: _peer } = link::from_kernel(scenario, job.seed, &services)?;
+    let Link { near, beside, way, peer: _peer } = link::from_kernel(scenario, job.seed, &services)?;
     // The machine's default congestion control may differ from taut's, and a namespace cannot be given another.
-    let sender = KernelSender::new(near, scenario.default_congestion());
+    let sender = |kernel| KernelSender::new(kernel, scenario.default_congestion());
     let Some(queue) = link::own_queue(scenario) else {
-        return measure(job, &sender, &plans, way.as_ref(), progress);
+        let senders = Senders { own: sender(near), beside: beside.map(sender) };
+        return measure(job, &senders, &plans, way.as_ref(), progress);
     };
+    let sender = sender(near);
     let interval = Duration::from(scenario.interval()).max(apps::LEAST_INTERVAL);
     sender.limit_rate(&queue).map_err(context("the sender's queue"))?;
     sender.watch_backlog(interval, || measure(job, &sender, &plans, way.as_ref(), progress))

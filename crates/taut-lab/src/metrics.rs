@@ -53,6 +53,8 @@ pub struct Measured {
     pub acked_bytes: u64,
     /// Payload acknowledged, by flow.
     pub acked_by_flow: Vec<u64>,
+    /// Payload acknowledged of the flows beside; `None` without any.
+    pub beside_bytes: Option<u64>,
     /// The longest time from a connection's beginning to its end, of flows that end.
     pub elapsed_s: Option<f64>,
     /// Payload of those flows per second of their time.
@@ -177,6 +179,9 @@ const ROWS: &[Row] = &[
     metric("goodput", "goodput", "Mbit/s", |m| Some(m.acked_bytes as f64 * 8e-6 / m.seconds)),
     metric("flow_goodput", "goodput per flow", "Mbit/s", |m| {
         Some(m.acked_bytes as f64 * 8e-6 / m.seconds / m.flows as f64)
+    }),
+    metric("beside_goodput", "goodput of the flows beside", "Mbit/s", |m| {
+        m.beside_bytes.map(|bytes| bytes as f64 * 8e-6 / m.seconds)
     }),
     metric("fairness", "fairness (Jain)", "", Measured::fairness),
     metric("elapsed", "elapsed", "s", |m| m.elapsed_s),

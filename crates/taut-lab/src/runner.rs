@@ -10,14 +10,16 @@ use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has.
+/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has. In a live
+/// run of the stack, the kernel sends the flows beside.
 fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
-    if engine != Engine::Linux {
+    if engine == Engine::Sim {
         return None;
     }
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     let names: Vec<&str> = names.split_whitespace().collect();
-    let missing = scenario.congestion_texts().find(|text| !names.contains(&text.as_str()))?;
+    let mut texts = scenario.congestion_texts(|flow| engine == Engine::Linux || flow.beside);
+    let missing = texts.find(|text| !names.contains(&text.as_str()))?;
     Some(format!("this kernel has no {missing}, only {}", names.join(", ")))
 }
 

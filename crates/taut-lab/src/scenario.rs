@@ -275,6 +275,10 @@ pub struct FlowSpec {
     pub count: u32,
     /// The pair that it uses, from 0; round robin over all pairs if not given.
     pub pair: Option<u32>,
+    /// Part of the conditions: metrics leave it out, and live the kernel always sends it, from another host at the
+    /// sender's end.
+    #[serde(default)]
+    pub beside: bool,
     /// When the first starts.
     pub start: Option<Text<Duration>>,
     /// Delay between the starts of consecutive ones.
@@ -501,6 +505,10 @@ impl Scenario {
         } else if self.pairs() == 0 || self.pairs() > 10_000 {
             return wrong("topology.pairs", "must be from 1 to 10000".into());
         }
+        if let Some(index) = self.beside_among_others() {
+            let why = "a flow beside the others needs kind = \"dumbbell\" and a pair that they do not use";
+            return wrong(&format!("flows.{index}.beside"), why.into());
+        }
         if let Some(mistake) = self.link.mistake(self.topology.kind.is_pair()) {
             return Some(mistake);
         }
@@ -513,6 +521,18 @@ impl Scenario {
             }
         }
         None
+    }
+
+    /// A flow beside the others that is not apart from them: metrics of hosts could not leave it out.
+    fn beside_among_others(&self) -> Option<usize> {
+        let pairs_of = |flow: &FlowSpec| -> Vec<u32> {
+            (0..flow.count).map(|copy| flow.pair.unwrap_or(copy) % self.pairs()).collect()
+        };
+        let others: Vec<u32> = self.flows.iter().filter(|flow| !flow.beside).flat_map(pairs_of).collect();
+        self.flows.iter().position(|flow| {
+            let is_apart = !pairs_of(flow).iter().any(|pair| others.contains(pair));
+            flow.beside && !(self.topology.kind == Kind::Dumbbell && is_apart)
+        })
     }
 
     /// Pairs of hosts.

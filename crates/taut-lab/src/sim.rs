@@ -168,8 +168,10 @@ impl Run<'_> {
             let host = world.host_ref(traffic.from);
             let (before, shares_before) = (flow.acked(), flow.shares());
             if let Some(info) = host.stack().conn(conn).map(|conn| conn.info(now)) {
-                memory += u64::from(info.wmem_queued);
-                unsent += info.notsent_bytes;
+                if !traffic.is_beside {
+                    memory += u64::from(info.wmem_queued);
+                    unsent += info.notsent_bytes;
+                }
                 flow.info = Some(info);
                 flow.report = host.stack().conn(conn).map(|conn| conn.report(now));
             } else if let Some(info) = &mut flow.info {
@@ -287,11 +289,11 @@ fn finish(
     let none = Counts::default();
     let did = |id: &HostId| counts(&at_end.counts[id], sums.start.counts.get(id).unwrap_or(&none));
     let (mut sender, mut receiver, mut counters) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    net.senders.iter().for_each(|id| add(&mut sender, did(id)));
+    net.measured_senders().for_each(|id| add(&mut sender, did(&id)));
     net.receivers.iter().for_each(|id| add(&mut receiver, did(id)));
-    for id in &net.senders {
-        let before: BTreeMap<_, _> = sums.start.counters.get(id).into_iter().flatten().copied().collect();
-        let since = at_end.counters[id].iter().map(|(name, value)| {
+    for id in net.measured_senders() {
+        let before: BTreeMap<_, _> = sums.start.counters.get(&id).into_iter().flatten().copied().collect();
+        let since = at_end.counters[&id].iter().map(|(name, value)| {
             ((*name).to_owned(), value.saturating_sub(before.get(name).copied().unwrap_or(0)))
         });
         add(&mut counters, since);
@@ -302,7 +304,7 @@ fn finish(
 
     let mut measured = Measured {
         seconds: measured_s,
-        flows: watched.len() as u64,
+        flows: net.traffic.iter().filter(|flow| !flow.is_beside).count() as u64,
         device_ns: collector.device_ns,
         device_bytes: collector.device_bytes,
         rtt_ns: collector.rtt_ns,
@@ -312,7 +314,6 @@ fn finish(
         super_packet: collector.super_packet,
         socket_memory: sums.socket_memory,
         unsent_bytes: sums.unsent_bytes,
-        sndbuf: watched.iter().filter_map(|flow| flow.info.as_ref()).map(|info| info.sndbuf.into()).max(),
         rcvbuf: at_end.rcvbuf,
         sender,
         receiver,
@@ -324,26 +325,26 @@ fn finish(
     let mut keys: BTreeMap<Key, u32> = BTreeMap::new();
     let (mut flows, mut series) = (Vec::new(), Vec::new());
     for (number, (flow, traffic)) in watched.into_iter().zip(&net.traffic).enumerate() {
-        let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
-        let (latencies, is_pages) = traffic.source.latencies();
-        let tally = if is_pages { &mut measured.page_ns } else { &mut measured.latency_ns };
-        latencies.iter().skip(skip).for_each(|latency| tally.add(latency.as_nanos()));
-        if let Some((span, bytes)) = traffic.source.elapsed() {
-            let span_s = view::seconds(span);
-            measured.elapsed_s = Some(measured.elapsed_s.unwrap_or(0.0).max(span_s));
-            *measured.elapsed_bps.get_or_insert(0.0) += bytes as f64 * 8.0 / span_s;
+        if !traffic.is_beside {
+            let skip = sums.start.latencies.get(number).copied().unwrap_or(0);
+            measure_source(&traffic.source, skip, &mut measured);
         }
         let Some(info) = &flow.info else { continue };
         let acked = flow.acked() - flow.acked_at_mark;
-        measured.acked_bytes += acked;
-        measured.acked_by_flow.push(acked);
         let shares: Vec<f64> = flow
             .shares()
             .iter()
             .zip(&flow.shares_at_mark)
             .map(|(after, before)| view::seconds(after.saturating_sub(*before)))
             .collect();
-        measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
+        if traffic.is_beside {
+            *measured.beside_bytes.get_or_insert(0) += acked;
+        } else {
+            measured.acked_bytes += acked;
+            measured.acked_by_flow.push(acked);
+            measured.sndbuf = measured.sndbuf.max(Some(info.sndbuf.into()));
+            measured.blocked_s.iter_mut().zip(&shares).for_each(|(sum, share)| *sum += share);
+        }
         let key = (traffic.from.index() as u32, info.local.port(), info.peer.port());
         keys.insert(key, number as u32);
         if number < FLOWS_SHOWN {
@@ -400,6 +401,18 @@ fn finish(
     };
     debug_assert_eq!(data.meta.schema, SCHEMA);
     Outcome { data, events, capture }
+}
+
+/// The waits of an application's user since measuring began, and how long it took if it has ended.
+fn measure_source(source: &Source, skip: usize, measured: &mut Measured) {
+    let (latencies, is_pages) = source.latencies();
+    let tally = if is_pages { &mut measured.page_ns } else { &mut measured.latency_ns };
+    latencies.iter().skip(skip).for_each(|latency| tally.add(latency.as_nanos()));
+    if let Some((span, bytes)) = source.elapsed() {
+        let span_s = view::seconds(span);
+        measured.elapsed_s = Some(measured.elapsed_s.unwrap_or(0.0).max(span_s));
+        *measured.elapsed_bps.get_or_insert(0.0) += bytes as f64 * 8.0 / span_s;
+    }
 }
 
 fn flow_data(

@@ -330,6 +330,31 @@ fn a_path_is_what_its_file_says() {
 }
 
 #[test]
+fn flows_beside_are_conditions() {
+    let text = "title = \"beside\"\nduration = \"6s\"\nmeasure = [\"goodput\"]\n\
+        [topology]\nkind = \"dumbbell\"\npairs = 2\nqueue = \"pfifo limit 50\"\n\
+        [link]\nrate = \"20mbit\"\ndelay = \"5ms\"\n[[flows]]\napp = \"bulk\"\n\
+        [[flows]]\napp = \"bulk\"\npair = 1\nbeside = true\n";
+    let document = |changes: &[&str]| {
+        let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
+        Document::parse("beside", "beside.toml", text, &changes, &Registry::default())
+    };
+    let variation = document(&[]).unwrap().variations().unwrap().remove(0);
+    let data = sim::run(&Job { scenario: "beside".into(), variation, ..job(1) }, &|_| true).unwrap().data;
+    let [own, beside] = [0, 1].map(|flow: usize| data.flows[flow].goodput_bps / 1e6);
+    assert!(
+        (data.metrics["goodput"] - own).abs() < 1e-6
+            && (data.metrics["beside_goodput"] - beside).abs() < 1e-6
+    );
+    assert!(own > 1.0 && beside > 1.0 && (15.0..19.0).contains(&(own + beside)), "{own} {beside}");
+    // Counters are those of its host alone.
+    assert_eq!(data.counters["TcpActiveOpens"], 1);
+    assert_eq!(data.metrics["flow_goodput"], data.metrics["goodput"]);
+    let error = document(&["flows.1.pair=0"]).unwrap_err().to_string();
+    assert!(error.contains("flows.1.beside: "), "{error}");
+}
+
+#[test]
 fn in_a_parking_lot_who_goes_all_the_way_gets_least() {
     // Two hops of 20 Mbit/s: the long flow has twice the round-trip time and loses packets at both hops, so
     // the short flow on each hop gets more than half; together they fill it.

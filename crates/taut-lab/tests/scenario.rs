@@ -101,6 +101,7 @@ fn a_mistake_has_file_line_and_key() {
             "back-faults = { bursts = { p = 0.01, r = 10 } }",
             "x.toml:7: link.back-faults.bursts.r: must be a share",
         ),
+        ("count = 2", "beside = true", "x.toml:15: flows.0.beside: a flow beside the others needs kind"),
         ("[link]", "[link", "x.toml:5: "),
         ("title = \"small\"\n", "", "x.toml: missing field `title`"),
     ];

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use taut_device::Cidr;
 
-/// The networks `10.N.0.0/24` and `fdNN::/64` of a link, by N. The tested end is host 2, its peer host 1.
+/// The networks `10.N.0.0/24` and `fdNN::/64` of a link, by N. The tested end is host 2, its peer host 1;
+/// host 3 may be beside the tested end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subnet(pub u8);
 
@@ -41,6 +42,12 @@ impl Subnet {
         Ipv4Addr::new(10, self.0, 0, 1)
     }
 
+    /// Addresses of another host at the near end, beside the tested one.
+    #[must_use]
+    pub fn beside(self) -> Vec<Cidr> {
+        self.host(Ipv4Addr::new(10, self.0, 0, 3))
+    }
+
     fn host(self, v4: Ipv4Addr) -> Vec<Cidr> {
         let network = 0xfd00 | u16::from(self.0);
         let v6 = Ipv6Addr::new(network, 0, 0, 0, 0, 0, 0, u16::from(v4.octets()[3]));
@@ -58,6 +65,7 @@ mod tests {
         let texts = |cidrs: Vec<Cidr>| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>();
         let families = if Subnet::has_ipv6() { 2 } else { 1 };
         assert_eq!(texts(Subnet(9).near()), ["10.9.0.2/24", "fd09::2/64"][..families]);
+        assert_eq!(texts(Subnet(9).beside()), ["10.9.0.3/24", "fd09::3/64"][..families]);
         assert_eq!(texts(Subnet(9).far()), ["10.9.0.1/24", "fd09::1/64"][..families]);
     }
 }

@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use taut_core::{Algorithm, ConnOptions};
 use taut_device::sys::monotonic_ns;
 
 use crate::data::{GATES, Interval};
@@ -78,13 +77,8 @@ pub(super) use forward_to_stream;
 /// A host that opens connections, and the values that it reports.
 pub(super) trait Sender {
     type Conn: Conn;
-    /// Opens a connection with these options. The congestion control is a name that taut need not know.
-    async fn connect(
-        &self,
-        to: SocketAddr,
-        options: &ConnOptions,
-        congestion: Option<&str>,
-    ) -> io::Result<Self::Conn>;
+    /// Opens a flow's connection.
+    async fn connect(&self, plan: &FlowPlan) -> io::Result<Self::Conn>;
     /// Counters, by Linux's names.
     fn counters(&self) -> io::Result<BTreeMap<String, u64>>;
     /// Bytes in the host's own queue, if known.
@@ -104,6 +98,8 @@ pub(super) struct FlowPlan {
 #[derive(Debug, Default)]
 pub(super) struct FlowResult {
     pub(super) name: String,
+    /// Not measured: see [`FlowSpec::beside`].
+    pub(super) is_beside: bool,
     pub(super) last: Option<Snapshot>,
     pub(super) acked_at_mark: u64,
     pub(super) shares_at_mark: Vec<f64>,
@@ -156,7 +152,12 @@ pub(super) async fn run<S: Sender>(
 ) -> io::Result<Option<Result>> {
     let flows = plans.iter().map(|plan| {
         let shares_at_mark = vec![0.0; GATES.len()];
-        RefCell::new(FlowResult { name: plan.name.clone(), shares_at_mark, ..FlowResult::default() })
+        RefCell::new(FlowResult {
+            name: plan.name.clone(),
+            is_beside: plan.spec.beside,
+            shares_at_mark,
+            ..FlowResult::default()
+        })
     });
     let shared = Rc::new(Shared {
         conns: plans.iter().map(|_| RefCell::new(None)).collect(),
@@ -285,10 +286,12 @@ impl<S: Sender> Looks<'_, S> {
             let mut flow = flow.borrow_mut();
             let before = flow.last.take();
             let acked_before = before.as_ref().map_or(0, |before| before.acked_bytes);
-            memory += snapshot.memory.unwrap_or(0);
-            unsent += snapshot.point.unsent_bytes;
-            if measuring && let Some(srtt) = snapshot.point.srtt_s {
-                self.result.srtt_ns.push((srtt * 1e9) as u64);
+            if !flow.is_beside {
+                memory += snapshot.memory.unwrap_or(0);
+                unsent += snapshot.point.unsent_bytes;
+                if measuring && let Some(srtt) = snapshot.point.srtt_s {
+                    self.result.srtt_ns.push((srtt * 1e9) as u64);
+                }
             }
             if number < SERIES_MAX {
                 let shares = snapshot.shares_s.as_ref().map(|shares| {
@@ -330,10 +333,8 @@ async fn flow<S: Sender>(
     shared: &Shared<S::Conn>,
 ) -> io::Result<()> {
     tokio::time::sleep(plan.start).await;
-    let options = plan.spec.options.options();
-    let congestion = options.congestion.as_ref().map(Algorithm::name);
-    let connecting = sender.connect(plan.to, &options, congestion);
-    let conn = tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let conn =
+        tokio::time::timeout(PATIENCE, sender.connect(plan)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let conn = Rc::new(conn);
     let since = || monotonic_ns() - shared.begin_ns;
     shared.flows[number].borrow_mut().connected_ns = Some(since());

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use socket2::SockRef;
-use taut_core::ConnOptions;
+use taut_core::Algorithm;
 use taut_testbed::{Kernel, SocketMemory, TcpInfo, socket};
 
-use super::apps::{Conn, Sender, Snapshot, forward_to_stream};
+use super::apps::{Conn, FlowPlan, Sender, Snapshot, forward_to_stream};
 use super::link::OwnQueue;
 use crate::data::Interval;
 use crate::view;
@@ -63,14 +63,11 @@ impl KernelSender {
 impl Sender for KernelSender {
     type Conn = tokio::net::TcpStream;
 
-    async fn connect(
-        &self,
-        to: SocketAddr,
-        options: &ConnOptions,
-        congestion: Option<&str>,
-    ) -> io::Result<tokio::net::TcpStream> {
-        let congestion = congestion.unwrap_or(&self.congestion);
-        let socket = self.kernel.enter(|| socket(to, options, Some(congestion)))??;
+    async fn connect(&self, plan: &FlowPlan) -> io::Result<tokio::net::TcpStream> {
+        let (to, options) = (plan.to, plan.spec.options.options());
+        // A name: the kernel's need not have taut's parameters.
+        let congestion = options.congestion.as_ref().map_or(&*self.congestion, Algorithm::name);
+        let socket = self.kernel.enter(|| socket(to, &options, Some(congestion)))??;
         socket.set_nonblocking(true)?;
         tokio::net::TcpSocket::from_std_stream(socket.into()).connect(to).await
     }

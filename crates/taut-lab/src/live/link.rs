@@ -2,10 +2,10 @@
 //! scenario describes them. Called by `live.rs`.
 
 use taut_core::LinkCaps;
-use taut_device::TunOptions;
+use taut_device::{Cidr, TunOptions};
 use taut_driver::Device;
 use taut_link::{NicSpec, QdiscSpec, Rate, TbfSpec};
-use taut_testbed::{Kernel, Peer, Port, Service, Subnet, Ways};
+use taut_testbed::{Kernel, Peer, Port, Service, Subnet, Switch, Ways};
 
 use super::context;
 use super::path::Path;
@@ -26,6 +26,8 @@ const RMEM: &str = "4096 131072 67108864";
 pub(super) struct Link<Near> {
     /// The sender's end.
     pub(super) near: Near,
+    /// Another host at the sender's end, if the scenario has flows for it.
+    pub(super) beside: Option<Kernel>,
     /// The path to the receiver, if it is not direct.
     pub(super) way: Option<Path>,
     /// The receiver.
@@ -41,13 +43,14 @@ pub(super) fn from_taut(
     let receiver = kernel(&scenario.hosts.receiver)?;
     let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("cannot create a TUN"))?;
     if scenario.topology.kind == Kind::Direct {
-        return Ok(Link { near: tun.into(), way: None, peer: start(&receiver, services)? });
+        return Ok(Link { near: tun.into(), beside: None, way: None, peer: start(&receiver, services)? });
     }
     let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
     let (near, far) = taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES)
         .map_err(context("cannot create the in-process link"))?;
-    let way = emulator(scenario, seed, Port::Pipe(far), Port::Tun(tun))?;
-    Ok(Link { near: near.into(), way: Some(way), peer: start(&receiver, services)? })
+    let (port, beside) = with_beside(scenario, Port::Pipe(far))?;
+    let way = emulator(scenario, seed, port, Port::Tun(tun))?;
+    Ok(Link { near: near.into(), beside, way: Some(way), peer: start(&receiver, services)? })
 }
 
 /// The link from the kernel to itself, between two namespaces.
@@ -59,13 +62,28 @@ pub(super) fn from_kernel(
     let (near, receiver) = (kernel(&scenario.hosts.sender)?, kernel(&scenario.hosts.receiver)?);
     if scenario.topology.kind == Kind::Direct {
         near.veth(&receiver, NET, mtu(scenario)).map_err(context("cannot create a veth pair"))?;
-        return Ok(Link { near, way: None, peer: start(&receiver, services)? });
+        return Ok(Link { near, beside: None, way: None, peer: start(&receiver, services)? });
     }
     let tun = |kernel: &Kernel, addresses: &[_]| {
         kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("cannot create a TUN"))
     };
-    let way = emulator(scenario, seed, tun(&near, &NET.near())?, tun(&receiver, &NET.far())?)?;
-    Ok(Link { near, way: Some(way), peer: start(&receiver, services)? })
+    let (port, beside) = with_beside(scenario, tun(&near, &NET.near())?)?;
+    let way = emulator(scenario, seed, port, tun(&receiver, &NET.far())?)?;
+    Ok(Link { near, beside, way: Some(way), peer: start(&receiver, services)? })
+}
+
+/// The sender's port, joined with that of the kernel beside it if the scenario has flows for that.
+fn with_beside(scenario: &Scenario, own: Port) -> Result<(Port, Option<Kernel>), RunError> {
+    if !scenario.flows.iter().any(|flow| flow.beside) {
+        return Ok((own, None));
+    }
+    let beside = kernel(&scenario.hosts.sender)?;
+    let tun =
+        beside.tun(&NET.beside(), &tun_options(scenario)).map_err(context("cannot create a TUN beside"))?;
+    let bare = |cidrs: Vec<Cidr>| cidrs.into_iter().map(Cidr::address).collect();
+    let ports = vec![(own, bare(NET.near())), (Port::Tun(tun), bare(NET.beside()))];
+    let switch = Switch::new(ports).map_err(context("cannot join the senders"))?;
+    Ok((Port::Switch(Box::new(switch)), Some(beside)))
 }
 
 fn start(receiver: &Kernel, services: &[(u16, Service)]) -> Result<Peer, RunError> {

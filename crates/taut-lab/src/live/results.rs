@@ -35,7 +35,7 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
         counts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let mut measured = Measured {
         seconds: result.measured_ns as f64 / 1e9,
-        flows: result.flows.len() as u64,
+        flows: result.flows.iter().filter(|flow| !flow.is_beside).count() as u64,
         sender,
         counters: result.counters,
         ..Measured::default()
@@ -79,6 +79,11 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
 }
 
 fn measure_flow(flow: &FlowResult, measured: &mut Measured) {
+    if flow.is_beside {
+        let acked = flow.last.as_ref().map_or(0, |last| last.acked_bytes.saturating_sub(flow.acked_at_mark));
+        *measured.beside_bytes.get_or_insert(0) += acked;
+        return;
+    }
     flow.latencies_ns.iter().for_each(|ns| measured.latency_ns.add(*ns));
     if let (Some(from), Some(to)) = (flow.connected_ns, flow.ended_ns) {
         let span_s = (to - from) as f64 / 1e9;
@@ -107,7 +112,7 @@ fn flow_data(number: usize, flow: &FlowResult, seconds: f64) -> Flow {
     Flow {
         id: number as u32,
         name: flow.name.clone(),
-        from: "sender".into(),
+        from: if flow.is_beside { "beside" } else { "sender" }.into(),
         to: "receiver".into(),
         local: address(last.local),
         peer: address(last.peer),

@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
 
-use taut_core::ConnOptions;
-
-use super::apps::{Conn, Sender, Snapshot, forward_to_stream};
+use super::apps::{Conn, FlowPlan, Sender, Snapshot, forward_to_stream};
 use crate::data::Interval;
 use crate::view;
 
@@ -16,13 +13,8 @@ pub(super) struct Taut(pub(super) taut::Stack);
 impl Sender for Taut {
     type Conn = taut::TcpStream;
 
-    async fn connect(
-        &self,
-        to: SocketAddr,
-        options: &ConnOptions,
-        _congestion: Option<&str>,
-    ) -> io::Result<taut::TcpStream> {
-        taut::TcpStream::connect_with(&self.0, to, options).await
+    async fn connect(&self, plan: &FlowPlan) -> io::Result<taut::TcpStream> {
+        taut::TcpStream::connect_with(&self.0, plan.to, &plan.spec.options.options()).await
     }
 
     fn counters(&self) -> io::Result<BTreeMap<String, u64>> {

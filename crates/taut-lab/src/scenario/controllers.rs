@@ -6,7 +6,7 @@
 use taut_core::congestion::Registry;
 use taut_core::{Algorithm, StackConfig};
 
-use super::Scenario;
+use super::{FlowSpec, Scenario};
 
 /// The key of a mistake, and what is wrong.
 type Mistake = (String, String);
@@ -50,13 +50,13 @@ impl Scenario {
         chosen.map_or_else(|| self.stack_config().congestion.control.to_string(), str::to_owned)
     }
 
-    /// Every congestion control that a sender needs to run this.
-    pub fn congestion_texts(&self) -> impl Iterator<Item = String> {
+    /// The congestion controls that the kernel needs when it sends the flows that `is_its` chooses.
+    pub fn congestion_texts(&self, is_its: impl Fn(&FlowSpec) -> bool) -> impl Iterator<Item = String> {
         let of_flow = |algorithm: &Option<Algorithm>| match algorithm {
             Some(algorithm) => algorithm.to_string(),
             None => self.default_congestion(),
         };
-        self.flows.iter().map(move |flow| of_flow(&flow.options.algorithm))
+        self.flows.iter().filter(move |flow| is_its(flow)).map(move |flow| of_flow(&flow.options.algorithm))
     }
 }
 

@@ -78,6 +78,8 @@ impl Source {
 /// A flow.
 pub(super) struct Traffic {
     pub(super) name: String,
+    /// Not measured.
+    pub(super) is_beside: bool,
     pub(super) from: HostId,
     pub(super) to: HostId,
     pub(super) source: Source,
@@ -87,6 +89,8 @@ pub(super) struct Traffic {
 pub(super) struct Net {
     pub(super) senders: Vec<HostId>,
     pub(super) receivers: Vec<HostId>,
+    /// Senders of flows beside the others.
+    beside: Vec<HostId>,
     pub(super) traffic: Vec<Traffic>,
     /// Routers and ports that have queues; empty for a pair.
     bottlenecks: Vec<(RouterId, usize)>,
@@ -157,7 +161,7 @@ impl Net {
                 }
             }
         }
-        let mut net = Self { senders, receivers, traffic: Vec::new(), bottlenecks, line };
+        let mut net = Self { senders, receivers, beside: Vec::new(), traffic: Vec::new(), bottlenecks, line };
         net.populate(world, scenario)?;
         Ok(net)
     }
@@ -189,6 +193,9 @@ impl Net {
             for copy in 0..spec.count {
                 let pair = spec.pair.unwrap_or(copy) as usize % self.senders.len();
                 let traffic = self.flow(world, spec, (index, copy), pair, port, (request, response))?;
+                if spec.beside && !self.beside.contains(&traffic.from) {
+                    self.beside.push(traffic.from);
+                }
                 self.traffic.push(traffic);
             }
         }
@@ -263,12 +270,17 @@ impl Net {
             }
         };
         let name = if spec.count > 1 { format!("{name} {index}.{copy}") } else { format!("{name} {index}") };
-        Ok(Traffic { name, from, to, source })
+        Ok(Traffic { name, is_beside: spec.beside, from, to, source })
     }
 
     /// All hosts.
     pub(super) fn all_hosts(&self) -> impl Iterator<Item = HostId> + '_ {
         self.senders.iter().chain(&self.receivers).copied()
+    }
+
+    /// The senders that are measured: those of flows beside the others are not.
+    pub(super) fn measured_senders(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.senders.iter().copied().filter(|id| !self.beside.contains(id))
     }
 
     /// A host's name.
@@ -293,10 +305,10 @@ impl Net {
         names
     }
 
-    /// The lines of the senders, by number of the host.
+    /// The lines of the senders that are measured, by number of the host.
     pub(super) fn lines(&self) -> Vec<Option<(f64, u32)>> {
         let mut lines = vec![None; self.senders.len() + self.receivers.len()];
-        for id in &self.senders {
+        for id in self.measured_senders() {
             lines[id.index()] = Some(self.line);
         }
         lines
