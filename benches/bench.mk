@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-sim
+.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -22,6 +22,11 @@ bench-lateness: ## Measure how late a thread of this machine wakes up (BENCH_ARG
 
 bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--busy --flows 100"; about 4 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-pacing -- $(BENCH_ARGS)
+
+bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
+	@scripts/setup iproute2
+	cargo run --quiet --release --locked -p taut-cli -- lab sweep crates/taut-lab/scenarios/paths-live-grid.toml \
+		--live --resume --out target/bench-paths $(BENCH_ARGS)
 
 bench-buffers: ## sample the bytes that a connection holds, on paths of 50 µs to 100 ms, beside the kernel (root; about 15 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-buffers -- $(BENCH_ARGS)

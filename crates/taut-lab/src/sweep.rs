@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-use crate::data::{Engine, RunSet};
+use crate::data::{Cell, Engine, RunSet};
 use crate::scenario::{Change, LoadError};
 use crate::{stats, table};
 
@@ -28,6 +28,13 @@ pub struct Grid {
     pub points_at_once: Option<u16>,
     /// Live runs of a point whose first ones are [not clear](worth_repeating).
     pub live_repeats: Option<u32>,
+    /// Each case of the scenario is a point of its own, so that several can run at once and a sweep can resume after
+    /// any of them.
+    #[serde(default)]
+    pub each_case: bool,
+    /// The table shows the median of the runs, with the least and the greatest, rather than one number.
+    #[serde(default)]
+    pub spread: bool,
     /// The axes: a list of steps for each, each step a change as on the command line or several made
     /// together.
     pub axes: Vec<Vec<Step>>,
@@ -57,8 +64,18 @@ impl Step {
 pub struct Point {
     /// Its label in tables.
     pub label: String,
+    /// The case, where each is a point; otherwise empty, for all of them.
+    pub case: String,
     /// The changes that it makes.
     pub changes: Vec<Change>,
+}
+
+impl Point {
+    /// What tells it from the others.
+    #[must_use]
+    pub fn key(&self) -> String {
+        if self.case.is_empty() { self.label.clone() } else { format!("{}: {}", self.case, self.label) }
+    }
 }
 
 /// Most points that a grid may have.
@@ -91,7 +108,7 @@ impl Grid {
     /// # Errors
     /// When a step is not a valid change.
     pub fn points(&self) -> Result<Vec<Point>, LoadError> {
-        let mut points = vec![Point { label: String::new(), changes: Vec::new() }];
+        let mut points = vec![Point { label: String::new(), case: String::new(), changes: Vec::new() }];
         for axis in &self.axes {
             let mut next = Vec::new();
             for point in &points {
@@ -135,12 +152,19 @@ pub fn worth_repeating(set: &RunSet, link_mbps: f64) -> bool {
 /// The results, with a line for each point, case and variant.
 #[derive(Clone, Debug, Default)]
 pub struct Results {
+    with_spread: bool,
     heading: Vec<String>,
     lines: Vec<Vec<String>>,
     csv: String,
 }
 
 impl Results {
+    /// No results yet; with the spread of several runs, or without.
+    #[must_use]
+    pub fn new(with_spread: bool) -> Self {
+        Self { with_spread, ..Self::default() }
+    }
+
     /// Adds the results of a point.
     pub fn add(&mut self, point: &Point, set: &RunSet) {
         let table = &set.table;
@@ -175,12 +199,15 @@ impl Results {
                     let row = table.rows.iter().find(|row| row.case == case && row.metric == *metric);
                     let cell = row.and_then(|row| row.cells.get(index)).and_then(Option::as_ref);
                     let median = cell.and_then(|cell| stats::median(&cell.values));
+                    let spread =
+                        cell.filter(|cell| self.with_spread && cell.values.len() > 1).and_then(spread);
                     // One live run in five may be another world's: a median is not moved by it.
                     let shown = cell.map(|cell| match column.engine {
                         Engine::Sim => cell.mean,
                         Engine::Live | Engine::Linux => median.unwrap_or(cell.mean),
                     });
-                    line.push(shown.map_or_else(|| "–".to_owned(), table::number));
+                    let shown = spread.or_else(|| shown.map(table::number));
+                    line.push(shown.unwrap_or_else(|| "–".to_owned()));
                     let mean = cell.map_or_else(String::new, |cell| cell.mean.to_string());
                     let ci95 =
                         cell.and_then(|cell| cell.ci95).map_or_else(String::new, |width| width.to_string());
@@ -212,6 +239,18 @@ impl Results {
     }
 }
 
+/// The median of several runs, with the least and the greatest.
+fn spread(cell: &Cell) -> Option<String> {
+    let median = table::number(stats::median(&cell.values)?);
+    let least = cell.values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = cell.values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    Some(if least < most {
+        format!("{median} ({}–{})", table::number(least), table::number(most))
+    } else {
+        median
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,6 +263,13 @@ mod tests {
         let labels: Vec<&str> = points.iter().map(|point| point.label.as_str()).collect();
         assert_eq!(labels, ["a=1 b=1 c=1", "a=1 b=2", "a=2 b=1 c=1", "a=2 b=2"]);
         assert_eq!(points[0].changes.len(), 3);
+    }
+
+    #[test]
+    fn a_spread_is_the_median_and_both_ends() {
+        let of = |values: &[f64]| spread(&stats::cell(values).unwrap()).unwrap();
+        assert_eq!(of(&[30.0, 10.5, 20.0]), "20.00 (10.50–30.00)");
+        assert_eq!(of(&[3.0, 3.0]), "3.000");
     }
 
     #[test]

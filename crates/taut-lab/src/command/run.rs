@@ -40,8 +40,11 @@ pub(super) fn run(args: &RunArgs, controllers: &Registry) -> anyhow::Result<()> 
         args.names.iter().map(String::as_str).collect()
     };
     // Report every mistake before the first run.
-    let documents: Vec<Document> =
-        names.iter().map(|name| open(name, None, &changes, controllers)).collect::<Result<_, _>>()?;
+    let open = |name: &&str| -> anyhow::Result<Document> {
+        let document = open(name, None, &changes, controllers)?;
+        Ok(args.how.case.as_ref().map_or_else(|| Ok(document.clone()), |case| document.only_case(case))?)
+    };
+    let documents: Vec<Document> = names.iter().map(open).collect::<Result<_, _>>()?;
     let out = (!args.no_files).then_some(args.out.as_path());
     let engines = args.how.engines();
     args.how.prepare(documents.iter())?;

@@ -55,8 +55,18 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
         if !grid.measure.is_empty() {
             all.push(Change::list("measure", &grid.measure, &format!("{file}: measure")));
         }
-        let document = open(&grid.scenario, args.grid.parent(), &all, controllers)?;
-        points.push((point, document));
+        let mut document = open(&grid.scenario, args.grid.parent(), &all, controllers)?;
+        if let Some(case) = &args.how.case {
+            document = document.only_case(case)?;
+        }
+        let cases = document.cases()?;
+        if !grid.each_case || cases.is_empty() {
+            points.push((point, document));
+            continue;
+        }
+        for case in cases {
+            points.push((Point { case: case.clone(), ..point.clone() }, document.only_case(&case)?));
+        }
     }
     args.how.prepare(points.iter().map(|(_, document)| document))?;
     let engines = args.how.engines();
@@ -71,13 +81,13 @@ pub(super) fn sweep(args: &SweepArgs, controllers: &Registry) -> anyhow::Result<
         Some(out) => Log::begin(out)?,
         None => Log::default(),
     };
-    let left: Vec<_> = points.iter().filter(|(point, _)| log.set(&point.label).is_none()).collect();
+    let left: Vec<_> = points.iter().filter(|(point, _)| log.set(&point.key()).is_none()).collect();
     watch.bar.set_position((points.len() - left.len()) as u64);
     run_all(&watch, args, &grid, &engines, &left, &mut log)?;
     watch.bar.finish_and_clear();
-    let (mut results, mut sets) = (Results::default(), Vec::new());
+    let (mut results, mut sets) = (Results::new(grid.spread), Vec::new());
     for (point, _) in &points {
-        let Some(set) = log.set(&point.label) else { continue };
+        let Some(set) = log.set(&point.key()) else { continue };
         results.add(point, set);
         if args.json {
             sets.push(serde_json::json!({ "point": point.label, "results": files::summary(set) }));
@@ -115,7 +125,7 @@ fn run_all(
             let Some((point, document)) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let done = run_point(watch, args, grid, engines, document).and_then(|set| {
                 let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-                log.add(&point.label, set)
+                log.add(&point.key(), set)
             });
             match done {
                 Ok(()) => watch.bar.inc(1),

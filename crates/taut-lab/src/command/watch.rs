@@ -36,6 +36,9 @@ pub(super) struct HowArgs {
     /// Change a value of the scenario: link.rate=1gbit, hosts.sender.sysctls.taut.tsq=off, flows.0.count=10
     #[arg(long = "set", value_name = "PATH=VALUE")]
     sets: Vec<String>,
+    /// Only this case of the scenario
+    #[arg(long, value_name = "NAME")]
+    pub(super) case: Option<String>,
     /// Runs of each variant, with seeds 1 to N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     seeds: Option<u32>,

@@ -43,8 +43,10 @@ pub(super) fn of(job: &Job, result: apps::Result, ways: Option<[Carried; 2]>) ->
     if let Some([there, back]) = ways {
         measured.network_drops = Some(there.dropped + back.dropped);
         (measured.super_packet, measured.flow_gap_ns) = (there.super_packet, there.flow_gap_ns);
-        // taut does not count this.
-        measured.counters.entry("IpExtOutOctets".into()).or_insert(there.octets);
+        // taut does not count this. Packets of flows beside are not its own.
+        if !result.flows.iter().any(|flow| flow.is_beside) {
+            measured.counters.entry("IpExtOutOctets".into()).or_insert(there.octets);
+        }
     }
     let rate = job.variation.scenario.link.rate.value.bytes_per_second() as f64;
     for bytes in &result.device_bytes {

@@ -1,7 +1,7 @@
 //! The built-in scenarios, from `scenarios/` in this crate. Called when a name is not a file.
 
 /// Name and text of each scenario; those that reproduce published results come first.
-pub const ALL: [(&str, &str); 17] = [
+pub const ALL: [(&str, &str); 18] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../scenarios/autocork.toml")),
@@ -19,6 +19,7 @@ pub const ALL: [(&str, &str); 17] = [
     ("lossy", include_str!("../../scenarios/lossy.toml")),
     ("slow-start", include_str!("../../scenarios/slow-start.toml")),
     ("rate-steps", include_str!("../../scenarios/rate-steps.toml")),
+    ("paths", include_str!("../../scenarios/paths.toml")),
 ];
 
 /// Number of scenarios that reproduce published results.

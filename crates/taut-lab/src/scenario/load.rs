@@ -150,6 +150,35 @@ impl Document {
         self.read(&[]).map(|(scenario, _)| scenario)
     }
 
+    /// The names of its cases.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), which has already excluded them.
+    pub fn cases(&self) -> Result<Vec<String>, LoadError> {
+        Ok(self.base()?.cases.into_iter().map(|case| case.name).collect())
+    }
+
+    /// The same scenario with one of its cases only.
+    ///
+    /// # Errors
+    /// When it has no case of this name.
+    pub fn only_case(&self, name: &str) -> Result<Self, LoadError> {
+        let by = format!("--case {name}");
+        let names = self.cases()?;
+        let is_it = |case: &&Value| case.get("name").and_then(Value::as_str) == Some(name);
+        let cases = self.table.get("cases").and_then(Value::as_array);
+        let case =
+            cases.and_then(|cases| cases.iter().find(is_it)).filter(|_| names.iter().any(|n| n == name));
+        let Some(case) = case else {
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let why = format!("{} has no case of this name; there are {there}", self.name);
+            return Err(LoadError { place: by, key: String::new(), why });
+        };
+        let mut document = self.clone();
+        document.changes.push(Change { path: "cases".into(), value: Value::Array(vec![case.clone()]), by });
+        Ok(document)
+    }
+
     /// Each case with each variant, in the order of the file.
     ///
     /// # Errors
