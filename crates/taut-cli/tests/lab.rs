@@ -55,6 +55,7 @@ fn the_list_names_what_can_be_run() {
         "single-flow",
         "dumbbell",
         "lossy",
+        "paths",
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
     }
@@ -193,6 +194,40 @@ fn live_taut_and_the_kernel_send_over_the_same_link() {
         // exceeds that, and reaches most of it.
         assert!((12.0..18.9).contains(mean), "{engine}: {mean}");
     }
+}
+
+/// Steps of the rate, a slower way back, bursts of losses, and a flow of the kernel's beside, all at once.
+#[test]
+fn a_difficult_path_is_shared_with_the_kernel() {
+    if !live::ready(&["tc"]) {
+        return;
+    }
+    let args =
+        ["lab", "run", "paths", "--case", "beside cubic", "--live", "--seeds", "1", "--no-files", "--json"];
+    let short = ["--set", "duration=3s", "--set", "warm-up=1s", "--set", "link.rate=40mbit"];
+    let path = [
+        ["--set", "link.steps=[{ at = \"900ms\", rate = \"20mbit\" }]"],
+        ["--set", "link.back-rate=5mbit"],
+        ["--set", "link.faults.bursts={ p = 0.0001, r = 0.5 }"],
+    ];
+    let sets: serde_json::Value =
+        serde_json::from_str(&ok(&[&args[..], &short, path.as_flattened()].concat())).unwrap();
+    let (own, beside) = (
+        by_engine(&sets[0], "beside cubic", "goodput"),
+        by_engine(&sets[0], "beside cubic", "beside_goodput"),
+    );
+    assert_eq!(own.len(), 3, "simulated, taut, the kernel: {own:?}");
+    for ((engine, own), (_, beside)) in own.iter().zip(&beside) {
+        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8: what passed before the
+        // step was acknowledged before measuring began.
+        assert!(*own > 0.5 && *beside > 0.5 && own + beside < 19.2, "{engine}: {own} and {beside}");
+    }
+    let output = taut(&["lab", "run", "paths", "--case", "none"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        error.contains("--case none: paths has no case of this name; there are bursty loss, jitter"),
+        "{error}"
+    );
 }
 
 /// Two independent paths to the same number, the simulator and live runs: `make cross-check`.
