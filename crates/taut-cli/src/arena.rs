@@ -21,6 +21,7 @@ use taut_testbed::{Subnet, allow_namespaces};
 use crate::control_args::ControlArgs;
 use crate::link_args::queues;
 use crate::net;
+use crate::priority_args::PriorityArgs;
 use crate::transport::{Kernel, Taut};
 
 /// The link with taut.
@@ -78,6 +79,7 @@ impl Arena {
         in_process: bool,
         shards: u16,
         config: &StackConfig,
+        priority: PriorityArgs,
         control: &ControlArgs,
     ) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
@@ -88,7 +90,8 @@ impl Arena {
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(shards, config, control).map_err(|error| Some(format!("no TUN: {error:#}"))),
+            Ok(()) => over_tun(shards, config, priority, control)
+                .map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
             Ok(pair) => Measured::Tun(pair),
@@ -98,7 +101,8 @@ impl Arena {
                         "{why}; so taut runs against itself over an in-process link, not against the kernel"
                     )
                 }));
-                Measured::InProcess(over_pipe(config, control).context("cannot make an in-process link")?)
+                let pair = over_pipe(config, priority, control);
+                Measured::InProcess(pair.context("cannot make an in-process link")?)
             }
         };
         let veth = namespaces.and_then(|()| over_veth());
@@ -131,19 +135,28 @@ fn pair<A, B>(near: A, far: B, subnet: Subnet, name: &'static str) -> Pair<A, B>
     Pair { near, far, near_addresses, far_addresses, port: PORT, name }
 }
 
-fn over_tun(shards: u16, config: &StackConfig, control: &ControlArgs) -> anyhow::Result<Pair<Taut, Kernel>> {
+fn over_tun(
+    shards: u16,
+    config: &StackConfig,
+    priority: PriorityArgs,
+    control: &ControlArgs,
+) -> anyhow::Result<Pair<Taut, Kernel>> {
     let peer = taut_testbed::Kernel::new()?;
     let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
     let tun = peer.tun(&MEASURED.far(), &options)?;
     let queues = peer.enter(|| queues(tun, shards))??;
-    let stack = net::on_tun(queues, config.clone(), &MEASURED.near(), control)?;
+    let stack = net::on_tun(queues, config.clone(), &MEASURED.near(), priority, control)?;
     Ok(pair(Taut(stack), Kernel(Some(peer)), MEASURED, "taut to kernel over TUN"))
 }
 
-fn over_pipe(config: &StackConfig, control: &ControlArgs) -> io::Result<Pair<Taut, Taut>> {
+fn over_pipe(
+    config: &StackConfig,
+    priority: PriorityArgs,
+    control: &ControlArgs,
+) -> io::Result<Pair<Taut, Taut>> {
     let (here, there) = taut_device::pipe(LinkCaps::offloading(MTU), PIPE_LIMIT_BYTES)?;
-    let near = Taut(net::on_pipe(here, config.clone(), &MEASURED.near(), control)?);
-    let far = Taut(net::on_pipe(there, config.clone(), &MEASURED.far(), &control.for_another())?);
+    let near = Taut(net::on_pipe(here, config.clone(), &MEASURED.near(), priority, control)?);
+    let far = Taut(net::on_pipe(there, config.clone(), &MEASURED.far(), priority, &control.for_another())?);
     Ok(pair(near, far, MEASURED, "taut to taut, in-process"))
 }
 

@@ -21,6 +21,7 @@ use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
+use crate::priority_args::PriorityArgs;
 use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{output, progress, text};
@@ -34,7 +35,7 @@ use crate::{output, progress, text};
         namespaces and /dev/net/tun), starts plain kernel-TCP peers there, and does the same work between two \
         namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is not part of the measured \
         time. Nothing is left behind afterwards.",
-    after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json\n  sudo taut demo --congestion bbr"
+    after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json\n  sudo taut demo --congestion bbr\n  sudo taut demo --priority realtime:1    on a busy machine"
 )]
 pub struct DemoArgs {
     /// How long each of the 20 measurements runs
@@ -52,6 +53,9 @@ pub struct DemoArgs {
     /// Print the results as JSON on standard output
     #[arg(long)]
     json: bool,
+    /// Of taut's threads; the kernel's side and the applications keep theirs.
+    #[command(flatten)]
+    priority: PriorityArgs,
     /// taut's congestion control; the kernel's side and column keep the kernel's own.
     #[command(flatten)]
     congestion: CongestionArgs,
@@ -143,7 +147,7 @@ pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     _ = place::directories();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
     let config = args.congestion.config(controllers)?;
-    let arena = Arena::new(args.in_process, shard_count(args.shards), &config, &args.control)?;
+    let arena = Arena::new(args.in_process, shard_count(args.shards), &config, args.priority, &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }

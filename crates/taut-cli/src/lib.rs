@@ -14,7 +14,7 @@
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
 //! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
-//! and in `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
+//! in `priority_args.rs` for its threads' priority, and in `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -30,6 +30,7 @@ pub mod interrupt;
 pub mod link_args;
 pub mod net;
 pub mod nstat;
+pub mod priority_args;
 pub mod progress;
 pub mod qdisc;
 pub mod qdisc_format;

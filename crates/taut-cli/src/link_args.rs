@@ -8,10 +8,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use taut_device::{Cidr, Interface, Priority, Tun, TunOptions};
+use taut_device::{Cidr, Interface, Tun, TunOptions};
 
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
+use crate::priority_args::PriorityArgs;
 
 /// The device node of TUN.
 const TUN_NODE: &str = "/dev/net/tun";
@@ -41,10 +42,9 @@ pub struct LinkArgs {
     /// Divide the stack into N shards, each with its own queue of the interface and thread; 0 means one per processor
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub shards: u16,
-    /// Priority of the stack's threads on a busy machine: realtime:1 to realtime:99, or nice:-20 to nice:19; needs root or
-    /// a limit (`ulimit -r`, `ulimit -e`)
-    #[arg(long, value_name = "PRIORITY")]
-    pub priority: Option<Priority>,
+    /// Its threads' priority.
+    #[command(flatten)]
+    pub priority: PriorityArgs,
     /// Its congestion control.
     #[command(flatten)]
     pub congestion: CongestionArgs,
@@ -320,7 +320,7 @@ mod tests {
             mtu: None,
             no_offload: false,
             shards: 1,
-            priority: None,
+            priority: PriorityArgs::default(),
             congestion: CongestionArgs::default(),
             control: ControlArgs::default(),
         }

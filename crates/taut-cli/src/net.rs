@@ -12,6 +12,7 @@ use taut_device::{Cidr, Pipe, Tun};
 
 use crate::control_args::ControlArgs;
 use crate::link_args::LinkArgs;
+use crate::priority_args::PriorityArgs;
 use crate::serve::Accept;
 
 /// A stack on the TUN given by the arguments, with these congestion controls by name.
@@ -21,8 +22,7 @@ use crate::serve::Accept;
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     let config = args.congestion.config(controllers)?;
     let builder = over(args.open()?, config, &args.addresses);
-    let builder = args.priority.into_iter().fold(builder, taut::StackBuilder::priority);
-    Ok(args.control.apply(builder).build()?)
+    Ok(args.control.apply(args.priority.apply(builder)).build()?)
 }
 
 /// A stack on an open TUN, with a shard for each queue.
@@ -33,9 +33,10 @@ pub fn on_tun(
     queues: Vec<Tun>,
     config: StackConfig,
     addresses: &[Cidr],
+    priority: PriorityArgs,
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
-    control.apply(over(queues, config, addresses)).build()
+    control.apply(priority.apply(over(queues, config, addresses))).build()
 }
 
 /// A description of that stack.
@@ -52,10 +53,11 @@ pub fn on_pipe(
     pipe: Pipe,
     config: StackConfig,
     addresses: &[Cidr],
+    priority: PriorityArgs,
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
     let builder = taut::Stack::builder().config(config).device_name("in-process").device(pipe);
-    control.apply(with(builder, addresses)).build()
+    control.apply(priority.apply(with(builder, addresses))).build()
 }
 
 fn with(builder: taut::StackBuilder, addresses: &[Cidr]) -> taut::StackBuilder {

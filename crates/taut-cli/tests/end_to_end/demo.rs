@@ -41,6 +41,24 @@ fn the_demo_runs_over_the_in_process_link() {
     assert_eq!(result["taut"], "taut to taut, in-process");
 }
 
+#[test]
+fn the_demos_stack_has_the_priority_that_was_asked_for() {
+    let Some(lab) = Lab::new("demo-priority", &["kill", "env"]) else { return };
+    for (link, stacks) in [(&[][..], 1), (&["--in-process"], 2)] {
+        let args = [link, &["--seconds", "60", "--priority", "nice:7"]].concat();
+        let mut running = lab.spawn(watched_demo(&lab, &args).stderr(Stdio::null()));
+        let with_it = || running.nice_values().into_iter().filter(|nice| *nice == 7).count();
+        eventually("the stacks have it, and nothing else", || with_it() == stacks);
+        eventually("signals are watched", || running.catches_signals());
+        running.signal("INT");
+        assert_eq!(running.wait(), Some(130), "{link:?}");
+    }
+    let output = lab.output(&mut taut(&["demo", "--priority", "high"]));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(error.contains("not realtime:1 to realtime:99, nor nice:-20 to nice:19"), "{error}");
+}
+
 /// Names of the files in the directory of control sockets.
 fn sockets(lab: &Lab) -> Vec<std::ffi::OsString> {
     std::fs::read_dir(lab.dir.join("sockets")).unwrap().map(|entry| entry.unwrap().file_name()).collect()

@@ -161,6 +161,17 @@ impl Running {
         u64::from_str_radix(caught.trim(), 16).unwrap() & ALL == ALL
     }
 
+    /// The nice values of its threads.
+    pub(crate) fn nice_values(&self) -> Vec<i64> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let nice = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+            // After the name, which is in brackets: the seventeenth word (proc(5), field 19).
+            stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
+        };
+        tasks.filter_map(nice).collect()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, name: &str) {
         assert!(signal(self.child.id(), name));
