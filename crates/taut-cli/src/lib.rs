@@ -14,7 +14,8 @@
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
 //! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
-//! in `priority_args.rs` for its threads' priority, and in `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
+//! in `priority_args.rs` for its threads' priority, and in `control_args.rs` for its control socket, through which
+//! `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 

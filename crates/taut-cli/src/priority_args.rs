@@ -1,5 +1,5 @@
-//! `--priority`: how soon the threads of a command's stack wake up on a busy machine. Called by every command that runs a
-//! stack.
+//! `--priority`: how soon the threads of a command's stack wake up on a busy machine. Called by every command that
+//! runs a stack.
 
 use clap::Args;
 use taut_device::Priority;
@@ -7,8 +7,8 @@ use taut_device::Priority;
 /// The priority of a stack's threads.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct PriorityArgs {
-    /// Priority of the stack's threads on a busy machine: realtime:1 to realtime:99, or nice:-20 to nice:19; needs root or
-    /// a limit (`ulimit -r`, `ulimit -e`)
+    /// Priority of the stack's threads on a busy machine: realtime:1 to realtime:99, or nice:-20 to nice:19; needs
+    /// root or a limit (`ulimit -r`, `ulimit -e`)
     #[arg(long, value_name = "PRIORITY")]
     pub priority: Option<Priority>,
 }

@@ -218,8 +218,8 @@ fn a_difficult_path_is_shared_with_the_kernel() {
     );
     assert_eq!(own.len(), 3, "simulated, taut, the kernel: {own:?}");
     for ((engine, own), (_, beside)) in own.iter().zip(&beside) {
-        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8: what passed before the
-        // step was acknowledged before measuring began.
+        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8: what passed before
+        // the step was acknowledged before measuring began.
         assert!(*own > 0.5 && *beside > 0.5 && own + beside < 19.2, "{engine}: {own} and {beside}");
     }
     let output = taut(&["lab", "run", "paths", "--case", "none"]);

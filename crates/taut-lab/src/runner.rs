@@ -10,8 +10,8 @@ use crate::job::{Job, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Scenario};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has. In a live
-/// run of the stack, the kernel sends the flows beside.
+/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has. In a
+/// live run of the stack, the kernel sends the flows beside.
 fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
     if engine == Engine::Sim {
         return None;

@@ -1,7 +1,7 @@
 //! An experiment as a file: a link, hosts, flows, the differences between its variants, the metrics, and the
 //! published figures. `load.rs` reads it and applies the changes of variants and command lines, `link.rs` has the
-//! line in the middle, `value.rs` knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the built-in scenarios. Called
-//! by the runners.
+//! line in the middle, `value.rs` knows the units, `controllers.rs` the congestion controls, `builtin.rs` has the
+//! built-in scenarios. Called by the runners.
 
 pub mod builtin;
 mod controllers;

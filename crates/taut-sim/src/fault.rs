@@ -35,8 +35,9 @@ pub struct Faults {
     pub lose: Vec<u64>,
 }
 
-/// The model of Gilbert and Elliott: a good state that loses few packets, and a bad one that loses many. Without losses
-/// in the good state, and with every packet lost in the bad one, a share of p / (p + r) is lost, in bursts of 1 / r.
+/// The model of Gilbert and Elliott: a good state that loses few packets, and a bad one that loses many. Without
+/// losses in the good state, and with every packet lost in the bad one, a share of p / (p + r) is lost, in bursts of
+/// 1 / r.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GilbertElliott {
     /// Probability of going from the good state to the bad one, with each packet.
