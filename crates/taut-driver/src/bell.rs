@@ -1,5 +1,5 @@
 //! A descriptor for devices that have none: they ring it from any thread, and it stays readable until the driver has
-//! checked them. Given to devices as a waker; called by `shard.rs`.
+//! checked them. Given to devices as a waker by `announce.rs`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -11,8 +11,6 @@
 //! queue: packets that do not fit are lost, and the sender's TCP retransmits them. Called by `shard.rs`.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -51,8 +49,9 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { waiting: Mutex::default(), filled: AtomicBool::new(false), event: EventFd::new()? })
+    /// An empty inbox, which announces packets with `event`.
+    pub(crate) fn new(event: EventFd) -> Self {
+        Self { waiting: Mutex::default(), filled: AtomicBool::new(false), event }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -88,12 +87,6 @@ impl Inbox {
     }
 }
 
-impl AsFd for Inbox {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
@@ -106,7 +99,7 @@ mod tests {
 
     #[test]
     fn is_bounded_in_packets_and_bytes_and_keeps_the_order() {
-        let inbox = Inbox::new().unwrap();
+        let inbox = Inbox::new(EventFd::new().unwrap());
         for number in 0..PACKETS_MAX {
             assert!(inbox.put(&number.to_ne_bytes(), &received(8)));
         }
@@ -126,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_packet_comes_out_as_it_went_in() {
-        let inbox = Inbox::new().unwrap();
+        let inbox = Inbox::new(EventFd::new().unwrap());
         for (checksum, gso_size) in [(RxChecksum::Unverified, 0), (RxChecksum::Verified, 1_448)] {
             assert!(inbox.put(&[1, 2, 3], &Received { range: 5..8, checksum, gso_size }));
             let handed = inbox.take().pop_front().unwrap();
@@ -137,7 +130,7 @@ mod tests {
     #[test]
     fn what_was_taken_is_no_longer_announced() {
         // A descriptor that stays readable would keep the driver busy for nothing.
-        let (inbox, barrier) = (Inbox::new().unwrap(), Barrier::new(2));
+        let (inbox, barrier) = (Inbox::new(EventFd::new().unwrap()), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..5_000 {

@@ -23,6 +23,7 @@
 //! This crate has no TCP and no policy.
 #![forbid(unsafe_code)]
 
+mod announce;
 mod bell;
 mod clock;
 mod closed;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
@@ -10,14 +9,13 @@ use std::task::{Poll, Waker};
 use taut_core::{BUFFER_BYTES, Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
 use taut_link::{LinkSpec, QdiscSpec};
 
-use crate::bell::Bell;
+use crate::announce::Announcer;
 use crate::clock::Clock;
 use crate::closed::Closed;
-use crate::device::{Device, News, Received, RxDevice, Sent, TxDevice};
+use crate::device::{Device, Received, RxDevice, Sent, TxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
 use crate::losses::Losses;
-use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::thread::{GRACE, Poller};
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -33,25 +31,12 @@ const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 /// would wait and fall out of the cache.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
 
-/// What [`Shard::ready`] waits on, besides what a driver adds.
-const RX: u64 = 0;
-const TX: u64 = 1;
-const BELL: u64 = 2;
-const TIMER: u64 = 3;
-const INBOX: u64 = 4;
-
 /// One stack with its device. Any thread may use it.
 pub struct Shard {
     inner: Mutex<Inner>,
     pub(crate) clock: Clock,
-    /// Readable when there is something for a driver to do: the device has news, the timer has expired, other shards
-    /// have handed something over.
-    pub(crate) ready: Arc<Epoll>,
-    /// Readable when the stack has something to do at that time.
-    timer: TimerFd,
-    /// Makes the driver check `closed`.
-    pub(crate) notify: EventFd,
-    descriptors: Descriptors,
+    /// Tells a driver that there is something to do.
+    pub(crate) announcer: Announcer,
     closed: Closed,
     /// Application threads that wait for the lock: the driver gives way to them.
     waiting: AtomicUsize,
@@ -63,14 +48,6 @@ pub struct Shard {
     pub(crate) poller: OnceLock<Poller>,
 }
 
-/// How the two halves of the device announce their news. All in [`Shard::ready`], and open for as long as that is.
-#[derive(Debug, Default)]
-struct Descriptors {
-    rx: Option<OwnedFd>,
-    tx: Option<OwnedFd>,
-    bell: Option<Arc<Bell>>,
-}
-
 struct Inner {
     stack: Stack,
     /// The way out for packets: the device, and the host queue in front of it.
@@ -78,7 +55,7 @@ struct Inner {
     rx: Box<dyn RxDevice>,
     /// The device honours departure times by itself.
     device_paces: bool,
-    /// The sending half's descriptor is watched for room.
+    /// The announcer watches for room.
     watches_room: bool,
     waiters: Waiters,
     /// Lent to the device for each packet; [`BUFFER_BYTES`] between packets.
@@ -137,30 +114,8 @@ impl Shard {
     /// No descriptors left.
     pub fn with_link(stack: Stack, device: Device, link: Option<LinkSpec>) -> io::Result<Self> {
         let Device { caps, mut tx, mut rx } = device;
-        let (ready, timer, inbox) = (Epoll::new()?, TimerFd::new()?, Inbox::new()?);
-        ready.add(timer.as_fd(), TIMER, Readiness::Readable)?;
-        ready.add(inbox.as_fd(), INBOX, Readiness::Readable)?;
-        let bell = Arc::new(Bell::new()?);
-        let waker = Waker::from(Arc::clone(&bell));
-        let mut descriptors = Descriptors::default();
-        match rx.news(&waker)? {
-            News::Fd(fd) => descriptors.rx = Some(fd),
-            News::Waker => descriptors.bell = Some(Arc::clone(&bell)),
-        }
-        match tx.news(&waker)? {
-            News::Fd(fd) => descriptors.tx = Some(fd),
-            News::Waker => descriptors.bell = Some(bell),
-        }
-        if let Some(fd) = &descriptors.rx {
-            ready.add(fd.as_fd(), RX, Readiness::Readable)?;
-        }
-        if let Some(fd) = &descriptors.tx {
-            // Errors are reported in any case: tickets in a socket's error queue.
-            ready.add(fd.as_fd(), TX, Readiness::Nothing)?;
-        }
-        if let Some(bell) = &descriptors.bell {
-            ready.add(bell.as_fd(), BELL, Readiness::Readable)?;
-        }
+        let announcer = Announcer::new(&mut *tx, &mut *rx)?;
+        let inbox = Inbox::new(announcer.inbox_event()?);
         Ok(Self {
             inner: Mutex::new(Inner {
                 stack,
@@ -174,10 +129,7 @@ impl Shard {
                 served: Instant::ZERO,
             }),
             clock: Clock,
-            ready: Arc::new(ready),
-            timer,
-            notify: EventFd::new()?,
-            descriptors,
+            announcer,
             closed: Closed::default(),
             waiting: AtomicUsize::new(0),
             inbox,
@@ -257,7 +209,7 @@ impl Shard {
             self.closed.shut_down();
             inner.waiters.wake_all(&mut wakers);
         }
-        self.notify.signal();
+        self.announcer.notify();
         wake(&mut wakers);
     }
 
@@ -280,11 +232,11 @@ impl Shard {
         let peers = self.peers.get().into_iter().flatten().filter_map(Weak::upgrade);
         for peer in peers {
             if peer.closed.device_gone(&why) {
-                peer.notify.signal();
+                peer.announcer.notify();
             }
         }
         self.closed.device_gone(&why);
-        self.notify.signal();
+        self.announcer.notify();
     }
 
     /// Runs `use_stack` under the lock, then transmits what that made ready, on this thread.
@@ -446,7 +398,7 @@ impl Shard {
 
     /// A device that rings a bell may have done so just before it was silenced.
     fn look_again(&self, inner: &mut Inner) -> bool {
-        self.descriptors.bell.as_ref().is_some_and(|bell| bell.silence()) && self.receive(inner)
+        self.announcer.silence() && self.receive(inner)
     }
 
     /// Takes one packet from the device. False when there was none.
@@ -535,18 +487,14 @@ impl Shard {
         }
     }
 
-    /// Makes sure that a device without room is asked again when it has room. A device with a bell rings it then.
+    /// Makes sure that a device without room is asked again when it has room.
     fn watch_room(&self, inner: &mut Inner) {
         let watch = inner.tx.is_full();
         if watch == inner.watches_room {
             return;
         }
         inner.watches_room = watch;
-        if let Some(fd) = &self.descriptors.tx {
-            let readiness = if watch { Readiness::Writable } else { Readiness::Nothing };
-            // Cannot fail: the descriptor is in the set.
-            let _ = self.ready.modify(fd.as_fd(), TX, readiness);
-        }
+        self.announcer.watch_room(watch);
         if watch {
             self.end_grace();
         }
@@ -560,14 +508,14 @@ impl Shard {
         let expired = inner.armed <= now;
         match next {
             Some(next) if expired || next < inner.armed => {
-                self.timer.arm(next.as_nanos());
+                self.announcer.arm(next);
                 inner.armed = next;
                 if next <= now + GRACE {
                     self.end_grace();
                 }
             }
             None if expired => {
-                self.timer.disarm();
+                self.announcer.disarm();
                 inner.armed = Instant::NEVER;
             }
             _ => {}

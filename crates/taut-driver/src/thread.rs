@@ -30,7 +30,7 @@ use crate::shard::{Access, Shard, wake};
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::waiters::{Interest, WaitKey};
 
-/// A key in [`Shard::ready`], in addition to the keys of that set.
+/// A key in `Announcer::ready`, in addition to the keys of that set.
 const LEAD: u64 = 16;
 /// In `outer`.
 const READY: u64 = 0;
@@ -49,7 +49,7 @@ const GRACE_DOUBLINGS: u32 = 3;
 /// The descriptors on which the driver thread and a leader wait.
 #[derive(Debug)]
 pub(crate) struct Poller {
-    /// [`Shard::ready`].
+    /// `Announcer::ready`.
     ready: Arc<Epoll>,
     outer: Epoll,
     lead: Arc<Signal>,
@@ -68,7 +68,7 @@ pub(crate) struct Poller {
 struct LeadState {
     /// There is a leader.
     led: bool,
-    /// [`Shard::ready`] is masked in `outer`: always while there is a leader, and in the grace after it.
+    /// `Announcer::ready` is masked in `outer`: always while there is a leader, and in the grace after it.
     masked: bool,
     /// The handback timer is armed.
     handing_back: bool,
@@ -111,10 +111,11 @@ impl Signal {
 
 impl Poller {
     fn new(shard: &Shard, alone: bool) -> io::Result<Self> {
-        let (ready, outer, lead) = (Arc::clone(&shard.ready), Epoll::new()?, Arc::new(Signal::new()?));
+        let (ready, outer, lead) =
+            (Arc::clone(&shard.announcer.ready), Epoll::new()?, Arc::new(Signal::new()?));
         ready.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
         outer.add(ready.as_fd(), READY, Readiness::Readable)?;
-        outer.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
+        outer.add(shard.announcer.notify.as_fd(), NOTIFY, Readiness::Readable)?;
         let handback = TimerFd::new()?;
         outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
         let (lead_state, in_grace, left_ns) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
@@ -303,7 +304,7 @@ fn drive(shard: &Shard, poller: &Poller) {
     while !shard.is_closed() {
         let Ok(events) = poller.outer.wait(None) else { return };
         if events.contains(NOTIFY) {
-            shard.notify.drain();
+            shard.announcer.notify.drain();
         }
         if events.contains(HANDBACK) {
             poller.hand_back(shard.clock.now());

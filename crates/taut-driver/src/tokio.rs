@@ -14,7 +14,7 @@ use crate::thread::CloseOnExit;
 /// Consecutive turns while input keeps arriving, before other tasks get to run.
 const TURNS_BEFORE_YIELD: usize = 4;
 
-/// A key in [`Shard::ready`], in addition to the keys of that set.
+/// A key in `Announcer::ready`, in addition to the keys of that set.
 const NOTIFY: u64 = 16;
 
 /// Drives `shard` until it is closed. Needs a runtime with its IO driver enabled. When the future is dropped the
@@ -24,8 +24,8 @@ const NOTIFY: u64 = 16;
 /// No descriptors left.
 pub async fn run(shard: Arc<Shard>) -> io::Result<()> {
     let _closer = CloseOnExit(&shard);
-    shard.ready.add(shard.notify.as_fd(), NOTIFY, Readiness::Readable)?;
-    let ready = registered(Arc::clone(&shard.ready))?;
+    shard.announcer.ready.add(shard.announcer.notify.as_fd(), NOTIFY, Readiness::Readable)?;
+    let ready = registered(Arc::clone(&shard.announcer.ready))?;
     let mut wakers = Vec::new();
     while !shard.is_closed() {
         let mut guard = ready.readable().await?;
