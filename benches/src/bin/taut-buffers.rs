@@ -28,7 +28,8 @@ const UNSENT: f64 = 0.010;
 ///
 /// A sender or receiver holds at most 2 × goodput × least round trip + 512 kB where the bottleneck's queue is at most one
 /// bandwidth-delay product; with a deeper one, unsent data lasts at most 10 ms of the goodput and 512 kB. The column
-/// `most/bound` is the largest sample as a share of that; `over` is the share of samples above it.
+/// `most/bound` is the largest sample as a share of that; `over` is the share of samples above it, and `in repair` the
+/// share of those in which the sender repaired losses.
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  taut-buffers\n  taut-buffers --only 1000:20:1 --way send --busy --json\n\n\
@@ -97,6 +98,8 @@ struct Held {
     /// Round-trip times in seconds; 0 for unknown.
     least_rtt: f64,
     rtt: f64,
+    /// The sender repairs losses: what it sent after a lost segment stays until that has arrived.
+    repairs: bool,
 }
 
 /// The samples of a run.
@@ -111,6 +114,8 @@ struct Sampled {
     /// The bound, and the share of samples above it; none for a receiver behind a deeper queue.
     bound: Option<f64>,
     over: f64,
+    /// The share of those in which the sender repaired losses.
+    over_in_repair: f64,
     /// Mean of the time in queues, by the smoothed round-trip time.
     queue: f64,
 }
@@ -134,7 +139,8 @@ fn sample(span: Duration, bound: Bound, read: impl Fn() -> Result<Held>) -> Resu
     while start.elapsed() < span {
         thread::sleep(EACH);
         last = read()?;
-        compared.push(if matches!(bound, Bound::Unsent) { last.unsent } else { last.all } as f64);
+        let held = if matches!(bound, Bound::Unsent) { last.unsent } else { last.all };
+        compared.push((held as f64, last.repairs));
         sampled.most = sampled.most.max(last.all);
         sampled.most_unsent = sampled.most_unsent.max(last.unsent);
         sampled.most_limit = sampled.most_limit.max(last.limit);
@@ -152,7 +158,9 @@ fn sample(span: Duration, bound: Bound, read: impl Fn() -> Result<Held>) -> Resu
         Bound::None => None,
     };
     if let Some(bound) = sampled.bound {
-        sampled.over = compared.iter().filter(|held| **held > bound).count() as f64 / count;
+        let over: Vec<_> = compared.iter().filter(|(held, _)| *held > bound).collect();
+        sampled.over = over.len() as f64 / count;
+        sampled.over_in_repair = over.iter().filter(|(_, repairs)| *repairs).count() as f64 / over.len().max(1) as f64;
     }
     Ok(sampled)
 }
@@ -181,6 +189,7 @@ fn held_by_taut_sender(stream: &TcpStream) -> Result<Held> {
         moved: info.bytes_acked,
         least_rtt: seconds(info.min_rtt),
         rtt: seconds(info.rtt),
+        repairs: ["recovery", "loss"].contains(&info.ca_state),
     })
 }
 
@@ -194,6 +203,7 @@ fn held_by_kernel_sender(stream: &KernelStream) -> Result<Held> {
         moved: info.bytes_acked(),
         least_rtt: f64::from(info.min_rtt_us()) / 1e6,
         rtt: f64::from(info.rtt_us()) / 1e6,
+        repairs: info.ca_state() >= 3,
     })
 }
 
@@ -289,7 +299,7 @@ fn main() -> Result<()> {
     if !args.json {
         writeln!(
             out,
-            "{:>15} {:>8} {:>7} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11} {:>7}   kB; cubic on both sides",
+            "{:>15} {:>8} {:>7} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11} {:>7} {:>10}   kB; cubic on both sides",
             "path",
             "",
             "stack",
@@ -300,7 +310,8 @@ fn main() -> Result<()> {
             "unsent",
             "limit",
             "most/bound",
-            "over"
+            "over",
+            "in repair"
         )?;
     }
     for (name, path) in &paths {
@@ -327,19 +338,21 @@ fn main() -> Result<()> {
                         "path": name, "way": way, "stack": stack, "busy": args.busy, "mbit": mbit, "queue_ms": queue_ms,
                         "mean_bytes": got.mean, "most_bytes": got.most, "most_unsent_bytes": got.most_unsent,
                         "most_limit_bytes": got.most_limit, "least_rtt_us": got.least_rtt * 1e6, "of_bound": of_bound, "over": got.over,
+                        "over_in_repair": got.over_in_repair,
                     });
                     writeln!(out, "{line}")?;
                 } else {
                     let kb = |bytes: u64| bytes as f64 / 1e3;
                     writeln!(
                         out,
-                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {:>11} {:>5.1} %",
+                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {:>11} {:>5.1} % {:>8.0} %",
                         got.mean / 1e3,
                         kb(got.most),
                         kb(got.most_unsent),
                         kb(got.most_limit),
                         of_bound.map_or_else(|| "–".into(), |share| format!("{share:.2}")),
                         got.over * 100.0,
+                        got.over_in_repair * 100.0,
                     )?;
                 }
                 out.flush()?;

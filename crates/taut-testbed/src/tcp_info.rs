@@ -24,6 +24,8 @@ macro_rules! members {
 }
 
 members! {
+    /// State of loss recovery: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss.
+    ca_state: u8 = 1;
     /// `TCPI_OPT_…`: the options that both ends agreed on.
     options: u8 = 5;
     /// Payload bytes of a segment.
