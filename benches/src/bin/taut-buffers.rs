@@ -345,7 +345,8 @@ fn main() -> Result<()> {
                     let kb = |bytes: u64| bytes as f64 / 1e3;
                     writeln!(
                         out,
-                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} {:>10.0} {:>10.0} {:>11} {:>5.1} % {:>8.0} %",
+                        "{name:>15} {way:>8} {stack:>7} {mbit:>9.1} {queue_ms:>9.2} {:>10.0} {:>10.0} \
+                         {:>10.0} {:>10.0} {:>11} {:>5.1} % {:>8.0} %",
                         got.mean / 1e3,
                         kb(got.most),
                         kb(got.most_unsent),

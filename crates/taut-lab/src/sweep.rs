@@ -71,7 +71,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// What tells it from the others.
+    /// A name that no other point has.
     #[must_use]
     pub fn key(&self) -> String {
         if self.case.is_empty() { self.label.clone() } else { format!("{}: {}", self.case, self.label) }

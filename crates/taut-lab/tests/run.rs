@@ -316,7 +316,7 @@ fn a_path_is_what_its_file_says() {
     let slow_back = small("back-rate = \"100kbit\"");
     let acks = slow_back["acks_in"] / 4.0;
     assert!((100.0..140.0).contains(&acks), "{acks} ACKs a second");
-    // What passes while measured: at most the rate, and the burst.
+    // At most the rate and one burst pass in the measured time.
     let policed = small("policer = { rate = \"8mbit\", burst = \"20kb\" }");
     assert!((4.0..payload(8.1)).contains(&policed["goodput"]), "{}", policed["goodput"]);
     // A packet in 21 is lost: data in bursts of five, which costs most of the rate, or ACKs, which costs nothing.

@@ -273,7 +273,7 @@ pub struct Emulator {
     is_realtime: bool,
 }
 
-/// What the thread is told while it runs.
+/// Orders to the thread while it runs.
 #[derive(Debug)]
 struct Orders {
     stop: AtomicBool,
