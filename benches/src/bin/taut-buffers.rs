@@ -160,7 +160,8 @@ fn sample(span: Duration, bound: Bound, read: impl Fn() -> Result<Held>) -> Resu
     if let Some(bound) = sampled.bound {
         let over: Vec<_> = compared.iter().filter(|(held, _)| *held > bound).collect();
         sampled.over = over.len() as f64 / count;
-        sampled.over_in_repair = over.iter().filter(|(_, repairs)| *repairs).count() as f64 / over.len().max(1) as f64;
+        sampled.over_in_repair =
+            over.iter().filter(|(_, repairs)| *repairs).count() as f64 / over.len().max(1) as f64;
     }
     Ok(sampled)
 }
