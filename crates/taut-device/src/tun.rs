@@ -242,6 +242,11 @@ impl TxDevice for TunTx {
         Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
     }
 
+    /// A write runs the receive path of the peer, before it returns.
+    fn is_slow(&self) -> bool {
+        true
+    }
+
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         sent(self.0.put(packet), ticket)
     }

@@ -10,10 +10,9 @@
 //!            └── rx ── recv(buffer) ──▶ a packet, nothing, or the reason why the device is gone for good
 //! ```
 //!
-//! A device has two halves, because two threads may use it at the same time, each half under a lock. Today
-//! both are under one lock, the shard's. To send outside it, a driver would take packets with
-//! [`TxPacket::keep`] under the shard's lock, in order, send them under a lock around `tx` alone, and report
-//! their fates under the shard's lock again. Nothing here would have to change for that.
+//! A device has two halves, because two threads may use it at the same time, each half under a lock. The half that
+//! receives is used under the shard's lock. So is the half that sends, unless it [is slow](TxDevice::is_slow): then it has
+//! a lock of its own, and `outbox.rs` is between it and the stack.
 //!
 //! Errors are transient ([`Sent::Full`]; a receive that finds nothing), concern one packet ([`Sent::Never`]), or are
 //! final: then `recv` returns the error, the stack ends, and every waiting thread and task gets the reason.
@@ -96,6 +95,13 @@ pub trait TxDevice: Send {
     /// Puts one packet on the link. A device that needs the packet for longer than this call
     /// [keeps](TxPacket::keep) it, which copies no payload worth mentioning.
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent;
+
+    /// Whether [`send`](Self::send) takes long: microseconds in a system call, and not a copy into a queue. Then packets
+    /// are sent without the stack's lock, so that other threads can use the stack meanwhile; the stack learns the fate
+    /// of a packet a little later; and a packet that is [dropped](Sent::Dropped) is lost as in the network.
+    fn is_slow(&self) -> bool {
+        false
+    }
 
     /// The batch of packets is complete: packets that waited for more of them must leave now.
     fn flush(&mut self) {}

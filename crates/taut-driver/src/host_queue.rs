@@ -19,8 +19,10 @@
 mod store;
 mod waiting;
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::task::Waker;
 
 use taut_core::{ConnId, Duration, Instant, TxPacket, TxTicket};
@@ -28,6 +30,7 @@ use taut_link::{LinkSpec, QdiscReport, QdiscSpec, QdiscStats, Spread};
 
 use crate::device::{News, Sent, TxDevice};
 use crate::losses::{Counted, Losses};
+use crate::outbox::{Back, Outbox};
 use waiting::{Fed, Waiting};
 
 /// A report on a queue in front of a device.
@@ -75,7 +78,7 @@ impl fmt::Display for QdiscHandle {
 
 /// A device, and the queue in front of it if there is one.
 pub(crate) struct HostQueue {
-    device: Counted,
+    exit: Exit,
     waiting: Option<Box<Waiting>>,
     /// The present time: devices do not get it as an argument.
     now: Instant,
@@ -83,6 +86,53 @@ pub(crate) struct HostQueue {
     is_full: bool,
     /// The device was given packets since its last flush.
     is_unflushed: bool,
+    /// Connections of packets that a slow device dropped.
+    slowed: Vec<ConnId>,
+}
+
+/// What packets go to.
+enum Exit {
+    Direct(Counted),
+    Outbox {
+        outbox: Arc<Outbox>,
+        /// Tickets that were collected, for the stack.
+        back: VecDeque<Back>,
+    },
+}
+
+impl Exit {
+    fn outbox(device: Counted) -> Self {
+        Self::Outbox { outbox: Arc::new(Outbox::new(device)), back: VecDeque::new() }
+    }
+}
+
+impl TxDevice for Exit {
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        match self {
+            Self::Direct(device) => device.news(waker),
+            Self::Outbox { outbox, .. } => outbox.news_of_device(waker),
+        }
+    }
+
+    fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        match self {
+            Self::Direct(device) => device.send(packet, ticket),
+            Self::Outbox { outbox, .. } => outbox.put(packet, ticket),
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Self::Direct(device) = self {
+            device.flush();
+        }
+    }
+
+    fn poll_done(&mut self) -> Option<TxTicket> {
+        match self {
+            Self::Direct(device) => device.poll_done(),
+            Self::Outbox { back, .. } => back.pop_front().map(|back| back.ticket),
+        }
+    }
 }
 
 impl HostQueue {
@@ -91,8 +141,10 @@ impl HostQueue {
     }
 
     fn over(device: Box<dyn TxDevice>, waiting: Option<Box<Waiting>>) -> Self {
+        let is_slow = device.is_slow();
         let device = Counted::new(device);
-        Self { device, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false }
+        let exit = if is_slow { Exit::outbox(device) } else { Exit::Direct(device) };
+        Self { exit, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false, slowed: Vec::new() }
     }
 
     /// Sets the time for the next calls.
@@ -125,7 +177,7 @@ impl HostQueue {
         if let Some(waiting) = &mut self.waiting {
             moved = waiting.fill_wire(self.now);
             if !self.is_full {
-                let Fed { any, is_full } = waiting.feed(self.now, &mut self.device);
+                let Fed { any, is_full } = waiting.feed(self.now, &mut self.exit);
                 (moved, self.is_unflushed, self.is_full) = (moved || any, self.is_unflushed || any, is_full);
             }
             if waiting.is_over() {
@@ -134,7 +186,7 @@ impl HostQueue {
             }
         }
         if std::mem::take(&mut self.is_unflushed) {
-            self.device.flush();
+            self.exit.flush();
         }
         moved
     }
@@ -144,9 +196,10 @@ impl HostQueue {
         self.waiting.as_ref().and_then(|waiting| waiting.next())
     }
 
-    /// The connection of a packet that the queue took while it was filling up.
+    /// The connection of a packet that the queue took while it was filling up, or that a slow device dropped.
     pub(crate) fn poll_congested(&mut self) -> Option<ConnId> {
-        self.waiting.as_mut().and_then(|waiting| waiting.poll_congested())
+        let congested = self.waiting.as_mut().and_then(|waiting| waiting.poll_congested());
+        congested.or_else(|| self.slowed.pop())
     }
 
     /// Replaces the queue discipline; with `None`, by that of the link, or by none if there is no link.
@@ -160,14 +213,39 @@ impl HostQueue {
         }
     }
 
-    /// Packets that the device did not send, since the last call.
-    pub(crate) fn take_losses(&mut self) -> Losses {
-        self.device.take_losses()
+    /// The outbox in front of a slow device.
+    pub(crate) const fn outbox(&self) -> Option<&Arc<Outbox>> {
+        match &self.exit {
+            Exit::Direct(_) => None,
+            Exit::Outbox { outbox, .. } => Some(outbox),
+        }
     }
 
-    /// The last reason why the device did not take a packet.
-    pub(crate) const fn last_error(&self) -> Option<&io::Error> {
-        self.device.last_error()
+    /// Collects the tickets that came back to an outbox.
+    pub(crate) fn collect(&mut self) {
+        if let Exit::Outbox { outbox, back } = &mut self.exit
+            && back.is_empty()
+        {
+            outbox.take_back(back);
+            let dropped = back.iter().filter(|back| back.dropped);
+            self.slowed.extend(dropped.filter_map(|back| back.ticket.data_of()));
+        }
+    }
+
+    /// Packets that the device did not send, since the last call.
+    pub(crate) fn take_losses(&mut self) -> Losses {
+        match &mut self.exit {
+            Exit::Direct(device) => device.take_losses(),
+            Exit::Outbox { outbox, .. } => outbox.take_losses(),
+        }
+    }
+
+    /// Reads the last reason why the device did not take a packet.
+    pub(crate) fn last_error<R>(&self, read: impl FnOnce(&io::Error) -> R) -> Option<R> {
+        match &self.exit {
+            Exit::Direct(device) => device.last_error().map(read),
+            Exit::Outbox { outbox, .. } => outbox.last_error(read),
+        }
     }
 
     /// A report on the queue, if there is one.
@@ -183,14 +261,14 @@ impl HostQueue {
 
 impl TxDevice for HostQueue {
     fn news(&mut self, waker: &Waker) -> io::Result<News> {
-        self.device.news(waker)
+        self.exit.news(waker)
     }
 
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
         if let Some(waiting) = &mut self.waiting {
             return waiting.send(self.now, packet, ticket);
         }
-        let sent = self.device.send(packet, ticket);
+        let sent = self.exit.send(packet, ticket);
         self.is_full = matches!(sent, Sent::Full(_));
         self.is_unflushed |= !self.is_full;
         sent
@@ -202,7 +280,7 @@ impl TxDevice for HostQueue {
 
     fn poll_done(&mut self) -> Option<TxTicket> {
         let own = self.waiting.as_mut().and_then(|waiting| waiting.poll_done(self.now));
-        own.or_else(|| self.device.poll_done())
+        own.or_else(|| self.exit.poll_done())
     }
 }
 

@@ -30,8 +30,11 @@ mod closed;
 mod device;
 mod handover;
 mod host_queue;
+mod lead;
 mod losses;
+mod outbox;
 mod shard;
+mod sync;
 pub mod sys;
 mod thread;
 #[cfg(feature = "tokio")]

@@ -2,6 +2,7 @@
 //! `host_queue.rs` wraps every device in it; `shard.rs` passes the counts on to the stack, and `nstat` shows them.
 
 use std::io;
+use std::ops::AddAssign;
 use std::task::Waker;
 
 use taut_core::{TxPacket, TxTicket};
@@ -24,6 +25,13 @@ pub(crate) struct Losses {
     pub(crate) errors: u64,
 }
 
+impl AddAssign for Losses {
+    fn add_assign(&mut self, more: Self) {
+        self.drops += more.drops;
+        self.errors += more.errors;
+    }
+}
+
 impl Counted {
     pub(crate) fn new(device: Box<dyn TxDevice>) -> Self {
         Self { device, losses: Losses::default(), last_error: None }
@@ -32,6 +40,11 @@ impl Counted {
     /// The losses since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
         std::mem::take(&mut self.losses)
+    }
+
+    /// The reason why it did not take a packet, if there is one since the last call.
+    pub(crate) const fn take_error(&mut self) -> Option<io::Error> {
+        self.last_error.take()
     }
 
     /// The reason why it last did not take a packet.

@@ -1,4 +1,11 @@
 //! One stack, its device and its timer behind one lock, and what may be done with them: turn, access, poll.
+//!
+//! Each use ends in the same way: [`settle`](Shard::settle) hands packets out and wakes waiters under the lock
+//! (`departures.rs`), then [`depart`](Shard::depart) sends, without the lock, what a slow device is to send. What arrives
+//! is in `arrivals.rs`.
+
+mod arrivals;
+mod departures;
 
 use std::fmt;
 use std::io;
@@ -6,30 +13,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{BUFFER_BYTES, Duration, Fate, Frame, Instant, RxPacket, Stack, Steering, Transmit};
+use taut_core::{BUFFER_BYTES, Duration, Event, Instant, Stack, Steering};
 use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::announce::Announcer;
 use crate::clock::Clock;
 use crate::closed::Closed;
-use crate::device::{Device, Received, RxDevice, Sent, TxDevice};
+use crate::device::{Device, RxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
-use crate::losses::Losses;
-use crate::thread::{GRACE, Poller};
+use crate::lead::GRACE;
+use crate::outbox::Outbox;
+use crate::thread::Poller;
 use crate::waiters::{Interest, WaitKey, Waiters};
 
-/// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64 KB
-/// still lie in a core's cache when the application reads them.
-const BATCH_PACKETS: usize = 16;
-
-/// How often a writer that keeps the driver asleep serves the device. Long enough that an exchange of small messages
-/// never checks the device without result, and short compared with the time that packets travel.
+/// How often a thread or task that writes takes what has arrived. Long enough that an exchange of small messages never
+/// checks the device without result, and short compared with the time that packets travel: a writer whose ACKs wait
+/// fills its queue, and stops.
 const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 
-/// The same for all others. A reader takes packets anyway when it has read everything; if it took them earlier, they
-/// would wait and fall out of the cache.
+/// The same for all others, while they keep the driver asleep. A reader takes packets anyway when it has read
+/// everything; if it took them earlier, they would wait and fall out of the cache.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
+
+/// A reader that finds nothing does not look at the device if that was done so recently.
+const LOOKED_RECENTLY: Duration = Duration::from_micros(2);
 
 /// One stack with its device. Any thread may use it.
 pub struct Shard {
@@ -38,6 +46,8 @@ pub struct Shard {
     /// Tells a driver that there is something to do.
     pub(crate) announcer: Announcer,
     closed: Closed,
+    /// Where packets wait for a device whose sends take long.
+    outbox: Option<Arc<Outbox>>,
     /// Application threads that wait for the lock: the driver gives way to them.
     waiting: AtomicUsize,
     /// What other shards received for this one.
@@ -64,6 +74,10 @@ struct Inner {
     armed: Instant,
     /// When the device was last asked for packets.
     served: Instant,
+    /// When tickets in the outbox must be collected, because a connection waits for them.
+    collect_at: Option<Instant>,
+    /// How long they may wait for a turn or a writer to collect them.
+    patience: Duration,
 }
 
 /// The stack and the time, for the length of a call under the lock.
@@ -89,8 +103,28 @@ impl Access<'_> {
 pub(crate) struct Turned {
     /// The batch was full: there may be more.
     pub(crate) more: bool,
-    /// When the turn ended, if no caller waits and nothing is due before [`GRACE`] has passed.
+    /// It took packets from the device.
+    pub(crate) received: bool,
+    /// When the turn ended, if nothing is due before [`GRACE`] has passed.
     pub(crate) calm_at: Option<Instant>,
+    /// Threads or tasks wait for something.
+    pub(crate) others_wait: bool,
+}
+
+/// What ends a batch of input early, besides an answer that must leave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    /// Nothing: the batch is taken whole.
+    Batch,
+    /// A small packet that brings what one waiter waits for. It has its data sooner, and the device is not asked once
+    /// more for nothing. A super-packet ends no batch: more of them follow, and one ACK answers all.
+    Met(Interest),
+}
+
+impl Until {
+    fn is_met_by(self, event: &Event) -> bool {
+        matches!(self, Self::Met(interest) if interest.is_met_by(event))
+    }
 }
 
 impl fmt::Debug for Shard {
@@ -116,10 +150,12 @@ impl Shard {
         let Device { caps, mut tx, mut rx } = device;
         let announcer = Announcer::new(&mut *tx, &mut *rx)?;
         let inbox = Inbox::new(announcer.inbox_event()?);
+        let tx = HostQueue::new(tx, link);
+        let outbox = tx.outbox().cloned();
         Ok(Self {
             inner: Mutex::new(Inner {
                 stack,
-                tx: HostQueue::new(tx, link),
+                tx,
                 rx,
                 device_paces: caps.paces,
                 watches_room: false,
@@ -127,9 +163,12 @@ impl Shard {
                 buffer: vec![0; BUFFER_BYTES],
                 armed: Instant::NEVER,
                 served: Instant::ZERO,
+                collect_at: None,
+                patience: departures::COLLECT_AFTER,
             }),
             clock: Clock,
             announcer,
+            outbox,
             closed: Closed::default(),
             waiting: AtomicUsize::new(0),
             inbox,
@@ -174,7 +213,7 @@ impl Shard {
             Some(number) => io::Error::from_raw_os_error(number),
             None => io::Error::new(error.kind(), error.to_string()),
         };
-        self.lock().tx.last_error().map(copy)
+        self.lock().tx.last_error(copy)
     }
 
     /// The queue disciplines in front of the device, the root first; none if packets go straight to the device.
@@ -197,6 +236,7 @@ impl Shard {
         stack.set_link_paces(*device_paces || spec.is_some_and(QdiscSpec::paces));
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
+        self.depart(&mut wakers);
         self.end_grace();
         wake(&mut wakers);
     }
@@ -243,8 +283,11 @@ impl Shard {
     pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
         let mut wakers = Vec::new();
         let mut inner = self.lock();
-        let result = self.access_locked(&mut inner, &mut wakers, READER_SERVES_EVERY, use_stack);
+        let now = self.begin(&mut inner, &mut wakers, None);
+        let result = self.used(&mut inner, now, &mut wakers, use_stack);
+        self.settle(&mut inner, now, &mut wakers);
         drop(inner);
+        self.depart(&mut wakers);
         wake(&mut wakers);
         result
     }
@@ -259,7 +302,7 @@ impl Shard {
         interest: Interest,
         key: WaitKey,
         waker: &Waker,
-        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let result = self.poll_as_leader(interest, key, waker, attempt);
         if result.is_pending() {
@@ -275,7 +318,7 @@ impl Shard {
         interest: Interest,
         key: WaitKey,
         waker: &Waker,
-        attempt: impl FnOnce(&mut Access<'_>) -> Poll<io::Result<T>>,
+        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let mut wakers = Vec::new();
         let mut replaced = None;
@@ -283,18 +326,21 @@ impl Shard {
         if let Some(error) = self.closed() {
             return Poll::Ready(Err(error));
         }
-        let serve_every = match interest {
-            Interest::Write(_) => WRITER_SERVES_EVERY,
-            _ => READER_SERVES_EVERY,
-        };
-        let result = self.access_locked(&mut inner, &mut wakers, serve_every, |access| {
-            let result = attempt(access);
-            if result.is_pending() {
-                replaced = access.waiters.add(interest, key, waker);
+        let mut now = self.begin(&mut inner, &mut wakers, Some(interest));
+        let mut result = self.used(&mut inner, now, &mut wakers, &mut attempt);
+        if result.is_pending() && interest != Interest::End && now.since(inner.served) > LOOKED_RECENTLY {
+            // What it waits for is often in the device already.
+            if self.look(&mut inner, interest, &mut wakers) {
+                now = self.clock.now();
+                result = self.used(&mut inner, now, &mut wakers, &mut attempt);
             }
-            result
-        });
+        }
+        if result.is_pending() {
+            replaced = inner.waiters.add(interest, key, waker);
+        }
+        self.settle(&mut inner, now, &mut wakers);
         drop(inner);
+        self.depart(&mut wakers);
         drop(replaced);
         wake(&mut wakers);
         result
@@ -320,206 +366,63 @@ impl Shard {
         drop(removed);
     }
 
-    fn access_locked<R>(
+    /// The beginning of a use of the stack, by a thread or task that waits for `interest` or does not wait. Collects old
+    /// tickets, and takes a batch of input if that is this thread's part.
+    fn begin(&self, inner: &mut Inner, wakers: &mut Vec<Waker>, interest: Option<Interest>) -> Instant {
+        let now = self.clock.now();
+        if self.outbox.as_ref().is_some_and(|outbox| outbox.is_ripe(now)) {
+            self.collect_for_writer(inner);
+        }
+        let is_writer = matches!(interest, Some(Interest::Write(_)));
+        let (serves, every) = match self.poller.get() {
+            // A writer keeps the driver thread asleep, and does its work.
+            Some(poller) if is_writer => {
+                let idle_until = inner.armed;
+                (poller.write_serves(now, idle_until > now + GRACE), WRITER_SERVES_EVERY)
+            }
+            Some(poller) => (poller.extend_grace(now), READER_SERVES_EVERY),
+            None => (is_writer, WRITER_SERVES_EVERY),
+        };
+        if serves && now.since(inner.served) > every {
+            self.take_batch(inner, now, Until::Batch, wakers);
+        }
+        now
+    }
+
+    /// Lets `use_stack` have the stack.
+    fn used<R>(
         &self,
         inner: &mut Inner,
+        now: Instant,
         wakers: &mut Vec<Waker>,
-        serve_every: Duration,
         use_stack: impl FnOnce(&mut Access<'_>) -> R,
     ) -> R {
-        let now = self.clock.now();
-        // A thread that keeps the driver asleep does the driver's work.
-        if self.poller.get().is_some_and(|poller| poller.extend_grace(now))
-            && now.since(inner.served) > serve_every
-        {
-            self.take_batch(inner, now);
-        }
-        let Inner { stack, waiters, .. } = &mut *inner;
-        let result = use_stack(&mut Access { stack, now, waiters, wakers });
-        self.settle(inner, now, wakers);
-        result
+        let Inner { stack, waiters, .. } = inner;
+        use_stack(&mut Access { stack, now, waiters, wakers })
     }
 
     /// One turn: a batch of input, due timers, output, events. The wakers are for the caller to wake, without the
     /// lock.
-    pub(crate) fn turn(&self, wakers: &mut Vec<Waker>) -> Turned {
+    pub(crate) fn turn(&self, until: Until, wakers: &mut Vec<Waker>) -> Turned {
         let mut inner = self.lock_as_driver();
         if self.is_closed() {
-            return Turned { more: false, calm_at: None };
+            return Turned { more: false, received: false, calm_at: None, others_wait: false };
         }
         // Whatever woke the driver, the device may have room again.
         inner.tx.retry();
-        let more = self.take_batch(&mut inner, self.clock.now());
+        let begun = self.clock.now();
+        let taken = self.take_batch(&mut inner, begun, until, wakers);
+        // After the bell was silenced, so that no news is missed.
+        self.note_news();
         let now = self.clock.now();
+        self.collect_in_turn(&mut inner, now);
         self.settle(&mut inner, now, wakers);
-        let calm = inner.armed > now + GRACE && !inner.tx.is_full() && !inner.waiters.any();
-        Turned { more, calm_at: calm.then_some(now) }
-    }
-
-    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for. Whether
-    /// there may be more.
-    fn take_batch(&self, inner: &mut Inner, now: Instant) -> bool {
-        inner.served = now;
-        self.take_handed(inner);
-        for _ in 0..BATCH_PACKETS {
-            if !self.receive(inner) && !self.look_again(inner) {
-                return false;
-            }
-            if inner.stack.must_answer() {
-                break;
-            }
-        }
-        true
-    }
-
-    /// Takes what other shards received for this one.
-    fn take_handed(&self, inner: &mut Inner) {
-        for handed in self.inbox.take() {
-            let frame = Frame::Slice(&handed.bytes);
-            let packet = RxPacket { frame, checksum: handed.checksum, gso_size: handed.gso_size };
-            inner.stack.handle_packet(self.clock.now(), packet);
-        }
-    }
-
-    /// Gives a packet to the shard that owns it. False if that is this shard.
-    fn hand_over(&self, stack: &mut Stack, buffer: &[u8], received: &Received) -> bool {
-        let Some(peers) = self.peers.get() else { return false };
-        let packet = buffer.get(received.range.clone()).unwrap_or_default();
-        let Some(owner) = stack.owner_elsewhere(packet) else { return false };
-        let peer = peers.get(owner).and_then(Weak::upgrade);
-        if peer.as_ref().is_some_and(|peer| peer.inbox.put(packet, received)) {
-            // No other event wakes it.
-            peer.iter().for_each(|peer| peer.end_grace());
-        } else {
-            stack.note_steered_lost();
-        }
-        true
-    }
-
-    /// A device that rings a bell may have done so just before it was silenced.
-    fn look_again(&self, inner: &mut Inner) -> bool {
-        self.announcer.silence() && self.receive(inner)
-    }
-
-    /// Takes one packet from the device. False when there was none.
-    fn receive(&self, inner: &mut Inner) -> bool {
-        let Inner { stack, rx, buffer, .. } = inner;
-        if self.is_closed() {
-            return false;
-        }
-        let received = match rx.recv(buffer) {
-            Ok(Some(received)) => received,
-            Ok(None) => return false,
-            Err(why) => {
-                self.end(why);
-                return false;
-            }
-        };
-        if self.hand_over(stack, buffer, &received) {
-            return true;
-        }
-        let frame = Frame::Lend { buffer: &mut *buffer, range: received.range };
-        let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
-        stack.handle_packet(self.clock.now(), packet);
-        if buffer.len() < BUFFER_BYTES {
-            // The stack has kept the buffer and had none to spare.
-            *buffer = vec![0; BUFFER_BYTES];
-        }
-        true
-    }
-
-    /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
-    /// deadline.
-    fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
-        if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
-            inner.stack.handle_timeout(now);
-        }
-        self.transmit(inner);
-        while let Some(event) = inner.stack.poll_event() {
-            inner.waiters.wake(event, wakers);
-        }
-        self.arm(inner, now);
-    }
-
-    /// Gives the device the packets that the stack has and that the queue in front releases, and the stack
-    /// its tickets.
-    fn transmit(&self, inner: &mut Inner) {
-        loop {
-            self.send_batch(inner);
-            let Inner { stack, tx, .. } = inner;
-            let (moved, now) = (tx.release(), self.clock.now());
-            tx.set_now(now);
-            let mut any_done = false;
-            while let Some(ticket) = tx.poll_done() {
-                stack.handle_tx(now, ticket, Fate::Left);
-                any_done = true;
-            }
-            // Packets that left may have made room for more of their connections.
-            if !moved && !any_done {
-                break;
-            }
-        }
-        let Losses { drops, errors } = inner.tx.take_losses();
-        inner.stack.note_device_losses(drops, errors);
-        self.watch_room(inner);
-    }
-
-    /// Sends what the stack has, as long as there is room.
-    fn send_batch(&self, inner: &mut Inner) {
-        let Inner { stack, tx, .. } = inner;
-        loop {
-            let now = self.clock.now();
-            tx.set_now(now);
-            if !tx.has_room() {
-                return;
-            }
-            let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
-            match tx.send(&packet, ticket) {
-                // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
-                Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
-                Sent::Kept => {}
-                Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),
-                Sent::Dropped(ticket) => stack.handle_tx(now, ticket, Fate::Dropped),
-            }
-            while let Some(conn) = tx.poll_congested() {
-                stack.handle_tx_congestion(now, conn);
-            }
-        }
-    }
-
-    /// Makes sure that a device without room is asked again when it has room.
-    fn watch_room(&self, inner: &mut Inner) {
-        let watch = inner.tx.is_full();
-        if watch == inner.watches_room {
-            return;
-        }
-        inner.watches_room = watch;
-        self.announcer.watch_room(watch);
-        if watch {
-            self.end_grace();
-        }
-    }
-
-    /// Moves the timer, if the next deadline is earlier than what it is armed for or that has passed. A later
-    /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
-    fn arm(&self, inner: &mut Inner, now: Instant) {
-        let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
-        let next = deadline.into_iter().chain(inner.tx.next()).min();
-        let expired = inner.armed <= now;
-        match next {
-            Some(next) if expired || next < inner.armed => {
-                self.announcer.arm(next);
-                inner.armed = next;
-                if next <= now + GRACE {
-                    self.end_grace();
-                }
-            }
-            None if expired => {
-                self.announcer.disarm();
-                inner.armed = Instant::NEVER;
-            }
-            _ => {}
-        }
+        let calm = inner.armed > now + GRACE && !inner.tx.is_full();
+        let others_wait = inner.waiters.any();
+        drop(inner);
+        self.depart(wakers);
+        let calm = calm && !self.outbox.as_ref().is_some_and(|outbox| outbox.is_full());
+        Turned { more: taken.more, received: taken.packets > 0, calm_at: calm.then_some(now), others_wait }
     }
 
     /// The driver is needed now, even if a leader is about to come back.

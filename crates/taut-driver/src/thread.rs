@@ -1,32 +1,28 @@
 //! Driving a shard from a thread of its own, and from threads that have to wait anyway.
 //!
 //! ```text
-//!   DriverThread ──waits on──▶ outer { notify, handback, ready }     a blocked reader ──waits on──▶ ready
-//!                                                        │
-//!                                                        └─▶ ready { device, timer, inbox, lead }
+//!   DriverThread ──waits on──▶ outer { notify, check, ready }     the leader ──waits on──▶ ready
+//!                                                       │
+//!                                                       └─▶ ready { device, timer, inbox, lead }
 //! ```
 //!
-//! A reader that finds no data becomes the leader, if there is none: it masks `ready` in `outer`, so that the driver
-//! thread keeps sleeping, and drives the shard itself until its own data has arrived. A reply thus wakes only one
-//! thread, the one that waits for it.
-//!
-//! A leader that leaves is often back soon: after its next write, or to read more. So if no other thread
-//! waits and no deadline is near, it leaves `ready` masked for [`GRACE`] after it last used the shard; then
-//! the handback timer wakes the driver thread, which takes over. While the former leader keeps reading or
-//! writing, it also serves the device. In all other cases it unmasks `ready` immediately.
+//! A reader that finds no data looks at the device once. If its data is not there either, it becomes the leader, if there
+//! is none, and drives the shard until its data has arrived: a reply thus wakes only one thread, the one that waits for
+//! it. `lead.rs` says who leads and when the driver thread takes over; masking `ready` in `outer` lets it sleep meanwhile.
 
 use std::cell::LazyCell;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 
 use taut_core::{Duration, Instant};
 
-use crate::shard::{Access, Shard, wake};
+use crate::lead::{Lead, Leave, Sleeper};
+use crate::shard::{Access, Shard, Until, wake};
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::waiters::{Interest, WaitKey};
 
@@ -35,53 +31,21 @@ const LEAD: u64 = 16;
 /// In `outer`.
 const READY: u64 = 0;
 const NOTIFY: u64 = 1;
-const HANDBACK: u64 = 2;
+const CHECK: u64 = 2;
 
-/// How long packets may wait for a leader to come back. Well below any timer of a peer (delayed ACKs take 40 ms),
-/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
-pub(crate) const GRACE: Duration = Duration::from_micros(500);
-
-/// The interval doubles up to 4 ms for a thread that was back at each check. When that thread stops, packets
-/// may once wait that long, which is a tenth of a delayed ACK; each check costs the busy thread tens of µs if
-/// they share a core.
-const GRACE_DOUBLINGS: u32 = 3;
-
-/// The descriptors on which the driver thread and a leader wait.
+/// The descriptors on which the driver thread waits.
 #[derive(Debug)]
-pub(crate) struct Poller {
+pub(crate) struct Descriptors {
     /// `Announcer::ready`.
     ready: Arc<Epoll>,
     outer: Epoll,
-    lead: Arc<Signal>,
     /// Ends the grace.
-    handback: TimerFd,
-    lead_state: Mutex<LeadState>,
-    /// A hint, so that callers of [`end_grace`](Self::end_grace) need not take the lock when there is no grace.
-    in_grace: AtomicBool,
-    /// When, in nanoseconds, the last leader left or a thread last served the shard in its place.
-    left_ns: AtomicU64,
-    /// No thread leads: the driver thread has another priority, and no one may take its place.
-    alone: bool,
+    check: TimerFd,
+    /// Wakes the leader.
+    signal: Arc<Signal>,
 }
 
-#[derive(Debug, Default)]
-struct LeadState {
-    /// There is a leader.
-    led: bool,
-    /// `Announcer::ready` is masked in `outer`: always while there is a leader, and in the grace after it.
-    masked: bool,
-    /// The handback timer is armed.
-    handing_back: bool,
-    /// How many times in a row it found that a thread had been back.
-    found_back: u32,
-}
-
-impl LeadState {
-    /// The time until the next check by the handback timer.
-    fn wait(&self) -> Duration {
-        GRACE * (1 << self.found_back)
-    }
-}
+pub(crate) type Poller = Lead<Descriptors>;
 
 /// Wakes the leader.
 #[derive(Debug)]
@@ -109,112 +73,55 @@ impl Signal {
     }
 }
 
-impl Poller {
-    fn new(shard: &Shard, alone: bool) -> io::Result<Self> {
-        let (ready, outer, lead) =
+impl Descriptors {
+    fn new(shard: &Shard) -> io::Result<Self> {
+        let (ready, outer, signal) =
             (Arc::clone(&shard.announcer.ready), Epoll::new()?, Arc::new(Signal::new()?));
-        ready.add(lead.event.as_fd(), LEAD, Readiness::Readable)?;
+        ready.add(signal.event.as_fd(), LEAD, Readiness::Readable)?;
         outer.add(ready.as_fd(), READY, Readiness::Readable)?;
         outer.add(shard.announcer.notify.as_fd(), NOTIFY, Readiness::Readable)?;
-        let handback = TimerFd::new()?;
-        outer.add(handback.as_fd(), HANDBACK, Readiness::Readable)?;
-        let (lead_state, in_grace, left_ns) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
-        Ok(Self { ready, outer, lead, handback, lead_state, in_grace, left_ns, alone })
+        let check = TimerFd::new()?;
+        outer.add(check.as_fd(), CHECK, Readiness::Readable)?;
+        Ok(Self { ready, outer, check, signal })
+    }
+}
+
+impl Sleeper for Descriptors {
+    fn mask(&self, mask: bool) {
+        let readiness = if mask { Readiness::Nothing } else { Readiness::Readable };
+        // Cannot fail: the descriptor is in the set.
+        let _ = self.outer.modify(self.ready.as_fd(), READY, readiness);
     }
 
-    fn state(&self) -> MutexGuard<'_, LeadState> {
-        self.lead_state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn mask(&self, state: &mut LeadState, mask: bool) {
-        if state.masked != mask {
-            let readiness = if mask { Readiness::Nothing } else { Readiness::Readable };
-            // Cannot fail: the descriptor is in the set.
-            let _ = self.outer.modify(self.ready.as_fd(), READY, readiness);
-            state.masked = mask;
+    fn check_at(&self, at: Option<Instant>) {
+        match at {
+            Some(at) => self.check.arm(at.as_nanos()),
+            None => self.check.disarm(),
         }
-    }
-
-    fn try_lead(&self) -> Option<Lead<'_>> {
-        if self.alone {
-            return None;
-        }
-        let mut state = self.state();
-        if state.led {
-            return None;
-        }
-        state.led = true;
-        self.in_grace.store(false, Ordering::SeqCst);
-        self.mask(&mut state, true);
-        Some(Lead { poller: self, grace_from: None })
-    }
-
-    /// An application thread uses the shard: in the grace, that counts as being back. Returns whether it is
-    /// in the grace.
-    pub(crate) fn extend_grace(&self, now: Instant) -> bool {
-        let in_grace = self.in_grace.load(Ordering::SeqCst);
-        if in_grace {
-            self.left_ns.store(now.as_nanos(), Ordering::Relaxed);
-        }
-        in_grace
-    }
-
-    /// Wakes the driver thread, if it sleeps only because a leader may come back.
-    pub(crate) fn end_grace(&self) {
-        if self.in_grace.load(Ordering::SeqCst) {
-            let mut state = self.state();
-            if !state.led {
-                self.in_grace.store(false, Ordering::SeqCst);
-                self.mask(&mut state, false);
-            }
-        }
-    }
-
-    /// The handback timer has fired.
-    fn hand_back(&self, now: Instant) {
-        let mut state = self.state();
-        let over = Instant::from_nanos(self.left_ns.load(Ordering::Relaxed)) + GRACE;
-        if state.led || now < over {
-            // It has been back since the timer was armed, and probably will be again: check less and less often.
-            state.found_back = (state.found_back + 1).min(GRACE_DOUBLINGS);
-            state.handing_back = !state.led;
-            if state.led {
-                // The leader arms the timer again when it leaves.
-                self.handback.disarm();
-            } else {
-                self.handback.arm((now + state.wait()).as_nanos());
-            }
-            return;
-        }
-        self.handback.disarm();
-        state.handing_back = false;
-        state.found_back = 0;
-        self.in_grace.store(false, Ordering::SeqCst);
-        self.mask(&mut state, false);
     }
 }
 
 /// Leadership; given back when dropped.
-struct Lead<'a> {
+struct Leading<'a> {
     poller: &'a Poller,
-    /// The present time, if nothing needs the driver thread before [`GRACE`] is over.
-    grace_from: Option<Instant>,
+    parker: &'a Parker,
+    leave: Leave,
 }
 
-impl Drop for Lead<'_> {
+impl<'a> Leading<'a> {
+    /// Makes this thread the leader, if there is none.
+    fn new(poller: &'a Poller, parker: &'a Parker) -> Option<Self> {
+        poller.try_lead().then(|| {
+            parker.lead_on(Some(Arc::clone(&poller.sleeper.signal)));
+            Self { poller, parker, leave: Leave::ToDriver }
+        })
+    }
+}
+
+impl Drop for Leading<'_> {
     fn drop(&mut self) {
-        let mut state = self.poller.state();
-        state.led = false;
-        let Some(now) = self.grace_from else {
-            self.poller.mask(&mut state, false);
-            return;
-        };
-        self.poller.left_ns.store(now.as_nanos(), Ordering::Relaxed);
-        if !state.handing_back {
-            state.handing_back = true;
-            self.poller.handback.arm((now + state.wait()).as_nanos());
-        }
-        self.poller.in_grace.store(true, Ordering::SeqCst);
+        self.parker.lead_on(None);
+        self.poller.leave(self.leave);
     }
 }
 
@@ -257,7 +164,7 @@ impl DriverThread {
         name: &str,
         prepare: Option<impl FnOnce() -> io::Result<()> + Send + 'static>,
     ) -> io::Result<Self> {
-        let poller = Poller::new(&shard, prepare.is_some())?;
+        let poller = Lead::new(Descriptors::new(&shard)?, prepare.is_some());
         shard.poller.set(poller).map_err(|_| io::ErrorKind::InvalidInput)?;
         let theirs = Arc::clone(&shard);
         let (prepared, wait) = mpsc::sync_channel(1);
@@ -302,19 +209,19 @@ impl Drop for CloseOnExit<'_> {
 fn drive(shard: &Shard, poller: &Poller) {
     let mut wakers = Vec::new();
     while !shard.is_closed() {
-        let Ok(events) = poller.outer.wait(None) else { return };
+        let Ok(events) = poller.sleeper.outer.wait(None) else { return };
         if events.contains(NOTIFY) {
             shard.announcer.notify.drain();
         }
-        if events.contains(HANDBACK) {
+        if events.contains(CHECK) {
             poller.hand_back(shard.clock.now());
         }
         if !events.contains(READY) {
             continue;
         }
-        poller.lead.lower();
+        poller.sleeper.signal.lower();
         loop {
-            let turned = shard.turn(&mut wakers);
+            let turned = shard.turn(Until::Batch, &mut wakers);
             wake(&mut wakers);
             if !turned.more || shard.is_closed() {
                 break;
@@ -341,17 +248,18 @@ impl Shard {
                 if let Poll::Ready(result) = self.poll_as_leader(interest, *key, waker, &mut attempt) {
                     return Some(result);
                 }
+                let mut may_lead = true;
                 while !parker.notified.load(Ordering::SeqCst) {
                     let now = self.clock.now();
                     if deadline.is_some_and(|deadline| deadline <= now) {
                         self.cancel(interest, *key);
                         return None;
                     }
-                    let left = deadline.map(|deadline| deadline.since(now).into());
-                    match self.poller.get().and_then(Poller::try_lead) {
-                        Some(lead) => self.lead(lead, parker, left),
+                    let left = deadline.map(|deadline| deadline.since(now));
+                    match self.poller.get().filter(|_| may_lead).and_then(|poller| Leading::new(poller, parker)) {
+                        Some(leading) => may_lead = self.lead(leading, interest, waker, left),
                         None => match left {
-                            Some(left) => thread::park_timeout(left),
+                            Some(left) => thread::park_timeout(left.into()),
                             None => thread::park(),
                         },
                     }
@@ -360,25 +268,44 @@ impl Shard {
         })
     }
 
-    /// Drives the shard until this thread is notified or `left` has passed.
-    fn lead(&self, mut lead: Lead<'_>, parker: &Parker, left: Option<std::time::Duration>) {
-        let poller = lead.poller;
-        let _leading = parker.leads(&poller.lead);
+    /// Drives the shard until this thread is notified or `left` has passed. Returns false if it gave the lead up, because
+    /// the traffic is that of other threads.
+    fn lead(
+        &self,
+        mut leading: Leading<'_>,
+        interest: Interest,
+        own: &Waker,
+        left: Option<Duration>,
+    ) -> bool {
+        let Leading { poller, parker, .. } = leading;
+        let Descriptors { ready, signal, .. } = &poller.sleeper;
         let mut wakers = Vec::new();
-        let until = left.map(|left| self.clock.now() + left.into());
+        let until = left.map(|left| self.clock.now() + left);
         while !parker.notified.load(Ordering::SeqCst) {
             let left = until.map(|until| until.since(self.clock.now()));
             if left.is_some_and(Duration::is_zero) || self.is_closed() {
-                return;
+                break;
             }
-            let Ok(events) = poller.ready.wait(left.map(Into::into)) else { return };
+            let Ok(events) = ready.wait(left.map(Into::into)) else { break };
             if events.contains(LEAD) {
-                poller.lead.lower();
+                signal.lower();
             }
-            let turned = self.turn(&mut wakers);
+            let turned = self.turn(Until::Met(interest), &mut wakers);
+            leading.leave = match turned.calm_at {
+                Some(now) => Leave::InGrace { now, others_wait: turned.others_wait },
+                None => Leave::ToDriver,
+            };
+            let is_mine = wakers.iter().any(|waker| waker.will_wake(own));
+            let is_others = !wakers.is_empty() || (turned.received && poller.is_busy_writer(self.clock.now()));
+            if !is_mine && is_others {
+                // Without the lead, this thread no longer slows down those that it wakes.
+                drop(leading);
+                wake(&mut wakers);
+                return false;
+            }
             wake(&mut wakers);
-            lead.grace_from = turned.calm_at;
         }
+        true
     }
 }
 
@@ -392,17 +319,9 @@ struct Parker {
 }
 
 impl Parker {
-    fn leads(&self, lead: &Arc<Signal>) -> Leading<'_> {
-        *self.leads.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(lead));
-        Leading(self)
-    }
-}
-
-struct Leading<'a>(&'a Parker);
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        *self.0.leads.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// The thread leads, and waits on this signal, or it no longer does.
+    fn lead_on(&self, signal: Option<Arc<Signal>>) {
+        *self.leads.lock().unwrap_or_else(PoisonError::into_inner) = signal;
     }
 }
 

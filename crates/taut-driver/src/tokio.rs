@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::shard::{Shard, wake};
+use crate::shard::{Shard, Until, wake};
 use crate::sys::{Epoll, Interest as Readiness};
 use crate::thread::CloseOnExit;
 
@@ -30,7 +30,7 @@ pub async fn run(shard: Arc<Shard>) -> io::Result<()> {
     while !shard.is_closed() {
         let mut guard = ready.readable().await?;
         let more = (0..TURNS_BEFORE_YIELD).all(|_| {
-            let turned = shard.turn(&mut wakers);
+            let turned = shard.turn(Until::Batch, &mut wakers);
             wake(&mut wakers);
             turned.more
         });

@@ -18,6 +18,20 @@ pub enum Interest {
     End,
 }
 
+impl Interest {
+    /// Whether `event` may be what is waited for.
+    pub(crate) fn is_met_by(self, event: &Event) -> bool {
+        match (self, *event) {
+            (Self::Accept(listener), Event::Incoming(id)) => listener == id,
+            (Self::Read(conn), Event::Readable(id)) | (Self::Write(conn), Event::Writable(id)) => conn == id,
+            (Self::Read(conn) | Self::Write(conn), Event::Connected(id) | Event::Failed(id, _) | Event::Closed(id)) => {
+                conn == id
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Distinguishes the waiters for one direction of a connection: each has one waker, the latest that it gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitKey(u64);

@@ -91,6 +91,8 @@ pub(crate) struct Flags {
     pub(crate) window_probe_due: bool,
     /// The listener counts this connection among its half-open ones.
     pub(crate) half_open: bool,
+    /// The stack counts this connection among those that wait for a ticket.
+    pub(crate) awaits_ticket: bool,
 }
 
 /// Parts that few connections have.

@@ -492,6 +492,11 @@ impl Sender {
         self.small_queue.outstanding()
     }
 
+    /// Whether it waits for a ticket: the next one to come back resumes it.
+    pub(crate) const fn awaits_ticket(&self) -> bool {
+        self.small_queue.throttled()
+    }
+
     /// `mss`, bounded by half of a small peer window.
     pub(crate) fn bounded_mss(&self, mss: u32) -> u32 {
         tso_autosize::half_window_bound(mss, self.window.max())

@@ -102,6 +102,11 @@ impl SmallQueue {
         self.outstanding
     }
 
+    /// Whether the connection waits for a completion.
+    pub(crate) const fn throttled(self) -> bool {
+        self.throttled
+    }
+
     /// A packet was handed to the device.
     pub(crate) fn charge(&mut self, truesize: u32) {
         self.outstanding = self.outstanding.saturating_add(truesize);

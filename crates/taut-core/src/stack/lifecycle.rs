@@ -38,6 +38,14 @@ impl Stack {
             conn.flags.queued_for_output = true;
             self.ready.push_back(slot);
         }
+        if conn.tx.awaits_ticket() != conn.flags.awaits_ticket {
+            conn.flags.awaits_ticket = !conn.flags.awaits_ticket;
+            if conn.flags.awaits_ticket {
+                self.awaiting_tickets += 1;
+            } else {
+                self.awaiting_tickets -= 1;
+            }
+        }
         if conn.news.any() && conn.flags.held && !conn.flags.queued_for_news {
             conn.flags.queued_for_news = true;
             self.news.push_back(slot);
@@ -108,6 +116,7 @@ impl Stack {
     pub(super) fn free(&mut self, slot: u32) {
         self.timers.clear(slot);
         if let Some(mut conn) = self.table.remove(slot) {
+            self.awaiting_tickets -= u32::from(conn.flags.awaits_ticket);
             conn.discard(&mut self.pool);
         }
     }

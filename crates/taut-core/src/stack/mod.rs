@@ -81,6 +81,8 @@ pub struct Stack {
     /// Listeners with news for the application.
     incoming: VecDeque<ListenerId>,
     replies: Replies,
+    /// The number of connections that wait for a ticket.
+    awaiting_tickets: u32,
     pool: BufferPool,
     counters: Counters,
     /// Time and bytes of all connections, past and present.
@@ -148,6 +150,7 @@ impl Stack {
             counters: Counters::default(),
             totals: Totals::default(),
             must_answer: false,
+            awaiting_tickets: 0,
             secrets,
             steering: None,
             next_port: 0,
@@ -209,6 +212,13 @@ impl Stack {
         if self.table.get(conn).is_some() {
             self.with(now, conn.slot, Conn::on_local_congestion);
         }
+    }
+
+    /// Whether a connection waits for a ticket to come back: its small queue is full, or autocorking holds a write
+    /// back. A driver that returns tickets late must then return them soon.
+    #[must_use]
+    pub const fn awaits_tickets(&self) -> bool {
+        self.awaiting_tickets > 0
     }
 
     /// Handles every deadline that has passed.

@@ -99,6 +99,12 @@ impl TxTicket {
         self.truesize
     }
 
+    /// When the packet was handed out.
+    #[must_use]
+    pub const fn handed(&self) -> Instant {
+        self.handed
+    }
+
     /// The connection whose data the packet carries; `None` for an ACK, a segment of a handshake and a
     /// [blank](Self::blank) ticket. Name it to
     /// [`handle_tx_congestion`](crate::Stack::handle_tx_congestion).

@@ -1,0 +1,231 @@
+//! Who serves the device: the driver thread, or an application thread that waits or writes anyway. taut's own; used by
+//! `thread.rs`, asked by `shard.rs`.
+//!
+//! **Problem.** A reply that passes through the driver thread wakes two threads: the driver, then the reader. If the
+//! reader waits on the device itself, it wakes one. But a thread that serves the device for others, because it blocked
+//! first and its own data never comes (an acceptor), wakes another thread for each batch and slows all of them down.
+//!
+//! **Rule.** At most one thread *leads*: it waits for the device, and takes what comes. While a thread leads, the driver
+//! thread's view of the device is masked, so it sleeps. **The lead follows the traffic**: a leader whose turn brought data
+//! for other threads only gives the lead up before it wakes them, and waits without it. The thread that was woken leads
+//! when it waits next.
+//!
+//! **The grace.** A thread that got its data is often back soon: after its next write, or to read more. So the mask stays
+//! on for [`GRACE`] after the shard was last used, in which nobody waits on the device; a thread that uses the shard in
+//! this time takes what has arrived. Then the driver thread takes over. A thread that writes again and again gets a grace
+//! without having led: it takes its ACKs itself.
+//!
+//! **One timer** ends the grace. It is not moved with each use of the shard, which would cost a system call: it fires, looks
+//! when the shard was last used, and fires again later, after a time that doubles while threads keep coming back.
+//!
+//! ```text
+//!   driver ──try_lead──▶ led ──leave──▶ grace ──try_lead──▶ led
+//!     ▲ ▲──────leave, if something is due──┘      │
+//!     └────────────────end_grace, hand_back───────┘
+//! ```
+
+use taut_core::{Duration, Instant};
+
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, lock};
+
+/// How long packets may wait for a thread to come back. Well below any timer of a peer (delayed ACKs take 40 ms),
+/// and long enough that an active reader costs the driver thread no more than 2,000 wake-ups per second.
+pub(crate) const GRACE: Duration = Duration::from_micros(500);
+
+/// The same while other threads wait, whose packets these may be.
+const CROWDED_GRACE: Duration = Duration::from_micros(100);
+
+/// The interval between two checks doubles for threads that were back at each check: to 4 ms, or to 0.8 ms while others
+/// wait. When the threads stop, packets may once wait that long, which is a tenth of a delayed ACK; each check costs the
+/// busy thread tens of microseconds if they share a core.
+const GRACE_DOUBLINGS: u32 = 3;
+
+/// A thread writes again and again if its last write is no older.
+const BUSY_WRITER: Duration = Duration::from_micros(100);
+
+/// What the lead does to the driver thread.
+pub(crate) trait Sleeper {
+    /// Hides the device from it, or shows it again. If there is news by then, showing wakes it.
+    fn mask(&self, mask: bool);
+
+    /// Wakes it at that time, to [hand back](Lead::hand_back), in place of an earlier time; never, if `None`.
+    fn check_at(&self, at: Option<Instant>);
+}
+
+/// The lead of a shard.
+#[derive(Debug)]
+pub(crate) struct Lead<S> {
+    pub(crate) sleeper: S,
+    state: Mutex<State>,
+    /// A hint, so that callers of [`end_grace`](Self::end_grace) need not take the lock when there is no grace.
+    in_grace: AtomicBool,
+    /// When, in nanoseconds, the last leader left or a thread last used the shard in its place.
+    used_ns: AtomicU64,
+    /// When a thread last wrote.
+    wrote_ns: AtomicU64,
+    /// No thread leads: the driver thread has another priority, and no one may take its place.
+    alone: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// There is a leader.
+    led: bool,
+    /// The device is masked: always while there is a leader, and in the grace after it.
+    masked: bool,
+    /// The timer that ends the grace is armed.
+    checks: bool,
+    /// How many times in a row it found that a thread had been back.
+    found_back: u32,
+    /// Other threads waited when the grace began.
+    crowded: bool,
+}
+
+impl State {
+    fn grace(&self) -> Duration {
+        if self.crowded { CROWDED_GRACE } else { GRACE }
+    }
+
+    /// The time until the next check.
+    fn interval(&self) -> Duration {
+        self.grace() * (1 << self.found_back)
+    }
+}
+
+/// How a leader leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Leave {
+    /// The driver thread takes over: something is due soon.
+    ToDriver,
+    /// The driver thread sleeps on for a grace, from this time on.
+    InGrace { now: Instant, others_wait: bool },
+}
+
+impl<S: Sleeper> Lead<S> {
+    pub(crate) fn new(sleeper: S, alone: bool) -> Self {
+        Self {
+            sleeper,
+            state: Mutex::new(State::default()),
+            in_grace: AtomicBool::new(false),
+            used_ns: AtomicU64::new(0),
+            wrote_ns: AtomicU64::new(0),
+            alone,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn mask(&self, state: &mut State, mask: bool) {
+        if state.masked != mask {
+            self.sleeper.mask(mask);
+            state.masked = mask;
+        }
+    }
+
+    /// Makes this thread the leader, if there is none.
+    pub(crate) fn try_lead(&self) -> bool {
+        if self.alone {
+            return false;
+        }
+        let mut state = self.state();
+        if state.led {
+            return false;
+        }
+        state.led = true;
+        self.in_grace.store(false, Ordering::SeqCst);
+        self.mask(&mut state, true);
+        true
+    }
+
+    /// The leader leaves.
+    pub(crate) fn leave(&self, leave: Leave) {
+        let mut state = self.state();
+        state.led = false;
+        match leave {
+            Leave::ToDriver => self.mask(&mut state, false),
+            Leave::InGrace { now, others_wait } => {
+                state.crowded = others_wait;
+                self.begin_grace(&mut state, now);
+            }
+        }
+    }
+
+    /// The device is masked.
+    fn begin_grace(&self, state: &mut State, now: Instant) {
+        self.used_ns.store(now.as_nanos(), Ordering::Relaxed);
+        if !state.checks {
+            state.checks = true;
+            self.sleeper.check_at(Some(now + state.interval()));
+        }
+        self.in_grace.store(true, Ordering::SeqCst);
+    }
+
+    /// An application thread uses the shard: in the grace, that counts as being back. Returns whether it is
+    /// in the grace, so that the thread must take what has arrived.
+    pub(crate) fn extend_grace(&self, now: Instant) -> bool {
+        let in_grace = self.in_grace.load(Ordering::SeqCst);
+        if in_grace {
+            self.used_ns.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        in_grace
+    }
+
+    /// A thread writes. Returns whether it must take what has arrived: because the driver thread sleeps, or because this
+    /// thread writes again and again, for which the driver thread may sleep if nothing is due soon.
+    pub(crate) fn write_serves(&self, now: Instant, nothing_due: bool) -> bool {
+        let is_busy = self.is_busy_writer(now);
+        self.wrote_ns.store(now.as_nanos(), Ordering::Relaxed);
+        if self.extend_grace(now) {
+            return true;
+        }
+        if self.alone || !is_busy {
+            return false;
+        }
+        if nothing_due {
+            let mut state = self.state();
+            if !state.led {
+                state.crowded = false;
+                self.mask(&mut state, true);
+                self.begin_grace(&mut state, now);
+            }
+        }
+        true
+    }
+
+    /// Whether a thread writes again and again.
+    pub(crate) fn is_busy_writer(&self, now: Instant) -> bool {
+        let wrote = Instant::from_nanos(self.wrote_ns.load(Ordering::Relaxed));
+        now.since(wrote) < BUSY_WRITER
+    }
+
+    /// Wakes the driver thread, if it sleeps only because a leader may come back.
+    pub(crate) fn end_grace(&self) {
+        if self.in_grace.load(Ordering::SeqCst) {
+            let mut state = self.state();
+            if !state.led {
+                self.in_grace.store(false, Ordering::SeqCst);
+                self.mask(&mut state, false);
+            }
+        }
+    }
+
+    /// The timer that ends the grace has fired.
+    pub(crate) fn hand_back(&self, now: Instant) {
+        let mut state = self.state();
+        let over = Instant::from_nanos(self.used_ns.load(Ordering::Relaxed)) + state.grace();
+        if state.led || now < over {
+            // A thread has been back since the timer was armed, and is likely to be back again: check less and less often.
+            state.found_back = (state.found_back + 1).min(GRACE_DOUBLINGS);
+            state.checks = !state.led;
+            // A leader arms the timer again when it leaves.
+            self.sleeper.check_at(state.checks.then(|| now + state.interval()));
+            return;
+        }
+        self.sleeper.check_at(None);
+        (state.checks, state.found_back) = (false, 0);
+        self.in_grace.store(false, Ordering::SeqCst);
+        self.mask(&mut state, false);
+    }
+}

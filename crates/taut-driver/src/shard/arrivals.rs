@@ -1,0 +1,125 @@
+//! What arrives at a shard: from its device, and from other shards that received it. Called by `shard.rs`.
+
+use std::sync::Weak;
+use std::task::Waker;
+
+use taut_core::{BUFFER_BYTES, Frame, Instant, RxPacket, Stack};
+
+use super::{Inner, Shard, Until};
+use crate::device::Received;
+use crate::waiters::Interest;
+
+/// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64 KB
+/// still lie in a core's cache when the application reads them.
+const BATCH_PACKETS: usize = 16;
+
+/// The result of a batch.
+pub(super) struct Taken {
+    /// How many packets came from the device.
+    pub(super) packets: usize,
+    /// There may be more.
+    pub(super) more: bool,
+}
+
+impl Shard {
+    /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for, and no longer than
+    /// `until`.
+    pub(super) fn take_batch(
+        &self,
+        inner: &mut Inner,
+        now: Instant,
+        until: Until,
+        wakers: &mut Vec<Waker>,
+    ) -> Taken {
+        inner.served = now;
+        self.take_handed(inner);
+        for packets in 0..BATCH_PACKETS {
+            let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
+                return Taken { packets, more: false };
+            };
+            let is_met = is_small && matches!(until, Until::Met(_)) && inner.take_events(until, wakers);
+            if is_met || inner.stack.must_answer() {
+                return Taken { packets: packets + 1, more: true };
+            }
+        }
+        Taken { packets: BATCH_PACKETS, more: true }
+    }
+
+    /// A waiter looks at the device before it waits. Returns whether anything came.
+    pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> bool {
+        let now = self.clock.now();
+        let taken = self.take_batch(inner, now, Until::Met(interest), wakers);
+        if taken.packets > 0 {
+            inner.collect();
+        }
+        taken.packets > 0
+    }
+
+    /// Takes what other shards received for this one.
+    fn take_handed(&self, inner: &mut Inner) {
+        for handed in self.inbox.take() {
+            let frame = Frame::Slice(&handed.bytes);
+            let packet = RxPacket { frame, checksum: handed.checksum, gso_size: handed.gso_size };
+            inner.stack.handle_packet(self.clock.now(), packet);
+        }
+    }
+
+    /// Gives a packet to the shard that owns it. False if that is this shard.
+    fn hand_over(&self, stack: &mut Stack, buffer: &[u8], received: &Received) -> bool {
+        let Some(peers) = self.peers.get() else { return false };
+        let packet = buffer.get(received.range.clone()).unwrap_or_default();
+        let Some(owner) = stack.owner_elsewhere(packet) else { return false };
+        let peer = peers.get(owner).and_then(Weak::upgrade);
+        if peer.as_ref().is_some_and(|peer| peer.inbox.put(packet, received)) {
+            // No other event wakes it.
+            peer.iter().for_each(|peer| peer.end_grace());
+        } else {
+            stack.note_steered_lost();
+        }
+        true
+    }
+
+    /// A device that rings a bell may have done so just before it was silenced.
+    fn look_again(&self, inner: &mut Inner) -> Option<bool> {
+        if self.announcer.silence() { self.receive(inner) } else { None }
+    }
+
+    /// Takes one packet from the device. Returns whether it was one segment, or `None` if there was no packet.
+    fn receive(&self, inner: &mut Inner) -> Option<bool> {
+        let Inner { stack, rx, buffer, .. } = inner;
+        if self.is_closed() {
+            return None;
+        }
+        let received = match rx.recv(buffer) {
+            Ok(received) => received?,
+            Err(why) => {
+                self.end(why);
+                return None;
+            }
+        };
+        let is_small = received.gso_size == 0;
+        if self.hand_over(stack, buffer, &received) {
+            return Some(is_small);
+        }
+        let frame = Frame::Lend { buffer: &mut *buffer, range: received.range };
+        let packet = RxPacket { frame, checksum: received.checksum, gso_size: received.gso_size };
+        stack.handle_packet(self.clock.now(), packet);
+        if buffer.len() < BUFFER_BYTES {
+            // The stack has kept the buffer and had none to spare.
+            *buffer = vec![0; BUFFER_BYTES];
+        }
+        Some(is_small)
+    }
+}
+
+impl Inner {
+    /// Takes the stack's events, and the wakers that they concern. Returns whether one of them is what `until` waits for.
+    pub(super) fn take_events(&mut self, until: Until, wakers: &mut Vec<Waker>) -> bool {
+        let mut is_met = false;
+        while let Some(event) = self.stack.poll_event() {
+            is_met |= until.is_met_by(&event);
+            self.waiters.wake(event, wakers);
+        }
+        is_met
+    }
+}

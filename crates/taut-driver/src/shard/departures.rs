@@ -1,0 +1,165 @@
+//! What leaves a shard: packets, tickets on their way back, wakers, and the time of the next deadline. Called by
+//! `shard.rs` after each use of the stack.
+
+use std::task::Waker;
+
+use taut_core::{Duration, Fate, Instant, Transmit};
+
+use super::{Inner, Shard, Until};
+use crate::device::{Sent, TxDevice};
+use crate::losses::Losses;
+
+/// How long a connection waits for tickets that are in the outbox, if neither a turn nor a write collects them earlier:
+/// the thread that wrote then does something else.
+pub(super) const COLLECT_AFTER: Duration = Duration::from_micros(100);
+
+/// The same after a writer has collected tickets. It will do so again, and a timer for each write that autocorking holds
+/// back would cost more than the write.
+const COLLECT_AFTER_WRITER: Duration = Duration::from_millis(1);
+
+impl Shard {
+    /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
+    /// deadline. The caller must let packets [depart](Self::depart) when it has left the lock.
+    pub(super) fn settle(&self, inner: &mut Inner, now: Instant, wakers: &mut Vec<Waker>) {
+        if inner.stack.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            inner.stack.handle_timeout(now);
+        }
+        self.transmit(inner);
+        inner.take_events(Until::Batch, wakers);
+        self.arm(inner, now);
+    }
+
+    /// Sends what is in the outbox, without the lock. If the stack has more than fitted into it, asks the stack again.
+    pub(super) fn depart(&self, wakers: &mut Vec<Waker>) {
+        let Some(outbox) = &self.outbox else { return };
+        while outbox.serve(|watch| self.watch_slow_room(watch)) {
+            let mut inner = self.lock();
+            inner.tx.retry();
+            inner.collect();
+            self.settle(&mut inner, self.clock.now(), wakers);
+        }
+    }
+
+    /// The device may have room or tickets: the thread that has it next, or has it now, must look.
+    pub(super) fn note_news(&self) {
+        if let Some(outbox) = &self.outbox {
+            outbox.note_news();
+        }
+    }
+
+    /// Collects the tickets in the outbox, in a turn.
+    pub(super) fn collect_in_turn(&self, inner: &mut Inner, now: Instant) {
+        if inner.collect_at.is_some_and(|at| at <= now) {
+            // No writer came.
+            inner.patience = COLLECT_AFTER;
+        }
+        inner.collect();
+    }
+
+    /// Collects the tickets in the outbox, for a thread that uses the stack.
+    pub(super) fn collect_for_writer(&self, inner: &mut Inner) {
+        inner.patience = COLLECT_AFTER_WRITER;
+        inner.collect();
+    }
+
+    /// Gives the device the packets that the stack has and that the queue in front releases, and the stack
+    /// its tickets.
+    fn transmit(&self, inner: &mut Inner) {
+        loop {
+            self.send_batch(inner);
+            let Inner { stack, tx, .. } = inner;
+            let (moved, now) = (tx.release(), self.clock.now());
+            tx.set_now(now);
+            let mut any_done = false;
+            while let Some(ticket) = tx.poll_done() {
+                stack.handle_tx(now, ticket, Fate::Left);
+                any_done = true;
+            }
+            while let Some(conn) = tx.poll_congested() {
+                stack.handle_tx_congestion(now, conn);
+            }
+            // Packets that left may have made room for more of their connections.
+            if !moved && !any_done {
+                break;
+            }
+        }
+        let Losses { drops, errors } = inner.tx.take_losses();
+        inner.stack.note_device_losses(drops, errors);
+        if self.outbox.is_none() {
+            self.watch_room(inner);
+        }
+    }
+
+    /// Sends what the stack has, as long as there is room.
+    fn send_batch(&self, inner: &mut Inner) {
+        let Inner { stack, tx, .. } = inner;
+        loop {
+            let now = self.clock.now();
+            tx.set_now(now);
+            if !tx.has_room() {
+                return;
+            }
+            let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
+            match tx.send(&packet, ticket) {
+                // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
+                Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
+                Sent::Kept => {}
+                Sent::Full(ticket) => stack.handle_tx(now, ticket, Fate::Refused),
+                Sent::Dropped(ticket) => stack.handle_tx(now, ticket, Fate::Dropped),
+            }
+            while let Some(conn) = tx.poll_congested() {
+                stack.handle_tx_congestion(now, conn);
+            }
+        }
+    }
+
+    /// Makes sure that a device without room is asked again when it has room.
+    fn watch_room(&self, inner: &mut Inner) {
+        let watch = inner.tx.is_full();
+        if watch == inner.watches_room {
+            return;
+        }
+        inner.watches_room = watch;
+        self.watch_slow_room(watch);
+    }
+
+    /// The same for a device behind an outbox, which knows when to watch.
+    fn watch_slow_room(&self, watch: bool) {
+        self.announcer.watch_room(watch);
+        if watch {
+            self.end_grace();
+        }
+    }
+
+    /// Moves the timer, if the next deadline is earlier than what it is armed for or that has passed. A later
+    /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
+    fn arm(&self, inner: &mut Inner, now: Instant) {
+        let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
+        let owed = inner.stack.awaits_tickets() && self.outbox.as_ref().is_some_and(|outbox| outbox.owes_tickets());
+        inner.collect_at = if owed { inner.collect_at.or(Some(now + inner.patience)) } else { None };
+        let next = deadline.into_iter().chain(inner.tx.next()).chain(inner.collect_at).min();
+        let expired = inner.armed <= now;
+        match next {
+            Some(next) if expired || next < inner.armed => {
+                self.announcer.arm(next);
+                inner.armed = next;
+                if next <= now + super::GRACE {
+                    self.end_grace();
+                }
+            }
+            None if expired => {
+                self.announcer.disarm();
+                inner.armed = Instant::NEVER;
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Inner {
+    /// Collects the tickets that are in the outbox; [`Shard::settle`] returns them to the stack.
+    pub(super) fn collect(&mut self) {
+        self.tx.collect();
+        self.collect_at = None;
+    }
+}
