@@ -256,7 +256,12 @@ impl Shard {
                         return None;
                     }
                     let left = deadline.map(|deadline| deadline.since(now));
-                    match self.poller.get().filter(|_| may_lead).and_then(|poller| Leading::new(poller, parker)) {
+                    match self
+                        .poller
+                        .get()
+                        .filter(|_| may_lead)
+                        .and_then(|poller| Leading::new(poller, parker))
+                    {
                         Some(leading) => may_lead = self.lead(leading, interest, waker, left),
                         None => match left {
                             Some(left) => thread::park_timeout(left.into()),
@@ -296,7 +301,8 @@ impl Shard {
                 None => Leave::ToDriver,
             };
             let is_mine = wakers.iter().any(|waker| waker.will_wake(own));
-            let is_others = !wakers.is_empty() || (turned.received && poller.is_busy_writer(self.clock.now()));
+            let is_others =
+                !wakers.is_empty() || (turned.received && poller.is_busy_writer(self.clock.now()));
             if !is_mine && is_others {
                 // Without the lead, this thread no longer slows down those that it wakes.
                 drop(leading);

@@ -24,9 +24,10 @@ impl Interest {
         match (self, *event) {
             (Self::Accept(listener), Event::Incoming(id)) => listener == id,
             (Self::Read(conn), Event::Readable(id)) | (Self::Write(conn), Event::Writable(id)) => conn == id,
-            (Self::Read(conn) | Self::Write(conn), Event::Connected(id) | Event::Failed(id, _) | Event::Closed(id)) => {
-                conn == id
-            }
+            (
+                Self::Read(conn) | Self::Write(conn),
+                Event::Connected(id) | Event::Failed(id, _) | Event::Closed(id),
+            ) => conn == id,
             _ => false,
         }
     }

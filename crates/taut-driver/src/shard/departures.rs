@@ -135,7 +135,8 @@ impl Shard {
     /// deadline is left to the next expiry: it costs one idle turn instead of a system call for each ACK.
     fn arm(&self, inner: &mut Inner, now: Instant) {
         let deadline = inner.stack.poll_timeout().map(|(at, _)| at);
-        let owed = inner.stack.awaits_tickets() && self.outbox.as_ref().is_some_and(|outbox| outbox.owes_tickets());
+        let owed =
+            inner.stack.awaits_tickets() && self.outbox.as_ref().is_some_and(|outbox| outbox.owes_tickets());
         inner.collect_at = if owed { inner.collect_at.or(Some(now + inner.patience)) } else { None };
         let next = deadline.into_iter().chain(inner.tx.next()).chain(inner.collect_at).min();
         let expired = inner.armed <= now;

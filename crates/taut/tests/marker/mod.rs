@@ -2,6 +2,7 @@
 //! changes passing packets. And the kernel's facts about its own sockets.
 #![allow(unreachable_pub, reason = "one test uses it")]
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -47,7 +48,8 @@ pub struct Direction {
     /// Packets acknowledged by ACKs for eight or more, in eights: for these, the three bits may have wrapped
     /// unnoticed.
     pub ambiguous: u32,
-    acked: Option<u32>,
+    /// The ends of the data segments that have passed and were not yet acknowledged.
+    unacked: VecDeque<u32>,
     /// The first segments, as they came out.
     pub first: Vec<Seen>,
 }
@@ -95,6 +97,7 @@ impl Path {
             !payload.is_empty() && direction.end.is_none_or(|last| end.wrapping_sub(last) as i32 > 0);
         if is_new {
             direction.end = Some(end);
+            direction.unacked.push_back(end);
         }
         if ip.ecn != Ecn::NotEct && is_new && direction.mark_each > 0 {
             direction.capable += 1;
@@ -107,6 +110,15 @@ impl Path {
         }
         if is_new || payload.is_empty() {
             direction.count(&header, ip.ecn, payload.len());
+            let newly = match to {
+                To::Kernel => self.to_stack.acknowledge(&header),
+                To::Stack => self.to_kernel.acknowledge(&header),
+            };
+            let direction = match to {
+                To::Kernel => &mut self.to_kernel,
+                To::Stack => &mut self.to_stack,
+            };
+            direction.ambiguous += newly / 8 * 8;
         }
         if (ip.ecn, header) == before {
             return;
@@ -126,6 +138,15 @@ impl Path {
 }
 
 impl Direction {
+    /// The number of data segments that this ACK, from the other direction, acknowledges for the first time.
+    fn acknowledge(&mut self, header: &TcpHeader) -> u32 {
+        let before = self.unacked.len();
+        while self.unacked.front().is_some_and(|end| header.ack.wrapping_sub(*end) as i32 >= 0) {
+            self.unacked.pop_front();
+        }
+        (before - self.unacked.len()) as u32
+    }
+
     fn count(&mut self, header: &TcpHeader, mark: Ecn, len: usize) {
         let count = match mark {
             Ecn::NotEct => None,
@@ -146,12 +167,6 @@ impl Direction {
         }
         if !header.flags.contains(Flags::SYN) {
             self.cwr += u32::from(header.flags.contains(Flags::CWR));
-            let newly = header.ack.wrapping_sub(self.acked.unwrap_or(header.ack));
-            if newly as i32 > 0 {
-                // Segments hold 1,428 bytes or more, except for the last of each write.
-                self.ambiguous += (newly / 1_428 + 1) / 8 * 8;
-            }
-            self.acked = Some(header.ack);
         }
         if self.first.len() < FIRST {
             self.first.push(Seen { flags: header.flags, mark, option: header.options.accecn, len });
