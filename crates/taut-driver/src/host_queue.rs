@@ -88,6 +88,8 @@ pub(crate) struct HostQueue {
     is_unflushed: bool,
     /// Connections of packets that a slow device dropped.
     slowed: Vec<ConnId>,
+    /// What a slow device did not send, as collected.
+    losses: Losses,
 }
 
 /// What packets go to.
@@ -144,7 +146,15 @@ impl HostQueue {
         let is_slow = device.is_slow();
         let device = Counted::new(device);
         let exit = if is_slow { Exit::outbox(device) } else { Exit::Direct(device) };
-        Self { exit, waiting, now: Instant::ZERO, is_full: false, is_unflushed: false, slowed: Vec::new() }
+        Self {
+            exit,
+            waiting,
+            now: Instant::ZERO,
+            is_full: false,
+            is_unflushed: false,
+            slowed: Vec::new(),
+            losses: Losses::default(),
+        }
     }
 
     /// Sets the time for the next calls.
@@ -226,7 +236,7 @@ impl HostQueue {
         if let Exit::Outbox { outbox, back } = &mut self.exit
             && back.is_empty()
         {
-            outbox.take_back(back);
+            self.losses += outbox.take_back(back);
             let dropped = back.iter().filter(|back| back.dropped);
             self.slowed.extend(dropped.filter_map(|back| back.ticket.data_of()));
         }
@@ -236,7 +246,7 @@ impl HostQueue {
     pub(crate) fn take_losses(&mut self) -> Losses {
         match &mut self.exit {
             Exit::Direct(device) => device.take_losses(),
-            Exit::Outbox { outbox, .. } => outbox.take_losses(),
+            Exit::Outbox { .. } => std::mem::take(&mut self.losses),
         }
     }
 

@@ -40,8 +40,8 @@ const CROWDED_GRACE: Duration = Duration::from_micros(100);
 /// busy thread tens of microseconds if they share a core.
 const GRACE_DOUBLINGS: u32 = 3;
 
-/// A thread writes again and again if its last write is no older.
-const BUSY_WRITER: Duration = Duration::from_micros(100);
+/// A thread sends much again and again if it last did so no longer ago.
+const BUSY_WRITER: Duration = Duration::from_micros(500);
 
 /// What the lead does to the driver thread.
 pub(crate) trait Sleeper {
@@ -172,7 +172,7 @@ impl<S: Sleeper> Lead<S> {
         in_grace
     }
 
-    /// A thread writes. Returns whether it must take what has arrived: because the driver thread sleeps, or because this
+    /// A thread that has sent much writes. Returns whether it must take what has arrived: because the driver thread sleeps, or because this
     /// thread writes again and again, for which the driver thread may sleep if nothing is due soon.
     pub(crate) fn write_serves(&self, now: Instant, nothing_due: bool) -> bool {
         let is_busy = self.is_busy_writer(now);

@@ -16,9 +16,8 @@
 //!     take_back ◀── tickets ◀──────────────────────── the tickets that came back
 //! ```
 //!
-//! **No packet is left behind.** A thread that finds the device taken relies on the one that has it, which looks again
-//! after it has given the device back. Both look under the same small lock. If that thread did not see the packet, it
-//! looked before the packet was there, so it had already given the device back, and the other one finds the device free.
+//! **No packet is left behind.** A thread gives the device back under the same small lock under which it has just found
+//! nothing more to send. A thread that puts a packet in later finds the device there.
 //!
 //! **Tickets** come back when the shard collects them: with each turn, or with an access that finds them
 //! [old enough](Outbox::is_ripe). Until then the bytes count as being below TCP. So small writes coalesce behind a packet
@@ -35,7 +34,7 @@ use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
 
 use crate::device::{News, Sent, TxDevice};
 use crate::losses::{Counted, Losses};
-use crate::sync::{Mutex, MutexGuard, lock, try_lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Most packets in the outbox. More would wait here instead of in the connections, which decide better the later they
 /// decide; fewer would make a thread go back for the shard's lock more often.
@@ -51,11 +50,11 @@ const RIPE: Duration = Duration::from_micros(50);
 /// The queue to a device, and the device.
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    way: Mutex<Way>,
 }
 
-#[derive(Default)]
 struct State {
+    /// The device, unless a thread has it.
+    way: Option<Box<Way>>,
     packets: VecDeque<Parcel>,
     /// Packets that the thread with the device has taken and not yet reported.
     taken: usize,
@@ -93,6 +92,8 @@ pub(crate) struct Back {
 struct Way {
     device: Counted,
     batch: VecDeque<Parcel>,
+    /// No packet waits behind the batch.
+    is_last: bool,
     sent: Vec<KeptPacket>,
     back: Vec<Back>,
 }
@@ -106,21 +107,95 @@ impl State {
     fn wants_device(&self) -> bool {
         self.has_news || (!self.is_full && !self.packets.is_empty())
     }
+
+    /// Begins a batch.
+    fn begin(&mut self, way: &mut Way) -> Task {
+        let task = Task { was_full: self.is_full, has_news: std::mem::take(&mut self.has_news) };
+        self.taken = self.packets.len().min(BATCH_PACKETS);
+        way.batch.extend(self.packets.drain(..self.taken));
+        way.is_last = self.packets.is_empty();
+        self.is_full = false;
+        task
+    }
+
+    /// Reports what became of a batch.
+    fn end(&mut self, way: &mut Way, done: Done) {
+        self.taken = 0;
+        self.kept = self.kept.saturating_add_signed(done.kept);
+        // News that came meanwhile may be of room.
+        self.is_full = done.is_full;
+        while let Some(parcel) = way.batch.pop_back() {
+            self.packets.push_front(parcel);
+        }
+        self.back.extend(way.back.drain(..));
+        self.spare.append(&mut way.sent);
+        self.losses += way.device.take_losses();
+        if let Some(error) = way.device.take_error() {
+            self.last_error = Some(error);
+        }
+    }
+}
+
+/// What a thread with the device is to do besides sending a batch.
+struct Task {
+    /// The device had no room before.
+    was_full: bool,
+    /// It may have tickets.
+    has_news: bool,
+}
+
+/// The result of a batch.
+#[derive(Clone, Copy)]
+struct Done {
+    /// By how many packets the device has more.
+    kept: isize,
+    is_full: bool,
+}
+
+/// Puts the device back, also if sending panics.
+struct Holding<'a> {
+    outbox: &'a Outbox,
+    way: Option<Box<Way>>,
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        if let Some(way) = self.way.take() {
+            self.outbox.state().way = Some(way);
+        }
+    }
 }
 
 impl Outbox {
     pub(crate) fn new(device: Counted) -> Self {
-        let way = Way { device, batch: VecDeque::new(), sent: Vec::new(), back: Vec::new() };
-        Self { state: Mutex::new(State::default()), way: Mutex::new(way) }
+        let way = Way { device, batch: VecDeque::new(), is_last: true, sent: Vec::new(), back: Vec::new() };
+        let state = State {
+            way: Some(Box::new(way)),
+            packets: VecDeque::new(),
+            taken: 0,
+            spare: Vec::new(),
+            back: VecDeque::new(),
+            kept: 0,
+            is_full: false,
+            has_news: false,
+            refused: false,
+            losses: Losses::default(),
+            last_error: None,
+        };
+        Self { state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// Asks the device how it announces its news.
+    /// Asks the device how it announces its news, before any thread uses it.
     pub(crate) fn news_of_device(&self, waker: &Waker) -> io::Result<News> {
-        lock(&self.way).device.news(waker)
+        let mut state = self.state();
+        state
+            .way
+            .as_mut()
+            .map_or_else(|| Err(io::ErrorKind::ResourceBusy.into()), |way| way.device.news(waker))
     }
 
     /// Takes a packet, for a thread with the shard's lock.
@@ -159,14 +234,12 @@ impl Outbox {
         self.state().back.front().is_some_and(|back| now.since(back.ticket.handed()) >= RIPE)
     }
 
-    /// Collects the tickets that came back, for a thread with the shard's lock.
-    pub(crate) fn take_back(&self, into: &mut VecDeque<Back>) {
+    /// Collects the tickets that came back, for a thread with the shard's lock, and returns the losses since the last call.
+    pub(crate) fn take_back(&self, into: &mut VecDeque<Back>) -> Losses {
         debug_assert!(into.is_empty(), "tickets that were not returned");
-        std::mem::swap(&mut self.state().back, into);
-    }
-
-    pub(crate) fn take_losses(&self) -> Losses {
-        std::mem::take(&mut self.state().losses)
+        let mut state = self.state();
+        std::mem::swap(&mut state.back, into);
+        std::mem::take(&mut state.losses)
     }
 
     /// Reads the last reason why the device did not take a packet.
@@ -179,60 +252,27 @@ impl Outbox {
     /// there may be room now: then the caller must ask the stack again.
     #[must_use]
     pub(crate) fn serve(&self, watch_room: impl Fn(bool)) -> bool {
-        while self.state().wants_device() {
-            let Some(mut way) = try_lock(&self.way) else { return false };
-            self.work(&mut way, &watch_room);
-        }
         let mut state = self.state();
+        if state.wants_device() {
+            let Some(way) = state.way.take() else { return false };
+            let mut holding = Holding { outbox: self, way: Some(way) };
+            while let Some(way) = holding.way.as_deref_mut().filter(|_| state.wants_device()) {
+                let task = state.begin(way);
+                drop(state);
+                let done = way.work(task.has_news);
+                let is_full = done.is_full;
+                state = self.state();
+                state.end(way, done);
+                if task.was_full != is_full {
+                    // Only after the report: news of room that comes from now on is noted.
+                    drop(state);
+                    watch_room(is_full);
+                    state = self.state();
+                }
+            }
+            state.way = holding.way.take();
+        }
         !state.is_full && std::mem::take(&mut state.refused)
-    }
-
-    fn work(&self, way: &mut Way, watch_room: &impl Fn(bool)) {
-        let mut any = false;
-        loop {
-            let (was_full, news) = {
-                let mut state = self.state();
-                if !state.wants_device() {
-                    break;
-                }
-                let (was_full, news) = (state.is_full, std::mem::take(&mut state.has_news));
-                let count = state.packets.len().min(BATCH_PACKETS);
-                way.batch.extend(state.packets.drain(..count));
-                (state.taken, state.is_full) = (count, false);
-                (was_full, news)
-            };
-            let (mut kept, is_full) = way.send_batch(&mut any);
-            if news {
-                while let Some(ticket) = way.device.poll_done() {
-                    way.give_back(ticket, false);
-                    kept -= 1;
-                }
-            }
-            self.report(way, kept, is_full);
-            if was_full != is_full {
-                watch_room(is_full);
-            }
-        }
-        if any {
-            way.device.flush();
-        }
-    }
-
-    /// Reports what became of a batch.
-    fn report(&self, way: &mut Way, kept: isize, is_full: bool) {
-        let mut state = self.state();
-        state.taken = 0;
-        state.kept = state.kept.saturating_add_signed(kept);
-        state.is_full = is_full;
-        while let Some(parcel) = way.batch.pop_back() {
-            state.packets.push_front(parcel);
-        }
-        state.back.extend(way.back.drain(..));
-        state.spare.append(&mut way.sent);
-        state.losses += way.device.take_losses();
-        if let Some(error) = way.device.take_error() {
-            state.last_error = Some(error);
-        }
     }
 }
 
@@ -243,25 +283,39 @@ impl Way {
         }
     }
 
-    /// Sends the packets of a batch until the device has no room. Returns how many the device kept, and whether it has no
-    /// room.
-    fn send_batch(&mut self, any: &mut bool) -> (isize, bool) {
+    /// Sends a batch, and asks for tickets.
+    fn work(&mut self, has_news: bool) -> Done {
+        let any = !self.batch.is_empty();
+        let mut done = self.send_batch();
+        if any && (self.is_last || done.is_full) {
+            self.device.flush();
+        }
+        if has_news {
+            while let Some(ticket) = self.device.poll_done() {
+                self.give_back(ticket, false);
+                done.kept -= 1;
+            }
+        }
+        done
+    }
+
+    /// Sends the packets of a batch until the device has no room.
+    fn send_batch(&mut self) -> Done {
         let mut kept = 0;
         while let Some(Parcel { mut packet, ticket }) = self.batch.pop_front() {
             match self.device.send(&packet.packet(), ticket) {
                 Sent::Full(ticket) => {
                     self.batch.push_front(Parcel { packet, ticket });
-                    return (kept, true);
+                    return Done { kept, is_full: true };
                 }
                 Sent::Kept => kept += 1,
                 // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => self.give_back(ticket, false),
                 Sent::Dropped(ticket) => self.give_back(ticket, true),
             }
-            *any = true;
             packet.clear();
             self.sent.push(packet);
         }
-        (kept, false)
+        Done { kept, is_full: false }
     }
 }

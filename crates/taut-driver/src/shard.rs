@@ -27,17 +27,16 @@ use crate::outbox::Outbox;
 use crate::thread::Poller;
 use crate::waiters::{Interest, WaitKey, Waiters};
 
-/// How often a thread or task that writes takes what has arrived. Long enough that an exchange of small messages never
-/// checks the device without result, and short compared with the time that packets travel: a writer whose ACKs wait
-/// fills its queue, and stops.
+/// A thread or task that writes takes what has arrived when it has sent so much since that was last done: a writer whose
+/// ACKs wait fills its queue, and stops. One that sends little would find little.
+const SERVE_BYTES: usize = 32 << 10;
+
+/// And at most so often, which is short compared with the time that packets travel.
 const WRITER_SERVES_EVERY: Duration = Duration::from_micros(20);
 
 /// The same for all others, while they keep the driver asleep. A reader takes packets anyway when it has read
 /// everything; if it took them earlier, they would wait and fall out of the cache.
 const READER_SERVES_EVERY: Duration = Duration::from_micros(250);
-
-/// A reader that finds nothing does not look at the device if that was done so recently.
-const LOOKED_RECENTLY: Duration = Duration::from_micros(2);
 
 /// One stack with its device. Any thread may use it.
 pub struct Shard {
@@ -74,6 +73,10 @@ struct Inner {
     armed: Instant,
     /// When the device was last asked for packets.
     served: Instant,
+    /// Bytes sent since then.
+    sent_bytes: usize,
+    early_end: arrivals::EarlyEnd,
+    looks: arrivals::Looks,
     /// When tickets in the outbox must be collected, because a connection waits for them.
     collect_at: Option<Instant>,
     /// How long they may wait for a turn or a writer to collect them.
@@ -163,6 +166,9 @@ impl Shard {
                 buffer: vec![0; BUFFER_BYTES],
                 armed: Instant::NEVER,
                 served: Instant::ZERO,
+                sent_bytes: 0,
+                early_end: arrivals::EarlyEnd::default(),
+                looks: arrivals::Looks::default(),
                 collect_at: None,
                 patience: departures::COLLECT_AFTER,
             }),
@@ -328,7 +334,7 @@ impl Shard {
         }
         let mut now = self.begin(&mut inner, &mut wakers, Some(interest));
         let mut result = self.used(&mut inner, now, &mut wakers, &mut attempt);
-        if result.is_pending() && interest != Interest::End && now.since(inner.served) > LOOKED_RECENTLY {
+        if result.is_pending() && inner.may_look(interest) {
             // What it waits for is often in the device already.
             if self.look(&mut inner, interest, &mut wakers) {
                 now = self.clock.now();
@@ -373,15 +379,14 @@ impl Shard {
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_ripe(now)) {
             self.collect_for_writer(inner);
         }
-        let is_writer = matches!(interest, Some(Interest::Write(_)));
+        let wrote_much = matches!(interest, Some(Interest::Write(_))) && inner.sent_bytes >= SERVE_BYTES;
         let (serves, every) = match self.poller.get() {
             // A writer keeps the driver thread asleep, and does its work.
-            Some(poller) if is_writer => {
-                let idle_until = inner.armed;
-                (poller.write_serves(now, idle_until > now + GRACE), WRITER_SERVES_EVERY)
+            Some(poller) if wrote_much => {
+                (poller.write_serves(now, inner.armed > now + GRACE), WRITER_SERVES_EVERY)
             }
             Some(poller) => (poller.extend_grace(now), READER_SERVES_EVERY),
-            None => (is_writer, WRITER_SERVES_EVERY),
+            None => (wrote_much, WRITER_SERVES_EVERY),
         };
         if serves && now.since(inner.served) > every {
             self.take_batch(inner, now, Until::Batch, wakers);
@@ -418,7 +423,7 @@ impl Shard {
         self.collect_in_turn(&mut inner, now);
         self.settle(&mut inner, now, wakers);
         let calm = inner.armed > now + GRACE && !inner.tx.is_full();
-        let others_wait = inner.waiters.any();
+        let others_wait = inner.waiters.count() > 0;
         drop(inner);
         self.depart(wakers);
         let calm = calm && !self.outbox.as_ref().is_some_and(|outbox| outbox.is_full());
@@ -456,6 +461,19 @@ impl Shard {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
+    }
+}
+
+impl Inner {
+    /// Whether one that waits for `interest` should look at the device first.
+    fn may_look(&mut self, interest: Interest) -> bool {
+        let may_find = match interest {
+            Interest::Read(_) | Interest::Accept(_) => true,
+            // ACKs. One that waits for the end of its handshake is often one of many.
+            Interest::Write(_) => self.sent_bytes >= SERVE_BYTES,
+            Interest::End => false,
+        };
+        may_find && self.looks.may_look()
     }
 }
 

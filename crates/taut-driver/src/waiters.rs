@@ -142,9 +142,9 @@ impl Waiters {
         }
     }
 
-    /// Whether there are waiters.
-    pub(crate) const fn any(&self) -> bool {
-        self.waiting > 0
+    /// The number of waiters.
+    pub(crate) const fn count(&self) -> usize {
+        self.waiting
     }
 
     pub(crate) fn wake_all(&mut self, into: &mut Vec<Waker>) {

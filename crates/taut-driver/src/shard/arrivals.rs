@@ -21,6 +21,65 @@ pub(super) struct Taken {
     pub(super) more: bool,
 }
 
+/// Whether a batch should end with the packet that its reader waits for. It saves the read that would find nothing; where
+/// packets come in bursts it saves nothing, and small batches cost more than large ones.
+#[derive(Debug, Default)]
+pub(super) struct EarlyEnd {
+    /// The last batch ended early.
+    ended: bool,
+    /// Batches that are taken whole, because packets had waited behind one that ended early.
+    whole: u8,
+}
+
+impl EarlyEnd {
+    /// Batches that are taken whole after an early end that was wrong.
+    const WHOLE: u8 = 32;
+
+    fn may_end(&mut self) -> bool {
+        self.whole = self.whole.saturating_sub(1);
+        self.whole == 0
+    }
+
+    fn note_end(&mut self) {
+        self.ended = true;
+    }
+
+    fn note_nothing(&mut self) {
+        self.ended = false;
+    }
+
+    /// A batch has a packet.
+    fn note_packet(&mut self, is_first: bool) {
+        if std::mem::take(&mut self.ended) && is_first {
+            self.whole = Self::WHOLE;
+        }
+    }
+}
+
+/// Whether a waiter should look at the device before it waits. Under load, what it waits for is often there; between a
+/// request and its response it never is, and the look is a system call for nothing. So each look that finds nothing
+/// doubles the number of waits without one, up to 32, and one that finds something ends this.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    misses: u8,
+    skip: u8,
+}
+
+impl Looks {
+    const DOUBLINGS: u8 = 5;
+
+    pub(super) fn may_look(&mut self) -> bool {
+        let may = self.skip == 0;
+        self.skip = self.skip.saturating_sub(1);
+        may
+    }
+
+    fn note(&mut self, found: bool) {
+        self.misses = if found { 0 } else { (self.misses + 1).min(Self::DOUBLINGS) };
+        self.skip = (1 << self.misses) - 1;
+    }
+}
+
 impl Shard {
     /// Takes a batch of packets from the device, no longer than the stack has an answer to wait for, and no longer than
     /// `until`.
@@ -31,13 +90,19 @@ impl Shard {
         until: Until,
         wakers: &mut Vec<Waker>,
     ) -> Taken {
-        inner.served = now;
+        (inner.served, inner.sent_bytes) = (now, 0);
         self.take_handed(inner);
+        let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
         for packets in 0..BATCH_PACKETS {
             let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
+                inner.early_end.note_nothing();
                 return Taken { packets, more: false };
             };
-            let is_met = is_small && matches!(until, Until::Met(_)) && inner.take_events(until, wakers);
+            inner.early_end.note_packet(packets == 0);
+            let is_met = may_end && is_small && inner.take_events(until, wakers);
+            if is_met {
+                inner.early_end.note_end();
+            }
             if is_met || inner.stack.must_answer() {
                 return Taken { packets: packets + 1, more: true };
             }
@@ -49,10 +114,12 @@ impl Shard {
     pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> bool {
         let now = self.clock.now();
         let taken = self.take_batch(inner, now, Until::Met(interest), wakers);
-        if taken.packets > 0 {
+        let any = taken.packets > 0;
+        inner.looks.note(any);
+        if any {
             inner.collect();
         }
-        taken.packets > 0
+        any
     }
 
     /// Takes what other shards received for this one.

@@ -92,7 +92,7 @@ impl Shard {
 
     /// Sends what the stack has, as long as there is room.
     fn send_batch(&self, inner: &mut Inner) {
-        let Inner { stack, tx, .. } = inner;
+        let Inner { stack, tx, sent_bytes, .. } = inner;
         loop {
             let now = self.clock.now();
             tx.set_now(now);
@@ -100,6 +100,7 @@ impl Shard {
                 return;
             }
             let Some(Transmit { packet, ticket }) = stack.poll_transmit(now) else { return };
+            *sent_bytes += packet.payload.len();
             match tx.send(&packet, ticket) {
                 // A packet that the device will never take has left, too: `losses.rs` says why, and counts it.
                 Sent::Left(ticket) | Sent::Never(ticket, _) => stack.handle_tx(now, ticket, Fate::Left),
