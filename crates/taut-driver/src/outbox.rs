@@ -223,10 +223,10 @@ impl Outbox {
         self.state().is_full
     }
 
-    /// Whether there are packets here, or tickets that were not collected.
+    /// Whether there are tickets to collect, now or as soon as the packets here are sent.
     pub(crate) fn owes_tickets(&self) -> bool {
         let state = self.state();
-        state.len() > 0 || !state.back.is_empty()
+        !state.back.is_empty() || (state.len() > 0 && !state.is_full)
     }
 
     /// Whether tickets have been here for so long that any use of the stack should collect them.

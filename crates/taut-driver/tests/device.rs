@@ -1,148 +1,19 @@
 //! A driver with a scripted device: packets in every order of fates, batches, news by a waker, and the end.
 #![allow(missing_docs, reason = "tests")]
 
-mod line;
+mod hosts;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 use std::{io, slice};
 
-use line::{Event, Line, Rng, Say};
-use taut_core::{ConnId, ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig};
-use taut_driver::{Access, Clock, Device, DriverThread, Interest, Shard};
-
-/// Longer than anything here takes on a machine that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
-const NEAR: &str = "10.0.0.1";
-const FAR: &str = "10.0.0.2:7";
-
-/// A stack that a thread drives.
-struct Host {
-    shard: Arc<Shard>,
-    _thread: DriverThread,
-}
-
-impl Host {
-    fn new(address: &str, device: Device, configure: impl FnOnce(&mut StackConfig)) -> Self {
-        let config = StackConfig::default().with(|config| {
-            config.addresses.push(address.parse().unwrap());
-            configure(config);
-        });
-        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
-        let shard = Arc::new(Shard::new(stack, device).unwrap());
-        let thread = DriverThread::spawn(Arc::clone(&shard), "host").unwrap();
-        Self { shard, _thread: thread }
-    }
-
-    fn wait<T>(
-        &self,
-        interest: Interest,
-        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
-    ) -> io::Result<T> {
-        let deadline = Clock.now() + PATIENCE.into();
-        self.shard.wait(interest, Some(deadline), attempt).expect("it took too long")
-    }
-
-    fn read(&self, id: ConnId, into: &mut [u8]) -> io::Result<usize> {
-        self.wait(Interest::Read(id), |access| {
-            let now = access.now;
-            match access.stack.conn_mut(id).unwrap().read(now, into) {
-                Err(taut_core::ReadError::WouldBlock) => Poll::Pending,
-                other => Poll::Ready(other.map_err(io::Error::other)),
-            }
-        })
-    }
-
-    fn write_all(&self, id: ConnId, mut data: &[u8]) -> io::Result<()> {
-        while !data.is_empty() {
-            let wrote = self.wait(Interest::Write(id), |access| {
-                let now = access.now;
-                match access.stack.conn_mut(id).unwrap().write(now, data) {
-                    Err(taut_core::WriteError::WouldBlock) => Poll::Pending,
-                    other => Poll::Ready(other.map_err(io::Error::other)),
-                }
-            })?;
-            data = &data[wrote..];
-        }
-        Ok(())
-    }
-
-    /// Bytes that the connection counts as below TCP.
-    fn below(&self, id: ConnId) -> u64 {
-        self.shard.access(|access| below(access, id))
-    }
-}
-
-fn below(access: &mut Access<'_>, id: ConnId) -> u64 {
-    access.stack.conn(id).unwrap().info(access.now).wmem_alloc.into()
-}
-
-/// Two hosts over a line, with a connection between them.
-struct Pair {
-    near: Host,
-    far: Host,
-    line: Line,
-    /// The connection at the near end, and at the far end.
-    conns: [ConnId; 2],
-}
-
-impl Pair {
-    fn new(caps: LinkCaps, configure: impl FnOnce(&mut StackConfig)) -> Self {
-        let (line, [near, far]) = Line::new(caps);
-        let (near, far) = (Host::new(NEAR, near, configure), Host::new("10.0.0.2", far, |_| {}));
-        let to: SocketAddr = FAR.parse().unwrap();
-        let listener = far.shard.access(|access| access.stack.listen(to, ListenOptions::default())).unwrap();
-        let options = ConnOptions::default();
-        let client = near.shard.access(|access| access.stack.connect(access.now, to, &options)).unwrap();
-        let server = far.wait(Interest::Accept(listener), |access| match access.stack.accept(listener) {
-            Some((id, _)) => Poll::Ready(Ok(id)),
-            None => Poll::Pending,
-        });
-        let pair = Self { near, far, line, conns: [client, server.unwrap()] };
-        pair.near
-            .wait(Interest::Write(client), |access| {
-                let state = access.stack.conn(client).unwrap().state();
-                if state.is_synchronized() { Poll::Ready(Ok(())) } else { Poll::Pending }
-            })
-            .unwrap();
-        pair
-    }
-
-    /// Sends bytes from the near end, which must arrive unchanged.
-    fn send(&self, len: usize, seed: u64) {
-        let mut rng = Rng(seed | 1);
-        let data: Vec<u8> = (0..len).map(|_| rng.next() as u8).collect();
-        thread::scope(|scope| {
-            scope.spawn(|| self.near.write_all(self.conns[0], &data).unwrap());
-            let (mut got, mut chunk) = (Vec::new(), vec![0; 65_536]);
-            while got.len() < len {
-                let count = self.far.read(self.conns[1], &mut chunk).unwrap();
-                got.extend_from_slice(&chunk[..count]);
-            }
-            assert!(got == data, "bytes intact and in order");
-        });
-    }
-
-    /// Everything was acknowledged, and every ticket is back.
-    fn settle(&self) {
-        eventually("all tickets are back", || {
-            self.line.complete_all();
-            self.near.below(self.conns[0]) == 0 && self.line.tickets(0).is_empty()
-        });
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Clock.now();
-    while !is_so() {
-        assert!(Clock.now().since(start) < PATIENCE.into(), "still not: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
+use hosts::line::{Event, Rng, Say};
+use hosts::{NEAR, Pair, below, eventually};
+use taut_core::{LinkCaps, ListenOptions, StackConfig};
+use taut_driver::Interest;
 
 /// A device that returns any fate at any time, and completes kept packets late and in any order: the bytes
 /// arrive, and the connection's count of bytes below TCP always equals the sum of the tickets.

@@ -66,8 +66,17 @@ pub(crate) struct Line(Arc<[Mutex<End>; 2]>);
 
 impl Line {
     pub(crate) fn new(caps: LinkCaps) -> (Self, [Device; 2]) {
+        Self::of(caps, false)
+    }
+
+    /// The near end is a slow device.
+    pub(crate) fn slow(caps: LinkCaps) -> (Self, [Device; 2]) {
+        Self::of(caps, true)
+    }
+
+    fn of(caps: LinkCaps, is_slow: bool) -> (Self, [Device; 2]) {
         let line = Self(Arc::new([Mutex::new(End::new()), Mutex::new(End::new())]));
-        let half = |end| Half { line: line.clone(), end };
+        let half = |end| Half { line: line.clone(), end, is_slow: is_slow && end == 0 };
         let devices = [Device::new(caps, half(0), half(0)), Device::new(caps, half(1), half(1))];
         (line, devices)
     }
@@ -115,6 +124,19 @@ impl Line {
         drop(near);
         if !is_lost {
             self.carry(1, &packet.packet());
+        }
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts the packets that an end kept on the line, in order, and sends their tickets back.
+    pub(crate) fn release(&self, end: usize) {
+        let mut at = self.end(end);
+        let kept = std::mem::take(&mut at.kept);
+        let waker = at.tx_waker.clone();
+        drop(at);
+        for (packet, ticket) in kept {
+            self.carry(1 - end, &packet.packet());
+            self.end(end).done.push_back(ticket);
         }
         waker.into_iter().for_each(Waker::wake);
     }
@@ -167,12 +189,17 @@ impl Line {
 struct Half {
     line: Line,
     end: usize,
+    is_slow: bool,
 }
 
 impl TxDevice for Half {
     fn news(&mut self, waker: &Waker) -> io::Result<News> {
         self.line.end(self.end).tx_waker = Some(waker.clone());
         Ok(News::Waker)
+    }
+
+    fn is_slow(&self) -> bool {
+        self.is_slow
     }
 
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
