@@ -229,3 +229,145 @@ impl<S: Sleeper> Lead<S> {
         self.mask(&mut state, false);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// What was done to the driver thread.
+    #[derive(Debug, Default)]
+    struct Driver {
+        masked: Cell<bool>,
+        check: Cell<Option<Instant>>,
+    }
+
+    impl Sleeper for Driver {
+        fn mask(&self, mask: bool) {
+            self.masked.set(mask);
+        }
+
+        fn check_at(&self, at: Option<Instant>) {
+            self.check.set(at);
+        }
+    }
+
+    const fn at(us: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 + us * 1_000)
+    }
+
+    fn lead() -> Lead<Driver> {
+        Lead::new(Driver::default(), false)
+    }
+
+    /// Whether the driver thread sleeps, and when it checks.
+    fn driver(lead: &Lead<Driver>) -> (bool, Option<Instant>) {
+        (lead.sleeper.masked.get(), lead.sleeper.check.get())
+    }
+
+    const fn in_grace(us: u64, others_wait: bool) -> Leave {
+        Leave::InGrace { now: at(us), others_wait }
+    }
+
+    #[test]
+    fn one_thread_leads_and_the_driver_sleeps() {
+        let lead = lead();
+        assert!(lead.try_lead());
+        assert!(!lead.try_lead(), "there is a leader");
+        assert_eq!(driver(&lead), (true, None));
+        lead.leave(Leave::ToDriver);
+        assert_eq!(driver(&lead), (false, None), "something is due: the driver thread has the device");
+        assert!(lead.try_lead(), "the lead is free");
+    }
+
+    #[test]
+    fn a_driver_with_a_priority_is_never_replaced() {
+        let lead = Lead::new(Driver::default(), true);
+        assert!(!lead.try_lead());
+        assert!(!lead.write_serves(at(0), true) && !lead.write_serves(at(1), true));
+        assert_eq!(driver(&lead), (false, None));
+    }
+
+    #[test]
+    fn the_grace_ends_after_its_time() {
+        // With nobody else waiting 500 µs, with others 100.
+        for (others_wait, grace) in [(false, 500), (true, 100)] {
+            let lead = lead();
+            assert!(lead.try_lead());
+            lead.leave(in_grace(0, others_wait));
+            assert_eq!(driver(&lead), (true, Some(at(grace))), "the driver sleeps on, and checks once");
+            lead.hand_back(at(grace));
+            assert_eq!(driver(&lead), (false, None));
+            assert!(!lead.extend_grace(at(grace + 1)), "over");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_comes_back_extends_the_grace_and_the_checks_become_rare() {
+        let lead = lead();
+        assert!(lead.try_lead());
+        lead.leave(in_grace(0, false));
+        let mut now = 500;
+        // 1, 2, 4 and again 4 ms.
+        for interval in [1_000, 2_000, 4_000, 4_000] {
+            assert!(lead.extend_grace(at(now - 1)), "the thread takes what has arrived");
+            lead.hand_back(at(now));
+            now += interval;
+            assert_eq!(driver(&lead), (true, Some(at(now))));
+        }
+        lead.hand_back(at(now));
+        assert_eq!(driver(&lead), (false, None), "it did not come back");
+        assert!(lead.try_lead());
+        lead.leave(in_grace(now, false));
+        assert_eq!(driver(&lead).1, Some(at(now + 500)), "the interval begins anew");
+    }
+
+    #[test]
+    fn a_leader_needs_no_check_and_arms_it_when_it_leaves() {
+        let lead = lead();
+        assert!(lead.try_lead());
+        lead.leave(in_grace(0, false));
+        assert!(lead.try_lead(), "back before the check");
+        lead.hand_back(at(500));
+        assert_eq!(driver(&lead), (true, None), "the leader waits on the device");
+        lead.leave(in_grace(900, false));
+        assert_eq!(driver(&lead), (true, Some(at(900 + 1_000))));
+    }
+
+    #[test]
+    fn news_for_the_driver_ends_a_grace_but_not_a_lead() {
+        let lead = lead();
+        assert!(lead.try_lead());
+        lead.end_grace();
+        assert_eq!(driver(&lead), (true, None), "the leader sees it");
+        lead.leave(in_grace(0, false));
+        lead.end_grace();
+        assert!(!driver(&lead).0);
+    }
+
+    #[test]
+    fn a_busy_writer_takes_its_acks_itself() {
+        let lead = lead();
+        assert!(!lead.write_serves(at(0), true), "the first write: it may be the last");
+        assert_eq!(driver(&lead), (false, None));
+        assert!(lead.write_serves(at(400), true));
+        assert_eq!(driver(&lead), (true, Some(at(900))), "the driver sleeps");
+        // With something due soon, both take packets.
+        lead.end_grace();
+        assert!(lead.write_serves(at(800), false));
+        assert!(!driver(&lead).0);
+        assert!(!lead.write_serves(at(1_301), true), "no longer busy");
+    }
+
+    #[test]
+    fn a_leader_sees_that_a_writer_is_busy() {
+        let lead = lead();
+        assert!(lead.try_lead());
+        assert!(!lead.is_busy_writer(at(0)));
+        assert!(!lead.write_serves(at(0), true));
+        assert!(lead.write_serves(at(100), true), "it takes packets beside the leader");
+        assert!(lead.is_busy_writer(at(101)));
+        assert_eq!(driver(&lead), (true, None));
+    }
+}
