@@ -32,6 +32,8 @@ mod handover;
 mod host_queue;
 mod lead;
 mod losses;
+#[cfg(all(test, loom))]
+mod model;
 mod outbox;
 mod shard;
 mod sync;
