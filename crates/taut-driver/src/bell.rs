@@ -1,13 +1,11 @@
-//! A descriptor for devices that have none: they ring it from any thread, and it stays readable until the driver has
-//! checked them. Given to devices as a waker by `announce.rs`.
+//! A call to the driver by devices that have no descriptor: they ring it from any thread, and it stays rung until the
+//! driver has checked them. Given to devices as a waker by `announce.rs`.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Wake;
 
-use crate::sys::EventFd;
+use crate::call::{Call, Ear};
 
 /// Not rung, and not readable.
 const SILENT: u8 = 0;
@@ -17,21 +15,23 @@ const RINGING: u8 = 1;
 const RUNG: u8 = 2;
 
 /// The bell. Ringing a rung bell and silencing a silent one cost no system call.
-#[derive(Debug)]
-pub(crate) struct Bell<E = EventFd> {
+#[derive(Debug, Default)]
+pub(crate) struct Bell<E = Call> {
     event: E,
     state: AtomicU8,
 }
 
-/// What a bell makes readable. Not always a descriptor, so that a test can run code between two steps.
+/// What a bell makes readable. A test runs code between two steps.
 pub(crate) trait Readable {
-    fn signal(&self);
+    /// Makes it readable and calls `rung`: in this order if it stays readable until it is drained. A waker is heard only
+    /// once, and whoever hears it must find the bell rung.
+    fn signal(&self, rung: impl FnOnce());
     fn drain(&self);
 }
 
-impl Readable for EventFd {
-    fn signal(&self) {
-        Self::signal(self);
+impl Readable for Call {
+    fn signal(&self, rung: impl FnOnce()) {
+        self.signal_and(rung);
     }
 
     fn drain(&self) {
@@ -40,21 +40,17 @@ impl Readable for EventFd {
 }
 
 impl Bell {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self::of(EventFd::new()?))
+    /// The driver listens from now on, and hears what was rung before.
+    pub(crate) fn listen(&self, ear: Ear) {
+        self.event.listen(ear);
     }
 }
 
 impl<E: Readable> Bell<E> {
-    const fn of(event: E) -> Self {
-        Self { event, state: AtomicU8::new(SILENT) }
-    }
-
     fn ring(&self) {
         let (from, to) = (SILENT, RINGING);
         if self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            self.event.signal();
-            self.state.store(RUNG, Ordering::SeqCst);
+            self.event.signal(|| self.state.store(RUNG, Ordering::SeqCst));
         }
     }
 
@@ -64,7 +60,7 @@ impl<E: Readable> Bell<E> {
     pub(crate) fn silence(&self) -> bool {
         match self.state.load(Ordering::SeqCst) {
             SILENT => false,
-            // It is readable, or will be in a moment; it is silenced then.
+            // It is readable, or will be in a moment, or its waker will be called; it is silenced then.
             RINGING => true,
             _ => {
                 // Unreadable first. In the other order, a device could ring in between, and its signal would be lost.
@@ -85,22 +81,27 @@ impl Wake for Bell {
     }
 }
 
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::os::fd::AsFd;
     use std::rc::Rc;
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicU64;
     use std::task::Waker;
     use std::time::Duration;
 
     use super::*;
-    use crate::sys::{Epoll, Interest};
+    use crate::sys::{Epoll, EventFd, Interest};
+
+    /// A bell that rings in a set of descriptors.
+    fn bell() -> (Arc<Bell>, Epoll) {
+        let (bell, epoll, event) =
+            (Arc::new(Bell::default()), Epoll::new().unwrap(), EventFd::new().unwrap());
+        epoll.add(event.as_fd(), 1, Interest::Readable).unwrap();
+        bell.listen(Ear::Event(event));
+        (bell, epoll)
+    }
 
     fn is_readable(epoll: &Epoll) -> bool {
         epoll.wait(Some(Duration::ZERO)).unwrap().contains(1)
@@ -108,8 +109,7 @@ mod tests {
 
     #[test]
     fn rings_until_it_is_silenced() {
-        let (bell, epoll) = (Arc::new(Bell::new().unwrap()), Epoll::new().unwrap());
-        epoll.add(bell.as_fd(), 1, Interest::Readable).unwrap();
+        let (bell, epoll) = bell();
         let waker = Waker::from(Arc::clone(&bell));
         for _ in 0..3 {
             assert!(!is_readable(&epoll));
@@ -140,8 +140,9 @@ mod tests {
     }
 
     impl Readable for Interrupted {
-        fn signal(&self) {
+        fn signal(&self, rung: impl FnOnce()) {
             self.set(true);
+            rung();
         }
 
         fn drain(&self) {
@@ -162,7 +163,7 @@ mod tests {
     #[test]
     fn state_and_descriptor_agree_at_every_step() {
         for step in [0, 1] {
-            let bell = Rc::new(Bell::of(Interrupted::default()));
+            let bell = Rc::new(Bell::<Interrupted>::default());
             let come_in = |act: Act| {
                 let mut between = vec![None, None];
                 between[step] = Some(act);
@@ -186,13 +187,41 @@ mod tests {
         }
     }
 
+    /// A driver that is woken may run before the device's call of the waker returns. It must be able to silence the bell
+    /// then: the device calls the waker no second time.
+    #[test]
+    fn a_woken_driver_finds_the_bell_rung() {
+        struct Driver {
+            bell: Mutex<Option<Arc<Bell>>>,
+            heard: AtomicU64,
+        }
+
+        impl Wake for Driver {
+            fn wake(self: Arc<Self>) {
+                self.heard.fetch_add(1, Ordering::SeqCst);
+                let bell = self.bell.lock().unwrap().clone().unwrap();
+                assert_eq!(bell.state.load(Ordering::SeqCst), RUNG);
+            }
+        }
+
+        let (bell, driver) = (
+            Arc::new(Bell::default()),
+            Arc::new(Driver { bell: Mutex::default(), heard: AtomicU64::new(0) }),
+        );
+        *driver.bell.lock().unwrap() = Some(Arc::clone(&bell));
+        bell.listen(Ear::Waker(Waker::from(Arc::clone(&driver))));
+        for times in 1..4 {
+            bell.ring();
+            assert_eq!(driver.heard.load(Ordering::SeqCst), times);
+            assert!(bell.silence() && !bell.silence());
+        }
+    }
+
     /// Whatever a device does at the same time, none of its announcements is overlooked; otherwise this test hangs.
     #[test]
     fn no_news_is_overlooked() {
         const NEWS: u64 = 200_000;
-        let (bell, epoll, news) =
-            (Arc::new(Bell::new().unwrap()), Epoll::new().unwrap(), Arc::new(AtomicU64::new(0)));
-        epoll.add(bell.as_fd(), 1, Interest::Readable).unwrap();
+        let ((bell, epoll), news) = (bell(), Arc::new(AtomicU64::new(0)));
         let (waker, theirs) = (Waker::from(Arc::clone(&bell)), Arc::clone(&news));
         let device = std::thread::spawn(move || {
             for _ in 0..NEWS {

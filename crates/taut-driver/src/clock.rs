@@ -3,7 +3,8 @@
 use crate::sys::monotonic_ns;
 use taut_core::Instant;
 
-/// `CLOCK_MONOTONIC`, with the kernel's epoch, so that an [`Instant`] can be given to a timer as it is.
+/// The system's monotonic clock. On Linux it has the kernel's epoch, so that an [`Instant`] can be given to a timer as it
+/// is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock;
 

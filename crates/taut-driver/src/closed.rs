@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use crate::shard::Shard;
+
 /// Open, or closed for a reason that never changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Closed(OnceLock<Reason>);
@@ -41,6 +43,15 @@ impl Closed {
                 ),
             ),
         })
+    }
+}
+
+/// Closes the shard however the driver ends, even by a panic, so that no thread waits for it.
+pub(crate) struct CloseOnExit<'a>(pub(crate) &'a Shard);
+
+impl Drop for CloseOnExit<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

@@ -20,6 +20,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+#[cfg(unix)]
 use std::os::fd::OwnedFd;
 use std::task::Waker;
 
@@ -77,7 +78,9 @@ pub enum Sent {
 pub enum News {
     /// By this descriptor. For a receiving half, it polls readable while there is a packet. For a sending
     /// half, it polls writable when a device that was full has room again, and in error (`POLLERR`, like a
-    /// socket's error queue) while there are tickets to give back.
+    /// socket's error queue) while there are tickets to give back. Only on Unix; see
+    /// [`DriverThread`](crate::DriverThread) for which drivers wait on it.
+    #[cfg(unix)]
     Fd(OwnedFd),
     /// By the waker that it was given. The device calls it, from any thread, after a packet, room or a ticket
     /// has become available, or the device is gone.

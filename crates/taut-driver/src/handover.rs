@@ -12,12 +12,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use taut_core::RxChecksum;
 
+use crate::call::Call;
 use crate::device::Received;
-use crate::sys::EventFd;
 
 /// Most packets that wait for a shard.
 const PACKETS_MAX: usize = 4_096;
@@ -44,13 +44,13 @@ pub(crate) struct Inbox {
     waiting: Mutex<Waiting>,
     /// Packets wait; changed under the lock. When none wait, the owner need not take the lock.
     filled: AtomicBool,
-    /// Readable while packets wait; changed under the lock, or it could stay readable after they were taken.
-    event: EventFd,
+    /// Made while packets wait, and drained under the lock, or it could stay readable after they were taken.
+    event: Arc<Call>,
 }
 
 impl Inbox {
     /// An empty inbox, which announces packets with `event`.
-    pub(crate) fn new(event: EventFd) -> Self {
+    pub(crate) fn new(event: Arc<Call>) -> Self {
         Self { waiting: Mutex::default(), filled: AtomicBool::new(false), event }
     }
 
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn is_bounded_in_packets_and_bytes_and_keeps_the_order() {
-        let inbox = Inbox::new(EventFd::new().unwrap());
+        let inbox = Inbox::new(Arc::default());
         for number in 0..PACKETS_MAX {
             assert!(inbox.put(&number.to_ne_bytes(), &received(8)));
         }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_packet_comes_out_as_it_went_in() {
-        let inbox = Inbox::new(EventFd::new().unwrap());
+        let inbox = Inbox::new(Arc::default());
         for (checksum, gso_size) in [(RxChecksum::Unverified, 0), (RxChecksum::Verified, 1_448)] {
             assert!(inbox.put(&[1, 2, 3], &Received { range: 5..8, checksum, gso_size }));
             let handed = inbox.take().pop_front().unwrap();
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_was_taken_is_no_longer_announced() {
         // A descriptor that stays readable would keep the driver busy for nothing.
-        let (inbox, barrier) = (Inbox::new(EventFd::new().unwrap()), Barrier::new(2));
+        let (inbox, barrier) = (Inbox::new(Arc::default()), Barrier::new(2));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..5_000 {

@@ -25,20 +25,29 @@
 
 mod announce;
 mod bell;
+mod call;
 mod clock;
 mod closed;
 mod device;
 mod handover;
 mod host_queue;
+#[cfg_attr(
+    not(any(target_os = "linux", target_os = "android")),
+    allow(dead_code, reason = "elsewhere no thread leads")
+)]
 mod lead;
 mod losses;
 #[cfg(all(test, loom))]
 mod model;
 mod outbox;
+mod park;
 mod shard;
 mod sync;
 pub mod sys;
+#[cfg(any(target_os = "linux", target_os = "android"))]
 mod thread;
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+use park as thread;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod waiters;
@@ -48,4 +57,11 @@ pub use device::{Device, News, Received, RxDevice, Sent, TxDevice};
 pub use host_queue::{LinkReport, QdiscEntry, QdiscHandle};
 pub use shard::{Access, Shard};
 pub use thread::DriverThread;
+
+/// What drives a shard on systems without epoll and timerfd, for tests on Linux.
+#[doc(hidden)]
+pub mod portable {
+    pub use crate::park::DriverThread;
+}
+
 pub use waiters::{Interest, WaitKey};

@@ -21,12 +21,13 @@ use std::thread::{self, JoinHandle, Thread};
 
 use taut_core::{Duration, Instant};
 
+use crate::closed::CloseOnExit;
 use crate::lead::{Lead, Leave, Sleeper};
 use crate::shard::{Access, Shard, Until, wake};
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 use crate::waiters::{Interest, WaitKey};
 
-/// A key in `Announcer::ready`, in addition to the keys of that set.
+/// A key in [`ready`](Descriptors::ready), in addition to the keys of that set.
 const LEAD: u64 = 16;
 /// In `outer`.
 const READY: u64 = 0;
@@ -36,7 +37,7 @@ const CHECK: u64 = 2;
 /// The descriptors on which the driver thread waits.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
-    /// `Announcer::ready`.
+    /// [`Announcer::descriptors`](crate::announce::Announcer::descriptors).
     ready: Arc<Epoll>,
     outer: Epoll,
     /// Ends the grace.
@@ -75,11 +76,10 @@ impl Signal {
 
 impl Descriptors {
     fn new(shard: &Shard) -> io::Result<Self> {
-        let (ready, outer, signal) =
-            (Arc::clone(&shard.announcer.ready), Epoll::new()?, Arc::new(Signal::new()?));
+        let (outer, signal) = (Epoll::new()?, Arc::new(Signal::new()?));
+        let ready = shard.announcer.descriptors(&outer, NOTIFY)?;
         ready.add(signal.event.as_fd(), LEAD, Readiness::Readable)?;
         outer.add(ready.as_fd(), READY, Readiness::Readable)?;
-        outer.add(shard.announcer.notify.as_fd(), NOTIFY, Readiness::Readable)?;
         let check = TimerFd::new()?;
         outer.add(check.as_fd(), CHECK, Readiness::Readable)?;
         Ok(Self { ready, outer, check, signal })
@@ -194,15 +194,6 @@ impl Drop for DriverThread {
                 let _ = thread.join();
             }
         }
-    }
-}
-
-/// Closes the shard however the driver ends, even by a panic, so that no thread waits for it.
-pub(crate) struct CloseOnExit<'a>(pub(crate) &'a Shard);
-
-impl Drop for CloseOnExit<'_> {
-    fn drop(&mut self) {
-        self.0.close();
     }
 }
 

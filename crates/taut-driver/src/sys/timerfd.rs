@@ -4,7 +4,7 @@
 //! write that makes a deadline earlier need not wake the thread that waits.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::Timespec;
 use rustix::time::{
@@ -54,5 +54,12 @@ impl TimerFd {
 impl AsFd for TimerFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// The number never changes, so that it can be registered with a runtime.
+impl AsRawFd for TimerFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }

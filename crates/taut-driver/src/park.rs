@@ -1,0 +1,197 @@
+//! Driving a shard from a thread that parks, on systems without epoll and timerfd. Used by `lib.rs` there; on Linux, where
+//! `thread.rs` does better, only by tests.
+//!
+//! The thread sleeps until the next deadline at the latest. A device wakes it by its waker, other threads when a deadline
+//! becomes earlier. A thread that blocks in a read parks as well: nobody drives in another's place.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::task::{Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+
+use taut_core::Instant;
+
+use crate::closed::CloseOnExit;
+use crate::shard::{Shard, Until, wake};
+
+/// A thread that drives a shard until this is dropped or the shard is closed.
+pub struct DriverThread {
+    shard: Arc<Shard>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for DriverThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DriverThread").field("shard", &self.shard).finish_non_exhaustive()
+    }
+}
+
+impl DriverThread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread left; [`io::ErrorKind::InvalidInput`] when the shard already has a driver;
+    /// [`io::ErrorKind::Unsupported`] when the device announces news by a descriptor, as this thread waits on none.
+    pub fn spawn(shard: Arc<Shard>, name: &str) -> io::Result<Self> {
+        #[cfg(unix)]
+        if shard.announcer.news().any() {
+            let message = "a device that announces its news by a descriptor needs a tokio runtime here: use one, or a device \
+                           that calls a waker";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        let theirs = Arc::clone(&shard);
+        let (attached, wait) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let me = Arc::new(Parked { thread: thread::current(), called: AtomicBool::new(false) });
+            let result = theirs.announcer.attach(&Waker::from(Arc::clone(&me)), None);
+            let is_mine = result.is_ok();
+            // The other end waits.
+            let _ = attached.send(result);
+            if is_mine {
+                let _closer = CloseOnExit(&theirs);
+                drive(&theirs, &me);
+            }
+        })?;
+        wait.recv().unwrap_or_else(|_| Err(io::Error::other("the driver thread ended before it began")))?;
+        Ok(Self { shard, thread: Some(thread) })
+    }
+}
+
+impl Drop for DriverThread {
+    fn drop(&mut self) {
+        self.shard.close();
+        if let Some(thread) = self.thread.take() {
+            // A waker that owns the last handle runs on the driver thread itself, which ends when that returns.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn drive(shard: &Shard, me: &Parked) {
+    let mut wakers = Vec::new();
+    while !shard.is_closed() {
+        loop {
+            let turned = shard.turn(Until::Batch, &mut wakers);
+            wake(&mut wakers);
+            if !turned.more || shard.is_closed() {
+                break;
+            }
+            shard.give_way();
+        }
+        me.sleep(|| {
+            let now = shard.clock.now();
+            shard
+                .announcer
+                .sleep(now)
+                .map(|sleep| (sleep.until != Instant::NEVER).then(|| sleep.until.since(now)))
+        });
+        shard.announcer.awake();
+    }
+}
+
+/// A thread that sleeps until it is called.
+#[derive(Debug)]
+struct Parked {
+    thread: Thread,
+    /// Since it was last asked. Parking alone may end without reason.
+    called: AtomicBool,
+}
+
+impl Parked {
+    /// Sleeps until it is called, or `left` returns `None`; else that is how long to sleep at most.
+    fn sleep(&self, mut left: impl FnMut() -> Option<Option<taut_core::Duration>>) {
+        while !self.called.swap(false, Ordering::SeqCst) {
+            match left() {
+                None => return,
+                Some(None) => thread::park(),
+                Some(Some(left)) => thread::park_timeout(left.into()),
+            }
+        }
+    }
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.called.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// What replaces the threads that drive in each other's place.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod no_leaders {
+    use std::cell::LazyCell;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::shard::Access;
+    use crate::waiters::{Interest, WaitKey};
+
+    /// No thread leads.
+    #[derive(Debug)]
+    pub(crate) enum Poller {}
+
+    impl Poller {
+        pub(crate) fn extend_grace(&self, _: Instant) -> bool {
+            match *self {}
+        }
+
+        pub(crate) fn write_serves(&self, _: Instant, _: bool) -> bool {
+            match *self {}
+        }
+
+        pub(crate) fn end_grace(&self) {
+            match *self {}
+        }
+    }
+
+    impl Shard {
+        /// Blocks this thread until `attempt` is ready; `None` when `deadline` passes first.
+        pub fn wait<T>(
+            &self,
+            interest: Interest,
+            deadline: Option<Instant>,
+            mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+        ) -> Option<io::Result<T>> {
+            ME.with(|me| {
+                let (key, parked, waker) = &**me;
+                loop {
+                    parked.called.store(false, Ordering::SeqCst);
+                    if let Poll::Ready(result) = self.poll(interest, *key, waker, &mut attempt) {
+                        return Some(result);
+                    }
+                    let mut is_over = false;
+                    parked.sleep(|| {
+                        let now = self.clock.now();
+                        is_over = deadline.is_some_and(|deadline| deadline <= now);
+                        (!is_over).then(|| deadline.map(|deadline| deadline.since(now)))
+                    });
+                    if is_over {
+                        self.cancel(interest, *key);
+                        return None;
+                    }
+                }
+            })
+        }
+    }
+
+    thread_local! {
+        /// This thread as a waiter.
+        static ME: LazyCell<(WaitKey, Arc<Parked>, Waker)> = LazyCell::new(|| {
+            let parked = Arc::new(Parked { thread: thread::current(), called: AtomicBool::new(false) });
+            (WaitKey::unique(), Arc::clone(&parked), Waker::from(parked))
+        });
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(crate) use no_leaders::Poller;
