@@ -11,7 +11,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec model bench lint package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec model bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it i
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else echo "lint: cargo-deny is not installed, so licences and sources were not checked (make deny installs it)"; fi
+
+check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a bare 32-bit processor (a minute)
+	@CARGO=$(CARGO) scripts/check-portable $(ARGS)
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
 	$(CARGO) package --workspace --locked $(ARGS)

@@ -13,6 +13,9 @@
 //! dozen connections, and converts them to text without the lock. [`Client`] sends the requests; [`protocol`]
 //! describes them, so that any program that can write a line of JSON to a Unix socket can send them too.
 //!
+//! On Linux only, whose sockets have the mode of a file from the first moment and tell who is at their other end;
+//! elsewhere this crate is empty.
+//!
 //! ```no_run
 //! # fn main() -> Result<(), taut_control::ClientError> {
 //! for stack in taut_control::place::running()? {
@@ -21,6 +24,7 @@
 //! }
 //! # Ok(()) }
 //! ```
+#![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -10,29 +10,42 @@
 //!   Namespace (netns.rs) ─────┴─▶ netlink.rs      sys: options of kernel sockets, real-time priority
 //! ```
 //!
-//! This crate has no TCP. `unsafe` is used only in [`sys`], around calls for which rustix has no safe form.
+//! [`Pipe`], [`channel`](channel()) and [`Cidr`] exist on every system, all else only on Linux.
+//!
+//! This crate has no TCP. `unsafe` is used only in `sys`, around calls for which rustix has no safe form.
 
 mod channel;
 mod cidr;
+#[cfg(target_os = "linux")]
 pub mod interface;
+#[cfg(target_os = "linux")]
 mod netlink;
+#[cfg(target_os = "linux")]
 pub mod netns;
 mod packets;
 pub mod pipe;
+#[cfg(target_os = "linux")]
 mod priority;
+#[cfg(target_os = "linux")]
 pub mod sys;
+#[cfg(target_os = "linux")]
 pub mod tun;
+#[cfg(target_os = "linux")]
 mod vnet;
 
 pub use channel::{FarEnd, Parcel, channel};
 pub use cidr::{Cidr, CidrError};
+#[cfg(target_os = "linux")]
 pub use interface::Interface;
+#[cfg(target_os = "linux")]
 pub use netns::Namespace;
 pub use pipe::{Pipe, pipe};
+#[cfg(target_os = "linux")]
 pub use priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
+#[cfg(target_os = "linux")]
 pub use tun::{Tun, TunOptions};
 
-#[cfg(doctest)]
+#[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -4,6 +4,7 @@
 //! TUN. The packet is copied into the queue, and counts as having left its host then.
 
 use std::io;
+#[cfg(target_os = "linux")]
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -12,7 +13,6 @@ use taut_core::{BUFFER_BYTES, LinkCaps, TxPacket, TxTicket};
 use taut_driver::{Device, News, Received, RxDevice, Sent, TxDevice};
 
 use crate::packets::Packets;
-use crate::sys::EventFd;
 
 /// The two ends of a link. `limit_bytes` bounds each direction; a packet is taken if any room is left, so
 /// that a packet of any size can pass.
@@ -20,7 +20,7 @@ use crate::sys::EventFd;
 /// # Errors
 /// No descriptor or no memory left.
 pub fn pipe(caps: LinkCaps, limit_bytes: usize) -> io::Result<(Pipe, Pipe)> {
-    let end = || -> io::Result<_> { Ok(Direction::new(limit_bytes, EventFd::new()?)) };
+    let end = || -> io::Result<_> { Ok(Direction::new(limit_bytes, Came::new()?)) };
     let link = Arc::new(Link { to: [end()?, end()?] });
     Ok((Pipe { link: Arc::clone(&link), end: 0, caps }, Pipe { link, end: 1, caps }))
 }
@@ -42,8 +42,61 @@ struct Link {
 #[derive(Debug)]
 struct Direction {
     queue: Mutex<Queue>,
-    /// Readable when there is something to receive.
-    came: EventFd,
+    /// Announces that there is something to receive. Used under the lock.
+    came: Came,
+}
+
+/// A descriptor that is readable while packets wait, for drivers that wait on several.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Came(crate::sys::EventFd);
+
+#[cfg(target_os = "linux")]
+impl Came {
+    fn new() -> io::Result<Self> {
+        crate::sys::EventFd::new().map(Self)
+    }
+
+    fn news(&self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    }
+
+    fn signal(&self) {
+        self.0.signal();
+    }
+
+    fn drain(&self) {
+        self.0.drain();
+    }
+}
+
+/// Elsewhere, the waker of the receiving stack's driver.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+struct Came(Mutex<Option<Waker>>);
+
+#[cfg(not(target_os = "linux"))]
+impl Came {
+    #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+    const fn new() -> io::Result<Self> {
+        Ok(Self(Mutex::new(None)))
+    }
+
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
+    fn news(&self, waker: &Waker) -> io::Result<News> {
+        *self.waker() = Some(waker.clone());
+        Ok(News::Waker)
+    }
+
+    fn signal(&self) {
+        self.waker().iter().for_each(Waker::wake_by_ref);
+    }
+
+    fn drain(&self) {}
 }
 
 #[derive(Debug)]
@@ -57,7 +110,7 @@ struct Queue {
 }
 
 impl Direction {
-    const fn new(limit_bytes: usize, came: EventFd) -> Self {
+    const fn new(limit_bytes: usize, came: Came) -> Self {
         let packets = Packets::new(limit_bytes);
         Self { queue: Mutex::new(Queue { packets, is_refused: false, room: None, is_closed: false }), came }
     }
@@ -99,6 +152,15 @@ impl Pipe {
         Ok(())
     }
 
+    /// How this end announces packets to [`recv`](Self::recv), for a device of yours that receives by it: an
+    /// [`RxDevice::news`].
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn news(&self, waker: &Waker) -> io::Result<News> {
+        self.link.to[self.end].came.news(waker)
+    }
+
     /// Takes a packet off the link; `buffer` is exchanged for the buffer that holds the packet. `None` when
     /// there is no packet.
     pub fn recv(&self, buffer: &mut Vec<u8>) -> Option<Received> {
@@ -119,9 +181,10 @@ impl Pipe {
 }
 
 /// Polls readable when there is something to receive.
+#[cfg(target_os = "linux")]
 impl AsFd for Pipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.link.to[self.end].came.as_fd()
+        self.link.to[self.end].came.0.as_fd()
     }
 }
 
@@ -162,8 +225,8 @@ impl TxDevice for PipeTx {
 struct PipeRx(Arc<Pipe>);
 
 impl RxDevice for PipeRx {
-    fn news(&mut self, _: &Waker) -> io::Result<News> {
-        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.0.news(waker)
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
@@ -171,7 +234,7 @@ impl RxDevice for PipeRx {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;

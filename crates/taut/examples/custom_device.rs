@@ -15,7 +15,6 @@
 
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -89,8 +88,8 @@ impl TxDevice for TunnelTx {
 struct TunnelRx(Arc<Pipe>);
 
 impl RxDevice for TunnelRx {
-    fn news(&mut self, _: &Waker) -> io::Result<News> {
-        Ok(News::Fd(self.0.as_fd().try_clone_to_owned()?))
+    fn news(&mut self, waker: &Waker) -> io::Result<News> {
+        self.0.news(waker)
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
@@ -158,7 +157,10 @@ pub(crate) struct Outcome {
 pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
     let (line, far_end) = taut::device::pipe(caps, 4 << 20)?;
     let (device, tickets) = tunnel(line);
-    let near = Stack::builder().device(device).device_name("tunnel").address("10.0.0.1/24").control_default();
+    let near = Stack::builder().device(device).address("10.0.0.1/24");
+    // For `taut explain`.
+    #[cfg(target_os = "linux")]
+    let near = near.device_name("tunnel").control_default();
     let far = Stack::builder().device(far_end).link_from("delay 10ms").address("10.0.0.2/24");
     let (near, far) = (near.build()?, far.build()?);
     let listener = TcpListener::bind(&far, "10.0.0.2:5201")?;

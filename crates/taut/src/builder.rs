@@ -1,18 +1,20 @@
 //! From a description to a running stack: device, interface, configuration, driver.
 
+#[cfg(target_os = "linux")]
+mod tun;
+
 use std::error::Error;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use taut_core::StackConfig;
 use taut_core::congestion::Definition;
-use taut_device::{Cidr, Priority, Tun, TunOptions};
+use taut_device::Cidr;
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
 
-use crate::stack::Stack;
+use crate::stack::{Stack, Thread};
 
 /// The largest number of queues of a TUN interface. Linux: `MAX_TAP_QUEUES`.
 const SHARDS_MAX: u16 = 256;
@@ -21,18 +23,19 @@ const SHARDS_MAX: u16 = 256;
 #[derive(Default)]
 pub struct StackBuilder {
     devices: Vec<Device>,
-    tun: Option<String>,
-    tun_options: TunOptions,
+    #[cfg(target_os = "linux")]
+    tun: tun::Tunnel,
     link: Option<LinkSpec>,
     qdisc: Option<QdiscSpec>,
     addresses: Vec<Cidr>,
-    host_addresses: Vec<Cidr>,
     config: StackConfig,
     seed: Option<[u8; 32]>,
     thread_name: Option<String>,
-    priority: Option<Priority>,
+    #[cfg(target_os = "linux")]
+    priority: Option<taut_device::Priority>,
+    portable: bool,
     shards: Option<u16>,
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     control: crate::control::Control,
     /// The first mistake, for `build` to report.
     mistake: Option<io::Error>,
@@ -48,21 +51,6 @@ struct Shards {
 impl StackBuilder {
     pub(crate) fn new() -> Self {
         Self::default()
-    }
-
-    /// Creates a TUN interface with that name, in the network namespace of the thread that calls `build`, and
-    /// sends and receives over it. `taut%d` takes the first free number; this is the default.
-    #[must_use]
-    pub fn tun(mut self, name: &str) -> Self {
-        self.tun = Some(name.to_owned());
-        self
-    }
-
-    /// How to open the TUN interface.
-    #[must_use]
-    pub fn tun_options(mut self, options: TunOptions) -> Self {
-        self.tun_options = options;
-        self
     }
 
     /// Sends and receives over this device.
@@ -109,22 +97,6 @@ impl StackBuilder {
     pub fn address(mut self, address: &str) -> Self {
         let parsed = self.parsed::<Cidr>(address);
         self.addresses.extend(parsed);
-        self
-    }
-
-    /// Gives the kernel an address on the TUN interface. Without one, the stack's networks are routed to the
-    /// interface, and the kernel uses one of its addresses on other interfaces.
-    #[must_use]
-    pub fn host_address(mut self, address: &str) -> Self {
-        let parsed = self.parsed::<Cidr>(address);
-        self.host_addresses.extend(parsed);
-        self
-    }
-
-    /// Sets the MTU of the TUN interface, in bytes; 1500 by default.
-    #[must_use]
-    pub fn mtu(mut self, bytes: u16) -> Self {
-        self.tun_options.mtu = bytes;
         self
     }
 
@@ -194,22 +166,10 @@ impl StackBuilder {
         self
     }
 
-    /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
-    /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
-    /// longer does the work of the stack's thread meanwhile.
-    ///
-    /// A real-time priority comes before that of all ordinary threads: a stack that is never idle keeps a core to itself,
-    /// up to the kernel's limit (`kernel.sched_rt_runtime_us`).
-    #[must_use]
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = Some(priority);
-        self
-    }
-
     /// Opens a Unix socket at this path, through which the stack's owner and root can read and control the
     /// stack from other processes: with `taut ss --socket PATH` and similar commands, or
     /// [`taut_control::Client`]. Other users are refused. The file is removed when the stack ends.
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn control(mut self, path: impl Into<std::path::PathBuf>) -> Self {
         self.control.place = crate::control::SocketPlace::Path(path.into());
@@ -217,7 +177,7 @@ impl StackBuilder {
     }
 
     /// Like [`control`](Self::control), at the default place, where `taut ss` finds it: [`taut_control::place`].
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn control_default(mut self) -> Self {
         self.control.place = crate::control::SocketPlace::Default;
@@ -226,7 +186,7 @@ impl StackBuilder {
 
     /// Sets the name by which the control socket calls the device; by default the name of the TUN interface, if the
     /// builder opens one.
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn device_name(mut self, name: &str) -> Self {
         self.control.device_name = Some(name.to_owned());
@@ -240,22 +200,19 @@ impl StackBuilder {
     /// of the control socket; or the reason why a thread could not be started;
     /// [`io::ErrorKind::PermissionDenied`] if the kernel refuses the [`priority`](Self::priority).
     pub fn build(mut self) -> io::Result<Stack> {
-        let (name, priority) = (self.thread_name.take(), self.priority);
-        #[cfg(feature = "control")]
+        let (name, starter) = (self.thread_name.take(), self.starter());
+        #[cfg(all(feature = "control", target_os = "linux"))]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let Shards { shards, config, tun } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
         let spawn = |(index, shard): (usize, &Arc<Shard>)| {
             let numbered = format!("{name}-{index}");
             let (shard, name) = (Arc::clone(shard), if index == 0 { name } else { &numbered });
-            match priority {
-                Some(priority) => DriverThread::spawn_prepared(shard, name, move || priority.apply()),
-                None => DriverThread::spawn(shard, name),
-            }
+            starter.start(shard, name)
         };
         let threads = shards.iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
         let stack = Stack::running(shards, config, tun, threads);
-        #[cfg(feature = "control")]
+        #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
     }
@@ -267,23 +224,51 @@ impl StackBuilder {
     /// [`priority`](Self::priority): a task has its runtime's.
     #[cfg(feature = "tokio")]
     pub fn build_tokio(self) -> io::Result<Stack> {
+        #[cfg(target_os = "linux")]
         if self.priority.is_some() {
             let message =
                 "a stack that runs as a task has its runtime's priority: use `build`, or no `priority`";
             return Err(io::Error::new(io::ErrorKind::Unsupported, message));
         }
-        #[cfg(feature = "control")]
+        #[cfg(all(feature = "control", target_os = "linux"))]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
+        let portable = self.portable;
         let Shards { shards, config, tun } = self.running_shards()?;
-        for shard in &*shards {
-            runtime.spawn(taut_driver::tokio::run(Arc::clone(shard)));
+        for shard in shards.iter().cloned() {
+            if portable {
+                runtime.spawn(taut_driver::tokio::run_portable(shard));
+            } else {
+                runtime.spawn(taut_driver::tokio::run(shard));
+            }
         }
         let stack = Stack::running(shards, config, tun, Vec::new());
-        #[cfg(feature = "control")]
+        #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
+    }
+
+    /// Drives the stack as on a system without epoll and timerfd. For tests of that on Linux.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn portable_driver(mut self) -> Self {
+        self.portable = true;
+        self
+    }
+
+    const fn starter(&self) -> Starter {
+        Starter {
+            #[cfg(target_os = "linux")]
+            priority: self.priority,
+            portable: self.portable,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn open_tun(&mut self, _queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
+        let message = "there is no TUN interface for this system: give the stack a device (`device`)";
+        Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
 
     /// The value of a result. An error is kept for `build` to report.
@@ -309,16 +294,7 @@ impl StackBuilder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.config.addresses.extend(self.addresses.iter().map(|cidr| cidr.address()));
-        let (devices, tun) = if given.is_empty() {
-            self.tun_options.multi_queue |= count > 1;
-            let tun = self.open_tun()?;
-            let name = tun.name().to_owned();
-            let more: Vec<_> = (1..count).map(|_| tun.open_queue()).collect::<io::Result<_>>()?;
-            let all = std::iter::once(tun).chain(more).map(Device::from);
-            (all.collect(), Some(name))
-        } else {
-            (given, None)
-        };
+        let (devices, tun) = if given.is_empty() { self.open_tun(count)? } else { (given, None) };
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,
@@ -339,39 +315,39 @@ impl StackBuilder {
         Shard::set_peers(&shards, &numbered_seed(seed, usize::from(u16::MAX)));
         Ok(Shards { shards: shards.into(), config, tun })
     }
+}
 
-    fn open_tun(&self) -> io::Result<Tun> {
-        let tun = Tun::open(self.tun.as_deref().unwrap_or("taut%d"), &self.tun_options)?;
-        if !self.tun_options.configure {
-            return Ok(tun);
+/// How to start the threads.
+#[derive(Clone, Copy)]
+struct Starter {
+    #[cfg(target_os = "linux")]
+    priority: Option<taut_device::Priority>,
+    portable: bool,
+}
+
+impl Starter {
+    fn start(self, shard: Arc<Shard>, name: &str) -> io::Result<Thread> {
+        if self.portable {
+            return Ok(Box::new(taut_driver::portable::DriverThread::spawn(shard, name)?));
         }
-        let interface = tun.interface()?;
-        for &address in &self.host_addresses {
-            interface.add_address(address)?;
+        #[cfg(target_os = "linux")]
+        if let Some(priority) = self.priority {
+            return Ok(Box::new(DriverThread::spawn_prepared(shard, name, move || priority.apply())?));
         }
-        for address in &self.addresses {
-            // The kernel adds routes to its own networks by itself.
-            let routed = self.host_addresses.iter().any(|host| host.network() == address.network());
-            if !routed {
-                interface.add_route(*address, None)?;
-            }
-        }
-        Ok(tun)
+        Ok(Box::new(DriverThread::spawn(shard, name)?))
     }
 }
 
 impl std::fmt::Debug for StackBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Without the seed, which is secret.
-        f.debug_struct("StackBuilder")
-            .field("tun", &self.tun)
-            .field("tun_options", &self.tun_options)
-            .field("link", &self.link)
+        let mut all = f.debug_struct("StackBuilder");
+        #[cfg(target_os = "linux")]
+        all.field("tun", &self.tun).field("priority", &self.priority);
+        all.field("link", &self.link)
             .field("qdisc", &self.qdisc)
             .field("addresses", &self.addresses)
-            .field("host_addresses", &self.host_addresses)
             .field("config", &self.config)
-            .field("priority", &self.priority)
             .finish_non_exhaustive()
     }
 }
@@ -384,8 +360,18 @@ fn numbered_seed(mut seed: [u8; 32], number: usize) -> [u8; 32] {
     seed
 }
 
+#[cfg(unix)]
+fn random_seed() -> io::Result<[u8; 32]> {
+    use std::io::Read as _;
+
+    let mut seed = [0; 32];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(seed)
+}
+
+#[cfg(not(unix))]
 fn random_seed() -> io::Result<[u8; 32]> {
     let mut seed = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    getrandom::fill(&mut seed).map_err(io::Error::other)?;
     Ok(seed)
 }

@@ -33,7 +33,7 @@
 
 pub mod blocking;
 mod builder;
-#[cfg(feature = "control")]
+#[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
 mod error;
 #[cfg(feature = "tokio")]
@@ -55,7 +55,7 @@ pub use stack::Stack;
 #[cfg(feature = "tokio")]
 pub use stream::TcpStream;
 
-#[cfg(feature = "control")]
+#[cfg(all(feature = "control", target_os = "linux"))]
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
@@ -63,6 +63,7 @@ pub use taut_core::{
     ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
 
+#[cfg(target_os = "linux")]
 pub use taut_device::Priority;
 
 /// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
@@ -91,14 +92,14 @@ pub mod config {
     pub use taut_core::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, TsqMode};
 }
 
-#[cfg(all(doctest, feature = "tokio"))]
+#[cfg(all(doctest, feature = "tokio", target_os = "linux"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../../../docs/embedding.md")]
 struct Embedding;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../README.md")]
 struct ReadmeOfThisCrate;

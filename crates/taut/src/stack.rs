@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use taut_core::StackConfig;
-use taut_driver::{Access, DriverThread, Interest, Shard};
+use taut_driver::{Access, Interest, Shard};
 
 use crate::builder::StackBuilder;
 use crate::wait::until;
@@ -29,11 +29,14 @@ struct Running {
     config: Arc<StackConfig>,
     tun: Option<String>,
     /// Each stops its thread when dropped; none if a runtime drives the stack.
-    _threads: Vec<DriverThread>,
+    _threads: Vec<Thread>,
     /// Answers `taut ss` and similar commands until dropped, if the builder requested it.
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     control: std::sync::OnceLock<taut_control::Server>,
 }
+
+/// Drives a shard until it is dropped.
+pub(crate) type Thread = Box<dyn std::fmt::Debug + Send + Sync>;
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -54,7 +57,7 @@ impl Stack {
         shards: Arc<[Arc<Shard>]>,
         config: Arc<StackConfig>,
         tun: Option<String>,
-        threads: Vec<DriverThread>,
+        threads: Vec<Thread>,
     ) -> Self {
         Self(Arc::new(Running {
             shards,
@@ -62,13 +65,13 @@ impl Stack {
             config,
             tun,
             _threads: threads,
-            #[cfg(feature = "control")]
+            #[cfg(all(feature = "control", target_os = "linux"))]
             control: std::sync::OnceLock::new(),
         }))
     }
 
     /// Opens the control socket that the builder requested.
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     pub(crate) fn controlled(self, control: crate::control::Control) -> std::io::Result<Self> {
         if let Some(server) = control.open(&self.0.shards, self.tun_name())? {
             // Set only once, by the builder.
@@ -78,7 +81,7 @@ impl Stack {
     }
 
     /// The control socket, if the builder opened one.
-    #[cfg(feature = "control")]
+    #[cfg(all(feature = "control", target_os = "linux"))]
     #[must_use]
     pub fn control_path(&self) -> Option<&std::path::Path> {
         self.0.control.get().map(taut_control::Server::path)

@@ -1,0 +1,90 @@
+//! What only Linux has: TUN interfaces, and priorities of threads.
+
+use std::io;
+
+use taut_device::{Cidr, Priority, Tun, TunOptions};
+use taut_driver::Device;
+
+use super::StackBuilder;
+
+/// The interface that a stack opens which is given no device.
+#[derive(Debug, Default)]
+pub(super) struct Tunnel {
+    name: Option<String>,
+    options: TunOptions,
+    host_addresses: Vec<Cidr>,
+}
+
+/// Only on Linux: elsewhere a program that calls these does not compile, as it cannot run.
+impl StackBuilder {
+    /// Creates a TUN interface with that name, in the network namespace of the thread that calls `build`, and
+    /// sends and receives over it. `taut%d` takes the first free number; this is the default.
+    #[must_use]
+    pub fn tun(mut self, name: &str) -> Self {
+        self.tun.name = Some(name.to_owned());
+        self
+    }
+
+    /// How to open the TUN interface.
+    #[must_use]
+    pub fn tun_options(mut self, options: TunOptions) -> Self {
+        self.tun.options = options;
+        self
+    }
+
+    /// Gives the kernel an address on the TUN interface. Without one, the stack's networks are routed to the
+    /// interface, and the kernel uses one of its addresses on other interfaces.
+    #[must_use]
+    pub fn host_address(mut self, address: &str) -> Self {
+        let parsed = self.parsed::<Cidr>(address);
+        self.tun.host_addresses.extend(parsed);
+        self
+    }
+
+    /// Sets the MTU of the TUN interface, in bytes; 1500 by default.
+    #[must_use]
+    pub fn mtu(mut self, bytes: u16) -> Self {
+        self.tun.options.mtu = bytes;
+        self
+    }
+
+    /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
+    /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
+    /// longer does the work of the stack's thread meanwhile.
+    ///
+    /// A real-time priority comes before that of all ordinary threads: a stack that is never idle keeps a core to itself,
+    /// up to the kernel's limit (`kernel.sched_rt_runtime_us`).
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Opens the interface, with so many queues. Returns its name, too.
+    pub(super) fn open_tun(&mut self, queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
+        self.tun.options.multi_queue |= queues > 1;
+        let tun = self.open_first()?;
+        let name = tun.name().to_owned();
+        let more: Vec<_> = (1..queues).map(|_| tun.open_queue()).collect::<io::Result<_>>()?;
+        Ok((std::iter::once(tun).chain(more).map(Device::from).collect(), Some(name)))
+    }
+
+    fn open_first(&self) -> io::Result<Tun> {
+        let tun = Tun::open(self.tun.name.as_deref().unwrap_or("taut%d"), &self.tun.options)?;
+        if !self.tun.options.configure {
+            return Ok(tun);
+        }
+        let interface = tun.interface()?;
+        for &address in &self.tun.host_addresses {
+            interface.add_address(address)?;
+        }
+        for address in &self.addresses {
+            // The kernel adds routes to its own networks by itself.
+            let routed = self.tun.host_addresses.iter().any(|host| host.network() == address.network());
+            if !routed {
+                interface.add_route(*address, None)?;
+            }
+        }
+        Ok(tun)
+    }
+}
