@@ -57,7 +57,7 @@ lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it i
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else echo "lint: cargo-deny is not installed, so licences and sources were not checked (make deny installs it)"; fi
 
-check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a bare 32-bit processor (a minute)
+check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a 32-bit processor (2 min)
 	@CARGO=$(CARGO) scripts/check-portable $(ARGS)
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
