@@ -109,6 +109,8 @@ fn the_parked_thread_overlooks_no_waker() {
 
 #[cfg(feature = "tokio")]
 mod tokio_task {
+    use std::net::UdpSocket;
+
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
@@ -148,6 +150,57 @@ mod tokio_task {
     #[test]
     fn the_portable_task_overlooks_no_waker() {
         overlooks_nothing(true);
+    }
+
+    /// Its descriptor is a socket that can be in error.
+    struct Failing {
+        socket: UdpSocket,
+        asked: Arc<AtomicU64>,
+    }
+
+    impl TxDevice for Failing {
+        fn news(&mut self, _: &Waker) -> io::Result<News> {
+            Ok(News::Fd(self.socket.try_clone()?.into()))
+        }
+
+        fn send(&mut self, _: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+            Sent::Left(ticket)
+        }
+
+        fn poll_done(&mut self) -> Option<TxTicket> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+    }
+
+    /// A sending half announces tickets by an error of its descriptor, for which no driver registers.
+    #[test]
+    fn an_error_of_the_sending_half_is_heard() {
+        for runtime in runtimes() {
+            let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(nobody).unwrap();
+            let (asked, sends) = (Arc::new(AtomicU64::new(0)), socket.try_clone().unwrap());
+            let tx = Failing { socket, asked: Arc::clone(&asked) };
+            let device = Device::new(LinkCaps::plain(1500), tx, Rx(Arc::default()));
+            let stack = Stack::new(Arc::new(StackConfig::default()), device.caps, [1; 32]);
+            let shard = Arc::new(Shard::new(stack, device).unwrap());
+            let theirs = Arc::clone(&shard);
+            let task = thread::spawn(move || runtime.block_on(taut_driver::tokio::run(theirs)));
+            thread::sleep(Duration::from_millis(100));
+            let before = asked.load(Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(100));
+            assert_eq!(asked.load(Ordering::SeqCst), before, "a socket that can be written is no news");
+            // Nobody has the port, so the socket is in error.
+            sends.send(b"?").unwrap();
+            let start = Clock.now();
+            while asked.load(Ordering::SeqCst) == before {
+                assert!(Clock.now().since(start) < PATIENCE.into(), "the error was not heard");
+                thread::sleep(Duration::from_millis(1));
+            }
+            shard.close();
+            task.join().unwrap().unwrap();
+        }
     }
 
     /// A second driver is refused, and leaves the first one alone.

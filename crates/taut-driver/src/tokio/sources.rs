@@ -93,12 +93,14 @@ mod unix {
     impl<'a> Sources<'a> {
         /// Registers the descriptors with the current runtime.
         pub(crate) fn new(announcer: &'a Announcer, fine: Option<Handle>) -> io::Result<Self> {
-            let (news, any) = (announcer.news(), Interest::READABLE | Interest::ERROR);
             #[cfg(not(any(target_os = "linux", target_os = "android")))]
             let None = fine;
+            let news = announcer.news();
+            // Errors are reported in any case. To name them would make tokio report what can be read, too: each packet that
+            // arrives at a descriptor of both halves, twice.
             Ok(Self {
-                rx: news.rx().map(|fd| registered(fd, any)).transpose()?,
-                tx: news.tx().map(|fd| registered(fd, Interest::WRITABLE | Interest::ERROR)).transpose()?,
+                rx: news.rx().map(|fd| registered(fd, Interest::READABLE)).transpose()?,
+                tx: news.tx().map(|fd| registered(fd, Interest::WRITABLE)).transpose()?,
                 #[cfg(any(target_os = "linux", target_os = "android"))]
                 fine: fine.map(|timer| registered(timer, Interest::READABLE)).transpose()?,
             })
