@@ -196,7 +196,7 @@ impl StackBuilder {
     /// Starts the stack on a thread of its own.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of [`Tun::open`] and
+    /// [`io::ErrorKind::InvalidInput`] for an invalid address, link, setting or controller; those of `Tun::open` and
     /// of the control socket; or the reason why a thread could not be started;
     /// [`io::ErrorKind::PermissionDenied`] if the kernel refuses the [`priority`](Self::priority).
     pub fn build(mut self) -> io::Result<Stack> {
