@@ -25,6 +25,15 @@
 //!   t = the longest of late, between 250 µs and 4 ms        decays by a sixteenth with each wake-up
 //! ```
 //!
+//! While losses are repaired, what was sent after a hole must be kept until the hole is filled, although most of it has
+//! been delivered (RFC 2018 §8). CUBIC with a queue of one bandwidth-delay product then holds 3.4 of them: two in flight
+//! when the loss is found, and 0.7 times as much sent in the round trip that repairs it. Unsent data gives way, so that
+//! the sum stays near two products and half a megabyte ([`Refill::mark_in_repair`]):
+//!
+//! ```text
+//!   X = min(X, 2 · rate · least RTT + 384 KiB − unacknowledged), but at least 64 KiB + rate · 2t
+//! ```
+//!
 //! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of 4294967295,
 //! which is Linux's default. (A mark of 0 bytes would stop every write, so that 0 is free to stand for this rule.)
 //!
@@ -45,6 +54,9 @@ const MARK_MIN: u64 = 64 << 10;
 const SPAN: Duration = Duration::from_millis(20);
 /// The most that [`SPAN`] adds. With [`MARK_MIN`] and a buffer that exceeds the mark, it is less than 400 kB.
 const SPAN_BYTES_MAX: u64 = 256 << 10;
+/// What a connection that repairs losses holds beyond two bandwidth-delay products, unless it must: the mark's 320 KiB,
+/// and 64 KiB for the last buffer, which may exceed it.
+const BEYOND_PATH: u64 = MARK_MIN + SPAN_BYTES_MAX + MARK_MIN;
 /// Between a wake-up and the write, an application is never taken to need less than this, in µs.
 const ANSWER_MIN: u16 = 250;
 /// Nor more: unsent data never lasts longer than a few tens of milliseconds at any rate above 50 Mbit/s.
@@ -88,8 +100,20 @@ impl Refill {
     /// The mark at `rate` bytes per second.
     pub(crate) fn mark(&self, rate: u64) -> u32 {
         let span = (rate / (1_000 / SPAN.as_millis())).min(SPAN_BYTES_MAX);
-        let answer = rate.saturating_mul(2 * u64::from(self.answer)) / 1_000_000;
-        u32::try_from(MARK_MIN + span + answer).unwrap_or(UNSET - 1)
+        u32::try_from(self.least_mark(rate) + span).unwrap_or(UNSET - 1)
+    }
+
+    /// The mark while losses are repaired and `unacked` bytes are held because of them.
+    pub(crate) fn mark_in_repair(&self, rate: u64, least_rtt: Option<Duration>, unacked: u64) -> u32 {
+        let path = rate.saturating_mul(least_rtt.map_or(0, Duration::as_micros)) / 1_000_000;
+        let room = path.saturating_mul(2).saturating_add(BEYOND_PATH).saturating_sub(unacked);
+        let room = u32::try_from(room.max(self.least_mark(rate))).unwrap_or(UNSET - 1);
+        self.mark(rate).min(room)
+    }
+
+    /// What lasts for twice the time that the application takes.
+    fn least_mark(&self, rate: u64) -> u64 {
+        MARK_MIN + rate.saturating_mul(2 * u64::from(self.answer)) / 1_000_000
     }
 }
 

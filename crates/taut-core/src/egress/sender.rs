@@ -547,7 +547,15 @@ impl Sender {
         let set = if self.lowat == 0 { cx.config.notsent_lowat } else { self.lowat };
         match &self.ledger {
             _ if set != notsent_lowat::BY_RATE => (set, false),
-            Some(ledger) if !self.buffer.locked => (ledger.refill.mark(ledger.delivery_rate), true),
+            Some(ledger) if !self.buffer.locked => {
+                let (refill, rate) = (&ledger.refill, ledger.delivery_rate);
+                let mark = if self.recovery.is_repairing() {
+                    refill.mark_in_repair(rate, self.recovery.min_rtt(), self.nxt - self.una())
+                } else {
+                    refill.mark(rate)
+                };
+                (mark, true)
+            }
             _ => (notsent_lowat::UNSET, false),
         }
     }

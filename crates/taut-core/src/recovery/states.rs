@@ -63,6 +63,11 @@ impl Recovery {
         self.base.state == CaState::Loss
     }
 
+    /// Lost segments are being retransmitted, and what was sent after them stays in the buffer until they arrive.
+    pub(crate) const fn is_repairing(&self) -> bool {
+        matches!(self.base.state, CaState::Recovery | CaState::Loss)
+    }
+
     /// Whether the peer must still be notified of a reduction; the packet that begins at `start` then does that.
     pub(crate) fn take_cwr(&mut self, start: u64) -> bool {
         let Some(flight) = &mut self.flight else { return false };

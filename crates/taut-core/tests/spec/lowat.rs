@@ -1,6 +1,6 @@
-//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-12.
+//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-13.
 
-use crate::rig::{Device, MSS, OVERHEAD, Rig, Setup};
+use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup};
 use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
 
 /// The size to which a buffer is filled: 45 segments.
@@ -286,4 +286,44 @@ fn lowat_12_a_set_buffer_or_option_has_no_such_mark() {
         let info = rig.info();
         assert!(info.wmem_queued >= info.sndbuf && info.notsent_bytes > 4_000_000, "{info:?}");
     }
+}
+
+/// The peer lacks the first segment of a flight and gets everything else. As data piles up behind it, the mark shrinks by as
+/// much, as far as 64 KiB and 500 µs of the rate.
+#[test]
+fn lowat_13_the_mark_gives_way_to_data_behind_a_hole() {
+    const RTT: Duration = Duration::from_millis(20);
+    let mut rig = by_rate(400, ConnOptions::default());
+    let hole = rig.written;
+    rig.device = Device::Completes;
+    for _ in 0..8 {
+        rig.write(100 * MSS);
+    }
+    let (mut least, mut whole, mut between) = (false, false, false);
+    rig.advance(RTT);
+    for step in 1..=8 {
+        // 100 segments in 2 ms, for which about 70 new ones leave.
+        rig.advance(Duration::from_millis(2));
+        rig.ack_with(&Ack::of(hole).sack(&[hole + MSS..hole + step * 100 * MSS]));
+        rig.fill();
+        let info = rig.info();
+        assert_eq!((info.ca_state, info.min_rtt), ("recovery", Some(RTT)));
+        let (rate, unacked) = (info.delivery_rate, rig.written - info.bytes_acked - info.notsent_bytes);
+        let floor = 65_536 + rate / 2_000;
+        let usual = floor + (rate / 50).min(262_144);
+        let room = (2 * (rate / 50) + 393_216).saturating_sub(unacked);
+        let mark = usual.min(room.max(floor));
+        // Microseconds are rounded down, and so is each product.
+        assert!(u64::from(info.notsent_lowat).abs_diff(mark) <= 2, "{} for {mark}", info.notsent_lowat);
+        (least, whole, between) =
+            (least | (mark == floor), whole | (mark == usual), between | (floor < mark && mark < usual));
+    }
+    assert!(least && between && whole, "{least} {between} {whole}");
+    // The hole is filled: the mark is the usual one.
+    rig.advance(RTT);
+    rig.ack_all();
+    let info = rig.info();
+    let usual = 65_536 + info.delivery_rate / 2_000 + (info.delivery_rate / 50).min(262_144);
+    assert_eq!(info.ca_state, "open");
+    assert!(u64::from(info.notsent_lowat).abs_diff(usual) <= 2, "{} for {usual}", info.notsent_lowat);
 }
