@@ -2,7 +2,7 @@
 //! bandwidth-delay product.
 
 use taut_core::{Algorithm, ConnOptions, Duration};
-use taut_sim::{Dumbbell, DumbbellSpec, PortSpec, World};
+use taut_sim::{Dumbbell, DumbbellSpec, Faults, PortSpec, World};
 
 const MSS: u64 = 1_448;
 /// What a sender may hold beyond two bandwidth-delay products.
@@ -89,4 +89,33 @@ fn only_what_the_peer_has_behind_a_hole_exceeds_it_on_a_long_path() {
         assert!((sample.held - sample.unsent) as f64 <= 3.5 * record.bdp, "{}", sample.held - sample.unsent);
     }
     assert!(record.share > 0.985, "{}", record.share);
+}
+
+/// BBR over 100 Mbit/s and 300 ms with 5 % of random loss, five seeds: the goodput of all, as a share of the line.
+fn share_with_loss(tuning: &str) -> f64 {
+    let share = |seed| {
+        let mut world = World::new(seed);
+        // Four bandwidth-delay products.
+        let line = PortSpec::fifo("100mbit".parse().unwrap(), 4 * 300 * 100 * 125 / 1_538);
+        let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), line, Duration::from_millis(150));
+        let net = Dumbbell::new(&mut world, &spec);
+        world.set_faults(net.wires.0, Faults { loss: 0.05, ..Faults::default() });
+        world.stack_mut(net.left[0]).set_sysctl("taut.buffers", tuning).unwrap();
+        let begin = world.now();
+        let options = ConnOptions { congestion: Some(Algorithm::bbr()), ..ConnOptions::default() };
+        let read = net.transfer(&mut world, 0, begin, options);
+        world.run_for(Duration::from_secs(4)).unwrap();
+        let before = read.borrow().bytes;
+        world.run_for(Duration::from_secs(8)).unwrap();
+        (read.borrow().bytes - before) as f64 / (8.0 * 12.5e6 * MSS as f64 / 1_538.0)
+    };
+    (1..=5).map(share).sum::<f64>() / 5.0
+}
+
+/// With that loss, some segment is always missing for two or three round trips, and what follows it stays in the buffer.
+/// One that follows the path may cost a twentieth of what one without that limit gets.
+#[test]
+fn a_buffer_that_follows_the_path_fills_it_in_spite_of_holes() {
+    let (path, window) = (share_with_loss("follow-path"), share_with_loss("follow-window"));
+    assert!(path > 0.95 * window, "{path:.3} of {window:.3}");
 }

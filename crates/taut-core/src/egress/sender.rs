@@ -326,6 +326,7 @@ impl Sender {
             delivery_rate: self.delivery_rate().unwrap_or(0),
             least_rtt: self.recovery.min_rtt(),
             is_doubling: cwnd < self.congestion.ssthresh(),
+            sacked: self.recovery.sacked_out(),
         };
         self.buffer.expand(cx.full_mss, cwnd, REORDERING, windows, &path, cx.config.wmem.max);
     }

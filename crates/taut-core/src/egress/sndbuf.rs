@@ -10,7 +10,9 @@
 //! lie in memory, growing with the window up to `tcp_wmem`'s maximum and never shrinking. Beyond Linux's maximum of
 //! 4 MiB it grows only to twice what the path holds ([`tuned_max`]): in a slow start that nothing ends, the window
 //! follows the bytes in flight, these follow the buffer, and the buffer would follow the window. It grows only for a
-//! connection whose application was refused while cwnd had room: only then is the buffer the limit.
+//! connection whose application was refused while cwnd had room: only then is the buffer the limit. What the peer has
+//! selectively acknowledged does not count as the path's: behind a hole that takes several round trips to repair, as with
+//! 5 % of loss, it would fill the buffer while the path runs empty.
 //! `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all
 //! this off for the socket.
 //!
@@ -37,6 +39,8 @@ pub(crate) struct Path {
     pub(crate) least_rtt: Option<Duration>,
     /// The window doubles every round trip, so the next one delivers twice as much.
     pub(crate) is_doubling: bool,
+    /// Segments that the peer has behind a hole: they have left the path, and must be kept.
+    pub(crate) sacked: u32,
 }
 
 impl Path {
@@ -44,7 +48,9 @@ impl Path {
     fn sndbuf_max(&self, mss: u64, segment: u64) -> u64 {
         let memory = self.delivery_rate.saturating_mul(segment) / mss;
         let times = if self.is_doubling { 4 } else { 2 };
-        tuned_max(self.tuning, FOLLOWS_MAX, times, memory, Duration::from_secs(1), self.least_rtt)
+        let in_path =
+            tuned_max(self.tuning, FOLLOWS_MAX, times, memory, Duration::from_secs(1), self.least_rtt);
+        in_path.saturating_add(u64::from(self.sacked) * segment)
     }
 }
 

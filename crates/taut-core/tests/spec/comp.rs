@@ -1,4 +1,4 @@
-//! How the mechanisms work together: COMP-1 … COMP-12.
+//! How the mechanisms work together: COMP-1 … COMP-13.
 
 use taut_core::{Algorithm, Blocked, ConnInfo, ConnOptions, Duration, LinkCaps};
 
@@ -521,4 +521,21 @@ fn comp_12_the_buffer_follows_a_window_that_the_path_holds() {
     // 10 · 2⁹ segments and more: 23 MB.
     assert!(info.snd_cwnd >= 5_000, "{}", info.snd_cwnd);
     assert!(info.sndbuf >= 2 * info.snd_cwnd * 2_304 / 2, "{} for {}", info.sndbuf, info.snd_cwnd);
+}
+
+/// The buffer has reached what the path allows. The peer has segments behind a hole: they have left the path, and the
+/// buffer grows by their memory, so that they are not in the way of new data.
+#[test]
+fn comp_13_what_the_peer_has_behind_a_hole_is_not_in_the_path() {
+    let mut rig = bulk_over(100, 100);
+    let acked = rig.info().bytes_acked;
+    assert_eq!(rig.info().sndbuf, 4 << 20);
+    for segments in [100, 500, 1_000] {
+        rig.fill();
+        rig.advance(Duration::from_millis(2));
+        rig.ack_with(&Ack::of(acked).sack(&[acked + MSS..acked + MSS + segments * MSS]));
+        let info = rig.info();
+        assert_eq!(u64::from(info.sacked), segments);
+        assert_eq!(u64::from(info.sndbuf), (4 << 20) + segments * 2_304, "{segments} segments");
+    }
 }
