@@ -14,8 +14,9 @@
 //! 2. For half a minute from then on, the path is one that changes: the next probe begins 8 rounds after the last,
 //!    as in BBR version 1, if the RTT is within a quarter of the least. Where others keep a queue, the draft's
 //!    times remain.
-//! 3. Faster: a probe in which the bandwidth has grown by a quarter goes on with Startup's gains, and ends with
-//!    Drain.
+//! 3. Faster: a probe in which the bandwidth has grown by a quarter, with the RTT within a quarter of the least, goes on
+//!    with Startup's gains, and ends with Drain. Among many flows a sample is often a quarter too high, through a queue:
+//!    a hundred flows retransmitted a sixth more with Startup's gains.
 
 use super::params::PARAMS;
 use super::path::Rate;
@@ -67,8 +68,18 @@ impl Change {
     /// Whether to probe often: the path has become slower not long ago, and the queue is empty.
     pub(super) fn may_have_passed(&self, ack: &AckEvent<'_>, least: Option<Duration>) -> bool {
         let is_recent = self.slower_at.is_some_and(|at| ack.now < at + PARAMS.change_memory);
-        is_recent && ack.rtt.zip(least).is_some_and(|(rtt, least)| rtt <= least + least / 4)
+        is_recent && has_no_queue(ack, least)
     }
+}
+
+/// Whether a probe shows that the path has become faster than `before`: by a quarter, and not at the cost of a queue.
+pub(super) fn is_faster(ack: &AckEvent<'_>, rs: &RateSample, before: Rate, least: Option<Duration>) -> bool {
+    Rate::of(rs) >= before.percent(PARAMS.full_bw_growth) && has_no_queue(ack, least)
+}
+
+/// The RTT is within a quarter of the least one.
+fn has_no_queue(ack: &AckEvent<'_>, least: Option<Duration>) -> bool {
+    ack.rtt.zip(least).is_some_and(|(rtt, least)| rtt <= least + least / 4)
 }
 
 #[cfg(test)]
@@ -132,5 +143,28 @@ mod tests {
         assert!(!change.may_have_passed(&ack, Some(LEAST)));
         (ack.rtt, ack.now) = (Some(LEAST), ack.now + Duration::from_secs(30));
         assert!(!change.may_have_passed(&ack, Some(LEAST)));
+    }
+
+    #[test]
+    fn cc_09_a_probe_that_finds_a_quarter_more_without_a_queue_starts_up() {
+        let faster = |segs, rtt_ms| {
+            let rs = RateSample {
+                delivered: segs,
+                interval: LEAST,
+                is_app_limited: false,
+                prior_in_flight: 0,
+                tx_in_flight: 0,
+                prior_delivered: 0,
+                lost: 0,
+                losses: 0,
+                acked_sacked: 1,
+            };
+            let mut ack = AckEvent::new(Instant::from_nanos(1_000_000_000), 1_448, 1);
+            ack.rtt = Some(Duration::from_millis(rtt_ms));
+            is_faster(&ack, &rs, Rate::of(&RateSample { delivered: 100, ..rs }), Some(LEAST))
+        };
+        assert!(faster(125, 50));
+        assert!(!faster(124, 40));
+        assert!(!faster(125, 51));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::params::PARAMS;
 use super::path::Rate;
-use super::{Bbr, UNBOUNDED};
+use super::{Bbr, UNBOUNDED, change};
 use crate::congestion::RateSample;
 use crate::congestion::controller::{AckEvent, Window};
 use crate::words::{Duration, Instant};
@@ -276,7 +276,7 @@ impl Bbr {
             }
             State::Up => {
                 self.cycle.up_is_startup |=
-                    Rate::of(rs) >= self.cycle.bw_before_up.percent(PARAMS.full_bw_growth);
+                    change::is_faster(ack, rs, self.cycle.bw_before_up, self.path.min_rtt());
                 if self.is_time_to_go_down(ack, rs) {
                     self.cycle.prev_probe_too_high = false;
                     self.start_down(ack.total_delivered);
