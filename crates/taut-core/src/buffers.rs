@@ -7,6 +7,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use bytes::Bytes;
+
 use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Memory};
 
 /// Chunks that would be this long or longer are pooled buffers.
@@ -20,13 +22,20 @@ pub(crate) const CHUNK_MIN: usize = 512;
 /// chunk then takes no more bytes. [`ChunkQueue::gather`] depends on that, too.
 const SHARE_FROM: usize = 24_576;
 
+/// Fewer bytes than this are copied when an application reads them into memory of its own: about what it costs to
+/// count another holder.
+const SHARE_READ_MIN: usize = 1_024;
+
+/// The memory that an application holds is at most this many times the bytes that it read.
+const SHARE_READ_PART: usize = 8;
+
 /// The most spare buffers kept: 16.8 MB, the working set of a few hundred busy connections.
 const SPARE_BUFFERS_MAX: usize = 256;
 
 /// The most spare chunks kept of each smaller size: 4 MB in all.
 const SPARE_CHUNKS_MAX: usize = 64;
 
-/// The most chunks watched until the packets that hold them have left.
+/// The most chunks watched until the packets and applications that hold them have dropped them.
 const LENT_MAX: usize = 256;
 
 /// The most spare chunk lists kept: as many as spare buffers.
@@ -98,7 +107,7 @@ pub(crate) fn tuned_max(
 pub(crate) struct BufferPool {
     /// Spare memory by size; it has no other holders.
     spare: [Vec<Memory>; SIZES],
-    /// Released by its queue, and still held by packets below TCP; oldest first.
+    /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest first.
     lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
 }
@@ -113,7 +122,15 @@ impl BufferPool {
 
     /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is none.
     pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
-        let spare = if buffer.len() == BUFFER_BYTES { self.spare[SIZES - 1].pop() } else { None };
+        let spare = if buffer.len() == BUFFER_BYTES {
+            if self.spare[SIZES - 1].is_empty() {
+                // What an application has read without a copy comes back this way.
+                self.reclaim();
+            }
+            self.spare[SIZES - 1].pop()
+        } else {
+            None
+        };
         let mut memory = spare.unwrap_or_else(|| Memory::new(Vec::new()));
         if let Some(bytes) = memory.bytes_mut() {
             core::mem::swap(bytes, buffer);
@@ -121,12 +138,16 @@ impl BufferPool {
         memory
     }
 
-    /// Takes memory back. One too many, or of a length that no chunk has, is freed; memory that a packet still
-    /// holds comes back when the packet has left.
+    /// Takes memory back. One too many, or of a length that no chunk has, is freed; memory that a packet or an
+    /// application still holds comes back when they have dropped it. An application's own does not come here.
     pub(crate) fn give(&mut self, mut memory: Memory) {
         let Some(size) = size_of_chunk(memory.len()) else { return };
         if memory.bytes_mut().is_none() {
-            if self.lent.len() < LENT_MAX {
+            if !memory.is_lent() {
+                // One that is held for long must not keep the others: the oldest is freed by its last holder.
+                if self.lent.len() == LENT_MAX {
+                    self.lent.pop_front();
+                }
                 self.lent.push_back(memory);
             }
         } else if let Some(spare) = self.spare.get_mut(size)
@@ -136,9 +157,10 @@ impl BufferPool {
         }
     }
 
-    /// Takes back memory whose packets have left.
+    /// Takes back memory whose other holders have dropped it.
     fn reclaim(&mut self) {
-        // Packets leave mostly in order; one that stays long only delays the memory of those behind it.
+        // Packets leave mostly in order, and applications drop what they read mostly in order; one that stays long only
+        // delays the memory of those behind it.
         while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
             if let Some(memory) = self.lent.pop_front() {
                 self.give(memory);
@@ -233,7 +255,28 @@ impl Chunk {
     /// it.
     fn to_share(&self, is_last: bool) -> Option<&Memory> {
         let enough = SHARE_FROM.min(self.capacity() / 4 * 3);
-        (!is_last || self.end as usize >= enough).then_some(&self.memory)
+        (!is_last || self.end as usize >= enough || self.memory.is_lent()).then_some(&self.memory)
+    }
+
+    /// The first `n` bytes, or all if there are fewer, in memory that the caller may hold on to. They are copied if
+    /// they are few, or so small a part of their memory that holding it would waste most of it.
+    fn take_front(&self, n: usize) -> Bytes {
+        let n = n.min(self.len());
+        let start = self.start as usize;
+        if n < SHARE_READ_MIN || n < self.capacity() / SHARE_READ_PART {
+            Bytes::copy_from_slice(self.data().get(..n).unwrap_or_default())
+        } else {
+            self.memory.share(start..start + n)
+        }
+    }
+
+    /// Adds the bytes at `range` of an application's memory, if they follow those that it has.
+    fn extend_lent(&mut self, memory: &Memory, range: &Range<usize>) -> bool {
+        let follows = self.end as usize == range.start && self.memory.is(memory);
+        if follows {
+            self.end = range.end as u32;
+        }
+        follows
     }
 
     /// Copies the beginning of `data` behind the run and returns how many bytes fitted: none while a packet
@@ -288,7 +331,7 @@ impl ChunkQueue {
             let n = tail.fill(data);
             data = data.get(n..).unwrap_or(&[]);
             base += n as u64;
-            previous = tail.capacity();
+            previous = if tail.memory.is_lent() { 0 } else { tail.capacity() };
         }
         while !data.is_empty() {
             let mut chunk = Chunk::empty(pool.take_chunk(data.len().saturating_add(more), previous), base);
@@ -309,10 +352,40 @@ impl ChunkQueue {
         }
     }
 
+    /// Adds the bytes at `range` of an application's memory, whose first one has position `base`, without a copy.
+    pub(crate) fn push_lent(
+        &mut self,
+        base: u64,
+        memory: &Memory,
+        range: Range<usize>,
+        pool: &mut BufferPool,
+    ) {
+        let list = self.0.get_or_insert_with(|| pool.take_list());
+        if list.back_mut().is_some_and(|tail| tail.extend_lent(memory, &range)) {
+            return;
+        }
+        if let Some(chunk) = Chunk::new(memory.clone(), range, base) {
+            list.push_back(chunk);
+        }
+    }
+
+    /// How far the bytes from position `start` on lie in [`GATHER_MAX`] pieces.
+    pub(crate) fn reach(&self, start: u64) -> u64 {
+        let Some(list) = &self.0 else { return u64::MAX };
+        let first = list.partition_point(|chunk| chunk.end() <= start);
+        list.get(first + GATHER_MAX - 1).map_or(u64::MAX, Chunk::end)
+    }
+
+    /// The first bytes, at most `max` and not more than are contiguous in memory, for the application to hold.
+    pub(crate) fn share_front(&self, max: usize) -> Bytes {
+        self.0.as_ref().and_then(|list| list.front()).map_or(Bytes::new(), |chunk| chunk.take_front(max))
+    }
+
     /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
     /// more.
     ///
-    /// That never happens to a queue filled by [`append`](Self::append) for up to 64 KiB. A chunk is at least
+    /// That never happens to a queue filled only by [`append`](Self::append) for up to 64 KiB; see
+    /// [`reach`](Self::reach) for others. A chunk is at least
     /// twice as long as the one before, or a buffer. It is made only when the one before is full, or is shared, which
     /// requires that it is three quarters full or has [`SHARE_FROM`] bytes. If a range touched nine chunks, the
     /// seven inner ones would lie in it entirely. The first of those follows a chunk of at least 512 bytes, so

@@ -94,7 +94,7 @@ pub use config::StackConfig;
 pub use congestion::Algorithm;
 pub use conn::info::ConnInfo;
 pub use conn::state::State;
-pub use egress::{AutocorkMode, AutosizeMode, Blocked, Gate, LowatMode, PacingMode, TsqMode};
+pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode};
 pub use options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
 pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, Timer};

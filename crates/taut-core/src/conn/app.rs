@@ -2,8 +2,13 @@
 //! RFC 9293 §3.10.2 and §3.10.3, with Linux's socket options. Called by the stack for
 //! [`ConnMut`](crate::ConnMut).
 
+use core::task::Poll;
+
+use bytes::Bytes;
+
 use super::state::State;
 use super::{Conn, StackCx};
+use crate::egress::{Completion, Written};
 use crate::options::{ConnOptions, SetOption, WriteFlags};
 use crate::words::{Duration, OptionError, ReadError, WriteError};
 
@@ -32,11 +37,49 @@ impl Conn {
         }
         let send = self.send_cx(cx);
         let written = self.tx.write(&send, data, flags, cx.pool, cx.totals);
+        Self::note_written(cx, written)
+    }
+
+    /// Takes as much from the front of `data` as there is room for, without a copy. Returns the write's number; `None`
+    /// if there was nothing to take.
+    ///
+    /// # Errors
+    ///
+    /// See [`WriteError`]; after an error, no data was taken.
+    pub(crate) fn write_bytes(
+        &mut self,
+        cx: &mut StackCx<'_>,
+        data: &mut Bytes,
+        flags: WriteFlags,
+    ) -> Result<Option<u32>, WriteError> {
+        self.may_write()?;
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let send = self.send_cx(cx);
+        let (written, number) = self.tx.write_bytes(&send, data, flags, cx.pool, cx.totals);
+        Self::note_written(cx, written).map(|_| number)
+    }
+
+    fn note_written(cx: &mut StackCx<'_>, written: Written) -> Result<usize, WriteError> {
         if let Some(held) = written.held {
             cx.counters.tcp_auto_corking += u64::from(held.throttled);
             cx.counters.autocork_held += 1;
         }
         if written.bytes == 0 { Err(WriteError::WouldBlock) } else { Ok(written.bytes) }
+    }
+
+    /// The next completed writes of [`write_bytes`](Self::write_bytes). If none is complete yet, the application is
+    /// notified once one is.
+    pub(crate) fn poll_free(&mut self) -> Poll<Option<Completion>> {
+        self.tx.poll_free(self.state == State::Closed)
+    }
+
+    /// Lent bytes may be free now: notifies the application if it waits for that.
+    #[inline]
+    pub(super) fn check_loans(&mut self) {
+        let over = self.state == State::Closed;
+        self.news.writable |= self.tx.settle_loans(over);
     }
 
     pub(super) fn may_write(&self) -> Result<(), WriteError> {
@@ -84,6 +127,19 @@ impl Conn {
         let count = self.rx.read(into, cx.pool);
         self.note_consumed(cx, count);
         Ok(count)
+    }
+
+    /// Moves at most `max` received bytes out, in the memory in which they arrived; none means the end of the stream,
+    /// unless `max` is 0.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReadError`].
+    pub(crate) fn read_chunk(&mut self, cx: &mut StackCx<'_>, max: usize) -> Result<Bytes, ReadError> {
+        self.may_read()?;
+        let bytes = self.rx.read_chunk(max, cx.pool);
+        self.note_consumed(cx, bytes.len());
+        Ok(bytes)
     }
 
     /// Drops the first `count` unread bytes, or all if there are fewer.

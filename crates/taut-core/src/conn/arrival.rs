@@ -369,8 +369,11 @@ impl Conn {
         if self.tx.window_fits(send.mss) {
             self.cancel_window_probe();
         }
-        if outcome.advanced && self.tx.fin_acked() {
-            self.on_fin_acked(cx);
+        if outcome.advanced {
+            self.check_loans();
+            if self.tx.fin_acked() {
+                self.on_fin_acked(cx);
+            }
         }
     }
 

@@ -75,6 +75,7 @@ impl Conn {
         self.cancel_timers();
         self.tx.discard(cx.pool);
         self.rx.discard(cx.pool);
+        self.check_loans();
     }
 
     /// Our FIN was acknowledged.

@@ -117,6 +117,18 @@ pub(super) fn split_point(s: &Sender, cx: &SendCx<'_>, len: u32, tail: bool, win
 }
 
 impl Sender {
+    /// As much of a packet of `payload` bytes from `start` on as lies in few enough pieces; whole segments, if there
+    /// is one.
+    #[inline]
+    pub(super) fn in_pieces(&self, start: u64, payload: u32, mss: u32) -> u32 {
+        let reach = self.queue.reach(start).saturating_sub(start);
+        if u64::from(payload) <= reach {
+            return payload;
+        }
+        let fits = reach as u32;
+        if fits > mss { fits - fits % mss } else { fits }
+    }
+
     /// Segments of the next super-packet, by the rule in force.
     pub(super) fn autosized_segs(&self, cx: &SendCx<'_>) -> u32 {
         if cx.single {

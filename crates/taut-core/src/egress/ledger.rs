@@ -12,8 +12,11 @@
 //!
 //! The ledger is made at a connection's first write: a connection that only receives has none.
 
+use alloc::boxed::Box;
+
 use super::blocked::Gate;
 use super::chrono::Chrono;
+use super::loans::Loans;
 use super::notsent_lowat::Refill;
 use crate::words::{Duration, Histogram, Instant, Lateness};
 
@@ -115,7 +118,7 @@ impl Mark {
 }
 
 /// The books of one connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Ledger {
     gate: Gate,
     since: Instant,
@@ -139,6 +142,8 @@ pub(crate) struct Ledger {
     pub(crate) bytes_retrans: u64,
     /// How promptly the application writes.
     pub(crate) refill: Refill,
+    /// What the application lent; here because most connections do without.
+    pub(super) loans: Option<Box<Loans>>,
 }
 
 impl Ledger {
@@ -158,6 +163,7 @@ impl Ledger {
             app_limited: false,
             bytes_retrans: 0,
             refill: Refill::new(),
+            loans: None,
         }
     }
 

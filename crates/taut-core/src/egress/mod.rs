@@ -8,6 +8,7 @@
 //!   acked.rs    the network's verbs: on_window, on_ack, note_acked, on_timeout …
 //!   plan.rs     decides and changes nothing: one list of gates, in the order in which Linux asks them
 //!   inputs.rs   the values that the gates look at
+//!   loans.rs    memory that the application lent, until it is free again
 //! ```
 //!
 //! [`Blocked`] says which gate was shut. Each gate is a file of its own that takes values and returns a
@@ -36,6 +37,7 @@ mod config;
 pub(crate) mod emit;
 mod inputs;
 mod ledger;
+mod loans;
 mod nagle;
 mod notsent_lowat;
 mod pacing;
@@ -57,12 +59,13 @@ pub use config::{MtuConfig, MtuProbing, SendConfig};
 pub(crate) use inputs::SendCx;
 use ledger::Ledger;
 pub(crate) use ledger::{Queue, Totals};
+pub use loans::Completion;
 pub use notsent_lowat::LowatMode;
 pub use pacing::PacingMode;
 pub(crate) use pacing::UNLIMITED;
 pub(crate) use path_mtu::PathMtu;
 pub(crate) use plan::Plan;
-pub(crate) use sender::Sender;
+pub(crate) use sender::{Sender, Written};
 pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;

@@ -85,10 +85,11 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     let probe = match &cx.path {
         Some(path) if mode != Mode::TailProbe => mtu_probe(s, cx, path, candidate.len)?,
         _ => None,
-    };
+    }
+    .filter(|&size| s.in_pieces(s.nxt, size, size) == size);
     let (payload, mss) = match probe {
         Some(size) => (size, size),
-        None => (cut(s, cx, mode, candidate, segs, quota)?, cx.mss),
+        None => (s.in_pieces(s.nxt, cut(s, cx, mode, candidate, segs, quota)?, cx.mss), cx.mss),
     };
     // Not more below TCP than keeps the device busy.
     let limit = s.small_queue_limit(cx, payload, false);
@@ -136,7 +137,10 @@ fn cut(
 fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Plan, Blocked>> {
     let range = s.range_to_retransmit(cx, mode)?;
     let fin = s.fin_queued && range.end == s.end();
-    let payload = (range.end - range.start - u64::from(fin)) as u32;
+    let whole = (range.end - range.start - u64::from(fin)) as u32;
+    let payload = s.in_pieces(range.start, whole, cx.mss);
+    let fin = fin && payload == whole;
+    let range = range.start..range.start + u64::from(payload) + u64::from(fin);
     // A probe and the head after a timeout are late already: they wait only for their own copy to leave the
     // host.
     let head_due = s.recovery.timeouts() > 0 && s.recovery.retrans_out() == 0;

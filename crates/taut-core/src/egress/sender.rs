@@ -5,9 +5,14 @@
 //! network's in `acked.rs`.
 
 use alloc::boxed::Box;
+use core::ops::Range;
+use core::task::Poll;
+
+use bytes::{Buf, Bytes};
 
 use super::autocork::{self, Autocork, AutocorkMode};
 use super::chrono::Kind;
+use super::loans::{Completion, LEND_MIN, Loans};
 use super::nagle::Nagle;
 use super::notsent_lowat::{self, Room};
 use super::pacing::{Owed, Pacing, Status, UNLIMITED};
@@ -20,7 +25,7 @@ use crate::buffers::BufferPool;
 use crate::congestion::{Algorithm, Congestion};
 use crate::options::WriteFlags;
 use crate::recovery::Recovery;
-use crate::words::{Gather, Instant};
+use crate::words::{Gather, Instant, Memory};
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,9 +136,71 @@ impl Sender {
         pool: &mut BufferPool,
         totals: &mut Totals,
     ) -> Written {
+        self.take(cx, data.len(), flags, pool, totals, |queue, range, pool| {
+            queue.append(&data[range], pool);
+        })
+    }
+
+    /// [`write`](Self::write) without a copy: the bytes that were taken are removed from the front of `data`, and the
+    /// queue holds their memory. Returns also the write's number, if anything was taken.
+    pub(crate) fn write_bytes(
+        &mut self,
+        cx: &SendCx<'_>,
+        data: &mut Bytes,
+        flags: WriteFlags,
+        pool: &mut BufferPool,
+        totals: &mut Totals,
+    ) -> (Written, Option<u32>) {
+        let (written, receipt) = if data.len() < LEND_MIN {
+            (self.write(cx, data, flags, pool, totals), None)
+        } else {
+            // Positions in a chunk have 32 bits.
+            let (memory, receipt) = Memory::lent(data.slice(..data.len().min(u32::MAX as usize)));
+            let written = self.take(cx, memory.len(), flags, pool, totals, |queue, range, pool| {
+                queue.append_lent(&memory, range, pool);
+            });
+            (written, Some(receipt))
+        };
+        if written.bytes == 0 {
+            return (written, None);
+        }
+        data.advance(written.bytes);
+        let end = self.queue.end();
+        let number =
+            self.ledger.as_mut().map(|ledger| ledger.loans.get_or_insert_default().add(end, receipt));
+        (written, number)
+    }
+
+    /// The next writes whose bytes are free; `Ready(None)` if every one was reported.
+    pub(crate) fn poll_free(&mut self, over: bool) -> Poll<Option<Completion>> {
+        let _ = self.settle_loans(over);
+        self.loans().map_or(Poll::Ready(None), Loans::poll)
+    }
+
+    /// Lent bytes may be free now. `over`: the connection has ended. Returns whether the application must be notified.
+    #[inline]
+    pub(crate) fn settle_loans(&mut self, over: bool) -> bool {
+        let una = self.una();
+        self.loans().is_some_and(|loans| loans.settle(una, over))
+    }
+
+    fn loans(&mut self) -> Option<&mut Loans> {
+        self.ledger.as_mut()?.loans.as_deref_mut()
+    }
+
+    /// Takes as much of `len` bytes as there is room for: `put` adds a range of them to the queue.
+    fn take(
+        &mut self,
+        cx: &SendCx<'_>,
+        len: usize,
+        flags: WriteFlags,
+        pool: &mut BufferPool,
+        totals: &mut Totals,
+        put: impl FnMut(&mut WriteQueue, Range<usize>, &mut BufferPool),
+    ) -> Written {
         let was_empty = !self.has_unsent() && self.recovery.packets_out() == 0;
-        let bytes = self.append(cx, data, flags, pool);
-        self.buffer.nospace |= bytes < data.len();
+        let bytes = self.append(cx, len, flags, pool, put);
+        self.buffer.nospace |= bytes < len;
         if bytes == 0 {
             return Written { bytes, held: None };
         }
@@ -150,12 +217,19 @@ impl Sender {
         Written { bytes, held }
     }
 
-    fn append(&mut self, cx: &SendCx<'_>, data: &[u8], flags: WriteFlags, pool: &mut BufferPool) -> usize {
+    fn append(
+        &mut self,
+        cx: &SendCx<'_>,
+        len: usize,
+        flags: WriteFlags,
+        pool: &mut BufferPool,
+        mut put: impl FnMut(&mut WriteQueue, Range<usize>, &mut BufferPool),
+    ) -> usize {
         self.note_app_limited(cx);
         let before = self.queue.end();
         let goal = self.size_goal(cx).max(1);
         let mut taken = 0;
-        while taken < data.len() {
+        while taken < len {
             let end = self.queue.end();
             let tail_start = self.queue.tail_start().max(self.nxt.min(end));
             let tail_len = (end - tail_start) as u32;
@@ -171,15 +245,15 @@ impl Sender {
                 self.nagle.on_new_buffer();
             }
             let room = if tail_open { goal - tail_len } else { goal } as usize;
-            let piece = room.min(data.len() - taken);
-            self.queue.append(&data[taken..taken + piece], pool);
+            let piece = room.min(len - taken);
+            put(&mut self.queue, taken..taken + piece, pool);
             taken += piece;
             // Half of the largest window unpushed: the peer should hand over the data that it has.
             if self.queue.end() > self.pushed + u64::from(self.window.max() / 2) {
                 self.pushed = self.queue.end();
             }
         }
-        let all = taken == data.len();
+        let all = taken == len;
         if flags.eor && all {
             self.queue.mark_eor();
         }

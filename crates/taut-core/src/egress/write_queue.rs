@@ -13,14 +13,15 @@
 //! across one.
 //!
 //! **Memory.** Chunks that double from 512 bytes up to 64 KiB, so that a short request costs little and a
-//! super-packet lies in at most eight pieces, which a device gathers without a copy.
+//! super-packet lies in at most eight pieces, which a device gathers without a copy. Between them may be memory
+//! that the application lent ([`append_lent`](WriteQueue::append_lent)); a packet then ends with its eighth piece.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
 use crate::buffers::{BufferPool, ChunkQueue};
-use crate::words::Gather;
+use crate::words::{Gather, Memory};
 
 /// Data written and not yet acknowledged, sent or not; which part was sent is known elsewhere.
 ///
@@ -40,7 +41,7 @@ pub(crate) struct WriteQueue {
     marks: Option<Box<Marks>>,
 }
 
-/// Positions that no packet extends across, ascending, all in `start + 1..=end`.
+/// Positions that no packet extends across, ascending, all in `start + 1..=end`; and where lent memory ends.
 #[derive(Debug, Default)]
 struct Marks {
     /// Ends of records (`MSG_EOR`).
@@ -48,11 +49,13 @@ struct Marks {
     /// Beginnings of buffers, kept only where buffers have their final size when written
     /// ([`AutosizeMode::AtWrite`](super::AutosizeMode)).
     cuts: VecDeque<u64>,
+    /// Position after the last byte in memory that an application lent; 0 if there is none.
+    lent_until: u64,
 }
 
 impl Marks {
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.cuts.is_empty()
+        self.records.is_empty() && self.cuts.is_empty() && self.lent_until == 0
     }
 }
 
@@ -92,6 +95,25 @@ impl WriteQueue {
         self.end += data.len() as u64;
     }
 
+    /// Adds the bytes at `range` of an application's memory, without a copy.
+    pub(crate) fn append_lent(&mut self, memory: &Memory, range: Range<usize>, pool: &mut BufferPool) {
+        let len = range.len() as u64;
+        if len > 0 {
+            self.chunks.push_lent(self.end, memory, range, pool);
+            self.end += len;
+            self.marks.get_or_insert_default().lent_until = self.end;
+        }
+    }
+
+    /// How far a packet that begins at `start` may extend: its bytes must lie in as many pieces as fit into a
+    /// [`Gather`]. Only memory that an application lent can make that less than 64 KiB.
+    pub(crate) fn reach(&self, start: u64) -> u64 {
+        match &self.marks {
+            Some(marks) if marks.lent_until > start => self.chunks.reach(start),
+            _ => u64::MAX,
+        }
+    }
+
     /// The bytes at positions `range`, clamped to the bytes kept. Ranges of up to 64 KiB always fit; a longer
     /// one may be cut to a prefix, see [`ChunkQueue::gather`].
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
@@ -114,6 +136,9 @@ impl WriteQueue {
                 while list.front().is_some_and(|&mark| mark <= seq) {
                     list.pop_front();
                 }
+            }
+            if marks.lent_until <= seq {
+                marks.lent_until = 0;
             }
             if marks.is_empty() {
                 self.marks = None;

@@ -2,6 +2,8 @@
 //! Origin: RFC 9293 §3.3.1 (the bytes before RCV.NXT); Linux: `sk_receive_queue`.
 //! Called by segment arrival (`push`), by reassembly, and by the application's reads.
 
+use bytes::Bytes;
+
 use crate::buffers::{BufferPool, Chunk, ChunkQueue};
 use crate::ingress::payload::Payload;
 
@@ -93,6 +95,13 @@ impl ReadQueue {
     /// The first bytes, in place; empty only if there are none.
     pub(crate) fn chunk(&self) -> &[u8] {
         self.chunks.front()
+    }
+
+    /// Moves the first bytes out, at most `max`, without a copy unless they are few. Empty only if there are none.
+    pub(crate) fn read_chunk(&mut self, max: usize, pool: &mut BufferPool) -> Bytes {
+        let bytes = self.chunks.share_front(max);
+        self.consume(bytes.len(), pool);
+        bytes
     }
 
     /// Releases the first `n` bytes: the application has them.

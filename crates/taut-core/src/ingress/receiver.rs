@@ -4,6 +4,8 @@
 
 use core::ops::Range;
 
+use bytes::Bytes;
+
 use super::ReceiveConfig;
 use super::delayed_ack::{Arrival, DelayedAck};
 use super::payload::Payload;
@@ -226,6 +228,11 @@ impl Receiver {
     /// Moves received bytes to `into`.
     pub(crate) fn read(&mut self, into: &mut [u8], pool: &mut BufferPool) -> usize {
         self.queue.read(into, pool)
+    }
+
+    /// Moves at most `max` received bytes out, in the memory in which they arrived.
+    pub(crate) fn read_chunk(&mut self, max: usize, pool: &mut BufferPool) -> Bytes {
+        self.queue.read_chunk(max, pool)
     }
 
     /// Copies received bytes and keeps them for a later read.

@@ -1,7 +1,12 @@
 //! A connection in the application's hands: the commands and getters of the public interface.
 
+use core::task::Poll;
+
+use bytes::Bytes;
+
 use super::{ConnRef, Stack};
 use crate::conn::Conn;
+use crate::egress::Completion;
 use crate::options::{SetOption, WriteFlags};
 use crate::words::{Instant, OptionError, ReadError, WriteError};
 
@@ -49,6 +54,45 @@ impl<'a> ConnMut<'a> {
         self.with(now, |conn, cx| conn.write(cx, data, flags))
     }
 
+    /// [`write`](Self::write) without a copy: takes bytes from the front of `data`, as many as there is room for, and
+    /// leaves the rest. The connection holds the memory until the peer has acknowledged the bytes; what it counts
+    /// against the send buffer is the bytes, not the memory.
+    ///
+    /// Returns the number of this write, under which [`poll_free`](Self::poll_free) reports that the bytes are free:
+    /// as for Linux's MSG_ZEROCOPY, the writes that took anything are counted from 0, and the count wraps. `None` if
+    /// `data` is empty. Less than 4 KiB are copied; the completion says so.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); then `data` is as it was, and the write has no number.
+    pub fn write_bytes(&mut self, now: Instant, data: &mut Bytes) -> Result<Option<u32>, WriteError> {
+        self.write_bytes_with(now, data, WriteFlags::default())
+    }
+
+    /// [`write_bytes`](Self::write_bytes) with flags.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_bytes`](Self::write_bytes).
+    pub fn write_bytes_with(
+        &mut self,
+        now: Instant,
+        data: &mut Bytes,
+        flags: WriteFlags,
+    ) -> Result<Option<u32>, WriteError> {
+        self.with(now, |conn, cx| conn.write_bytes(cx, data, flags))
+    }
+
+    /// The next range of writes by [`write_bytes`](Self::write_bytes) that are complete: their bytes are acknowledged
+    /// (or never will be, because the connection ended), and neither the connection nor a packet in a device holds
+    /// their memory. In order, and each write once; it need not be called.
+    ///
+    /// `Ready(None)` if every write was reported. After `Pending`, [`Event::Writable`](crate::Event::Writable) follows
+    /// when there is something to report.
+    pub fn poll_free(&mut self) -> Poll<Option<Completion>> {
+        self.stack.table.at_mut(self.slot).map_or(Poll::Ready(None), Conn::poll_free)
+    }
+
     /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the end
     /// of the stream.
     ///
@@ -57,6 +101,20 @@ impl<'a> ConnMut<'a> {
     /// [`ReadError::WouldBlock`] when there is nothing: [`Event::Readable`](crate::Event::Readable) follows.
     pub fn read(&mut self, now: Instant, into: &mut [u8]) -> Result<usize, ReadError> {
         self.with(now, |conn, cx| conn.read(cx, into))
+    }
+
+    /// [`read`](Self::read) without a copy: the next received bytes that are contiguous in memory, at most `max`, in the
+    /// memory in which they arrived. Empty (for a `max` above 0) means the end of the stream.
+    ///
+    /// Holding them keeps the whole piece of memory, of which they are at least an eighth; it returns to the stack's
+    /// pool when they are dropped. Fewer bytes than that, or than 1 KiB, are copied. Bytes that were read no longer
+    /// count against the receive buffer, so an application that collects them bounds its own memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn read_chunk(&mut self, now: Instant, max: usize) -> Result<Bytes, ReadError> {
+        self.with(now, |conn, cx| conn.read_chunk(cx, max))
     }
 
     /// Copies received bytes without consuming them: a later read returns them too.

@@ -13,7 +13,8 @@ pub enum Event {
     Connected(ConnId),
     /// There is something to read: data or the end of the stream.
     Readable(ConnId),
-    /// A write that found no room may be tried again.
+    /// A write that found no room may be tried again, or
+    /// [`poll_free`](crate::ConnMut::poll_free) has something to report.
     Writable(ConnId),
     /// The connection ended with an error, or a `connect` failed.
     Failed(ConnId, ConnError),

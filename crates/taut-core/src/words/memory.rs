@@ -1,34 +1,101 @@
 //! Memory that may outlive the queue it is in. It is reference-counted, so that a packet that waits below TCP
 //! needs no copy of its payload. taut's own; Linux counts the pages of an `sk_buff`. Held by the chunks of a
-//! queue and by a [`KeptPacket`](super::KeptPacket); the pool takes it back from the last holder.
+//! queue, by a [`KeptPacket`](super::KeptPacket), and by what an application read without a copy; the pool takes it
+//! back from the last holder. Memory that an application lent is its own again when the last holder has dropped it.
 
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-/// A piece of initialised memory. Its holders read it; it can be written only while there is one holder.
+use bytes::Bytes;
+
+/// A piece of initialised memory. Its holders read it; only the stack's own can be written, while it has one holder.
 #[derive(Clone, Debug)]
-pub(crate) struct Memory(Arc<Vec<u8>>);
+pub(crate) struct Memory(Arc<Store>);
+
+#[derive(Debug)]
+enum Store {
+    /// The stack's, normally from its pool.
+    Own(Vec<u8>),
+    /// An application's. The receipt is dropped after the bytes, so it never says too early that they are free.
+    Lent { bytes: Bytes, _receipt: Arc<()> },
+}
+
+/// Tells whether memory that an application lent still has a holder.
+#[derive(Debug)]
+pub(crate) struct Receipt(Arc<()>);
+
+impl Receipt {
+    /// Whether every holder has dropped the memory.
+    pub(crate) fn is_free(&mut self) -> bool {
+        // Unlike `strong_count`, this sees everything that the last holder did before.
+        Arc::get_mut(&mut self.0).is_some()
+    }
+}
 
 impl Memory {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(bytes))
+        Self(Arc::new(Store::Own(bytes)))
     }
 
     pub(crate) fn zeroed(len: usize) -> Self {
         Self::new(vec![0; len])
     }
 
+    /// An application's memory, and the receipt that tells when it is free.
+    pub(crate) fn lent(bytes: Bytes) -> (Self, Receipt) {
+        let receipt = Arc::new(());
+        (Self(Arc::new(Store::Lent { bytes, _receipt: Arc::clone(&receipt) })), Receipt(receipt))
+    }
+
+    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
+        match &*self.0 {
+            Store::Own(bytes) => bytes,
+            Store::Lent { bytes, .. } => bytes,
+        }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.bytes().len()
     }
 
-    /// The memory, to be written; `None` while a packet still holds it.
+    /// Whether it is an application's.
+    #[inline]
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(*self.0, Store::Lent { .. })
+    }
+
+    /// Whether both are the same piece.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The memory, to be written; `None` while it has another holder, or if it is an application's.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut Vec<u8>> {
-        Arc::get_mut(&mut self.0)
+        match Arc::get_mut(&mut self.0)? {
+            Store::Own(bytes) => Some(bytes),
+            Store::Lent { .. } => None,
+        }
+    }
+
+    /// The bytes in `range`, for an application that may hold them as long as it likes.
+    pub(crate) fn share(&self, range: Range<usize>) -> Bytes {
+        Bytes::from_owner(Part { memory: self.clone(), range })
+    }
+}
+
+/// The owner of bytes that an application read.
+struct Part {
+    memory: Memory,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.memory.bytes().get(self.range.clone()).unwrap_or_default()
     }
 }

@@ -4,7 +4,7 @@
 //!   units.rs     Instant, Duration                 seq.rs        positions in a stream, which never wrap
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
-//!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory that a packet may hold
+//!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
 //!   error.rs event.rs histogram.rs
 //! ```
 
@@ -29,7 +29,7 @@ pub use kept::KeptPacket;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };
-pub(crate) use memory::Memory;
+pub(crate) use memory::{Memory, Receipt};
 pub use ticket::{Fate, TxTicket};
 pub(crate) use ticket::{Output, SendKind};
 pub use units::{BufferSizes, Duration, Instant};

@@ -9,7 +9,7 @@
 //!   tsq    TCP Small Queues          tso    autosizing, deferral, splitting
 //!   pace   pacing                    ac     autocorking
 //!   comp   how they work together    nag    Nagle, cork, MSG_MORE
-//!                                    lowat  TCP_NOTSENT_LOWAT, writability
+//!   zc     bytes without a copy      lowat  TCP_NOTSENT_LOWAT, writability
 //!
 //!   gates     every gate as a table of states, and their order
 //!   history   the mechanisms as they once were
@@ -33,3 +33,4 @@ mod support;
 mod tickets;
 mod tso;
 mod tsq;
+mod zc;

@@ -19,10 +19,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use taut_core::{
     Blocked, ConnId, ConnInfo, ConnMut, ConnOptions, Counters, Duration, Event, Fate, Frame, Instant,
-    LinkCaps, Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TsqMode, TxTicket,
-    WriteError, WriteFlags,
+    KeptPacket, LinkCaps, Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TsqMode,
+    TxTicket, WriteError, WriteFlags,
 };
 use taut_wire::{Flags, IpHeader, TcpHeader, TcpOptions, Timestamps};
 
@@ -95,6 +96,8 @@ pub(crate) enum Device {
     Keeps,
     /// Takes it and gives the ticket back at once, as a driver that completes at submission.
     Completes,
+    /// The same, and keeps the packet until it gives the ticket back.
+    KeepsPackets,
     /// Has no room for it, and asks for no more packets.
     Refuses,
     /// A queue in front of it drops the packet, once per turn.
@@ -117,6 +120,10 @@ pub(crate) struct Sent {
     pub(crate) segs: u64,
     pub(crate) truesize: u32,
     pub(crate) tsval: u32,
+    /// Where each piece of the payload lies in memory, and how long it is.
+    pub(crate) pieces: Vec<(usize, usize)>,
+    /// The packet itself, if the device keeps packets: it holds the memory of its payload.
+    kept: Option<KeptPacket>,
     /// The ticket, until it is given back.
     ticket: Option<TxTicket>,
 }
@@ -167,6 +174,10 @@ impl Ack {
     /// The peer saw a congestion mark.
     pub(crate) fn ece(self) -> Self {
         Self { flags: self.flags | Flags::ECE, ..self }
+    }
+
+    pub(crate) fn reset(self) -> Self {
+        Self { flags: self.flags | Flags::RST, ..self }
     }
 
     pub(crate) fn fin(self) -> Self {
@@ -298,6 +309,21 @@ impl Rig {
         Ok(taken as u64)
     }
 
+    /// The next bytes of the stream, as an application would lend them.
+    pub(crate) fn bytes(&self, len: u64) -> Bytes {
+        (self.written..self.written + len).map(pattern).collect()
+    }
+
+    /// One call of `write_bytes`: returns the write's number. What was taken is removed from the front of `data`.
+    #[track_caller]
+    pub(crate) fn lend(&mut self, data: &mut Bytes) -> Result<Option<u32>, WriteError> {
+        let (now, before) = (self.now, data.len());
+        let number = self.conn().write_bytes(now, data)?;
+        self.written += (before - data.len()) as u64;
+        self.poll();
+        Ok(number)
+    }
+
     /// Writes until there is no room; returns how many bytes that took.
     #[track_caller]
     pub(crate) fn fill(&mut self) -> u64 {
@@ -377,6 +403,9 @@ impl Rig {
             Offload::None | Offload::Checksum { .. } => 0,
         };
         let departure = packet.departure;
+        let pieces =
+            packet.payload.slices().iter().map(|piece| (piece.as_ptr().addr(), piece.len())).collect();
+        let kept = (self.device == Device::KeepsPackets).then(|| packet.keep());
         if self.device == Device::Refuses {
             self.stack.handle_tx(self.now, ticket, Fate::Refused);
             return false;
@@ -385,7 +414,7 @@ impl Rig {
             self.stack.handle_tx(self.now, ticket, Fate::Dropped);
             return false;
         }
-        let mut sent = self.parse(&bytes, gso, departure, ticket.truesize());
+        let mut sent = Sent { pieces, kept, ..self.parse(&bytes, gso, departure, ticket.truesize()) };
         if self.device == Device::Completes {
             self.stack.handle_tx(self.now, ticket, Fate::Left);
         } else {
@@ -418,6 +447,8 @@ impl Rig {
             segs: if gso == 0 { 1 } else { len.div_ceil(gso.into()) },
             truesize,
             tsval: tcp.options.timestamps.map_or(0, |timestamps| timestamps.value),
+            pieces: Vec::new(),
+            kept: None,
             ticket: None,
         }
     }
@@ -441,6 +472,7 @@ impl Rig {
     /// That packet has left the host; the device asks for nothing yet.
     #[track_caller]
     pub(crate) fn complete_quietly(&mut self, name: usize) {
+        self.sent[name].kept = None;
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
         self.stack.handle_tx(self.now, ticket, Fate::Left);
         self.check();
@@ -462,6 +494,7 @@ impl Rig {
     /// The device reports the fate of that packet.
     #[track_caller]
     pub(crate) fn give_back(&mut self, name: usize, fate: Fate) {
+        self.sent[name].kept = None;
         let ticket = self.sent[name].ticket.take().expect("the packet is below TCP");
         self.stack.handle_tx(self.now, ticket, fate);
         self.poll();
@@ -526,6 +559,39 @@ impl Rig {
         self.inject(seq, at(ack.upto), ack.flags, window, options, &vec![0; ack.payload], ack.echo);
     }
 
+    /// A super-packet of the peer's next bytes arrives in `buffer`, which the stack may take.
+    #[track_caller]
+    pub(crate) fn receive(&mut self, buffer: &mut Vec<u8>, payload: &[u8]) {
+        let upto = self.written.min(self.sent.iter().map(|sent| sent.bytes.end).max().unwrap_or(0));
+        let ack = self.iss.wrapping_add(1).wrapping_add(upto as u32);
+        let seq = self.irs.wrapping_add(1).wrapping_add(self.peer_sent);
+        self.peer_sent += payload.len() as u32;
+        let window = u16::try_from(self.window >> self.wscale).expect("the window fits its scale");
+        let header = self.header(seq, ack, Flags::ACK, window, TcpOptions::default(), None);
+        let packet = trace::packet(self.peer.ip(), self.local.ip(), &header, payload);
+        buffer[..packet.len()].copy_from_slice(&packet);
+        let frame = Frame::Lend { buffer, range: 0..packet.len() };
+        let packet = RxPacket { frame, checksum: RxChecksum::Verified, gso_size: MSS as u16 };
+        self.stack.handle_packet(self.now, packet);
+        self.poll();
+    }
+
+    fn header(
+        &self,
+        seq: u32,
+        ack: u32,
+        flags: Flags,
+        window: u16,
+        mut options: TcpOptions,
+        echo: Option<u32>,
+    ) -> TcpHeader {
+        let latest = self.sent.last().map_or(0, |sent| sent.tsval);
+        let value = (self.now.as_millis() as u32).wrapping_add(77_000);
+        options.timestamps = Some(Timestamps { value, echo: echo.unwrap_or(latest) });
+        let (src_port, dst_port) = (self.peer.port(), self.local.port());
+        TcpHeader { src_port, dst_port, seq, ack, flags, window, urgent: 0, options }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the fields of a segment")]
     #[track_caller]
     fn inject(
@@ -534,23 +600,11 @@ impl Rig {
         ack: u32,
         flags: Flags,
         window: u16,
-        mut options: TcpOptions,
+        options: TcpOptions,
         payload: &[u8],
         echo: Option<u32>,
     ) {
-        let latest = self.sent.last().map_or(0, |sent| sent.tsval);
-        let value = (self.now.as_millis() as u32).wrapping_add(77_000);
-        options.timestamps = Some(Timestamps { value, echo: echo.unwrap_or(latest) });
-        let header = TcpHeader {
-            src_port: self.peer.port(),
-            dst_port: self.local.port(),
-            seq,
-            ack,
-            flags,
-            window,
-            urgent: 0,
-            options,
-        };
+        let header = self.header(seq, ack, flags, window, options, echo);
         let packet = trace::packet(self.peer.ip(), self.local.ip(), &header, payload);
         let frame = Frame::Slice(&packet);
         let packet = RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 };

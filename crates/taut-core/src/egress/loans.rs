@@ -1,0 +1,184 @@
+//! Memory that the application lent to the write queue, until it is free again: the reports of Linux's MSG_ZEROCOPY
+//! (2017; Documentation/networking/msg_zerocopy.rst). Kept by the [`Sender`](super::Sender), read by the application.
+//!
+//! **Problem.** Bytes that are sent without a copy must not change until the peer has them, and the application must
+//! learn when it may use the memory again.
+//!
+//! **Rule.** Each write that takes bytes has a number, counted from 0 and wrapping. A write is complete when all its
+//! bytes are acknowledged, or never will be, and nobody holds its memory: neither the write queue nor a packet that a
+//! device keeps. Completions are reported in order, those that came together as one range. A device drops a packet
+//! before it gives the ticket back, so ACKs, tickets and the end of a connection are the only times to look.
+//!
+//! **Numbers.** Short writes are copied, because counting holders costs as much as copying. Each takes a number too,
+//! and its completion says that it was copied.
+
+use alloc::collections::VecDeque;
+use core::task::Poll;
+
+use crate::words::Receipt;
+
+/// Writes shorter than this are copied. Eight pieces fill a packet, so shorter ones would make packets of less than half
+/// of what a device takes, and a packet costs more than the copy of its bytes.
+pub(super) const LEND_MIN: usize = 4_096;
+
+/// From this many incomplete writes on, copied ones share an entry with their neighbour: a peer that stops reading must
+/// not cost an entry for each byte. Lent ones are bounded by the send buffer.
+const HELD_MERGE: usize = 256;
+
+/// The most ranges that wait to be reported. More are added to the last one.
+const DONE_MAX: usize = 64;
+
+/// Writes whose bytes are free again: numbers `lo` to `hi`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Completion {
+    /// The first number.
+    pub lo: u32,
+    /// The last number; less than `lo` if the numbers wrapped in between.
+    pub hi: u32,
+    /// Bytes of at least one of these writes were copied. Linux: `SO_EE_CODE_ZEROCOPY_COPIED`.
+    pub copied: bool,
+    /// The peer has acknowledged all bytes of these writes. False if the connection ended before.
+    pub delivered: bool,
+}
+
+/// Writes that are not complete.
+#[derive(Debug)]
+struct Loan {
+    lo: u32,
+    hi: u32,
+    /// Position after the last byte.
+    end: u64,
+    /// `None` if the bytes were copied.
+    receipt: Option<Receipt>,
+}
+
+/// The writes of one connection that the application wants reported.
+#[derive(Debug, Default)]
+pub(super) struct Loans {
+    /// The number of the next write.
+    next: u32,
+    /// Oldest first.
+    held: VecDeque<Loan>,
+    /// Complete and not reported, oldest first.
+    done: VecDeque<Completion>,
+    /// The application asked while there was nothing to report.
+    is_awaited: bool,
+}
+
+impl Loans {
+    /// A write took bytes up to position `end`, without a copy if there is a receipt. Returns its number.
+    pub(super) fn add(&mut self, end: u64, receipt: Option<Receipt>) -> u32 {
+        let number = self.next;
+        self.next = number.wrapping_add(1);
+        let merges = receipt.is_none() && self.held.len() >= HELD_MERGE;
+        match self.held.back_mut() {
+            Some(last) if merges && last.receipt.is_none() => (last.hi, last.end) = (number, end),
+            _ => self.held.push_back(Loan { lo: number, hi: number, end, receipt }),
+        }
+        number
+    }
+
+    /// Notes which writes are complete: everything before `una` is acknowledged, and if the connection is `over`,
+    /// nothing else will be. Returns whether the application must be notified.
+    pub(super) fn settle(&mut self, una: u64, over: bool) -> bool {
+        while let Some(loan) = self.held.front_mut() {
+            let delivered = loan.end <= una;
+            let is_free = |receipt: &mut Option<Receipt>| receipt.as_mut().is_none_or(Receipt::is_free);
+            if !(delivered || over) || !is_free(&mut loan.receipt) {
+                break;
+            }
+            let done = Completion { lo: loan.lo, hi: loan.hi, copied: loan.receipt.is_none(), delivered };
+            self.held.pop_front();
+            self.note_done(done);
+        }
+        !self.done.is_empty() && core::mem::take(&mut self.is_awaited)
+    }
+
+    fn note_done(&mut self, done: Completion) {
+        let is_full = self.done.len() >= DONE_MAX;
+        match self.done.back_mut() {
+            Some(last) if is_full || (last.copied, last.delivered) == (done.copied, done.delivered) => {
+                last.hi = done.hi;
+                last.copied |= done.copied;
+                last.delivered &= done.delivered;
+            }
+            _ => self.done.push_back(done),
+        }
+    }
+
+    /// The next range to report; `Ready(None)` if every write was reported.
+    pub(super) fn poll(&mut self) -> Poll<Option<Completion>> {
+        match self.done.pop_front() {
+            Some(done) => Poll::Ready(Some(done)),
+            None if self.held.is_empty() => Poll::Ready(None),
+            None => {
+                self.is_awaited = true;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use crate::words::Memory;
+    use std::vec::Vec;
+
+    fn reports(loans: &mut Loans) -> Vec<(u32, u32, bool)> {
+        let mut all = Vec::new();
+        while let Poll::Ready(Some(Completion { lo, hi, copied, .. })) = loans.poll() {
+            all.push((lo, hi, copied));
+        }
+        all
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut loans = Loans { next: u32::MAX, ..Loans::default() };
+        assert_eq!((loans.add(1, None), loans.add(2, None)), (u32::MAX, 0));
+        assert!(!loans.settle(2, false), "nobody waits");
+        assert_eq!(reports(&mut loans), [(u32::MAX, 0, true)]);
+    }
+
+    #[test]
+    fn the_application_is_notified_once() {
+        let mut loans = Loans::default();
+        let (memory, receipt) = Memory::lent(Vec::from([0; 10]).into());
+        loans.add(10, Some(receipt));
+        assert_eq!(loans.poll(), Poll::Pending);
+        assert!(!loans.settle(10, false), "the memory is held");
+        drop(memory);
+        assert!(loans.settle(10, false));
+        loans.add(11, None);
+        assert!(!loans.settle(11, false), "it was notified");
+        assert_eq!(reports(&mut loans), [(0, 0, false), (1, 1, true)]);
+    }
+
+    /// An application that never asks, and a peer that never acknowledges, cost a bounded amount of memory for writes
+    /// that hold none.
+    #[test]
+    fn lists_are_bounded() {
+        let mut loans = Loans::default();
+        for end in 1..=100_000 {
+            loans.add(end, None);
+        }
+        assert_eq!(loans.held.len(), HELD_MERGE);
+        loans.settle(100, false);
+        assert_eq!(reports(&mut loans), [(0, 99, true)]);
+        loans.settle(100_000, false);
+        assert_eq!(reports(&mut loans), [(100, 99_999, true)]);
+        for end in 1..=1_000 {
+            let receipt = (end % 2 == 0).then(|| Memory::lent(Vec::from([0; 10]).into()).1);
+            loans.add(end, receipt);
+        }
+        loans.settle(1_000, false);
+        assert_eq!(loans.done.len(), DONE_MAX);
+        let reports = reports(&mut loans);
+        let next = reports.iter().try_fold(100_000, |next, &(lo, hi, _)| (lo == next).then_some(hi + 1));
+        assert_eq!(next, Some(101_000), "every number once: {reports:?}");
+        assert_eq!(reports.last().map(|&(lo, _, copied)| (lo, copied)), Some((100_063, true)));
+    }
+}
