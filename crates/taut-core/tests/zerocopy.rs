@@ -51,9 +51,10 @@ impl Lender {
 
     /// Takes the reports.
     fn free(&mut self, world: &mut World, id: ConnId) -> Poll<()> {
+        let now = world.now;
         let Some(mut conn) = world.stacks[0].conn_mut(id) else { panic!("the connection is held") };
         loop {
-            match conn.poll_free() {
+            match conn.poll_free(now) {
                 Poll::Ready(Some(done)) => {
                     for number in done.lo..=done.hi {
                         let (expected, memory) = self.held.pop_front().expect("it was not reported before");

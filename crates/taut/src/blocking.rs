@@ -20,5 +20,6 @@
 mod listener;
 mod stream;
 
+pub use crate::chunks::BlockingReader as Reader;
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;

@@ -33,6 +33,7 @@
 
 pub mod blocking;
 mod builder;
+mod chunks;
 #[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
 mod error;
@@ -47,6 +48,9 @@ mod stream;
 mod wait;
 
 pub use builder::StackBuilder;
+pub use bytes::Bytes;
+#[cfg(feature = "tokio")]
+pub use chunks::{Chunks, Reader};
 #[cfg(feature = "tokio")]
 pub use listener::{Incoming, TcpListener};
 #[cfg(feature = "tokio")]
@@ -59,8 +63,9 @@ pub use stream::TcpStream;
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive, Lateness,
-    ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError, WriteFlags,
+    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
+    Lateness, ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError,
+    WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -70,7 +70,7 @@ impl Socket {
         Interest::Write(self.id)
     }
 
-    fn conn<'a>(&self, access: &'a mut Access<'_>) -> io::Result<(ConnMut<'a>, Instant)> {
+    pub(crate) fn conn<'a>(&self, access: &'a mut Access<'_>) -> io::Result<(ConnMut<'a>, Instant)> {
         let conn = access.stack.conn_mut(self.id).ok_or_else(error::gone)?;
         Ok((conn, access.now))
     }
@@ -457,6 +457,36 @@ macro_rules! socket_methods {
             crate::socket::now_or_would_block(
                 self.socket.shard.attempt(|access| self.socket.write_with(access, data, flags)),
             )
+        }
+
+        /// Hands over as much of `data` as there is room for, without a copy and without waiting. See
+        /// [`write_bytes`](Self::write_bytes).
+        ///
+        /// # Errors
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no room, or why the connection ended.
+        pub fn try_write_bytes(&self, data: &mut bytes::Bytes) -> std::io::Result<Option<u32>> {
+            crate::socket::now_or_would_block(
+                self.socket.shard.attempt(|access| self.socket.write_bytes(access, data)),
+            )
+        }
+
+        /// The next received bytes, at most `max`, without a copy and without waiting. See
+        /// [`read_chunk`](Self::read_chunk).
+        ///
+        /// # Errors
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when there is no data, or why the connection ended.
+        pub fn try_read_chunk(&self, max: usize) -> std::io::Result<bytes::Bytes> {
+            crate::socket::now_or_would_block(
+                self.socket.shard.attempt(|access| self.socket.read_chunk(access, max)),
+            )
+        }
+
+        /// The next lent writes whose memory is free, without waiting; `None` if every one was reported.
+        ///
+        /// # Errors
+        /// [`WouldBlock`](std::io::ErrorKind::WouldBlock) when none is free yet; the stack was shut down.
+        pub fn try_freed(&self) -> std::io::Result<Option<taut_core::Completion>> {
+            crate::socket::now_or_would_block(self.socket.shard.attempt(|access| self.socket.freed(access)))
         }
 
         /// Sets any option.

@@ -7,8 +7,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use taut_core::Completion;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::chunks::Reader;
 use crate::stream::TcpStream;
 
 /// The reading half of [`TcpStream::split`].
@@ -160,6 +163,36 @@ macro_rules! read_half {
             pub async fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
                 self.stream().peek(into).await
             }
+
+            /// [`TcpStream::read_chunk`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn read_chunk(&mut self, max: usize) -> io::Result<Bytes> {
+                self.stream().read_chunk(max).await
+            }
+
+            /// [`TcpStream::try_read_chunk`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn try_read_chunk(&self, max: usize) -> io::Result<Bytes> {
+                self.stream().try_read_chunk(max)
+            }
+
+            /// [`TcpStream::poll_read_chunk`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn poll_read_chunk(&self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
+                self.stream().poll_read_chunk(cx, max)
+            }
+
+            /// [`TcpStream::buffered`].
+            #[must_use]
+            pub const fn buffered(self) -> Reader<Self> {
+                Reader::new(self)
+            }
         }
 
         impl AsyncRead for $half {
@@ -193,6 +226,66 @@ macro_rules! write_half {
             /// Those of the stream's.
             pub fn try_write(&self, data: &[u8]) -> io::Result<usize> {
                 self.stream().try_write(data)
+            }
+
+            /// [`TcpStream::write_bytes`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn write_bytes(&mut self, data: &mut Bytes) -> io::Result<Option<u32>> {
+                self.stream().write_bytes(data).await
+            }
+
+            /// [`TcpStream::write_all_bytes`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn write_all_bytes(&mut self, data: Bytes) -> io::Result<()> {
+                self.stream().write_all_bytes(data).await
+            }
+
+            /// [`TcpStream::try_write_bytes`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn try_write_bytes(&self, data: &mut Bytes) -> io::Result<Option<u32>> {
+                self.stream().try_write_bytes(data)
+            }
+
+            /// [`TcpStream::poll_write_bytes`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn poll_write_bytes(
+                &self,
+                cx: &mut Context<'_>,
+                data: &mut Bytes,
+            ) -> Poll<io::Result<Option<u32>>> {
+                self.stream().poll_write_bytes(cx, data)
+            }
+
+            /// [`TcpStream::freed`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn freed(&self) -> io::Result<Option<Completion>> {
+                self.stream().freed().await
+            }
+
+            /// [`TcpStream::try_freed`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn try_freed(&self) -> io::Result<Option<Completion>> {
+                self.stream().try_freed()
+            }
+
+            /// [`TcpStream::poll_freed`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub fn poll_freed(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
+                self.stream().poll_freed(cx)
             }
         }
 

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use taut_core::ConnOptions;
+use bytes::Bytes;
+use taut_core::{Completion, ConnOptions};
 use taut_driver::WaitKey;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio::net::{ToSocketAddrs, lookup_host};
 
+use crate::chunks::Reader;
 use crate::socket::{Socket, now_or_would_block, socket_methods};
 use crate::split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::stack::Stack;
@@ -148,6 +150,64 @@ impl TcpStream {
         until(&socket.shard, socket.read_interest(), |access| socket.peek(access, into)).await
     }
 
+    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
+    /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
+    ///
+    /// Returns the write's number, under which [`freed`](Self::freed) reports that the bytes are free, as Linux's
+    /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
+    /// 4 KiB are copied.
+    ///
+    /// The future is cancel safe: when it is dropped before it is ready, nothing was taken.
+    ///
+    /// # Errors
+    /// Why the connection ended; then `data` is as it was.
+    pub async fn write_bytes(&self, data: &mut Bytes) -> io::Result<Option<u32>> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.write_interest(), |access| socket.write_bytes(access, data)).await
+    }
+
+    /// [`write_bytes`](Self::write_bytes) until everything is handed over.
+    ///
+    /// # Errors
+    /// Why the connection ended; then a part may have been handed over.
+    pub async fn write_all_bytes(&self, mut data: Bytes) -> io::Result<()> {
+        while !data.is_empty() {
+            self.write_bytes(&mut data).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or never will be,
+    /// because the connection ended), and nobody holds their memory. In order, each write once. `None` if every write
+    /// was reported. It need not be called.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub async fn freed(&self) -> io::Result<Option<Completion>> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.write_interest(), |access| socket.freed(access)).await
+    }
+
+    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for
+    /// a `max` above 0) means the end of the stream.
+    ///
+    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes than that are
+    /// copied, as are less than 1 KiB. They no longer count against the receive buffer, so an application that collects
+    /// chunks bounds its own memory. Memory that is dropped returns to the stack's pool.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub async fn read_chunk(&self, max: usize) -> io::Result<Bytes> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.read_interest(), |access| socket.read_chunk(access, max)).await
+    }
+
+    /// A reader with [`AsyncBufRead`](tokio::io::AsyncBufRead) whose buffer is the received memory itself.
+    #[must_use]
+    pub const fn buffered(self) -> Reader<Self> {
+        Reader::new(self)
+    }
+
     /// Ends reading, writing, or both. When writing ends, the peer sees the end of the stream after all written data.
     ///
     /// The name is not `shutdown` because that is the name of `AsyncWriteExt::shutdown`, which ends writing.
@@ -227,6 +287,37 @@ impl TcpStream {
     /// Why the connection ended.
     pub fn poll_peek(&self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         self.poll_peek_shared(cx, into)
+    }
+
+    /// [`read_chunk`](Self::read_chunk) as a poll function.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_read_chunk(&self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
+        let socket = &*self.socket;
+        socket
+            .shard
+            .poll(socket.read_interest(), WaitKey::POLL, cx.waker(), |access| socket.read_chunk(access, max))
+    }
+
+    /// [`write_bytes`](Self::write_bytes) as a poll function.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn poll_write_bytes(&self, cx: &mut Context<'_>, data: &mut Bytes) -> Poll<io::Result<Option<u32>>> {
+        let socket = &*self.socket;
+        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
+            socket.write_bytes(access, data)
+        })
+    }
+
+    /// [`freed`](Self::freed) as a poll function. The task that polled last is woken, whether it polled this or a write.
+    ///
+    /// # Errors
+    /// The stack was shut down.
+    pub fn poll_freed(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Completion>>> {
+        let socket = &*self.socket;
+        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.freed(access))
     }
 }
 

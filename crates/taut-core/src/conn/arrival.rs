@@ -370,7 +370,7 @@ impl Conn {
             self.cancel_window_probe();
         }
         if outcome.advanced {
-            self.check_loans();
+            self.check_loans(cx.now);
             if self.tx.fin_acked() {
                 self.on_fin_acked(cx);
             }

@@ -75,7 +75,7 @@ impl Conn {
         self.cancel_timers();
         self.tx.discard(cx.pool);
         self.rx.discard(cx.pool);
-        self.check_loans();
+        self.check_loans(cx.now);
     }
 
     /// Our FIN was acknowledged.

@@ -54,7 +54,7 @@ impl Conn {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let tx = self.tx.deadline().unwrap_or(Instant::NEVER);
         let rx = self.rx.deadline().unwrap_or(Instant::NEVER);
-        let first = tx.min(rx).min(self.timers.phase).min(self.keepalive_at());
+        let first = tx.min(rx).min(self.timers.phase).min(self.keepalive_at()).min(self.tx.look_at_loans());
         (first != Instant::NEVER).then_some(first)
     }
 
@@ -74,6 +74,9 @@ impl Conn {
         if self.keepalive_at() <= now {
             self.set_keepalive_at(Instant::NEVER);
             self.on_keepalive_timeout(cx);
+        }
+        if self.tx.look_at_loans() <= now {
+            self.check_loans(now);
         }
         self.tx.release_idle();
     }

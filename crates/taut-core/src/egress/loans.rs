@@ -7,7 +7,8 @@
 //! **Rule.** Each write that takes bytes has a number, counted from 0 and wrapping. A write is complete when all its
 //! bytes are acknowledged, or never will be, and nobody holds its memory: neither the write queue nor a packet that a
 //! device keeps. Completions are reported in order, those that came together as one range. A device drops a packet
-//! before it gives the ticket back, so ACKs, tickets and the end of a connection are the only times to look.
+//! before it gives the ticket back, so an ACK, a ticket and the end of a connection are the times to look. A packet on
+//! an emulated wire outlives its ticket: if such a packet is all that an application waits for, a timer looks again.
 //!
 //! **Numbers.** Short writes are copied, because counting holders costs as much as copying. Each takes a number too,
 //! and its completion says that it was copied.
@@ -15,7 +16,7 @@
 use alloc::collections::VecDeque;
 use core::task::Poll;
 
-use crate::words::Receipt;
+use crate::words::{Duration, Instant, Receipt};
 
 /// Writes shorter than this are copied. Eight pieces fill a packet, so shorter ones would make packets of less than half
 /// of what a device takes, and a packet costs more than the copy of its bytes.
@@ -24,6 +25,13 @@ pub(super) const LEND_MIN: usize = 4_096;
 /// From this many incomplete writes on, copied ones share an entry with their neighbour: a peer that stops reading must
 /// not cost an entry for each byte. Lent ones are bounded by the send buffer.
 const HELD_MERGE: usize = 256;
+
+/// When to look again at memory that only a packet without a ticket still holds: after this time, then after twice as
+/// long, up to [`LOOK_AGAIN_MAX`].
+const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
+
+/// No delay that matters to an application that reuses memory, and next to no work.
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(64);
 
 /// The most ranges that wait to be reported. More are added to the last one.
 const DONE_MAX: usize = 64;
@@ -54,7 +62,7 @@ struct Loan {
 }
 
 /// The writes of one connection that the application wants reported.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Loans {
     /// The number of the next write.
     next: u32,
@@ -64,6 +72,22 @@ pub(super) struct Loans {
     done: VecDeque<Completion>,
     /// The application asked while there was nothing to report.
     is_awaited: bool,
+    /// When to look again, and after what time the next time; `NEVER` unless needed.
+    look_at: Instant,
+    look_after: Duration,
+}
+
+impl Default for Loans {
+    fn default() -> Self {
+        Self {
+            next: 0,
+            held: VecDeque::new(),
+            done: VecDeque::new(),
+            is_awaited: false,
+            look_at: Instant::NEVER,
+            look_after: LOOK_AGAIN_MIN,
+        }
+    }
 }
 
 impl Loans {
@@ -81,18 +105,39 @@ impl Loans {
 
     /// Notes which writes are complete: everything before `una` is acknowledged, and if the connection is `over`,
     /// nothing else will be. Returns whether the application must be notified.
-    pub(super) fn settle(&mut self, una: u64, over: bool) -> bool {
+    pub(super) fn settle(&mut self, now: Instant, una: u64, over: bool) -> bool {
+        let before = self.held.len();
+        let mut only_held = false;
         while let Some(loan) = self.held.front_mut() {
             let delivered = loan.end <= una;
             let is_free = |receipt: &mut Option<Receipt>| receipt.as_mut().is_none_or(Receipt::is_free);
-            if !(delivered || over) || !is_free(&mut loan.receipt) {
+            if !(delivered || over) {
+                break;
+            }
+            if !is_free(&mut loan.receipt) {
+                only_held = true;
                 break;
             }
             let done = Completion { lo: loan.lo, hi: loan.hi, copied: loan.receipt.is_none(), delivered };
             self.held.pop_front();
             self.note_done(done);
         }
-        !self.done.is_empty() && core::mem::take(&mut self.is_awaited)
+        let notify = !self.done.is_empty() && core::mem::take(&mut self.is_awaited);
+        if self.held.len() < before {
+            self.look_after = LOOK_AGAIN_MIN;
+        }
+        if !only_held || !self.is_awaited {
+            self.look_at = Instant::NEVER;
+        } else if self.look_at == Instant::NEVER || self.look_at <= now {
+            self.look_at = now + self.look_after;
+            self.look_after = (self.look_after * 2).min(LOOK_AGAIN_MAX);
+        }
+        notify
+    }
+
+    /// When to [`settle`](Self::settle) if nothing happens before.
+    pub(super) const fn look_at(&self) -> Instant {
+        self.look_at
     }
 
     fn note_done(&mut self, done: Completion) {
@@ -108,14 +153,13 @@ impl Loans {
     }
 
     /// The next range to report; `Ready(None)` if every write was reported.
-    pub(super) fn poll(&mut self) -> Poll<Option<Completion>> {
+    pub(super) fn poll(&mut self, now: Instant, una: u64, over: bool) -> Poll<Option<Completion>> {
+        self.is_awaited = !self.held.is_empty();
+        let _ = self.settle(now, una, over);
         match self.done.pop_front() {
             Some(done) => Poll::Ready(Some(done)),
             None if self.held.is_empty() => Poll::Ready(None),
-            None => {
-                self.is_awaited = true;
-                Poll::Pending
-            }
+            None => Poll::Pending,
         }
     }
 }
@@ -127,9 +171,11 @@ mod tests {
     use crate::words::Memory;
     use std::vec::Vec;
 
+    const NOW: Instant = Instant::from_nanos(1_000_000_000);
+
     fn reports(loans: &mut Loans) -> Vec<(u32, u32, bool)> {
         let mut all = Vec::new();
-        while let Poll::Ready(Some(Completion { lo, hi, copied, .. })) = loans.poll() {
+        while let Some(Completion { lo, hi, copied, .. }) = loans.done.pop_front() {
             all.push((lo, hi, copied));
         }
         all
@@ -139,7 +185,7 @@ mod tests {
     fn numbers_wrap() {
         let mut loans = Loans { next: u32::MAX, ..Loans::default() };
         assert_eq!((loans.add(1, None), loans.add(2, None)), (u32::MAX, 0));
-        assert!(!loans.settle(2, false), "nobody waits");
+        assert!(!loans.settle(NOW, 2, false), "nobody waits");
         assert_eq!(reports(&mut loans), [(u32::MAX, 0, true)]);
     }
 
@@ -148,13 +194,38 @@ mod tests {
         let mut loans = Loans::default();
         let (memory, receipt) = Memory::lent(Vec::from([0; 10]).into());
         loans.add(10, Some(receipt));
-        assert_eq!(loans.poll(), Poll::Pending);
-        assert!(!loans.settle(10, false), "the memory is held");
+        assert_eq!(loans.poll(NOW, 0, false), Poll::Pending);
+        assert!(!loans.settle(NOW, 10, false), "the memory is held");
         drop(memory);
-        assert!(loans.settle(10, false));
+        assert!(loans.settle(NOW, 10, false));
         loans.add(11, None);
-        assert!(!loans.settle(11, false), "it was notified");
+        assert!(!loans.settle(NOW, 11, false), "it was notified");
         assert_eq!(reports(&mut loans), [(0, 0, false), (1, 1, true)]);
+    }
+
+    /// The packet that holds the memory has no ticket that could announce its end.
+    #[test]
+    fn a_waiting_application_has_a_timer() {
+        let mut loans = Loans::default();
+        let (memory, receipt) = Memory::lent(Vec::from([0; 10]).into());
+        loans.add(10, Some(receipt));
+        assert!(!loans.settle(NOW, 10, false));
+        assert_eq!(loans.look_at(), Instant::NEVER, "nobody waits");
+        assert_eq!(loans.poll(NOW, 9, false), Poll::Pending);
+        assert_eq!(loans.look_at(), Instant::NEVER, "the ACK will announce it");
+        assert_eq!(loans.poll(NOW, 10, false), Poll::Pending);
+        let mut waits = Vec::new();
+        let mut now = NOW;
+        for _ in 0..8 {
+            let wait = loans.look_at().since(now);
+            waits.push(wait.as_millis());
+            now = now + wait;
+            assert!(!loans.settle(now, 10, false));
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
+        drop(memory);
+        assert!(loans.settle(loans.look_at(), 10, false));
+        assert_eq!(loans.look_at(), Instant::NEVER);
     }
 
     /// An application that never asks, and a peer that never acknowledges, cost a bounded amount of memory for writes
@@ -166,15 +237,15 @@ mod tests {
             loans.add(end, None);
         }
         assert_eq!(loans.held.len(), HELD_MERGE);
-        loans.settle(100, false);
+        loans.settle(NOW, 100, false);
         assert_eq!(reports(&mut loans), [(0, 99, true)]);
-        loans.settle(100_000, false);
+        loans.settle(NOW, 100_000, false);
         assert_eq!(reports(&mut loans), [(100, 99_999, true)]);
         for end in 1..=1_000 {
             let receipt = (end % 2 == 0).then(|| Memory::lent(Vec::from([0; 10]).into()).1);
             loans.add(end, receipt);
         }
-        loans.settle(1_000, false);
+        loans.settle(NOW, 1_000, false);
         assert_eq!(loans.done.len(), DONE_MAX);
         let reports = reports(&mut loans);
         let next = reports.iter().try_fold(100_000, |next, &(lo, hi, _)| (lo == next).then_some(hi + 1));

@@ -172,16 +172,22 @@ impl Sender {
     }
 
     /// The next writes whose bytes are free; `Ready(None)` if every one was reported.
-    pub(crate) fn poll_free(&mut self, over: bool) -> Poll<Option<Completion>> {
-        let _ = self.settle_loans(over);
-        self.loans().map_or(Poll::Ready(None), Loans::poll)
+    pub(crate) fn poll_free(&mut self, now: Instant, over: bool) -> Poll<Option<Completion>> {
+        let una = self.una();
+        self.loans().map_or(Poll::Ready(None), |loans| loans.poll(now, una, over))
     }
 
     /// Lent bytes may be free now. `over`: the connection has ended. Returns whether the application must be notified.
     #[inline]
-    pub(crate) fn settle_loans(&mut self, over: bool) -> bool {
+    pub(crate) fn settle_loans(&mut self, now: Instant, over: bool) -> bool {
         let una = self.una();
-        self.loans().is_some_and(|loans| loans.settle(una, over))
+        self.loans().is_some_and(|loans| loans.settle(now, una, over))
+    }
+
+    /// When to call that again, if nothing happens before; never for most connections.
+    pub(crate) fn look_at_loans(&self) -> Instant {
+        let loans = self.ledger.as_ref().and_then(|ledger| ledger.loans.as_ref());
+        loans.map_or(Instant::NEVER, |loans| loans.look_at())
     }
 
     fn loans(&mut self) -> Option<&mut Loans> {

@@ -89,8 +89,8 @@ impl<'a> ConnMut<'a> {
     ///
     /// `Ready(None)` if every write was reported. After `Pending`, [`Event::Writable`](crate::Event::Writable) follows
     /// when there is something to report.
-    pub fn poll_free(&mut self) -> Poll<Option<Completion>> {
-        self.stack.table.at_mut(self.slot).map_or(Poll::Ready(None), Conn::poll_free)
+    pub fn poll_free(&mut self, now: Instant) -> Poll<Option<Completion>> {
+        self.with(now, |conn, _| conn.poll_free(now))
     }
 
     /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the end

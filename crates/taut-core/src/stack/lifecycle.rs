@@ -61,6 +61,9 @@ impl Stack {
             } else if let Some(at) = conn.deadline() {
                 self.timers.set_if_earlier(slot, at);
             }
+        } else if conn.flags.held && conn.tx.look_at_loans() != Instant::NEVER {
+            // The connection has ended, and a packet that is still on a wire holds memory of the application.
+            self.timers.set_if_earlier(slot, conn.tx.look_at_loans());
         }
         let conn = self.table.at(slot);
         if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {

@@ -509,6 +509,11 @@ impl Rig {
         self.poll();
     }
 
+    /// The packets that the device keeps, as they are on a wire: without their tickets.
+    pub(crate) fn take_packets(&mut self) -> Vec<KeptPacket> {
+        self.sent.iter_mut().filter_map(|sent| sent.kept.take()).collect()
+    }
+
     /// Everything that is below TCP now leaves the host.
     #[track_caller]
     pub(crate) fn complete_all(&mut self) {

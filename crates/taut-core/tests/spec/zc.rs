@@ -37,11 +37,17 @@ fn all_in(rig: &Rig, from: usize, memory: &Bytes) -> bool {
     pieces.all(|&(at, len)| start <= at && at + len <= end)
 }
 
+#[track_caller]
+fn poll_free(rig: &mut Rig) -> Poll<Option<Completion>> {
+    let now = rig.now;
+    rig.conn().poll_free(now)
+}
+
 /// Everything that is complete, as (lo, hi, copied, delivered).
 #[track_caller]
 fn free(rig: &mut Rig) -> Vec<(u32, u32, bool, bool)> {
     let mut all = Vec::new();
-    while let Poll::Ready(Some(Completion { lo, hi, copied, delivered, .. })) = rig.conn().poll_free() {
+    while let Poll::Ready(Some(Completion { lo, hi, copied, delivered, .. })) = poll_free(rig) {
         all.push((lo, hi, copied, delivered));
     }
     all
@@ -112,7 +118,7 @@ fn zc_04_completions_are_ranges_in_order() {
     rig.ack(start + 30_000);
     rig.ack(start + 40_000);
     assert_eq!(free(&mut rig), [(2, 3, false, true)]);
-    assert_eq!(rig.conn().poll_free(), Poll::Ready(None), "every write was reported");
+    assert_eq!(poll_free(&mut rig), Poll::Ready(None), "every write was reported");
 }
 
 /// A write is not complete while one of its bytes is not acknowledged.
@@ -122,10 +128,10 @@ fn zc_05_not_before_the_ack() {
     rig.device = Device::Completes;
     let start = rig.written;
     let (memory, _) = lend(&mut rig, 10_000);
-    assert_eq!(rig.conn().poll_free(), Poll::Pending);
+    assert_eq!(poll_free(&mut rig), Poll::Pending);
     rig.advance(Duration::from_millis(40));
     rig.ack(start + 9_999);
-    assert_eq!(rig.conn().poll_free(), Poll::Pending);
+    assert_eq!(poll_free(&mut rig), Poll::Pending);
     assert!(!memory.is_unique(), "the last byte may have to be sent again");
     assert_eq!(rig.writable_events(), 0);
     rig.ack(start + 10_000);
@@ -144,13 +150,43 @@ fn zc_06_not_while_a_device_holds_it() {
     rig.advance(Duration::from_millis(40));
     rig.ack_all();
     assert_eq!(rig.info().bytes_acked, rig.written);
-    assert_eq!(rig.conn().poll_free(), Poll::Pending);
+    assert_eq!(poll_free(&mut rig), Poll::Pending);
     assert!(!memory.is_unique());
     assert_eq!(rig.writable_events(), 0);
     held.iter().for_each(|&name| rig.complete(name));
     assert_eq!(rig.writable_events(), 1, "the application waited for it");
     assert!(memory.is_unique());
     assert_eq!(free(&mut rig), [(0, 0, false, true)]);
+}
+
+/// A packet on an emulated wire has no ticket any more. The application that waits for it is told all the same, on an open
+/// connection by a timer, and on one that has ended, too.
+#[test]
+fn zc_06_nor_while_a_packet_without_ticket_does() {
+    for ends in [false, true] {
+        let mut rig = wide();
+        rig.device = Device::KeepsPackets;
+        let (memory, _) = lend(&mut rig, 10_000);
+        rig.device = Device::Completes;
+        let wire = rig.take_packets();
+        rig.complete_all();
+        rig.advance(Duration::from_millis(40));
+        if ends {
+            let acked = rig.info().bytes_acked;
+            rig.ack_with(&Ack::of(acked).reset());
+        } else {
+            rig.ack_all();
+        }
+        rig.writable_events();
+        assert_eq!(poll_free(&mut rig), Poll::Pending);
+        rig.advance(Duration::from_millis(500));
+        assert_eq!((poll_free(&mut rig), rig.writable_events()), (Poll::Pending, 0));
+        drop(wire);
+        rig.advance(Duration::from_millis(64));
+        assert_eq!(rig.writable_events(), 1);
+        assert!(memory.is_unique());
+        assert_eq!(free(&mut rig), [(0, 0, false, !ends)]);
+    }
 }
 
 /// When a connection ends, all its writes are complete, and the report says which the peer has.
@@ -167,12 +203,12 @@ fn zc_07_the_end_completes_everything() {
         rig.advance(Duration::from_millis(40));
         rig.ack(start + 10_000);
         assert_eq!(free(&mut rig), [(0, 0, false, true)]);
-        assert_eq!(rig.conn().poll_free(), Poll::Pending);
+        assert_eq!(poll_free(&mut rig), Poll::Pending);
         if peer_resets {
             rig.ack_with(&Ack::of(start + 10_000).reset());
             assert!(rig.conn().as_ref().error().is_some());
             assert_eq!(free(&mut rig), [(1, 2, false, false)]);
-            assert_eq!(rig.conn().poll_free(), Poll::Ready(None));
+            assert_eq!(poll_free(&mut rig), Poll::Ready(None));
         } else {
             let now = rig.now;
             rig.conn().abort(now);
@@ -217,7 +253,7 @@ fn zc_09_writes_that_take_nothing_are_not_counted() {
     let options = ConnOptions { sndbuf: Some(50_000), ..ConnOptions::default() };
     let mut rig = Setup { options, ..Setup::default() }.open();
     assert_eq!(rig.lend(&mut Bytes::new()), Ok(None));
-    assert_eq!(rig.conn().poll_free(), Poll::Ready(None));
+    assert_eq!(poll_free(&mut rig), Poll::Ready(None));
     assert_eq!(lend(&mut rig, 5_000).1, 0);
     rig.fill();
     let all = rig.bytes(5_000);
@@ -271,7 +307,7 @@ fn zc_11_short_writes_are_copied_and_say_so() {
     rig.device = Device::Completes;
     let (short, _) = lend(&mut rig, LEND_MIN - 1);
     assert!(short.is_unique());
-    assert_eq!(rig.conn().poll_free(), Poll::Pending);
+    assert_eq!(poll_free(&mut rig), Poll::Pending);
     let (long, _) = lend(&mut rig, LEND_MIN);
     assert!(!long.is_unique());
     lend(&mut rig, 1);

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use taut_core::ConnOptions;
+use bytes::Bytes;
+use taut_core::{Completion, ConnOptions};
 use taut_driver::{Access, Interest};
 
+use crate::chunks::BlockingReader;
 use crate::socket::{Attempt, Socket, now_or_would_block, socket_methods};
 use crate::stack::Stack;
 
@@ -147,6 +149,59 @@ impl TcpStream {
     /// Those of reading.
     pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         self.wait_read(|access| self.socket.peek(access, into))
+    }
+
+    /// Hands over bytes without a copy: waits for room, takes as many as there is room for from the front of `data`, and
+    /// leaves the rest. The connection holds their memory until the peer has acknowledged them.
+    ///
+    /// Returns the write's number, under which [`freed`](Self::freed) reports that the bytes are free, as Linux's
+    /// MSG_ZEROCOPY does; `None` if `data` is empty. The writes that take something are counted from 0. Less than
+    /// 4 KiB are copied.
+    ///
+    /// # Errors
+    /// Those of writing; then `data` is as it was.
+    pub fn write_bytes(&self, data: &mut Bytes) -> io::Result<Option<u32>> {
+        self.wait_write(|access| self.socket.write_bytes(access, data))
+    }
+
+    /// [`write_bytes`](Self::write_bytes) until everything is handed over.
+    ///
+    /// # Errors
+    /// Those of writing; then a part may have been handed over.
+    pub fn write_all_bytes(&self, mut data: Bytes) -> io::Result<()> {
+        while !data.is_empty() {
+            self.write_bytes(&mut data)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until lent writes are complete, and returns their numbers: their bytes are acknowledged (or never will be,
+    /// because the connection ended), and nobody holds their memory. In order, each write once. `None` if every write
+    /// was reported. It need not be called.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] after the write timeout; the stack was shut down.
+    pub fn freed(&self) -> io::Result<Option<Completion>> {
+        self.wait_write(|access| self.socket.freed(access))
+    }
+
+    /// Waits for received bytes and returns those that are contiguous in memory, at most `max`, without a copy. Empty (for
+    /// a `max` above 0) means the end of the stream.
+    ///
+    /// They may be kept. Each chunk holds at most eight times as much memory as it has bytes: fewer bytes than that are
+    /// copied, as are less than 1 KiB. They no longer count against the receive buffer, so an application that collects
+    /// chunks bounds its own memory. Memory that is dropped returns to the stack's pool.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn read_chunk(&self, max: usize) -> io::Result<Bytes> {
+        self.wait_read(|access| self.socket.read_chunk(access, max))
+    }
+
+    /// A reader with [`BufRead`](io::BufRead) whose buffer is the received memory itself.
+    #[must_use]
+    pub const fn buffered(self) -> BlockingReader {
+        BlockingReader::new(self)
     }
 
     fn wait_read<T>(&self, attempt: impl FnMut(&mut Access<'_>) -> Attempt<T>) -> io::Result<T> {

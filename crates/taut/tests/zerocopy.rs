@@ -1,0 +1,187 @@
+//! Sockets without a copy, against the kernel's TCP: streams arrive whole, and lent memory comes back.
+#![allow(missing_docs, reason = "tests")]
+
+mod net;
+
+use std::io::{BufRead, Read, Write};
+use std::net::Shutdown;
+
+use net::{Net, PART, digest_of, echo, send_noise, serve};
+use taut::blocking::TcpStream;
+use taut::{Bytes, Completion};
+use taut_testbed::{Meter, Noise};
+
+const BULK: usize = 64 << 20;
+
+/// Takes the reports of `count` writes, which must be numbered from `next` on without a gap.
+fn check(report: Option<Completion>, next: &mut u32) -> bool {
+    let Some(Completion { lo, hi, delivered, .. }) = report else { return false };
+    assert!(lo == *next && hi >= lo && delivered, "{lo} to {hi} after {next}");
+    *next = hi + 1;
+    true
+}
+
+#[test]
+fn lent_bytes_arrive_and_come_back() {
+    let net = Net::new();
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, digest_of);
+    let stream = TcpStream::connect(&net.stack, address).unwrap();
+    let (mut noise, mut meter) = (Noise::new(7), Meter::default());
+    let (mut all, mut writes, mut reported) = (Vec::new(), 0, 0);
+    for at in (0..BULK).step_by(PART) {
+        let part = Bytes::from(noise.bytes(PART.min(BULK - at)).to_vec());
+        meter.update(&part);
+        let mut rest = part.clone();
+        while !rest.is_empty() {
+            assert_eq!(stream.write_bytes(&mut rest).unwrap(), Some(writes));
+            writes += 1;
+        }
+        all.push(part);
+    }
+    stream.shutdown(Shutdown::Write).unwrap();
+    while check(stream.freed().unwrap(), &mut reported) {}
+    assert_eq!(reported, writes, "every write was reported once");
+    assert!(all.iter().all(Bytes::is_unique), "nobody holds the memory");
+    drop(stream);
+    assert_eq!(server.join().unwrap(), (BULK, meter.finish()));
+}
+
+#[test]
+fn chunks_and_buffered_reads_give_the_stream() {
+    let net = Net::new();
+    for buffered in [false, true] {
+        let (listener, address) = net.listener(0);
+        let server = serve(listener, |stream| send_noise(stream, BULK, 9));
+        let stream = TcpStream::connect(&net.stack, address).unwrap();
+        let mut meter = Meter::default();
+        if buffered {
+            let mut reader = stream.buffered();
+            let mut few = [0; 1_000];
+            loop {
+                let buffer = reader.fill_buf().unwrap();
+                let count = buffer.len().min(30_000);
+                meter.update(&buffer[..count]);
+                reader.consume(count);
+                // Reads of both kinds share what is buffered.
+                let read = reader.read(&mut few).unwrap();
+                meter.update(&few[..read]);
+                if count == 0 {
+                    break;
+                }
+            }
+        } else {
+            while let chunk = stream.read_chunk(100_000).unwrap()
+                && !chunk.is_empty()
+            {
+                assert!(chunk.len() <= 100_000);
+                meter.update(&chunk);
+            }
+        }
+        assert_eq!(meter.bytes() as usize, BULK);
+        assert_eq!(meter.finish(), server.join().unwrap());
+    }
+}
+
+#[test]
+fn lines_are_read_in_place() {
+    let net = Net::new();
+    let (listener, address) = net.listener(1);
+    let server = serve(listener, echo);
+    let mut stream = TcpStream::connect(&net.stack, address).unwrap();
+    stream.write_all(b"one\ntwo\nthree").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let lines: Vec<String> = stream.buffered().lines().map(Result::unwrap).collect();
+    assert_eq!(lines, ["one", "two", "three"]);
+    server.join().unwrap();
+}
+
+#[cfg(feature = "tokio")]
+mod asynchronous {
+    use super::{BULK, Bytes, Meter, Net, Noise, PART, check, digest_of, echo, send_noise, serve};
+    use taut::TcpStream;
+    use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+
+    /// One task writes, another waits for the memory, and none of them misses its wake-up.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn lent_bytes_arrive_and_come_back() {
+        let net = Net::new();
+        let (listener, address) = net.listener(0);
+        let server = serve(listener, digest_of);
+        let stream = TcpStream::connect(&net.stack, address).await.unwrap();
+        let (_read, mut write) = stream.into_split();
+        let (mut noise, mut meter) = (Noise::new(3), Meter::default());
+        let mut reported = 0;
+        let mut writes = 0;
+        for at in (0..BULK).step_by(PART) {
+            let part = Bytes::from(noise.bytes(PART.min(BULK - at)).to_vec());
+            meter.update(&part);
+            let mut rest = part.clone();
+            while !rest.is_empty() {
+                writes += 1;
+                write.write_bytes(&mut rest).await.unwrap();
+                // Now and then, until all memory is back.
+                if writes % 64 == 0 {
+                    while check(write.freed().await.unwrap(), &mut reported) {}
+                    assert_eq!(reported, writes);
+                }
+            }
+        }
+        while check(write.freed().await.unwrap(), &mut reported) {}
+        assert_eq!(reported, writes);
+        write.shutdown().await.unwrap();
+        assert_eq!(server.join().unwrap(), (BULK, meter.finish()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn chunks_and_buffered_reads_give_the_stream() {
+        let net = Net::new();
+        for buffered in [false, true] {
+            let (listener, address) = net.listener(0);
+            let server = serve(listener, |stream| send_noise(stream, BULK, 9));
+            let stream = TcpStream::connect(&net.stack, address).await.unwrap();
+            let mut meter = Meter::default();
+            if buffered {
+                let (read, _write) = stream.into_split();
+                let mut reader = read.buffered();
+                let mut few = [0; 1_000];
+                loop {
+                    let buffer = reader.fill_buf().await.unwrap();
+                    let count = buffer.len().min(30_000);
+                    meter.update(&buffer[..count]);
+                    reader.consume(count);
+                    let read = reader.read(&mut few).await.unwrap();
+                    meter.update(&few[..read]);
+                    if count == 0 {
+                        break;
+                    }
+                }
+            } else {
+                while let chunk = stream.read_chunk(usize::MAX).await.unwrap()
+                    && !chunk.is_empty()
+                {
+                    meter.update(&chunk);
+                }
+            }
+            assert_eq!(meter.bytes() as usize, BULK);
+            assert_eq!(meter.finish(), server.join().unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_are_read_in_place() {
+        let net = Net::new();
+        let (listener, address) = net.listener(1);
+        let server = serve(listener, echo);
+        let mut stream = TcpStream::connect(&net.stack, address).await.unwrap();
+        stream.write_all(b"one\ntwo\nthree").await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut lines = stream.buffered().lines();
+        let mut got = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            got.push(line);
+        }
+        assert_eq!(got, ["one", "two", "three"]);
+        server.join().unwrap();
+    }
+}
