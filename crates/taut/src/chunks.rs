@@ -20,6 +20,36 @@ impl Socket {
         }
     }
 
+    /// Hands what can be read, at most `room` bytes, to `put` piece by piece, in place.
+    #[cfg(feature = "hyper")]
+    pub(crate) fn read_pieces(
+        &self,
+        access: &mut Access<'_>,
+        room: usize,
+        mut put: impl FnMut(&[u8]),
+    ) -> Attempt<()> {
+        let (mut conn, now) = self.conn(access)?;
+        let mut left = room;
+        while left > 0 {
+            let count = match conn.chunk() {
+                Ok(chunk) => {
+                    let count = chunk.len().min(left);
+                    put(&chunk[..count]);
+                    count
+                }
+                Err(ReadError::WouldBlock) if left == room => return Poll::Pending,
+                Err(error) if left == room => return Poll::Ready(Err(error::read(error))),
+                Err(_) => break,
+            };
+            if count == 0 {
+                break;
+            }
+            conn.consume(now, count);
+            left -= count;
+        }
+        Poll::Ready(Ok(()))
+    }
+
     pub(crate) fn write_bytes(&self, access: &mut Access<'_>, data: &mut Bytes) -> Attempt<Option<u32>> {
         let (mut conn, now) = self.conn(access)?;
         match conn.write_bytes_with(now, data, WriteFlags::default()) {

@@ -27,10 +27,16 @@
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
 //!
+//! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
+//! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of
+//! hyper-util and tonic.
+//!
 //! Options have Linux's names. An error is an [`std::io::Error`] of the kind that a kernel socket would return,
 //! with the stack's own error as its source.
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "axum", feature = "hyper"))]
+mod adapters;
 pub mod blocking;
 mod builder;
 mod chunks;
@@ -47,6 +53,8 @@ mod stack;
 mod stream;
 mod wait;
 
+#[cfg(feature = "hyper")]
+pub use adapters::hyper::Connector;
 pub use builder::StackBuilder;
 pub use bytes::Bytes;
 #[cfg(feature = "tokio")]
