@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim
+.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -30,6 +30,9 @@ bench-paths: ## send over difficult paths: taut and the kernel live, taut simula
 
 bench-buffers: ## sample the bytes that a connection holds, on paths of 50 µs to 100 ms, beside the kernel (root; about 15 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-buffers -- $(BENCH_ARGS)
+
+bench-zerocopy: ## measure the CPU that copies cost in bulk transfers (root; BENCH_ARGS="--touch --write 16384"; about 1 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-zerocopy -- $(BENCH_ARGS)
 
 bench-sim: ## compare packets per second of the simulator and of ns-3 on the same dumbbell (needs libns3-dev)
 	benches/sim.sh $(BENCH_ARGS)

@@ -38,6 +38,10 @@ const SPARE_CHUNKS_MAX: usize = 64;
 /// The most chunks watched until the packets and applications that hold them have dropped them.
 const LENT_MAX: usize = 256;
 
+/// The oldest of more chunks than these is watched last from then on: 2 MB, more than packets of one connection that
+/// leave in order.
+const LENT_PATIENCE: usize = 32;
+
 /// The most spare chunk lists kept: as many as spare buffers.
 const SPARE_LISTS_MAX: usize = 256;
 
@@ -144,7 +148,7 @@ impl BufferPool {
         let Some(size) = size_of_chunk(memory.len()) else { return };
         if memory.bytes_mut().is_none() {
             if !memory.is_lent() {
-                // One that is held for long must not keep the others: the oldest is freed by its last holder.
+                // The one that was watched longest is freed by its last holder.
                 if self.lent.len() == LENT_MAX {
                     self.lent.pop_front();
                 }
@@ -159,12 +163,15 @@ impl BufferPool {
 
     /// Takes back memory whose other holders have dropped it.
     fn reclaim(&mut self) {
-        // Packets leave mostly in order, and applications drop what they read mostly in order; one that stays long only
-        // delays the memory of those behind it.
+        // Packets leave mostly in order, and applications drop what they read mostly in order.
         while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
             if let Some(memory) = self.lent.pop_front() {
                 self.give(memory);
             }
+        }
+        // One that stays long, as in an application's cache, must not keep the others.
+        if self.lent.len() > LENT_PATIENCE {
+            self.lent.rotate_left(1);
         }
     }
 
@@ -529,6 +536,21 @@ mod tests {
         let held: Vec<Memory> = (0..2 * LENT_MAX).map(|_| pool.take_chunk(1, 0)).collect();
         held.iter().for_each(|memory| pool.give(memory.clone()));
         assert_eq!(pool.lent.len(), LENT_MAX);
+    }
+
+    /// An application keeps one piece of memory for ever, and uses others for a while.
+    #[test]
+    fn memory_that_is_kept_delays_no_other() {
+        let mut pool = BufferPool::new();
+        let mut take =
+            |count| -> Vec<Memory> { (0..count).map(|_| pool.take_chunk(POOLED_FROM, 0)).collect() };
+        let (kept, used) = (take(1), take(LENT_PATIENCE));
+        let held: Vec<_> = kept.iter().chain(&used).map(|memory| memory.share(0..100)).collect();
+        let addresses: Vec<_> = used.iter().map(|memory| memory.bytes().as_ptr()).collect();
+        kept.into_iter().chain(used).for_each(|memory| pool.give(memory));
+        let _kept = held.into_iter().next();
+        let taken: Vec<_> = (0..=addresses.len()).map(|_| pool.take_chunk(POOLED_FROM, 0)).collect();
+        assert!(addresses.iter().all(|&at| taken.iter().any(|memory| memory.bytes().as_ptr() == at)));
     }
 
     #[test]

@@ -90,6 +90,7 @@ mod stats;
 mod sysctl;
 mod words;
 
+pub use bytes::Bytes;
 pub use config::StackConfig;
 pub use congestion::Algorithm;
 pub use conn::info::ConnInfo;
