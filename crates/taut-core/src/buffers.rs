@@ -127,8 +127,9 @@ impl BufferPool {
     /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is none.
     pub(crate) fn exchange(&mut self, buffer: &mut Vec<u8>) -> Memory {
         let spare = if buffer.len() == BUFFER_BYTES {
-            if self.spare[SIZES - 1].is_empty() {
-                // What an application has read without a copy comes back this way.
+            // What an application has read without a copy comes back this way. The newest, not the oldest spare one, is
+            // still in the cache.
+            if !self.lent.is_empty() {
                 self.reclaim();
             }
             self.spare[SIZES - 1].pop()

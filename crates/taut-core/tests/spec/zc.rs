@@ -138,6 +138,13 @@ fn zc_05_not_before_the_ack() {
     assert_eq!(rig.writable_events(), 1, "the application waited for it");
     assert_eq!(free(&mut rig), [(0, 0, false, true)]);
     assert!(memory.is_unique());
+    // A copied write holds nothing, and is complete no earlier.
+    lend(&mut rig, 100);
+    rig.advance(Duration::from_millis(40));
+    rig.ack(start + 10_099);
+    assert_eq!(poll_free(&mut rig), Poll::Pending);
+    rig.ack(start + 10_100);
+    assert_eq!(free(&mut rig), [(1, 1, true, true)]);
 }
 
 /// A device that keeps a packet reads its bytes later, whatever the peer has acknowledged.
