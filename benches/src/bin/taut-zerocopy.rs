@@ -1,5 +1,5 @@
 //! What copying costs: bulk sending and receiving over a TUN by blocking sockets, with `write` and `read` and with
-//! `write_bytes` and `read_chunk`, in turns, with the kernel as peer.
+//! `write_bytes` and `read_chunks`, in turns, with the kernel as peer.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
@@ -74,15 +74,19 @@ fn work(case: Case, mut stream: TcpStream, args: &Args, probe: &Probe) -> Result
     stream.set_write_timeout(Some(TICK))?;
     let data = Bytes::from(vec![0x5a; args.write]);
     let mut into = vec![0; args.write];
-    let mut sum = 0_u64;
+    let (mut sum, mut chunks) = (0_u64, Vec::new());
     while !probe.stopped() {
         let done = match case {
             Case::Send { lent: true } => stream.write_bytes(&mut data.clone()).map(|_| 0),
             Case::Send { lent: false } => stream.write(&data).map(|_| 0),
-            Case::Receive { lent: true } => stream.read_chunk(args.write).map(|chunk| {
-                sum ^= if args.touch { look_at(&chunk) } else { 0 };
-                chunk.len()
-            }),
+            Case::Receive { lent: true } => {
+                chunks.clear();
+                stream.read_chunks(&mut chunks, args.write).inspect(|_| {
+                    for chunk in chunks.iter().filter(|_| args.touch) {
+                        sum ^= look_at(chunk);
+                    }
+                })
+            }
             Case::Receive { lent: false } => stream.read(&mut into).inspect(|&count| {
                 sum ^= if args.touch { look_at(&into[..count]) } else { 0 };
             }),

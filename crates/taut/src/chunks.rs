@@ -20,6 +20,30 @@ impl Socket {
         }
     }
 
+    /// Adds chunks of at most `max` bytes together to `into`; returns the number of bytes.
+    pub(crate) fn read_chunks(
+        &self,
+        access: &mut Access<'_>,
+        into: &mut Vec<Bytes>,
+        max: usize,
+    ) -> Attempt<usize> {
+        let (mut conn, now) = self.conn(access)?;
+        let mut total = 0;
+        while total < max {
+            match conn.read_chunk(now, max - total) {
+                Ok(chunk) if chunk.is_empty() => break,
+                Ok(chunk) => {
+                    total += chunk.len();
+                    into.push(chunk);
+                }
+                Err(_) if total > 0 => break,
+                Err(ReadError::WouldBlock) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error::read(error))),
+            }
+        }
+        Poll::Ready(Ok(total))
+    }
+
     /// Hands what can be read, at most `room` bytes, to `put` piece by piece, in place.
     #[cfg(feature = "hyper")]
     pub(crate) fn read_pieces(

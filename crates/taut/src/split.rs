@@ -172,6 +172,14 @@ macro_rules! read_half {
                 self.stream().read_chunk(max).await
             }
 
+            /// [`TcpStream::read_chunks`].
+            ///
+            /// # Errors
+            /// Those of the stream's.
+            pub async fn read_chunks(&mut self, into: &mut Vec<Bytes>, max: usize) -> io::Result<usize> {
+                self.stream().read_chunks(into, max).await
+            }
+
             /// [`TcpStream::try_read_chunk`].
             ///
             /// # Errors

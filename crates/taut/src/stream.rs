@@ -202,6 +202,17 @@ impl TcpStream {
         until(&socket.shard, socket.read_interest(), |access| socket.read_chunk(access, max)).await
     }
 
+    /// Waits for received bytes and adds what there is, at most `max` bytes, to `into`, as the chunks that
+    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a `max` above 0)
+    /// means the end of the stream. A call costs the same for one chunk as for many, and the window opens once.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub async fn read_chunks(&self, into: &mut Vec<Bytes>, max: usize) -> io::Result<usize> {
+        let socket = &*self.socket;
+        until(&socket.shard, socket.read_interest(), |access| socket.read_chunks(access, into, max)).await
+    }
+
     /// A reader with [`AsyncBufRead`](tokio::io::AsyncBufRead) whose buffer is the received memory itself.
     #[must_use]
     pub const fn buffered(self) -> Reader<Self> {

@@ -84,6 +84,29 @@ fn chunks_and_buffered_reads_give_the_stream() {
 }
 
 #[test]
+fn many_chunks_are_read_at_once() {
+    let net = Net::new();
+    let (listener, address) = net.listener(0);
+    let server = serve(listener, |stream| send_noise(stream, BULK, 9));
+    let stream = TcpStream::connect(&net.stack, address).unwrap();
+    let (mut meter, mut chunks, mut most) = (Meter::default(), Vec::new(), 0);
+    assert_eq!(stream.read_chunks(&mut chunks, 0).unwrap(), 0);
+    loop {
+        let count = stream.read_chunks(&mut chunks, 200_000).unwrap();
+        assert_eq!(chunks.iter().map(Bytes::len).sum::<usize>(), count);
+        assert!(count <= 200_000);
+        if count == 0 {
+            break;
+        }
+        most = most.max(chunks.len());
+        chunks.drain(..).for_each(|chunk| meter.update(&chunk));
+    }
+    assert!(most > 1, "some calls return several chunks");
+    assert_eq!(meter.bytes() as usize, BULK);
+    assert_eq!(meter.finish(), server.join().unwrap());
+}
+
+#[test]
 fn lines_are_read_in_place() {
     let net = Net::new();
     let (listener, address) = net.listener(1);
@@ -157,10 +180,9 @@ mod asynchronous {
                     }
                 }
             } else {
-                while let chunk = stream.read_chunk(usize::MAX).await.unwrap()
-                    && !chunk.is_empty()
-                {
-                    meter.update(&chunk);
+                let mut chunks = Vec::new();
+                while stream.read_chunks(&mut chunks, 200_000).await.unwrap() > 0 {
+                    chunks.drain(..).for_each(|chunk| meter.update(&chunk));
                 }
             }
             assert_eq!(meter.bytes() as usize, BULK);

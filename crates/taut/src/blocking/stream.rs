@@ -198,6 +198,16 @@ impl TcpStream {
         self.wait_read(|access| self.socket.read_chunk(access, max))
     }
 
+    /// Waits for received bytes and adds what there is, at most `max` bytes, to `into`, as the chunks that
+    /// [`read_chunk`](Self::read_chunk) would return one by one. Returns the number of bytes; zero (for a `max` above 0)
+    /// means the end of the stream. A call costs the same for one chunk as for many, and the window opens once.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn read_chunks(&self, into: &mut Vec<Bytes>, max: usize) -> io::Result<usize> {
+        self.wait_read(|access| self.socket.read_chunks(access, into, max))
+    }
+
     /// A reader with [`BufRead`](io::BufRead) whose buffer is the received memory itself.
     #[must_use]
     pub const fn buffered(self) -> BlockingReader {
