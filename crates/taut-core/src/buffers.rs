@@ -338,6 +338,9 @@ impl ChunkQueue {
         if let Some(tail) = list.back_mut() {
             let n = tail.fill(data);
             data = data.get(n..).unwrap_or(&[]);
+            if data.is_empty() {
+                return;
+            }
             base += n as u64;
             previous = if tail.memory.is_lent() { 0 } else { tail.capacity() };
         }

@@ -219,7 +219,7 @@ mod tests {
         for _ in 0..8 {
             let wait = loans.look_at().since(now);
             waits.push(wait.as_millis());
-            now = now + wait;
+            now += wait;
             assert!(!loans.settle(now, 10, false));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
