@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-zerocopy
+.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -22,6 +22,9 @@ bench-lateness: ## Measure how late a thread of this machine wakes up (BENCH_ARG
 
 bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--busy --flows 100"; about 4 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-pacing -- $(BENCH_ARGS)
+
+bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 25 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
 	@scripts/setup iproute2

@@ -24,6 +24,32 @@ pub fn pin(core: usize) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Keeps this thread, and those that it starts meanwhile, on one core, until this is dropped. A process that has only this
+/// thread is kept there as a whole.
+pub struct Confined(libc::cpu_set_t);
+
+impl Confined {
+    pub fn to(core: usize) -> io::Result<Self> {
+        // SAFETY: `set` is a plain bit mask of the size given.
+        let before = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            match libc::sched_getaffinity(0, size_of_val(&set), &mut set) {
+                0 => set,
+                _ => return Err(io::Error::last_os_error()),
+            }
+        };
+        pin(core)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        // SAFETY: a bit mask of the size given. It was this thread's before, so it cannot be refused.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &self.0) };
+    }
+}
+
 fn clock(id: libc::clockid_t) -> Option<Duration> {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `at` is a timespec.
@@ -77,4 +103,19 @@ pub fn within_pinned<T: Send>(
         });
         thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confined_thread_and_its_children_use_one_core_and_later_all() {
+        let cores = || std::thread::available_parallelism().unwrap().get();
+        let before = cores();
+        let confined = Confined::to(0).unwrap();
+        assert_eq!(std::thread::spawn(cores).join().unwrap(), 1);
+        drop(confined);
+        assert_eq!(cores(), before);
+    }
 }

@@ -10,4 +10,6 @@ pub mod path;
 pub mod peer;
 pub mod probe;
 pub mod report;
+pub mod server;
 pub mod stacks;
+pub mod tap;

@@ -46,11 +46,28 @@ impl Link {
     /// A TUN with super-packets in both directions. Its queue holds more than a window of several megabytes:
     /// a drop would measure loss recovery instead of speed.
     pub fn tun() -> Result<Self> {
-        let peer = Kernel::new()?;
-        let tun = peer.tun(&NET.far(), &TunOptions { mtu: MTU, ..TunOptions::default() })?;
-        ensure!(tun.caps() == LinkCaps::offloading(MTU), "this kernel's TUN has no offload");
+        let (tun, peer) = tun(1)?;
         Ok(Self { near: Near::Tun(tun), peer })
     }
+}
+
+fn tun(queues: u16) -> Result<(Tun, Kernel)> {
+    let peer = Kernel::new()?;
+    let options = TunOptions { mtu: MTU, multi_queue: queues > 1, ..TunOptions::default() };
+    let tun = peer.tun(&NET.far(), &options)?;
+    ensure!(tun.caps() == LinkCaps::offloading(MTU), "this kernel's TUN has no offload");
+    Ok((tun, peer))
+}
+
+/// The TUN of [`Link::tun`] with so many queues.
+pub fn tun_queues(count: u16) -> Result<(Vec<Tun>, Kernel)> {
+    let (tun, peer) = tun(count)?;
+    let mut queues = vec![tun];
+    for _ in 1..count {
+        let queue = peer.enter(|| queues[0].open_queue())??;
+        queues.push(queue);
+    }
+    Ok((queues, peer))
 }
 
 /// Waits until `fd` is readable or the timeout is over; `None` waits 100 ms, so that the caller notices a stop.

@@ -24,12 +24,12 @@ pub const BATCH: usize = 32;
 /// How long a call blocks before it checks whether to stop.
 const TICK: Duration = Duration::from_millis(200);
 
-fn interrupted(error: &io::Error) -> bool {
+pub fn interrupted(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
 /// Whether the error only says that the other side was stopped first.
-fn over(error: &io::Error) -> bool {
+pub fn over(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted)
 }
 
@@ -40,7 +40,7 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 
 /// The congestion control that taut uses by default, whatever the machine's default is: one that paces (bbr)
 /// is slower over a link like this, and costs more.
-const CONGESTION: &str = "cubic";
+pub const CONGESTION: &str = "cubic";
 
 /// Listens on [`PORT`] of all addresses.
 pub fn listen() -> Result<TcpListener> {
@@ -84,12 +84,20 @@ pub fn connect(to: Ipv4Addr) -> Result<TcpStream> {
 }
 
 /// Reads until told to stop; counts the bytes.
-pub fn drain(mut stream: impl Read, probe: &Probe) -> Result<()> {
+pub fn drain(stream: impl Read, probe: &Probe) -> Result<()> {
+    drain_counting(stream, probe, |_| {})
+}
+
+/// [`drain`] that also tells `count` how many bytes each read returned.
+pub fn drain_counting(mut stream: impl Read, probe: &Probe, count: impl Fn(u64)) -> Result<()> {
     let mut buffer = vec![0; CHUNK];
     while !probe.stopped() {
         match stream.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => probe.add(count as u64),
+            Ok(bytes) => {
+                probe.add(bytes as u64);
+                count(bytes as u64);
+            }
             Err(error) if interrupted(&error) => {}
             Err(error) if over(&error) => break,
             Err(error) => return Err(error).context("read"),
@@ -98,12 +106,18 @@ pub fn drain(mut stream: impl Read, probe: &Probe) -> Result<()> {
     Ok(())
 }
 
-/// Writes until told to stop.
-pub fn pour(mut stream: impl Write, probe: &Probe) -> Result<()> {
-    let buffer = vec![0x5a; CHUNK];
+/// Writes until told to stop, [`CHUNK`] bytes at a time.
+pub fn pour(stream: impl Write, probe: &Probe) -> Result<()> {
+    pour_chunks(stream, probe, CHUNK)
+}
+
+/// Writes until told to stop, `chunk` bytes at a time. A chunk that is taken in parts is written to its end.
+pub fn pour_chunks(mut stream: impl Write, probe: &Probe, chunk: usize) -> Result<()> {
+    let buffer = vec![0x5a; chunk];
+    let mut written = 0;
     while !probe.stopped() {
-        match stream.write(&buffer) {
-            Ok(_) => {}
+        match stream.write(&buffer[written..]) {
+            Ok(count) => written = (written + count) % chunk,
             Err(error) if interrupted(&error) => {}
             Err(error) if over(&error) => break,
             Err(error) => return Err(error).context("write"),
@@ -138,7 +152,11 @@ pub fn ping(mut stream: impl Read + Write, probe: &Probe) -> Result<()> {
     let mut byte = [0];
     while !probe.stopped() {
         let begun = Instant::now();
-        stream.write_all(&byte).context("write")?;
+        match stream.write_all(&byte) {
+            Ok(()) => {}
+            Err(_) if probe.stopped() => break,
+            Err(error) => return Err(error).context("write"),
+        }
         let answered = loop {
             match stream.read_exact(&mut byte) {
                 // On a busy machine the peer may not have run for as long as a read waits.
@@ -180,7 +198,7 @@ pub fn dial(to: Ipv4Addr, probe: &Probe) -> Result<()> {
     let mut byte = [0];
     while !probe.stopped() {
         for _ in 0..BATCH {
-            batch.push(start_connecting(to, None)?);
+            batch.push(start_connecting(to, Some(CONGESTION))?);
         }
         for stream in &mut batch {
             wait_connected(stream)?;

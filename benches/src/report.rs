@@ -81,22 +81,32 @@ impl Report {
 }
 
 impl Series {
-    fn sorted(&self) -> Vec<f64> {
-        let mut sorted = self.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted
-    }
-
     pub fn median(&self) -> f64 {
-        let sorted = self.sorted();
-        let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
-        (sorted[low] + sorted[high]) / 2.0
+        median(&self.samples)
     }
 
     pub fn range(&self) -> (f64, f64) {
-        let sorted = self.sorted();
-        (sorted[0], sorted[sorted.len() - 1])
+        range(&self.samples)
     }
+}
+
+fn sorted(samples: &[f64]) -> Vec<f64> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The one in the middle, or the mean of the two there. There must be a sample.
+pub fn median(samples: &[f64]) -> f64 {
+    let sorted = sorted(samples);
+    let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+    (sorted[low] + sorted[high]) / 2.0
+}
+
+/// Least and greatest. There must be a sample.
+pub fn range(samples: &[f64]) -> (f64, f64) {
+    let sorted = sorted(samples);
+    (sorted[0], sorted[sorted.len() - 1])
 }
 
 /// Three significant digits; large numbers as whole numbers.

@@ -33,31 +33,36 @@ pub fn bulk() -> ConnOptions {
     ConnOptions { notsent_lowat: 256 << 10, ..ConnOptions::default() }
 }
 
-struct Loop<'a> {
-    stack: Stack,
+/// The stack, its device and what a turn needs.
+pub struct Loop<'a> {
+    pub stack: Stack,
     tun: Tun,
     buffer: Vec<u8>,
     ingress_batch: usize,
     probe: &'a Probe,
 }
 
-fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::from_nanos(monotonic_ns())
 }
 
 impl<'a> Loop<'a> {
     fn new(tun: Tun, tuning: &Tuning, probe: &'a Probe) -> Self {
-        Self {
-            stack: stack(LOCAL, tun.caps()),
-            tun,
-            buffer: vec![0; BUFFER_BYTES],
-            ingress_batch: tuning.taut_ingress_batch,
-            probe,
-        }
+        Self::of(stack(LOCAL, tun.caps()), tun, tuning.taut_ingress_batch, probe)
+    }
+
+    /// A loop around this stack. Each turn takes `ingress_batch` packets at most.
+    pub fn of(stack: Stack, tun: Tun, ingress_batch: usize, probe: &'a Probe) -> Self {
+        Self { stack, tun, buffer: vec![0; BUFFER_BYTES], ingress_batch, probe }
+    }
+
+    /// Sleeps until a packet arrives, or until then.
+    pub fn wait_until(&self, at: Option<Instant>) {
+        net::wait_readable(&self.tun, at.map(|at| at.since(now()).into()));
     }
 
     /// Takes a batch of packets; returns whether there was one.
-    fn receive(&mut self, at: Instant) -> bool {
+    pub fn receive(&mut self, at: Instant) -> bool {
         for taken in 0..self.ingress_batch {
             let Ok(received) = self.tun.recv(&mut self.buffer) else { return taken > 0 };
             let frame = Frame::Lend { buffer: &mut self.buffer, range: received.range };
@@ -70,7 +75,8 @@ impl<'a> Loop<'a> {
         true
     }
 
-    fn transmit(&mut self, at: Instant) {
+    /// Sends all packets that the stack has ready.
+    pub fn transmit(&mut self, at: Instant) {
         while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(at) {
             // A full queue drops the packet, as on any link.
             let _ = self.tun.put(&packet);
@@ -80,7 +86,7 @@ impl<'a> Loop<'a> {
 
     /// Input, then the application, then output, until told to stop; sleeps when nothing happened.
     /// The application returns whether it wants another turn. The clock is read once a turn, as in smoltcp's loop.
-    fn turn_until_stopped(
+    pub fn turn_until_stopped(
         &mut self,
         mut application: impl FnMut(&mut Stack, Instant) -> Result<bool>,
     ) -> Result<()> {
@@ -105,7 +111,7 @@ impl<'a> Loop<'a> {
     }
 
     /// Turns until a new connection is established.
-    fn connected(&mut self, options: &ConnOptions) -> Result<ConnId> {
+    pub fn connected(&mut self, options: &ConnOptions) -> Result<ConnId> {
         let conn = self.connect(options)?;
         let begun = now();
         loop {
