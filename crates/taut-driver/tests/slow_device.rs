@@ -167,7 +167,9 @@ fn packets_leave_in_the_order_in_which_they_were_made() {
             let field = |at: usize| u32::from_be_bytes(packet.header[at..at + 4].try_into().unwrap());
             let (ports, seq) = (field(20), field(24));
             let end = ends.insert(ports, seq.wrapping_add(packet.payload.len() as u32));
-            count.fetch_add(u64::from(end.is_some_and(|end| end != seq)), Ordering::Relaxed);
+            // A packet overtook another. A tail loss probe begins before the end.
+            let is_gap = end.is_some_and(|end: u32| seq.wrapping_sub(end) as i32 > 0);
+            count.fetch_add(u64::from(is_gap), Ordering::Relaxed);
         }
         Say::Left
     });
