@@ -15,11 +15,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use taut_core::{Duration, Instant};
+use taut_core::Instant;
 
 use crate::bell::Bell;
 use crate::call::{Call, Ear};
-use crate::clock::Clock;
 use crate::device::{News, RxDevice, TxDevice};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
@@ -33,10 +32,6 @@ mod key {
     pub(super) const TIMER: u64 = 3;
     pub(super) const INBOX: u64 = 4;
 }
-
-/// The part of a wait that a fine timer takes where the driver's own is coarse. tokio's timers end up to a millisecond
-/// late, and its own thread may be late as well; twice that leaves a deadline exact.
-const FINE: Duration = Duration::from_millis(2);
 
 /// The announcements of one shard.
 #[derive(Debug)]
@@ -90,7 +85,7 @@ struct Sleeper {
     fine: Option<FineTimer>,
 }
 
-/// A timer to the nanosecond, for the end of a wait.
+/// A timer to the nanosecond. tokio's are exact only to a millisecond.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
 pub(crate) struct FineTimer {
@@ -279,7 +274,7 @@ impl Announcer {
         let mut schedule = self.schedule();
         let Schedule { deadline, watch_room, .. } = *schedule;
         let until = match &mut schedule.driver {
-            Driver::Waker(sleeper) if deadline > now => sleeper.sleep(now, deadline),
+            Driver::Waker(sleeper) if deadline > now => sleeper.sleep(deadline),
             _ => return None,
         };
         Some(Sleep { until, watch_room })
@@ -303,17 +298,17 @@ impl Schedule {
 }
 
 impl Sleeper {
-    /// Until when it sleeps by its own means, which may be before the deadline.
-    fn sleep(&mut self, now: Instant, deadline: Instant) -> Instant {
+    /// Until when it sleeps by its own means: forever if the fine timer wakes it.
+    fn sleep(&mut self, deadline: Instant) -> Instant {
         self.asleep_until = deadline;
         match &mut self.fine {
-            Some(fine) if deadline.since(now) <= FINE => {
-                fine.arm(deadline);
+            Some(fine) => {
+                if deadline != Instant::NEVER {
+                    fine.arm(deadline);
+                }
                 Instant::NEVER
             }
-            // It wakes up once more and leaves the rest to the fine timer.
-            Some(_) if deadline != Instant::NEVER => deadline.saturating_sub(FINE),
-            _ => deadline,
+            None => deadline,
         }
     }
 
@@ -324,11 +319,11 @@ impl Sleeper {
         }
         match &mut self.fine {
             // The timer wakes it in time, and not before.
-            Some(fine) if at.since(Clock.now()) <= FINE => {
+            Some(fine) => {
                 fine.arm(at);
                 self.asleep_until = at;
             }
-            _ => self.wake(),
+            None => self.wake(),
         }
     }
 
@@ -382,7 +377,10 @@ mod tests {
 
     use taut_core::{TxPacket, TxTicket};
 
+    use taut_core::Duration;
+
     use super::*;
+    use crate::clock::Clock;
     use crate::device::{Received, Sent};
 
     /// A device that never has any.
@@ -471,22 +469,24 @@ mod tests {
     }
 
     #[test]
-    fn a_fine_timer_takes_the_end_of_a_wait() {
+    fn a_fine_timer_wakes_the_driver_by_itself() {
         let (announcer, count) = attached(Some(FineTimer::new().unwrap()));
-        let (now, fine) = (Clock.now(), FINE.as_nanos());
+        let now = Clock.now();
+        let armed = |announcer: &Announcer| match &announcer.schedule().driver {
+            Driver::Waker(sleeper) => sleeper.fine.as_ref().unwrap().armed,
+            _ => unreachable!("it was attached"),
+        };
         let far = now + Duration::from_secs(60);
         announcer.arm(far);
-        assert_eq!(announcer.sleep(now).unwrap().until.as_nanos(), far.as_nanos() - fine);
-        // Nearer than tokio's time can tell: the timer wakes the driver then, and nobody before.
-        announcer.arm(now + Duration::from_micros(100));
-        assert_eq!(count.take(), 0);
         assert_eq!(announcer.sleep(now).unwrap().until, Instant::NEVER);
-        announcer.arm(now + Duration::from_secs(30));
+        assert_eq!(armed(&announcer), far);
+        // An earlier deadline moves the timer, and wakes nobody.
+        let near = now + Duration::from_micros(100);
+        announcer.arm(near);
+        assert_eq!((count.take(), armed(&announcer)), (0, near));
         announcer.awake();
-        let until = announcer.sleep(now).unwrap().until;
-        assert_eq!(until.as_nanos(), (now + Duration::from_secs(30)).as_nanos() - fine);
-        announcer.arm(now + Duration::from_secs(10));
-        assert_eq!(count.take(), 1);
+        announcer.disarm();
+        assert_eq!(announcer.sleep(now).unwrap().until, Instant::NEVER);
     }
 
     /// A driver that comes late finds the deadline, a call, and what a device rang.

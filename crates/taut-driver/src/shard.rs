@@ -343,6 +343,8 @@ impl Shard {
         }
         if result.is_pending() {
             replaced = inner.waiters.add(interest, key, waker);
+            // Nothing more will be written behind what autocorking holds back.
+            inner.collect_if_awaited();
         }
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
@@ -420,7 +422,7 @@ impl Shard {
         // After the bell was silenced, so that no news is missed.
         self.note_news();
         let now = self.clock.now();
-        self.collect_in_turn(&mut inner, now);
+        self.collect_in_turn(&mut inner, until, now);
         self.settle(&mut inner, now, wakers);
         let calm = inner.armed > now + GRACE && !inner.tx.is_full();
         let others_wait = inner.waiters.count() > 0;

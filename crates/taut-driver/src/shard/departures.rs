@@ -47,13 +47,18 @@ impl Shard {
         }
     }
 
-    /// Collects the tickets in the outbox, in a turn.
-    pub(super) fn collect_in_turn(&self, inner: &mut Inner, now: Instant) {
-        if inner.collect_at.is_some_and(|at| at <= now) {
+    /// Collects the tickets in the outbox, in a turn. A driver leaves young ones, as every ACK brings a turn: a writer of
+    /// small pieces would never fill a packet.
+    pub(super) fn collect_in_turn(&self, inner: &mut Inner, until: Until, now: Instant) {
+        let is_due = inner.collect_at.is_some_and(|at| at <= now);
+        if is_due {
             // No writer came.
             inner.patience = COLLECT_AFTER;
         }
-        inner.collect();
+        let waits = matches!(until, Until::Met(_));
+        if is_due || waits || self.outbox.as_ref().is_some_and(|outbox| outbox.is_ripe(now)) {
+            inner.collect();
+        }
     }
 
     /// Collects the tickets in the outbox, for a thread that uses the stack.
@@ -159,6 +164,13 @@ impl Shard {
 }
 
 impl Inner {
+    /// Collects the tickets that are in the outbox, if a connection waits for one.
+    pub(super) fn collect_if_awaited(&mut self) {
+        if self.stack.awaits_tickets() {
+            self.collect();
+        }
+    }
+
     /// Collects the tickets that are in the outbox; [`Shard::settle`] returns them to the stack.
     pub(super) fn collect(&mut self) {
         self.tx.collect();
