@@ -72,25 +72,30 @@ pub struct Arena {
 
 impl Arena {
     /// Sets up the best links that this machine allows. Call it before the process has a second thread.
+    /// The kernel's sockets have the congestion control `theirs`.
     ///
     /// # Errors
-    /// When not even the in-process link can be made.
+    /// When the kernel has no such congestion control, or when not even the in-process link can be made.
     pub fn new(
         in_process: bool,
         shards: u16,
         config: &StackConfig,
+        theirs: &str,
         priority: PriorityArgs,
         control: &ControlArgs,
     ) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
+        // Asked in a namespace if there are any, as root of it may have more than its user.
+        let trial = namespaces.is_ok().then(taut_testbed::Kernel::new).transpose()?;
+        Kernel::new(trial, theirs).map_err(|error| refused(theirs, &error))?;
         if !Subnet::has_ipv6() {
             missing.push("the kernel does not support IPv6, so only IPv4 is measured".to_owned());
         }
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(shards, config, priority, control)
+            Ok(()) => over_tun(shards, config, theirs, priority, control)
                 .map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
@@ -105,16 +110,47 @@ impl Arena {
                 Measured::InProcess(pair.context("cannot make an in-process link")?)
             }
         };
-        let veth = namespaces.and_then(|()| over_veth());
-        let baseline = veth.unwrap_or_else(|error| {
-            missing.push(format!("no veth: {error:#}; so the kernel is measured over its loopback"));
-            loopback()
-        });
+        let baseline = match namespaces.and_then(|()| over_veth(theirs)) {
+            Ok(pair) => pair,
+            Err(error) => {
+                missing.push(format!("no veth: {error:#}; so the kernel is measured over its loopback"));
+                loopback(theirs)?
+            }
+        };
         Ok(Self { measured, baseline, missing })
     }
 }
 
+/// Why the kernel's sockets cannot have a congestion control, and which they can.
+fn refused(name: &str, error: &io::Error) -> anyhow::Error {
+    let has = taut_testbed::available_congestion().unwrap_or_default().join(", ");
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => String::new(),
+        _ => format!(": {error}"),
+    };
+    anyhow::anyhow!(
+        "the kernel's sockets cannot use the congestion control {name}{why}; the kernel has {has}. Choose one of these \
+         for both sides with --congestion, or for the kernel's side alone with --kernel-congestion"
+    )
+}
+
 impl Measured {
+    /// Stacks of taut.
+    pub(crate) fn stacks(&self) -> usize {
+        match self {
+            Self::Tun(_) => 1,
+            Self::InProcess(_) => 2,
+        }
+    }
+
+    /// A description of the link.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Tun(pair) => pair.name,
+            Self::InProcess(pair) => pair.name,
+        }
+    }
+
     /// The files of the stacks' control sockets.
     pub(crate) fn control_sockets(&self) -> Vec<PathBuf> {
         let stacks = match self {
@@ -138,6 +174,7 @@ fn pair<A, B>(near: A, far: B, subnet: Subnet, name: &'static str) -> Pair<A, B>
 fn over_tun(
     shards: u16,
     config: &StackConfig,
+    theirs: &str,
     priority: PriorityArgs,
     control: &ControlArgs,
 ) -> anyhow::Result<Pair<Taut, Kernel>> {
@@ -146,7 +183,7 @@ fn over_tun(
     let tun = peer.tun(&MEASURED.far(), &options)?;
     let queues = peer.enter(|| queues(tun, shards))??;
     let stack = net::on_tun(queues, config.clone(), &MEASURED.near(), priority, control)?;
-    Ok(pair(Taut(stack), Kernel(Some(peer)), MEASURED, "taut to kernel over TUN"))
+    Ok(pair(Taut(stack), Kernel::new(Some(peer), theirs)?, MEASURED, "taut to kernel over TUN"))
 }
 
 fn over_pipe(
@@ -160,21 +197,22 @@ fn over_pipe(
     Ok(pair(near, far, MEASURED, "taut to taut, in-process"))
 }
 
-fn over_veth() -> io::Result<Pair<Kernel, Kernel>> {
+fn over_veth(theirs: &str) -> io::Result<Pair<Kernel, Kernel>> {
     let (near, far) = (taut_testbed::Kernel::new()?, taut_testbed::Kernel::new()?);
     near.veth(&far, BASELINE, MTU)?;
-    Ok(pair(Kernel(Some(near)), Kernel(Some(far)), BASELINE, "kernel to kernel over veth"))
+    let (near, far) = (Kernel::new(Some(near), theirs)?, Kernel::new(Some(far), theirs)?);
+    Ok(pair(near, far, BASELINE, "kernel to kernel over veth"))
 }
 
-fn loopback() -> Pair<Kernel, Kernel> {
+fn loopback(theirs: &str) -> io::Result<Pair<Kernel, Kernel>> {
     let both = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     let both: Vec<IpAddr> = both.into_iter().take(if Subnet::has_ipv6() { 2 } else { 1 }).collect();
-    Pair {
-        near: Kernel(None),
-        far: Kernel(None),
+    Ok(Pair {
+        near: Kernel::new(None, theirs)?,
+        far: Kernel::new(None, theirs)?,
         near_addresses: both.clone(),
         far_addresses: both,
         port: 0,
         name: "kernel to itself over loopback",
-    }
+    })
 }

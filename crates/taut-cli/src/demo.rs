@@ -1,7 +1,11 @@
 //! `taut demo`: taut against the kernel's TCP, compared with the kernel against itself, in one run.
 //!
-//! Each measurement of taut is followed immediately by the same measurement of the kernel, so that other load on the
-//! machine affects both. The links are made in `arena.rs`, the work is done in `workload.rs`.
+//! Each measurement is repeated in rounds, of taut and of the kernel in turn, so that other load on the machine affects
+//! both. The links are made in `arena.rs`, the work is done in `workload.rs`; `demo/load.rs` reads the load of others,
+//! `demo/report.rs` makes the text.
+
+mod load;
+mod report;
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +15,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use serde::Serialize;
 use taut_control::place;
 use taut_core::congestion::Registry;
 
@@ -25,6 +28,8 @@ use crate::priority_args::PriorityArgs;
 use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{output, progress, text};
+use load::Load;
+use report::{Congestion, Report, Row, Setup};
 
 /// Measures taut's throughput, latency and connections per second, and the same for the kernel's own TCP.
 #[derive(Args, Debug)]
@@ -34,12 +39,20 @@ use crate::{output, progress, text};
         Makes a private network namespace with a TUN in it (as root, or as a user if the kernel allows user \
         namespaces and /dev/net/tun), starts plain kernel-TCP peers there, and does the same work between two \
         namespaces over veth. Every byte is verified by SHA-256 at both ends; hashing is not part of the measured \
-        time. Nothing is left behind afterwards.",
-    after_help = "Example:\n  sudo taut demo\n  taut demo --seconds 3 --json > result.json\n  sudo taut demo --congestion bbr\n  sudo taut demo --priority realtime:1    on a busy machine"
+        time. Nothing is left behind afterwards.\n\n\
+        Both sides use the same congestion control, and all measurements are repeated in rounds, taut and the kernel \
+        in turn. The table has the median and the range of the rounds; --json has every sample.",
+    after_help = "Example:\n  sudo taut demo\n  sudo taut demo --rounds 15 --seconds 1 --json > result.json\n  \
+        sudo taut demo --congestion bbr         taut's is version 3, mainline Linux's is version 1\n  \
+        sudo taut demo --congestion prague --kernel-congestion dctcp\n  \
+        sudo taut demo --priority realtime:1    on a busy machine"
 )]
 pub struct DemoArgs {
-    /// How long each of the 20 measurements runs
-    #[arg(long, default_value_t = 0.7, value_name = "SECONDS", value_parser = seconds)]
+    /// How often each measurement is repeated, of taut and of the kernel in turn
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long each of the 20 measurements of a round runs
+    #[arg(long, default_value_t = 0.14, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
     /// Size of one verified transfer; transfers repeat until the time has passed
     #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = size)]
@@ -56,9 +69,12 @@ pub struct DemoArgs {
     /// Of taut's threads; the kernel's side and the applications keep theirs.
     #[command(flatten)]
     priority: PriorityArgs,
-    /// taut's congestion control; the kernel's side and column keep the kernel's own.
+    /// Of taut, and of the kernel's sockets in both columns.
     #[command(flatten)]
     congestion: CongestionArgs,
+    /// Congestion control of the kernel's sockets, if it is not that of taut
+    #[arg(long, value_name = "NAME", help_heading = "Connections")]
+    kernel_congestion: Option<String>,
     #[command(flatten)]
     control: ControlArgs,
 }
@@ -118,22 +134,9 @@ struct Value {
 }
 
 /// The result of one measurement.
-#[derive(Default)]
 struct Outcome {
     values: Vec<Value>,
     verified_bytes: u64,
-}
-
-/// A line of the table.
-#[derive(Debug, Serialize)]
-struct Row {
-    family: &'static str,
-    work: &'static str,
-    unit: &'static str,
-    taut: f64,
-    kernel: f64,
-    /// taut's result relative to the kernel's: above 1, taut is better.
-    ratio: f64,
 }
 
 /// Runs `taut demo`.
@@ -147,7 +150,10 @@ pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     _ = place::directories();
     // Before anything starts a thread: an ordinary user can enter a user namespace only then.
     let config = args.congestion.config(controllers)?;
-    let arena = Arena::new(args.in_process, shard_count(args.shards), &config, args.priority, &args.control)?;
+    let ours = &config.congestion.control;
+    let theirs = args.kernel_congestion.as_deref().unwrap_or(ours.name());
+    let shards = shard_count(args.shards);
+    let arena = Arena::new(args.in_process, shards, &config, theirs, args.priority, &args.control)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }
@@ -156,9 +162,17 @@ pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     }
     end_when_asked(arena.measured.control_sockets())?;
     let payload = Arc::new(Payload::new(args.bytes, 1));
+    let setup = Setup {
+        taut: arena.measured.name(),
+        kernel: arena.baseline.name,
+        rounds: args.rounds,
+        congestion: Congestion { taut: ours.to_string(), kernel: theirs.to_owned() },
+        stack_threads: arena.measured.stacks() * usize::from(shards),
+        priority: args.priority.priority.map(|priority| priority.to_string()),
+    };
     match arena.measured {
-        Measured::Tun(taut) => compare(args, &payload, taut, arena.baseline, watch),
-        Measured::InProcess(taut) => compare(args, &payload, taut, arena.baseline, watch),
+        Measured::Tun(taut) => compare(args, setup, &payload, taut, arena.baseline, watch),
+        Measured::InProcess(taut) => compare(args, setup, &payload, taut, arena.baseline, watch),
     }
 }
 
@@ -176,91 +190,76 @@ fn end_when_asked(control_sockets: Vec<PathBuf>) -> io::Result<()> {
 
 fn compare<A: Transport, B: Transport>(
     args: &DemoArgs,
+    setup: Setup,
     payload: &Arc<Payload>,
     taut: Pair<A, B>,
     kernel: Pair<Kernel, Kernel>,
     watch: Stopwatch,
 ) -> anyhow::Result<()> {
-    let names = (taut.name, kernel.name);
     let (taut, kernel) = (Bout::start(taut, payload)?, Bout::start(kernel, payload)?);
     let families: Vec<_> = ["IPv4", "IPv6"].into_iter().take(taut.far.len()).enumerate().collect();
     let time = Duration::from_secs_f64(args.seconds);
-    let bar = progress::steps((families.len() * WORKS.len() * 2) as u64);
+    let bar = progress::steps(families.len() as u64 * WORKS.len() as u64 * 2 * u64::from(args.rounds));
 
     let (mut rows, mut failures, mut verified_bytes) = (Vec::new(), Vec::new(), 0);
+    let load = Load::start();
     for &(index, family) in &families {
         for work in WORKS {
             let mut step = |side: &str, measure: &dyn Fn() -> io::Result<Outcome>| {
                 bar.set_message(format!("{family} {} ({side})", work.name()));
-                let outcome = measure();
-                bar.inc(1);
-                outcome.unwrap_or_else(|error| {
+                let outcome = measure().inspect_err(|error| {
                     failures.push(format!("{family} {} ({side}): {error}", work.name()));
-                    Outcome::default()
-                })
+                });
+                bar.inc(1);
+                outcome.ok()
             };
-            let ours = step(names.0, &|| taut.measure(work, index, payload, time));
-            let theirs = step(names.1, &|| kernel.measure(work, index, payload, time));
-            verified_bytes += ours.verified_bytes + theirs.verified_bytes;
-            rows.extend(ours.values.iter().zip(&theirs.values).map(|(ours, theirs)| Row {
-                family,
-                work: ours.name,
-                unit: ours.unit,
-                taut: ours.value,
-                kernel: theirs.value,
-                ratio: if ours.ascending { ours.value / theirs.value } else { theirs.value / ours.value },
-            }));
+            let load = Load::start();
+            // A measurement that fails ends its rounds: the next would most likely fail after the same long wait.
+            let both = || {
+                let ours = step(setup.taut, &|| taut.measure(work, index, payload, time))?;
+                Some((ours, step(setup.kernel, &|| kernel.measure(work, index, payload, time))?))
+            };
+            let rounds: Vec<_> =
+                std::iter::repeat_with(both).take(args.rounds as usize).map_while(|both| both).collect();
+            for (ours, theirs) in &rounds {
+                verified_bytes += ours.verified_bytes + theirs.verified_bytes;
+            }
+            if rounds.len() == args.rounds as usize {
+                rows.extend(rows_of(family, &rounds, load.others_cores()));
+            }
         }
     }
+    let others_cores = load.others_cores();
     bar.finish_and_clear();
 
-    let seconds = watch.elapsed().as_secs_f64();
-    let text = if args.json {
-        let object = serde_json::json!({
-            "taut": names.0, "kernel": names.1, "rows": rows, "verified_bytes": verified_bytes,
-            "transfer_bytes": payload.bytes.len(), "sha256": text::hex(&payload.digest),
-            "failures": failures, "seconds": seconds,
-        });
-        format!("{object:#}\n")
-    } else {
-        format!(
-            "{}\n{} verified: SHA-256 computed at both ends of every transfer, {}… each time.\n\
-             The columns are {} and {}, on the same machine in the same run.\n\
-             Ratio: above 1, taut is better. {seconds:.0} s in all.\n",
-            table(names, &rows),
-            text::bytes(verified_bytes),
-            &text::hex(&payload.digest)[..16],
-            names.0,
-            names.1,
-        )
+    let report = Report {
+        setup,
+        rows,
+        others_cores,
+        verified_bytes,
+        transfer_bytes: payload.bytes.len(),
+        sha256: text::hex(&payload.digest),
+        failures,
+        seconds: watch.elapsed().as_secs_f64(),
     };
+    let text = if args.json { format!("{:#}\n", serde_json::to_value(&report)?) } else { report.text() };
     output::print(&text)?;
+    let failures = report.failures;
     if failures.is_empty() {
         return Ok(());
     }
     bail!("{} of the measurements failed:\n  {}", failures.len(), failures.join("\n  "))
 }
 
-fn table(names: (&str, &str), rows: &[Row]) -> String {
-    // Each column is named after the TCP at its near end.
-    let short = |name: &str| name.split(' ').next().unwrap_or(name).to_owned();
-    let head =
-        vec![String::new(), String::new(), short(names.0), short(names.1), String::new(), "ratio".to_owned()];
-    let lines = rows.iter().map(|row| {
-        vec![
-            row.family.to_owned(),
-            row.work.to_owned(),
-            number(row.taut),
-            number(row.kernel),
-            row.unit.to_owned(),
-            format!("{:.2}", row.ratio),
-        ]
-    });
-    text::table(2, &std::iter::once(head).chain(lines).collect::<Vec<_>>())
-}
-
-fn number(value: f64) -> String {
-    if value >= 1000.0 { text::grouped(value as u64) } else { text::significant(value) }
+/// The lines of a measurement, which has one or several values, from its rounds of taut and of the kernel.
+fn rows_of(family: &'static str, rounds: &[(Outcome, Outcome)], others_cores: Option<f64>) -> Vec<Row> {
+    let Some((first, _)) = rounds.first() else { return Vec::new() };
+    let row = |(at, value): (usize, &Value)| {
+        let (ours, theirs) =
+            rounds.iter().map(|(ours, theirs)| (ours.values[at].value, theirs.values[at].value)).unzip();
+        Row::new((family, value.name, value.unit), value.ascending, ours, theirs, others_cores)
+    };
+    first.values.iter().enumerate().map(row).collect()
 }
 
 /// A pair with running peers at each end.

@@ -2,7 +2,7 @@
 //!
 //! | command | file |
 //! |---|---|
-//! | `taut demo` | `demo.rs`: the table; `arena.rs`: namespaces and links; `workload.rs`: the measured work |
+//! | `taut demo` | `demo.rs`: rounds of measurements; `demo/report.rs`: the table; `demo/load.rs`: the load of others; `arena.rs`: namespaces and links; `workload.rs`: the measured work |
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |

@@ -4,10 +4,11 @@
 //! Called by `workload.rs` and `demo.rs`.
 
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use taut::blocking;
+use taut_core::ConnOptions;
 
 /// A connected byte stream.
 pub trait Stream: Read + Write + Send {
@@ -75,25 +76,48 @@ sockets!(blocking::TcpStream, blocking::TcpListener);
 
 /// The kernel's TCP, in a namespace of its own or in that of the command.
 #[derive(Debug)]
-pub struct Kernel(pub Option<taut_testbed::Kernel>);
+pub struct Kernel {
+    namespace: Option<taut_testbed::Kernel>,
+    /// What each socket has to ask for; nothing when it is the kernel's default.
+    congestion: Option<String>,
+}
+
+impl Kernel {
+    /// In this namespace, or without one in that of the command. All its sockets have this congestion control.
+    ///
+    /// # Errors
+    /// When it has none of that name, or does not allow it.
+    pub fn new(namespace: Option<taut_testbed::Kernel>, congestion: &str) -> io::Result<Self> {
+        let ask = Self { namespace, congestion: Some(congestion.to_owned()) };
+        let (asked, default) = ask.within(|| {
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+            let asked = taut_testbed::socket(any, &ConnOptions::default(), Some(congestion));
+            (asked.map(drop), taut_testbed::default_congestion())
+        })?;
+        asked?;
+        // A system call less for each connection, as taut's need none.
+        let is_default = default.is_ok_and(|default| default == congestion);
+        Ok(if is_default { Self { congestion: None, ..ask } } else { ask })
+    }
+}
 
 impl Transport for Kernel {
     type Stream = std::net::TcpStream;
     type Listener = std::net::TcpListener;
 
     fn within<R: Send>(&self, work: impl FnOnce() -> R + Send) -> io::Result<R> {
-        match &self.0 {
+        match &self.namespace {
             Some(kernel) => kernel.enter(work),
             None => Ok(work()),
         }
     }
 
     fn connect(&self, to: SocketAddr) -> io::Result<Self::Stream> {
-        std::net::TcpStream::connect(to)
+        taut_testbed::connect(to, &ConnOptions::default(), self.congestion.as_deref())
     }
 
     fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
-        std::net::TcpListener::bind(at)
+        taut_testbed::listen(at, self.congestion.as_deref())
     }
 }
 
@@ -114,5 +138,29 @@ impl Transport for Taut {
 
     fn listen(&self, at: SocketAddr) -> io::Result<Self::Listener> {
         blocking::TcpListener::bind(&self.0, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ends_of_the_kernels_connections_have_the_congestion_control() {
+        // Every kernel has reno, and few have it as their default; theirs needs no asking.
+        let default = taut_testbed::default_congestion().unwrap();
+        for (name, asked) in [("reno", default != "reno"), (&default, false)] {
+            let kernel = Kernel::new(None, name).unwrap();
+            assert_eq!(kernel.congestion.is_some(), asked);
+            let listener = kernel.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+            let near = kernel.connect(listener.local_addr().unwrap()).unwrap();
+            let far = Listen::accept(&listener).unwrap();
+            for end in [&near, &far] {
+                let has = socket2::SockRef::from(end).tcp_congestion().unwrap();
+                // The kernel pads the name with zeros.
+                assert_eq!(String::from_utf8_lossy(&has).trim_end_matches('\0'), name);
+            }
+        }
+        assert_eq!(Kernel::new(None, "no_such_control").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -314,40 +314,44 @@ mod tests {
     use super::*;
     use crate::transport::Kernel;
 
-    const HERE: Kernel = Kernel(None);
+    fn here() -> Kernel {
+        Kernel::new(None, &taut_testbed::default_congestion().unwrap()).unwrap()
+    }
 
     #[test]
     fn every_workload_runs_over_the_kernels_loopback() {
+        let here = here();
         let payload = Payload::new(1 << 20, 1);
-        let listener = HERE.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = here.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
         let time = Duration::from_millis(20);
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| serve(&listener, &payload));
-            let up = upload(&HERE, at, &payload, time).unwrap();
+            let up = upload(&here, at, &payload, time).unwrap();
             assert!(up.bytes >= 1 << 20 && up.time >= time);
-            let down = download(&HERE, at, &payload, time).unwrap();
+            let down = download(&here, at, &payload, time).unwrap();
             assert!(down.bytes >= 1 << 20 && down.time >= time);
-            assert!(!latency(&HERE, at, time).unwrap().is_empty());
-            assert!(connections(&HERE, at, time).unwrap().0 > 0);
-            quit(&HERE, at).unwrap();
+            assert!(!latency(&here, at, time).unwrap().is_empty());
+            assert!(connections(&here, at, time).unwrap().0 > 0);
+            quit(&here, at).unwrap();
             peer.join().unwrap().unwrap();
         });
     }
 
     #[test]
     fn a_digest_that_differs_is_an_error() {
+        let here = here();
         let (sent, other) = (Payload::new(1 << 16, 1), Payload::new(1 << 16, 2));
         let lying = Payload { digest: sent.digest, ..other };
-        let listener = HERE.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = here.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let at = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| serve(&listener, &lying));
-            let error = download(&HERE, at, &lying, Duration::ZERO).unwrap_err();
+            let error = download(&here, at, &lying, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-            let error = upload(&HERE, at, &lying, Duration::ZERO).unwrap_err();
+            let error = upload(&here, at, &lying, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-            quit(&HERE, at).unwrap();
+            quit(&here, at).unwrap();
         });
     }
 }

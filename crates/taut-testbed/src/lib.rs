@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `kernel.rs` | [`Kernel`]: a namespace, its settings, the links that end in it, programs and threads in it |
 //! | `subnet.rs` | [`Subnet`]: the addresses of a link's ends, of both families |
-//! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's |
+//! | `socket.rs` | [`socket`], [`listen`], [`connect`]: the kernel's sockets, with the options of a stack's; its congestion controls |
 //! | `emulator.rs` | [`Emulator`]: a path with rates, delays, losses; at its ends TUNs, stacks, or several of them |
 //! | `peer.rs` | [`Peer`]: a thread that answers, over any number of connections |
 //! | `patience.rs` | [`eventually`], [`now`]: how long a test waits |
@@ -79,6 +79,6 @@ pub use patience::{PATIENCE, eventually, now};
 pub use payload::{Digest, Meter, Noise, sha256};
 pub use peer::{Peer, Service};
 pub use scratch::Scratch;
-pub use socket::{connect, listen, socket};
+pub use socket::{available_congestion, connect, default_congestion, listen, socket};
 pub use subnet::Subnet;
 pub use tcp_info::{AccurateEcn, SocketMemory, TcpInfo};

@@ -4,6 +4,7 @@
 //! All are made in the namespace of the calling thread: call them inside
 //! [`Kernel::enter`](crate::Kernel::enter).
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -73,4 +74,21 @@ pub fn listen(at: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListene
     socket.bind(&at.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// The congestion control of sockets that do not ask for one, by name.
+///
+/// # Errors
+/// When there is no such file of the kernel's, as where `/proc` is not mounted.
+pub fn default_congestion() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").map(|name| name.trim().to_owned())
+}
+
+/// The congestion controls that the kernel has loaded, by name.
+///
+/// # Errors
+/// As [`default_congestion`].
+pub fn available_congestion() -> io::Result<Vec<String>> {
+    let names = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+    Ok(names.split_whitespace().map(str::to_owned).collect())
 }

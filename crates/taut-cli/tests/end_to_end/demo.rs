@@ -8,27 +8,46 @@ use crate::support::{Lab, taut};
 
 /// Runs the demo; its JSON.
 fn demo(lab: &Lab, more: &[&str]) -> serde_json::Value {
-    let mut command = taut(&["demo", "--json", "--seconds", "0.05", "--bytes", "4M"]);
+    let mut command = taut(&["demo", "--json", "--seconds", "0.02", "--bytes", "4M"]);
     let output = lab.output(command.args(more).stdin(Stdio::null()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn check(result: &serde_json::Value) {
+fn check(result: &serde_json::Value, rounds: usize) {
     let rows = result["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 12, "{result:#}");
+    assert_eq!(result["rounds"], rounds);
     for row in rows {
-        assert!(row["taut"].as_f64().unwrap() > 0.0 && row["kernel"].as_f64().unwrap() > 0.0, "{row}");
+        for side in ["taut", "kernel"] {
+            let samples: Vec<f64> = row[format!("{side}_samples")]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|sample| sample.as_f64().unwrap())
+                .collect();
+            assert_eq!(samples.len(), rounds, "{row}");
+            let median = row[side].as_f64().unwrap();
+            assert!(samples.iter().all(|sample| *sample > 0.0), "{row}");
+            // At most half of the samples are above the median, and at most half below; some may be equal.
+            let above = samples.iter().filter(|sample| **sample > median).count();
+            let below = samples.iter().filter(|sample| **sample < median).count();
+            assert!(above.max(below) <= rounds / 2, "{row}");
+        }
+        assert!(row["others_cores"].as_f64().unwrap() >= 0.0, "{row}");
     }
-    // At least one upload and one download, for each side, over each family.
-    assert!(result["verified_bytes"].as_u64().unwrap() >= 8 * (4 << 20), "{result:#}");
+    assert!(result["others_cores"].as_f64().unwrap() >= 0.0, "{result:#}");
+    // At least one upload and one download, for each side, over each family, in each round.
+    assert!(result["verified_bytes"].as_u64().unwrap() >= 8 * (4 << 20) * rounds as u64, "{result:#}");
 }
 
 #[test]
 fn the_demo_runs_over_a_tun() {
     let Some(lab) = Lab::new("demo", &[]) else { return };
     let result = demo(&lab, &[]);
-    check(&result);
+    check(&result, 5);
+    assert_eq!(result["congestion"], serde_json::json!({ "taut": "cubic", "kernel": "cubic" }));
+    assert_eq!(result["stack_threads"], 1);
     assert_eq!(result["taut"], "taut to kernel over TUN");
     assert_eq!(result["kernel"], "kernel to kernel over veth");
 }
@@ -36,9 +55,47 @@ fn the_demo_runs_over_a_tun() {
 #[test]
 fn the_demo_runs_over_the_in_process_link() {
     let Some(lab) = Lab::new("demo-in-process", &[]) else { return };
-    let result = demo(&lab, &["--in-process"]);
-    check(&result);
+    let result = demo(&lab, &["--in-process", "--rounds", "2"]);
+    check(&result, 2);
+    assert_eq!(result["stack_threads"], 2);
     assert_eq!(result["taut"], "taut to taut, in-process");
+}
+
+#[test]
+fn the_demo_says_what_runs_where_and_how_busy_others_were() {
+    let Some(lab) = Lab::new("demo-text", &[]) else { return };
+    let args = ["--seconds", "0.01", "--bytes", "64K", "--rounds", "3", "--priority", "nice:1"];
+    let controls = ["--congestion", "prague", "--kernel-congestion", "reno"];
+    let output = lab.output(taut(&[&["demo"], &args[..], &controls].concat()).stdin(Stdio::null()));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for said in [
+        "Columns: taut to kernel over TUN, and kernel to kernel over veth: median and range of 3 rounds,",
+        "Congestion control: prague in taut, reno in all of the kernel's sockets.",
+        "taut's stack adds 1 thread, with priority nice:1.",
+        "\nLoad of others: ",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    // Every row has two ranges.
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("IPv")).collect();
+    assert_eq!(rows.len(), 12, "{text}");
+    assert!(rows.iter().all(|row| row.matches('–').count() == 2), "{text}");
+}
+
+#[test]
+fn a_congestion_control_that_the_kernel_lacks_is_an_error_that_names_what_it_has() {
+    let Some(lab) = Lab::new("demo-congestion", &[]) else { return };
+    // taut has prague, and Linux does not; aimd is known to nobody.
+    for args in [&["--congestion", "prague"][..], &["--kernel-congestion", "aimd"]] {
+        let output = lab.output(&mut taut(&[&["demo"], args].concat()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let said =
+            format!("the kernel's sockets cannot use the congestion control {}; the kernel has ", args[1]);
+        assert!(error.contains(&said) && error.contains("reno"), "{error}");
+        assert!(output.stdout.is_empty());
+    }
 }
 
 #[test]
