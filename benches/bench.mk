@@ -23,7 +23,7 @@ bench-lateness: ## Measure how late a thread of this machine wakes up (BENCH_ARG
 bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--busy --flows 100"; about 4 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-pacing -- $(BENCH_ARGS)
 
-bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 25 min)
+bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)

@@ -97,6 +97,13 @@ mod tests {
 
     use super::*;
 
+    /// A client that fails rather than hangs.
+    fn connect(at: std::net::SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        stream
+    }
+
     fn with_server(service: Service, client: impl FnOnce(std::net::SocketAddr)) {
         let probe = Arc::new(Probe::new());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -113,7 +120,7 @@ mod tests {
     #[test]
     fn echoes_on_several_connections_at_a_time() {
         with_server(Service::Echo, |at| {
-            let mut streams: Vec<_> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
+            let mut streams: Vec<_> = (0..3).map(|_| connect(at)).collect();
             for turn in 0..2_u8 {
                 for (number, stream) in (0..).zip(&mut streams) {
                     stream.write_all(&[turn, number]).unwrap();
@@ -131,7 +138,7 @@ mod tests {
     fn answers_once_and_closes() {
         with_server(Service::Once, |at| {
             for _ in 0..2 {
-                let mut stream = TcpStream::connect(at).unwrap();
+                let mut stream = connect(at);
                 stream.write_all(&[7]).unwrap();
                 let mut got = Vec::new();
                 stream.read_to_end(&mut got).unwrap();

@@ -208,7 +208,7 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
                         Form::KernelTokio => tasks::kernel(&job, workers, &probe),
                         _ => threads::kernel(&job, &probe),
                     };
-                    report(done, form, &probe);
+                    report(done, &probe);
                 })?
             }
             Ok(queues) => {
@@ -219,7 +219,7 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
                         Form::Tokio => tasks::taut(queues, &sysctls, &job, workers, &probe),
                         _ => threads::taut(queues, &sysctls, &job, &probe),
                     };
-                    report(done, form, &probe);
+                    report(done, &probe);
                 })?
             }
         }
@@ -266,11 +266,11 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
 }
 
 /// Ends the measurement if a part of it failed. After the stop, an error only means that the other side has gone away.
-pub fn report(done: Result<()>, what: Form, probe: &Probe) {
+pub fn report(done: Result<()>, probe: &Probe) {
     if let Err(error) = done
         && !probe.stopped()
     {
-        probe.fail(error.context(what.name()));
+        probe.fail(error);
     }
 }
 

@@ -80,7 +80,10 @@ struct Run {
 
 impl Run {
     fn fail(&mut self, what: &str, error: anyhow::Error) -> Result<()> {
-        self.table.errors.push(format!("{what}: {error:#}"));
+        let text = format!("{what}: {error:#}");
+        if !self.table.errors.contains(&text) {
+            self.table.errors.push(text);
+        }
         if error.is::<Hang>() { Err(error) } else { Ok(()) }
     }
 

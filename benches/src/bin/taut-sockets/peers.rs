@@ -17,7 +17,7 @@ use taut_bench::server::{self, Service};
 use taut_device::sys::monotonic_ns;
 use taut_testbed::Kernel;
 
-use crate::job::{Job, Work};
+use crate::job::{Job, Work, report};
 use crate::threads::Body;
 
 /// Threads that serve or open connections.
@@ -36,7 +36,7 @@ pub fn start(
         let probe = Arc::clone(probe);
         let thread = kernel.thread("peer", move || {
             probe.not_the_stack();
-            report(run(&probe), &probe);
+            report(run(&probe).context("kernel peer"), &probe);
         })?;
         Ok(thread)
     };
@@ -61,14 +61,6 @@ pub fn start(
         Work::Accept => {
             (0..RATE_THREADS).map(|_| spawn(Box::new(|probe| peer::dial(LOCAL, probe)))).collect()
         }
-    }
-}
-
-fn report(done: Result<()>, probe: &Probe) {
-    if let Err(error) = done
-        && !probe.stopped()
-    {
-        probe.fail(error.context("kernel peer"));
     }
 }
 
@@ -100,7 +92,7 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
                     Work::Stamp => compare_stamps(&stream, probe),
                     _ => peer::drain_counting(&stream, probe, |bytes| _ = flow.fetch_add(bytes, Relaxed)),
                 };
-                report(done, probe);
+                report(done.context("kernel peer"), probe);
             })?;
         }
         Ok(())

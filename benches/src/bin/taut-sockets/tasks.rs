@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener as KernelListener, TcpSocket, TcpStream as KernelStream};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::job::{Form, Job, Work, report};
+use crate::job::{Job, Work, report};
 use crate::threads::{self, STAMP_EVERY, TICK, stamped};
 
 /// What asynchronous sockets of both kinds can do.
@@ -101,7 +101,7 @@ fn runtime(workers: usize) -> Result<Runtime> {
 
 /// In the namespace of the calling thread, which the runtime's threads inherit.
 pub fn kernel(job: &Job, workers: usize, probe: &Arc<Probe>) -> Result<()> {
-    runtime(workers)?.block_on(run(KernelSockets, Form::KernelTokio, *job, probe))
+    runtime(workers)?.block_on(run(KernelSockets, *job, probe))
 }
 
 pub fn taut(
@@ -114,18 +114,18 @@ pub fn taut(
     // One thread would turn several shards one after the other.
     runtime(workers.max(job.shards.into()))?.block_on(async {
         let stack = threads::builder(queues, sysctls, job).build_tokio()?;
-        run(stack, Form::Tokio, *job, probe).await
+        run(stack, *job, probe).await
     })
 }
 
 /// Spawns a task; its error ends the measurement.
-fn spawn(form: Form, probe: &Arc<Probe>, run: impl Future<Output = Result<()>> + Send + 'static) {
+fn spawn(probe: &Arc<Probe>, run: impl Future<Output = Result<()>> + Send + 'static) {
     let probe = Arc::clone(probe);
-    tokio::spawn(async move { report(run.await, form, &probe) });
+    tokio::spawn(async move { report(run.await, &probe) });
 }
 
 /// Returns when the measurement is over; tasks end with their runtime.
-async fn run<S: Sockets>(sockets: S, form: Form, job: Job, probe: &Arc<Probe>) -> Result<()> {
+async fn run<S: Sockets>(sockets: S, job: Job, probe: &Arc<Probe>) -> Result<()> {
     let shared = || Arc::clone(probe);
     match job.work {
         Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp => {
@@ -135,18 +135,18 @@ async fn run<S: Sockets>(sockets: S, form: Form, job: Job, probe: &Arc<Probe>) -
                 streams.push(sockets.connect(&threads::options(&job)).await.context("connect")?);
             }
             for stream in streams {
-                spawn(form, probe, use_stream(stream, job.work, shared()));
+                spawn(probe, use_stream(stream, job.work, shared()));
             }
         }
         Work::Open => {
             for _ in 0..job.connections {
-                spawn(form, probe, open(sockets.clone(), shared()));
+                spawn(probe, open(sockets.clone(), shared()));
             }
         }
         Work::Accept => {
             let listener = Arc::new(sockets.listen().context("listen")?);
             for _ in 0..job.connections {
-                spawn(form, probe, accept::<S>(Arc::clone(&listener), shared()));
+                spawn(probe, accept::<S>(Arc::clone(&listener), shared()));
             }
         }
     }

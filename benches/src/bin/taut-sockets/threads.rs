@@ -14,7 +14,7 @@ use taut_device::sys::monotonic_ns;
 use taut_device::{Namespace, Tun};
 use taut_testbed::Kernel;
 
-use crate::job::{Form, Job, Work, report};
+use crate::job::{Job, Work, report};
 use crate::peers::{self, STAMPED_BYTES};
 
 /// How often the thread that started the others checks whether to end.
@@ -114,11 +114,11 @@ impl Sockets for Stack {
 }
 
 pub fn kernel(job: &Job, probe: &Arc<Probe>) -> Result<()> {
-    run(KernelSockets, Form::Kernel, job, probe)
+    run(KernelSockets, job, probe)
 }
 
 pub fn taut(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job, probe: &Arc<Probe>) -> Result<()> {
-    run(builder(queues, sysctls, job).build()?, Form::Blocking, job, probe)
+    run(builder(queues, sysctls, job).build()?, job, probe)
 }
 
 /// taut with its defaults, apart from what was asked for.
@@ -141,14 +141,14 @@ pub fn options(job: &Job) -> ConnOptions {
     ConnOptions { nodelay, ..ConnOptions::default() }
 }
 
-fn run<S: Sockets>(sockets: S, form: Form, job: &Job, probe: &Arc<Probe>) -> Result<()> {
+fn run<S: Sockets>(sockets: S, job: &Job, probe: &Arc<Probe>) -> Result<()> {
     // This thread only waits.
     probe.not_the_stack();
     let mut threads = Vec::new();
     let mut spawn = |run: Body| -> Result<()> {
         let probe = Arc::clone(probe);
         let thread = std::thread::Builder::new().name("application".into());
-        threads.push(thread.spawn(move || report(run(&probe), form, &probe))?);
+        threads.push(thread.spawn(move || report(run(&probe), &probe))?);
         Ok(())
     };
     let job = *job;
