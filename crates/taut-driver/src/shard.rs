@@ -210,7 +210,7 @@ impl Shard {
         self.lock().tx.report()
     }
 
-    /// The reason that the device gave when it last said that it will [never](Sent::Never) take a packet. The counter
+    /// The reason that the device gave when it last said that it will [never](crate::Sent::Never) take a packet. The counter
     /// `TautDeviceErrors` is the number of such packets.
     #[must_use]
     pub fn last_device_error(&self) -> Option<io::Error> {
