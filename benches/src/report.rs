@@ -15,7 +15,7 @@ pub struct Series {
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     pub series: Vec<Series>,
-    /// What went wrong; the run goes on with the next measurement.
+    /// Errors; the run goes on with the next measurement.
     pub errors: Vec<String>,
     /// Settings that were found by trying, and facts about the machine.
     pub notes: Vec<String>,

@@ -104,7 +104,7 @@ impl Job {
     }
 }
 
-/// What is the same for all measurements of a run.
+/// The settings that all measurements of a run share.
 #[derive(Debug)]
 pub struct Settings {
     pub span: Duration,
@@ -123,7 +123,7 @@ pub struct Packets {
     pub data: u64,
     /// With less than one MSS of payload.
     pub below_mss: u64,
-    /// Whose last segment is below one MSS.
+    /// Packets whose last segment is below one MSS.
     pub ends_below_mss: u64,
     /// Data packets of the whole connection.
     pub data_in_all: u64,
@@ -241,7 +241,7 @@ fn once(form: Form, job: &Job, settings: &Settings) -> Result<Outcome> {
     });
     probe.stop();
     if peer_connects {
-        // What it has begun, the stack must still answer.
+        // The stack must still answer the calls that it has begun.
         join(peer_threads.drain(..))?;
     }
     probe.end();

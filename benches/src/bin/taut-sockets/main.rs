@@ -197,7 +197,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What a reader of the figures has to know.
+/// Notes for the reader of the figures.
 fn notes(options: &Options) -> Result<Vec<String>> {
     let Options { rounds, seconds, tokio_workers, sysctl, .. } = options;
     let cores = std::thread::available_parallelism()?;

@@ -1,4 +1,4 @@
-//! What was measured, beside what is aimed at: tables or JSON.
+//! The measured figures beside their aims, as tables or JSON.
 
 use serde::Serialize;
 use taut_bench::report::{median, number, range};
@@ -10,7 +10,7 @@ pub enum Bound {
     AtLeast,
 }
 
-/// What a figure should be: a number, or a share of another stack's.
+/// The aim for a figure: a number, or a share of another stack's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Aim {
     pub bound: Bound,
@@ -83,7 +83,7 @@ struct Line<'a> {
     /// Of the medians.
     ratio: Option<f64>,
     aim: Option<&'a Aim>,
-    /// What is compared with the aim: the median or its ratio to another's.
+    /// The value that is compared with the aim: the median, or its ratio to another's.
     judged: Option<f64>,
     met: Option<bool>,
     missed_by: Option<f64>,
@@ -93,7 +93,7 @@ struct Line<'a> {
 #[derive(Debug, Default)]
 pub struct Table {
     series: Vec<Series>,
-    /// What went wrong; the run goes on with the next measurement.
+    /// Errors; the run goes on with the next measurement.
     pub errors: Vec<String>,
 }
 

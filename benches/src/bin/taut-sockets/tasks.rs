@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::job::{Job, Work, report};
 use crate::threads::{self, STAMP_EVERY, TICK, stamped};
 
-/// What asynchronous sockets of both kinds can do.
+/// The operations of asynchronous sockets of both kinds.
 trait Sockets: Clone + Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     type Listener: Send + Sync + 'static;
