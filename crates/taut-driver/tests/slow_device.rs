@@ -197,26 +197,33 @@ fn packets_leave_in_the_order_in_which_they_were_made() {
     assert_eq!(disorder.load(Ordering::Relaxed), 0, "packets out of order");
 }
 
-/// A packet that the device dropped is lost as in the network: it is retransmitted, and its connection slows down.
+/// A packet that the device dropped slows its connection down, before any ACK could tell; then it is retransmitted, as if
+/// lost in the network.
 #[test]
-fn dropped_is_lost_and_slows_the_connection_down() {
+fn dropped_slows_the_connection_down_and_is_lost() {
     let pair = Pair::slow(LinkCaps::plain(1_500), |_| {});
-    let threshold = |pair: &Pair| {
-        let conn = pair.conns[0];
-        pair.near.shard.access(|access| access.stack.conn(conn).unwrap().info(access.now).snd_ssthresh)
-    };
-    let before = threshold(&pair);
+    let conn = pair.conns[0];
+    let threshold =
+        || pair.near.shard.access(|access| access.stack.conn(conn).unwrap().info(access.now).snd_ssthresh);
+    let before = threshold();
     let mut nth = 0;
     pair.line.script(0, move |packet| {
         nth += usize::from(!packet.payload.is_empty());
         if nth == 4 && !packet.payload.is_empty() { Say::Drop } else { Say::Left }
     });
-    pair.send(100_000, 9);
-    let after = threshold(&pair);
-    assert!(after < before, "slow start ends at {after} segments, before at {before}");
+    pair.line.script(1, |_| Say::Keep);
+    pair.near.write_all(conn, &[7; 10_000]).unwrap();
+    eventually("the connection slows down", || threshold() < before);
+    assert_eq!(counters(&pair).tcp_timeouts, 0, "a timeout would slow it down, too");
+    pair.line.script(1, |_| Say::Left);
+    pair.line.release(1);
+    let (mut count, mut chunk) = (0, [0; 4_096]);
+    while count < 10_000 {
+        count += pair.far.read(pair.conns[1], &mut chunk).unwrap();
+    }
     let counted = counters(&pair);
     assert_eq!((counted.device_drops, pair.line.said(0, Say::Drop)), (1, 1));
-    assert!((1..=3).contains(&counted.retrans_segs), "{}", counted.retrans_segs);
+    assert!(counted.retrans_segs >= 1);
     pair.settle();
 }
 
@@ -258,15 +265,16 @@ fn a_held_write_leaves_by_itself() {
         let before = counters(&pair);
         pair.near.write_all(near, &[round]).unwrap();
         pair.near.write_all(near, &[round]).unwrap();
-        let held = counters(&pair).autocork_held > before.autocork_held;
         let mut got = [0; 2];
         let mut count = 0;
         while count < 2 {
             count += pair.far.read(far, &mut got[count..]).unwrap();
         }
         assert_eq!(got, [round; 2]);
-        // A tail loss probe would carry it, too, but much later.
-        by_itself += u32::from(held && counters(&pair).tcp_loss_probes == before.tcp_loss_probes);
+        // Nobody has used the near stack since. A tail loss probe would carry the byte, too, but much later.
+        let after = counters(&pair);
+        let held = after.autocork_held > before.autocork_held;
+        by_itself += u32::from(held && after.tcp_loss_probes == before.tcp_loss_probes);
         pair.line.script(1, |_| Say::Left);
         pair.line.release(1);
         eventually("everything is acknowledged", || {
