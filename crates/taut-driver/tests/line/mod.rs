@@ -30,9 +30,12 @@ pub(crate) enum Event {
     Flush,
 }
 
+type Script = Box<dyn FnMut(&TxPacket<'_>) -> Say + Send>;
+
 /// One end.
 struct End {
-    script: Box<dyn FnMut(&TxPacket<'_>) -> Say + Send>,
+    /// Called without the lock of the end, as it may block while the end receives.
+    script: Arc<Mutex<Script>>,
     said: [u64; 5],
     log: Vec<Event>,
     kept: Vec<(KeptPacket, TxTicket)>,
@@ -47,7 +50,7 @@ struct End {
 impl End {
     fn new() -> Self {
         Self {
-            script: Box::new(|_| Say::Left),
+            script: Arc::new(Mutex::new(Box::new(|_| Say::Left))),
             said: [0; 5],
             log: Vec::new(),
             kept: Vec::new(),
@@ -87,7 +90,7 @@ impl Line {
 
     /// Sets the responses of an end from now on.
     pub(crate) fn script(&self, end: usize, script: impl FnMut(&TxPacket<'_>) -> Say + Send + 'static) {
-        self.end(end).script = Box::new(script);
+        self.end(end).script = Arc::new(Mutex::new(Box::new(script)));
     }
 
     /// The number of times that an end gave this response.
@@ -203,8 +206,9 @@ impl TxDevice for Half {
     }
 
     fn send(&mut self, packet: &TxPacket<'_>, ticket: TxTicket) -> Sent {
+        let script = Arc::clone(&self.line.end(self.end).script);
+        let say = (script.lock().unwrap_or_else(PoisonError::into_inner))(packet);
         let mut end = self.line.end(self.end);
-        let say = (end.script)(packet);
         end.said[say as usize] += 1;
         if say != Say::Full {
             end.log.push(Event::Send);
