@@ -206,7 +206,7 @@ fn a_difficult_path_is_shared_with_the_kernel() {
         ["lab", "run", "paths", "--case", "beside cubic", "--live", "--seeds", "1", "--no-files", "--json"];
     let short = ["--set", "duration=3s", "--set", "warm-up=1s", "--set", "link.rate=40mbit"];
     let path = [
-        ["--set", "link.steps=[{ at = \"900ms\", rate = \"20mbit\" }]"],
+        ["--set", "link.steps=[{ at = \"500ms\", rate = \"20mbit\" }]"],
         ["--set", "link.back-rate=5mbit"],
         ["--set", "link.faults.bursts={ p = 0.0001, r = 0.5 }"],
     ];
@@ -218,9 +218,10 @@ fn a_difficult_path_is_shared_with_the_kernel() {
     );
     assert_eq!(own.len(), 3, "simulated, taut, the kernel: {own:?}");
     for ((engine, own), (_, beside)) in own.iter().zip(&beside) {
-        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8: what passed before
-        // the step was acknowledged before measuring began.
-        assert!(*own > 0.5 && *beside > 0.5 && own + beside < 19.2, "{engine}: {own} and {beside}");
+        // Both get something, and together not more than 1448 of 1538 bytes of 20 Mbit/s, 18.8, and what had arrived
+        // behind a hole when measuring began: at most what the path and its queue held before the step, 40 Mbit/s for
+        // twice 40 ms, 400 kB or 1.6 Mbit/s of the two seconds.
+        assert!(*own > 0.5 && *beside > 0.5 && own + beside < 20.5, "{engine}: {own} and {beside}");
     }
     let output = taut(&["lab", "run", "paths", "--case", "none"]);
     let error = String::from_utf8_lossy(&output.stderr);

@@ -178,9 +178,10 @@ impl Controller for Cubic {
         ((u64::from(cwnd) * BETA / SCALE) as u32).max(MIN_SSTHRESH)
     }
 
-    /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so nothing is remembered.
+    /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so the curve is forgotten. The window
+    /// before the timeout is not: below it, W_est grows with α < 1 (§4.3).
     fn on_timeout(&mut self, _window: &mut Window) {
-        *self = Self { undo_w_max: self.undo_w_max, ..Self::new() };
+        *self = Self { undo_w_max: self.undo_w_max, cwnd_prior: self.cwnd_prior, ..Self::new() };
     }
 
     /// RFC 9438 §4.9. The epoch starts again from the restored window.

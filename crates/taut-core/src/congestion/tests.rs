@@ -146,6 +146,27 @@ fn cc_01_a_rise_of_the_rtt_holds_the_window_and_ends_slow_start_with_what_the_pa
     assert!(after[4].0 <= 30, "CUBIC grows by at most a twentieth a round: {after:?}");
 }
 
+/// RFC 9438 §4.3 and §4.8: the window before a timeout is remembered. Of twelve segments ssthresh keeps eight. Seven
+/// round trips at α = 0.529 bring 8 + 7 · 0.529 = 11.7; at α = 1 they would bring 15.
+#[test]
+fn cc_10_after_a_timeout_w_est_grows_by_alpha_until_the_window_before_it() {
+    let mut cc = Congestion::new(Algorithm::cubic());
+    cc.live(at(0)).window.set_cwnd(12);
+    cc.begin_reduction(at(0), Signal::Loss, true);
+    cc.on_timeout(at(0), 0);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (1, 8));
+    cc.end_loss();
+    cc.on_ack(AckEvent { cwnd_limited: true, ..event(at(1), 7, 1, 0, 0) }, true);
+    assert_eq!(cc.cwnd(), 8, "slow start is over");
+    for round in 1..8 {
+        for ack in 0..u64::from(cc.cwnd()) {
+            let when = at(round * 20 + ack);
+            cc.on_ack(AckEvent { cwnd_limited: true, ..event(when, 1, 1, 0, 0) }, true);
+        }
+    }
+    assert!((11..=12).contains(&cc.cwnd()), "{}", cc.cwnd());
+}
+
 #[test]
 fn cc_01_the_initial_window_is_always_allowed() {
     // A path that holds 2 segments: 20 ms, and then all of the window in a queue of 10 ms a segment.
