@@ -397,6 +397,35 @@ fn a_window_that_was_not_used_for_long_is_not_used_at_once() {
     }
 }
 
+/// Also when the data waited for the peer's window: the RTO of 200 ms counts from the last data that was sent.
+#[test]
+fn a_window_that_opens_after_a_long_time_is_not_used_at_once() {
+    for (closed_ms, expected) in [(150, 30), (30_000, 10)] {
+        let mut t = Trace::new();
+        let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };
+        t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+        t.write(20_000);
+        t.poll();
+        for at in 1..=19 {
+            inject!(t, ".", seq(1), ack(1 + at * 1_000));
+        }
+        inject!(t, ".", seq(1), ack(20_001), win(0));
+        assert_eq!((t.info().unacked, t.info().snd_cwnd), (0, 30));
+        t.out.clear();
+        t.write(30_000);
+        let end = t.now + Duration::from_millis(closed_ms);
+        while t.step(end) {
+            if t.out.pop_front().is_some() {
+                // The peer answers each probe.
+                inject!(t, ".", seq(1), ack(20_001), win(0));
+            }
+        }
+        t.out.clear();
+        inject!(t, ".", seq(1), ack(20_001), win(65_000));
+        assert_eq!(t.out.len(), expected, "{closed_ms}");
+    }
+}
+
 /// Writes zeroes as long as there is room.
 fn pump_fast(world: &mut World, id: taut_core::ConnId, written: &mut u64) {
     static ZEROES: [u8; 65_536] = [0; 65_536];
@@ -451,4 +480,64 @@ fn a_slow_reader_closes_the_window_and_nothing_stalls() {
             assert!(!drain(&mut world, 1, server, &mut read));
         }
     }
+}
+
+/// What a queue of this host drops was sent as far as the user is concerned: the timeout runs from the first attempt, which
+/// are 200 ms, 400 ms, 800 ms … apart (Linux: `tcp_probe_timer` counts them, too).
+#[test]
+fn what_this_host_drops_is_given_up_in_time() {
+    let conn = ConnOptions { user_timeout: Some(Duration::from_secs(3)), ..ConnOptions::default() };
+    let mut t = Trace::new();
+    t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+    t.drop_all = true;
+    let begin = t.now;
+    t.write(100);
+    t.wait_ms(2_900);
+    let waits: Vec<u64> = t.dropped_at.iter().map(|at| at.since(begin).as_millis()).collect();
+    assert_eq!(waits, [0, 200, 600, 1_400]);
+    assert_eq!(t.state(), State::Established);
+    t.wait_ms(200);
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut), "3.0 s after the first attempt");
+    // Without a user timeout, tcp_retries2 attempts.
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 3));
+    t.accept(Offer::EASY);
+    t.drop_all = true;
+    t.write(100);
+    t.wait_ms(1_399);
+    assert_eq!((t.dropped_at.len(), t.state()), (3, State::Established));
+    t.wait_ms(2);
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
+}
+
+/// An attempt that gets through, and is answered, ends the count.
+#[test]
+fn attempts_that_this_host_drops_are_forgotten_with_the_first_answer() {
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 3));
+    t.accept(Offer::EASY);
+    for round in 0..5 {
+        t.drop_all = true;
+        t.write(100);
+        t.wait_ms(1_000);
+        assert_eq!(t.dropped_at.len(), 3 * (round + 1));
+        t.drop_all = false;
+        let at = 1 + 100 * round as u32;
+        expect!(t, "P.", seq(at), len(100), after_ms(400));
+        inject!(t, ".", seq(1), ack(at + 100));
+    }
+    assert_eq!(t.state(), State::Established);
+}
+
+/// Retransmissions that this host drops count as retransmissions.
+#[test]
+fn retransmissions_that_this_host_drops_are_given_up_in_time() {
+    let conn = ConnOptions { user_timeout: Some(Duration::from_secs(3)), ..ConnOptions::default() };
+    let mut t = Trace::new();
+    t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+    t.write(100);
+    expect!(t, "P.", seq(1), len(100));
+    t.drop_all = true;
+    t.wait_ms(3_000);
+    assert_eq!(t.state(), State::Established);
+    t.wait_ms(4_000);
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }

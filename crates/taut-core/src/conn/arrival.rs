@@ -333,6 +333,10 @@ impl Conn {
     ) {
         let una = self.tx.una();
         let window_changed = self.tx.on_window(self.agreed.window(header.window), ack, start);
+        if window_changed && self.tx.has_unsent() && self.tx.recovery().packets_out() == 0 {
+            // Data has waited for this window, and the path may have been idle for as long (Linux, likewise).
+            self.tx.restart_after_idle(&self.send_cx(cx));
+        }
         let mut sack: [Range<u64>; SackBlocks::MAX] = [const { 0..0 }; SackBlocks::MAX];
         let mut blocks = 0;
         if self.agreed.sack() {

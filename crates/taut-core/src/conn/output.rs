@@ -276,7 +276,7 @@ impl Conn {
         self.on_local_congestion(cx);
         self.tx.pause();
         if self.tx.recovery().packets_out() == 0 {
-            self.arm_window_probe(cx.now);
+            self.retry_dropped(cx);
         }
     }
 

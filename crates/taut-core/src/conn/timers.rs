@@ -20,7 +20,7 @@ pub(super) struct Timers {
     phase: Instant,
     /// When the last segment from the peer arrived; while window probes are unanswered, when the first of them left.
     heard: Instant,
-    /// Unanswered zero-window or keepalive probes.
+    /// Unanswered zero-window or keepalive probes, and attempts to send that a queue of this host dropped.
     window_probes: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
     window_probe_backoff: u8,
@@ -164,20 +164,40 @@ impl Conn {
             Gate::PeerWindow => {}
             _ => return,
         }
-        // A peer that answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does not is gone.
+        if !self.count_attempt(cx) {
+            return;
+        }
+        self.timers.window_probe_backoff = self.timers.window_probe_backoff.saturating_add(1);
+        cx.counters.tcp_win_probe += 1;
+        self.flags.window_probe_due = true;
+        self.arm_window_probe(cx.now);
+    }
+
+    /// An attempt that nothing has answered yet. Ends the connection, and returns false, if there were too many. A peer that
+    /// answers may keep its window closed indefinitely (RFC 9293 §3.8.6.1); one that does not is gone.
+    fn count_attempt(&mut self, cx: &mut StackCx<'_>) -> bool {
         let asked = self.timers.window_probes > 0;
         let since = asked.then_some(self.timers.heard);
         if self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1)) {
-            return self.fail(cx, ConnError::TimedOut);
+            self.fail(cx, ConnError::TimedOut);
+            return false;
         }
         if !asked {
             self.timers.heard = cx.now;
         }
         self.timers.window_probes = self.timers.window_probes.saturating_add(1);
-        self.timers.window_probe_backoff = self.timers.window_probe_backoff.saturating_add(1);
-        cx.counters.tcp_win_probe += 1;
-        self.flags.window_probe_due = true;
-        self.arm_window_probe(cx.now);
+        true
+    }
+
+    /// A queue of this host dropped new data, and nothing is in flight: tries again, each time after twice as long. The
+    /// attempts count like probes of a closed window (Linux: `icsk_probes_out`), so a host that never lets anything out
+    /// ends the connection.
+    pub(super) fn retry_dropped(&mut self, cx: &mut StackCx<'_>) {
+        let attempts = self.timers.window_probes;
+        if self.count_attempt(cx) {
+            self.timers.window_probe_backoff = attempts;
+            self.arm_window_probe(cx.now);
+        }
     }
 
     /// When the last segment from the peer arrived.

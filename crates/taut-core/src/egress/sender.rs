@@ -210,10 +210,8 @@ impl Sender {
         if bytes == 0 {
             return Written { bytes, held: None };
         }
-        if was_empty && self.data_segs_out > 0 {
-            // RFC 5681 §4.1: a window that was not used for an RTO says nothing about the path.
-            let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto());
-            self.congestion.on_idle_restart(cx.now, sent_at, rto, cx.max_pacing_rate, cx.congestion);
+        if was_empty {
+            self.restart_after_idle(cx);
         }
         let held = self.push(cx);
         match held {
@@ -221,6 +219,15 @@ impl Sender {
             None => self.due = true,
         }
         Written { bytes, held }
+    }
+
+    /// Nothing is in flight, and data will be sent: RFC 5681 §4.1, a window that was not used for an RTO says nothing about
+    /// the path.
+    pub(crate) fn restart_after_idle(&mut self, cx: &SendCx<'_>) {
+        if self.data_segs_out > 0 {
+            let (sent_at, rto) = (self.recovery.last_sent_at(), self.recovery.rto());
+            self.congestion.on_idle_restart(cx.now, sent_at, rto, cx.max_pacing_rate, cx.congestion);
+        }
     }
 
     fn append(

@@ -206,6 +206,9 @@ pub(crate) struct Trace {
     /// Tickets, when `hold_tickets`.
     pub(crate) tickets: VecDeque<TxTicket>,
     pub(crate) hold_tickets: bool,
+    /// A queue of the host drops every packet, at these times.
+    pub(crate) drop_all: bool,
+    pub(crate) dropped_at: Vec<Instant>,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     /// Initial sequence numbers: the stack's once it is known, and the peer's.
@@ -244,6 +247,8 @@ impl Trace {
             icmp: Vec::new(),
             tickets: VecDeque::new(),
             hold_tickets: false,
+            drop_all: false,
+            dropped_at: Vec::new(),
             local: SocketAddr::new(own.parse().unwrap(), 80),
             peer: SocketAddr::new(peer.parse().unwrap(), 40_000),
             iss: 0,
@@ -428,6 +433,11 @@ impl Trace {
         while let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(self.now) {
             let bytes = packet.to_vec();
             let complete = packet.offload == Offload::None;
+            if self.drop_all {
+                self.stack.handle_tx(self.now, ticket, Fate::Dropped);
+                self.dropped_at.push(self.now);
+                continue;
+            }
             if self.hold_tickets {
                 self.tickets.push_back(ticket);
             } else {
