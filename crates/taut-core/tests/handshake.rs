@@ -506,3 +506,20 @@ fn sequence_numbers_and_ports_differ_between_connections() {
     assert_eq!(ports.len(), 50);
     assert!(flags("S.").contains(Flags::SYN));
 }
+
+/// As in Linux, where the handshake counts as the last data until there is any.
+#[test]
+fn the_time_since_data_counts_from_the_handshake() {
+    let mut client = Trace::new();
+    client.connect_with(&ConnOptions::default());
+    client.wait_ms(30);
+    client.syn_ack(Offer::EASY);
+    client.wait_ms(1_000);
+    assert_eq!(client.info().last_data_recv, Duration::from_millis(1_000));
+    inject!(client, "P.", seq(1), ack(1), len(10));
+    client.wait_ms(70);
+    assert_eq!(client.info().last_data_recv, Duration::from_millis(70));
+    let mut server = Trace::accepted(Offer::EASY);
+    server.wait_ms(500);
+    assert_eq!(server.info().last_data_recv, Duration::from_millis(500));
+}

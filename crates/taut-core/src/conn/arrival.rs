@@ -185,10 +185,11 @@ impl Conn {
             return Consequence::None;
         }
         if !self.flags.held && !payload.is_empty() {
-            // No application will read this (RFC 1122 §4.2.2.13).
+            // No application will read this (RFC 1122 §4.2.2.13). The reset has the sequence number that the segment
+            // acknowledges (RFC 9293 §3.5.2): a peer that missed our FIN would only challenge the one after it.
             cx.counters.estab_resets += 1;
-            self.abort(cx);
-            return Consequence::None;
+            self.fail(cx, ConnError::Aborted);
+            return Consequence::Reset;
         }
         self.on_data(cx, payload, start, fin, gso_size, rtt);
         if matches!(urgency, Urgency::Data | Urgency::QuickData) {

@@ -126,6 +126,7 @@ impl Conn {
         self.state = State::Established;
         self.flags.syn_due = false;
         self.timers.cancel_phase();
+        self.rx.on_established(cx.now);
         // RFC 6298 §3 (Karn): if several SYNs were sent, it is not known which one was acknowledged.
         if self.syns.sent == 1 {
             let rtt = cx.now.since(self.handshake.sent_at);

@@ -62,7 +62,7 @@ pub struct ConnInfo {
     pub ato: Duration,
     /// Time since data was last sent.
     pub last_data_sent: Duration,
-    /// Time since data was last received, to the millisecond.
+    /// Time since data was last received, or since the handshake if none was, to the millisecond.
     pub last_data_recv: Duration,
     /// Time since any segment was last received.
     pub last_ack_recv: Duration,

@@ -201,7 +201,11 @@ impl Sender {
             return self.recovery.tail_probe_range(cx.mss);
         }
         let segs = self.autosized_segs(cx);
-        self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())
+        let mut range = self.recovery.next_retransmit(self.congestion.cwnd(), segs, self.window_end())?;
+        if let Some(end) = self.queue.next_eor_after(range.start) {
+            range.end = range.end.min(end);
+        }
+        Some(range)
     }
 
     /// Whether the range to retransmit has a copy that has not even left this host.

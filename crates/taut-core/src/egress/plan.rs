@@ -98,7 +98,7 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
     let start = s.nxt;
     let end = start + u64::from(payload);
     let fin = candidate.fin && end == s.queue.end() && s.window_end() > end;
-    let psh = payload > mss || (start < s.pushed && s.pushed <= end);
+    let psh = payload > mss || (start < s.pushed && s.pushed <= end) || s.queue.ends_record(end);
     let range = start..end + u64::from(fin);
     let exempt = pass == Pass::Exempt;
     Ok(Plan { range, payload, fin, psh, mss, kind: SendKind::New, mtu_probe: probe.is_some(), exempt })
@@ -162,6 +162,7 @@ fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Pla
         return Some(Err(Blocked::SmallQueue));
     }
     let kind = if mode == Mode::TailProbe { SendKind::TailProbe } else { SendKind::Retransmit };
-    let psh = payload > cx.mss || range.end >= s.pushed;
+    let data_end = range.start + u64::from(payload);
+    let psh = payload > cx.mss || (payload > 0 && (data_end >= s.pushed || s.queue.ends_record(data_end)));
     Some(Ok(Plan { range, payload, fin, psh, mss: cx.mss, kind, mtu_probe: false, exempt }))
 }

@@ -195,6 +195,11 @@ impl WriteQueue {
         next_after(&self.marks.as_ref()?.records, seq)
     }
 
+    /// Whether a record ends at `seq`.
+    pub(crate) fn ends_record(&self, seq: u64) -> bool {
+        self.marks.as_ref().is_some_and(|marks| marks.records.binary_search(&seq).is_ok())
+    }
+
     /// The first fixed beginning of a buffer after `seq`.
     pub(crate) fn next_cut_after(&self, seq: u64) -> Option<u64> {
         next_after(&self.marks.as_ref()?.cuts, seq)

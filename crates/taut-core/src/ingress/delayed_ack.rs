@@ -103,10 +103,14 @@ impl DelayedAck {
         Duration::from_millis(self.ato_ms as u64)
     }
 
-    /// Time since data last arrived, to the millisecond; zero if none ever did.
+    /// The handshake is complete: until data arrives, the time since the last counts from now.
+    pub(crate) const fn on_established(&mut self, now: Instant) {
+        self.last_data_ms = now.as_millis() as u32;
+    }
+
+    /// Time since data last arrived, or since the handshake, to the millisecond.
     pub(crate) fn since_last_data(&self, now: Instant) -> Duration {
-        let started = self.flags & STARTED != 0;
-        Duration::from_millis(if started { self.since_last_data_ms(now).into() } else { 0 })
+        Duration::from_millis(self.since_last_data_ms(now).into())
     }
 
     /// Whether an ACK must leave with the next packet, or alone.

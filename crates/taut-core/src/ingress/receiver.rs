@@ -107,6 +107,11 @@ impl Receiver {
         self.sack_blocks_max = sack_blocks_max;
     }
 
+    /// The handshake is complete.
+    pub(crate) const fn on_established(&mut self, now: Instant) {
+        self.delayed_ack.on_established(now);
+    }
+
     // ---- what arrives ----
 
     /// Whether a segment lies in the window (RFC 9293 §3.10.7.4, first).

@@ -1,8 +1,9 @@
-//! Sizes: TSO-1 … TSO-15. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
+//! Sizes: TSO-1 … TSO-16. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
 //! bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
 use taut_core::{Algorithm, Blocked, Duration, Fate, LinkCaps, PacingMode, SetOption, WriteFlags};
+use taut_wire::Flags;
 
 /// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
 const SIZE_GOAL: u64 = 45 * MSS;
@@ -494,4 +495,28 @@ fn tso_15_half_of_the_largest_window_is_pushed() {
 #[test]
 fn tso_15_the_end_of_a_write_replaces_that_mark() {
     assert_eq!(pushed_segments(|rig, len| rig.write(len)), [60]);
+}
+
+/// Four records are lost and retransmitted: each in a packet of its own, although they would fit into one, and with PSH.
+#[test]
+fn tso_16_records_stay_apart_when_they_are_retransmitted() {
+    let mut rig = Setup::default().open();
+    rig.stack.set_sysctl("taut.tsq", "off").unwrap();
+    rig.device = Device::Completes;
+    for _ in 0..4 {
+        rig.write_eor(MSS);
+    }
+    rig.write(6 * MSS);
+    rig.news();
+    rig.advance(Duration::from_millis(20));
+    rig.ack_with(&Ack::of(0).sack(&[4 * MSS..10 * MSS]));
+    let mut again = rig.news();
+    for upto in 1..4 {
+        rig.advance(Duration::from_millis(20));
+        rig.ack_with(&Ack::of(upto * MSS).sack(&[4 * MSS..10 * MSS]));
+        again.extend(rig.news());
+    }
+    assert_eq!(again, (0..4).map(|at| at * MSS..(at + 1) * MSS).collect::<Vec<_>>());
+    let repeats = rig.sent.iter().rev().take(4);
+    assert!(repeats.clone().all(|sent| sent.flags.contains(Flags::PSH)), "{repeats:?}");
 }
