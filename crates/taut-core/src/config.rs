@@ -14,6 +14,7 @@ pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
 pub use crate::ingress::ReceiveConfig;
 pub use crate::recovery::RecoveryConfig;
+pub use crate::stack::SynCookies;
 pub use crate::words::BufferSizes;
 use crate::words::Duration;
 
@@ -77,6 +78,8 @@ pub struct TcpConfig {
     pub syn_retries: u8,
     /// SYN-ACK retransmissions. Linux: `tcp_synack_retries`.
     pub synack_retries: u8,
+    /// Whether SYNs are answered by cookies. Linux: `tcp_syncookies`.
+    pub syncookies: SynCookies,
     /// Consecutive timeouts of one large segment before a black hole is suspected. Linux: `tcp_retries1`.
     pub retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
@@ -104,6 +107,7 @@ impl Default for TcpConfig {
             window_scaling: true,
             syn_retries: 6,
             synack_retries: 5,
+            syncookies: SynCookies::WhenFull,
             retries1: 3,
             retries2: 15,
             fin_timeout: Duration::from_secs(60),

@@ -98,7 +98,7 @@ pub use conn::state::State;
 pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode};
 pub use options::{ConnOptions, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
-pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, Timer};
+pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, SynCookies, Timer};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{

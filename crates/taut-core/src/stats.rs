@@ -76,6 +76,14 @@ counters! {
     paws_estab = "TcpExtPAWSEstab",
     /// SYNs dropped because a listener's queues were full.
     listen_overflows = "TcpExtListenOverflows",
+    /// SYNs answered by a cookie.
+    syncookies_sent = "TcpExtSyncookiesSent",
+    /// Cookies that came back, and opened a connection if there was room to accept it.
+    syncookies_recv = "TcpExtSyncookiesRecv",
+    /// ACKs of no valid cookie, at a listener that had sent cookies shortly before.
+    syncookies_failed = "TcpExtSyncookiesFailed",
+    /// Half-open connections that gave way to a newer one, without cookies.
+    req_q_full_drop = "TcpExtTCPReqQFullDrop",
     /// TIME-WAIT entries made.
     time_wait = "TcpExtTW",
     /// TIME-WAIT entries reused for a new connection.

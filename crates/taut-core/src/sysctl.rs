@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::buffers::BufferTuning;
 use crate::config::StackConfig;
-use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig};
+use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig, SynCookies};
 use crate::congestion::{Algorithm, CongestionConfig};
 use crate::egress::{AutocorkMode, AutosizeMode, LowatMode, PacingMode, SNDBUF_MIN, TsqMode};
 use crate::words::{BufferSizes, Duration};
@@ -127,6 +127,9 @@ const ECN_OPTION: [(&str, EcnOptionUse); 4] = [
 ];
 const MTU_PROBING: [(&str, MtuProbing); 3] =
     [("0", MtuProbing::Off), ("1", MtuProbing::AfterBlackHole), ("2", MtuProbing::Always)];
+
+const SYN_COOKIES: [(&str, SynCookies); 3] =
+    [("0", SynCookies::Off), ("1", SynCookies::WhenFull), ("2", SynCookies::Always)];
 
 const AUTOSIZE: [(&str, AutosizeMode); 3] = [
     ("off", AutosizeMode::Off),
@@ -270,7 +273,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 57] = [
+static TABLE: [Setting; 58] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
@@ -325,6 +328,7 @@ static TABLE: [Setting; 57] = [
     setting!("net.ipv4.tcp_slow_start_after_idle", congestion.slow_start_after_idle: switch),
     setting!("net.ipv4.tcp_syn_retries", tcp.syn_retries: 1 => 127),
     setting!("net.ipv4.tcp_synack_retries", tcp.synack_retries: 0 => u8::MAX),
+    setting!("net.ipv4.tcp_syncookies", tcp.syncookies: SYN_COOKIES),
     setting!("net.ipv4.tcp_timestamps", tcp.timestamps: switch),
     setting!("net.ipv4.tcp_tso_rtt_log", send.tso_rtt_log: 0 => 31),
     setting!("net.ipv4.tcp_tso_win_divisor", send.tso_win_divisor: 0 => u8::MAX),

@@ -6,7 +6,7 @@ mod support;
 use support::trace::{Offer, Seg, Trace, packet};
 use support::{Rng, pattern};
 use taut_core::{
-    ConnError, ConnOptions, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State,
+    ConnError, ConnOptions, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State, SynCookies,
 };
 use taut_wire::{AccEcn, Flags, TcpHeader, TcpOptions, Timestamps, Unreachable};
 
@@ -492,16 +492,134 @@ fn a_hundred_thousand_packets_out_of_nowhere() {
     }
 }
 
-#[test]
-fn a_flood_of_syns_is_bounded() {
-    let mut t = Trace::new();
-    t.listen_with(ListenOptions { backlog: 100, conn: ConnOptions::default() });
-    for port in 1..=10_000 {
+/// SYNs from `ports`, each a host that never answers.
+fn flood(t: &mut Trace, ports: std::ops::RangeInclusive<u16>) {
+    for port in ports {
         let syn = t.build(&Seg::new("S").seq(u32::from(port)).port(port).mss(1_460));
         t.inject_bytes(&syn, 0);
     }
-    assert_eq!((t.stack.connections(), t.out.len()), (100, 100));
-    assert_eq!(t.stack.counters().listen_overflows, 9_900);
+}
+
+/// A listener for 100, which 10,000 SYNs have filled.
+fn flooded(config: StackConfig) -> Trace {
+    let mut t = Trace::with(config);
+    t.listen_with(ListenOptions { backlog: 100, conn: ConnOptions::default() });
+    flood(&mut t, 1..=10_000);
+    t
+}
+
+#[test]
+fn a_flood_of_syns_is_bounded() {
+    let mut t = flooded(StackConfig::default());
+    assert_eq!((t.stack.connections(), t.out.len()), (100, 10_000));
+    assert_eq!(t.stack.counters().syncookies_sent, 9_900);
     t.wait_s(64);
     t.expect_gone();
+}
+
+/// Nothing is remembered, and the handshake succeeds with all that the peer offered.
+#[test]
+fn cookie_05_a_client_connects_through_a_flood() {
+    for (offer, sack, wscale, mss) in [
+        (Offer { ts: true, wscale: Some(7), mss: Some(1_460), ..Offer::EASY }, true, Some(7), 1_448),
+        (
+            Offer { ts: true, wscale: None, sackok: false, mss: Some(1_400), ..Offer::EASY },
+            false,
+            None,
+            1_288,
+        ),
+        // Without timestamps there is no room for the other options.
+        (Offer { ts: false, wscale: Some(7), mss: Some(1_460), ..Offer::EASY }, false, None, 1_460),
+        (Offer { ts: false, mss: None, ..Offer::EASY }, false, None, 536),
+    ] {
+        let mut t = flooded(StackConfig::default());
+        t.out.clear();
+        t.syn(offer);
+        let answer = expect!(t, "S.", seq(0), ack(1));
+        assert_eq!(answer.options.sack_permitted, sack, "{offer:?}");
+        assert_eq!(answer.options.window_scale.is_some(), wscale.is_some(), "{offer:?}");
+        assert_eq!(answer.options.timestamps.is_some(), offer.ts);
+        assert_eq!((t.stack.connections(), t.stack.counters().syncookies_recv), (100, 0));
+        // The ACK comes 20 s later, in the same packet as a request.
+        let (iss, echo) = (t.iss, t.last_tsval);
+        t.wait_s(20);
+        t.out.clear();
+        (t.iss, t.last_tsval) = (iss, echo);
+        inject!(t, "P.", seq(1), ack(1), len(300), win(40_000));
+        assert_eq!((t.stack.connections(), t.stack.counters().syncookies_recv), (101, 1));
+        let (id, _) = t.stack.accept(t.listener.unwrap()).expect("the client is in");
+        t.id = Some(id);
+        t.out.clear();
+        let info = t.info();
+        assert_eq!((info.sack, info.snd_wscale, info.snd_mss), (sack, wscale, mss), "{offer:?}");
+        assert_eq!(info.rcv_queue_bytes, 300);
+        assert_eq!(info.snd_wnd, 40_000 << wscale.unwrap_or(0));
+        assert_eq!(info.rtt, None, "nobody knows when the SYN-ACK left");
+        t.read(300);
+        t.write(100);
+        expect!(t, "P.", seq(1), ack(301), len(100));
+    }
+}
+
+/// An ACK that acknowledges no cookie, or comes when none was sent for two minutes, is answered by a reset.
+#[test]
+fn cookie_06_what_acknowledges_no_cookie_is_reset() {
+    let mut t = flooded(StackConfig::default());
+    t.out.clear();
+    t.syn(Offer::EASY);
+    expect!(t, "S.", seq(0), ack(1));
+    inject!(t, ".", seq(1), ack(1_000_000));
+    expect!(t, "R", seq(1_000_000));
+    assert_eq!(t.stack.counters().syncookies_failed, 1);
+    inject!(t, "R.", seq(1), ack(1));
+    expect_nothing!(t);
+    t.wait_s(121);
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(1));
+    expect!(t, "R", seq(1));
+    assert_eq!((t.stack.connections(), t.stack.counters().syncookies_failed), (0, 1));
+}
+
+/// `tcp_syncookies` 2 answers every SYN so; 0 none: the oldest half-open connection gives way.
+#[test]
+fn cookie_07_always_and_never() {
+    let with = |cookies| flooded(StackConfig::default().with(|c| c.tcp.syncookies = cookies));
+    let t = with(SynCookies::Always);
+    assert_eq!((t.stack.connections(), t.stack.counters().syncookies_sent), (0, 10_000));
+    let mut t = with(SynCookies::Off);
+    assert_eq!((t.stack.connections(), t.out.len()), (100, 10_000));
+    assert_eq!((t.stack.counters().syncookies_sent, t.stack.counters().req_q_full_drop), (0, 9_900));
+    // A client that answers before 100 others have come gets in.
+    t.out.clear();
+    t.syn(Offer::EASY);
+    expect!(t, "S.", seq(0), ack(1));
+    let (iss, local) = (t.iss, t.local);
+    flood(&mut t, 20_001..=20_099);
+    (t.iss, t.local) = (iss, local);
+    inject!(t, ".", seq(1), ack(1));
+    assert!(t.stack.accept(t.listener.unwrap()).is_some());
+    t.wait_s(64);
+    assert_eq!(t.stack.connections(), 1);
+}
+
+/// A cookie that comes back when nobody accepts is not answered: its peer repeats what it has to say.
+#[test]
+fn cookie_08_a_full_accept_queue_stays_full() {
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.syncookies = SynCookies::Always));
+    let listener = t.listen_with(ListenOptions { backlog: 1, conn: ConnOptions::default() });
+    let mut cookies = vec![];
+    for port in [1, 2] {
+        inject!(t, "S", seq(0), port(port), mss(1_000));
+        cookies.push(t.out.pop_front().unwrap().wire.seq);
+    }
+    for (port, iss) in [1, 2].into_iter().zip(cookies) {
+        t.iss = iss;
+        inject!(t, ".", seq(1), ack(1), port(port));
+    }
+    expect_nothing!(t);
+    assert_eq!((t.stack.connections(), t.stack.counters().listen_overflows), (1, 1));
+    assert!(t.stack.accept(listener).is_some());
+    inject!(t, "P.", seq(1), ack(1), len(10), port(2));
+    expect!(t, ".", ack(11));
+    assert!(t.stack.accept(listener).is_some());
 }

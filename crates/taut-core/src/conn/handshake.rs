@@ -68,6 +68,38 @@ impl Conn {
         conn
     }
 
+    /// The connection that a cookie brought back: as [`passive`](Self::passive), but its SYN-ACK has left.
+    pub(crate) fn revived(
+        cx: &mut StackCx<'_>,
+        birth: &Birth<'_>,
+        listener: ListenerId,
+        syn: &TcpHeader,
+    ) -> Self {
+        let mut conn = Self::passive(cx, birth, listener, syn, Mark::NotEct);
+        conn.flags.syn_due = false;
+        conn.arm_syn(cx.now);
+        conn
+    }
+
+    /// The SYN-ACK to `syn` of a connection that is not made.
+    pub(crate) fn syn_ack(
+        cx: &mut StackCx<'_>,
+        birth: &Birth<'_>,
+        listener: ListenerId,
+        syn: &TcpHeader,
+    ) -> TcpHeader {
+        let mut conn = Self::passive(cx, birth, listener, syn, Mark::NotEct);
+        let header = conn.syn(cx).header;
+        conn.discard(cx.pool);
+        header
+    }
+
+    /// The handshake of a passive connection ends without a word: another needs its place.
+    pub(crate) fn give_way(&mut self, cx: &mut StackCx<'_>) {
+        debug_assert!(self.state == State::SynReceived, "only a half-open connection gives way");
+        self.finish(cx);
+    }
+
     fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
         let (config, options) = (cx.config, birth.options);
         let first = seq::FIRST + u64::from(birth.isn) + 1;

@@ -143,7 +143,7 @@ impl Conn {
         }
     }
 
-    fn syn(&mut self, cx: &mut StackCx<'_>) -> Segment {
+    pub(super) fn syn(&mut self, cx: &mut StackCx<'_>) -> Segment {
         let (retries, again) = (self.syns.retries, self.syns.sent > 0);
         let (flags, stamp) = if self.state == State::SynReceived {
             let ecn = self.ecn_mut();

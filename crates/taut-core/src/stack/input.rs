@@ -123,6 +123,12 @@ impl Stack {
             Some(Owner::TimeWait(slot)) => {
                 self.on_time_wait(now, slot, &tuple, &header, ip.ecn, len);
             }
+            None if header.flags.contains(TcpFlags::ACK) && self.revive(now, &tuple, &header) => {
+                if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
+                    let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                    let _opens = self.with(now, slot, |conn, cx| conn.on_segment(cx, arrival));
+                }
+            }
             None => self.on_stray(now, &tuple, &header, ip.ecn, len, None),
         }
     }
@@ -159,17 +165,7 @@ impl Stack {
         if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
             return;
         }
-        let full = self.table.len() >= self.config.max_connections as usize;
-        let Some(entry) = self.listeners.get_mut(listener) else { return };
-        if full || !entry.has_room() {
-            self.counters.listen_overflows += 1;
-            return;
-        }
-        entry.half_open += 1;
-        let options = entry.options.conn.clone();
-        self.open(now, *tuple, min_iss, &options, |cx, birth| {
-            Conn::passive(cx, birth, listener, header, mark)
-        });
+        self.on_syn(now, tuple, listener, header, mark, min_iss);
     }
 
     fn on_time_wait(

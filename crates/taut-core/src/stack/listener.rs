@@ -5,8 +5,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::syn_cookies;
 use crate::options::ListenOptions;
-use crate::words::{ConnId, Endpoint, ListenError, ListenerId};
+use crate::words::{ConnId, Endpoint, Instant, ListenError, ListenerId};
 
 /// One listening socket.
 #[derive(Debug)]
@@ -15,6 +16,10 @@ pub(crate) struct Listener {
     pub(crate) options: ListenOptions,
     /// Connections whose handshake is not complete.
     pub(crate) half_open: u32,
+    /// They in the order of their SYNs, and some that are complete or gone.
+    pub(crate) by_age: VecDeque<ConnId>,
+    /// When a SYN was last answered by a cookie.
+    pub(crate) cookie_at: Option<Instant>,
     /// Connections that wait to be accepted, oldest first.
     pub(crate) ready: VecDeque<ConnId>,
     /// The application was notified that a connection waits, and has not called `accept` since.
@@ -22,10 +27,19 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Whether another SYN may be answered.
-    pub(crate) fn has_room(&self) -> bool {
-        let backlog = self.options.backlog.max(1);
-        self.half_open < backlog && (self.ready.len() as u64) < u64::from(backlog)
+    /// Whether one more connection may wait to be accepted.
+    pub(crate) fn may_be_ready(&self) -> bool {
+        (self.ready.len() as u64) < u64::from(self.options.backlog.max(1))
+    }
+
+    /// Whether one more connection may be half-open.
+    pub(crate) fn may_be_half_open(&self) -> bool {
+        self.half_open < self.options.backlog.max(1)
+    }
+
+    /// Whether an ACK without a connection may be the answer to a cookie.
+    pub(crate) fn has_sent_cookies(&self, now: Instant) -> bool {
+        self.cookie_at.is_some_and(|at| now.since(at) <= syn_cookies::VALID)
     }
 }
 
@@ -83,7 +97,15 @@ impl Listeners {
         if self.by_addr.contains_key(&key) {
             return Err(ListenError::AddrInUse);
         }
-        let listener = Listener { addr, options, half_open: 0, ready: VecDeque::new(), notified: false };
+        let listener = Listener {
+            addr,
+            options,
+            half_open: 0,
+            by_age: VecDeque::new(),
+            cookie_at: None,
+            ready: VecDeque::new(),
+            notified: false,
+        };
         let free = self.slots.iter().position(|slot| slot.listener.is_none());
         let index = free.unwrap_or(self.slots.len());
         if free.is_none() {

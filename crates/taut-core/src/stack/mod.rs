@@ -9,6 +9,7 @@
 //!   input.rs      received packets to connections        output.rs                 events and packets, round robin
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
 //!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
+//!   passive.rs syn_cookies.rs   SYNs for listeners
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
@@ -21,10 +22,12 @@ mod listener;
 mod observe;
 mod open;
 mod output;
+mod passive;
 mod replies;
 mod secrets;
 mod shared_link;
 mod steering;
+mod syn_cookies;
 mod table;
 mod time_wait;
 mod timer_queue;
@@ -38,6 +41,7 @@ pub use conn_mut::ConnMut;
 pub use conn_ref::ConnRef;
 pub use listener::ListenerInfo;
 pub use steering::Steering;
+pub use syn_cookies::SynCookies;
 
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;

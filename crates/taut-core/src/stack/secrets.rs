@@ -1,5 +1,5 @@
 //! Numbers that an attacker must not guess: initial sequence numbers, timestamp offsets, local ports.
-//! RFC 6528, RFC 7323 §5.4, RFC 6056 §3.3.3; called by the stack when a connection is made.
+//! RFC 6528, RFC 7323 §5.4, RFC 6056 §3.3.3, RFC 4987 §3.6; called by the stack when a connection is made.
 
 use core::hash::Hasher;
 
@@ -19,6 +19,7 @@ pub(crate) struct Secrets {
 enum Purpose {
     Timestamps = 1,
     Port = 2,
+    Cookie = 3,
 }
 
 fn feed(hasher: &mut SipHasher13, endpoint: Endpoint) {
@@ -59,6 +60,18 @@ impl Secrets {
         let local = Endpoint::new(tuple.local.ip(), 0);
         let peer = Endpoint::new(tuple.peer.ip(), 0);
         self.hash(Purpose::Timestamps, local, peer)
+    }
+
+    /// One of the two hashes of a SYN cookie: without a period, or with one.
+    pub(crate) fn cookie(&self, tuple: &Tuple, period: Option<u32>) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(self.rest.0, self.rest.1);
+        hasher.write_u8(Purpose::Cookie as u8);
+        feed(&mut hasher, tuple.local);
+        feed(&mut hasher, tuple.peer);
+        if let Some(period) = period {
+            hasher.write_u32(period);
+        }
+        hasher.finish() as u32
     }
 
     /// Where the search for a free port to `peer` begins.
