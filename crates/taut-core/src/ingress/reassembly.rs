@@ -10,6 +10,7 @@ use core::ops::Range;
 use crate::buffers::{BufferPool, CHUNK_MIN, Chunk};
 use crate::ingress::payload::Payload;
 use crate::ingress::read_queue::ReadQueue;
+use crate::words::step;
 
 /// This many separate ranges are always kept, and one more for each [`RANGE_BYTES`] held; the peer
 /// retransmits the bytes that are refused. The limit bounds the work and the memory that a hostile peer can
@@ -161,12 +162,14 @@ impl Reassembly {
         let mut duplicate = None;
         let Some(held) = &mut self.held else { return next };
         while let Some(range) = held.ranges.first_entry().filter(|range| *range.key() <= next) {
+            step(1);
             let (start, end) = range.remove_entry();
             if start < next && duplicate.is_none() {
                 duplicate = Some(start..end.min(next));
             }
             held.len -= (end - start) as usize;
             while let Some(chunk) = held.chunks.first_entry().filter(|chunk| *chunk.key() < end) {
+                step(1);
                 let mut chunk = chunk.remove();
                 held.memory -= chunk.capacity();
                 chunk.trim_front(next.saturating_sub(chunk.base()) as usize);
@@ -209,6 +212,7 @@ impl Reassembly {
         let first = usize::from(blocks.count);
         let later = usize::from(held.unreported).saturating_sub(fit.saturating_sub(first));
         let mut push = |start: u64, end: u64| {
+            step(1);
             let known = blocks.as_slice().get(first..).unwrap_or(&[]);
             if !known.contains(&(start, end)) {
                 blocks.push(start, end);
@@ -282,6 +286,7 @@ impl Held {
         let Range { start: seq, end } = segment;
         let mut at = seq;
         while at < end {
+            step(1);
             // Skip the bytes already held at `at`.
             if let Some((start, held_end)) = self.range_at(at)
                 && held_end > at

@@ -294,6 +294,7 @@ impl Base {
         }
         if (self.state >= CaState::Recovery || ack.out.dsack)
             && let Some(undone) = self.was_needless(f, ack)
+            && f.log.may_unmark()
         {
             self.undo_reduction(f, ack.now, cc);
             ack.out.undone = Some(undone);
@@ -456,7 +457,7 @@ impl Flight {
         }
         let rest = blocks.get(usize::from(dsack.is_some())..).unwrap_or(&[]);
         let rest = rest.get(..SackBlocks::MAX).unwrap_or(rest);
-        sack::apply(&mut self.log, &mut self.cache, upto, rest, &mut self.rack, delivered);
+        sack::apply(&mut self.log, upto, rest, &mut self.rack, delivered);
         dsack
     }
 

@@ -4,7 +4,7 @@
 //! deadline passes.
 //!
 //! ```text
-//!   a packet    transmit.rs ──▶ sent.rs, the log ──▶ next_retransmit
+//!   a packet    transmit.rs ──▶ sent.rs, the log ──▶ next_retransmit      records.rs, its memory
 //!                                    ▲
 //!   an ACK      ack.rs ──────────────┘
 //!                 deliver             sack.rs
@@ -27,6 +27,7 @@ mod frto;
 mod mtu_probe;
 mod prr;
 mod rack;
+mod records;
 mod rto;
 mod rtt;
 mod sack;
@@ -51,7 +52,6 @@ use prr::Prr;
 use rack::Rack;
 pub(crate) use rto::{RTO_INIT, RTO_MAX};
 use rtt::Rtt;
-use sack::Cache;
 use sent::SentLog;
 pub(crate) use states::CaState;
 use tail_probe::TailProbe;
@@ -111,7 +111,6 @@ struct Base {
 struct Flight {
     log: SentLog,
     rack: Rack,
-    cache: Cache,
     prr: Prr,
     undo: Undo,
     frto: Frto,
@@ -150,7 +149,6 @@ impl Flight {
         Self {
             log: SentLog::new(una),
             rack: Rack::new(una),
-            cache: Cache::default(),
             prr: Prr::default(),
             undo: Undo::default(),
             frto: Frto::Off,
@@ -376,3 +374,5 @@ impl Base {
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod work;

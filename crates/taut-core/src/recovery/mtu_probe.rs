@@ -51,7 +51,7 @@ impl Flight {
         let Some(probe) = self.mtu_probe.as_mut().filter(|probe| probe.fate.is_none()) else {
             return false;
         };
-        let covering = self.log.get(self.log.index_of(probe.range.start));
+        let covering = self.log.get(self.log.find(probe.range.start));
         let covering = covering.filter(|record| record.start <= probe.range.start);
         let whole = covering.is_some_and(|record| probe.range.end <= record.end);
         let has = |flag| covering.is_some_and(|record| record.has(flag));

@@ -3,15 +3,17 @@
 //! Called by `ack.rs` for every ACK, and by `timers.rs` when the reordering timer fires.
 //!
 //! No list is scanned. Records that were sent once are ordered by time because they are ordered by sequence, so a
-//! cursor is enough for them; retransmissions have a log of their own, ordered by time.
+//! cursor is enough for them; retransmissions have a heap of their own, ordered by time.
 
-use alloc::collections::VecDeque;
+use alloc::collections::BinaryHeap;
+use alloc::collections::binary_heap::PeekMut;
+use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::RecoveryConfig;
 use super::sent::{EVER_RETRANS, LOST, RETRANS, Record, SACKED, SentLog};
 use super::timers::TIMER_SLACK;
-use crate::words::{Duration, Instant};
+use crate::words::{Duration, Instant, step};
 
 /// Segments above a hole that indicate a loss without waiting, as long as no reordering was seen (RFC 8985 §6.2);
 /// without SACK, duplicate ACKs that do so (RFC 5681 §3.2).
@@ -36,8 +38,18 @@ pub(super) struct Rack {
     reo_wnd_persist: u8,
     /// D-SACKs count once per round trip: none until `una` passes this.
     dsack_round: Option<u64>,
-    /// Retransmissions ordered by time; stale entries are skipped when they reach the front.
-    resent: VecDeque<(Instant, Range<u64>)>,
+    /// Retransmissions that are watched, the oldest on top. Stale ones are dropped when they get there.
+    resent: BinaryHeap<Reverse<Resent>>,
+}
+
+/// A retransmission. Of packets that left in the same instant, the lower one is the older (RFC 8985 §6.2,
+/// `RACK_sent_after`), which is the order of the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Resent {
+    sent_at: Instant,
+    end: u64,
+    /// Nothing below this position is watched any more.
+    start: u64,
 }
 
 /// The result of detection.
@@ -60,7 +72,7 @@ impl Rack {
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
             dsack_round: None,
-            resent: VecDeque::new(),
+            resent: BinaryHeap::new(),
         }
     }
 
@@ -69,19 +81,18 @@ impl Rack {
     }
 
     pub(super) fn on_retransmit(&mut self, now: Instant, range: Range<u64>) {
-        // Of packets that left in the same instant, the lower one is the older (RFC 8985 §6.2, RACK_sent_after).
-        let after = |(at, other): &(Instant, Range<u64>)| (*at, other.end) > (now, range.end);
-        let younger = self.resent.iter().rev().take_while(|entry| after(entry)).count();
-        self.resent.insert(self.resent.len() - younger, (now, range));
+        step(1);
+        self.resent.push(Reverse(Resent { sent_at: now, end: range.end, start: range.start }));
     }
 
     /// Nothing counts as lost any more: starts to watch all retransmissions that are not delivered.
     pub(super) fn watch_again(&mut self, log: &SentLog) {
         self.resent.clear();
-        let missing = |record: &&Record| record.has(EVER_RETRANS) && !record.has(SACKED);
-        let records = (0..log.len()).filter_map(|index| log.get(index)).filter(missing);
-        self.resent.extend(records.map(|record| (record.sent_at, record.start..record.end)));
-        self.resent.make_contiguous().sort_by_key(|(sent_at, range)| (*sent_at, range.end));
+        let missing = log.iter().filter(|record| record.has(EVER_RETRANS) && !record.has(SACKED));
+        self.resent.extend(missing.map(|record| {
+            let Record { sent_at, end, start, .. } = *record;
+            Reverse(Resent { sent_at, end, start })
+        }));
     }
 
     /// Everything in flight was acknowledged.
@@ -126,7 +137,7 @@ impl Rack {
 
     /// Nothing is in flight: releases memory.
     pub(super) fn shrink(&mut self) {
-        self.resent = VecDeque::new();
+        self.resent = BinaryHeap::new();
     }
 
     /// Step 4: a retransmission was unnecessary, so wait longer; once per round trip.
@@ -186,10 +197,10 @@ impl Rack {
         };
 
         // Sent once: the cursor stops at the first packet that is neither settled nor due.
-        let mut index = log.index_of(log.rack_cursor());
+        let mut place = log.find(log.rack_cursor());
         let mut lost_segs = 0;
         let cursor = loop {
-            let Some(record) = log.get(index) else { break log.nxt() };
+            let Some(record) = log.get(place) else { break log.nxt() };
             let settled = record.has(SACKED | LOST | EVER_RETRANS);
             if !settled {
                 if (record.sent_at, record.end) >= (self.sent_at, self.end) {
@@ -200,20 +211,20 @@ impl Rack {
                     wait_until(due);
                     break record.start;
                 }
-                lost_segs += log.mark_lost(index);
+                lost_segs += log.mark_lost(place);
             }
-            index += 1;
+            place = log.next(place);
         };
         log.set_rack_cursor(cursor);
 
-        // Retransmitted: the same over the log of retransmissions.
-        while let Some((sent_at, range)) = self.resent.front() {
-            let (sent_at, range) = (*sent_at, range.clone());
+        // Retransmitted: the same over those, by age. What was found settled is not looked at again.
+        while let Some(top) = self.resent.peek_mut() {
+            let Reverse(Resent { sent_at, end, start }) = *top;
             let due = sent_at + patience;
-            let mut blocked = false;
-            let mut index = log.index_of(range.start);
-            while let Some(&record) = log.get(index) {
-                if record.start >= range.end {
+            let mut blocked = None;
+            let mut place = log.find(start);
+            while let Some(&record) = log.get(place) {
+                if record.start >= end {
                     break;
                 }
                 // An entry is stale if the range was since retransmitted, delivered, or marked lost.
@@ -223,22 +234,28 @@ impl Rack {
                     && (record.has(RETRANS) || !record.has(LOST));
                 if live {
                     if (sent_at, record.end) >= (self.sent_at, self.end) {
-                        blocked = true;
+                        blocked = Some(record.start);
                         break;
                     }
                     if due > now {
                         wait_until(due);
-                        blocked = true;
+                        blocked = Some(record.start);
                         break;
                     }
-                    lost_segs += log.mark_lost(index);
+                    lost_segs += log.mark_lost(place);
                 }
-                index += 1;
+                place = log.next(place);
             }
-            if blocked {
-                break;
-            }
-            self.resent.pop_front();
+            step(1);
+            match blocked {
+                None => PeekMut::pop(top),
+                Some(from) if from > start => {
+                    let mut top = top;
+                    top.0.start = from;
+                    break;
+                }
+                Some(_) => break,
+            };
         }
         found.lost_segs = lost_segs;
         found

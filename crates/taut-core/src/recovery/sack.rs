@@ -1,10 +1,8 @@
 //! Selective acknowledgements, applied to the sent log.
-//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); the cache of blocks is an idea from Linux.
+//! RFC 2018, RFC 2883 (D-SACK), RFC 6675 §4 (Update); neighbours that were acknowledged are joined, as in Linux's `tcp_shift_skb_data`.
 //! Called by `ack.rs` for every ACK that carries blocks.
 
 use core::ops::Range;
-
-use taut_wire::SackBlocks;
 
 use super::delivery_rate::TxSnapshot;
 use super::rack::Rack;
@@ -124,55 +122,32 @@ pub(super) fn duplicate(ack: u64, nxt: u64, blocks: &[Range<u64>]) -> Option<Ran
     (below || inside).then(|| first.clone())
 }
 
-/// Blocks of the last ACK: receivers repeat them, and records that they covered need not be visited again.
-#[derive(Debug, Default)]
-pub(super) struct Cache([(u64, u64); SackBlocks::MAX]);
-
-impl Cache {
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Where to begin with `block`, given that everything below was visited under the same start.
-    fn resume(&self, block: &Range<u64>) -> u64 {
-        let known = |&&(start, end): &&(u64, u64)| start <= block.start && block.start < end;
-        let end = self.0.iter().filter(known).map(|&(_, end)| end).max();
-        // One position back: the segment that the old end cut through may be whole by now.
-        end.map_or(block.start, |end| (end.min(block.end) - 1).max(block.start))
-    }
-}
-
 /// Marks the records that `blocks` cover. Blocks are not trusted: those outside the data sent are ignored, and only
 /// whole segments count, so there are never more records than segments.
 pub(super) fn apply(
     log: &mut SentLog,
-    cache: &mut Cache,
     ack: u64,
     blocks: &[Range<u64>],
     rack: &mut Rack,
     delivered: &mut Delivered,
 ) {
-    let mut seen = [(0, 0); SackBlocks::MAX];
-    for (block, seen) in blocks.iter().zip(&mut seen) {
+    for block in blocks {
         let floor = log.una().max(ack);
-        if block.start >= block.end || block.end > log.nxt() || block.end <= floor {
-            continue;
+        if block.start < block.end && block.end <= log.nxt() && block.end > floor {
+            apply_one(log, &(block.start.max(floor)..block.end), rack, delivered);
         }
-        let block = block.start.max(floor)..block.end;
-        *seen = (block.start, block.end);
-        apply_one(log, cache.resume(&block), &block, rack, delivered);
     }
-    *cache = Cache(seen);
 }
 
-fn apply_one(log: &mut SentLog, from: u64, block: &Range<u64>, rack: &mut Rack, delivered: &mut Delivered) {
-    let mut index = log.index_of(from);
-    while let Some(&record) = log.get(index) {
+/// Receivers repeat their blocks, but what was acknowledged before is one record: only what is new is walked over.
+fn apply_one(log: &mut SentLog, block: &Range<u64>, rack: &mut Rack, delivered: &mut Delivered) {
+    let mut place = log.find(block.start);
+    while let Some(&record) = log.get(place) {
         if record.start >= block.end {
             break;
         }
         if record.has(SACKED) {
-            index += 1;
+            place = log.next(place);
             continue;
         }
         let mss = u64::from(record.mss.max(1));
@@ -186,22 +161,22 @@ fn apply_one(log: &mut SentLog, from: u64, block: &Range<u64>, rack: &mut Rack, 
             record.start + (block.end - record.start) / mss * mss
         };
         if low >= high {
-            index += 1;
+            place = log.next(place);
             continue;
         }
         let piece = Record { start: low, end: high, ..record };
         delivered.sacked(&piece, piece.segs(), rack);
-        if low == record.start && high < record.end && log.shift_to_sacked(index, high) {
-            index += 1;
+        if low == record.start && high < record.end && log.shift_to_sacked(place, high) {
+            place = log.next(place);
             continue;
         }
         if low > record.start {
-            log.cut(index, low);
-            index += 1;
+            place = log.cut(place, low);
         }
         if high < record.end {
-            log.cut(index, high);
+            let upper = log.cut(place, high);
+            place = log.prev(upper).unwrap_or(place);
         }
-        index = log.mark_sacked(index);
+        place = log.mark_sacked(place);
     }
 }

@@ -1,14 +1,22 @@
 //! The log of packets sent and not yet acknowledged: one record per super-packet, ordered by sequence.
 //! RFC 6675 §3 (scoreboard), counting in segments like Linux. A record is cut only if SACK or loss requires it.
 //! Called by everything in this folder.
+//!
+//! **Work.** The peer decides where records are cut and in what order they are settled, so nothing that an ACK causes
+//! may look at records that it does not change (WORK-1). Records are in blocks (`records.rs`). Neighbours that were
+//! selectively acknowledged are one record, so a block of SACK walks only over what is new. The lowest record that waits
+//! for its retransmission is the top of a heap. What must visit all records, an undo, is rationed
+//! ([`may_unmark`](SentLog::may_unmark)).
 
-use alloc::collections::VecDeque;
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::ops::Range;
 
 use super::delivery_rate::TxSnapshot;
+use super::records::{Place, Records};
 use crate::congestion::LostPacket;
-use crate::words::Instant;
+use crate::words::{Instant, step};
 
 /// Selectively acknowledged; excludes [`LOST`] and [`RETRANS`].
 pub(super) const SACKED: u8 = 1;
@@ -18,6 +26,9 @@ pub(super) const LOST: u8 = 2;
 pub(super) const RETRANS: u8 = 4;
 /// Was ever retransmitted, so an acknowledgement does not say which transmission arrived (Karn).
 pub(super) const EVER_RETRANS: u8 = 8;
+
+/// So many records may be unmarked at any time: what a small flight costs does not matter.
+const UNMARK_FREE: usize = 64;
 
 /// One transmitted super-packet, or the part of one that SACK or loss cut off.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +44,9 @@ pub(super) struct Record {
     pub(super) flags: u8,
     /// Transmissions still below TCP.
     pub(super) in_device: u8,
+    /// Segments in addition to those that the length makes: records whose last segment was short were joined. Only a
+    /// sacked record has any.
+    pub(super) short_segs: u32,
 }
 
 impl Record {
@@ -42,12 +56,28 @@ impl Record {
 
     /// Segments on the wire.
     pub(super) fn segs(&self) -> u32 {
-        segs_in(self.end - self.start, self.mss)
+        segs_in(self.end - self.start, self.mss) + self.short_segs
     }
 
-    /// Whether the lengths of `self` and a successor may be added without changing the number of segments.
-    fn ends_on_segment(&self) -> bool {
-        (self.end - self.start).is_multiple_of(u64::from(self.mss))
+    /// Lost, and not yet retransmitted.
+    const fn waits(&self) -> bool {
+        self.has(LOST) && !self.has(RETRANS)
+    }
+
+    /// Adds the next record. The number of segments stays.
+    fn absorb(&mut self, next: &Self) {
+        let segs = self.segs() + next.segs();
+        // Linux: `tcp_shifted_skb`. An ACK of both says nothing about the round trip if either was sent twice.
+        self.flags |= next.flags & EVER_RETRANS;
+        self.end = next.end;
+        self.short_segs = segs - segs_in(self.end - self.start, self.mss);
+    }
+
+    /// The limits or the MSS changed: there are not more segments than bytes.
+    fn limit_segs(&mut self) {
+        let len = self.end - self.start;
+        let most = u32::try_from(len).unwrap_or(u32::MAX) - segs_in(len, self.mss);
+        self.short_segs = self.short_segs.min(most);
     }
 }
 
@@ -68,7 +98,7 @@ pub(super) fn segs_in(len: u64, mss: u16) -> u32 {
 /// The scoreboard. Records are contiguous from `una` to `nxt`.
 #[derive(Debug)]
 pub(super) struct SentLog {
-    records: VecDeque<Record>,
+    records: Records,
     nxt: u64,
     packets: u32,
     sacked: u32,
@@ -82,8 +112,12 @@ pub(super) struct SentLog {
     total_lost: u32,
     /// Those that were not yet reported to congestion control.
     unreported: Vec<Loss>,
-    /// No record below this position waits for its retransmission.
-    resend_hint: u64,
+    /// Where the records begin that wait for their retransmission, lowest first; others are forgotten when they reach
+    /// the top.
+    waiting: BinaryHeap<Reverse<u64>>,
+    /// Records made since the beginning, and until the last undo, wrapping.
+    made: u32,
+    made_at_unmark: u32,
     /// Every record that ends at or below this position was retransmitted, sacked, or marked lost.
     rack_cursor: u64,
 }
@@ -91,7 +125,7 @@ pub(super) struct SentLog {
 impl SentLog {
     pub(super) const fn new(una: u64) -> Self {
         Self {
-            records: VecDeque::new(),
+            records: Records::new(),
             nxt: una,
             packets: 0,
             sacked: 0,
@@ -101,7 +135,9 @@ impl SentLog {
             dup_acks: 0,
             total_lost: 0,
             unreported: Vec::new(),
-            resend_hint: u64::MAX,
+            waiting: BinaryHeap::new(),
+            made: 0,
+            made_at_unmark: 0,
             rack_cursor: una,
         }
     }
@@ -113,8 +149,9 @@ impl SentLog {
     /// Nothing is in flight: releases memory.
     pub(super) fn shrink(&mut self) {
         if self.records.is_empty() {
-            self.records = VecDeque::new();
+            self.records = Records::new();
             self.unreported = Vec::new();
+            self.waiting = BinaryHeap::new();
         }
     }
 
@@ -159,8 +196,12 @@ impl SentLog {
         (self.packets + self.retrans).saturating_sub(self.sacked + self.dup_acks + self.lost)
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Record> {
-        self.records.get(index)
+    pub(super) fn get(&self, place: Place) -> Option<&Record> {
+        self.records.get(place)
+    }
+
+    pub(super) fn next(&self, place: Place) -> Place {
+        self.records.next(place)
     }
 
     pub(super) fn first(&self) -> Option<&Record> {
@@ -171,13 +212,13 @@ impl SentLog {
         self.records.back()
     }
 
-    /// Index of the first record that ends above `position`; `len()` when none does.
-    pub(super) fn index_of(&self, position: u64) -> usize {
-        // Most callers look for the head: retransmissions and in-order completions begin there.
-        match self.records.front() {
-            Some(head) if head.end > position => 0,
-            _ => self.records.partition_point(|record| record.end <= position),
-        }
+    /// Place of the first record that ends above `position`.
+    pub(super) fn find(&self, position: u64) -> Place {
+        self.records.find(position)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter()
     }
 
     fn count(&mut self, record: &Record) {
@@ -193,13 +234,15 @@ impl SentLog {
             self.lost += segs;
             if !record.has(RETRANS) {
                 self.pending += segs;
-                self.resend_hint = self.resend_hint.min(record.start);
             }
         }
     }
 
     fn discount(&mut self, record: &Record) {
-        let segs = record.segs();
+        self.discount_segs(record, record.segs());
+    }
+
+    fn discount_segs(&mut self, record: &Record, segs: u32) {
         self.packets -= segs;
         if record.has(SACKED) {
             self.sacked -= segs;
@@ -216,76 +259,123 @@ impl SentLog {
     }
 
     /// Changes a record and updates the counts. The only writer of records that are in the log.
-    fn change(&mut self, index: usize, change: impl FnOnce(&mut Record)) {
-        let Some(record) = self.records.get_mut(index) else { return };
+    fn change(&mut self, place: Place, change: impl FnOnce(&mut Record)) {
+        let Some(record) = self.records.get_mut(place) else { return };
         let before = *record;
         change(record);
         let after = *record;
         self.discount(&before);
         self.count(&after);
+        if after.waits() && !(before.waits() && before.start == after.start) {
+            self.note_waiting(after.start);
+        }
+    }
+
+    /// The record at `start` waits for its retransmission.
+    fn note_waiting(&mut self, start: u64) {
+        step(1);
+        if self.waiting.len() > 2 * self.records.len() + UNMARK_FREE {
+            // Most entries are stale.
+            self.waiting.clear();
+            let waiting = self.records.iter().filter(|record| record.waits());
+            self.waiting.extend(waiting.map(|record| Reverse(record.start)));
+        }
+        self.waiting.push(Reverse(start));
+    }
+
+    /// Some records wait no more: forgets those on top.
+    #[inline]
+    fn forget_settled(&mut self) {
+        if !self.waiting.is_empty() {
+            self.forget_top();
+        }
+    }
+
+    fn forget_top(&mut self) {
+        if self.pending == 0 {
+            self.waiting.clear();
+        }
+        while let Some(&Reverse(start)) = self.waiting.peek() {
+            let record = self.records.get(self.records.find(start));
+            if record.is_some_and(|record| record.start == start && record.waits()) {
+                break;
+            }
+            step(1);
+            self.waiting.pop();
+        }
     }
 
     /// Appends the record of a first transmission.
     pub(super) fn push(&mut self, record: Record) {
         debug_assert!(record.start == self.nxt && record.start < record.end, "new data follows the old");
         self.nxt = record.end;
+        self.made = self.made.wrapping_add(1);
         self.count(&record);
         self.records.push_back(record);
     }
 
     /// Removes the newest record. Returns false when that is not `range`.
     pub(super) fn pop(&mut self, range: &Range<u64>) -> bool {
-        match self.records.back() {
-            Some(last) if last.start == range.start && last.end == range.end => {
-                let record = *last;
-                self.records.pop_back();
-                self.discount(&record);
-                self.nxt = record.start;
-                self.rack_cursor = self.rack_cursor.min(self.nxt);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Cuts the record at `index` so that one begins at `position`, which lies strictly inside.
-    fn split(&mut self, index: usize, position: u64) {
-        let Some(&whole) = self.records.get(index) else { return };
-        if position <= whole.start || position >= whole.end {
-            return;
-        }
-        let tail = Record { start: position, ..whole };
-        self.change(index, |record| record.end = position);
-        self.count(&tail);
-        self.records.insert(index + 1, tail);
-    }
-
-    /// Cuts at both ends of `range`, and returns the indexes of the records in it.
-    pub(super) fn isolate(&mut self, range: &Range<u64>) -> Range<usize> {
-        let first = self.index_of(range.start);
-        let first = match self.records.get(first) {
-            Some(record) if record.start < range.start => {
-                self.split(first, range.start);
-                first + 1
-            }
-            _ => first,
+        let Some(record) =
+            self.records.back().filter(|last| last.start == range.start && last.end == range.end)
+        else {
+            return false;
         };
-        let mut last = first;
-        while let Some(record) = self.records.get(last) {
-            if record.start >= range.end {
-                break;
-            }
-            if record.end > range.end {
-                self.split(last, range.end);
-            }
-            last += 1;
-        }
-        first..last
+        let record = *record;
+        self.records.drop_back();
+        self.discount(&record);
+        self.nxt = record.start;
+        self.rack_cursor = self.rack_cursor.min(self.nxt);
+        self.forget_settled();
+        true
     }
 
-    /// Notes a retransmission of the record at `index`; returns its segments.
-    pub(super) fn retransmitted(&mut self, index: usize, now: Instant, snapshot: TxSnapshot) -> u32 {
-        self.change(index, |record| {
+    /// Cuts the record at `place` so that one begins at `position`, which lies strictly inside. Returns the place of the
+    /// upper part; the lower one is [before](Self::prev) it.
+    pub(super) fn cut(&mut self, place: Place, position: u64) -> Place {
+        let Some(&whole) = self.records.get(place) else { return place };
+        if position <= whole.start || position >= whole.end {
+            return place;
+        }
+        let mut head = Record { end: position, ..whole };
+        let mut tail = Record { start: position, ..whole };
+        if whole.short_segs > 0 {
+            // The sum stays; which part has how many is not known any more.
+            (head.short_segs, tail.short_segs) = (0, 0);
+            let more = whole.segs().saturating_sub(head.segs() + tail.segs());
+            head.short_segs = more;
+            head.limit_segs();
+            tail.short_segs = more - head.short_segs;
+        }
+        self.change(place, |record| *record = head);
+        self.count(&tail);
+        if tail.waits() {
+            self.note_waiting(position);
+        }
+        self.made = self.made.wrapping_add(1);
+        self.records.insert_after(place, tail)
+    }
+
+    pub(super) fn prev(&self, place: Place) -> Option<Place> {
+        self.records.prev(place)
+    }
+
+    /// Cuts at both ends of `range`, and returns the place of the first record in it.
+    pub(super) fn isolate(&mut self, range: &Range<u64>) -> Place {
+        let mut cut_at = |position| {
+            let place = self.find(position);
+            match self.records.get(place) {
+                Some(record) if record.start < position => self.cut(place, position),
+                _ => place,
+            }
+        };
+        cut_at(range.end);
+        cut_at(range.start)
+    }
+
+    /// Notes a retransmission of the record at `place`; returns its segments.
+    pub(super) fn retransmitted(&mut self, place: Place, now: Instant, snapshot: TxSnapshot) -> u32 {
+        self.change(place, |record| {
             record.sent_at = now;
             record.snapshot = snapshot;
             record.in_device = record.in_device.saturating_add(1);
@@ -293,36 +383,42 @@ impl SentLog {
                 record.flags |= RETRANS | EVER_RETRANS;
             }
         });
-        let Some(record) = self.records.get(index) else { return 0 };
-        if self.resend_hint >= record.start {
-            self.resend_hint = record.end;
-        }
-        record.segs()
+        self.forget_settled();
+        self.records.get(place).map_or(0, Record::segs)
     }
 
     /// A retransmission did not leave after all. It stays marked as retransmitted once, so it gives no RTT sample.
-    pub(super) fn retransmission_refused(&mut self, index: usize) -> u32 {
-        self.change(index, |record| {
+    pub(super) fn retransmission_refused(&mut self, place: Place) -> u32 {
+        self.change(place, |record| {
             record.flags &= !RETRANS;
             record.in_device = record.in_device.saturating_sub(1);
         });
-        self.records.get(index).map_or(0, Record::segs)
+        self.records.get(place).map_or(0, Record::segs)
     }
 
     /// Marks a record or its retransmission lost; returns the number of segments newly lost.
-    pub(super) fn mark_lost(&mut self, index: usize) -> u32 {
-        let Some(record) = self.records.get(index) else { return 0 };
-        if record.has(SACKED) || (record.has(LOST) && !record.has(RETRANS)) {
+    pub(super) fn mark_lost(&mut self, place: Place) -> u32 {
+        let Some(record) = self.records.get(place) else { return 0 };
+        if record.has(SACKED) || record.waits() {
             return 0;
         }
-        let segs = record.segs();
-        self.change(index, |record| record.flags = (record.flags | LOST) & !RETRANS);
+        let (segs, snapshot) = (record.segs(), record.snapshot);
+        self.change(place, |record| record.flags = (record.flags | LOST) & !RETRANS);
         self.total_lost = self.total_lost.wrapping_add(segs);
-        if let Some(&Record { snapshot, .. }) = self.records.get(index) {
-            self.unreported.push(Loss { segs, snapshot, total_lost: self.total_lost });
-        }
+        self.unreported.push(Loss { segs, snapshot, total_lost: self.total_lost });
         self.limit_dup_acks();
         segs
+    }
+
+    /// Marks every record lost that `which` selects.
+    pub(super) fn mark_all_lost(&mut self, which: impl Fn(&Record) -> bool) {
+        let mut place = Place::FIRST;
+        while let Some(record) = self.records.get(place) {
+            if which(record) {
+                self.mark_lost(place);
+            }
+            place = self.next(place);
+        }
     }
 
     /// Reports the losses marked since the last call. `delivered`: segments delivered since the connection began.
@@ -331,6 +427,7 @@ impl SentLog {
             return;
         }
         for Loss { segs, snapshot, total_lost } in self.unreported.drain(..) {
+            step(1);
             report(&LostPacket {
                 segs,
                 tx_in_flight: snapshot.in_flight,
@@ -347,47 +444,54 @@ impl SentLog {
         if head.has(LOST) {
             return 0;
         }
-        let cut = head.start + u64::from(head.mss);
-        self.split(0, cut);
-        self.mark_lost(0)
+        let position = head.start + u64::from(head.mss);
+        self.cut(Place::FIRST, position);
+        self.mark_lost(Place::FIRST)
     }
 
-    /// Selectively acknowledges the record at `index`; it may join the one before.
-    /// Returns the index of the next record.
-    pub(super) fn mark_sacked(&mut self, index: usize) -> usize {
-        self.change(index, |record| record.flags = (record.flags | SACKED) & !(LOST | RETRANS));
-        let Some(&record) = self.records.get(index) else { return index };
-        if index > 0 && self.joins_sacked(index - 1, &record) {
-            self.records.remove(index);
-            self.discount(&record);
-            self.change(index - 1, |before| before.end = record.end);
-            index
-        } else {
-            index + 1
-        }
+    /// Selectively acknowledges the record at `place`, which joins sacked neighbours.
+    /// Returns the place of the next record.
+    pub(super) fn mark_sacked(&mut self, place: Place) -> Place {
+        self.change(place, |record| record.flags = (record.flags | SACKED) & !(LOST | RETRANS));
+        self.forget_settled();
+        let place = self.join(place);
+        let next = self.next(place);
+        let joined = self.join(next);
+        if joined == next { next } else { self.next(joined) }
     }
 
-    /// Moves `start` of the record at `index` up and adds the front to its sacked predecessor. Thus a SACK block that
-    /// grows within a super-packet needs no further record. False when the two cannot be joined.
-    pub(super) fn shift_to_sacked(&mut self, index: usize, position: u64) -> bool {
-        let Some(&record) = self.records.get(index) else { return false };
-        if index == 0 || position >= record.end || !self.joins_sacked(index - 1, &record) {
-            return false;
-        }
-        self.change(index, |record| record.start = position);
-        self.change(index - 1, |before| before.end = position);
-        true
+    /// Joins the record at `place` with the one before, if both are sacked. Returns the place of the record that has its
+    /// bytes.
+    fn join(&mut self, place: Place) -> Place {
+        let Some(&record) = self.records.get(place).filter(|record| record.has(SACKED)) else { return place };
+        let Some(before) = self.sacked_before(place, record.mss) else { return place };
+        self.records.remove(place);
+        self.discount(&record);
+        self.change(before, |before| before.absorb(&record));
+        before
     }
 
-    fn joins_sacked(&self, index: usize, next: &Record) -> bool {
+    /// The place of the record before `place`, if it is sacked and has segments of the same size.
+    fn sacked_before(&self, place: Place, mss: u16) -> Option<Place> {
+        let before = self.records.prev(place)?;
         self.records
-            .get(index)
-            .is_some_and(|before| before.has(SACKED) && before.mss == next.mss && before.ends_on_segment())
+            .get(before)
+            .is_some_and(|record| record.has(SACKED) && record.mss == mss)
+            .then_some(before)
     }
 
-    /// Cuts for SACK: the record at `index` is cut at `position`.
-    pub(super) fn cut(&mut self, index: usize, position: u64) {
-        self.split(index, position);
+    /// Moves `start` of the record at `place` up by whole segments and adds the front to its sacked predecessor. Thus a
+    /// SACK block that grows within a super-packet needs no further record. False when the two cannot be joined.
+    pub(super) fn shift_to_sacked(&mut self, place: Place, position: u64) -> bool {
+        let Some(&record) = self.records.get(place).filter(|record| position < record.end) else {
+            return false;
+        };
+        let Some(before) = self.sacked_before(place, record.mss) else { return false };
+        let front = Record { end: position, ..record };
+        self.change(place, |record| record.start = position);
+        self.change(before, |before| before.absorb(&front));
+        self.forget_settled();
+        true
     }
 
     /// Removes everything below `ack`, head first; `visit` gets each removed record or part of one, with its
@@ -395,11 +499,15 @@ impl SentLog {
     pub(super) fn acknowledge(&mut self, ack: u64, mut visit: impl FnMut(&Record, u32)) {
         while let Some(&head) = self.records.front() {
             if head.end <= ack {
-                self.records.pop_front();
-                self.discount(&head);
-                visit(&head, head.segs());
+                self.records.drop_front();
+                let segs = head.segs();
+                self.discount_segs(&head, segs);
+                visit(&head, segs);
             } else if head.start < ack {
-                self.change(0, |record| record.start = ack);
+                self.change(Place::FIRST, |record| {
+                    record.start = ack;
+                    record.limit_segs();
+                });
                 let left = self.records.front().map_or(0, Record::segs);
                 visit(&Record { end: ack, ..head }, head.segs() - left);
                 break;
@@ -408,21 +516,13 @@ impl SentLog {
             }
         }
         self.rack_cursor = self.rack_cursor.max(ack);
-        if self.pending == 0 {
-            self.resend_hint = u64::MAX;
-        }
+        self.forget_settled();
         self.limit_dup_acks();
     }
 
-    /// Index of the first record that waits for its retransmission.
-    pub(super) fn next_pending(&self) -> Option<usize> {
-        if self.pending == 0 {
-            return None;
-        }
-        let from = self.index_of(self.resend_hint);
-        (from..self.records.len()).find(|&index| {
-            self.records.get(index).is_some_and(|record| record.has(LOST) && !record.has(RETRANS))
-        })
+    /// Place of the first record that waits for its retransmission.
+    pub(super) fn next_pending(&self) -> Option<Place> {
+        self.waiting.peek().map(|&Reverse(start)| self.find(start))
     }
 
     pub(super) const fn rack_cursor(&self) -> u64 {
@@ -433,28 +533,37 @@ impl SentLog {
         self.rack_cursor = position;
     }
 
+    /// Whether [`unmark_lost`](Self::unmark_lost) is paid for. It visits every record, and so do the search for losses
+    /// that follows and the next undo: a peer could ask for that with every second ACK. So a large flight is unmarked
+    /// only when half as many records as it has were made since the last time.
+    pub(super) fn may_unmark(&self) -> bool {
+        let made = self.made.wrapping_sub(self.made_at_unmark) as usize;
+        self.records.len() <= UNMARK_FREE + 2 * made
+    }
+
     /// Forgets all losses. RACK watches the retransmitted records.
     pub(super) fn unmark_lost(&mut self) {
-        for index in 0..self.records.len() {
-            self.change(index, |record| record.flags &= !LOST);
-        }
+        self.made_at_unmark = self.made;
+        self.records.iter_mut().for_each(|record| record.flags &= !LOST);
+        (self.lost, self.pending) = (0, 0);
+        self.waiting.clear();
         self.rack_cursor = self.una();
-        if self.pending == 0 {
-            self.resend_hint = u64::MAX;
-        }
     }
 
     /// The peer dropped data that it had selectively acknowledged. RFC 2018 §8.
     pub(super) fn forget_sacks(&mut self) {
-        for index in 0..self.records.len() {
-            self.change(index, |record| {
+        let mut place = Place::FIRST;
+        while self.records.get(place).is_some() {
+            self.change(place, |record| {
                 if record.has(SACKED) {
                     // Neighbours were joined: it is no longer known when and how often each part was sent, so
-                    // the record gives no RTT sample.
+                    // the record gives no RTT sample, and its segments will have the full size.
                     record.flags = (record.flags & !SACKED) | EVER_RETRANS;
                     record.in_device = 0;
+                    record.short_segs = 0;
                 }
             });
+            place = self.next(place);
         }
         self.rack_cursor = self.una();
     }
@@ -463,44 +572,60 @@ impl SentLog {
     /// of segments newly lost.
     pub(super) fn resegment(&mut self, mss: u16) -> u32 {
         let mut lost = 0;
-        for index in 0..self.records.len() {
-            if self.records.get(index).is_some_and(|record| record.mss > mss) {
-                let oversized = self.records.get(index).is_some_and(|r| r.end - r.start > u64::from(mss));
-                self.change(index, |record| record.mss = mss.max(1));
-                if oversized {
-                    lost += self.mark_lost(index);
+        let mut place = Place::FIRST;
+        while let Some(&record) = self.records.get(place) {
+            if record.mss > mss {
+                self.set_mss(place, mss);
+                if record.end - record.start > u64::from(mss) {
+                    lost += self.mark_lost(place);
                 }
             }
+            place = self.next(place);
         }
         lost
     }
 
+    fn set_mss(&mut self, place: Place, mss: u16) {
+        self.change(place, |record| {
+            record.mss = mss.max(1);
+            record.limit_segs();
+        });
+    }
+
     /// If data in `range` is retransmitted, then in segments of at most `mss`.
     pub(super) fn recount(&mut self, range: &Range<u64>, mss: u16) {
-        for index in self.index_of(range.start)..self.records.len() {
-            if self.records.get(index).is_none_or(|record| record.start >= range.end) {
-                break;
-            }
-            self.change(index, |record| record.mss = record.mss.min(mss).max(1));
+        let mut place = self.find(range.start);
+        while let Some(record) = self.records.get(place).filter(|record| record.start < range.end) {
+            self.set_mss(place, record.mss.min(mss));
+            place = self.next(place);
         }
     }
 
     pub(super) fn completed(&mut self, range: &Range<u64>) {
-        let first = self.index_of(range.start);
-        for record in self.records.range_mut(first..) {
-            if record.start >= range.end {
+        // A device that completes at once does so before the next packet.
+        if let Some(last) = self.records.back_mut().filter(|last| last.start <= range.start) {
+            last.in_device = last.in_device.saturating_sub(u8::from(range.start < last.end));
+            return;
+        }
+        let mut place = self.find(range.start);
+        while let Some(record) = self.records.get_mut(place).filter(|record| record.start < range.end) {
+            record.in_device = record.in_device.saturating_sub(1);
+            if record.end >= range.end {
                 break;
             }
-            record.in_device = record.in_device.saturating_sub(1);
+            place = self.next(place);
         }
     }
 
     pub(super) fn in_device(&self, range: &Range<u64>) -> bool {
-        let first = self.index_of(range.start);
-        self.records
-            .range(first..)
-            .take_while(|record| record.start < range.end)
-            .any(|record| record.in_device > 0)
+        let mut place = self.find(range.start);
+        while let Some(record) = self.records.get(place).filter(|record| record.start < range.end) {
+            if record.in_device > 0 {
+                return true;
+            }
+            place = self.next(place);
+        }
+        false
     }
 
     /// Without SACK, a duplicate ACK says that one segment above the hole arrived. Returns whether it counted.
@@ -535,10 +660,15 @@ impl SentLog {
     pub(super) fn invariants(&self) {
         let mut again = Self::new(0);
         let mut at = self.una();
-        for record in &self.records {
+        self.records.invariants();
+        for record in self.records.iter() {
             assert_eq!(record.start, at, "records are contiguous");
             assert!(record.end > record.start, "no record is empty");
             assert!(!record.has(SACKED) || !record.has(LOST | RETRANS), "sacked is neither lost nor resent");
+            assert!(
+                record.has(SACKED) || record.short_segs == 0,
+                "only joined records have segments of their own"
+            );
             again.count(record);
             at = record.end;
         }
@@ -547,7 +677,8 @@ impl SentLog {
             (self.packets, self.sacked, self.lost, self.retrans, self.pending),
             (again.packets, again.sacked, again.lost, again.retrans, again.pending)
         );
-        assert!(self.pending == 0 || self.resend_hint <= again.resend_hint, "hint is a lower bound");
+        let first = self.records.iter().find(|record| record.waits()).map(|record| record.start);
+        assert_eq!(self.waiting.peek().map(|top| top.0), first, "the lowest one that waits is on top");
         assert!(self.sacked_out() + self.lost <= self.packets);
     }
 }

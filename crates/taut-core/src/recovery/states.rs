@@ -92,8 +92,6 @@ impl Recovery {
         let Self { base, flight: Some(flight) } = self else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         flight.mss = mss;
-        // A block that covered a part of a segment may now cover whole segments.
-        flight.cache.clear();
         if flight.log.resegment(mss) == 0 {
             return false;
         }

@@ -101,7 +101,6 @@ impl Base {
         if f.reneging || f.log.first().is_some_and(|head| head.has(SACKED)) {
             f.reneging = false;
             f.log.forget_sacks();
-            f.cache.clear();
             self.mark_timed_out(f, now, true);
         } else {
             self.mark_timed_out(f, now, false);
@@ -134,12 +133,8 @@ impl Base {
             f.log.clear_dup_acks();
         }
         let patience = f.rack.rtt();
-        for index in 0..f.log.len() {
-            let recent = f.log.get(index).is_some_and(|record| record.sent_at + patience > now);
-            if index == 0 || all || !recent {
-                f.log.mark_lost(index);
-            }
-        }
+        let una = f.log.una();
+        f.log.mark_all_lost(|record| all || record.start == una || record.sent_at + patience <= now);
         f.log.set_rack_cursor(f.log.una());
     }
 }

@@ -11,6 +11,10 @@ use super::tail_probe::TailProbe;
 use super::{Flight, Recovery, RecoveryConfig};
 use crate::words::{Instant, SendKind};
 
+/// Records of which one retransmission may consist: more than any path with segments of ordinary size needs, and the
+/// search for them is made again whenever the send path asks.
+const JOINED_MAX: usize = 64;
+
 impl Recovery {
     /// A packet was handed to the device. `range` may include FIN's position.
     pub(crate) fn on_transmit(
@@ -34,7 +38,8 @@ impl Recovery {
         });
         flight.mss = mss;
         base.last_sent_at = now;
-        let in_flight = flight.log.in_flight() + segs_in(range.end - range.start, mss);
+        let new_segs = segs_in(range.end - range.start, mss);
+        let in_flight = flight.log.in_flight() + new_segs;
         let idle = flight.log.is_empty();
         let lost = flight.log.total_lost();
         let snapshot = flight.sampler.on_transmit(now, base.delivered, idle, in_flight, lost);
@@ -45,7 +50,22 @@ impl Recovery {
             flight.rto_at = Some(now + base.rto());
         }
         let segs = match kind {
-            SendKind::New => flight.note_new(now, range, mss, snapshot),
+            // Data that was never sent before.
+            SendKind::New => {
+                let Range { start, end } = range;
+                let (flags, in_device, short_segs) = (0, 1, 0);
+                flight.log.push(Record {
+                    start,
+                    end,
+                    sent_at: now,
+                    snapshot,
+                    mss,
+                    flags,
+                    in_device,
+                    short_segs,
+                });
+                new_segs
+            }
             SendKind::Retransmit | SendKind::TailProbe => {
                 let segs = flight.note_retransmission(now, range, snapshot);
                 base.total_retrans = base.total_retrans.wrapping_add(segs);
@@ -77,10 +97,12 @@ impl Recovery {
             }
             SendKind::Retransmit | SendKind::TailProbe => {
                 let mut segs = 0;
-                for index in flight.log.isolate(range) {
-                    if flight.log.get(index).is_some_and(|record| record.has(RETRANS)) {
-                        segs += flight.log.retransmission_refused(index);
+                let mut place = flight.log.isolate(range);
+                while let Some(record) = flight.log.get(place).filter(|record| record.start < range.end) {
+                    if record.has(RETRANS) {
+                        segs += flight.log.retransmission_refused(place);
                     }
+                    place = flight.log.next(place);
                 }
                 flight.prr.on_refused(segs);
                 flight.undo.on_refused(segs);
@@ -113,14 +135,15 @@ impl Recovery {
         let longest = start + u64::from(room) * u64::from(mss);
         // Neighbours that are lost too are included, as long as segment boundaries stay where they were.
         let mut end = start;
-        let mut index = first;
-        while let Some(record) = log.get(index) {
+        let mut place = first;
+        for _ in 0..JOINED_MAX {
+            let Some(record) = log.get(place) else { break };
             let resend = record.has(LOST) && !record.has(RETRANS) && record.mss == mss;
             if !resend || end >= longest || !(end - start).is_multiple_of(u64::from(mss)) {
                 break;
             }
             end = record.end;
-            index += 1;
+            place = log.next(place);
         }
         let end = end.min(longest);
         if end <= window_end {
@@ -138,19 +161,13 @@ impl Recovery {
 }
 
 impl Flight {
-    /// Data that was never sent before. Returns its segments.
-    fn note_new(&mut self, now: Instant, range: Range<u64>, mss: u16, snapshot: TxSnapshot) -> u32 {
-        let Range { start, end } = range;
-        let record = Record { start, end, sent_at: now, snapshot, mss, flags: 0, in_device: 1 };
-        self.log.push(record);
-        record.segs()
-    }
-
     /// Data that was sent before. Returns its segments.
     fn note_retransmission(&mut self, now: Instant, range: Range<u64>, snapshot: TxSnapshot) -> u32 {
         let mut segs = 0;
-        for index in self.log.isolate(&range) {
-            segs += self.log.retransmitted(index, now, snapshot);
+        let mut place = self.log.isolate(&range);
+        while self.log.get(place).is_some_and(|record| record.start < range.end) {
+            segs += self.log.retransmitted(place, now, snapshot);
+            place = self.log.next(place);
         }
         self.spoil_mtu_probe(&range);
         self.rack.on_retransmit(now, range);

@@ -5,7 +5,7 @@
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
 //!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
-//!   error.rs event.rs histogram.rs
+//!   error.rs event.rs histogram.rs                steps.rs      work, counted in tests
 //! ```
 
 mod addr;
@@ -17,6 +17,7 @@ mod kept;
 mod link;
 mod memory;
 pub(crate) mod seq;
+mod steps;
 mod ticket;
 mod units;
 
@@ -30,6 +31,9 @@ pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };
 pub(crate) use memory::{Memory, Receipt};
+pub(crate) use steps::step;
+#[cfg(test)]
+pub(crate) use steps::take_steps;
 pub use ticket::{Fate, TxTicket};
 pub(crate) use ticket::{Output, SendKind};
 pub use units::{BufferSizes, Duration, Instant};

@@ -5,6 +5,7 @@ use super::*;
 use crate::words::BUFFER_BYTES;
 use crate::words::Frame;
 use crate::words::seq::FIRST;
+use crate::words::take_steps;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -287,4 +288,36 @@ proptest! {
         rx.queue.read(&mut all, &mut rx.pool);
         prop_assert_eq!(all, stream(0..nxt));
     }
+}
+
+/// Steps of inserting every second byte of `count`, in an order without locality, with a report for each, and then of
+/// segments of 1,000 bytes over all of it.
+fn steps_of_single_bytes(count: u64) -> (f64, f64) {
+    let mut receiver = Receiver::new();
+    take_steps();
+    for n in 0..count / 2 {
+        let at = 2 + 2 * (n * 7_919 % (count / 2));
+        receiver.insert(at..at + 1);
+        receiver.blocks();
+    }
+    let single = take_steps() as f64 / (count / 2) as f64;
+    let mut segments = 0;
+    for start in (2..count).step_by(1_000) {
+        receiver.insert(start..start + 1_000);
+        receiver.blocks();
+        segments += 1;
+    }
+    receiver.insert(0..2);
+    assert_eq!(receiver.take(), count / 1_000 * 1_000 + 2);
+    (single, take_steps() as f64 / f64::from(segments))
+}
+
+#[test]
+fn work_09_single_bytes_out_of_order() {
+    let (few, many) = (steps_of_single_bytes(20_000), steps_of_single_bytes(80_000));
+    std::eprintln!("steps for a single byte and for a segment: {few:?} {many:?}");
+    // A report looks at four blocks, twice that many in the list of recent ones.
+    assert!(few.0 <= 20.0 && many.0 <= 20.0 && many.0 <= few.0 + 1.0, "a byte");
+    // A segment of 1,000 bytes has at most 500 bytes that are held, and 500 holes; and what it joined is taken once.
+    assert!(many.1 <= 1_020.0 && many.1 <= few.1 + 10.0, "a segment");
 }
