@@ -8,12 +8,19 @@ use crate::words::Duration;
 /// TCP keepalive (RFC 9293 §3.8.4). Linux: `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Idle time before the first probe.
+    /// Idle time before the first probe; not zero.
     pub idle: Duration,
-    /// Time between probes.
+    /// Time between probes; not zero.
     pub interval: Duration,
     /// Unanswered probes before the connection is given up, 1..=127.
     pub count: u8,
+}
+
+impl Keepalive {
+    /// Linux takes 1 s or more for both times, and 1 to 127 probes.
+    pub(crate) const fn is_valid(&self) -> bool {
+        !self.idle.is_zero() && !self.interval.is_zero() && 1 <= self.count && self.count <= 127
+    }
 }
 
 /// The options with which a connection starts; the defaults are those of a new Linux socket.
@@ -27,7 +34,7 @@ pub struct ConnOptions {
     pub notsent_lowat: u32,
     /// `SO_SNDBUF` in bytes; it is doubled, as in Linux, and switches autotuning off.
     pub sndbuf: Option<u32>,
-    /// `SO_RCVBUF` in bytes; it is doubled, as in Linux, and switches autotuning off.
+    /// `SO_RCVBUF` in bytes; it is doubled, as in Linux, and at least 2,304 then; it switches autotuning off.
     pub rcvbuf: Option<u32>,
     /// `SO_MAX_PACING_RATE` in bytes per second; setting it switches pacing on.
     pub max_pacing_rate: Option<u64>,

@@ -161,6 +161,10 @@ counters! {
     /// Packets that the device will never take, each with an error: they are too large, or of a kind that it
     /// cannot send.
     device_errors = "TautDeviceErrors",
+    /// Packets that were longer than a header can say, and were not sent. Never happens.
+    out_too_long = "TautOutTooLong",
+    /// Packets dropped because their source is a loopback address, which never is on a link.
+    in_loopback = "TautInLoopback",
     /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",
 }

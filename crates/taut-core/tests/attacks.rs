@@ -623,3 +623,22 @@ fn cookie_08_a_full_accept_queue_stays_full() {
     expect!(t, ".", ack(11));
     assert!(t.stack.accept(listener).is_some());
 }
+
+#[test]
+fn a_loopback_address_on_a_link_is_forged() {
+    // RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3.
+    for (mut t, sources) in
+        [(Trace::new(), ["127.0.0.1", "127.255.0.9", "127.1.2.3"]), (Trace::v6(), ["::1", "::1", "::1"])]
+    {
+        t.listen();
+        for source in sources {
+            let header =
+                TcpHeader { src_port: 4_000, dst_port: 80, flags: Flags::SYN, ..TcpHeader::default() };
+            let bytes = packet(source.parse().unwrap(), t.local.ip(), &header, &[]);
+            t.inject_bytes(&bytes, 0);
+        }
+        expect_nothing!(t);
+        assert_eq!(t.stack.counters().in_loopback, 3);
+        assert_eq!(t.stack.connections(), 0);
+    }
+}

@@ -166,3 +166,32 @@ fn the_user_timeout_bounds_connect() {
     t.wait_s(2);
     assert_eq!(t.event(), Some(Event::Failed(id, ConnError::TimedOut)));
 }
+
+#[test]
+fn no_time_is_zero() {
+    // Linux takes at least a second; a probe every 0 s would never end.
+    for (idle, interval) in [(0, 1), (1, 0)] {
+        let keepalive =
+            Keepalive { idle: Duration::from_secs(idle), interval: Duration::from_secs(interval), count: 4 };
+        let mut t = open(Some(keepalive), None);
+        expect_nothing!(t, for_ms 100_000);
+        let now = t.now;
+        assert_eq!(
+            t.conn().set_option(now, SetOption::Keepalive(Some(keepalive))),
+            Err(OptionError::OutOfRange("SO_KEEPALIVE"))
+        );
+    }
+}
+
+#[test]
+fn a_user_timeout_may_take_more_than_255_probes() {
+    let second = Duration::from_secs(1);
+    let keepalive = Keepalive { idle: second, interval: second, count: 9 };
+    let mut t = open(Some(keepalive), Some(Duration::from_secs(300)));
+    for _ in 0..299 {
+        expect!(t, ".", seq(0), after_ms(1_000));
+    }
+    assert_eq!(t.state(), State::Established);
+    expect!(t, "R.", seq(1), after_ms(1_000));
+    expect_timed_out(&mut t);
+}

@@ -6,7 +6,8 @@ mod support;
 use support::trace::{Offer, Trace};
 use support::{Faults, World, config, drain, pump};
 use taut_core::{
-    BufferSizes, ConnError, ConnOptions, Duration, Event, LinkCaps, ListenOptions, StackConfig, State,
+    BufferSizes, ConnError, ConnOptions, Duration, Event, LinkCaps, ListenOptions, SetOption, StackConfig,
+    State,
 };
 
 /// 3000 bytes were sent and acknowledged, 2000 more are queued, and the window is closed.
@@ -540,4 +541,34 @@ fn retransmissions_that_this_host_drops_are_given_up_in_time() {
     assert_eq!(t.state(), State::Established);
     t.wait_ms(4_000);
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
+}
+
+#[test]
+fn the_least_receive_buffer_can_be_used() {
+    // Linux: SOCK_MIN_RCVBUF, 2304; and two units of the window field, here of 2^12.
+    let mut t = Trace::new();
+    t.accept(Offer::EASY);
+    let now = t.now;
+    for bytes in [0, 1, 1_000] {
+        t.conn().set_option(now, SetOption::Rcvbuf(bytes)).unwrap();
+        assert_eq!(t.info().rcvbuf, 2_304);
+    }
+    let conn = ConnOptions { rcvbuf: Some(0), ..ConnOptions::default() };
+    let mut t = Trace::new();
+    t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
+    assert_eq!(t.info().rcvbuf, 2_304);
+
+    let mut world = World::new(3);
+    let (client, server) = world.pair();
+    let now = world.now;
+    world.stacks[1].conn_mut(server).unwrap().set_option(now, SetOption::Rcvbuf(0)).unwrap();
+    let (mut written, mut read) = (0, 0);
+    for _ in 0..20_000 {
+        pump(&mut world, 0, client, &mut written, 300_000);
+        drain(&mut world, 1, server, &mut read);
+        if read == 300_000 || !world.step(now + Duration::from_secs(3_600)) {
+            break;
+        }
+    }
+    assert_eq!(read, 300_000);
 }

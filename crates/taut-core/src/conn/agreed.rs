@@ -18,10 +18,17 @@ const UNSCALED: u8 = u8::MAX;
 /// Bytes of timestamps in every segment.
 const TIMESTAMPS_LEN: u16 = WireTimestamps::LEN as u16;
 
+/// Departures lie less than this far ahead. After hours of silence the 24 bits known of the last timestamp may look like
+/// one that does; then the next one is ahead by as much, and later than the last nevertheless.
+const AHEAD_MAX_MS: u32 = 65_535;
+
 /// RFC 7323 timestamps, this side's view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timestamps {
     pub(crate) on: bool,
+    /// The lower 24 bits, lowest first, of the last timestamp sent if that was later than its time; else 0. That is what
+    /// fits beside `on`.
+    ahead: [u8; 3],
     /// TS.Recent.
     pub(crate) recent: u32,
     /// When that was received, in seconds, to see whether it is older than 24 days.
@@ -43,9 +50,34 @@ impl Timestamps {
         Instant::ZERO + Duration::from_secs(self.recent_at_s.into())
     }
 
-    /// The option of a segment that leaves at `now`, if timestamps are in use.
-    pub(super) fn option(&self, now: Instant) -> Option<WireTimestamps> {
-        self.on.then(|| WireTimestamps { value: self.value(now), echo: self.recent })
+    /// Our offer.
+    pub(super) fn new(on: bool, offset: u32) -> Self {
+        Self { on, offset, ..Self::default() }
+    }
+
+    /// The option of a segment that is handed to the device at `now` and leaves at `leaves`, if timestamps are in use.
+    ///
+    /// No timestamp is earlier than one that was handed to the device before. A link that was told to hold a packet until
+    /// its departure may send it at once, as when a queue discipline is replaced, and the peer's PAWS would drop what
+    /// follows with the present time.
+    #[inline]
+    pub(super) fn option(&mut self, now: Instant, leaves: Instant) -> Option<WireTimestamps> {
+        let mut value = self.value(leaves);
+        if leaves > now || self.ahead != [0; 3] {
+            value = self.not_before_the_last(value, leaves > now);
+        }
+        self.on.then_some(WireTimestamps { value, echo: self.recent })
+    }
+
+    /// `value`, or the last timestamp if that was later.
+    fn not_before_the_last(&mut self, value: u32, is_ahead: bool) -> u32 {
+        let [low, middle, high] = self.ahead;
+        let by = u32::from_le_bytes([low, middle, high, 0]).wrapping_sub(value) & 0x00ff_ffff;
+        let is_later = self.ahead != [0; 3] && by <= AHEAD_MAX_MS;
+        let value = if is_later { value.wrapping_add(by) } else { value };
+        let [low, middle, high, _] = value.to_le_bytes();
+        self.ahead = if is_later || is_ahead { [low.max(1), middle, high] } else { [0; 3] };
+        value
     }
 
     /// The timestamp of a segment that leaves at `now`.
@@ -123,12 +155,12 @@ impl Agreed {
     }
 
     /// The options of our SYN or SYN-ACK.
-    pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
+    pub(super) fn syn_options(&mut self, now: Instant) -> TcpOptions {
         TcpOptions {
             mss: Some(self.announced_mss),
             window_scale: self.own_wscale(),
             sack_permitted: self.sack,
-            timestamps: self.timestamps.option(now),
+            timestamps: self.timestamps.option(now, now),
             ..TcpOptions::default()
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{Completion, Written};
-use crate::options::{ConnOptions, SetOption, WriteFlags};
+use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags};
 use crate::words::{Duration, Instant, OptionError, ReadError, WriteError};
 
 /// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
@@ -214,7 +214,7 @@ impl Conn {
             }
             SetOption::Congestion(algorithm) => self.tx.set_algorithm(algorithm),
             SetOption::Keepalive(keepalive) => {
-                if keepalive.is_some_and(|k| k.count == 0 || k.count > 127 || k.interval.is_zero()) {
+                if keepalive.is_some_and(|keepalive| !keepalive.is_valid()) {
                     return Err(OptionError::OutOfRange("SO_KEEPALIVE"));
                 }
                 self.extras_mut().keepalive = keepalive;
@@ -236,7 +236,7 @@ impl Conn {
             let _ = self.set_option(cx, SetOption::MaxPacingRate(rate));
         }
         if options.keepalive.is_some() || options.user_timeout.is_some() {
-            let keepalive = options.keepalive.filter(|k| k.count > 0 && !k.interval.is_zero());
+            let keepalive = options.keepalive.filter(Keepalive::is_valid);
             let extras = self.extras_mut();
             extras.keepalive = keepalive;
             extras.user_timeout = options.user_timeout;

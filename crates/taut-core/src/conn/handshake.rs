@@ -10,7 +10,7 @@ use super::timers::Timers;
 use super::{Conn, Flags, News, StackCx};
 use crate::ecn::Ecn;
 use crate::egress::Sender;
-use crate::ingress::Receiver;
+use crate::ingress::{RCVBUF_MIN, Receiver};
 use crate::options::ConnOptions;
 use crate::words::{Instant, ListenerId, Tuple, seq};
 
@@ -103,7 +103,8 @@ impl Conn {
     fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
         let (config, options) = (cx.config, birth.options);
         let first = seq::FIRST + u64::from(birth.isn) + 1;
-        let rcvbuf = options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2));
+        let rcvbuf =
+            options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2).max(RCVBUF_MIN));
         let rmem = config.receive.rmem;
         let tuned = config.receive.moderate_rcvbuf && rcvbuf.is_none();
         let algorithm = options.congestion.clone().unwrap_or_else(|| config.congestion.control.clone());
@@ -114,7 +115,7 @@ impl Conn {
             maxseg: options.maxseg,
             scaled_for: config.tcp.window_scaling.then(|| rcvbuf.unwrap_or(rmem.max)),
             sack: config.tcp.sack,
-            timestamps: Timestamps { on: config.tcp.timestamps, offset, ..Timestamps::default() },
+            timestamps: Timestamps::new(config.tcp.timestamps, offset),
         };
         let mut conn = Self {
             tuple: birth.tuple,

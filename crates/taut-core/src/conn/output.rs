@@ -219,6 +219,8 @@ impl Conn {
             handed: cx.now,
             prior_departure: cx.now,
             output,
+            serial: 0,
+            in_loss: false,
         };
         Segment { header, mark, payload: nxt..nxt, mss: 0, departure: cx.now, ticket }
     }
@@ -233,7 +235,7 @@ impl Conn {
         leaves: Instant,
         stamp: Stamp,
     ) -> TcpHeader {
-        let timestamps = self.agreed.timestamps.option(leaves);
+        let timestamps = self.agreed.timestamps.option(cx.now, leaves);
         let mut options = TcpOptions { timestamps, accecn: stamp.option, ..TcpOptions::default() };
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
@@ -280,10 +282,14 @@ impl Conn {
         }
     }
 
-    /// New data that was followed by other data still counts as sent: if the device did not take it, recovery
-    /// will find it lost.
+    /// Data that was followed by other data still counts as sent: if the device did not take it, recovery will find it
+    /// lost. What was noted about it has been built upon since: departures, and how often its parts were retransmitted.
     fn may_take_back(&self, ticket: &TxTicket) -> bool {
-        ticket.output != Output::Data(SendKind::New) || ticket.end == self.tx.nxt()
+        match ticket.output {
+            Output::Data(SendKind::New) => ticket.end == self.tx.nxt(),
+            Output::Data(SendKind::Retransmit | SendKind::TailProbe) => self.tx.is_last(ticket),
+            _ => true,
+        }
     }
 
     fn take_back(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
@@ -303,7 +309,7 @@ impl Conn {
                     }
                     SendKind::Retransmit => {
                         counters.retrans_segs -= segs;
-                        if self.tx.recovery().is_in_loss() {
+                        if ticket.in_loss {
                             counters.tcp_slow_start_retrans -= segs;
                         } else {
                             counters.tcp_fast_retrans -= segs;

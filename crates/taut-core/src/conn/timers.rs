@@ -230,6 +230,15 @@ impl Conn {
         }
     }
 
+    /// A probe is due at once, and again at once.
+    #[cfg(test)]
+    pub(crate) fn make_keepalive_endless(&mut self, now: Instant) {
+        if let Some(keepalive) = self.extras.as_mut().and_then(|extras| extras.keepalive.as_mut()) {
+            keepalive.idle = Duration::ZERO;
+        }
+        self.set_keepalive_at(now);
+    }
+
     fn on_keepalive_timeout(&mut self, cx: &mut StackCx<'_>) {
         let Some(keepalive) = self.extras.as_ref().and_then(|extras| extras.keepalive) else { return };
         if !self.state.is_synchronized() {
@@ -255,7 +264,8 @@ impl Conn {
             self.flags.rst_due = true;
             return self.fail(cx, ConnError::TimedOut);
         }
-        self.timers.window_probes += 1;
+        // With a user timeout, the count does not end it.
+        self.timers.window_probes = self.timers.window_probes.saturating_add(1);
         cx.counters.tcp_keepalive += 1;
         self.flags.window_probe_due = true;
         self.set_keepalive_at(cx.now + keepalive.interval);

@@ -67,6 +67,8 @@ impl Sender {
                     handed: cx.now,
                     prior_departure,
                     output: Output::Data(plan.kind),
+                    serial: self.data_segs_out as u16,
+                    in_loss: plan.kind == SendKind::Retransmit && self.recovery.is_in_loss(),
                 };
                 Ok(Leaving { plan, departure, ticket })
             }
@@ -220,6 +222,11 @@ impl Sender {
         (leaves, truesize)
     }
 
+    /// Whether no other packet with data was handed out since this one.
+    pub(crate) const fn is_last(&self, ticket: &TxTicket) -> bool {
+        ticket.serial == self.data_segs_out as u16
+    }
+
     /// Takes back a packet that the device refused or a queue of this host dropped, as if it had never been
     /// sent.
     pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
@@ -233,7 +240,9 @@ impl Sender {
             ledger.on_refused(payload);
             match kind {
                 SendKind::New => ledger.on_unsent(now, ticket.start),
-                SendKind::Retransmit | SendKind::TailProbe => ledger.bytes_retrans -= u64::from(payload),
+                SendKind::Retransmit | SendKind::TailProbe => {
+                    ledger.bytes_retrans = ledger.bytes_retrans.saturating_sub(payload.into());
+                }
             }
         }
         let segs = u32::from(ticket.segs);

@@ -17,9 +17,20 @@ const HOP_LIMIT: u8 = 64;
 /// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
 const IDENTIFICATION: u16 = 0;
 
+/// So many bytes fit into a packet whatever its headers are.
+pub(crate) const ALWAYS_FITS: u64 = u16::MAX as u64 - HEADER_MAX as u64;
+
+/// Whether a header can say how long this packet is: the total length of IPv4 counts its own header (RFC 791 §3.1), the
+/// payload length of IPv6 does not (RFC 8200 §3).
+pub(crate) fn fits(src: IpAddr, header: &TcpHeader, payload: u64) -> bool {
+    let ip_len = if src.is_ipv4() { 20 } else { 0 };
+    ip_len + header.header_len() as u64 + payload <= u64::from(u16::MAX)
+}
+
 /// Writes the headers in front of `payload` into `buffer`; returns their length and the work that is left to
 /// the device. The payload's bytes are read only for a link that does not complete checksums. `mss` is the
-/// size of the segments into which the device cuts the payload; 0 for a packet that must not be cut.
+/// size of the segments into which the device cuts the payload; 0 for a packet that must not be cut. It must
+/// [fit](fits).
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
     (src, dst, ecn): (IpAddr, IpAddr, Ecn),
@@ -29,6 +40,7 @@ pub(crate) fn tcp_packet(
     link: &LinkCaps,
 ) -> (usize, Offload) {
     let len = payload.len();
+    debug_assert!(fits(src, header, len as u64));
     let tcp_len = header.header_len() + len;
     let ip = IpHeader {
         src,
@@ -111,5 +123,21 @@ mod tests {
         let (_, offload) =
             tcp_packet(&mut buffer, (src, dst, Ecn::NotEct), &header(), &Gather::EMPTY, 1_460, &link);
         assert_eq!(offload, Offload::Checksum { start: 20, offset: 16 });
+    }
+
+    #[test]
+    fn a_length_that_no_header_can_say_does_not_fit() {
+        let data = [0; 65_536];
+        let link = LinkCaps::offloading(65_535);
+        for (src, dst, most) in [("10.0.0.1", "10.0.0.2", 65_495), ("fd00::1", "fd00::2", 65_515)] {
+            let (src, dst): (IpAddr, IpAddr) = (src.parse().unwrap(), dst.parse().unwrap());
+            let mut buffer = [0; HEADER_MAX];
+            let payload = Gather::from(&data[..most]);
+            let ends = (src, dst, Ecn::NotEct);
+            tcp_packet(&mut buffer, ends, &header(), &payload, 32_000, &link);
+            let at = if src.is_ipv4() { 2 } else { 4 };
+            assert_eq!(buffer[at..at + 2], [0xff; 2], "the length field");
+            assert!(fits(src, &header(), most as u64) && !fits(src, &header(), most as u64 + 1));
+        }
     }
 }

@@ -134,13 +134,11 @@ impl Sender {
         if cx.single {
             return 1;
         }
-        let device_max = u32::from(cx.link.gso_max_segs);
+        let fitting = |segs| tso_autosize::fitting(segs, cx.mss, cx.link.gso_max_bytes, cx.link.gso_max_segs);
         let segs = match (cx.config.autosizing, self.congestion.send_quantum()) {
-            (AutosizeMode::AtTransmit, Some(bytes)) => (bytes / cx.mss).clamp(1, device_max),
+            (AutosizeMode::AtTransmit, Some(bytes)) => fitting(bytes / cx.mss),
             (AutosizeMode::AtTransmit, None) => self.rate_sized_segs(cx),
-            (AutosizeMode::Off | AutosizeMode::AtWrite, _) => {
-                (tso_autosize::gso_payload_max(cx.link.gso_max_bytes) / cx.mss).min(device_max).max(1)
-            }
+            (AutosizeMode::Off | AutosizeMode::AtWrite, _) => fitting(u32::MAX),
         };
         segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
     }

@@ -7,7 +7,7 @@
 //! path drops its end.
 //!
 //! **Rule.** A super-packet holds about a millisecond of the pacing rate (`rate >> shift`, the same shift as
-//! in [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and at most the device's maximum. On
+//! in [`tsq`](super::tsq)), at least `tcp_min_tso_segs` (2) segments and in any case at most the device's maximum. On
 //! short paths it may hold more, because a burst there is over before the next one starts:
 //! `gso_max >> (min_rtt / 512 µs)` is added, all of the device's maximum below 512 µs, half of it up to 1 ms,
 //! nothing beyond 16 ms. At most half of cwnd leaves at once, so that two bursts per window keep the ACK
@@ -98,7 +98,13 @@ pub(crate) fn segs(input: Autosize) -> u32 {
         }
     }
     let segs = (bytes.min(gso_max) / u64::from(input.mss.max(1))) as u32;
-    segs.max(u32::from(input.min_tso_segs)).min(u32::from(input.gso_max_segs)).max(1)
+    fitting(segs.max(input.min_tso_segs.into()), input.mss, input.gso_max_bytes, input.gso_max_segs)
+}
+
+/// `segs`, or as many as the device takes at once if that is less; at least one. Nothing outranks this: with segments of
+/// more than half of what the device takes, two of them do not even fit into the length field of a packet.
+pub(crate) fn fitting(segs: u32, mss: u32, gso_max_bytes: u32, gso_max_segs: u16) -> u32 {
+    segs.min(gso_payload_max(gso_max_bytes) / mss.max(1)).min(gso_max_segs.into()).max(1)
 }
 
 /// Segments of a buffer that is sized at the write, in Linux 3.12 to 3.18: the pacing rate was twice that of the

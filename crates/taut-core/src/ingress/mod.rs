@@ -24,4 +24,4 @@ pub(crate) mod validate;
 pub use config::ReceiveConfig;
 pub(crate) use payload::Payload;
 pub(crate) use receiver::{ReceiveCx, Receiver};
-pub(crate) use recv_window::{SCALE_MAX, scale_for};
+pub(crate) use recv_window::{RCVBUF_MIN, SCALE_MAX, scale_for};

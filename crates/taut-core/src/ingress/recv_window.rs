@@ -16,6 +16,9 @@ use crate::words::{Duration, Instant};
 /// RFC 7323 §2.3: the largest shift.
 pub(crate) const SCALE_MAX: u8 = 14;
 
+/// The least `SO_RCVBUF`, doubled. Linux: `SOCK_MIN_RCVBUF`, 2,048 bytes of payload and the 256 of an `sk_buff`.
+pub(crate) const RCVBUF_MIN: u32 = 2_304;
+
 /// The buffer grows for twice the rate and this many segments more, so that slow start, which doubles every
 /// round trip, is never held back by the window. Linux: the 16 segments of `tcp_rcv_space_adjust`.
 const GROWTH_SEGMENTS: u64 = 16;
@@ -98,6 +101,9 @@ impl RecvWindow {
         self.rcv_nxt = rcv_nxt;
         self.edge = rcv_nxt + u64::from(self.syn_field());
         self.scale = scale.min(SCALE_MAX);
+        if self.locked {
+            self.lock_rcvbuf(self.rcvbuf);
+        }
         // RFC 6928: ten segments arrive in the first round trip. An application that reads more than that
         // makes the buffer grow.
         self.space = u32::from(self.syn_field()).min(INITIAL_SEGMENTS * u32::from(mss));
@@ -133,9 +139,13 @@ impl RecvWindow {
         if self.rtt_us == 0 { None } else { Some(Duration::from_micros(self.rtt_us as u64)) }
     }
 
-    /// `SO_RCVBUF`: from now on the buffer has this size. The window already offered stays offered.
+    /// `SO_RCVBUF`: from now on the buffer has this size, or the least. The window already offered stays offered.
     pub(crate) const fn lock_rcvbuf(&mut self, rcvbuf: u32) {
-        self.rcvbuf = rcvbuf;
+        // The window field counts in these units: of a buffer that is not even two of them, it could only say that it is
+        // full.
+        let units = 2_u32 << self.scale;
+        let least = if units > RCVBUF_MIN { units } else { RCVBUF_MIN };
+        self.rcvbuf = if rcvbuf > least { rcvbuf } else { least };
         self.locked = true;
     }
 

@@ -58,13 +58,21 @@ impl Stack {
         }
         match ip.protocol {
             protocol::TCP => self.on_tcp(now, &ip, packet),
-            protocol::ICMP | protocol::ICMPV6 => {
+            protocol::ICMP | protocol::ICMPV6 if !self.is_forged(ip.src) => {
                 self.count_marks(ip.ecn, 1);
                 let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
                 self.on_icmp(now, &ip, message);
             }
             _ => self.counters.in_discards += 1,
         }
+    }
+
+    /// Whether a packet that belongs to no connection claims to come from this host. Loopback addresses never appear outside
+    /// of one (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3); Linux drops it as a martian.
+    fn is_forged(&mut self, src: IpAddr) -> bool {
+        let is_forged = src.is_loopback();
+        self.counters.in_loopback += u64::from(is_forged);
+        is_forged
     }
 
     /// Whether to call [`poll_transmit`](Self::poll_transmit) before the next packet is handed over. It is true
@@ -153,6 +161,9 @@ impl Stack {
         len: u32,
         min_iss: Option<u32>,
     ) {
+        if self.is_forged(tuple.peer.ip()) {
+            return;
+        }
         let flags = header.flags;
         let Some(listener) = self.listeners.find(tuple.local) else { return self.reset(tuple, header, len) };
         if flags.contains(TcpFlags::RST) {

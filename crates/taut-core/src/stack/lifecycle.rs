@@ -59,11 +59,14 @@ impl Stack {
             if ended {
                 self.detach(now, slot);
             } else if let Some(at) = conn.deadline() {
+                let at = if at <= now { at.max(self.timers_again_at) } else { at };
                 self.timers.set_if_earlier(slot, at);
             }
         } else if conn.flags.held && conn.tx.look_at_loans() != Instant::NEVER {
             // The connection has ended, and a packet that is still on a wire holds memory of the application.
-            self.timers.set_if_earlier(slot, conn.tx.look_at_loans());
+            let at = conn.tx.look_at_loans();
+            let at = if at <= now { at.max(self.timers_again_at) } else { at };
+            self.timers.set_if_earlier(slot, at);
         }
         let conn = self.table.at(slot);
         if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {

@@ -49,7 +49,7 @@ use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
 use crate::stats::Counters;
-use crate::words::{ConnId, Fate, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
+use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
 use demux::{Demux, Owner};
 use listener::Listeners;
 use replies::Replies;
@@ -85,6 +85,8 @@ pub struct Stack {
     /// Listeners with news for the application.
     incoming: VecDeque<ListenerId>,
     replies: Replies,
+    /// While deadlines are handled: when one that has passed as well is handled. Else 0.
+    timers_again_at: Instant,
     /// The number of connections that wait for a ticket.
     awaiting_tickets: u32,
     pool: BufferPool,
@@ -103,6 +105,9 @@ pub struct Stack {
     /// An ICMP message that is being handed out.
     message: Vec<u8>,
 }
+
+/// See [`Stack::handle_timeout`].
+const TIMERS_AGAIN: Duration = Duration::from_millis(1);
 
 /// The context of a call into a connection. A macro, not a method, because it borrows only these fields and leaves
 /// the table free.
@@ -154,6 +159,7 @@ impl Stack {
             counters: Counters::default(),
             totals: Totals::default(),
             must_answer: false,
+            timers_again_at: Instant::ZERO,
             awaiting_tickets: 0,
             secrets,
             steering: None,
@@ -225,11 +231,14 @@ impl Stack {
         self.awaiting_tickets > 0
     }
 
-    /// Handles every deadline that has passed.
+    /// Handles every deadline that has passed. A connection whose next deadline has passed as well gets it a millisecond
+    /// later (a tick of Linux's clock at 1000 Hz), so that this call ends whatever the deadlines are.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.timers_again_at = now + TIMERS_AGAIN;
         while let Some(slot) = self.timers.pop_due(now) {
             self.with(now, slot, Conn::on_timeout);
         }
+        self.timers_again_at = Instant::ZERO;
         while let Some(slot) = self.time_wait.expired(now) {
             self.forget_time_wait(slot);
         }
@@ -246,6 +255,41 @@ impl Stack {
         match (conn, time_wait) {
             (Some(conn), Some(time_wait)) => Some(if conn.0 <= time_wait.0 { conn } else { time_wait }),
             (conn, time_wait) => conn.or(time_wait),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conn::state::State;
+    use crate::options::{ConnOptions, Keepalive};
+
+    /// A connection whose deadline is always now, as an option out of range once made it.
+    #[test]
+    fn a_deadline_that_never_passes_does_not_hold_up_the_stack() {
+        let config = StackConfig { addresses: alloc::vec![[192, 0, 2, 1].into()], ..StackConfig::default() };
+        let mut stack = Stack::new(Arc::new(config), LinkCaps::plain(1_500), [7; 32]);
+        let now = Instant::from_nanos(1_000_000_000);
+        let options = ConnOptions {
+            keepalive: Some(Keepalive {
+                idle: Duration::from_secs(1),
+                interval: Duration::from_secs(1),
+                count: 3,
+            }),
+            ..ConnOptions::default()
+        };
+        let id = stack.connect(now, ([192, 0, 2, 2], 80).into(), &options).unwrap();
+        stack.with(now, id.slot, |conn, cx| {
+            conn.state = State::Established;
+            conn.write(cx, b"unsent", crate::WriteFlags::default()).unwrap();
+            conn.make_keepalive_endless(now);
+        });
+        for ms in 0..5 {
+            let now = now + Duration::from_millis(ms);
+            stack.handle_timeout(now);
+            let again = now + Duration::from_millis(1);
+            assert_eq!(stack.poll_timeout(), Some((again, Timer::Conn)));
         }
     }
 }

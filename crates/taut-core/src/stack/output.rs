@@ -8,7 +8,9 @@ use super::replies::Reply;
 use super::{Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
 use crate::egress::emit;
-use crate::words::{ConnId, Event, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket};
+use crate::words::{
+    ConnId, Event, Fate, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket,
+};
 
 impl Stack {
     /// News for the application, oldest first.
@@ -51,6 +53,9 @@ impl Stack {
             return Some(self.transmit_reply(now, reply));
         }
         let (slot, segment) = self.next_segment(now)?;
+        if segment.payload.end - segment.payload.start > emit::ALWAYS_FITS && !self.fits(slot, &segment) {
+            return self.lose(now, slot, segment.ticket);
+        }
         let conn = self.table.at(slot)?;
         let Segment { header, mark, payload, mss, departure, mut ticket } = segment;
         self.counters.out_requests += 1;
@@ -84,6 +89,23 @@ impl Stack {
         };
         let packet = TxPacket { header, payload: Gather::EMPTY, offload, departure: now };
         Transmit { packet, ticket: TxTicket::blank() }
+    }
+
+    /// Whether a header can say how long the packet would be.
+    #[cold]
+    fn fits(&self, slot: u32, segment: &Segment) -> bool {
+        let payload = segment.payload.end - segment.payload.start;
+        self.table.at(slot).is_none_or(|conn| emit::fits(conn.tuple.local.ip(), &segment.header, payload))
+    }
+
+    /// No gate lets a packet pass that is longer than its header can say. If one did, it is lost here, rather than be a
+    /// packet of another length.
+    #[cold]
+    fn lose(&mut self, now: Instant, slot: u32, ticket: TxTicket) -> Option<Transmit<'_>> {
+        self.counters.out_too_long += 1;
+        let generation = self.table.at(slot)?.generation;
+        self.handle_tx(now, TxTicket { conn: Some(ConnId { slot, generation }), ..ticket }, Fate::Left);
+        self.poll_transmit(now)
     }
 
     /// The next segment, from the connections round robin, and the slot of its connection.

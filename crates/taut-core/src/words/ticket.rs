@@ -69,6 +69,10 @@ pub struct TxTicket {
     pub(crate) prior_departure: Instant,
     /// The kind of packet, in case the device refuses it.
     pub(crate) output: Output,
+    /// Data segments that the connection had sent with this one, wrapping: whether it is still the last one.
+    pub(crate) serial: u16,
+    /// It repeats data after a retransmission timeout, and was counted so.
+    pub(crate) in_loss: bool,
 }
 
 impl TxTicket {
@@ -84,6 +88,8 @@ impl TxTicket {
             handed: Instant::ZERO,
             prior_departure: Instant::ZERO,
             output: Output::Ack,
+            serial: 0,
+            in_loss: false,
         }
     }
 

@@ -516,3 +516,33 @@ fn pace_16_a_stall_does_not_lower_the_delivery_rate() {
     steady(&mut rig, 30);
     assert!(near(rig.info().delivery_rate, RATE / 2), "{}", rig.info().delivery_rate);
 }
+
+/// A link that was told to hold packets until their departure sends them at once, as when its queue discipline is
+/// replaced. What follows, an ACK or data, does not have an earlier timestamp, or the peer's PAWS would drop it.
+#[test]
+fn pace_17_timestamps_never_run_backwards() {
+    let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+    let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(14_480);
+    rig.write(10 * MSS);
+    rig.advance(millis(10));
+    rig.ack_all();
+    rig.write(5 * MSS);
+    let last = rig.sent.last().unwrap();
+    let (stamp, departure) = (last.tsval, last.departure);
+    assert!(departure >= rig.now + millis(400), "a segment takes 100 ms");
+    rig.advance(millis(10));
+    rig.ack_with(&Ack::of(15 * MSS).payload(1_000));
+    rig.advance(millis(100));
+    let ack = rig.sent.last().unwrap();
+    assert!(ack.len() == 0 && ack.at < departure);
+    assert_eq!(ack.tsval, stamp, "of the ACK");
+    rig.stack.set_link_paces(false);
+    rig.advance(millis(600));
+    rig.write(MSS);
+    let data = rig.sent.last().unwrap();
+    assert!(data.len() > 0 && data.tsval.wrapping_sub(stamp) < 1_000, "the present again");
+    let stamps: Vec<_> = rig.sent.iter().map(|sent| sent.tsval).collect();
+    assert!(stamps.is_sorted_by_key(|stamp| stamp.wrapping_sub(stamps[0])), "{stamps:?}");
+}

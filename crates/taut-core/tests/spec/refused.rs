@@ -91,3 +91,47 @@ fn refused_too_late_is_lost_as_in_the_network() {
         assert_eq!(rig.news(), [0..MSS], "the segment missing from the others' ACKs");
     }
 }
+
+/// So is a retransmission that was followed by other packets when a queue of this host dropped it, as when a queue
+/// discipline is replaced. What counted it is not undone, and no counter falls below zero.
+#[test]
+fn retransmissions_dropped_too_late_are_lost_as_in_the_network() {
+    // Followed by another packet; by a timeout; by neither.
+    for (followed, timed_out) in [(true, false), (false, true), (false, false)] {
+        let caps = LinkCaps::plain(1_500);
+        let setup = Setup { caps, rtt: Duration::from_millis(20), ..Setup::default() };
+        let mut rig = setup.config(|config| config.recovery.frto = false).open();
+        rig.stack.set_sysctl("taut.tsq", "off").unwrap();
+        rig.device = Device::Completes;
+        rig.write(10 * MSS);
+        rig.advance(Duration::from_millis(20));
+        rig.device = Device::Keeps;
+        let first = rig.sent.len();
+        for upto in [2, 3, 4] {
+            rig.ack_with(&Ack::of(0).sack(&[MSS..upto * MSS]));
+        }
+        assert_eq!(rig.sent[first].bytes, 0..MSS);
+        if followed {
+            rig.write(20 * MSS);
+            rig.ack_with(&Ack::of(0).sack(&[MSS..9 * MSS]));
+            assert!(rig.sent.len() > first + 1);
+        }
+        if timed_out {
+            rig.device = Device::Sleeps;
+            rig.advance(Duration::from_millis(400));
+            assert_eq!(rig.info().ca_state, "loss");
+        }
+        let before = *rig.counters();
+        rig.give_back(first, Fate::Dropped);
+        let after = *rig.counters();
+        let taken_back = u64::from(!followed);
+        assert_eq!(before.retrans_segs - after.retrans_segs, taken_back);
+        assert_eq!(before.tcp_fast_retrans - after.tcp_fast_retrans, taken_back);
+        assert_eq!(after.tcp_slow_start_retrans, before.tcp_slow_start_retrans);
+        assert_eq!(after.tcp_retrans_fail, taken_back);
+        rig.device = Device::Completes;
+        rig.complete_all();
+        rig.finish(Duration::from_millis(20));
+        assert_eq!(rig.info().bytes_acked, rig.written);
+    }
+}

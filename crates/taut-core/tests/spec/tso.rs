@@ -520,3 +520,25 @@ fn tso_16_records_stay_apart_when_they_are_retransmitted() {
     let repeats = rig.sent.iter().rev().take(4);
     assert!(repeats.clone().all(|sent| sent.flags.contains(Flags::PSH)), "{repeats:?}");
 }
+
+/// Nothing outranks the device's maximum, not even the least that `tcp_min_tso_segs` asks for: of segments of 32,700 bytes
+/// two fit into 65,215 bytes no more, and of 32,768 not even into the length field of a packet.
+#[test]
+fn tso_17_the_device_outranks_the_least() {
+    for bbr in [false, true] {
+        for (mss, most) in [(32_000, 2), (32_700, 1), (32_780, 1), (50_000, 1), (65_495, 1)] {
+            let caps = LinkCaps::offloading(u16::MAX);
+            let mut setup = Setup { caps, mss, rtt: millis(40), ..Setup::default() };
+            setup = setup.config(|config| config.send.min_tso_segs = 4);
+            setup.options.congestion = bbr.then(Algorithm::bbr);
+            let mut rig = setup.open();
+            rig.device = Device::Completes;
+            rig.write(1_000_000);
+            rig.finish(millis(40));
+            assert_eq!(rig.info().bytes_acked, 1_000_000, "MSS {mss}");
+            let segs: Vec<_> = rig.sent.iter().map(|sent| sent.segs).collect();
+            assert!(segs.iter().max() == Some(&most), "MSS {mss}: {segs:?}");
+            assert_eq!(rig.count("TautOutTooLong"), 0);
+        }
+    }
+}
