@@ -15,6 +15,8 @@ enum Reason {
     ShutDown,
     /// Its device is gone.
     DeviceGone(Arc<io::Error>),
+    /// A thread panicked while it had the stack.
+    Panicked,
 }
 
 impl Closed {
@@ -28,6 +30,10 @@ impl Closed {
         self.0.set(Reason::DeviceGone(Arc::clone(why))).is_ok()
     }
 
+    pub(crate) fn panicked(&self) {
+        let _ = self.0.set(Reason::Panicked);
+    }
+
     pub(crate) fn is_set(&self) -> bool {
         self.0.get().is_some()
     }
@@ -36,6 +42,9 @@ impl Closed {
     pub(crate) fn error(&self) -> Option<io::Error> {
         self.0.get().map(|reason| match reason {
             Reason::ShutDown => io::Error::new(io::ErrorKind::NotConnected, "the stack was shut down"),
+            Reason::Panicked => io::Error::other(
+                "the stack has ended because a thread panicked while using it; build a new stack to continue",
+            ),
             Reason::DeviceGone(why) => io::Error::new(
                 io::ErrorKind::NetworkDown,
                 format!(
@@ -52,6 +61,16 @@ pub(crate) struct CloseOnExit<'a>(pub(crate) &'a Shard);
 impl Drop for CloseOnExit<'_> {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+/// Closes the shard if a thread panics while it has the stack, which may be half changed then. Made before the lock is
+/// taken, so that it is dropped after the lock is free; forgotten when all went well.
+pub(crate) struct CloseOnPanic<'a>(pub(crate) &'a Shard);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        self.0.close_after_panic();
     }
 }
 

@@ -75,12 +75,17 @@ impl Inbox {
         true
     }
 
-    /// Takes all waiting packets.
-    pub(crate) fn take(&self) -> VecDeque<Handed> {
+    /// Takes the oldest waiting packets, at most `most`. If there are more, they stay announced.
+    pub(crate) fn take(&self, most: usize) -> VecDeque<Handed> {
         if !self.filled.load(Ordering::SeqCst) {
             return VecDeque::new();
         }
         let mut waiting = self.lock();
+        if waiting.packets.len() > most {
+            let taken: VecDeque<_> = waiting.packets.drain(..most).collect();
+            waiting.bytes -= taken.iter().map(|handed| handed.bytes.len()).sum::<usize>();
+            return taken;
+        }
         self.filled.store(false, Ordering::SeqCst);
         self.event.drain();
         std::mem::take(&mut *waiting).packets
@@ -104,17 +109,38 @@ mod tests {
             assert!(inbox.put(&number.to_ne_bytes(), &received(8)));
         }
         assert!(!inbox.put(&[1], &received(1)));
-        let taken = inbox.take();
+        let taken = inbox.take(PACKETS_MAX);
         assert!(
             taken
                 .iter()
                 .map(|handed| handed.bytes.clone())
                 .eq((0..PACKETS_MAX).map(|n| n.to_ne_bytes().to_vec()))
         );
-        assert!(inbox.take().is_empty());
+        assert!(inbox.take(PACKETS_MAX).is_empty());
         let large = vec![0; 65_000];
         let fitted = (0..1_000).take_while(|_| inbox.put(&large, &received(65_000))).count();
         assert_eq!(fitted, BYTES_MAX / 65_000);
+    }
+
+    #[test]
+    fn a_part_leaves_the_rest_announced_and_room_for_more() {
+        let inbox = Inbox::new(Arc::default());
+        let large = vec![0; BYTES_MAX / 4];
+        for _ in 0..4 {
+            assert!(inbox.put(&large, &received(large.len())));
+        }
+        assert!(!inbox.put(&large, &received(large.len())));
+        assert_eq!(inbox.take(3).len(), 3);
+        assert!(inbox.filled.load(Ordering::SeqCst));
+        for _ in 0..3 {
+            assert!(inbox.put(&large, &received(large.len())));
+        }
+        assert!(!inbox.put(&large, &received(large.len())));
+        assert_eq!(inbox.take(3).len(), 3);
+        assert!(inbox.event.drain(), "the event is still there");
+        inbox.event.signal();
+        assert_eq!(inbox.take(3).len(), 1);
+        assert!(!inbox.filled.load(Ordering::SeqCst) && !inbox.event.drain());
     }
 
     #[test]
@@ -122,7 +148,7 @@ mod tests {
         let inbox = Inbox::new(Arc::default());
         for (checksum, gso_size) in [(RxChecksum::Unverified, 0), (RxChecksum::Verified, 1_448)] {
             assert!(inbox.put(&[1, 2, 3], &Received { range: 5..8, checksum, gso_size }));
-            let handed = inbox.take().pop_front().unwrap();
+            let handed = inbox.take(PACKETS_MAX).pop_front().unwrap();
             assert_eq!((handed.bytes, handed.checksum, handed.gso_size), (vec![1, 2, 3], checksum, gso_size));
         }
     }
@@ -141,7 +167,7 @@ mod tests {
             });
             // Asserted when both have finished: a panic here would leave the other thread waiting.
             let announced = (0..5_000).filter(|_| {
-                while inbox.take().is_empty() {
+                while inbox.take(PACKETS_MAX).is_empty() {
                     std::hint::spin_loop();
                 }
                 barrier.wait();

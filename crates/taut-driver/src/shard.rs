@@ -18,7 +18,7 @@ use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::announce::Announcer;
 use crate::clock::Clock;
-use crate::closed::Closed;
+use crate::closed::{CloseOnPanic, Closed};
 use crate::device::{Device, RxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
@@ -259,6 +259,12 @@ impl Shard {
         wake(&mut wakers);
     }
 
+    /// A thread panicked under the lock.
+    pub(crate) fn close_after_panic(&self) {
+        self.closed.panicked();
+        self.close();
+    }
+
     /// Whether it has ended: [`close`](Self::close) was called, the device is gone, or the driver is.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -288,11 +294,13 @@ impl Shard {
     /// Runs `use_stack` under the lock, then transmits what that made ready, on this thread.
     pub fn access<R>(&self, use_stack: impl FnOnce(&mut Access<'_>) -> R) -> R {
         let mut wakers = Vec::new();
+        let on_panic = CloseOnPanic(self);
         let mut inner = self.lock();
         let now = self.begin(&mut inner, &mut wakers, None);
         let result = self.used(&mut inner, now, &mut wakers, use_stack);
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
+        std::mem::forget(on_panic);
         self.depart(&mut wakers);
         wake(&mut wakers);
         result
@@ -328,8 +336,10 @@ impl Shard {
     ) -> Poll<io::Result<T>> {
         let mut wakers = Vec::new();
         let mut replaced = None;
+        let on_panic = CloseOnPanic(self);
         let mut inner = self.lock();
         if let Some(error) = self.closed() {
+            std::mem::forget(on_panic);
             return Poll::Ready(Err(error));
         }
         let mut now = self.begin(&mut inner, &mut wakers, Some(interest));
@@ -348,6 +358,7 @@ impl Shard {
         }
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
+        std::mem::forget(on_panic);
         self.depart(&mut wakers);
         drop(replaced);
         wake(&mut wakers);
@@ -452,8 +463,8 @@ impl Shard {
         }
     }
 
-    /// A panic under the lock closes the shard ([`DriverThread`](crate::DriverThread)), so what it leaves behind is
-    /// only ever torn down.
+    /// A panic under the lock closes the shard, that of a driver ([`DriverThread`](crate::DriverThread)) or of another
+    /// thread ([`CloseOnPanic`]), so what it leaves behind is only ever torn down.
     fn lock_as_driver(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

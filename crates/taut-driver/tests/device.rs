@@ -262,3 +262,26 @@ fn an_error_that_is_final_reaches_everybody() {
     }
     assert!(near.read(id, &mut [0]).is_err());
 }
+
+/// An application's thread panics while it has the stack: nobody goes on with what it left, and nobody waits for it.
+#[test]
+fn a_panic_under_the_lock_ends_the_stack() {
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| pair.far.read(pair.conns[1], &mut [0]));
+        thread::sleep(Duration::from_millis(20));
+        let panicked = scope
+            .spawn(|| pair.far.shard.access(|_| -> () { panic!("the test panics on purpose") }))
+            .join()
+            .is_err();
+        assert!(panicked);
+        let why = reader.join().unwrap().unwrap_err().to_string();
+        assert!(why.contains("a thread panicked"), "{why}");
+    });
+    assert!(pair.far.shard.is_closed() && !pair.near.shard.is_closed());
+    assert!(pair.far.read(pair.conns[1], &mut [0]).is_err());
+    // Inside an attempt, too.
+    let attempt = || pair.near.wait::<()>(Interest::End, |_| panic!("the test panics on purpose"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt)).is_err());
+    assert!(pair.near.shard.closed().unwrap().to_string().contains("a thread panicked"));
+}

@@ -485,3 +485,22 @@ proptest! {
         run(&steps, sack);
     }
 }
+
+/// Karn: an ACK of a joined record measures no round trip if a part of it was sent twice (Linux: `tcp_shifted_skb`).
+#[test]
+fn a_joined_record_was_retransmitted_if_a_part_was() {
+    for upper_first in [false, true] {
+        let mut world = World::new(true);
+        world.send(2, 1);
+        let log = &mut world.rec.flight.as_mut().unwrap().log;
+        let upper = log.find(seg(1));
+        let snapshot = log.get(upper).unwrap().snapshot;
+        log.retransmitted(upper, world.now, snapshot);
+        for n in if upper_first { [1, 0] } else { [0, 1] } {
+            let place = log.find(seg(n));
+            log.mark_sacked(place);
+        }
+        assert_eq!(log.len(), 1);
+        assert!(log.first().unwrap().has(sent::EVER_RETRANS));
+    }
+}

@@ -12,6 +12,8 @@ use crate::waiters::Interest;
 /// Most packets taken from the device before the stack may send and others may have the lock. Sixteen of 64 KB
 /// still lie in a core's cache when the application reads them.
 const BATCH_PACKETS: usize = 16;
+/// The most packets that other shards handed over and one turn takes.
+const HANDED_PACKETS: usize = 4 * BATCH_PACKETS;
 
 /// The result of a batch.
 pub(super) struct Taken {
@@ -91,12 +93,12 @@ impl Shard {
         wakers: &mut Vec<Waker>,
     ) -> Taken {
         (inner.served, inner.sent_bytes) = (now, 0);
-        self.take_handed(inner);
+        let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
         for packets in 0..BATCH_PACKETS {
             let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
                 inner.early_end.note_nothing();
-                return Taken { packets, more: false };
+                return Taken { packets, more: handed >= HANDED_PACKETS };
             };
             inner.early_end.note_packet(packets == 0);
             let is_met = may_end && is_small && inner.take_events(until, wakers);
@@ -122,13 +124,17 @@ impl Shard {
         any
     }
 
-    /// Takes what other shards received for this one.
-    fn take_handed(&self, inner: &mut Inner) {
-        for handed in self.inbox.take() {
+    /// Takes what other shards received for this one: a few batches at most, or answers and other packets would wait for
+    /// thousands of them. Returns how many packets it took.
+    fn take_handed(&self, inner: &mut Inner) -> usize {
+        let handed = self.inbox.take(HANDED_PACKETS);
+        let count = handed.len();
+        for handed in handed {
             let frame = Frame::Slice(&handed.bytes);
             let packet = RxPacket { frame, checksum: handed.checksum, gso_size: handed.gso_size };
             inner.stack.handle_packet(self.clock.now(), packet);
         }
+        count
     }
 
     /// Gives a packet to the shard that owns it. False if that is this shard.
