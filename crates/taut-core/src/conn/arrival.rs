@@ -57,7 +57,7 @@ impl Conn {
         let flags = header.flags;
         let acks_syn = flags.contains(TcpFlags::ACK);
         // First, the ACK: only our SYN can be acknowledged.
-        if acks_syn && header.ack != seq::wire(self.handshake.first) {
+        if acks_syn && header.ack != seq::wire(self.handshake.first()) {
             return if flags.contains(TcpFlags::RST) { Consequence::None } else { Consequence::Reset };
         }
         // Second, the RST: believed if it acknowledges our SYN.
@@ -114,7 +114,7 @@ impl Conn {
         }
         let flags = header.flags;
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
-            && header.ack == seq::wire(self.handshake.first)
+            && header.ack == seq::wire(self.handshake.first())
             && self.is_same_syn(header)
             && let Some(ecn) = self.ecn_mut()
         {
@@ -146,7 +146,7 @@ impl Conn {
         let ack = seq::expand(self.tx.una(), header.ack);
         let ends_handshake = self.state == State::SynReceived;
         if ends_handshake {
-            if ack != self.handshake.first {
+            if ack != self.handshake.first() {
                 return Consequence::Reset;
             }
             if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {

@@ -12,15 +12,36 @@ use crate::ecn::Ecn;
 use crate::egress::Sender;
 use crate::ingress::{RCVBUF_MIN, Receiver};
 use crate::options::ConnOptions;
-use crate::words::{Instant, ListenerId, Tuple, seq};
+use crate::words::{Duration, Instant, ListenerId, Tuple, seq};
 
 /// Facts about the handshake that are needed later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
+    /// Our initial sequence number: that of our SYN.
+    isn: u32,
+    /// When the first SYN left, in µs, wrapping after 71 minutes: for the first RTT sample, and the user's timeout.
+    sent_at_us: u32,
+}
+
+impl Handshake {
+    const fn new(now: Instant, isn: u32) -> Self {
+        Self { isn, sent_at_us: now.as_micros() as u32 }
+    }
+
     /// Position of the first data byte we send; our SYN stands before it.
-    pub(super) first: u64,
-    /// When the first SYN left, for the first RTT sample.
-    pub(super) sent_at: Instant,
+    pub(super) const fn first(&self) -> u64 {
+        seq::FIRST + self.isn as u64 + 1
+    }
+
+    /// The first SYN leaves.
+    pub(super) const fn note_sent(&mut self, now: Instant) {
+        self.sent_at_us = now.as_micros() as u32;
+    }
+
+    /// How long ago that was.
+    pub(super) const fn waited(&self, now: Instant) -> Duration {
+        Duration::from_micros((now.as_micros() as u32).wrapping_sub(self.sent_at_us) as u64)
+    }
 }
 
 /// Counts of our SYNs. Not in [`Handshake`], where padding would make them cost eight bytes.
@@ -102,7 +123,7 @@ impl Conn {
 
     fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
         let (config, options) = (cx.config, birth.options);
-        let first = seq::FIRST + u64::from(birth.isn) + 1;
+        let handshake = Handshake::new(cx.now, birth.isn);
         let rcvbuf =
             options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2).max(RCVBUF_MIN));
         let rmem = config.receive.rmem;
@@ -126,11 +147,11 @@ impl Conn {
             flags: Flags::default(),
             news: News::default(),
             error: None,
-            tx: Sender::new(cx.now, first, algorithm, &config.send),
+            tx: Sender::new(cx.now, handshake.first(), algorithm, &config.send),
             rx: Receiver::new(rcvbuf.unwrap_or(rmem.initial), rmem.max, tuned),
             timers: Timers::new(cx.now),
             agreed: Agreed::offer(offer),
-            handshake: Handshake { first, sent_at: cx.now },
+            handshake,
             syns: Syns::default(),
             extras: None,
         };
@@ -148,7 +169,7 @@ impl Conn {
         let agreed = &mut self.agreed;
         agreed.agree(cx.now, &syn.options);
         // The window of a SYN is never scaled (RFC 7323 §2.2).
-        self.tx.begin(cx.now, self.handshake.first, agreed.sack(), syn.window);
+        self.tx.begin(cx.now, self.handshake.first(), agreed.sack(), syn.window);
         let rcv_nxt = seq::FIRST + u64::from(syn.seq) + 1;
         let scale = agreed.own_wscale().unwrap_or(0);
         self.rx.begin(cx.now, rcv_nxt, scale, agreed.announced_mss(), agreed.sack_blocks_max());
@@ -162,7 +183,7 @@ impl Conn {
         self.rx.on_established(cx.now);
         // RFC 6298 §3 (Karn): if several SYNs were sent, it is not known which one was acknowledged.
         if self.syns.sent == 1 {
-            let rtt = cx.now.since(self.handshake.sent_at);
+            let rtt = self.handshake.waited(cx.now);
             self.tx.seed_rtt(&self.send_cx(cx), rtt);
         }
         if self.ecn_mut().is_some_and(Ecn::take_marked_syn) {

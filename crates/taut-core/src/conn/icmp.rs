@@ -10,7 +10,7 @@ impl Conn {
     fn is_in_flight(&self, wire_seq: u32) -> bool {
         let una = self.tx.una();
         match self.state {
-            State::SynSent | State::SynReceived => wire_seq == seq::wire(self.handshake.first - 1),
+            State::SynSent | State::SynReceived => wire_seq == seq::wire(self.handshake.first() - 1),
             _ => {
                 let seq = seq::expand(una, wire_seq);
                 una <= seq && seq < self.tx.nxt()

@@ -153,7 +153,7 @@ impl Conn {
             ledger.map_or([Duration::ZERO; 3], |ledger| ledger.chrono.spent_until(now));
         let bytes_retrans = ledger.map_or(0, |ledger| ledger.bytes_retrans);
         let room = self.tx.held_bytes(&send);
-        let first = self.handshake.first;
+        let first = self.handshake.first();
         let (data_segs_out, segs_out) = self.tx.segs_out();
         let (bytes_received, data_segs_in) = self.rx.received();
         let delayed_ack = self.rx.delayed_ack();

@@ -268,7 +268,7 @@ impl Conn {
     /// The invariants that hold between any two calls; for assertions.
     pub(crate) fn invariants(&self) {
         let over = self.state == State::Closed;
-        assert!(self.handshake.first <= self.tx.una(), "una is before the first byte");
+        assert!(self.handshake.first() <= self.tx.una(), "una is before the first byte");
         assert!(over || !self.tx.fin_queued() || !self.state.may_write(), "{} with a FIN queued", self.state);
         self.tx.invariants(over);
         self.rx.invariants(self.state.is_synchronized());

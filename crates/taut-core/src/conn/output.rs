@@ -158,11 +158,11 @@ impl Conn {
             (TcpFlags::SYN, request.stamp(wanted))
         };
         if self.syns.sent == 0 {
-            self.handshake.sent_at = cx.now;
+            self.handshake.note_sent(cx.now);
         }
         self.syns.sent = self.syns.sent.saturating_add(1);
         self.arm_syn(cx.now);
-        let isn = self.handshake.first - 1;
+        let isn = self.handshake.first() - 1;
         let header = TcpHeader {
             src_port: self.tuple.local.port(),
             dst_port: self.tuple.peer.port(),

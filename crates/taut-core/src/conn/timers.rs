@@ -118,7 +118,7 @@ impl Conn {
     fn on_syn_timeout(&mut self, cx: &mut StackCx<'_>) {
         let active = self.state == State::SynSent;
         let most = if active { cx.config.tcp.syn_retries } else { cx.config.tcp.synack_retries };
-        let waited = cx.now.since(self.handshake.sent_at);
+        let waited = self.handshake.waited(cx.now);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         if self.syns.retries >= most || user_timeout {
             cx.counters.attempt_fails += 1;

@@ -25,9 +25,10 @@
 //! TCP_NODELAY and small writes is helped by [`autocork`](super::autocork), not here.
 
 use super::blocked::Blocked;
+use crate::words::seq;
 
 /// The socket's switches and the memory of the last small packet.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Nagle {
     /// TCP_NODELAY.
     off: bool,
@@ -38,14 +39,20 @@ pub(super) struct Nagle {
     push: bool,
     /// MSG_MORE on the latest write: cork, until the gates have been asked once.
     more: bool,
-    /// End of the last packet sent whose length was no multiple of the segment size.
-    small_end: u64,
+    /// End of the last packet sent whose length was no multiple of the segment size, as it goes on the wire. After 2 GB
+    /// without such a packet it may be mistaken for one in flight, as in Linux, and a piece then waits for an ACK.
+    small_end: u32,
 }
 
 impl Nagle {
+    /// For a connection whose first data byte has position `first`.
+    pub(super) const fn new(first: u64) -> Self {
+        Self { off: false, cork: false, push: false, more: false, small_end: seq::wire(first) }
+    }
+
     /// TCP_NODELAY of a connection that has written nothing.
-    pub(super) const fn with_nodelay(off: bool) -> Self {
-        Self { off, cork: false, push: false, more: false, small_end: 0 }
+    pub(super) const fn begin_with_nodelay(&mut self, off: bool) {
+        self.off = off;
     }
 
     /// TCP_NODELAY. Returns whether the queued data may leave now.
@@ -90,13 +97,14 @@ impl Nagle {
     /// A packet of `len` payload bytes ending at `end` was sent.
     pub(super) fn note_sent(&mut self, len: u32, mss: u32, end: u64) {
         if mss != 0 && !len.is_multiple_of(mss) {
-            self.small_end = end;
+            self.small_end = seq::wire(end);
         }
     }
 
     /// Whether a small packet is still unacknowledged.
     const fn small_in_flight(&self, una: u64, nxt: u64) -> bool {
-        una < self.small_end && self.small_end <= nxt
+        let small_end = seq::expand(nxt, self.small_end);
+        una < small_end && small_end <= nxt
     }
 
     /// Whether a piece smaller than a segment, at the tail of the queue, must wait.
@@ -119,7 +127,7 @@ mod tests {
     use super::*;
 
     fn sent(len: u32, end: u64) -> Nagle {
-        let mut nagle = Nagle::default();
+        let mut nagle = Nagle::new(0);
         nagle.note_sent(len, 1_448, end);
         nagle
     }
@@ -133,13 +141,26 @@ mod tests {
             (sent(10, 10), 10, 10, Ok(())),
             (sent(10, 10), 10, 1_458, Ok(())),
             (Nagle { off: true, ..sent(10, 10) }, 0, 10, Ok(())),
-            (Nagle { cork: true, ..Nagle::default() }, 10, 10, Err(Blocked::Cork)),
-            (Nagle { cork: true, off: true, ..Nagle::default() }, 10, 10, Err(Blocked::Cork)),
-            (Nagle { cork: true, push: true, ..Nagle::default() }, 10, 10, Ok(())),
-            (Nagle { more: true, ..Nagle::default() }, 10, 10, Err(Blocked::Cork)),
+            (Nagle { cork: true, ..Nagle::new(0) }, 10, 10, Err(Blocked::Cork)),
+            (Nagle { cork: true, off: true, ..Nagle::new(0) }, 10, 10, Err(Blocked::Cork)),
+            (Nagle { cork: true, push: true, ..Nagle::new(0) }, 10, 10, Ok(())),
+            (Nagle { more: true, ..Nagle::new(0) }, 10, 10, Err(Blocked::Cork)),
         ];
         for (nagle, una, nxt, expected) in cases {
             assert_eq!(nagle.gate(una, nxt), expected, "{nagle:?} una {una} nxt {nxt}");
+        }
+    }
+
+    #[test]
+    fn before_any_small_packet_nothing_waits_wherever_the_stream_begins() {
+        for first in [seq::FIRST + 1, seq::FIRST + 0xffff_ffff, seq::FIRST + (1 << 32)] {
+            let nagle = Nagle::new(first);
+            assert_eq!(nagle.gate(first, first + 1_448), Ok(()));
+            assert_eq!(nagle.gate(first, first + 1_000_000), Ok(()), "also across the wrap");
+            let mut sent = nagle;
+            sent.note_sent(10, 1_448, first + 10);
+            assert_eq!(sent.gate(first, first + 10), Err(Blocked::Nagle));
+            assert_eq!(sent.gate(first + 10, first + 1_458), Ok(()));
         }
     }
 }

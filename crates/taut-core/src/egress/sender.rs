@@ -96,7 +96,7 @@ impl Sender {
             nxt: first,
             pushed: first,
             window: PeerWindow::default(),
-            nagle: Nagle::default(),
+            nagle: Nagle::new(first),
             pacing: Pacing::new(),
             small_queue: SmallQueue::default(),
             buffer: SendBuffer::new(config.wmem.initial),
@@ -321,7 +321,7 @@ impl Sender {
 
     /// TCP_NODELAY of a connection that begins: there is nothing to flush.
     pub(crate) fn begin_with_nodelay(&mut self, on: bool) {
-        self.nagle = Nagle::with_nodelay(on);
+        self.nagle.begin_with_nodelay(on);
     }
 
     /// TCP_CORK.

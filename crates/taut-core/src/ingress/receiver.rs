@@ -13,7 +13,7 @@ use super::read_queue::ReadQueue;
 use super::reassembly::{Reassembly, SackBlocks};
 use super::recv_window::RecvWindow;
 use crate::buffers::{BufferPool, BufferTuning};
-use crate::words::{Duration, Instant};
+use crate::words::{Duration, Instant, seq};
 
 /// No FIN was seen.
 const NO_FIN: u64 = u64::MAX;
@@ -25,11 +25,12 @@ pub(crate) struct Receiver {
     queue: ReadQueue,
     reassembly: Reassembly,
     delayed_ack: DelayedAck,
-    /// RCV.NXT when the last ACK left (Last.ACK.sent of RFC 7323).
-    last_ack_sent: u64,
+    /// RCV.NXT when the last ACK left (Last.ACK.sent of RFC 7323), as it went on the wire.
+    last_ack_sent: u32,
+    /// The peer's initial sequence number.
+    irs: u32,
     /// Position of the peer's FIN.
     fin_at: u64,
-    bytes_received: u64,
     /// Wraps, as Linux's does.
     data_segs_in: u32,
     /// The SACK blocks for which a header has room; 0 without SACK.
@@ -89,8 +90,8 @@ impl Receiver {
             reassembly: Reassembly::new(),
             delayed_ack: DelayedAck::new(),
             last_ack_sent: 0,
+            irs: 0,
             fin_at: NO_FIN,
-            bytes_received: 0,
             data_segs_in: 0,
             sack_blocks_max: 0,
             shut: false,
@@ -103,7 +104,8 @@ impl Receiver {
     pub(crate) fn begin(&mut self, now: Instant, rcv_nxt: u64, scale: u8, mss: u16, sack_blocks_max: u8) {
         self.window.establish(now, rcv_nxt, scale, mss);
         self.queue = ReadQueue::new(rcv_nxt);
-        self.last_ack_sent = rcv_nxt;
+        self.last_ack_sent = seq::wire(rcv_nxt);
+        self.irs = seq::wire(rcv_nxt - 1);
         self.sack_blocks_max = sack_blocks_max;
     }
 
@@ -205,7 +207,6 @@ impl Receiver {
         if self.shut {
             self.queue.discard_all(pool);
         }
-        self.bytes_received += taken.in_order;
         if self.nxt() == self.fin_at {
             self.window.advance_to(self.fin_at + 1);
             taken.fin = true;
@@ -357,7 +358,7 @@ impl Receiver {
     pub(crate) fn on_ack_sent(&mut self) -> u8 {
         let compressed = self.delayed_ack.compressed();
         self.ack_due = false;
-        self.last_ack_sent = self.nxt();
+        self.last_ack_sent = seq::wire(self.nxt());
         self.delayed_ack.on_ack_sent();
         if self.reassembly.on_sack_sent(self.sack_blocks_max.into()) && self.sacks() {
             self.delayed_ack.ack_now();
@@ -408,7 +409,7 @@ impl Receiver {
 
     /// RCV.NXT when the last ACK left.
     pub(crate) const fn last_ack_sent(&self) -> u64 {
-        self.last_ack_sent
+        seq::expand(self.nxt(), self.last_ack_sent)
     }
 
     /// Whether everything that the peer will ever send has arrived.
@@ -433,7 +434,9 @@ impl Receiver {
 
     /// Payload bytes received in order, and segments with data, wrapping.
     pub(crate) const fn received(&self) -> (u64, u32) {
-        (self.bytes_received, self.data_segs_in)
+        // The SYN and the FIN take a position each.
+        let first = seq::FIRST + self.irs as u64 + 1 + self.fin_received() as u64;
+        (self.nxt().saturating_sub(first), self.data_segs_in)
     }
 
     /// Receive buffer, in bytes.
@@ -454,7 +457,7 @@ impl Receiver {
     /// The invariants that hold between any two calls; for assertions. `synchronized`: the peer's SYN came.
     pub(crate) fn invariants(&self, synchronized: bool) {
         assert!(self.window.rcv_nxt() <= self.window.edge());
-        assert!(self.last_ack_sent <= self.nxt());
+        assert!(self.last_ack_sent() <= self.nxt());
         if synchronized && !self.shut {
             let fin = u64::from(self.fin_received());
             assert_eq!(self.queue.end() + fin, self.nxt(), "read queue and window disagree");
