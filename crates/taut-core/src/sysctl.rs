@@ -136,10 +136,11 @@ const AUTOSIZE: [(&str, AutosizeMode); 3] = [
     ("at-write", AutosizeMode::AtWrite),
     ("at-transmit", AutosizeMode::AtTransmit),
 ];
-const AUTOCORK: [(&str, AutocorkMode); 3] = [
+const AUTOCORK: [(&str, AutocorkMode); 4] = [
     ("off", AutocorkMode::Off),
     ("may-hold-head", AutocorkMode::MayHoldHead),
     ("fixed", AutocorkMode::Fixed),
+    ("stream", AutocorkMode::Stream),
 ];
 const BUFFERS: [(&str, BufferTuning); 2] =
     [("follow-window", BufferTuning::FollowWindow), ("follow-path", BufferTuning::FollowPath)];

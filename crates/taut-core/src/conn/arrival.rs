@@ -332,6 +332,9 @@ impl Conn {
         payload_len: usize,
         rtt: Option<Duration>,
     ) {
+        if payload_len > 0 {
+            self.tx.note_answer();
+        }
         let una = self.tx.una();
         let window_changed = self.tx.on_window(self.agreed.window(header.window), ack, start);
         if window_changed && self.tx.has_unsent() && self.tx.recovery().packets_out() == 0 {

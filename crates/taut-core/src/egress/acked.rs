@@ -62,7 +62,7 @@ impl Sender {
             self.queue.release_until(freed, pool);
             self.note_advanced(cx.now, totals);
         }
-        self.due = true;
+        self.due |= !self.is_held_in_stream(cx);
     }
 
     /// A sample of the delivery rate, in bytes per second. A sample limited by the application counts only if

@@ -52,7 +52,7 @@ impl Default for SendConfig {
             tso_win_divisor: 3,
             tsq: TsqMode::Delivered,
             autosizing: AutosizeMode::AtTransmit,
-            autocork: AutocorkMode::Fixed,
+            autocork: AutocorkMode::Stream,
             lowat: LowatMode::WakeAtHalf,
             pacing: PacingMode::Auto,
         }

@@ -14,6 +14,7 @@
 
 use alloc::boxed::Box;
 
+use super::autocork::Stream;
 use super::blocked::Gate;
 use super::chrono::Chrono;
 use super::loans::Loans;
@@ -142,6 +143,8 @@ pub(crate) struct Ledger {
     pub(crate) bytes_retrans: u64,
     /// How promptly the application writes.
     pub(crate) refill: Refill,
+    /// Whether it writes small pieces in a row.
+    pub(crate) stream: Stream,
     /// What the application lent; here because most connections do without.
     pub(super) loans: Option<Box<Loans>>,
 }
@@ -163,6 +166,7 @@ impl Ledger {
             app_limited: false,
             bytes_retrans: 0,
             refill: Refill::new(),
+            stream: Stream::new(),
             loans: None,
         }
     }

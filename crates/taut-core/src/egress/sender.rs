@@ -24,7 +24,7 @@ use super::{AutosizeMode, Blocked, Gate, Ledger, SendConfig, SendCx, Totals, tso
 use crate::buffers::BufferPool;
 use crate::congestion::{Algorithm, Congestion};
 use crate::options::WriteFlags;
-use crate::recovery::Recovery;
+use crate::recovery::{Mode, Recovery};
 use crate::words::{Gather, Instant, Memory};
 
 /// The outcome of a write.
@@ -215,7 +215,11 @@ impl Sender {
         }
         let held = self.push(cx);
         match held {
-            Some(_) => self.note_held(cx.now, Gate::Autocork, totals),
+            Some(_) => {
+                self.note_held(cx.now, Gate::Autocork, totals);
+                // An ACK may just have found nothing to release.
+                self.due &= !self.is_held_in_stream(cx);
+            }
             None => self.due = true,
         }
         Written { bytes, held }
@@ -276,6 +280,7 @@ impl Sender {
             let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
             ledger.on_written(cx.now, before);
             ledger.refill.on_write(cx.now);
+            ledger.stream.on_write(cx.now, taken < cx.mss as usize);
             ledger.chrono.start(cx.now, Kind::Busy);
         }
         taken
@@ -290,16 +295,41 @@ impl Sender {
         let input = Autocork {
             mode: if cx.config.autocorking { cx.config.autocork } else { AutocorkMode::Off },
             tail_len: self.queue.end().saturating_sub(tail_start) as u32,
+            unsent: self.unsent(),
             size_goal: self.size_goal(cx),
             records: self.recovery.records(),
             outstanding: self.small_queue.outstanding(),
             tail_is_eor: self.queue.tail_has_eor(),
+            in_stream: self.is_in_stream(cx.now),
         };
         autocork::holds(input).then(|| {
             // MSG_MORE was meant for this push only: a completion flushes by the socket's own rules.
             self.nagle.forget_more();
             Held { throttled: self.small_queue.throttle() }
         })
+    }
+
+    /// Whether the application is in the middle of a stream of small writes.
+    fn is_in_stream(&self, now: Instant) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.stream.goes_on(now))
+    }
+
+    /// Whether an ACK leaves the tail to the completion that is still to come: autocorking holds it, and the application
+    /// goes on writing.
+    pub(super) fn is_held_in_stream(&self, cx: &SendCx<'_>) -> bool {
+        self.blocked == Gate::Autocork
+            && cx.config.autocork == AutocorkMode::Stream
+            && self.small_queue.throttled()
+            && self.small_queue.outstanding() > tsq::ACK_TRUESIZE
+            && self.recovery.mode() == Mode::Normal
+            && self.is_in_stream(cx.now)
+    }
+
+    /// The peer sent data: an answer, maybe.
+    pub(crate) const fn note_answer(&mut self) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.stream.on_answer();
+        }
     }
 
     /// Delivery-rate samples taken while the application has too little to send say nothing about the path

@@ -1,7 +1,7 @@
-//! Autocorking: AC-1 … AC-9. A small write waits while an earlier packet is still below TCP.
+//! Autocorking: AC-1 … AC-13. A small write waits while an earlier packet is still below TCP.
 
 use crate::rig::{Ack, Device, Rig, Setup, truesize};
-use taut_core::{Blocked, ConnOptions, Duration, SetOption};
+use taut_core::{AutocorkMode, Blocked, ConnOptions, Duration, SetOption, WriteFlags};
 
 fn nodelay() -> Setup {
     Setup { options: ConnOptions { nodelay: true, ..ConnOptions::default() }, ..Setup::default() }
@@ -156,4 +156,142 @@ fn ac_09_switched_off_nothing_is_held() {
     rig.write(50);
     assert_eq!(rig.news(), [0..100, 100..150]);
     assert_eq!(rig.counters().tcp_auto_corking, 0);
+}
+
+/// `hundred_below`, and 32 bytes written one by one behind it: a stream.
+#[track_caller]
+fn streaming_in(mode: AutocorkMode) -> Rig {
+    let mut rig = nodelay().config(|config| config.send.autocork = mode).open();
+    rig.write(100);
+    assert_eq!((rig.news(), rig.out()), (vec![0..100], truesize(100)));
+    for _ in 0..32 {
+        rig.advance(Duration::from_micros(50));
+        rig.write(1);
+        assert_held(&mut rig);
+    }
+    rig
+}
+
+#[track_caller]
+fn streaming() -> Rig {
+    streaming_in(AutocorkMode::Stream)
+}
+
+/// In a stream, a tail that outgrows what is below waits on for the completion.
+#[test]
+fn ac_10_in_a_stream_growth_does_not_release() {
+    let mut rig = streaming();
+    rig.write(1_000);
+    assert_held(&mut rig);
+    assert_eq!(rig.counters().tcp_auto_corking, 1);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..1_132]);
+
+    let mut rig = streaming_in(AutocorkMode::Fixed);
+    rig.write(69);
+    assert_eq!(rig.news(), [100..201], "Linux's rule");
+
+    // 31 writes behind the first are none yet.
+    let mut rig = hundred_below();
+    for _ in 0..30 {
+        rig.write(1);
+        assert_held(&mut rig);
+    }
+    rig.write(71);
+    assert_eq!(rig.news(), [100..201]);
+
+    // The end of a record leaves.
+    let mut rig = streaming();
+    rig.write_eor(1);
+    assert_eq!(rig.news(), [100..133]);
+}
+
+/// A full buffer leaves without a completion.
+#[test]
+fn ac_10_a_full_buffer_leaves() {
+    let mut rig = streaming();
+    let mut tail = 32;
+    while rig.news().is_empty() {
+        let taken = rig.try_write(1_000, WriteFlags::default()).unwrap();
+        assert!(taken > 0, "the buffer is full, and nothing leaves");
+        tail += taken;
+    }
+    assert_eq!(tail, 66_032, "the first write that reaches 45 segments of 1448 bytes");
+    assert_eq!(rig.held()[0], 0, "no completion came");
+}
+
+/// An ACK releases nothing, and with everything acknowledged the next write is not taken for a head.
+#[test]
+fn ac_11_in_a_stream_an_ack_does_not_release() {
+    let mut rig = streaming();
+    rig.ack(100);
+    assert_held(&mut rig);
+    rig.write(1);
+    assert_held(&mut rig);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..133]);
+
+    // Nothing is written when the ACK comes, and a write before the stack is asked for packets.
+    rig.device = Device::Sleeps;
+    rig.ack(133);
+    rig.write(1);
+    rig.device = Device::Keeps;
+    rig.poll();
+    assert_held(&mut rig);
+    rig.complete(1);
+    assert_eq!(rig.news(), [133..134]);
+
+    let mut rig = streaming_in(AutocorkMode::Fixed);
+    rig.ack(100);
+    assert_eq!(rig.news(), [100..132], "Linux's rule");
+}
+
+/// A pause, data from the peer, and a write of a segment end it.
+#[test]
+fn ac_12_what_ends_a_stream() {
+    let mut rig = streaming();
+    rig.advance(Duration::from_micros(50));
+    rig.ack(100);
+    assert_held(&mut rig);
+    rig.advance(Duration::from_micros(1));
+    rig.ack(100);
+    rig.complete(0);
+    assert_eq!(rig.news(), [100..132]);
+
+    let mut rig = streaming();
+    rig.advance(Duration::from_micros(51));
+    rig.ack(100);
+    assert_eq!(rig.news(), [100..132], "a pause: an ACK releases");
+
+    let mut rig = streaming();
+    rig.ack_with(&Ack::of(100).payload(10));
+    assert_eq!(rig.news(), [100..132], "an answer");
+
+    let mut rig = streaming();
+    rig.write(1_448);
+    assert_eq!(rig.news(), [100..1_580], "a segment");
+}
+
+/// What follows a pause is the head again; one of up to 10 ms costs 16 writes, a longer one all.
+#[test]
+fn ac_13_a_stream_that_was_interrupted() {
+    for (pause_us, is_stream) in [(51, true), (10_000, true), (10_001, false)] {
+        let mut rig = streaming();
+        for _ in 0..16 {
+            rig.write(1);
+        }
+        rig.complete(0);
+        assert_eq!(rig.news(), [100..148]);
+        rig.ack(148);
+        rig.advance(Duration::from_micros(pause_us));
+        rig.write(1);
+        assert_eq!(rig.news(), [148..149], "the head, although a completion is pending");
+        rig.ack(149);
+        rig.write(1);
+        if is_stream {
+            assert_held(&mut rig);
+        } else {
+            assert_eq!(rig.news(), [149..150]);
+        }
+    }
 }

@@ -95,7 +95,10 @@ fn random_config(rng: &mut Rng, address: &str) -> StackConfig {
             ],
         );
         c.send.autosizing = pick(rng, &[AutosizeMode::Off, AutosizeMode::AtWrite, AutosizeMode::AtTransmit]);
-        c.send.autocork = pick(rng, &[AutocorkMode::Off, AutocorkMode::MayHoldHead, AutocorkMode::Fixed]);
+        c.send.autocork = pick(
+            rng,
+            &[AutocorkMode::Off, AutocorkMode::MayHoldHead, AutocorkMode::Fixed, AutocorkMode::Stream],
+        );
         c.send.lowat = pick(rng, &[LowatMode::WakeAtMark, LowatMode::WakeAtHalf]);
         c.send.pacing =
             pick(rng, &[PacingMode::Off, PacingMode::Internal, PacingMode::Delegated, PacingMode::Auto]);
