@@ -328,7 +328,9 @@ impl Wake for Parker {
         if thread::current().id() == self.thread.id() {
             return; // the leader's own turn brought its data
         }
-        match &*self.leads.lock().unwrap_or_else(PoisonError::into_inner) {
+        // Woken without the lock: a thread that begins or ends to lead takes it, and may run before this one goes on.
+        let lead = self.leads.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match lead {
             Some(lead) => lead.raise(),
             None => self.thread.unpark(),
         }
