@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{BUFFER_BYTES, Duration, Event, Instant, Stack, Steering};
+use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, Stack, State, Steering};
 use taut_link::{LinkSpec, QdiscSpec};
 
 use crate::announce::Announcer;
@@ -478,11 +478,18 @@ impl Shard {
 }
 
 impl Inner {
+    fn is_connecting(&self, conn: ConnId) -> bool {
+        self.stack.conn(conn).is_some_and(|conn| conn.state() == State::SynSent)
+    }
+
     /// Whether one that waits for `interest` should look at the device first.
     fn may_look(&mut self, interest: Interest) -> bool {
         let may_find = match interest {
             Interest::Read(_) | Interest::Accept(_) => true,
-            // ACKs. One that waits for the end of its handshake is often one of many.
+            // The answer to a SYN is often there when the SYN has been sent. A look in vain costs little beside the rest of
+            // a connection, and says nothing about the next one: another thread may still be sending this SYN.
+            Interest::Write(conn) if self.is_connecting(conn) => return true,
+            // ACKs.
             Interest::Write(_) => self.sent_bytes >= SERVE_BYTES,
             Interest::End => false,
         };

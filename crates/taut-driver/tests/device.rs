@@ -4,16 +4,17 @@
 mod hosts;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 use std::{io, slice};
 
-use hosts::line::{Event, Rng, Say};
+use hosts::line::{Event, Line, Rng, Say};
 use hosts::{NEAR, Pair, below, eventually};
-use taut_core::{LinkCaps, ListenOptions, StackConfig};
-use taut_driver::Interest;
+use taut_core::{ConnOptions, LinkCaps, ListenOptions, Stack, StackConfig};
+use taut_driver::{Access, Interest, Shard, WaitKey};
 
 /// A device that returns any fate at any time, and completes kept packets late and in any order: the bytes
 /// arrive, and the connection's count of bytes below TCP always equals the sum of the tickets.
@@ -284,4 +285,44 @@ fn a_panic_under_the_lock_ends_the_stack() {
     let attempt = || pair.near.wait::<()>(Interest::End, |_| panic!("the test panics on purpose"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt)).is_err());
     assert!(pair.near.shard.closed().unwrap().to_string().contains("a thread panicked"));
+}
+
+/// One that waits for the answer to a SYN looks at the device each time that it would wait, however often it found
+/// nothing. Nobody drives these stacks, so nobody else looks.
+#[test]
+fn one_that_connects_looks_for_the_answer() {
+    let (_line, devices) = Line::slow(LinkCaps::plain(1_500));
+    let shard = |address: &str, device: taut_driver::Device| {
+        let config = StackConfig::default().with(|config| config.addresses.push(address.parse().unwrap()));
+        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
+        Shard::new(stack, device).unwrap()
+    };
+    let [near, far] = devices;
+    let (near, far) = (shard(NEAR, near), shard("10.0.0.2", far));
+    let to: SocketAddr = hosts::FAR.parse().unwrap();
+    let listener = far.access(|access| access.stack.listen(to, ListenOptions::default())).unwrap();
+    for pauses in [0, 100, 0, 1] {
+        let begin = |access: &mut Access<'_>| access.stack.connect(access.now, to, &ConnOptions::default());
+        let conn = near.access(begin).unwrap();
+        let connected = || {
+            near.poll(Interest::Write(conn), WaitKey::POLL, Waker::noop(), |access| {
+                let state = access.stack.conn(conn).unwrap().state();
+                if state.is_synchronized() { Poll::Ready(Ok(())) } else { Poll::Pending }
+            })
+        };
+        for _ in 0..pauses {
+            assert!(connected().is_pending(), "the SYN has not been answered");
+        }
+        let accepted = || {
+            far.poll(Interest::Accept(listener), WaitKey::POLL, Waker::noop(), |access| {
+                access.stack.accept(listener).map_or(Poll::Pending, |_| Poll::Ready(Ok(())))
+            })
+        };
+        // One that accepts may skip looks, but not so many.
+        for _ in 0..100 {
+            assert!(accepted().is_pending(), "the handshake is not complete");
+        }
+        assert!(connected().is_ready(), "after {pauses} looks in vain");
+        assert!((0..100).any(|_| accepted().is_ready()));
+    }
 }

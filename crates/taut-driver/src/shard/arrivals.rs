@@ -115,9 +115,12 @@ impl Shard {
     /// A waiter looks at the device before it waits. Returns whether anything came.
     pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> bool {
         let now = self.clock.now();
+        let counts = !matches!(interest, Interest::Write(conn) if inner.is_connecting(conn));
         let taken = self.take_batch(inner, now, Until::Met(interest), wakers);
         let any = taken.packets > 0;
-        inner.looks.note(any);
+        if counts {
+            inner.looks.note(any);
+        }
         if any {
             inner.collect();
         }
