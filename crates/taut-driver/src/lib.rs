@@ -28,6 +28,7 @@ mod bell;
 mod call;
 mod clock;
 mod closed;
+mod crowd;
 mod device;
 mod handover;
 mod host_queue;

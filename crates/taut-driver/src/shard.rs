@@ -9,7 +9,7 @@ mod departures;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
@@ -19,6 +19,7 @@ use taut_link::{LinkSpec, QdiscSpec};
 use crate::announce::Announcer;
 use crate::clock::Clock;
 use crate::closed::{CloseOnPanic, Closed};
+use crate::crowd::Crowd;
 use crate::device::{Device, RxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
@@ -49,6 +50,8 @@ pub struct Shard {
     outbox: Option<Arc<Outbox>>,
     /// Application threads that wait for the lock: the driver gives way to them.
     waiting: AtomicUsize,
+    /// Several threads wait whose packets arrive by turns: none of them should lead.
+    crowded: AtomicBool,
     /// What other shards received for this one.
     inbox: Inbox,
     /// All shards on the queues of this device, by index; empty when this is the only one.
@@ -67,6 +70,7 @@ struct Inner {
     /// The announcer watches for room.
     watches_room: bool,
     waiters: Waiters,
+    crowd: Crowd,
     /// Lent to the device for each packet; [`BUFFER_BYTES`] between packets.
     buffer: Vec<u8>,
     /// What the timer is armed for. It may be earlier than the next deadline, never later.
@@ -163,6 +167,7 @@ impl Shard {
                 device_paces: caps.paces,
                 watches_room: false,
                 waiters: Waiters::default(),
+                crowd: Crowd::default(),
                 buffer: vec![0; BUFFER_BYTES],
                 armed: Instant::NEVER,
                 served: Instant::ZERO,
@@ -177,6 +182,7 @@ impl Shard {
             outbox,
             closed: Closed::default(),
             waiting: AtomicUsize::new(0),
+            crowded: AtomicBool::new(false),
             inbox,
             peers: OnceLock::new(),
             poller: OnceLock::new(),
@@ -357,6 +363,7 @@ impl Shard {
             inner.collect_if_awaited();
         }
         self.settle(&mut inner, now, &mut wakers);
+        self.note_crowd(&inner);
         drop(inner);
         std::mem::forget(on_panic);
         self.depart(&mut wakers);
@@ -435,6 +442,8 @@ impl Shard {
         let now = self.clock.now();
         self.collect_in_turn(&mut inner, until, now);
         self.settle(&mut inner, now, wakers);
+        inner.crowd.note(wakers);
+        self.note_crowd(&inner);
         let calm = inner.armed > now + GRACE && !inner.tx.is_full();
         let others_wait = inner.waiters.count() > 0;
         drop(inner);
@@ -443,8 +452,20 @@ impl Shard {
         Turned { more: taken.more, received: taken.packets > 0, calm_at: calm.then_some(now), others_wait }
     }
 
+    fn note_crowd(&self, inner: &Inner) {
+        let crowded = inner.crowd.is_crowd() && inner.waiters.count() > 1;
+        if self.crowded.load(Ordering::Relaxed) != crowded {
+            self.crowded.store(crowded, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the driver thread should serve, rather than one of the threads that wait.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
     /// The driver is needed now, even if a leader is about to come back.
-    fn end_grace(&self) {
+    pub(crate) fn end_grace(&self) {
         if let Some(poller) = self.poller.get() {
             poller.end_grace();
         }

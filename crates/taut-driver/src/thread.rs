@@ -8,7 +8,8 @@
 //!
 //! A reader that finds no data looks at the device once. If its data is not there either, it becomes the leader, if there
 //! is none, and drives the shard until its data has arrived: a reply thus wakes only one thread, the one that waits for
-//! it. `lead.rs` says who leads and when the driver thread takes over; masking `ready` in `outer` lets it sleep meanwhile.
+//! it. In a crowd (`crowd.rs`) nobody leads. `lead.rs` says who leads and when the driver thread takes over; masking
+//! `ready` in `outer` lets it sleep meanwhile.
 
 use std::cell::LazyCell;
 use std::fmt;
@@ -247,6 +248,10 @@ impl Shard {
                         return None;
                     }
                     let left = deadline.map(|deadline| deadline.since(now));
+                    if self.is_crowded() {
+                        may_lead = false;
+                        self.end_grace();
+                    }
                     match self
                         .poller
                         .get()
@@ -288,6 +293,7 @@ impl Shard {
             }
             let turned = self.turn(Until::Met(interest), &mut wakers);
             leading.leave = match turned.calm_at {
+                _ if self.is_crowded() => Leave::ToDriver,
                 Some(now) => Leave::InGrace { now, others_wait: turned.others_wait },
                 None => Leave::ToDriver,
             };

@@ -326,3 +326,59 @@ fn one_that_connects_looks_for_the_answer() {
         assert!((0..100).any(|_| accepted().is_ready()));
     }
 }
+
+/// Requests and responses on several connections at a time, by a thread for each; threads wait beside them that get
+/// nothing. Returns the share of the packets that the driver thread took.
+fn share_of_the_driver(conns: usize) -> f64 {
+    const WARM_UP: u64 = 300;
+    const EXCHANGES: u64 = 2_000;
+    let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+    let (idle, conns): (Vec<_>, Vec<_>) =
+        ((0..3).map(|_| pair.connect()).collect(), (0..conns).map(|_| pair.connect_nodelay()).collect());
+    thread::scope(|scope| {
+        for [near, _] in &idle {
+            scope.spawn(|| pair.near.read(*near, &mut [0]).unwrap());
+        }
+        let clients: Vec<_> = conns
+            .iter()
+            .map(|&[near, far]| {
+                let pair = &pair;
+                scope.spawn(move || {
+                    let mut byte = [0];
+                    for _ in 0..WARM_UP + EXCHANGES {
+                        assert_eq!(pair.far.read(far, &mut byte).unwrap(), 1);
+                        pair.far.write_all(far, &byte).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    let mut byte = [0];
+                    for exchange in 0..WARM_UP + EXCHANGES {
+                        if exchange == WARM_UP {
+                            pair.line.taken(0);
+                        }
+                        pair.near.write_all(near, &[7]).unwrap();
+                        assert_eq!(pair.near.read(near, &mut byte).unwrap(), 1);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        let [driver, others] = pair.line.taken(0);
+        for [_, far] in &idle {
+            pair.far.write_all(*far, &[0]).unwrap();
+        }
+        driver as f64 / (driver + others) as f64
+    })
+}
+
+/// Among eight busy threads the driver thread serves; one of two leads. Most of the time: on a busy machine the driver
+/// thread also steps in for a leader that does not come back in time, and a thread that is about to wait takes packets.
+#[test]
+fn the_driver_serves_a_crowd() {
+    let any = |conns, expected: fn(f64) -> bool| {
+        let shares: Vec<f64> = (0..3).map(|_| share_of_the_driver(conns)).collect();
+        assert!(shares.iter().any(|&share| expected(share)), "{conns} connections: {shares:.2?}");
+    };
+    any(8, |share| share > 0.3);
+    any(2, |share| share < 0.3);
+}

@@ -42,6 +42,8 @@ struct End {
     done: VecDeque<TxTicket>,
     /// Packets to be received here.
     came: VecDeque<(Vec<u8>, RxChecksum, u16)>,
+    /// How many of them a thread of this name took, and how many others did.
+    took: (&'static str, [u64; 2]),
     gone: Option<&'static str>,
     tx_waker: Option<Waker>,
     rx_waker: Option<Waker>,
@@ -56,6 +58,7 @@ impl End {
             kept: Vec::new(),
             done: VecDeque::new(),
             came: VecDeque::new(),
+            took: ("host", [0; 2]),
             gone: None,
             tx_waker: None,
             rx_waker: None,
@@ -106,6 +109,11 @@ impl Line {
     pub(crate) fn tickets(&self, end: usize) -> Vec<u32> {
         let end = self.end(end);
         end.kept.iter().map(|(_, ticket)| ticket).chain(&end.done).map(TxTicket::truesize).collect()
+    }
+
+    /// Packets that an end's driver thread took, and that others took there, since the last call.
+    pub(crate) fn taken(&self, end: usize) -> [u64; 2] {
+        std::mem::take(&mut self.end(end).took.1)
     }
 
     /// The near end has room again.
@@ -251,6 +259,8 @@ impl RxDevice for Half {
             return Err(io::Error::other(why));
         }
         let Some((bytes, checksum, gso_size)) = end.came.pop_front() else { return Ok(None) };
+        let (name, counts) = &mut end.took;
+        counts[usize::from(std::thread::current().name() != Some(name))] += 1;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok(Some(Received { range: 0..bytes.len(), checksum, gso_size }))
     }
