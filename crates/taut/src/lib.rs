@@ -51,6 +51,8 @@ mod split;
 mod stack;
 #[cfg(feature = "tokio")]
 mod stream;
+#[cfg(feature = "tokio")]
+mod turn;
 mod wait;
 
 #[cfg(feature = "hyper")]

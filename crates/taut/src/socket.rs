@@ -18,6 +18,8 @@ use taut_driver::{Access, Interest, Shard, WaitKey};
 
 use crate::error;
 use crate::stack::Stack;
+#[cfg(feature = "tokio")]
+use crate::turn::Turn;
 
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
 
@@ -32,6 +34,8 @@ pub(crate) struct Socket {
     /// `SO_LINGER` with zero: dropping resets the connection.
     abort_on_drop: AtomicBool,
     error_taken: AtomicBool,
+    #[cfg(feature = "tokio")]
+    pub(crate) turn: Turn,
 }
 
 impl Socket {
@@ -59,6 +63,8 @@ impl Socket {
             nodelay: AtomicBool::new(nodelay),
             abort_on_drop: AtomicBool::new(false),
             error_taken: AtomicBool::new(false),
+            #[cfg(feature = "tokio")]
+            turn: Turn::default(),
         })
     }
 

@@ -163,7 +163,17 @@ impl TcpStream {
     /// Why the connection ended; then `data` is as it was.
     pub async fn write_bytes(&self, data: &mut Bytes) -> io::Result<Option<u32>> {
         let socket = &*self.socket;
-        until(&socket.shard, socket.write_interest(), |access| socket.write_bytes(access, data)).await
+        let mut waiting = Waiting::new(&socket.shard, socket.write_interest());
+        poll_fn(|cx| {
+            if socket.turn.is_over(cx) {
+                return Poll::Pending;
+            }
+            let before = data.len();
+            let result = waiting.poll(cx, &mut |access| socket.write_bytes(access, data));
+            socket.turn.note(&result, before - data.len());
+            result
+        })
+        .await
     }
 
     /// [`write_bytes`](Self::write_bytes) until everything is handed over.
@@ -276,9 +286,11 @@ impl TcpStream {
             return Poll::Ready(Ok(0));
         }
         let socket = &*self.socket;
-        socket
-            .shard
-            .poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.write(access, data))
+        socket.turn.write(cx, || {
+            socket
+                .shard
+                .poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| socket.write(access, data))
+        })
     }
 
     pub(crate) fn poll_write_vectored_shared(
@@ -287,8 +299,10 @@ impl TcpStream {
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let socket = &*self.socket;
-        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
-            socket.write_vectored(access, data)
+        socket.turn.write(cx, || {
+            socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
+                socket.write_vectored(access, data)
+            })
         })
     }
 
@@ -317,9 +331,15 @@ impl TcpStream {
     /// Why the connection ended.
     pub fn poll_write_bytes(&self, cx: &mut Context<'_>, data: &mut Bytes) -> Poll<io::Result<Option<u32>>> {
         let socket = &*self.socket;
-        socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
+        if socket.turn.is_over(cx) {
+            return Poll::Pending;
+        }
+        let before = data.len();
+        let result = socket.shard.poll(socket.write_interest(), WaitKey::POLL, cx.waker(), |access| {
             socket.write_bytes(access, data)
-        })
+        });
+        socket.turn.note(&result, before - data.len());
+        result
     }
 
     /// [`freed`](Self::freed) as a poll function. The task that polled last is woken, whether it polled this or a write.
