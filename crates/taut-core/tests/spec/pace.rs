@@ -1,4 +1,4 @@
-//! Pacing: PACE-1 … PACE-16.
+//! Pacing: PACE-1 … PACE-18.
 //!
 //! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
 //! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
@@ -429,6 +429,38 @@ fn pace_12_a_late_timer_costs_no_rate() {
     }
 }
 
+/// Packets of one segment. The timer is late each time by the same 0 to 10 ms: what leaves then is what the rate allows in
+/// that time, and the packet that was due. Once the window is open, an exact timer sends one packet a gap.
+#[test]
+fn pace_17_a_burst_is_what_lateness_forces() {
+    for rate in [125_000, 1_250_000, 12_500_000] {
+        for late_ms in [0, 1, 5, 10] {
+            let mut rig = limited_to(rate);
+            rig.write(20 * MSS + rate / 20);
+            let (start, mut bytes) = (rig.now, 0);
+            rig.news();
+            let (mut largest, mut latest) = (0, None);
+            while rig.now.since(start) < Duration::from_secs(4) {
+                let burst = fire_late(&mut rig, millis(late_ms));
+                bytes += burst;
+                largest = burst.max(largest);
+                if late_ms == 0 && burst > 0 {
+                    let gap = Duration::from_nanos(MSS * 1_000_000_000 / rate);
+                    let expected = latest.replace(rig.now).map_or(rig.now, |latest| latest + gap);
+                    assert_eq!((rig.now, burst), (expected, MSS), "at {rate} bytes/s");
+                }
+                rig.ack_all();
+                let wanted = rig.info().bytes_acked + 20 * MSS + rate / 20;
+                rig.write(wanted - rig.written);
+            }
+            let most = rate * late_ms / 1_000 + MSS;
+            assert!(largest <= most, "{largest} bytes at once of {most}: {rate} bytes/s, {late_ms} ms late");
+            let share = bytes as f64 * 1e9 / (rate as f64 * rig.now.since(start).as_nanos() as f64);
+            assert!((0.99..=1.01).contains(&share), "{share} of {rate} bytes/s, {late_ms} ms late");
+        }
+    }
+}
+
 #[test]
 fn pace_13_a_stall_is_not_made_good() {
     let mut rig = limited_to(RATE);
@@ -520,7 +552,7 @@ fn pace_16_a_stall_does_not_lower_the_delivery_rate() {
 /// A link that was told to hold packets until their departure sends them at once, as when its queue discipline is
 /// replaced. What follows, an ACK or data, does not have an earlier timestamp, or the peer's PAWS would drop it.
 #[test]
-fn pace_17_timestamps_never_run_backwards() {
+fn pace_18_timestamps_never_run_backwards() {
     let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
     let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
     rig.device = Device::Completes;

@@ -21,6 +21,8 @@ pub enum Wakeups {
     /// As on a machine whose cores are all kept busy by other programs: one in ten half a millisecond late or more,
     /// one in twenty 4 ms, one in a hundred 7 ms.
     Busy,
+    /// This late each time.
+    Late(Duration),
 }
 
 /// A quantile in thousandths, and a time in units of 100 ns.
@@ -61,6 +63,7 @@ impl Wakeups {
     pub(crate) fn lateness(self, rng: &mut Rng) -> Duration {
         let table = match self {
             Self::Exact => return Duration::ZERO,
+            Self::Late(time) => return time,
             Self::Quiet => &QUIET,
             Self::Busy => &BUSY,
         };
