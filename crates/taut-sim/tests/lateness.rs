@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use taut_core::{Algorithm, ConnOptions, Duration, Instant};
+use taut_core::{Algorithm, ConnId, ConnOptions, Duration, Event, Instant};
 use taut_sim::app::{Bulk, Sink};
 use taut_sim::{
-    Dumbbell, DumbbellSpec, HostId, HostSpec, Interest, Pair, PortSpec, Probe, ProbeEvent, Wakeups, World,
+    App, AppCx, BEGIN, Dumbbell, DumbbellSpec, HostId, HostSpec, Interest, Pair, Pattern, PortSpec, Probe,
+    ProbeEvent, Wakeups, World,
 };
 
 const MSS: u64 = 1_448;
@@ -112,6 +113,34 @@ fn no_burst_is_larger_than_lateness_forces() {
     assert!(largest > (RATE * 8 / 1_000) as i64, "{largest}");
 }
 
+/// The bytes of a super-packet at `rate`: a millisecond of it (1/1024 s), in whole segments, two at least.
+const fn super_packet(rate: u64) -> u64 {
+    let segments = rate / 1_024 / MSS;
+    if segments < 2 { 2 * MSS } else { segments * MSS }
+}
+
+/// A wake-up that is late each time by the same 0 to 10 ms. What leaves at one moment is what the rate allows in that
+/// time, and the packet that is due then. With an exact timer the credit changes nothing.
+#[test]
+fn each_burst_is_what_lateness_forces() {
+    for rate in [125_000, 1_250_000, 12_500_000] {
+        for late_ms in [0, 1, 5, 10] {
+            let (shares, packets) = paced(1, rate, Wakeups::Late(Duration::from_millis(late_ms)), 1);
+            let share = shares[0];
+            assert!((0.99..=1.01).contains(&share), "{share} of {rate} bytes/s, {late_ms} ms late");
+            let moments = packets.chunk_by(|one, next| one.0 == next.0);
+            let burst = moments.map(|burst| burst.iter().map(|packet| packet.1).sum::<u64>()).max().unwrap();
+            let most = rate * late_ms / 1_000 + super_packet(rate);
+            assert!(burst <= most, "{burst} bytes at once of {most}: {rate} bytes/s, {late_ms} ms late");
+        }
+        let (_, packets) = paced(1, rate, Wakeups::Exact, 1);
+        for pair in packets.windows(2) {
+            let gap = Duration::from_nanos(pair[0].1 * 1_000_000_000 / rate);
+            assert_eq!(pair[1].0, pair[0].0 + gap, "at {rate} bytes/s");
+        }
+    }
+}
+
 /// The share of a link of 100 Mbit/s and 100 ms that one BBR flow gets in 20 s after the first 10.
 fn bbr(wakeups: Wakeups, seed: u64) -> f64 {
     let mut world = World::new(seed);
@@ -135,5 +164,87 @@ fn bbr_keeps_its_rate() {
         let (exact, busy) = (bbr(Wakeups::Exact, seed), bbr(Wakeups::Busy, seed));
         println!("seed {seed}: {exact:.4} exact, {busy:.4} busy");
         assert!(busy >= 0.95 * exact, "seed {seed}: {exact} exact, {busy} busy");
+    }
+}
+
+/// Writes as much as there is room for, in turns: the thread writes 64 KiB at most `writes` times, and then another thread
+/// runs for `late`, as it does when this one is woken.
+struct LateWriter {
+    to: SocketAddr,
+    options: ConnOptions,
+    late: Duration,
+    writes: usize,
+    conn: Option<(ConnId, Pattern)>,
+    written: u64,
+    /// The most unacknowledged and unsent bytes after the first ten seconds, and unsent ones.
+    most: Rc<RefCell<(u64, u64)>>,
+}
+
+impl App for LateWriter {
+    fn start(&mut self, cx: &mut AppCx<'_>) {
+        cx.connect(self.to, &self.options).unwrap();
+    }
+
+    fn on_event(&mut self, cx: &mut AppCx<'_>, event: Event) {
+        if let Event::Connected(id) = event {
+            self.conn = Some((id, cx.pattern(id, true)));
+        }
+        cx.timer(cx.now() + self.late, 0);
+    }
+
+    fn on_timer(&mut self, cx: &mut AppCx<'_>, _: u64) {
+        let (id, pattern) = self.conn.as_mut().unwrap();
+        let mut write = || cx.write_pattern(*id, pattern, 64 << 10).map(|count| self.written += count as u64);
+        let is_full = (0..self.writes).any(|_| write().is_err());
+        if !is_full {
+            cx.timer(cx.now() + self.late, 0);
+        }
+        if cx.now() > BEGIN + Duration::from_secs(10) {
+            let info = cx.info(*id).unwrap();
+            let held = self.written - info.bytes_acked;
+            let mut most = self.most.borrow_mut();
+            *most = (most.0.max(held), most.1.max(info.notsent_bytes));
+        }
+    }
+}
+
+/// The share of a link of 100 Mbit/s that one such writer gets in 10 s after the first 10, and the most that it holds.
+fn late_writer(algorithm: Algorithm, rtt_ms: u64, late: Duration, writes: usize) -> (f64, (u64, u64)) {
+    let mut world = World::new(1);
+    // A queue of one bandwidth-delay product.
+    let packets = (12_500 * rtt_ms / 1_514).max(20) as u32;
+    let line = PortSpec::fifo("100mbit".parse().unwrap(), packets);
+    let spec = DumbbellSpec::new(1, "1gbit".parse().unwrap(), line, Duration::from_micros(rtt_ms * 500));
+    let net = Dumbbell::new(&mut world, &spec);
+    let sink = Sink::new(1);
+    let read = sink.stats();
+    world.app(net.right[0], sink);
+    let to = SocketAddr::new(world.host_ref(net.right[0]).address().unwrap(), 1);
+    let options = ConnOptions { congestion: Some(algorithm), ..ConnOptions::default() };
+    let most = Rc::default();
+    world.app(
+        net.left[0],
+        LateWriter { to, options, late, writes, conn: None, written: 0, most: Rc::clone(&most) },
+    );
+    world.run_for(Duration::from_secs(10)).unwrap();
+    let before = read.borrow().bytes;
+    world.run_for(Duration::from_secs(10)).unwrap();
+    let capacity = 12_500_000.0 * 10.0 * MSS as f64 / 1_514.0;
+    ((read.borrow().bytes - before) as f64 / capacity, most.take())
+}
+
+/// LOWAT-14: unsent data lasts until the writer is back, and with what is in flight it is two bandwidth-delay products and
+/// half a megabyte at most. One that is 50 ms late gets 0.29 (bbr) and 0.75 (cubic) of the link from a mark that lasts for
+/// twice 4 ms.
+#[test]
+fn a_late_writer_keeps_the_rate() {
+    for algorithm in [Algorithm::bbr(), Algorithm::cubic()] {
+        for (rtt_ms, late_ms, writes) in [(100, 0, 99), (100, 50, 99), (100, 12, 3), (20, 25, 99)] {
+            let late = Duration::from_millis(late_ms);
+            let (share, (held, unsent)) = late_writer(algorithm.clone(), rtt_ms, late, writes);
+            let case = format!("{algorithm:?}, {rtt_ms} ms, {late_ms} ms late, {writes} writes a turn");
+            assert!(share >= 0.95, "{share}: {case}");
+            assert!(held <= 2 * 12_500 * rtt_ms + 512_000, "{held} bytes held, {unsent} unsent: {case}");
+        }
     }
 }

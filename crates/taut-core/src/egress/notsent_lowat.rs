@@ -17,21 +17,34 @@
 //! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes.
 //!
 //! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. Its
-//! application is woken below three quarters of the mark, which must last from the wake-up to the write. So the mark
-//! grows with the time that the application took for that:
+//! application is woken below three quarters of the mark, which must last until it writes. So the mark grows with the
+//! time for which the application left the queue alone although there was room:
 //!
 //! ```text
 //!   X = 64 KiB + min(rate · 20 ms, 256 KiB) + rate · 2t     rate: the last sample of the delivery rate
 //!   t = the longest of late, between 250 µs and 4 ms        decays by a sixteenth with each wake-up
 //! ```
 //!
+//! It counts from the wake-up to the first write, and from each write to the next, until one finds no room.
+//!
+//! On a busy machine, with more threads than processors, a writing thread waits for its turn for tens of milliseconds, with
+//! 64 KiB written or nothing. So t may be up to 100 ms, as far as the connection then holds no more than two
+//! bandwidth-delay products and half a megabyte:
+//!
+//! ```text
+//!   X' = min(64 KiB + rate · 3t/2, 2 · rate · least RTT + 384 KiB − unacknowledged)      if larger than X
+//! ```
+//!
+//! Three quarters of that last for t. An application that comes back when everything has been acknowledged was not late:
+//! it had nothing to write. Its t is 4 ms at most after a wake-up, and between writes it does not count.
+//!
 //! While losses are repaired, what was sent after a hole must be kept until the hole is filled, although most of it has
 //! been delivered (RFC 2018 §8). CUBIC with a queue of one bandwidth-delay product then holds 3.4 of them: two in flight
 //! when the loss is found, and 0.7 times as much sent in the round trip that repairs it. Unsent data gives way, so that
-//! the sum stays near two products and half a megabyte ([`Refill::mark_in_repair`]):
+//! the sum stays near two products and half a megabyte:
 //!
 //! ```text
-//!   X = min(X, 2 · rate · least RTT + 384 KiB − unacknowledged), but at least 64 KiB + rate · 2t
+//!   X = min(X or X', 2 · rate · least RTT + 384 KiB − unacknowledged), but at least 64 KiB + rate · 2t
 //! ```
 //!
 //! `SO_SNDBUF` switches it off, as it does the tuning of the buffer, and so does a TCP_NOTSENT_LOWAT of 4294967295,
@@ -57,20 +70,35 @@ const SPAN_BYTES_MAX: u64 = 256 << 10;
 /// What a connection that repairs losses holds beyond two bandwidth-delay products, unless it must: the mark's 320 KiB,
 /// and 64 KiB for the last buffer, which may exceed it.
 const BEYOND_PATH: u64 = MARK_MIN + SPAN_BYTES_MAX + MARK_MIN;
-/// Between a wake-up and the write, an application is never taken to need less than this, in µs.
-const ANSWER_MIN: u16 = 250;
-/// Nor more: unsent data never lasts longer than a few tens of milliseconds at any rate above 50 Mbit/s.
-const ANSWER_MAX: u16 = 4_000;
+/// An application is never taken to need less than this to write, in µs.
+const ANSWER_MIN: u32 = 250;
+/// Up to here, the mark lasts for twice as long, whatever the path holds: a few tens of milliseconds at any rate above
+/// 50 Mbit/s.
+const PROMPT_MAX: u32 = 4_000;
+/// Nor does it need more than this: a thread waits for its turn about as long on an overloaded machine.
+const ANSWER_MAX: u32 = 100_000;
 /// The share by which the memory of a late answer fades with each wake-up.
-const FADE: u16 = 16;
+const FADE: u32 = 16;
 
-/// How long the application takes from its wake-up to its next write, and the mark that follows from it.
+/// How long the application leaves the queue alone although there is room, and the mark that follows from it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refill {
-    /// When the application was woken, in µs, wrapping and odd; 0 if it has written since.
-    woken_at: u32,
-    /// In µs.
-    answer: u16,
+    /// When the application was woken, in µs, wrapping and odd, or wrote last since then, rounded to an even number; 0 from
+    /// the time on at which there is no room.
+    since: u32,
+    /// The longest of late, in µs.
+    answer: u32,
+}
+
+/// What the mark depends on beside the application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    /// Bytes per second.
+    pub(crate) rate: u64,
+    pub(crate) least_rtt: Option<Duration>,
+    /// Bytes sent and not acknowledged.
+    pub(crate) unacked: u64,
+    pub(crate) is_repairing: bool,
 }
 
 /// The time in microseconds, rounded to an odd number.
@@ -80,41 +108,69 @@ const fn odd_us(now: Instant) -> u32 {
 
 impl Refill {
     pub(crate) const fn new() -> Self {
-        Self { woken_at: 0, answer: ANSWER_MIN }
+        Self { since: 0, answer: ANSWER_MIN }
     }
 
     /// The application is notified that there is room.
-    pub(crate) const fn on_woken(&mut self, now: Instant) {
-        self.woken_at = odd_us(now);
+    pub(crate) fn on_woken(&mut self, now: Instant) {
+        self.since = odd_us(now);
+        self.answer = (self.answer - self.answer / FADE).max(ANSWER_MIN);
     }
 
-    /// The application writes.
-    pub(crate) fn on_write(&mut self, now: Instant) {
-        let woken_at = core::mem::take(&mut self.woken_at);
-        if woken_at != 0 {
-            let took = odd_us(now).wrapping_sub(woken_at).min(ANSWER_MAX.into()) as u16;
-            self.answer = took.max(self.answer - self.answer / FADE).max(ANSWER_MIN);
+    /// The application writes. `was_empty`: everything had been acknowledged, so it was not late, but had nothing to
+    /// write. After a wake-up, it may still have been late.
+    pub(crate) fn on_write(&mut self, now: Instant, was_empty: bool) {
+        if self.since == 0 {
+            return;
         }
+        let is_first = self.since % 2 == 1;
+        let most = match (was_empty, is_first) {
+            (false, _) => ANSWER_MAX,
+            (true, true) => PROMPT_MAX,
+            (true, false) => 0,
+        };
+        let now = odd_us(now);
+        self.answer = self.answer.max(now.wrapping_sub(self.since).min(most));
+        self.since = now - 1;
     }
 
-    /// The mark at `rate` bytes per second.
-    pub(crate) fn mark(&self, rate: u64) -> u32 {
-        let span = (rate / (1_000 / SPAN.as_millis())).min(SPAN_BYTES_MAX);
-        u32::try_from(self.least_mark(rate) + span).unwrap_or(UNSET - 1)
+    /// It finds no room.
+    pub(crate) const fn on_full(&mut self) {
+        self.since = 0;
     }
 
-    /// The mark while losses are repaired and `unacked` bytes are held because of them.
-    pub(crate) fn mark_in_repair(&self, rate: u64, least_rtt: Option<Duration>, unacked: u64) -> u32 {
-        let path = rate.saturating_mul(least_rtt.map_or(0, Duration::as_micros)) / 1_000_000;
-        let room = path.saturating_mul(2).saturating_add(BEYOND_PATH).saturating_sub(unacked);
-        let room = u32::try_from(room.max(self.least_mark(rate))).unwrap_or(UNSET - 1);
-        self.mark(rate).min(room)
+    /// The mark.
+    pub(crate) fn mark(&self, flow: &Flow) -> u32 {
+        let prompt = self.prompt_mark(flow.rate);
+        if self.answer <= PROMPT_MAX && !flow.is_repairing {
+            return clamped(prompt);
+        }
+        let late = MARK_MIN.saturating_add(flow.rate.saturating_mul(3 * u64::from(self.answer)) / 2_000_000);
+        let least = if flow.is_repairing { self.least_mark(flow.rate) } else { prompt };
+        clamped(prompt.max(late).min(flow.room().max(least)))
+    }
+
+    /// What lasts for a few tens of milliseconds.
+    fn prompt_mark(&self, rate: u64) -> u64 {
+        self.least_mark(rate) + (rate / (1_000 / SPAN.as_millis())).min(SPAN_BYTES_MAX)
     }
 
     /// What lasts for twice the time that the application takes.
     fn least_mark(&self, rate: u64) -> u64 {
-        MARK_MIN + rate.saturating_mul(2 * u64::from(self.answer)) / 1_000_000
+        MARK_MIN + rate.saturating_mul(2 * u64::from(self.answer.min(PROMPT_MAX))) / 1_000_000
     }
+}
+
+impl Flow {
+    /// What two bandwidth-delay products and [`BEYOND_PATH`] leave to unsent data.
+    fn room(&self) -> u64 {
+        let path = self.rate.saturating_mul(self.least_rtt.map_or(0, Duration::as_micros)) / 1_000_000;
+        path.saturating_mul(2).saturating_add(BEYOND_PATH).saturating_sub(self.unacked)
+    }
+}
+
+fn clamped(mark: u64) -> u32 {
+    u32::try_from(mark).unwrap_or(UNSET - 1)
 }
 
 /// When a socket with a mark becomes writable again.
@@ -197,35 +253,44 @@ mod tests {
     fn the_mark_follows_the_rate_and_the_slowest_answer_of_late() {
         let mut refill = Refill::new();
         let kib = |count: u32| count << 10;
+        let flow = |rate| Flow { rate, least_rtt: None, unacked: 0, is_repairing: false };
         // No rate; 8 Mbit/s: 20 ms and twice 250 µs of it; 1 Gbit/s: 256 KiB, and twice 250 µs.
-        assert_eq!(refill.mark(0), kib(64));
-        assert_eq!(refill.mark(1_000_000), kib(64) + 20_000 + 500);
-        assert_eq!(refill.mark(125_000_000), kib(320) + 62_500);
+        assert_eq!(refill.mark(&flow(0)), kib(64));
+        assert_eq!(refill.mark(&flow(1_000_000)), kib(64) + 20_000 + 500);
+        assert_eq!(refill.mark(&flow(125_000_000)), kib(320) + 62_500);
         // An application that takes 3 ms: twice that.
         let at = |us: u64| Instant::from_nanos(us * 1_000);
         refill.on_woken(at(1_000));
-        refill.on_write(at(4_000));
-        assert_eq!(refill.mark(125_000_000), kib(320) + 750_000);
-        refill.on_write(at(900_000));
+        refill.on_write(at(4_000), false);
+        refill.on_full();
+        assert_eq!(refill.mark(&flow(125_000_000)), kib(320) + 750_000);
+        refill.on_write(at(900_000), false);
         assert_eq!(
-            refill.mark(125_000_000),
+            refill.mark(&flow(125_000_000)),
             kib(320) + 750_000,
             "a write that nothing asked for says nothing"
         );
         // Prompt answers: 3 ms · (15/16)⁴ = 2.317 ms, but for rounding to microseconds.
         for turn in 1..=4 {
             refill.on_woken(at(turn * 1_000_000));
-            refill.on_write(at(turn * 1_000_000 + 10));
+            refill.on_write(at(turn * 1_000_000 + 10), false);
+            refill.on_full();
         }
         assert!(
-            refill.mark(125_000_000).abs_diff(kib(320) + 579_350) < 1_000,
+            refill.mark(&flow(125_000_000)).abs_diff(kib(320) + 579_350) < 1_000,
             "{}",
-            refill.mark(125_000_000)
+            refill.mark(&flow(125_000_000))
         );
+        // One that wrote, and wrote more when everything had been acknowledged, was not late.
+        let before = refill.mark(&flow(125_000_000));
+        refill.on_woken(at(5_000_000));
+        refill.on_write(at(5_000_010), false);
+        refill.on_write(at(6_000_000), true);
+        assert!(refill.mark(&flow(125_000_000)) < before);
         // One that went away for a minute is not waited for.
         refill.on_woken(at(10_000_000));
-        refill.on_write(at(70_000_000));
-        assert_eq!(refill.mark(125_000_000), kib(320) + 1_000_000);
-        assert_eq!(refill.mark(u64::MAX), UNSET - 1);
+        refill.on_write(at(70_000_000), true);
+        assert_eq!(refill.mark(&flow(125_000_000)), kib(320) + 1_000_000);
+        assert_eq!(refill.mark(&flow(u64::MAX)), UNSET - 1);
     }
 }

@@ -206,6 +206,14 @@ impl Sender {
     ) -> Written {
         let was_empty = !self.has_unsent() && self.recovery.packets_out() == 0;
         let bytes = self.append(cx, len, flags, pool, put);
+        if let Some(ledger) = &mut self.ledger {
+            if bytes > 0 {
+                ledger.refill.on_write(cx.now, was_empty);
+            }
+            if bytes < len {
+                ledger.refill.on_full();
+            }
+        }
         self.buffer.nospace |= bytes < len;
         if bytes == 0 {
             return Written { bytes, held: None };
@@ -279,7 +287,6 @@ impl Sender {
         if taken > 0 {
             let ledger = self.ledger.get_or_insert_with(|| Box::new(Ledger::new(cx.now)));
             ledger.on_written(cx.now, before);
-            ledger.refill.on_write(cx.now);
             ledger.stream.on_write(cx.now, taken < cx.mss as usize);
             ledger.chrono.start(cx.now, Kind::Busy);
         }
@@ -403,7 +410,12 @@ impl Sender {
     /// Whether a write is worthwhile now; if not, the application is notified once it is.
     pub(crate) fn poll_writable(&mut self, cx: &SendCx<'_>) -> bool {
         let writable = self.is_writable(cx);
-        self.buffer.nospace |= !writable;
+        if !writable {
+            self.buffer.nospace = true;
+            if let Some(ledger) = &mut self.ledger {
+                ledger.refill.on_full();
+            }
+        }
         writable
     }
 
@@ -666,13 +678,13 @@ impl Sender {
         match &self.ledger {
             _ if set != notsent_lowat::BY_RATE => (set, false),
             Some(ledger) if !self.buffer.locked => {
-                let (refill, rate) = (&ledger.refill, ledger.delivery_rate);
-                let mark = if self.recovery.is_repairing() {
-                    refill.mark_in_repair(rate, self.recovery.min_rtt(), self.nxt - self.una())
-                } else {
-                    refill.mark(rate)
+                let flow = notsent_lowat::Flow {
+                    rate: ledger.delivery_rate,
+                    least_rtt: self.recovery.min_rtt(),
+                    unacked: self.nxt - self.una(),
+                    is_repairing: self.recovery.is_repairing(),
                 };
-                (mark, true)
+                (ledger.refill.mark(&flow), true)
             }
             _ => (notsent_lowat::UNSET, false),
         }

@@ -1,4 +1,4 @@
-//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-13.
+//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-14.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup};
 use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
@@ -326,4 +326,71 @@ fn lowat_13_the_mark_gives_way_to_data_behind_a_hole() {
     let usual = 65_536 + info.delivery_rate / 2_000 + (info.delivery_rate / 50).min(262_144);
     assert_eq!(info.ca_state, "open");
     assert!(u64::from(info.notsent_lowat).abs_diff(usual) <= 2, "{} for {usual}", info.notsent_lowat);
+}
+
+/// A connection that delivers 400 segments in 20 ms, with as many in flight, and an application that was woken and writes
+/// `late` after that. Returns the mark and what the formulas of LOWAT-11 and 14 take: the rate and the bytes in flight.
+fn mark_of_a_late_one(late: Duration, is_acked: bool) -> (u64, u64, u64) {
+    let mut rig = by_rate(400, ConnOptions::default());
+    rig.fill();
+    wake(&mut rig);
+    assert_eq!(rig.writable_events(), 1);
+    if is_acked {
+        rig.advance(Duration::from_millis(20));
+        rig.ack_all();
+    }
+    rig.advance(late);
+    rig.write(MSS);
+    let info = rig.info();
+    let unacked = rig.written - info.bytes_acked - info.notsent_bytes;
+    (info.notsent_lowat.into(), info.delivery_rate, unacked)
+}
+
+/// 16 ms at 29 MB/s are more than the usual mark lasts; 60 ms are more than there is room for.
+#[test]
+fn lowat_14_the_mark_lasts_for_a_late_application() {
+    let (mut lasts, mut bounded) = (false, false);
+    for late_ms in [2, 16, 60] {
+        let (mark, rate, unacked) = mark_of_a_late_one(Duration::from_millis(late_ms), false);
+        assert!(unacked > 0);
+        let usual = 65_536 + (rate / 50).min(262_144) + rate * 2 * late_ms.min(4) / 1_000;
+        let late = 65_536 + rate * 3 * late_ms / 2_000;
+        let room = (2 * (rate / 50) + 393_216).saturating_sub(unacked);
+        let wanted = if late_ms > 4 { usual.max(late.min(room)) } else { usual };
+        // Microseconds are odd, so that a time may be one longer; rates of bytes per microsecond are rounded down.
+        assert!(mark.abs_diff(wanted) <= rate / 100_000, "{mark} for {wanted}, {late_ms} ms late");
+        (lasts, bounded) = (lasts | (wanted == late), bounded | (wanted == room));
+    }
+    assert!(lasts && bounded, "{lasts} {bounded}");
+}
+
+/// When it writes, everything has been acknowledged: it had nothing to write.
+#[test]
+fn lowat_14_an_application_that_was_away_is_not_waited_for() {
+    let (mark, rate, unacked) = mark_of_a_late_one(Duration::from_millis(60), true);
+    let usual = 65_536 + (rate / 50).min(262_144) + rate * 2 * 4 / 1_000;
+    assert!(unacked <= MSS && mark.abs_diff(usual) <= 2, "{mark} for {usual}");
+}
+
+/// The longest pause of an application that goes on writing, from one write to the next, counts like the first; once it
+/// has found no room, no time counts.
+#[test]
+fn lowat_14_pauses_between_writes_count_until_there_is_no_room() {
+    let mut rig = by_rate(400, ConnOptions::default());
+    rig.fill();
+    wake(&mut rig);
+    assert_eq!(rig.writable_events(), 1);
+    let mark = |rig: &mut Rig| u64::from(rig.info().notsent_lowat);
+    rig.write(MSS);
+    let before = mark(&mut rig);
+    rig.advance(Duration::from_millis(16));
+    rig.write(MSS);
+    let late = 65_536 + rig.info().delivery_rate * 3 * 16 / 2_000;
+    assert!(before < late && mark(&mut rig).abs_diff(late) <= 1_000, "{} for {late}", mark(&mut rig));
+    rig.device = Device::Sleeps;
+    rig.fill();
+    let full = mark(&mut rig);
+    rig.advance(Duration::from_millis(19));
+    rig.fill();
+    assert_eq!(mark(&mut rig), full, "it was refused, and not woken since");
 }
