@@ -142,12 +142,12 @@ fn nonsense_is_survived() {
 }
 
 #[test]
-fn a_syn_flood_is_bounded_and_a_closed_port_resets() {
+fn a_syn_flood_keeps_nobody_out_and_a_closed_port_resets() {
     const BACKLOG: u32 = 128;
     let net = Net::new();
     let options = taut::ListenOptions { backlog: BACKLOG, ..Default::default() };
     let address: SocketAddr = format!("{}:80", STACK[0]).parse().unwrap();
-    let _listener = TcpListener::bind_with(&net.stack, address, options).unwrap();
+    let listener = TcpListener::bind_with(&net.stack, address, options).unwrap();
     let stranger = Stranger::new(&net);
     for port in 1..=5_000 {
         // From unused addresses, which never answer.
@@ -164,7 +164,18 @@ fn a_syn_flood_is_bounded_and_a_closed_port_resets() {
     }
     let counters = taken_in(&net, 5_000);
     assert!(net.stack.connections() <= BACKLOG as usize);
-    assert!(counters.listen_overflows >= 4_000, "{counters:?}");
+    assert!(counters.syncookies_sent >= 4_000, "{counters:?}");
+    // A client of the kernel's gets in by a cookie, and keeps the options that its timestamps carried.
+    let client = net.kernel.enter(|| std::net::TcpStream::connect((kernel_stack(), 80))).unwrap();
+    let mut client = client.expect("the flood keeps nobody out");
+    let (mut server, _) = listener.accept().unwrap();
+    let info = server.info().unwrap();
+    assert!(info.sack && info.snd_wscale.is_some() && info.timestamps, "{info:?}");
+    client.write_all(&[7; 100_000]).unwrap();
+    let mut got = vec![0; 100_000];
+    server.read_exact(&mut got).unwrap();
+    assert!(got.iter().all(|&byte| byte == 7));
+    assert_eq!(net.stack.counters().syncookies_recv, 1);
     let refused = net.kernel.enter(|| std::net::TcpStream::connect((kernel_stack(), 81))).unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
 }
