@@ -10,8 +10,10 @@
 //!   The tokio task (`tokio.rs`) and the portable thread (`park.rs`) have this.
 
 use std::io;
+#[cfg(all(unix, feature = "tokio"))]
+use std::os::fd::BorrowedFd;
 #[cfg(unix)]
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
@@ -95,6 +97,7 @@ pub(crate) struct FineTimer {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl FineTimer {
+    #[cfg(any(test, feature = "tokio"))]
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { timer: Arc::new(TimerFd::new()?), armed: Instant::NEVER })
     }

@@ -4,6 +4,8 @@
 //! Each test plays a pattern against `SEGS` segments in flight, and against four times as many. A step is a record that
 //! is visited or moved (`words/steps.rs`).
 
+#![allow(clippy::single_range_in_vec_init, reason = "one SACK block is a list of one range")]
+
 extern crate std;
 
 use alloc::vec::Vec;

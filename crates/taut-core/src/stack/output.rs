@@ -101,10 +101,11 @@ impl Stack {
     /// No gate lets a packet pass that is longer than its header can say. If one did, it is lost here, rather than be a
     /// packet of another length.
     #[cold]
-    fn lose(&mut self, now: Instant, slot: u32, ticket: TxTicket) -> Option<Transmit<'_>> {
+    fn lose(&mut self, now: Instant, slot: u32, mut ticket: TxTicket) -> Option<Transmit<'_>> {
         self.counters.out_too_long += 1;
         let generation = self.table.at(slot)?.generation;
-        self.handle_tx(now, TxTicket { conn: Some(ConnId { slot, generation }), ..ticket }, Fate::Left);
+        ticket.conn = Some(ConnId { slot, generation });
+        self.handle_tx(now, ticket, Fate::Left);
         self.poll_transmit(now)
     }
 

@@ -59,7 +59,7 @@ impl Stack {
         while let Some(id) = self.listeners.get_mut(listener).and_then(|entry| entry.by_age.pop_front()) {
             if self.table.get(id).is_some_and(|conn| conn.flags.half_open) {
                 self.counters.req_q_full_drop += 1;
-                self.with(now, id.slot, |conn, cx| conn.give_way(cx));
+                self.with(now, id.slot, Conn::give_way);
                 return;
             }
         }
