@@ -14,8 +14,9 @@ use crate::losses::Losses;
 pub(super) const COLLECT_AFTER: Duration = Duration::from_micros(100);
 
 /// The same after a writer has collected tickets. It will do so again, and a timer for each packet would wake the driver
-/// as often as the writer sends. What a writer that stops has left waits so long.
-const COLLECT_AFTER_WRITER: Duration = Duration::from_micros(250);
+/// as often as the writer sends: with 250 µs, bulk writes of a thread take 1.26 times as much processor time. What a writer
+/// that stops has left waits so long.
+const COLLECT_AFTER_WRITER: Duration = Duration::from_millis(1);
 
 impl Shard {
     /// Follows every use of the stack: handles due timers, output and events, and arms the timer for the next
