@@ -460,6 +460,7 @@ impl Shard {
     }
 
     /// Whether the driver thread should serve, rather than one of the threads that wait.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.load(Ordering::Relaxed)
     }
