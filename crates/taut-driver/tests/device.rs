@@ -109,8 +109,12 @@ fn full_then_room() {
             got.extend_from_slice(&chunk[..count]);
         }
         assert_eq!(got, [&data[..], &[2; 10]].concat());
-        let retransmitted = pair.near.shard.access(|access| access.stack.counters().retrans_segs);
-        assert_eq!(retransmitted, 0, "nothing was sent twice");
+        // On a busy machine a tail loss probe may ask whether the end has arrived.
+        let (repeated, probes) = pair.near.shard.access(|access| {
+            let counters = access.stack.counters();
+            (counters.retrans_segs, counters.tcp_loss_probes)
+        });
+        assert!(repeated <= probes, "{repeated} segments were sent twice, {probes} of them as probes");
         pair.settle();
     }
 }
