@@ -132,7 +132,7 @@ fn on_a_tun() {
 
 /// What the small queue holds at most just after it has let a packet through: less than its limit before,
 /// max(two packets, rate >> 10), and that packet. The rate is the pacing rate (Linux: `tcp_small_queue_check`,
-/// `sk_pacing_shift` 10), and at most 5/4 of the delivery rate.
+/// `sk_pacing_shift` 10), and at most 9/8 of the delivery rate.
 /// Retransmissions have twice the limit; none are needed here.
 fn bound(truesize: u64, rate: u64) -> u64 {
     (2 * truesize).max(rate / 1_024) + truesize

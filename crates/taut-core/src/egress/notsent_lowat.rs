@@ -90,7 +90,7 @@ pub(crate) struct Refill {
     answer: u32,
 }
 
-/// What the mark depends on beside the application.
+/// The values of the connection that the mark depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     /// Bytes per second.
@@ -150,7 +150,7 @@ impl Refill {
         clamped(prompt.max(late).min(flow.room().max(least)))
     }
 
-    /// What lasts for a few tens of milliseconds.
+    /// The mark that lasts for a few tens of milliseconds.
     fn prompt_mark(&self, rate: u64) -> u64 {
         self.least_mark(rate) + (rate / (1_000 / SPAN.as_millis())).min(SPAN_BYTES_MAX)
     }
@@ -162,7 +162,7 @@ impl Refill {
 }
 
 impl Flow {
-    /// What two bandwidth-delay products and [`BEYOND_PATH`] leave to unsent data.
+    /// The bytes that two bandwidth-delay products and [`BEYOND_PATH`] leave to unsent data.
     fn room(&self) -> u64 {
         let path = self.rate.saturating_mul(self.least_rtt.map_or(0, Duration::as_micros)) / 1_000_000;
         path.saturating_mul(2).saturating_add(BEYOND_PATH).saturating_sub(self.unacked)
