@@ -14,7 +14,9 @@
 //! could run dry without a wake-up. An application is woken only if it was refused: by a write that found no
 //! room, or by a negative answer from `writable`.
 //!
-//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes.
+//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes. Where the mark
+//! follows the rate, room for the mark is enough: its application is refused by the mark long before the buffer is full, so
+//! that it would never use the last third.
 //!
 //! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. Its
 //! application is woken below three quarters of the mark, which must last until it writes. So the mark grows with the
@@ -206,8 +208,8 @@ impl Room {
         self.queued < self.sndbuf && self.unsent < self.lowat as u64
     }
 
-    /// The answer of poll(2) and epoll: a third of the buffer is free, and less than half of the low-water
-    /// mark is unsent.
+    /// The answer of poll(2) and epoll: a third of the buffer is free, or room for a mark that follows the rate; and less
+    /// than half of the mark is unsent, or three quarters of that one.
     pub(crate) const fn is_writable(self) -> bool {
         let lowat = self.lowat as u64;
         let below = match self.mode {
@@ -215,7 +217,9 @@ impl Room {
             LowatMode::WakeAtHalf if self.by_rate => lowat / 4 * 3,
             LowatMode::WakeAtHalf => lowat.div_ceil(2),
         };
-        self.queued < self.sndbuf && self.sndbuf - self.queued >= self.queued / 2 && self.unsent < below
+        let third = self.queued / 2;
+        let free = if self.by_rate && self.lowat < third { self.lowat } else { third };
+        self.queued < self.sndbuf && self.sndbuf - self.queued >= free && self.unsent < below
     }
 }
 

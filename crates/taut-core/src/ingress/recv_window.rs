@@ -288,8 +288,9 @@ impl RecvWindow {
                 // is on its way.
                 let growth = u128::from(wanted) * u128::from(copied - space) / u128::from(space);
                 let wanted = u64::try_from(u128::from(wanted) + 2 * growth).unwrap_or(u64::MAX);
-                // While the rate doubles, what was read is a round trip old, and another passes until the window arrives.
-                let times = if copied >= space / 2 * 3 { 8 } else { 2 };
+                // While the rate doubles, what was read is a round trip old, two where a loss held it up, and another
+                // passes until the window arrives.
+                let times = if copied >= space / 2 * 3 { 16 } else { 2 };
                 let window = Duration::from_micros(self.least_us.into());
                 let least_rtt =
                     least_rtt.map(|rtt| if self.least_us < u16::MAX { rtt.min(window) } else { rtt });

@@ -1,4 +1,4 @@
-//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-14.
+//! TCP_NOTSENT_LOWAT and writability: LOWAT-1 … LOWAT-15.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup};
 use taut_core::{ConnOptions, Duration, SetOption, WriteError, WriteFlags};
@@ -208,8 +208,12 @@ fn lowat_09_a_third_of_the_buffer_must_be_free() {
 
 /// The mark follows the rate, and the path has just delivered `segments` in a round trip of 20 ms. The device is asleep.
 fn by_rate(segments: u32, options: ConnOptions) -> Rig {
+    by_rate_with(Setup::default(), segments, options)
+}
+
+fn by_rate_with(setup: Setup, segments: u32, options: ConnOptions) -> Rig {
     const RTT: Duration = Duration::from_millis(20);
-    let mut rig = Setup { rtt: RTT, options, ..Setup::default() }.open();
+    let mut rig = Setup { rtt: RTT, options, ..setup }.open();
     rig.grow_cwnd(segments, RTT);
     rig.device = Device::Completes;
     rig.write(u64::from(segments) * MSS);
@@ -393,4 +397,30 @@ fn lowat_14_pauses_between_writes_count_until_there_is_no_room() {
     rig.advance(Duration::from_millis(19));
     rig.fill();
     assert_eq!(mark(&mut rig), full, "it was refused, and not woken since");
+}
+
+/// A window as large as the buffer is in flight and nothing unsent: the ACKs free the buffer, segment by segment.
+#[test]
+fn lowat_15_room_for_the_mark_is_room_enough() {
+    const RTT: Duration = Duration::from_millis(20);
+    let small = Setup::default().config(|c| (c.send.wmem.initial, c.send.wmem.max) = (2_000_000, 2_000_000));
+    let mut rig = by_rate_with(small, 1_300, ConnOptions::default());
+    rig.device = Device::Completes;
+    rig.fill();
+    assert_eq!((rig.info().sndbuf, rig.writable_events()), (2_000_000, 0));
+    let mut acked = rig.info().bytes_acked;
+    rig.advance(RTT);
+    let woken_with = loop {
+        acked += MSS;
+        rig.ack(acked);
+        let info = rig.info();
+        let (x, free) = (info.notsent_lowat, info.sndbuf.saturating_sub(info.wmem_queued));
+        let is_woken = rig.writable_events() > 0;
+        assert_eq!(is_woken, free >= x, "{free} free, X = {x}");
+        assert!(free < info.wmem_queued / 2, "a third is free");
+        if is_woken {
+            break info;
+        }
+    };
+    assert_eq!(woken_with.notsent_bytes, 0);
 }
