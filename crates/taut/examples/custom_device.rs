@@ -13,7 +13,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the worker and the measurement need a clock")]
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
@@ -31,6 +31,9 @@ use taut::{Report, Stack};
 pub(crate) const WORKER_BPS: f64 = 100e6;
 /// Packets that may wait for the worker, of all connections together.
 const WAITING_MAX: usize = 1_000;
+
+/// Slow start, which leaves the worker idle, is over by then.
+const START: Duration = Duration::from_millis(500);
 
 /// A packet for the worker, with its number.
 type Job = (u64, KeptPacket, TxTicket);
@@ -142,7 +145,10 @@ pub(crate) struct Sample {
 
 /// A transfer whose last byte has arrived.
 pub(crate) struct Outcome {
+    /// After [`START`], if it took longer than twice that.
     pub(crate) goodput_bps: f64,
+    /// From the connection's first moment on.
+    pub(crate) whole_bps: f64,
     /// One every millisecond.
     pub(crate) samples: Vec<Sample>,
     pub(crate) charged_at_end: u64,
@@ -172,27 +178,44 @@ pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
         let delivered = if info.delivery_rate > 0 { info.delivery_rate / 8 * 9 } else { u64::MAX };
         Ok(Sample { charged: info.wmem_alloc.into(), payload, rate: info.pacing_rate.min(delivered) })
     };
+    let arrived = &AtomicU64::new(0);
     thread::scope(|scope| {
         scope
             .spawn(move || stream.write_all(&vec![7; bytes]).and_then(|()| stream.shutdown(Shutdown::Write)));
-        let reader = scope.spawn(move || io::copy(&mut accepted, &mut io::sink()));
-        let mut samples = Vec::new();
+        let reader = scope.spawn(move || -> io::Result<()> {
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match accepted.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    count => arrived.fetch_add(count as u64, Relaxed),
+                };
+            }
+        });
+        let (mut samples, mut from) = (Vec::new(), (Duration::ZERO, 0));
         while !reader.is_finished() {
             samples.push(sample()?);
             thread::sleep(Duration::from_millis(1));
+            if from.1 == 0 && start.elapsed() >= START {
+                from = (start.elapsed(), arrived.load(Relaxed));
+            }
         }
-        let (seconds, report) = (start.elapsed().as_secs_f64(), observed.report()?);
-        let goodput_bps = reader.join().expect("no panic")? as f64 * 8.0 / seconds;
+        reader.join().expect("no panic")?;
+        let (span, report) = (start.elapsed(), observed.report()?);
+        let from = if span < 2 * START { (Duration::ZERO, 0) } else { from };
+        let seconds = span.as_secs_f64();
+        let whole_bps = arrived.load(Relaxed) as f64 * 8.0 / seconds;
+        let goodput_bps = (arrived.load(Relaxed) - from.1) as f64 * 8.0 / (span - from.0).as_secs_f64();
         // The last tickets are on their way.
         while sample()?.charged > 0 && start.elapsed().as_secs_f64() < seconds + 5.0 {
             thread::sleep(Duration::from_millis(1));
         }
-        Ok(Outcome { goodput_bps, samples, charged_at_end: sample()?.charged, tickets, report })
+        let charged_at_end = sample()?.charged;
+        Ok(Outcome { goodput_bps, whole_bps, samples, charged_at_end, tickets, report })
     })
 }
 
 fn print(outcome: &Outcome) {
-    let Outcome { goodput_bps, samples, charged_at_end, tickets, report } = outcome;
+    let Outcome { goodput_bps, whole_bps, samples, charged_at_end, tickets, report } = outcome;
     let show = |name: &str, of: &dyn Fn(&Sample) -> u64| {
         let (sum, most) = samples.iter().map(of).fold((0, 0), |(sum, most), one| (sum + one, one.max(most)));
         let mean = sum / samples.len().max(1) as u64;
@@ -202,8 +225,9 @@ fn print(outcome: &Outcome) {
     let Tickets { out, back, overtaken, largest } = &**tickets;
     let two_packets = 2 * largest.load(Relaxed);
     println!(
-        "  goodput          {:.1} Mbit/s; the worker's rate is {:.0}",
+        "  goodput          {:.1} Mbit/s, {:.1} with the start; the worker's rate is {:.0}, headers included",
         goodput_bps / 1e6,
+        whole_bps / 1e6,
         WORKER_BPS / 1e6
     );
     show("below TCP", &|sample| sample.charged);
