@@ -11,7 +11,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec model bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red model bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ cross-check: ## goodput of one flow over five links, simulated and on a TUN: mus
 
 spec: ## the send path's specification, statement by statement, with the result of its tests
 	@CARGO=$(CARGO) scripts/spec $(ARGS)
+
+spec-red: ## break the code edit by edit, and see the statement's tests fail (resumable; ARGS="RTO-4 rack")
+	@CARGO=$(CARGO) scripts/spec-red $(ARGS)
 
 model: ## run what threads share in the driver through every order of their steps, with loom (about 1 min)
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom -p taut-driver --lib model $(ARGS)
