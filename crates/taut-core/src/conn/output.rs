@@ -119,10 +119,7 @@ impl Conn {
                     cx.counters.tcp_fast_retrans += segs;
                 }
             }
-            SendKind::TailProbe => {
-                cx.counters.retrans_segs += segs;
-                cx.counters.tcp_loss_probes += 1;
-            }
+            SendKind::TailProbe => cx.counters.retrans_segs += segs,
         }
     }
 

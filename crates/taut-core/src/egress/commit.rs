@@ -57,6 +57,8 @@ impl Sender {
                 let (departure, truesize) = self.commit(cx, &plan, totals);
                 if mode == Mode::TailProbe {
                     self.recovery.on_tail_probe_sent(cx.now);
+                    // Of new data too (Linux).
+                    counters.tcp_loss_probes += 1;
                 }
                 let ticket = TxTicket {
                     conn: None,

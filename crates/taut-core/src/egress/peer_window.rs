@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reordered_segment_changes_nothing() {
+    fn win_01_a_reordered_segment_changes_nothing() {
         let mut window = PeerWindow::of_syn(1_000);
         assert!(window.on_segment(2_000, 10, 10, 10));
         assert!(!window.on_segment(500, 10, 9, 10), "an older segment");

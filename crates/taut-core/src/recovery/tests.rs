@@ -126,7 +126,7 @@ fn rto_follows_rfc_6298_with_the_floor_on_the_variance_term() {
 }
 
 #[test]
-fn min_rtt_is_forgotten_after_300_s() {
+fn rto_17_the_least_round_trip_is_forgotten_after_300_s() {
     let mut rtt = Rtt::new();
     let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
     rtt.sample_min(at(1), Duration::from_millis(10));
@@ -319,7 +319,7 @@ fn without_sack_three_duplicates_and_partial_acks_do() {
 }
 
 #[test]
-fn prr_halves_the_window_over_one_round_trip() {
+fn prr_01_the_window_halves_over_one_round_trip() {
     // RecoverFS 20, ssthresh 10, one loss: one segment leaves for every two delivered (RFC 9937 §6.2).
     let mut prr = Prr::begin(19, 1);
     let mut in_flight = 18;
@@ -488,7 +488,7 @@ proptest! {
 
 /// Karn: an ACK of a joined record measures no round trip if a part of it was sent twice (Linux: `tcp_shifted_skb`).
 #[test]
-fn a_joined_record_was_retransmitted_if_a_part_was() {
+fn rto_07_a_joined_record_was_retransmitted_if_a_part_was() {
     for upper_first in [false, true] {
         let mut world = World::new(true);
         world.send(2, 1);

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_sent_again_since_the_reduction_counts() {
+    fn undo_04_only_what_was_sent_again_since_the_reduction_counts() {
         // RFC 3708 §2: only reports about the window in which the loss was found count.
         let mut undo = resent();
         assert!(!undo.all_reported());
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_left_is_not_waited_for_and_proves_nothing() {
+    fn undo_04_what_never_left_is_not_waited_for_and_proves_nothing() {
         let mut undo = resent();
         undo.on_refused(1);
         assert!(!undo.all_reported());

@@ -34,7 +34,7 @@ fn a_single_loss_waits_for_its_own_copy() {
 }
 
 #[test]
-fn what_arrives_before_it_could_be_sent_again_was_not_lost() {
+fn undo_09_what_arrives_before_it_could_be_sent_again_was_not_lost() {
     // RFC 4015 §3.2: an ACK for data that was sent only once. The window is as before.
     let mut t = held();
     inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));

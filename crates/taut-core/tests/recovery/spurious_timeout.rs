@@ -21,7 +21,7 @@ fn timed_out(config: StackConfig, offer: Offer) -> Trace {
 }
 
 #[test]
-fn frto_sends_new_data_and_then_believes_the_originals() {
+fn frto_01_new_data_leaves_and_then_it_believes_the_originals() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     // The ACK of the first original. RFC 5682 §3.1 step 2.b: two new segments, no retransmission.
     inject!(t, ".", ack(1_001));
@@ -41,7 +41,7 @@ fn frto_sends_new_data_and_then_believes_the_originals() {
 }
 
 #[test]
-fn frto_believes_a_sack_for_an_original_too() {
+fn frto_01_it_believes_a_sack_for_an_original_too() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
@@ -53,7 +53,7 @@ fn frto_believes_a_sack_for_an_original_too() {
 }
 
 #[test]
-fn frto_takes_sacks_of_only_the_new_data_for_a_real_loss() {
+fn frto_02_it_takes_sacks_of_only_the_new_data_for_a_real_loss() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
@@ -69,7 +69,7 @@ fn frto_takes_sacks_of_only_the_new_data_for_a_real_loss() {
 }
 
 #[test]
-fn frto_waits_on_while_nothing_is_said() {
+fn frto_03_it_waits_on_while_nothing_is_said() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(10_001), len(1_000));
@@ -81,7 +81,7 @@ fn frto_waits_on_while_nothing_is_said() {
 }
 
 #[test]
-fn frto_without_new_data_recovers_as_usual() {
+fn frto_04_without_new_data_it_recovers_as_usual() {
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(Offer::EASY);
     t.write(10_000);
@@ -99,7 +99,7 @@ fn frto_without_new_data_recovers_as_usual() {
 }
 
 #[test]
-fn frto_sends_what_new_data_there_is_and_nothing_beside() {
+fn frto_04_it_sends_what_new_data_there_is_and_nothing_beside() {
     // RFC 5682 §3.1 step 2.b requires up to two segments. One that is not full does not wait for an ACK, because its
     // purpose is to get one.
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
@@ -117,7 +117,7 @@ fn frto_sends_what_new_data_there_is_and_nothing_beside() {
 }
 
 #[test]
-fn frto_asks_again_at_the_next_timeout() {
+fn frto_05_it_asks_again_at_the_next_timeout() {
     // RFC 5682 §3.1 step 1: a recovery is under way, but by a timeout; Linux the same.
     let mut t = timed_out(StackConfig::default(), Offer::EASY);
     expect!(t, ".", seq(1), len(1_000), after_ms(400));
@@ -131,7 +131,27 @@ fn frto_asks_again_at_the_next_timeout() {
 }
 
 #[test]
-fn frto_can_be_switched_off() {
+fn frto_05_not_at_the_first_timeout_of_a_recovery() {
+    // RFC 5682 §3.1 step 1: the retransmission of segment 1 is lost, too. That ACK would be for an original, but a loss
+    // is certain.
+    let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
+    t.accept(Offer::EASY);
+    t.write(20_000);
+    t.wait_ms(10);
+    t.out.clear();
+    inject!(t, ".", ack(1), sack(&[(1_001, 4_001)]));
+    assert_eq!(t.info().ca_state, "recovery");
+    t.out.clear();
+    while t.stack.counters().tcp_timeouts == 0 {
+        t.wait_ms(1);
+    }
+    t.out.clear();
+    inject!(t, ".", ack(1), sack(&[(1_001, 5_001)]));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().ca_state), (0, "loss"));
+}
+
+#[test]
+fn frto_06_it_can_be_switched_off() {
     let mut t = timed_out(StackConfig::default().with(|c| c.recovery.frto = false), Offer::EASY);
     inject!(t, ".", ack(1_001));
     expect!(t, ".", seq(1_001), len(1_000));
@@ -140,7 +160,7 @@ fn frto_can_be_switched_off() {
 }
 
 #[test]
-fn frto_works_without_sack() {
+fn frto_07_it_works_without_sack() {
     // RFC 5682 §2.1.
     let plain = Offer { sackok: false, ..Offer::EASY };
     let mut t = timed_out(StackConfig::default(), plain);
@@ -167,7 +187,7 @@ fn frto_works_without_sack() {
 }
 
 #[test]
-fn eifel_believes_the_timestamp_of_the_original() {
+fn undo_01_eifel_believes_the_timestamp_of_the_original() {
     let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
     let mut t = Trace::with(StackConfig::default().with(|c| c.recovery.tail_loss_probes = false));
     t.accept(offer);
@@ -190,7 +210,7 @@ fn eifel_believes_the_timestamp_of_the_original() {
 }
 
 #[test]
-fn an_echo_of_the_retransmission_undoes_nothing() {
+fn undo_01_an_echo_of_the_retransmission_undoes_nothing() {
     let offer = Offer { ts: true, mss: Some(1_012), ..Offer::EASY };
     let mut t = Trace::with(StackConfig::default().with(|c| {
         c.recovery.tail_loss_probes = false;

@@ -1,0 +1,148 @@
+//! TLP: one more packet when the last ones of a flight bring no answer. RFC 8985 §7.
+
+use taut_core::congestion::Signal;
+
+use crate::rig::{Rig, Setup};
+
+/// Ten segments left at 0; at 100 the peer has the first `acked`.
+fn tail(acked: u32) -> Rig {
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(10);
+    r.at(100);
+    r.ack(acked, &[]);
+    r
+}
+
+#[test]
+fn tlp_01_the_last_segment_after_two_round_trips() {
+    // §7.2: 2·SRTT after the ACK, and 2 ms (Linux); §7.3: the last segment. It counts as a retransmission.
+    let mut r = tail(7);
+    assert_eq!((r.next_sent(), r.repairs()), ((9, 302), (1, 0, 1)));
+    assert_eq!(r.info().ca_state, "open");
+}
+
+#[test]
+fn tlp_02_a_lone_segment_may_wait_for_a_delayed_ack() {
+    // §7.2: with 400 ms measured, 2·400 + 200 ms (Linux: the least RTO), before the RTO of 400 + 4·200.
+    let mut r = Rig::open(Setup { rtt_ms: 400, ..Setup::with_probes() });
+    r.send(1);
+    assert_eq!((r.next_sent(), r.repairs()), ((0, 1_000), (1, 0, 1)));
+    let mut r = Rig::open(Setup { rtt_ms: 400, ..Setup::with_probes() });
+    r.send(2);
+    assert_eq!((r.next_sent(), r.repairs()), ((1, 802), (1, 0, 1)));
+}
+
+#[test]
+fn tlp_03_not_later_than_the_timeout_which_then_begins_anew() {
+    // §7.2: 2·100 + 200 is more than the RTO of 300. §7.3: the timeout comes an RTO after the probe, and there is no
+    // second probe.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(1);
+    assert_eq!((r.next_sent(), r.repairs()), ((0, 300), (1, 0, 1)));
+    assert_eq!((r.next_sent(), r.repairs()), ((0, 600), (2, 1, 1)));
+}
+
+#[test]
+fn tlp_04_new_data_if_there_is_any_even_beyond_the_window() {
+    // §7.3: cwnd is full, and more is written.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(10);
+    r.queue(3);
+    assert_eq!((r.next_sent(), r.repairs()), ((10, 202), (0, 0, 1)));
+    // It repairs nothing, so an ACK beyond it is no evidence (§7.4.2).
+    r.at(302);
+    r.ack(11, &[]);
+    assert_eq!(r.sent(), [11, 12]);
+    r.at(402);
+    r.ack(13, &[]);
+    assert_eq!((r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery), (vec![], 0));
+}
+
+#[test]
+fn tlp_05_not_when_another_mechanism_is_at_work() {
+    // §7.2: nothing was sacked, no recovery is under way, the peer has SACK; and tcp_early_retrans (Linux).
+    let mut r = tail(0);
+    r.ack(0, &[(8, 9)]);
+    assert_eq!((r.next_sent(), r.repairs().2), ((0, 127), 0), "RACK's timer");
+    // The rest was found lost with it, except the last one: it left after what was sacked.
+    let _ = r.next_sent();
+    assert_eq!((r.repairs().1, r.repairs().2), (1, 0), "a timeout in Recovery");
+    let _ = r.next_sent();
+    assert_eq!((r.repairs().1, r.repairs().2), (2, 0), "a timeout in Loss");
+    let mut r = Rig::open(Setup { sack: false, ..Setup::with_probes() });
+    r.send(2);
+    assert_eq!((r.next_sent(), r.repairs()), ((0, 300), (1, 1, 0)));
+    let mut r = Rig::open(Setup::default());
+    r.send(2);
+    assert_eq!((r.next_sent(), r.repairs()), ((0, 300), (1, 1, 0)));
+}
+
+#[test]
+fn tlp_06_a_probe_that_repaired_a_loss_costs_one_reduction() {
+    // §7.4.2: certain only with an ACK beyond the probe and without a D-SACK for it.
+    let mut r = tail(9);
+    assert_eq!(r.next_sent(), (9, 400));
+    r.at(500);
+    r.ack(10, &[]);
+    assert_eq!((r.notes().reductions, r.info().snd_cwnd), (vec![], 10));
+    r.send(1);
+    r.at(600);
+    r.ack(11, &[]);
+    assert_eq!((r.notes().reductions, r.info().snd_cwnd), (vec![Signal::Loss], 5));
+    assert_eq!((r.info().ca_state, r.stack.counters().tcp_loss_probe_recovery), ("open", 1));
+    // It is judged once.
+    r.send(1);
+    r.at(700);
+    r.ack(12, &[]);
+    assert_eq!(r.notes().reductions.len(), 1);
+}
+
+#[test]
+fn tlp_07_a_probe_that_arrived_twice_was_needless() {
+    // §7.4.2, by D-SACK; which is no sign of reordering either (Linux).
+    let mut r = tail(9);
+    assert_eq!(r.next_sent(), (9, 400));
+    r.at(410);
+    r.ack(10, &[]);
+    r.ack(10, &[(9, 10)]);
+    r.send(4);
+    r.at(510);
+    r.ack(10, &[(11, 13)]);
+    // RACK's window is as wide as before: 410 + 100 + 25 + 2.
+    assert_eq!(r.next_sent(), (10, 537));
+    assert_eq!(r.stack.counters().tcp_loss_probe_recovery, 0);
+    // Or by a duplicate ACK that says nothing more.
+    let mut r = tail(8);
+    assert_eq!(r.next_sent(), (9, 302));
+    r.queue(2);
+    assert_eq!(r.sent(), [10, 11]);
+    r.at(310);
+    r.ack(10, &[]);
+    r.ack(10, &[]);
+    r.at(410);
+    r.ack(12, &[]);
+    assert_eq!((r.notes().reductions, r.stack.counters().tcp_loss_probe_recovery), (vec![], 0));
+}
+
+#[test]
+fn tlp_08_no_second_probe_before_the_first_is_judged() {
+    // §7.2. The probe is new data at 202; the ACK of segment 0 does not reach its end. R' = 302: SRTT = 125.25, RTTVAR =
+    // 50 + (202 − 50)/4 = 88: the RTO of 477.25 ms comes next.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(10);
+    r.queue(1);
+    assert_eq!(r.next_sent(), (10, 202));
+    r.at(302);
+    r.ack(1, &[]);
+    assert_eq!((r.next_sent(), r.repairs()), ((1, 779), (1, 1, 1)));
+}
+
+#[test]
+fn tlp_09_the_answer_to_a_probe_shows_what_is_missing() {
+    // §7.1: 7 and 8 left before what is sacked, and 25 ms ago; a round trip later they are retransmitted without a timeout.
+    let mut r = tail(7);
+    assert_eq!(r.next_sent(), (9, 302));
+    r.at(402);
+    r.ack(7, &[(9, 10)]);
+    assert_eq!((r.sent(), r.info().lost, r.repairs().1), (vec![7], 2, 0));
+}
