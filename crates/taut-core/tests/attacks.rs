@@ -16,7 +16,7 @@ fn open() -> Trace {
 }
 
 #[test]
-fn rst_is_believed_at_exactly_the_left_edge() {
+fn arr_05_rst_is_believed_at_exactly_the_left_edge() {
     // RFC 5961 §3.2.
     let mut t = open();
     inject!(t, "R", seq(0));
@@ -42,7 +42,7 @@ fn rst_is_believed_at_exactly_the_left_edge() {
 }
 
 #[test]
-fn syn_is_never_believed() {
+fn arr_05_syn_is_never_believed() {
     // RFC 5961 §4.2: irrespective of the sequence number, a challenge ACK; not more than one in 500 ms (§7).
     for seq in [1, 30_000, 0, 100_000, u32::MAX - 100_000] {
         let mut t = open();
@@ -62,7 +62,7 @@ fn syn_is_never_believed() {
 }
 
 #[test]
-fn acknowledgments_of_what_was_never_sent_or_long_ago() {
+fn arr_03_acknowledgments_of_what_was_never_sent_or_long_ago() {
     let mut t = open();
     t.write(10_000);
     t.poll();

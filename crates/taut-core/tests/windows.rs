@@ -371,7 +371,7 @@ fn a_fast_reader_that_stops_pins_no_more_than_its_maximum_and_gives_all_back() {
 }
 
 #[test]
-fn a_window_that_was_not_used_for_long_is_not_used_at_once() {
+fn win_04_a_window_that_was_not_used_for_long_is_not_used_at_once() {
     // RFC 5681 §4.1: no more than the initial window after idleness of more than an RTO, here 200 ms; RFC 2861: cwnd
     // halves for each. Linux: `tcp_slow_start_after_idle`.
     for (slow_start_after_idle, idle_ms, expected) in
@@ -400,7 +400,7 @@ fn a_window_that_was_not_used_for_long_is_not_used_at_once() {
 
 /// Also when the data waited for the peer's window: the RTO of 200 ms counts from the last data that was sent.
 #[test]
-fn a_window_that_opens_after_a_long_time_is_not_used_at_once() {
+fn win_04_a_window_that_opens_after_a_long_time_is_not_used_at_once() {
     for (closed_ms, expected) in [(150, 30), (30_000, 10)] {
         let mut t = Trace::new();
         let conn = ConnOptions { sndbuf: Some(200_000), ..ConnOptions::default() };

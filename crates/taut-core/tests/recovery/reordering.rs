@@ -82,7 +82,7 @@ fn the_window_grows_by_what_arrives_in_any_order() {
 }
 
 #[test]
-fn a_segment_that_a_retransmission_overtook_is_not_taken_for_an_old_one() {
+fn arr_02_a_segment_that_a_retransmission_overtook_is_not_taken_for_an_old_one() {
     let mut t = established(StackConfig::default(), Offer::ALL);
     let sent = t.peer_clock();
     // 1 is lost, 2 arrives, 3 is late; 1 comes again, 50 ms later, and TS.Recent is that (RFC 7323 §4.3).

@@ -128,7 +128,7 @@ fn no_second_probe_leaves_before_the_first_is_judged() {
 }
 
 #[test]
-fn the_timeout_of_a_probe_that_cannot_leave_begins_anew_with_it() {
+fn tlp_03_the_timeout_of_a_probe_that_cannot_leave_begins_anew_with_it() {
     // RFC 8985 §7.3: after the attempt to send a probe, whether or not one was sent, the RTO timer starts.
     let mut t = established(StackConfig::default(), Offer::EASY);
     // The device keeps both packets, so that their copies may not leave yet.

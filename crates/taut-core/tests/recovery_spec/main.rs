@@ -9,14 +9,17 @@
 //!   rto    the timeout and the round trip     rec    scoreboard, states, peers without SACK
 //!   rack   lost by time                       dsack  what arrived twice
 //!   tlp    tail loss probes                   prr    how the window comes down
-//!   frto   was the timeout spurious?          undo   what a spurious loss leaves
-//!   rate   samples of the delivery rate       win    the peer's window, the unused window
+//!   undo   what a spurious loss leaves        rate   samples of the delivery rate
+//!   win    the peer's window, the unused one  arr    which segments count
+//!
+//!   frto   in tests/recovery/spurious_timeout.rs
 //! ```
 
 #[macro_use]
 #[path = "../support/mod.rs"]
 mod support;
 
+mod arr;
 mod dsack;
 mod prr;
 mod rack;
