@@ -54,7 +54,7 @@ impl Conn {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let tx = self.tx.deadline().unwrap_or(Instant::NEVER);
         let rx = self.rx.deadline().unwrap_or(Instant::NEVER);
-        let first = tx.min(rx).min(self.timers.phase).min(self.keepalive_at()).min(self.tx.look_at_loans());
+        let first = tx.min(rx).min(self.timers.phase).min(self.extra_timers()).min(self.tx.look_at_loans());
         (first != Instant::NEVER).then_some(first)
     }
 
@@ -67,6 +67,9 @@ impl Conn {
             self.on_retransmission_timeout(cx, timed_out);
         }
         self.judge_mtu_probe(cx);
+        if self.give_up_at() <= now {
+            self.fail(cx, ConnError::TimedOut);
+        }
         if self.timers.phase <= now {
             self.timers.phase = Instant::NEVER;
             self.on_phase_timeout(cx);
@@ -100,6 +103,13 @@ impl Conn {
             Some(timeout) => since.is_some_and(|since| cx.now.since(since) >= timeout),
             None => attempts > cx.config.tcp.retries2,
         }
+    }
+
+    /// When the user timeout ends the wait for an answer to retransmissions: it does not wait for the next of these
+    /// (Linux: `tcp_clamp_rto_to_user_timeout`).
+    fn give_up_at(&self) -> Instant {
+        let Some(timeout) = self.user_timeout() else { return Instant::NEVER };
+        self.tx.recovery().first_timeout_at().map_or(Instant::NEVER, |since| since + timeout)
     }
 
     fn user_timeout(&self) -> Option<Duration> {
@@ -140,6 +150,9 @@ impl Conn {
         if self.timers.phase == Instant::NEVER {
             let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
             self.timers.phase = now + backed_off(base, self.timers.window_probe_backoff);
+            if let Some(timeout) = self.user_timeout().filter(|_| self.timers.window_probes > 0) {
+                self.timers.phase = self.timers.phase.min(self.timers.heard + timeout);
+            }
         }
     }
 
@@ -218,6 +231,11 @@ impl Conn {
             Some(keepalive) if self.state.is_synchronized() => cx.now + keepalive.idle,
             _ => Instant::NEVER,
         });
+    }
+
+    /// The earliest timer of those that few connections have.
+    fn extra_timers(&self) -> Instant {
+        if self.extras.is_none() { Instant::NEVER } else { self.keepalive_at().min(self.give_up_at()) }
     }
 
     fn keepalive_at(&self) -> Instant {
