@@ -26,7 +26,8 @@ fn prr_01_while_more_is_in_flight_what_leaves_is_in_proportion() {
 
 #[test]
 fn prr_02_recover_fs_has_only_what_can_still_be_delivered() {
-    // §6.1. After slow start, segments 12 to 29 are in flight and the path reorders. 13 and 14 are sacked before 12 is
+    // §6.1. After slow start to 20, segments 12 to 29 are in flight and the path reorders: one more for segment 10, two for
+    // 13 and 14 (REC-12). 13 and 14 are sacked before 12 is
     // found lost, 25 ms later, at a window of 23: RecoverFS = 18 − 2, ssthresh = 11; 15 in flight. The first
     // retransmission leaves, then ⌈d·11/16⌉ in all: for d = 1 to 6 that is 1, 2, 3, 3, 4, 5.
     let mut r = Rig::open(Setup { grows: true, ..Setup::default() });
@@ -115,7 +116,7 @@ fn prr_07_at_the_end_the_window_is_ssthresh() {
 
 #[test]
 fn prr_08_what_the_device_refused_has_not_left() {
-    // As in PRR-1, but the device refuses new segment 10: it leaves a moment later, and no other instead.
+    // As in PRR-1, but the device refuses the retransmission at first: it leaves a moment later, and counts once.
     let mut r = ten();
     r.inject_unpolled(&Rig::ack_of(0, &[(1, 4)]));
     assert_eq!(r.refuse(), 1_000);

@@ -182,6 +182,8 @@ fn rack_08_a_lost_retransmission_is_found_by_what_was_sent_after_it() {
     assert_eq!(r.sent(), [0]);
     r.at(250);
     r.ack(0, &[(1, 10)]);
+    // RACK.rtt is 250 ms, which has passed since the retransmission at 350.
+    r.at(400);
     assert_eq!(r.sent(), []);
 }
 

@@ -105,9 +105,9 @@ fn rate_05_idle_time_is_in_no_interval() {
     r.send(5);
     r.at(100);
     r.ack(5, &[]);
-    r.at(1_000);
+    r.at(150);
     r.send(5);
-    r.at(1_100);
+    r.at(250);
     r.ack(10, &[]);
     assert_eq!(measured(&r), (5, 100));
 }
@@ -162,4 +162,6 @@ fn rate_07_in_flight_and_lost_are_those_of_the_sample() {
     assert_eq!((sample.tx_in_flight, sample.prior_in_flight, sample.prior_delivered), (7, 7, 3));
     // Its own arrival shows that 4 to 9 are lost: they left before it.
     assert_eq!((sample.lost, sample.losses, sample.acked_sacked), (6, 6, 1));
+    let in_flight: Vec<_> = r.notes().lost[1..].iter().map(|packet| packet.tx_in_flight).collect();
+    assert_eq!(in_flight, [5, 6, 7, 8, 9, 10]);
 }

@@ -110,6 +110,8 @@ fn rec_07_without_sack_the_third_duplicate_and_each_partial_ack_show_a_hole() {
     // Not all that was out is acknowledged: the next one is missing too.
     r.ack(3, &[]);
     assert_eq!((r.sent(), r.info().ca_state), (vec![3], "recovery"));
+    // Nine are out. Of eight announced arrivals, two are among the three acknowledged, and one segment is lost: 9 − 6 − 1.
+    assert_eq!(r.last().in_flight, 2);
     assert_eq!(r.notes().reductions, [Signal::Loss]);
 }
 
@@ -225,4 +227,11 @@ fn rec_13_after_a_timeout_slow_start_and_ssthresh() {
     r.ack(10, &[]);
     // One more up to ssthresh = 5; the other six are less than a window, for one segment more.
     assert_eq!((r.info().snd_cwnd, r.info().ca_state), (6, "open"));
+    // The end of Loss adds nothing: three segments, all acknowledged together.
+    let mut r = Rig::open(Setup { grows: true, ..Setup::default() });
+    r.send(3);
+    assert_eq!(r.next_sent(), (0, 300));
+    r.at(400);
+    r.ack(3, &[]);
+    assert_eq!((r.info().snd_cwnd, r.info().snd_ssthresh, r.info().ca_state), (4, 5, "open"));
 }

@@ -216,7 +216,9 @@ impl Rig {
         self.trace.poll();
         let whole = |len: usize| len == MSS as usize;
         let out = self.trace.out.drain(..).filter(|got| !got.payload.is_empty());
-        out.inspect(|got| assert!(whole(got.payload.len()), "{got:?}")).map(|got| (got.seq - 1) / MSS).collect()
+        out.inspect(|got| assert!(whole(got.payload.len()), "{got:?}"))
+            .map(|got| (got.seq - 1) / MSS)
+            .collect()
     }
 
     /// Milliseconds since the connection opened.

@@ -69,6 +69,11 @@ fn tlp_05_not_when_another_mechanism_is_at_work() {
     assert_eq!((r.repairs().1, r.repairs().2), (1, 0), "a timeout in Recovery");
     let _ = r.next_sent();
     assert_eq!((r.repairs().1, r.repairs().2), (2, 0), "a timeout in Loss");
+    // In Loss, where nothing is sacked: after a probe at 202 and a timeout at 502, the next one 600 ms later.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(2);
+    assert_eq!([r.next_sent(), r.next_sent(), r.next_sent()], [(1, 202), (0, 502), (0, 1_102)]);
+    assert_eq!(r.repairs(), (3, 2, 1));
     let mut r = Rig::open(Setup { sack: false, ..Setup::with_probes() });
     r.send(2);
     assert_eq!((r.next_sent(), r.repairs()), ((0, 300), (1, 1, 0)));
@@ -103,13 +108,13 @@ fn tlp_07_a_probe_that_arrived_twice_was_needless() {
     let mut r = tail(9);
     assert_eq!(r.next_sent(), (9, 400));
     r.at(410);
-    r.ack(10, &[]);
     r.ack(10, &[(9, 10)]);
     r.send(4);
     r.at(510);
     r.ack(10, &[(11, 13)]);
     // RACK's window is as wide as before: 410 + 100 + 25 + 2.
     assert_eq!(r.next_sent(), (10, 537));
+    r.ack(14, &[]);
     assert_eq!(r.stack.counters().tcp_loss_probe_recovery, 0);
     // Or by a duplicate ACK that says nothing more.
     let mut r = tail(8);

@@ -1,7 +1,7 @@
 //! UNDO: nothing was lost after all. RFC 3522 and 4015 (Eifel), RFC 3708 (D-SACK).
 
 use taut_core::congestion::Signal;
-use taut_core::{ListenOptions, StackConfig};
+use taut_core::{Duration, ListenOptions, SetOption, StackConfig};
 
 use crate::rig::{Rig, Setup};
 use crate::support::trace::{Seg, Trace};
@@ -134,22 +134,31 @@ fn undo_06_what_f_rto_began_ends_with_it() {
 
 #[test]
 fn undo_07_the_timeouts_before_it_do_not_count_towards_giving_up() {
-    // tcp_retries2 = 1: the second timeout in a row ends the connection (RTO-14). A sacked original shows that the first
-    // one was spurious, although nothing was acknowledged.
-    let (mut r, _) = timed_out(Setup::with_frto().with(|config| config.tcp.retries2 = 1));
-    r.at(320);
-    r.ack(0, &[(1, 2)]);
-    assert_eq!((r.stack.counters().tcp_spurious_rtos, r.notes().undone), (1, 1));
-    while r.repairs().1 < 2 {
-        let limit = r.now + taut_core::Duration::from_secs(10);
-        assert!(r.step(limit));
+    // RTO-14: with tcp_retries2 = 1, the second timeout in a row ends the connection; with a user timeout, 2 s after the
+    // first. A sacked original shows that the one at 300 ms was spurious, although nothing was acknowledged.
+    for user_timeout in [None, Some(Duration::from_secs(2))] {
+        let (mut r, _) = timed_out(Setup::with_frto().with(|config| config.tcp.retries2 = 1));
+        let now = r.now;
+        r.conn().set_option(now, SetOption::UserTimeout(user_timeout)).unwrap();
+        r.at(320);
+        r.ack(0, &[(1, 2)]);
+        assert_eq!((r.stack.counters().tcp_spurious_rtos, r.notes().undone), (1, 1));
+        let until_timeouts = |r: &mut Rig, count: u64| {
+            while r.repairs().1 < count && !r.has_failed() {
+                let limit = r.now + Duration::from_secs(10);
+                assert!(r.step(limit));
+            }
+            r.now_ms()
+        };
+        let first = until_timeouts(&mut r, 2);
+        assert!(!r.has_failed());
+        let end = until_timeouts(&mut r, 100);
+        assert!(r.has_failed());
+        match user_timeout {
+            None => assert_eq!(r.repairs().1, 3),
+            Some(_) => assert_eq!(end - first, 2_000),
+        }
     }
-    assert!(!r.has_failed());
-    while r.repairs().1 < 3 {
-        let limit = r.now + taut_core::Duration::from_secs(10);
-        assert!(r.step(limit));
-    }
-    assert!(r.has_failed());
 }
 
 #[test]
