@@ -11,6 +11,7 @@ mod burst;
 mod ecn;
 mod host;
 mod lost_retransmission;
+mod rate;
 mod reneging;
 mod reordering;
 mod scene;

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_without_a_queue_is_tolerated_once_it_is_known() {
+    fn bbr_60_loss_without_a_queue_is_tolerated_once_it_is_known() {
         let mut ambient = Ambient::default();
         // The mean is 105 ms, less than 100 + 100/16.
         let bursts = [LEAST, LEAST + LEAST / 10];
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_with_a_queue_is_a_signal_and_is_forgotten_in_cruise() {
+    fn bbr_61_loss_with_a_queue_is_a_signal_and_is_forgotten_in_cruise() {
         let mut ambient = Ambient::default();
         let queue = [LEAST + LEAST / 8; 2];
         for number in 0..20 {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_before_does_not_count() {
+    fn bbr_62_what_was_lost_before_does_not_count() {
         let mut ambient = Ambient::default();
         let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);
         (ack.total_delivered, ack.total_lost) = (1_000_000, 100_000);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_is_the_limit() {
+    fn bbr_63_a_tenth_is_the_limit() {
         let ambient = Ambient { lost: 50_000, sent: 100_000, ..Ambient::default() };
         assert_eq!(ambient.at_most(1_000), 100);
         // Of few segments, chance alone might take more: 5 % of 40 is 2, and 3 · √2 more makes 6.2.

@@ -133,7 +133,11 @@ impl Bbr {
         if !self.bounds.loss_in_round {
             self.bounds.loss_round_delivered = packet.total_delivered;
             self.save_cwnd(self.cwnd);
-            self.bounds.save_for_undo();
+            // §5.5.11.1: once for each episode. The first loss may end Up, with which a round of loss begins; the rest
+            // of the burst must not take its bounds for those from before.
+            if !self.in_recovery {
+                self.bounds.save_for_undo();
+            }
         }
         self.bounds.loss_in_round = true;
         self.bounds.ranges_lost = self.bounds.ranges_lost.saturating_add(1);
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prefix_of_a_burst_that_crossed_the_threshold() {
+    fn bbr_58_the_prefix_of_a_burst_that_crossed_the_threshold() {
         // 100 segments in flight, 40 of them this packet; one was lost before. 2 % of 60 is 1.2, so that the
         // first segment of the burst was too much already: (0.02 · 60 − 1) / 0.98 = 0.2.
         let packet =
@@ -221,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn two_percent_is_not_too_much_and_a_little_more_is() {
+    fn bbr_59_two_percent_is_not_too_much_and_a_little_more_is() {
         let bounds = Bounds::new();
         assert!(!bounds.is_too_much(2, 100));
         assert!(bounds.is_too_much(3, 100));

@@ -321,3 +321,6 @@ impl fmt::Display for Percent {
 const fn percent(value: u64, share: u32) -> u64 {
     value / 100 * share as u64 + value % 100 * share as u64 / 100
 }
+
+#[cfg(test)]
+mod tests;
