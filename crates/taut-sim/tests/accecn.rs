@@ -79,7 +79,7 @@ fn run(algorithm: &str, tcp_ecn: u8, threshold: Duration, seconds: u64) -> Outco
 }
 
 #[test]
-fn every_mark_is_told_and_no_other() {
+fn accecn_37_every_mark_is_reported_and_no_other() {
     // GRO, delayed ACKs and super-packets are all on, so the three-bit counter wraps often.
     for algorithm in ["cubic", "dctcp", "prague"] {
         let got = run(algorithm, 3, Duration::from_millis(2), 9);
@@ -96,7 +96,7 @@ fn every_mark_is_told_and_no_other() {
 }
 
 #[test]
-fn dctcp_fills_the_link_above_a_short_queue() {
+fn dctcp_13_it_fills_the_link_above_a_short_queue() {
     // RFC 8257 §3: the window changes with the share of marks around the threshold, here a tenth of the round
     // trip. The other end runs CUBIC, since any receiver counts marks.
     let dctcp = run("dctcp", 3, Duration::from_millis(2), 9);
@@ -151,7 +151,7 @@ fn prague_leaves_others_their_share_of_a_queue_that_is_not_l4s() {
 }
 
 #[test]
-fn counts_ride_on_data_that_goes_the_other_way() {
+fn accecn_38_counts_ride_on_data_of_the_other_direction() {
     // Requests and responses of one connection, ten windows each: the response carries the counts of the request,
     // and sometimes the bit that segmentation would mistake for CWR.
     let (mut world, net) = world(3, Duration::from_millis(1));

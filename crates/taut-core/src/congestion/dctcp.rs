@@ -98,35 +98,90 @@ mod tests {
         }
     }
 
-    /// RFC 8257's α, as a real number.
-    fn model(rounds: impl Iterator<Item = f64>) -> f64 {
-        rounds.fold(1.0, |alpha, share| alpha * 15.0 / 16.0 + share / 16.0)
+    #[test]
+    fn dctcp_01_alpha_is_one_until_something_is_known() {
+        // RFC 8257 §4.2: the first mark halves the window.
+        assert_eq!(Dctcp::new().reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 50);
     }
 
     #[test]
-    fn alpha_follows_the_share_of_marks() {
+    fn dctcp_02_alpha_moves_once_a_window_by_a_sixteenth() {
+        // §3.3: α ← 15/16 · α + 1/16 · M, of 1: with M = 1/4 0.953, then 0.909, in 1024ths; the decrement is rounded down.
         let mut cc = Dctcp::new();
-        for number in 0..40 {
+        // The ACK that ends a window is the first one beyond what was sent when it began.
+        for (number, alpha) in [(0, 1_024), (1, 976), (2, 931)] {
+            round(&mut cc, number, 25);
+            assert_eq!(cc.alpha, alpha, "{number}");
+        }
+        // To real numbers, in the end.
+        for number in 3..40 {
             round(&mut cc, number, 25);
         }
-        let expected = model((0..39).map(|_| 0.25));
-        assert!((f64::from(cc.alpha) / 1024.0 - expected).abs() < 0.02, "{} {expected}", cc.alpha);
+        let model = (0..39).fold(1.0, |alpha, _| alpha * 15.0 / 16.0 + 0.25 / 16.0);
+        assert!((f64::from(cc.alpha) / 1024.0 - model).abs() < 0.02, "{} {model}", cc.alpha);
     }
 
     #[test]
-    fn alpha_reaches_zero_without_marks() {
+    fn dctcp_03_a_window_ends_with_what_was_sent_when_it_began() {
+        let mut cc = Dctcp::new();
+        let mut ack = AckEvent::new(Instant::ZERO, 1_448, 1);
+        let mut at = |una, nxt| {
+            (ack.una, ack.nxt) = (una, nxt);
+            cc.observe(&ack);
+            cc.alpha
+        };
+        assert_eq!(at(1, 101), 1_024);
+        assert_eq!(at(100, 201), 1_024);
+        assert_eq!(at(101, 202), 960, "nothing was marked: 15/16");
+        assert_eq!(at(201, 302), 960);
+        assert_eq!(at(202, 303), 900);
+    }
+
+    #[test]
+    fn dctcp_04_a_mark_takes_half_of_alpha() {
+        // §3.3: cwnd · (1 − α/2); two segments at least.
+        for (alpha, cwnd, left) in
+            [(ONE, 100, 50), (ONE / 2, 100, 75), (ONE / 4, 100, 88), (0, 100, 100), (ONE, 3, 2)]
+        {
+            let mut cc = Dctcp { alpha, ..Dctcp::new() };
+            assert_eq!(cc.reduce(&Window::new(cwnd), Signal::Mark, Instant::ZERO), left, "{alpha} {cwnd}");
+        }
+    }
+
+    #[test]
+    fn dctcp_05_a_loss_takes_half_of_all() {
+        // §3.5.
+        for why in [Signal::Loss, Signal::LocalQueue, Signal::Timeout] {
+            let mut cc = Dctcp { alpha: ONE / 4, ..Dctcp::new() };
+            assert_eq!(cc.reduce(&Window::new(100), why, Instant::ZERO), 50);
+        }
+    }
+
+    #[test]
+    fn dctcp_06_alpha_reaches_zero_without_marks() {
+        // Linux: the least decrement is 1/1024.
         let mut cc = Dctcp::new();
         for number in 0..200 {
             round(&mut cc, number, 0);
         }
         assert_eq!(cc.alpha, 0);
-        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 100);
+        // And one when all is marked.
+        for number in 200..400 {
+            round(&mut cc, number, 100);
+        }
+        assert!(cc.alpha > ONE - 16, "{}", cc.alpha);
     }
 
     #[test]
-    fn a_mark_takes_half_of_alpha_and_a_loss_half_of_all() {
-        let mut cc = Dctcp { alpha: ONE / 2, ..Dctcp::new() };
-        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 75);
-        assert_eq!(cc.reduce(&Window::new(100), Signal::Loss, Instant::ZERO), 50);
+    fn dctcp_07_growth_is_that_of_reno() {
+        // §3.1: slow start, then a segment for each window.
+        let mut cc = Dctcp::new();
+        let mut window = Window::new(10);
+        window.ssthresh = 12;
+        let mut grow = |acked| {
+            cc.on_ack(&mut window, &AckEvent::new(Instant::ZERO, 1_448, acked));
+            window.cwnd()
+        };
+        assert_eq!([grow(1), grow(1), grow(11), grow(1)], [11, 12, 12, 13]);
     }
 }

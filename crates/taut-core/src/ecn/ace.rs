@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_flag_is_the_highest_bit() {
+    fn accecn_36_the_first_flag_is_the_highest_bit() {
         // RFC 9768 figure 2: AE, CWR, ECE from left to right.
         assert_eq!([TcpFlags::AE, TcpFlags::CWR, TcpFlags::ECE].map(of), [4, 2, 1]);
         for number in 0..MODULUS {
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_mark_that_was_changed_is_not_intact() {
+    fn accecn_04_only_a_mark_that_was_changed_is_not_intact() {
         // Table 3: of the four codes one says Not-ECT, the mark with which SYNs leave.
         let intact = [Mark::NotEct, Mark::Ect1, Mark::Ect0, Mark::Ce].map(|mark| is_intact(code(mark)));
         assert_eq!(intact, [true, false, false, false]);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn classic_echoes_until_cwr() {
+    fn ecn_09_marks_are_echoed_until_cwr_comes() {
         let mut echo = Echo::new(false);
         let _ = echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 1, false));
         assert_eq!(echoed(&echo), TcpFlags::NONE);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn dctcp_echoes_each_change_exactly() {
+    fn dctcp_08_each_change_of_marking_is_echoed() {
         // RFC 8257 §3.2, figure 1: two states, an immediate ACK at each change.
         let mut echo = Echo::new(true);
         assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ect0, 1, false)), Urgency::None);

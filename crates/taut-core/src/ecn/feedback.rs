@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bytes_the_safest_count() {
+    fn accecn_17_without_bytes_the_safest_count() {
         // Appendix A.2.1: newlyAckedPkt − ((newlyAckedPkt − d.cep) mod 8).
         for (packets, newly, marked) in
             [(0, 7, 0), (3, 7, 3), (0, 8, 8), (4, 9, 4), (4, 12, 12), (1, 44, 41), (7, 16, 15)]
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_say_how_often_the_field_went_round() {
+    fn accecn_17_bytes_show_how_often_the_field_wrapped() {
         for marked in 0..=44 {
             let bytes = MarkedBytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
             assert_eq!(Counted { packets: marked % 8, bytes }.marked(44, 1_000), marked);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ack_without_bytes_hid_comes_with_the_next() {
+    fn accecn_19_what_an_ack_without_bytes_hid_comes_with_the_next() {
         // 20 of 20 marked: 4 are seen. Then 3 of 10 more, with all 23 in bytes.
         assert_eq!(Counted { packets: 4, bytes: MarkedBytes::Absent }.marked(20, 1_000), 4);
         let bytes = MarkedBytes::Moved { bytes: 23_000, delivered: 20, counted: 4 };

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_and_who_accepts() {
+    fn ecn_14_requests_and_acceptance_by_setting() {
         use Request::{Accurate, Classic, Nothing};
         // Linux, ip-sysctl, by `tcp_ecn`: 0 neither, 1 both, 2 accepts; 3 to 5 accept accurate ECN too and
         // request accurate ECN, RFC 3168, or nothing. A host that does not know accurate ECN takes its SYN
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_to_a_syn_that_asked() {
+    fn ecn_02_every_answer_to_a_request() {
         // RFC 3168 §6.1.1: ECE without CWR is the only ECN-setup SYN-ACK.
         for (flags, mode) in [
             (TcpFlags::NONE, Mode::Off),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_syn_may_not_ask_for_another_kind() {
+    fn accecn_08_a_repeated_syn_may_not_request_another_kind() {
         // RFC 9768 §3.1.5: a change from one kind to the other is a reset; a change to no ECN is the client's
         // fallback.
         let (accepts, knows_not) = (config(EcnPolicy::AcceptAccurate), config(EcnPolicy::Accept));

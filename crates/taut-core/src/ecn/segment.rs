@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_option_fits_beside_one_sack_block_and_timestamps() {
+    fn accecn_20_the_option_fits_beside_one_sack_block_and_timestamps() {
         // RFC 9768 §3.2.3.3: 40 bytes, of which timestamps take 12 and n blocks 4 + 8n; blocks beyond the second make
         // room.
         let room = |timestamps, sack_blocks| Beside { timestamps, sack_blocks }.room();

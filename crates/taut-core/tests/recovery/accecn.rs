@@ -38,7 +38,7 @@ pub(crate) fn accepted(config: StackConfig) -> Trace {
 }
 
 #[test]
-fn a_server_tells_how_the_syn_was_marked() {
+fn accecn_01_a_server_reports_how_the_syn_was_marked() {
     for (mark, code) in CODES {
         // Linux: 3, 4 and 5 accept.
         for tcp_ecn in 3..=5 {
@@ -57,7 +57,7 @@ fn a_server_tells_how_the_syn_was_marked() {
 }
 
 #[test]
-fn a_client_tells_how_the_syn_ack_was_marked() {
+fn accecn_02_a_client_reports_how_the_syn_ack_was_marked() {
     for (mark, code) in CODES {
         let mut t = Trace::with(config());
         t.connect_with(&ConnOptions::default());
@@ -73,7 +73,7 @@ fn a_client_tells_how_the_syn_ack_was_marked() {
 }
 
 #[test]
-fn data_does_not_overtake_the_code() {
+fn accecn_03_data_does_not_overtake_the_code() {
     // §3.2.2.1: first a pure ACK, though the application has data at once.
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
@@ -85,7 +85,7 @@ fn data_does_not_overtake_the_code() {
 }
 
 #[test]
-fn every_other_answer() {
+fn accecn_04_every_other_answer() {
     // Table 2, and §3.1.3 for 101. (answer, ECN is on, ACK, mark of data)
     for (answer, on, ack, mark) in [
         ("S.", false, ".", Ecn::NotEct),
@@ -110,7 +110,7 @@ fn every_other_answer() {
 }
 
 #[test]
-fn a_peer_of_rfc_3168_gets_that() {
+fn accecn_05_a_peer_of_rfc_3168_gets_that() {
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
     expect!(t, "SAEW", seq(0));
@@ -135,7 +135,7 @@ fn a_peer_of_rfc_3168_gets_that() {
 }
 
 #[test]
-fn syns_that_are_not_answered() {
+fn accecn_06_syns_that_are_not_answered() {
     // §3.1.4.1: once more, and then without.
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
@@ -150,7 +150,7 @@ fn syns_that_are_not_answered() {
 }
 
 #[test]
-fn syn_acks_that_are_not_answered() {
+fn accecn_07_syn_acks_that_are_not_answered() {
     // §3.2.3.2.2: without the option, then without accurate ECN; after that a server marks nothing (§3.1.5).
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
@@ -165,7 +165,7 @@ fn syn_acks_that_are_not_answered() {
 }
 
 #[test]
-fn syns_that_come_again() {
+fn accecn_08_syns_that_come_again() {
     // §3.1.5: the mark of the latest SYN is reported, and the first SYN decides the mode.
     let mut t = Trace::with(config());
     t.listen_with(ListenOptions::default());
@@ -193,7 +193,7 @@ fn syns_that_come_again() {
 }
 
 #[test]
-fn only_a_client_reports_the_mark_in_an_ack_of_the_syn() {
+fn accecn_02_only_a_client_reports_the_mark_in_an_ack_of_the_syn() {
     // §3.2.2.2: a server reports it in its SYN-ACK. An ACK that the server sends before any data carries the
     // counter, 5: here it answers the client's SYN, which arrives a second time (RFC 5961 §4).
     let mut t = accepted(config());
@@ -202,7 +202,7 @@ fn only_a_client_reports_the_mark_in_an_ack_of_the_syn() {
 }
 
 #[test]
-fn after_a_syn_without_ecn_nothing_is_marked() {
+fn accecn_09_after_a_syn_without_ecn_nothing_is_capable() {
     // §3.1.5: the client may have got the answer to either, and may be without ECN.
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
@@ -217,7 +217,7 @@ fn after_a_syn_without_ecn_nothing_is_marked() {
 }
 
 #[test]
-fn a_syn_ack_that_was_marked_is_told_of_and_counted() {
+fn accecn_10_a_marked_syn_ack_is_reported_and_counted() {
     // Table 4: 110, and s.cep is 6 from the beginning. Our SYN-ACK was not capable, so something changed it:
     // nothing is marked (§3.2.2.3).
     let mut t = Trace::with(config());
@@ -236,7 +236,7 @@ fn a_syn_ack_that_was_marked_is_told_of_and_counted() {
 }
 
 #[test]
-fn a_handshake_that_ends_with_zero() {
+fn accecn_11_a_handshake_that_ends_with_zero() {
     // Table 4, note 1: packets are not marked, and the peer's reports are not believed; marks are still counted.
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
@@ -254,7 +254,7 @@ fn a_handshake_that_ends_with_zero() {
 }
 
 #[test]
-fn marks_are_counted_and_told() {
+fn accecn_12_marks_are_counted_and_reported() {
     let mut t = accepted(config());
     // Every data packet is ECT(0): EE0B alone has moved (§3.2.3.3, first example).
     inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ect0));
@@ -283,7 +283,7 @@ fn marks_are_counted_and_told() {
 }
 
 #[test]
-fn a_change_and_every_second_mark_are_told_at_once() {
+fn accecn_13_a_change_and_every_second_mark_are_reported_at_once() {
     // §3.2.2.5.1: change-triggered, and increment-triggered with n = 2 while there is data to acknowledge.
     let mut t = accepted(config());
     use_up_quick_acks(&mut t, ".AE", 1);
@@ -299,7 +299,7 @@ fn a_change_and_every_second_mark_are_told_at_once() {
 }
 
 #[test]
-fn what_the_device_refused_is_not_told() {
+fn accecn_14_what_the_device_refused_is_not_reported() {
     let mut t = accepted(config());
     t.inject_unpolled(&Seg::new(".AE").seq(1).len(1_000).ecn(Ecn::Ce));
     assert_eq!(t.refuse(), 0);
@@ -308,7 +308,7 @@ fn what_the_device_refused_is_not_told() {
 }
 
 #[test]
-fn a_super_packet_counts_as_many() {
+fn accecn_12_a_super_packet_counts_as_many() {
     let mut t = accepted(config());
     inject!(t, ".AE", seq(1), len(4_000), gso(1_000), ecn(Ecn::Ce));
     // 5 + 4.
@@ -316,7 +316,7 @@ fn a_super_packet_counts_as_many() {
 }
 
 #[test]
-fn the_option_rides_on_data_and_the_segment_is_shorter() {
+fn accecn_15_data_carries_the_option_and_is_shorter() {
     let mut t = accepted(config());
     inject!(t, ".W", seq(1), len(1_000), ecn(Ecn::Ce));
     t.out.clear();
@@ -337,7 +337,7 @@ fn the_option_rides_on_data_and_the_segment_is_shorter() {
 }
 
 #[test]
-fn one_reduction_a_window_and_no_cwr() {
+fn accecn_16_one_reduction_a_window_and_no_cwr() {
     let mut t = accepted(config());
     t.write(23_000);
     for n in 0..10 {
@@ -365,7 +365,7 @@ fn one_reduction_a_window_and_no_cwr() {
 }
 
 #[test]
-fn stretch_acks_and_the_field_that_went_round() {
+fn accecn_17_stretch_acks_and_the_field_that_wrapped() {
     // (ACE, option, marked of ten)
     for (ace, option, marked) in [
         // 5 + 2 and 2,000 bytes; 5 + 10 is 7 modulo 8, too.
@@ -404,7 +404,7 @@ fn stretch_acks_and_the_field_that_went_round() {
 }
 
 #[test]
-fn an_ack_that_was_overtaken_counts_for_nothing() {
+fn accecn_18_an_ack_that_was_overtaken_counts_for_nothing() {
     let mut t = accepted(config());
     t.write(10_000);
     t.poll();
@@ -437,7 +437,7 @@ fn an_ack_that_was_overtaken_counts_for_nothing() {
 }
 
 #[test]
-fn bytes_are_counted_from_the_last_option_on() {
+fn accecn_19_bytes_are_counted_from_the_last_option_on() {
     let mut t = accepted(config());
     t.write(10_000);
     t.poll();
@@ -454,7 +454,7 @@ fn bytes_are_counted_from_the_last_option_on() {
 }
 
 #[test]
-fn the_option_goes_before_a_third_sack_block() {
+fn accecn_20_the_option_goes_before_a_third_sack_block() {
     // Forty bytes: 12 of timestamps, 8 of two counters, 20 of two SACK blocks.
     let mut t = Trace::with(config());
     let listener = t.listen_with(ListenOptions::default());
@@ -472,7 +472,7 @@ fn the_option_goes_before_a_third_sack_block() {
 }
 
 #[test]
-fn dctcp_gets_the_exact_share() {
+fn dctcp_11_accurate_ecn_gives_the_exact_share() {
     let dctcp = Algorithm::dctcp();
     let mut t = accepted(config().with(|c| c.congestion.control = dctcp));
     t.write(23_000);
@@ -495,7 +495,7 @@ fn dctcp_gets_the_exact_share() {
 }
 
 #[test]
-fn no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
+fn accecn_21_no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
     let longest = |t: &mut Trace, ace: &str| {
         t.write(4_000);
         t.poll();
@@ -515,7 +515,7 @@ fn no_super_packet_carries_the_bit_that_segmentation_takes_for_cwr() {
 }
 
 #[test]
-fn prague_asks_whatever_the_setting_and_says_ect_1() {
+fn accecn_22_prague_requests_it_whatever_the_setting_and_marks_ect_1() {
     // RFC 9331 §4.1: ECT(1); §4.2: only with accurate feedback.
     let options = ConnOptions { congestion: Some(Algorithm::prague()), ..ConnOptions::default() };
     for (answer, ack, data, mark) in

@@ -48,7 +48,7 @@ fn next_mark(t: &mut Trace) -> Ecn {
 }
 
 #[test]
-fn a_marked_syn_is_congestion() {
+fn accecn_23_a_marked_syn_is_congestion() {
     // §3.2.2.2: the client acts on it, and its counter stays at 5. CUBIC, RFC 9438 §4.6: 0.7 of 10.
     for (answer, cwnd) in [("S.W", 10), ("S.AW", 7)] {
         let mut t = connected(answer, FIRST);
@@ -62,7 +62,7 @@ fn a_marked_syn_is_congestion() {
 }
 
 #[test]
-fn a_marked_syn_ack_is_congestion() {
+fn accecn_24_a_marked_syn_ack_is_congestion() {
     // Table 4: the server counts it, from 5 to 6.
     for (answer, cwnd, counted) in [(".W", 10, 0), (".AW", 7, 1)] {
         let mut t = listened(config(), answer, FIRST);
@@ -80,7 +80,7 @@ fn a_marked_syn_ack_is_congestion() {
 }
 
 #[test]
-fn a_marked_syn_ack_of_dctcp() {
+fn dctcp_12_a_marked_syn_ack_is_congestion() {
     // RFC 5562 §3: without counters ECE on the ACK says it, where the SYN-ACK was capable.
     for (ecn, answer, cwnd, counted) in [(2, ".", 10, 0), (2, ".E", 5, 1)] {
         let dctcp = Algorithm::dctcp();
@@ -98,7 +98,7 @@ fn a_marked_syn_ack_of_dctcp() {
 }
 
 #[test]
-fn a_syn_ack_that_comes_again() {
+fn accecn_25_a_syn_ack_that_comes_again() {
     // §3.2.2.1: the handshake's encoding again, of the latest mark (§3.1.5); §3.2.2.2: at most one is counted.
     let mut t = connected("S.W", FIRST);
     for (mark, code) in [(Ecn::NotEct, ".W"), (Ecn::Ce, ".AW"), (Ecn::Ce, ".AW"), (Ecn::Ect0, ".A")] {
@@ -116,7 +116,7 @@ fn a_syn_ack_that_comes_again() {
 }
 
 #[test]
-fn a_field_that_is_zeroed() {
+fn accecn_26_a_field_that_is_zeroed() {
     // §3.2.2.4: the first one after the handshake.
     for client in [true, false] {
         let start = || if client { connected("S.W", FIRST) } else { listened(config(), ".W", FIRST) };
@@ -147,7 +147,7 @@ fn a_field_that_is_zeroed() {
 }
 
 #[test]
-fn an_option_that_is_zeroed() {
+fn accecn_27_an_option_that_is_zeroed() {
     // §3.2.3.2.4: it is ignored, and the field is read in the safest way (appendix A.2.1): 10 − ((10 − 2) mod 8).
     let zero0 = AccEcn { ee0b: Some(0), ..FIRST };
     let zero1 = AccEcn { ee1b: Some(0), ..FIRST };
@@ -165,7 +165,7 @@ fn an_option_that_is_zeroed() {
 }
 
 #[test]
-fn an_option_that_contradicts_the_field() {
+fn accecn_28_an_option_that_contradicts_the_field() {
     // §3.2.3.2.5: marked bytes and no marked packet, of fewer than eight. Nothing more is marked as capable.
     for (segments, option, mark) in
         [(7, ce(0), Ecn::Ect0), (7, ce(1_000), Ecn::NotEct), (8, ce(8_000), Ecn::Ect0)]

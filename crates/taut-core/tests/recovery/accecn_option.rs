@@ -28,7 +28,7 @@ fn told(t: &mut Trace, n: u32, mark: Ecn) -> Option<AccEcn> {
 }
 
 #[test]
-fn never() {
+fn accecn_29_never() {
     // Linux: 0 is without it in the handshake, too.
     let mut t = Trace::with(with(0, 3));
     let listener = t.listen_with(ListenOptions::default());
@@ -52,7 +52,7 @@ fn never() {
 }
 
 #[test]
-fn a_clients_first_data_carries_it() {
+fn accecn_30_the_first_data_of_a_client_carries_it() {
     // §3.2.3.2.1; and a retransmission does not carry it, because the option may have caused the loss (§3.2.3.2.2).
     let mut t = Trace::with(config());
     t.connect_with(&ConnOptions::default());
@@ -71,7 +71,7 @@ fn a_clients_first_data_carries_it() {
 }
 
 #[test]
-fn sparingly() {
+fn accecn_31_sparingly() {
     let mut t = accepted(with(1, 0));
     let ect0 = |bytes: u32| Some(AccEcn { ee0b: Some(1 + bytes), ..AccEcn::default() });
     // §3.2.3.3: a different counter than before, on the ACK that reports it and the next; and then no more.
@@ -94,7 +94,7 @@ fn sparingly() {
 }
 
 #[test]
-fn sparingly_with_a_beacon() {
+fn accecn_32_sparingly_with_a_beacon() {
     // Linux: so often in a round trip, which took 20 ms: every 6.7 ms.
     let mut t = accepted(with(1, 3));
     assert!(told(&mut t, 0, Ecn::Ect0).is_some());
@@ -116,7 +116,7 @@ fn sparingly_with_a_beacon() {
 }
 
 #[test]
-fn sparingly_but_before_a_counter_goes_round() {
+fn accecn_33_sparingly_but_before_a_counter_wraps() {
     // §3.2.3.3: once for every 2²² bytes.
     let mut t = accepted(with(1, 0));
     let mut options = 0;
@@ -143,7 +143,7 @@ fn ignored(t: &mut Trace, n: u32) -> bool {
 }
 
 #[test]
-fn no_more_where_it_does_not_arrive() {
+fn accecn_34_no_more_where_it_does_not_arrive() {
     // §3.2.3.2.2: "detecting whether the acknowledged data always reappears". Linux: 3 goes on.
     for (setting, goes_on) in [(2, false), (3, true)] {
         let mut t = accepted(with(setting, 3));
@@ -174,7 +174,7 @@ fn no_more_where_it_does_not_arrive() {
 }
 
 #[test]
-fn a_syn_ack_that_goes_again_has_none_but_persistently() {
+fn accecn_35_a_retransmitted_syn_ack_has_none_but_persistently() {
     for (setting, option) in [(2, None), (3, Some(FIRST))] {
         let mut t = Trace::with(with(setting, 3));
         t.listen_with(ListenOptions::default());

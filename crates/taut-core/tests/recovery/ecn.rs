@@ -25,7 +25,7 @@ fn accepted() -> Trace {
 }
 
 #[test]
-fn asked_for_and_agreed_on() {
+fn ecn_01_a_request_and_its_answer() {
     let mut t = Trace::with(config(1));
     t.connect_with(&ConnOptions::default());
     // §6.1.1: an ECN-setup SYN has both.
@@ -39,7 +39,7 @@ fn asked_for_and_agreed_on() {
 }
 
 #[test]
-fn asked_for_in_vain() {
+fn ecn_02_any_other_answer_is_no_ecn() {
     for answer in ["S.", "S.EW", "S.W"] {
         let mut t = Trace::with(config(1));
         t.connect_with(&ConnOptions::default());
@@ -57,7 +57,7 @@ fn asked_for_in_vain() {
 }
 
 #[test]
-fn not_asked_for_by_default_and_not_accepted_when_off() {
+fn ecn_03_by_default_it_is_accepted_and_not_requested() {
     let mut t = Trace::new();
     t.connect_with(&ConnOptions::default());
     expect!(t, "S", seq(0));
@@ -69,7 +69,7 @@ fn not_asked_for_by_default_and_not_accepted_when_off() {
 }
 
 #[test]
-fn a_peer_that_asks_for_accurate_ecn_gets_this() {
+fn ecn_04_a_request_for_accurate_ecn_is_answered_with_this() {
     // RFC 9768 §3.1.1, table 2: ECE alone says that this end knows RFC 3168 only.
     let mut t = Trace::new();
     t.listen_with(ListenOptions::default());
@@ -78,7 +78,7 @@ fn a_peer_that_asks_for_accurate_ecn_gets_this() {
 }
 
 #[test]
-fn a_syn_that_is_not_answered_goes_again_without() {
+fn ecn_05_a_retransmitted_syn_has_no_request() {
     // §6.1.1.1, at the first retransmission as Linux does.
     let mut t = Trace::with(config(1));
     t.connect_with(&ConnOptions::default());
@@ -96,7 +96,7 @@ fn a_syn_that_is_not_answered_goes_again_without() {
 }
 
 #[test]
-fn an_echo_costs_one_reduction_a_window_and_is_answered_once() {
+fn ecn_06_an_echo_costs_one_reduction_a_window_and_is_answered_once() {
     let mut t = accepted();
     t.write(23_000);
     for n in 0..10 {
@@ -133,7 +133,7 @@ fn an_echo_costs_one_reduction_a_window_and_is_answered_once() {
 }
 
 #[test]
-fn a_loss_is_told_with_cwr_too_and_what_goes_again_is_not_marked() {
+fn ecn_07_a_loss_is_answered_with_cwr_too_and_retransmissions_are_not_capable() {
     let mut t = accepted();
     t.write(23_000);
     t.poll();
@@ -149,7 +149,7 @@ fn a_loss_is_told_with_cwr_too_and_what_goes_again_is_not_marked() {
 }
 
 #[test]
-fn a_reduction_that_was_taken_back_is_not_told() {
+fn ecn_08_a_reduction_that_was_undone_is_not_answered() {
     // Nothing new to send: no segment has carried CWR when the loss turns out to be spurious (RFC 3708).
     // Linux withdraws it.
     let mut t = accepted();
@@ -167,7 +167,7 @@ fn a_reduction_that_was_taken_back_is_not_told() {
 }
 
 #[test]
-fn marks_are_echoed_until_cwr_comes() {
+fn ecn_09_marks_are_echoed_until_cwr_comes() {
     let mut t = accepted();
     inject!(t, ".", seq(1), len(1_000), ecn(Ecn::Ect0));
     let got = expect!(t, ".", ack(1_001), ecn(Ecn::NotEct));
@@ -193,7 +193,7 @@ fn marks_are_echoed_until_cwr_comes() {
 }
 
 #[test]
-fn a_super_packet_of_marked_segments_counts_as_many() {
+fn ecn_10_a_super_packet_of_marked_segments_counts_as_many() {
     let mut t = accepted();
     inject!(t, ".", seq(1), len(4_000), gso(1_000), ecn(Ecn::Ce));
     expect!(t, ".E", ack(4_001));
@@ -201,7 +201,7 @@ fn a_super_packet_of_marked_segments_counts_as_many() {
 }
 
 #[test]
-fn a_mark_ends_the_delay_of_acks() {
+fn ecn_11_a_mark_ends_the_delay_of_acks() {
     let mut t = accepted();
     use_up_quick_acks(&mut t, ".", 1);
     inject!(t, ".", seq(4_001), len(100), ecn(Ecn::Ect0));
@@ -211,7 +211,7 @@ fn a_mark_ends_the_delay_of_acks() {
 }
 
 #[test]
-fn a_segment_that_is_not_capable_among_others_ends_the_delay_too() {
+fn ecn_12_a_segment_that_is_not_capable_among_others_ends_the_delay_too() {
     // §6.1.5: a retransmission looks like this. Linux: its sender waits, quick-ack mode.
     let mut t = accepted();
     use_up_quick_acks(&mut t, ".", 1);
@@ -222,7 +222,7 @@ fn a_segment_that_is_not_capable_among_others_ends_the_delay_too() {
 }
 
 #[test]
-fn after_a_mark_no_d_sack_gives_the_window_back() {
+fn ecn_13_after_a_mark_no_d_sack_gives_the_window_back() {
     let mut t = accepted();
     t.write(23_000);
     t.poll();
@@ -238,7 +238,7 @@ fn after_a_mark_no_d_sack_gives_the_window_back() {
 }
 
 #[test]
-fn after_a_mark_no_spurious_timeout_gives_the_window_back() {
+fn ecn_13_after_a_mark_no_spurious_timeout_gives_the_window_back() {
     let mut t = Trace::with(config(1).with(|c| c.recovery.tail_loss_probes = false));
     let listener = t.listen_with(ListenOptions::default());
     inject!(t, "SEW", seq(0), mss(1_000), sackok(), win(65_535));
@@ -272,7 +272,7 @@ fn dctcp() -> Trace {
 }
 
 #[test]
-fn dctcp_tells_of_each_change_where_it_was() {
+fn dctcp_08_each_change_of_marking_is_acknowledged_where_it_was() {
     // RFC 8257 §3.2, figure 1.
     let mut t = dctcp();
     use_up_quick_acks(&mut t, ".", 1);
@@ -305,7 +305,7 @@ fn dctcp_tells_of_each_change_where_it_was() {
 }
 
 #[test]
-fn dctcp_sends_no_ack_after_a_reset() {
+fn dctcp_09_no_ack_after_a_reset() {
     let mut t = dctcp();
     // The marking changes while an ACK is owed, and the application gives up before anything has left.
     t.inject_unpolled(&Seg::new(".").seq(1).len(100).ecn(Ecn::Ect0));
@@ -317,7 +317,7 @@ fn dctcp_sends_no_ack_after_a_reset() {
 }
 
 #[test]
-fn dctcp_reduces_by_how_much_was_marked_and_marks_what_goes_again() {
+fn dctcp_10_an_echo_means_all_that_its_ack_covers_and_retransmissions_are_capable() {
     let mut t = dctcp();
     t.write(23_000);
     for n in 0..10 {

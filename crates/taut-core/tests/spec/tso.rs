@@ -367,6 +367,36 @@ fn tso_11_recovery_never_defers_and_cwr_may() {
     assert_eq!((rig.news(), rig.blocked()), (vec![], Blocked::TsoDefer));
 }
 
+/// The same in state Loss, where the first of a window timed out and the rest, sent a moment ago, still arrives.
+#[test]
+fn tso_11_loss_never_defers_either() {
+    let rtt = millis(40);
+    let setup = unpaced(rtt).config(|c| {
+        c.recovery.tail_loss_probes = false;
+        c.recovery.frto = false;
+    });
+    let mut rig = at_rate(&setup, 12_500_000, 180);
+    rig.device = Device::Completes;
+    let start = rig.written;
+    rig.write(MSS);
+    let rto = rig.info().rto;
+    rig.advance(rto - millis(1));
+    rig.write(1_000_000);
+    rig.advance(millis(1));
+    assert_eq!((rig.info().ca_state, rig.blocked()), ("loss", Blocked::Cwnd));
+    rig.news();
+    // The ACK of the repair is due in a millisecond, and those of the rest come. Two segments are neither the goal of
+    // eight nor a third of the window. The second two leave 100 us after the first.
+    let sacked = |upto: u64| Ack::of(start).sack(&[start + MSS..start + upto * MSS]);
+    rig.advance(rtt - micros(500));
+    for upto in [3, 5] {
+        rig.ack_with(&sacked(upto));
+        let sent: u64 = rig.news().iter().map(|packet| packet.end - packet.start).sum();
+        assert_eq!((sent, rig.info().ca_state), (2 * MSS, "loss"), "{upto}");
+        rig.advance(micros(100));
+    }
+}
+
 /// Two and a half segments behind a small packet: Nagle holds the half.
 #[test]
 fn tso_12_nagle_holds_the_odd_end() {
