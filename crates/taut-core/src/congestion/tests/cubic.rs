@@ -153,11 +153,12 @@ fn cubic_04_never_slower_than_reno_would_be() {
 fn cubic_05_fast_convergence() {
     // §4.7: a loss at 800, below W_max = 1000, sets W_max to 0.85 · 800 = 680, reached in K = ∛(120 / 0.4) = 6.69 s.
     let mut pair = Pair::after_a_loss(1_000, 100);
+    pair.run(1_000, 4.0);
     pair.cc.set_cwnd(800);
     pair.rfc.cwnd = 800.0;
     pair.lose();
     assert_eq!(pair.cc.cwnd(), 560);
-    pair.run(6_700, 4.0);
+    pair.run(7_700, 4.0);
     assert!(pair.cc.cwnd().abs_diff(680) <= 3, "{}", pair.cc.cwnd());
     // A loss at W_max or above it sets W_max to that window: 700 from 490 in K = 8.07 s.
     let mut pair = Pair::after_a_loss(700, 100);

@@ -21,7 +21,7 @@ fn reno_01_slow_start_grows_by_what_is_acknowledged() {
 #[test]
 fn reno_02_congestion_avoidance_adds_one_for_a_window() {
     let mut cc = reno(10, 10);
-    for (acked, cwnd) in [(9, 10), (1, 11), (10, 11), (1, 12), (24, 14)] {
+    for (acked, cwnd) in [(9, 10), (1, 11), (10, 11), (1, 12), (25, 14), (13, 15)] {
         ack(&mut cc, 0, acked, 100);
         assert_eq!(cc.cwnd(), cwnd, "{acked} more");
     }
@@ -106,8 +106,9 @@ fn reno_07_undo_never_lowers_a_window() {
 
 #[test]
 fn reno_08_a_mark_and_a_forgotten_window_are_not_undone() {
-    // A mark is no loss that could turn out to be spurious (RFC 3168 §6.1.2).
-    let mut cc = reno(40, u32::MAX);
+    // A mark is no loss that could turn out to be spurious (RFC 3168 §6.1.2), and a loss before it is settled.
+    let mut cc = reno(80, u32::MAX);
+    lose(&mut cc, 0);
     cc.begin_reduction(at(0), Signal::Mark, false);
     cc.end_reduction();
     cc.undo(at(0));

@@ -78,22 +78,22 @@ fn cwv_04_an_unused_window_falls_half_way_to_the_used_part() {
     }
     // Once in each RTO, and of each RTO's own use.
     let mut cc = with_window(Algorithm::reno(), 100, 90);
-    cc.note_limited(at(0), 20, 1_000, 0, false);
+    cc.note_limited(at(0), 30, 1_000, 0, false);
     cc.restrain_unused(at(300), RTO, &cfg);
-    assert_eq!((cc.cwnd(), cc.ssthresh()), (60, 90), "a higher threshold stays");
-    cc.note_limited(at(301), 30, 2_000, 1_000, false);
+    assert_eq!((cc.cwnd(), cc.ssthresh()), (65, 90), "a higher threshold stays");
+    cc.note_limited(at(301), 20, 2_000, 1_000, false);
     cc.restrain_unused(at(599), RTO, &cfg);
-    assert_eq!(cc.cwnd(), 60);
+    assert_eq!(cc.cwnd(), 65);
     cc.restrain_unused(at(600), RTO, &cfg);
-    assert_eq!(cc.cwnd(), 45);
+    assert_eq!(cc.cwnd(), 42, "(65 + 20) / 2");
 }
 
 #[test]
 fn cwv_05_a_window_that_was_the_limit_is_used() {
     let cfg = CongestionConfig::default();
     let mut cc = with_window(Algorithm::reno(), 100, 40);
-    cc.note_limited(at(0), 20, 1_000, 0, false);
-    // The RTO counts from here.
+    cc.note_limited(at(0), 40, 1_000, 0, false);
+    // The RTO counts from here, and so does the use.
     cc.note_limited(at(200), 100, 2_000, 1_000, true);
     cc.restrain_unused(at(450), RTO, &cfg);
     cc.note_limited(at(460), 20, 3_000, 2_000, false);
