@@ -189,6 +189,7 @@ mod tests {
         }
         let turns: Vec<Turn> = core::iter::from_fn(|| echo.take_turn()).collect();
         assert_eq!(turns.len(), TURNS_MAX);
+        assert_eq!(turns.first(), Some(&Turn { ack: 4_000, marked: false }));
         assert_eq!(turns.last(), Some(&Turn { ack: 43_000, marked: true }));
         // No ACK was owed: one ACK is enough.
         assert_eq!(echo.on_data(&data(TcpFlags::ACK, Mark::Ce, 4_000, false)), Urgency::QuickData);

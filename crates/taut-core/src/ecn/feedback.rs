@@ -203,6 +203,9 @@ mod tests {
             let bytes = MarkedBytes::Moved { bytes: marked * 1_000, delivered: 0, counted: 0 };
             assert_eq!(Counted { packets: marked % 8, bytes }.marked(44, 1_000), marked);
         }
+        // Bytes of five, and a field that says three more: eleven, the least that hold them. A pure ACK has no bytes.
+        let bytes = MarkedBytes::Moved { bytes: 5_000, delivered: 0, counted: 0 };
+        assert_eq!(Counted { packets: 3, bytes }.marked(44, 1_000), 11);
         // More bytes than were ever sent: limited to the packets delivered.
         let bytes = MarkedBytes::Moved { bytes: 1_000_000, delivered: 0, counted: 0 };
         assert_eq!(Counted { packets: 2, bytes }.marked(12, 1_000), 10);

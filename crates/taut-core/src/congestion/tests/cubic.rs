@@ -274,14 +274,16 @@ fn cubic_11_idle_time_does_not_count_on_the_curve() {
 
 #[test]
 fn cubic_12_an_epoch_does_not_begin_in_the_future() {
-    // Idle since before the epoch: it begins now, at t = 0, and the curve is that of a fresh epoch.
+    // Nothing was sent since 0, the epoch began with an ACK at 1 s, and sending resumes at 3 s: the epoch begins now, at
+    // t = 0. With all of the idle time it would begin at 4 s, 80 segments later.
     let cfg = CongestionConfig { slow_start_after_idle: false, ..CongestionConfig::default() };
     let mut pair = Pair::after_a_loss(1_000, 100);
-    pair.run(100, 4.0);
+    pair.now_ms = 1_000;
+    pair.run(1_100, 4.0);
     pair.cc.on_idle_restart(at(3_000), at(0), Duration::from_secs(60), u64::MAX, &cfg);
     pair.now_ms = 3_000;
     pair.rfc.epoch = Some(3.0);
-    pair.run(9_000, 8.0);
+    pair.run(9_000, 12.0);
 }
 
 #[test]

@@ -94,6 +94,38 @@ fn bbr_41_loss_lowers_the_short_term_bounds_once_a_round() {
     assert_eq!((flow.bw(), flow.cwnd()), (1_400, 68));
     flow.acks(3, lossy(50));
     assert_eq!((flow.bw(), flow.cwnd()), (1_400, 68), "no loss");
+    // max(50, 0.7 · 56); max(50, 0.7 · 68).
+    flow.lose(3, 100);
+    flow.ack(lossy(50));
+    assert_eq!((flow.bw(), flow.cwnd()), (1_250, 50));
+}
+
+#[test]
+fn bbr_41_a_round_of_loss_begins_with_its_first_loss() {
+    // NoteLoss: it ends with the ACK of what was sent after that, also when the round before had losses.
+    let mut flow = Flow::cruise();
+    flow.lose(1, 100);
+    flow.ack(Ack { rtt: QUEUE, in_flight: DRAINED, ..ACK });
+    flow.ack(Ack { acked: 5, rtt: QUEUE, in_flight: DRAINED, ..WITHIN });
+    flow.lose(1, 100);
+    let total = flow.delivered;
+    let mut ends = |prior_delivered| {
+        let sample = RateSample {
+            delivered: 1,
+            interval: LEAST,
+            is_app_limited: false,
+            prior_in_flight: 0,
+            tx_in_flight: 0,
+            prior_delivered,
+            lost: 0,
+            losses: 0,
+            acked_sacked: 1,
+        };
+        flow.bbr.bounds.update_latest(&sample, total + 1);
+        flow.bbr.bounds.loss_round_start
+    };
+    assert!(!ends(total - 1));
+    assert!(ends(total));
 }
 
 #[test]

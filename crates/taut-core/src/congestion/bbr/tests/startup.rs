@@ -69,6 +69,14 @@ fn bbr_22_startup_ends_with_much_loss_in_many_places() {
     ] {
         assert_eq!(lossy(ranges, last).state(), State::Startup);
     }
+    // The round must be over, whatever the one before showed.
+    let mut flow = Flow::new();
+    flow.acks(2, ACK);
+    flow.lose(6, 100);
+    flow.ack(Ack { ends_round: false, ..much });
+    assert_eq!(flow.state(), State::Startup);
+    flow.ack(much);
+    assert_eq!(flow.state(), State::Drain);
     // Ranges of an earlier round do not count.
     let mut flow = Flow::new();
     flow.ack(ACK);
