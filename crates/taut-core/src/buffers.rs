@@ -2,12 +2,18 @@
 //! Origin: taut's own; Linux keeps payload in page fragments of `sk_buff`s, taut in plain byte vectors.
 //! Called by the write queue, the read queue and reassembly; the pool itself is one per stack.
 
+mod budget;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use bytes::Bytes;
+
+use budget::Budget;
+pub(crate) use budget::CHUNK_OVERHEAD;
+pub use budget::{MemoryLimits, MemoryUse};
 
 use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Memory};
 
@@ -107,21 +113,36 @@ pub(crate) fn tuned_max(
 }
 
 /// Memory that is not in use, newest first: what was returned last is still in the cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BufferPool {
     /// Spare memory by size; it has no other holders.
     spare: [Vec<Memory>; SIZES],
     /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest first.
     lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
+    /// What is in use, and how much may be.
+    pub(crate) budget: Budget,
 }
 
 /// Boxed, so that an idle connection pays one pointer; the boxes themselves are pooled.
-type ChunkList = Box<VecDeque<Chunk>>;
+type ChunkList = Box<Chunks>;
+
+/// Chunks, oldest first.
+#[derive(Debug, Default)]
+struct Chunks {
+    list: VecDeque<Chunk>,
+    /// The memory of all of them, see [`Chunk::cost`].
+    memory: usize,
+}
 
 impl BufferPool {
     pub(crate) const fn new() -> Self {
-        Self { spare: [const { Vec::new() }; SIZES], lent: VecDeque::new(), lists: Vec::new() }
+        Self {
+            spare: [const { Vec::new() }; SIZES],
+            lent: VecDeque::new(),
+            lists: Vec::new(),
+            budget: Budget::new(),
+        }
     }
 
     /// Takes a device's receive buffer, and leaves a spare buffer in its place, or an empty one if there is none.
@@ -140,21 +161,26 @@ impl BufferPool {
         if let Some(bytes) = memory.bytes_mut() {
             core::mem::swap(bytes, buffer);
         }
+        self.budget.charge(memory.len() + CHUNK_OVERHEAD);
         memory
     }
 
-    /// Takes memory back. One too many, or of a length that no chunk has, is freed; memory that a packet or an
-    /// application still holds comes back when they have dropped it. An application's own does not come here.
-    pub(crate) fn give(&mut self, mut memory: Memory) {
+    /// Takes memory back, which no longer counts as in use. One piece too many, or of a length that no chunk has, is freed;
+    /// memory that a packet or an application still holds comes back when they have dropped it.
+    pub(crate) fn give(&mut self, memory: Memory) {
+        self.budget.uncharge(memory.len() + CHUNK_OVERHEAD);
+        self.keep(memory);
+    }
+
+    /// Memory that is not in use is kept as a spare.
+    fn keep(&mut self, mut memory: Memory) {
         let Some(size) = size_of_chunk(memory.len()) else { return };
         if memory.bytes_mut().is_none() {
-            if !memory.is_lent() {
-                // The one that was watched longest is freed by its last holder.
-                if self.lent.len() == LENT_MAX {
-                    self.lent.pop_front();
-                }
-                self.lent.push_back(memory);
+            // The one that was watched longest is freed by its last holder.
+            if self.lent.len() == LENT_MAX {
+                self.lent.pop_front();
             }
+            self.lent.push_back(memory);
         } else if let Some(spare) = self.spare.get_mut(size)
             && spare.len() < if size == SIZES - 1 { SPARE_BUFFERS_MAX } else { SPARE_CHUNKS_MAX }
         {
@@ -167,7 +193,7 @@ impl BufferPool {
         // Packets leave mostly in order, and applications drop what they read mostly in order.
         while self.lent.front_mut().is_some_and(|memory| memory.bytes_mut().is_some()) {
             if let Some(memory) = self.lent.pop_front() {
-                self.give(memory);
+                self.keep(memory);
             }
         }
         // One that stays long, as in an application's cache, must not keep the others.
@@ -190,6 +216,7 @@ impl BufferPool {
         if !self.lent.is_empty() {
             self.reclaim();
         }
+        self.budget.charge(bytes + CHUNK_OVERHEAD);
         let spare = size_of_chunk(bytes).and_then(|size| self.spare.get_mut(size)?.pop());
         spare.unwrap_or_else(|| Memory::zeroed(bytes))
     }
@@ -199,8 +226,8 @@ impl BufferPool {
     }
 
     fn give_list(&mut self, list: ChunkList) {
-        debug_assert!(list.is_empty());
-        if self.lists.len() < SPARE_LISTS_MAX && list.capacity() <= SPARE_LIST_CHUNKS_MAX {
+        debug_assert!(list.list.is_empty() && list.memory == 0);
+        if self.lists.len() < SPARE_LISTS_MAX && list.list.capacity() <= SPARE_LIST_CHUNKS_MAX {
             self.lists.push(list);
         }
     }
@@ -252,6 +279,11 @@ impl Chunk {
     /// Memory held, used or not.
     pub(crate) fn capacity(&self) -> usize {
         self.memory.len()
+    }
+
+    /// What it counts as memory: all of the stack's own and what goes with it, or the bytes that an application lent.
+    pub(crate) fn cost(&self) -> usize {
+        if self.memory.is_lent() { self.len() } else { self.capacity() + CHUNK_OVERHEAD }
     }
 
     /// Bytes that still fit behind the run.
@@ -332,7 +364,7 @@ impl ChunkQueue {
         if data.is_empty() {
             return;
         }
-        let list = self.0.get_or_insert_with(|| pool.take_list());
+        let Chunks { list, memory } = &mut **self.0.get_or_insert_with(|| pool.take_list());
         let mut base = base;
         let mut previous = 0;
         if let Some(tail) = list.back_mut() {
@@ -350,6 +382,7 @@ impl ChunkQueue {
             data = data.get(n..).unwrap_or(&[]);
             base += n as u64;
             previous = chunk.capacity();
+            *memory += chunk.cost();
             list.push_back(chunk);
         }
     }
@@ -359,7 +392,9 @@ impl ChunkQueue {
         if chunk.len() == 0 {
             pool.give(chunk.into_memory());
         } else {
-            self.0.get_or_insert_with(|| pool.take_list()).push_back(chunk);
+            let chunks = self.0.get_or_insert_with(|| pool.take_list());
+            chunks.memory += chunk.cost();
+            chunks.list.push_back(chunk);
         }
     }
 
@@ -371,7 +406,9 @@ impl ChunkQueue {
         range: Range<usize>,
         pool: &mut BufferPool,
     ) {
-        let list = self.0.get_or_insert_with(|| pool.take_list());
+        pool.budget.charge(range.len());
+        let Chunks { list, memory: count } = &mut **self.0.get_or_insert_with(|| pool.take_list());
+        *count += range.len();
         if list.back_mut().is_some_and(|tail| tail.extend_lent(memory, &range)) {
             return;
         }
@@ -382,14 +419,17 @@ impl ChunkQueue {
 
     /// How far the bytes from position `start` on lie in [`GATHER_MAX`] pieces.
     pub(crate) fn reach(&self, start: u64) -> u64 {
-        let Some(list) = &self.0 else { return u64::MAX };
+        let Some(Chunks { list, .. }) = self.0.as_deref() else { return u64::MAX };
         let first = list.partition_point(|chunk| chunk.end() <= start);
         list.get(first + GATHER_MAX - 1).map_or(u64::MAX, Chunk::end)
     }
 
     /// The first bytes, at most `max` and not more than are contiguous in memory, for the application to hold.
     pub(crate) fn share_front(&self, max: usize) -> Bytes {
-        self.0.as_ref().and_then(|list| list.front()).map_or(Bytes::new(), |chunk| chunk.take_front(max))
+        self.0
+            .as_ref()
+            .and_then(|chunks| chunks.list.front())
+            .map_or(Bytes::new(), |chunk| chunk.take_front(max))
     }
 
     /// The bytes at positions `range`, in at most [`GATHER_MAX`] pieces; a shorter prefix if they lie in
@@ -403,7 +443,7 @@ impl ChunkQueue {
     /// together they hold at least ¾ · 1024 · (1 + 2 + 4 + 8 + 16) + 2 · 24,576 = 72,960 bytes.
     pub(crate) fn gather(&self, range: Range<u64>) -> Gather<'_> {
         let mut gather = Gather::EMPTY;
-        let Some(list) = &self.0 else { return gather };
+        let Some(Chunks { list, .. }) = self.0.as_deref() else { return gather };
         let Range { start, end } = range;
         let first = list.partition_point(|chunk| chunk.end() <= start);
         for (index, chunk) in (first..).zip(list.range(first..)).take(GATHER_MAX) {
@@ -420,23 +460,33 @@ impl ChunkQueue {
 
     /// The first run of bytes; empty when there is none.
     pub(crate) fn front(&self) -> &[u8] {
-        self.0.as_ref().and_then(|list| list.front()).map_or(&[], Chunk::data)
+        self.0.as_ref().and_then(|chunks| chunks.list.front()).map_or(&[], Chunk::data)
     }
 
     /// All runs, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().flat_map(|list| list.iter()).map(Chunk::data)
+        self.0.iter().flat_map(|chunks| chunks.list.iter()).map(Chunk::data)
     }
 
     /// Releases everything before `position`, and each chunk's memory as soon as none of its bytes are left.
     pub(crate) fn release_until(&mut self, position: u64, pool: &mut BufferPool) {
-        let Some(list) = &mut self.0 else { return };
+        let Some(Chunks { list, memory }) = self.0.as_deref_mut() else { return };
         while let Some(front) = list.front_mut() {
+            let lent = front.memory.is_lent();
             if front.end() > position {
-                front.trim_front(position.saturating_sub(front.base) as usize);
+                let trimmed = position.saturating_sub(front.base) as usize;
+                front.trim_front(trimmed);
+                if lent {
+                    *memory -= trimmed;
+                    pool.budget.uncharge(trimmed);
+                }
                 return;
             }
-            if let Some(chunk) = list.pop_front() {
+            *memory -= front.cost();
+            let Some(chunk) = list.pop_front() else { return };
+            if lent {
+                pool.budget.uncharge(chunk.len());
+            } else {
                 pool.give(chunk.into_memory());
             }
         }
@@ -445,10 +495,17 @@ impl ChunkQueue {
         }
     }
 
+    /// Memory held, used or not, with what goes with it.
+    pub(crate) fn memory(&self) -> usize {
+        self.0.as_ref().map_or(0, |chunks| chunks.memory)
+    }
+
     /// Memory held, used or not.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.0.iter().flat_map(|list| list.iter()).map(Chunk::capacity).sum()
+        let chunks = || self.0.iter().flat_map(|chunks| chunks.list.iter());
+        assert_eq!(self.memory(), chunks().map(Chunk::cost).sum::<usize>());
+        chunks().map(Chunk::capacity).sum()
     }
 }
 

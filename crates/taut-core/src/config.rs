@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-pub use crate::buffers::BufferTuning;
+pub use crate::buffers::{BufferTuning, MemoryLimits, MemoryUse};
 pub use crate::congestion::CongestionConfig;
 pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
@@ -48,6 +48,8 @@ pub struct StackConfig {
     pub max_tw_buckets: u32,
     /// How long TIME-WAIT lasts. Linux: `TCP_TIMEWAIT_LEN`, 60 s.
     pub time_wait: Duration,
+    /// Limits of the memory in the buffers of all connections. Linux: `tcp_mem`.
+    pub mem: MemoryLimits,
     /// What connections negotiate when they begin, and when they are given up.
     pub tcp: TcpConfig,
     /// Explicit congestion notification.
@@ -130,6 +132,7 @@ impl Default for StackConfig {
             max_connections: 1 << 20,
             max_tw_buckets: 1 << 18,
             time_wait: Duration::from_secs(60),
+            mem: MemoryLimits::default(),
             tcp: TcpConfig::default(),
             ecn: EcnConfig::default(),
             send: SendConfig::default(),

@@ -84,6 +84,18 @@ counters! {
     syncookies_failed = "TcpExtSyncookiesFailed",
     /// Half-open connections that gave way to a newer one, without cookies.
     req_q_full_drop = "TcpExtTCPReqQFullDrop",
+    /// Times that the memory in all buffers exceeded `tcp_mem`'s pressure.
+    tcp_memory_pressures = "TcpExtTCPMemoryPressures",
+    /// Segments for which there was no memory at first.
+    prune_called = "TcpExtPruneCalled",
+    /// Those of them for which data out of order was dropped.
+    ofo_pruned = "TcpExtOfoPruned",
+    /// Those of them for which that was not enough.
+    rcv_pruned = "TcpExtRcvPruned",
+    /// Segments that were next, and were dropped for lack of memory.
+    tcp_rcvq_drop = "TcpExtTCPRcvQDrop",
+    /// Segments out of order that were dropped, wholly or in part, for lack of memory or because there are too many.
+    tcp_ofo_drop = "TcpExtTCPOFODrop",
     /// TIME-WAIT entries made.
     time_wait = "TcpExtTW",
     /// TIME-WAIT entries reused for a new connection.

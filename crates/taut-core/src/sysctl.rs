@@ -16,7 +16,7 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-use crate::buffers::BufferTuning;
+use crate::buffers::{BufferTuning, MemoryLimits};
 use crate::config::StackConfig;
 use crate::config::{EcnOptionUse, EcnPolicy, MtuProbing, RecoveryConfig, SynCookies};
 use crate::congestion::{Algorithm, CongestionConfig};
@@ -98,6 +98,13 @@ fn sizes(text: &str) -> Result<BufferSizes, String> {
 
 fn sizes_text(sizes: BufferSizes) -> String {
     format!("{} {} {}", sizes.min, sizes.initial, sizes.max)
+}
+
+/// `low pressure high`, ascending.
+fn limits(text: &str) -> Result<MemoryLimits, String> {
+    let sizes = sizes(text)
+        .map_err(|_| format!("must be three ascending numbers of pages of 4096 bytes, up to {INT_MAX}"))?;
+    Ok(MemoryLimits { low: sizes.min, pressure: sizes.initial, high: sizes.max })
 }
 
 /// A span, in a unit of `unit_ns` nanoseconds.
@@ -274,7 +281,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 58] = [
+static TABLE: [Setting; 59] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
@@ -307,6 +314,7 @@ static TABLE: [Setting; 58] = [
     setting!("net.ipv4.tcp_keepalive_time", tcp.keepalive_time: 1 => 32_767; S),
     setting!("net.ipv4.tcp_limit_output_bytes", send.limit_output_bytes: 0 => INT_MAX),
     setting!("net.ipv4.tcp_max_tw_buckets", max_tw_buckets: 0 => INT_MAX),
+    setting!("net.ipv4.tcp_mem", mem: limits, |mem: MemoryLimits| format!("{} {} {}", mem.low, mem.pressure, mem.high)),
     setting!("net.ipv4.tcp_min_tso_segs", send.min_tso_segs: 1 => u8::MAX),
     setting!("net.ipv4.tcp_moderate_rcvbuf", receive.moderate_rcvbuf: switch),
     setting!("net.ipv4.tcp_mtu_probe_floor", mtu.probe_floor: 48 => u16::MAX),

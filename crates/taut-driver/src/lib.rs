@@ -38,6 +38,7 @@ mod host_queue;
 )]
 mod lead;
 mod losses;
+mod memory;
 #[cfg(all(test, loom))]
 mod model;
 mod outbox;

@@ -24,6 +24,7 @@ use crate::device::{Device, RxDevice};
 use crate::handover::Inbox;
 use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
 use crate::lead::GRACE;
+use crate::memory::{OwnMemory, SharedMemory};
 use crate::outbox::Outbox;
 use crate::thread::Poller;
 use crate::waiters::{Interest, WaitKey, Waiters};
@@ -56,6 +57,8 @@ pub struct Shard {
     inbox: Inbox,
     /// All shards on the queues of this device, by index; empty when this is the only one.
     peers: OnceLock<Vec<Weak<Self>>>,
+    /// What all of them hold.
+    shared_memory: OnceLock<Arc<SharedMemory>>,
     /// Set when a [`DriverThread`](crate::DriverThread) drives.
     pub(crate) poller: OnceLock<Poller>,
 }
@@ -85,6 +88,8 @@ struct Inner {
     collect_at: Option<Instant>,
     /// How long they may wait for a turn or a writer to collect them.
     patience: Duration,
+    /// This shard's part of what all shards hold.
+    memory: OwnMemory,
 }
 
 /// The stack and the time, for the length of a call under the lock.
@@ -176,6 +181,7 @@ impl Shard {
                 looks: arrivals::Looks::default(),
                 collect_at: None,
                 patience: departures::COLLECT_AFTER,
+                memory: OwnMemory::default(),
             }),
             clock: Clock,
             announcer,
@@ -185,6 +191,7 @@ impl Shard {
             crowded: AtomicBool::new(false),
             inbox,
             peers: OnceLock::new(),
+            shared_memory: OnceLock::new(),
             poller: OnceLock::new(),
         })
     }
@@ -196,8 +203,10 @@ impl Shard {
         if count < 2 {
             return;
         }
+        let memory = Arc::default();
         for (index, shard) in (0..count).zip(shards) {
             // Set once: a second call changes nothing.
+            let _ = shard.shared_memory.set(Arc::clone(&memory));
             if shard.peers.set(shards.iter().map(Arc::downgrade).collect()).is_ok() {
                 shard.lock().stack.set_steering(Steering::new(seed, index, count));
             }

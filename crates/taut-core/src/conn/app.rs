@@ -148,10 +148,11 @@ impl Conn {
         self.note_consumed(cx, count);
     }
 
-    fn note_consumed(&mut self, cx: &StackCx<'_>, count: usize) {
+    fn note_consumed(&mut self, cx: &mut StackCx<'_>, count: usize) {
         if count > 0 && self.state.may_receive() {
             let least_rtt = self.tx.recovery().min_rtt();
-            self.rx.on_consumed(cx.now, count, cx.config.tcp.buffers, least_rtt);
+            let tuning = (!cx.pool.budget.is_pressed()).then_some(cx.config.tcp.buffers);
+            self.rx.on_consumed(cx.now, count, tuning, least_rtt);
         }
     }
 

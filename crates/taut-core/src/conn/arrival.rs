@@ -10,8 +10,9 @@ use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::{SegmentIn, Urgency};
 use crate::ingress::validate::{self, Check};
-use crate::ingress::{Payload, ReceiveCx};
+use crate::ingress::{Payload, ReceiveCx, Squeezed};
 use crate::recovery::{AckInput, AckOutcome, Undone};
+use crate::stats::Counters;
 use crate::words::{ConnError, Duration, seq};
 
 /// A segment, parsed and with a valid checksum.
@@ -424,8 +425,21 @@ impl Conn {
         let received = self.rx.receive(&receive, start, payload, fin, gso_size, cx.pool);
         self.news.readable |= received.readable;
         *cx.must_answer |= received.full_report;
+        if received.squeezed.prune_called || received.squeezed.ofo_drop {
+            count_squeezed(cx.counters, received.squeezed);
+        }
         if received.fin {
             self.on_fin(cx);
         }
     }
+}
+
+/// Updates the counters about data that was dropped for lack of memory.
+#[cold]
+fn count_squeezed(counters: &mut Counters, squeezed: Squeezed) {
+    counters.prune_called += u64::from(squeezed.prune_called);
+    counters.ofo_pruned += u64::from(squeezed.ofo_pruned);
+    counters.rcv_pruned += u64::from(squeezed.rcv_pruned);
+    counters.tcp_rcvq_drop += u64::from(squeezed.rcvq_drop);
+    counters.tcp_ofo_drop += u64::from(squeezed.ofo_drop);
 }

@@ -146,7 +146,7 @@ impl Conn {
 
     /// A snapshot in `TCP_INFO`'s terms.
     pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config);
+        let send = self.send_cx_at(now, link, config, false);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =

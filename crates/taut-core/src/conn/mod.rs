@@ -203,11 +203,17 @@ impl Conn {
     }
 
     fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
-        self.send_cx_at(cx.now, cx.link, cx.config)
+        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed())
     }
 
     /// The context of a decision of the send path.
-    fn send_cx_at<'a>(&self, now: Instant, link: &'a LinkCaps, config: &'a StackConfig) -> SendCx<'a> {
+    fn send_cx_at<'a>(
+        &self,
+        now: Instant,
+        link: &'a LinkCaps,
+        config: &'a StackConfig,
+        pressed: bool,
+    ) -> SendCx<'a> {
         SendCx {
             now,
             link,
@@ -222,6 +228,7 @@ impl Conn {
             tx_delay_us: self.tx_delay_us(),
             path: self.known_path(),
             single: self.ecn().needs_single_segments(),
+            pressed,
         }
     }
 

@@ -237,7 +237,7 @@ impl Conn {
         for &(left, right) in self.rx.sack_blocks().as_slice() {
             options.sack.push(seq::wire(left), seq::wire(right));
         }
-        let window = self.rx.window_field();
+        let window = self.rx.window_field(cx.pool.budget.is_pressed());
         let nxt = self.rx.nxt();
         cx.counters.tcp_ack_compressed += u64::from(self.rx.on_ack_sent());
         TcpHeader {

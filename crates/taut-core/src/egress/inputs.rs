@@ -37,6 +37,8 @@ pub(crate) struct SendCx<'a> {
     pub(crate) path: Option<PathMtu>,
     /// Packets hold one segment each: their flags would not survive segmentation.
     pub(crate) single: bool,
+    /// The stack's memory is scarce.
+    pub(crate) pressed: bool,
 }
 
 /// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.

@@ -17,11 +17,11 @@ use super::nagle::Nagle;
 use super::notsent_lowat::{self, Room};
 use super::pacing::{Owed, Pacing, Status, UNLIMITED};
 use super::peer_window::PeerWindow;
-use super::sndbuf::{Path, SendBuffer};
+use super::sndbuf::{Path, SNDBUF_MIN, SendBuffer};
 use super::tsq::{self, SmallQueue};
 use super::write_queue::WriteQueue;
 use super::{AutosizeMode, Blocked, Gate, Ledger, SendConfig, SendCx, Totals, tso_autosize};
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
 use crate::congestion::{Algorithm, Congestion};
 use crate::options::WriteFlags;
 use crate::recovery::{Mode, Recovery};
@@ -259,18 +259,26 @@ impl Sender {
             let tail_start = self.queue.tail_start().max(self.nxt.min(end));
             let tail_len = (end - tail_start) as u32;
             let tail_open = tail_len > 0 && tail_len < goal && !self.queue.tail_has_eor();
-            if !tail_open {
-                if !self.room(goal, cx).may_start_buffer() {
+            if !tail_open && !self.room(goal, cx).may_start_buffer() {
+                break;
+            }
+            let room = if tail_open { goal - tail_len } else { goal } as usize;
+            let mut piece = room.min(len - taken);
+            self.buffer.squeezed = false;
+            if pool.budget.is_pressed() {
+                piece = self.affordable(piece, cx.config.wmem.min, pool);
+                if piece == 0 {
+                    self.buffer.squeezed = true;
                     break;
                 }
+            }
+            if !tail_open {
                 self.queue.start_tail();
                 if cx.config.autosizing == AutosizeMode::AtWrite {
                     self.queue.mark_cut();
                 }
                 self.nagle.on_new_buffer();
             }
-            let room = if tail_open { goal - tail_len } else { goal } as usize;
-            let piece = room.min(len - taken);
             put(&mut self.queue, taken..taken + piece, pool);
             taken += piece;
             // Half of the largest window unpushed: the peer should hand over the data that it has.
@@ -291,6 +299,16 @@ impl Sender {
             ledger.chrono.start(cx.now, Kind::Busy);
         }
         taken
+    }
+
+    /// How many of `piece` bytes the stack's memory allows to be written while it is scarce: at least `least` may be kept.
+    #[cold]
+    fn affordable(&self, piece: usize, least: u32, pool: &BufferPool) -> usize {
+        let least = least.max(SNDBUF_MIN);
+        let piece = piece.min(least as usize);
+        let cost = (piece.max(CHUNK_MIN) + CHUNK_OVERHEAD) as u64;
+        let free = self.queue.len() < u64::from(least);
+        if free || pool.budget.allows(self.queue.memory() as u64, cost, 0) { piece } else { 0 }
     }
 
     /// The end of a write: marks PSH and asks autocorking.
@@ -430,7 +448,7 @@ impl Sender {
 
     /// Checks whether there is now room for an application that waits for it.
     pub(crate) fn check_space(&mut self, cx: &SendCx<'_>) -> bool {
-        if self.recovery.in_flight() < self.congestion.cwnd() {
+        if self.recovery.in_flight() < self.congestion.cwnd() && !cx.pressed {
             self.expand_buffer(cx);
         }
         let has_room = self.is_writable(cx);
@@ -664,7 +682,7 @@ impl Sender {
         let (lowat, by_rate) = self.mark(cx);
         Room {
             queued: u32::try_from(queued).unwrap_or(u32::MAX),
-            sndbuf: self.buffer.limit,
+            sndbuf: self.buffer.limit_now(cx.pressed),
             unsent,
             lowat,
             by_rate,

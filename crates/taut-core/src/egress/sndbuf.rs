@@ -16,6 +16,9 @@
 //! `SO_SNDBUF` is doubled, since the limit counts bookkeeping too, bounded by `wmem_max`, and switches all
 //! this off for the socket.
 //!
+//! While the stack's memory is scarce (`tcp_mem`), no buffer grows, and one whose write was refused has the least size
+//! until that is over (Linux halves it, `sk_stream_moderate_sndbuf`), so that its application waits.
+//!
 //! *Unsent* data should be bounded separately, by [`notsent_lowat`](super::notsent_lowat).
 
 use crate::buffers::{BufferTuning, tuned_max};
@@ -63,11 +66,18 @@ pub(crate) struct SendBuffer {
     pub(crate) locked: bool,
     /// A write or a poll found no room; the application will be woken when there is.
     pub(crate) nospace: bool,
+    /// The stack's memory did not allow a write: until that is over, the buffer has the least size.
+    pub(crate) squeezed: bool,
 }
 
 impl SendBuffer {
     pub(crate) const fn new(initial: u32) -> Self {
-        Self { limit: initial, locked: false, nospace: false }
+        Self { limit: initial, locked: false, nospace: false, squeezed: false }
+    }
+
+    /// The limit in force; `pressed`: the stack's memory is scarce.
+    pub(crate) fn limit_now(&self, pressed: bool) -> u32 {
+        if pressed && self.squeezed { self.limit.min(SNDBUF_MIN) } else { self.limit }
     }
 
     /// SO_SNDBUF: doubled, because the limit counts bookkeeping too, and locked.

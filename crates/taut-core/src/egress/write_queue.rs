@@ -205,6 +205,11 @@ impl WriteQueue {
         next_after(&self.marks.as_ref()?.cuts, seq)
     }
 
+    /// Memory held, used or not, with what goes with it; and the bytes in memory of the application.
+    pub(crate) fn memory(&self) -> usize {
+        self.chunks.memory()
+    }
+
     /// Memory held for payload, used or not.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use crate::buffers::BufferPool;
+use crate::buffers::{BufferPool, CHUNK_OVERHEAD};
 use crate::words::{Frame, Gather, Memory};
 
 /// Payloads shorter than this are copied even if their buffer could be kept: a copy is cheaper than another
@@ -103,6 +103,14 @@ impl<'a> Payload<'a> {
             at += n;
         }
         at
+    }
+
+    /// The memory that [`steal`](Self::steal) would take, if it takes any.
+    pub(crate) const fn steal_cost(&self) -> usize {
+        match &self.frame {
+            Frame::Lend { buffer, .. } => buffer.len() + CHUNK_OVERHEAD,
+            _ => 0,
+        }
     }
 
     /// Takes the buffer of a lent frame, with the payload's place in it, and leaves the payload empty. A

@@ -116,6 +116,11 @@ impl ReadQueue {
         self.chunks.release_until(self.end, pool);
     }
 
+    /// Memory held, used or not, with what goes with it.
+    pub(crate) fn memory(&self) -> usize {
+        self.chunks.memory()
+    }
+
     /// Memory held for payload, used or not.
     #[cfg(test)]
     pub(crate) fn memory_bytes(&self) -> usize {

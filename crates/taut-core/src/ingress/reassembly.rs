@@ -1,13 +1,20 @@
 //! Received bytes beyond a hole, and the SACK blocks that report them to the peer.
 //! Origin: RFC 9293 §3.10.7.4 (segments held for later), RFC 2018 §4, RFC 2883; Linux: `out_of_order_queue`.
-//! Called by segment arrival (`insert`, `take_in_order`) and when an ACK's options are written
+//! Called by segment arrival (`insert`, `take_in_order`, `prune`) and when an ACK's options are written
 //! (`sack_blocks`).
+//!
+//! **Memory.** A single byte beyond a hole takes a chunk of 512 bytes and what goes with it, 704 bytes in all. So that a
+//! peer that sends many of them gains little, bytes that touch share chunks, whichever came first; there are
+//! [`RANGES_MAX`] separate ranges at most, and one more for each [`RANGE_BYTES`]; and the caller gives a limit in memory,
+//! not in payload. Bytes that do not fit are refused, and the peer retransmits them. When the limit is reached, bytes
+//! behind the new ones are dropped for them (`prune`), because those nearest to the hole are needed first (Linux:
+//! `tcp_prune_ofo_queue`). SACK has reported them, and the peer keeps them until they are acknowledged (RFC 2018 §8).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use core::ops::Range;
 
-use crate::buffers::{BufferPool, CHUNK_MIN, Chunk};
+use crate::buffers::{BufferPool, Chunk};
 use crate::ingress::payload::Payload;
 use crate::ingress::read_queue::ReadQueue;
 use crate::words::step;
@@ -20,11 +27,6 @@ const RANGES_MAX: usize = 512;
 
 /// Less than any segment of a fast path.
 const RANGE_BYTES: usize = 1024;
-
-/// Memory that may be held beyond three times the bytes: a peer that sends single bytes in reverse order
-/// would otherwise take [`CHUNK_MIN`] for each. The chunks of an honest peer double as they fill, so they
-/// stay below three times.
-const SLACK_BYTES: usize = RANGES_MAX * 2 * CHUNK_MIN;
 
 /// SACK blocks that fit in a segment without other options. RFC 2018 §3.
 const SACK_BLOCKS_MAX: usize = taut_wire::SackBlocks::MAX;
@@ -53,8 +55,10 @@ struct Held {
     unreported: u8,
     /// Bytes in all ranges.
     len: usize,
-    /// Memory in all chunks.
+    /// Memory in all chunks, see [`Chunk::cost`].
     memory: usize,
+    /// The most that it may be while a segment is taken.
+    room: usize,
 }
 
 /// The outcome of inserting a segment.
@@ -62,7 +66,7 @@ struct Held {
 pub(crate) struct Inserted {
     /// Bytes newly held.
     pub(crate) new: usize,
-    /// New bytes that were refused because there are too many ranges.
+    /// New bytes that were refused because there are too many ranges, or no room.
     pub(crate) refused: usize,
     /// The first part that had already been received, if any. It will be reported as D-SACK.
     pub(crate) duplicate: Option<Range<u64>>,
@@ -113,12 +117,13 @@ impl Reassembly {
     /// held.
     ///
     /// The caller has cut it to the window. Meant for segments with `seq > rcv_nxt`; others are allowed too,
-    /// and [`take_in_order`](Self::take_in_order) then hands the data on.
+    /// and [`take_in_order`](Self::take_in_order) then hands the data on. `room`: the most memory that all may take.
     pub(crate) fn insert(
         &mut self,
         seq: u64,
         mut payload: Payload<'_>,
         rcv_nxt: u64,
+        room: usize,
         pool: &mut BufferPool,
     ) -> Inserted {
         let mut inserted = Inserted::default();
@@ -133,6 +138,7 @@ impl Reassembly {
         let seq = seq.max(rcv_nxt);
         if seq < end {
             let held = self.held.get_or_insert_default();
+            held.room = room;
             held.insert(seq..end, payload, &mut inserted, pool);
             if held.ranges.is_empty() {
                 self.held = None;
@@ -171,7 +177,7 @@ impl Reassembly {
             while let Some(chunk) = held.chunks.first_entry().filter(|chunk| *chunk.key() < end) {
                 step(1);
                 let mut chunk = chunk.remove();
-                held.memory -= chunk.capacity();
+                held.memory -= chunk.cost();
                 chunk.trim_front(next.saturating_sub(chunk.base()) as usize);
                 if chunk.len() == 0 {
                     pool.give(chunk.into_memory());
@@ -262,9 +268,35 @@ impl Reassembly {
         }
     }
 
-    /// Memory held for payload, used or not.
-    #[cfg(test)]
-    pub(crate) fn memory_bytes(&self) -> usize {
+    /// Drops the last bytes, but none before `from`, until memory of `goal` bytes is free. Returns how much is.
+    pub(crate) fn prune(&mut self, from: u64, goal: usize, pool: &mut BufferPool) -> usize {
+        let Some(held) = &mut self.held else { return 0 };
+        let before = held.memory;
+        while before - held.memory < goal
+            && let Some(last) = held.chunks.last_entry().filter(|last| *last.key() >= from)
+        {
+            step(1);
+            let chunk = last.remove();
+            held.memory -= chunk.cost();
+            held.len -= chunk.len();
+            // The last chunk is the end of the last range.
+            if let Some(mut range) = held.ranges.last_entry() {
+                *range.get_mut() = chunk.base();
+                if *range.key() == chunk.base() {
+                    range.remove();
+                }
+            }
+            pool.give(chunk.into_memory());
+        }
+        let freed = before - held.memory;
+        if held.ranges.is_empty() {
+            self.held = None;
+        }
+        freed
+    }
+
+    /// Memory held, used or not, with what goes with it.
+    pub(crate) fn memory(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.memory)
     }
 }
@@ -326,40 +358,16 @@ impl Held {
             return false;
         }
 
-        let whole = len == payload.len();
+        let whole = len == payload.len() && self.memory + payload.steal_cost() <= self.room;
         let taken = if whole { payload.steal(pool) } else { None };
         if let Some(chunk) = taken.and_then(|(memory, place)| Chunk::new(memory, place, at)) {
-            self.memory += chunk.capacity();
+            self.memory += chunk.cost();
             self.chunks.insert(at, chunk);
-        } else {
-            // Room behind the bytes just before is used first.
-            let mut previous = self.chunks.range_mut(..at).next_back().map(|(_, chunk)| chunk);
-            previous = previous.filter(|chunk| chunk.end() == at);
-            let room = previous.as_ref().map_or(0, |chunk| chunk.spare()).min(len);
-            let rest = len - room;
-            let mut fresh = None;
-            if rest > 0 {
-                let memory = pool.take_chunk(rest, previous.as_ref().map_or(0, |chunk| chunk.capacity()));
-                let memory_max = 3 * (self.len + len) + SLACK_BYTES;
-                if self.memory + memory.len() > memory_max {
-                    pool.give(memory);
-                    payload.trim_front(len);
-                    return false;
-                }
-                self.memory += memory.len();
-                fresh = Some(Chunk::empty(memory, at + room as u64));
-            }
-            for &slice in payload.gather_range(0..len).slices() {
-                let n = previous.as_deref_mut().map_or(0, |chunk| chunk.fill(slice));
-                if let Some(chunk) = &mut fresh {
-                    chunk.fill(slice.get(n..).unwrap_or(&[]));
-                }
-            }
-            if let Some(chunk) = fresh {
-                self.chunks.insert(chunk.base(), chunk);
-            }
+        } else if !self.copy(at, len, payload, pool) {
             payload.trim_front(len);
+            return false;
         }
+        self.join_chunks(end, pool);
         self.len += len;
 
         // Join adjacent ranges.
@@ -372,6 +380,54 @@ impl Held {
         self.ranges.insert(start, range_end);
         self.touch(start);
         true
+    }
+
+    /// Copies the first `len` bytes of the payload, and trims them off. False if there is no room.
+    fn copy(&mut self, at: u64, len: usize, payload: &mut Payload<'_>, pool: &mut BufferPool) -> bool {
+        // Room behind the bytes just before is used first.
+        let mut previous = self.chunks.range_mut(..at).next_back().map(|(_, chunk)| chunk);
+        previous = previous.filter(|chunk| chunk.end() == at);
+        let room = previous.as_ref().map_or(0, |chunk| chunk.spare()).min(len);
+        let rest = len - room;
+        let mut fresh = None;
+        if rest > 0 {
+            let memory = pool.take_chunk(rest, previous.as_ref().map_or(0, |chunk| chunk.capacity()));
+            let chunk = Chunk::empty(memory, at + room as u64);
+            if self.memory + chunk.cost() > self.room {
+                pool.give(chunk.into_memory());
+                return false;
+            }
+            self.memory += chunk.cost();
+            fresh = Some(chunk);
+        }
+        for &slice in payload.gather_range(0..len).slices() {
+            let n = previous.as_deref_mut().map_or(0, |chunk| chunk.fill(slice));
+            if let Some(chunk) = &mut fresh {
+                chunk.fill(slice.get(n..).unwrap_or(&[]));
+            }
+        }
+        if let Some(chunk) = fresh {
+            self.chunks.insert(chunk.base(), chunk);
+        }
+        payload.trim_front(len);
+        true
+    }
+
+    /// The chunk that begins at `at` joins the one before, if it fits into what is free there. Bytes that arrive in reverse
+    /// order would otherwise take a chunk each.
+    fn join_chunks(&mut self, at: u64, pool: &mut BufferPool) {
+        let Some(len) = self.chunks.get(&at).map(Chunk::len) else { return };
+        let before = self.chunks.range(..at).next_back();
+        if !before.is_some_and(|(_, before)| before.end() == at && before.spare() >= len) {
+            return;
+        }
+        step(1);
+        let Some(chunk) = self.chunks.remove(&at) else { return };
+        if let Some((_, before)) = self.chunks.range_mut(..at).next_back() {
+            before.fill(chunk.data());
+        }
+        self.memory -= chunk.cost();
+        pool.give(chunk.into_memory());
     }
 
     /// The range that begins at `start` is the one that changed last.

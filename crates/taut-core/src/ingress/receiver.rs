@@ -12,6 +12,7 @@ use super::payload::Payload;
 use super::read_queue::ReadQueue;
 use super::reassembly::{Reassembly, SackBlocks};
 use super::recv_window::RecvWindow;
+use super::rmem::Squeezed;
 use crate::buffers::{BufferPool, BufferTuning};
 use crate::words::{Duration, Instant, seq};
 
@@ -21,9 +22,9 @@ const NO_FIN: u64 = u64::MAX;
 /// The receiving half of a connection.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    window: RecvWindow,
-    queue: ReadQueue,
-    reassembly: Reassembly,
+    pub(super) window: RecvWindow,
+    pub(super) queue: ReadQueue,
+    pub(super) reassembly: Reassembly,
     delayed_ack: DelayedAck,
     /// RCV.NXT when the last ACK left (Last.ACK.sent of RFC 7323), as it went on the wire.
     last_ack_sent: u32,
@@ -65,6 +66,8 @@ pub(crate) struct Received {
     pub(crate) fin: bool,
     /// SACK has as much to report as fits: the ACK must leave before more segments are taken.
     pub(crate) full_report: bool,
+    /// What became of it for lack of memory.
+    pub(crate) squeezed: Squeezed,
 }
 
 /// The effect of an arrived payload.
@@ -78,6 +81,7 @@ struct Taken {
     ack_now: bool,
     /// New data beyond a hole, and nothing else.
     reordered: bool,
+    squeezed: Squeezed,
 }
 
 impl Receiver {
@@ -143,7 +147,7 @@ impl Receiver {
         if len > 0 {
             self.data_segs_in = self.data_segs_in.wrapping_add(payload.segments(gso_size) as u32);
         }
-        let taken = self.take(start, payload, fin, pool);
+        let taken = self.take(start, payload, fin, cx.config.rmem.min, pool);
         if taken.in_order > 0 {
             // Timestamps tick in milliseconds; our own segments measure a shorter path better.
             let rtt = cx.echo_rtt.filter(|rtt| rtt.as_millis() > 1).or(cx.srtt);
@@ -155,7 +159,11 @@ impl Receiver {
             in_order: !taken.ack_now,
             advmss: cx.announced_mss,
             rcv_wnd: self.window.window(),
-            can_grow: self.window.can_grow(self.queue.len(), self.delayed_ack.rcv_mss()),
+            can_grow: self.window.can_grow(
+                self.queue.len(),
+                self.delayed_ack.rcv_mss(),
+                pool.budget.is_pressed(),
+            ),
             srtt: cx.srtt,
             rto: cx.rto,
             reordered: taken.reordered,
@@ -168,11 +176,19 @@ impl Receiver {
         if taken.ack_now && (full_report || !taken.reordered) {
             self.delayed_ack.ack_now();
         }
-        Received { readable: taken.in_order > 0, fin: taken.fin, full_report }
+        Received { readable: taken.in_order > 0, fin: taken.fin, full_report, squeezed: taken.squeezed }
     }
 
-    /// Takes the payload at `seq`, trimmed to the window, and the FIN behind it.
-    fn take(&mut self, seq: u64, mut payload: Payload<'_>, fin: bool, pool: &mut BufferPool) -> Taken {
+    /// Takes the payload at `seq`, trimmed to the window, and the FIN behind it. `least`: memory that the connection may
+    /// hold in any case.
+    fn take(
+        &mut self,
+        seq: u64,
+        mut payload: Payload<'_>,
+        fin: bool,
+        least: u32,
+        pool: &mut BufferPool,
+    ) -> Taken {
         let mut taken = Taken::default();
         let nxt = self.nxt();
         let end = seq + payload.len() as u64;
@@ -187,9 +203,20 @@ impl Receiver {
             payload.truncate(right.saturating_sub(seq) as usize);
             taken.ack_now = true;
         }
+        let mut room = usize::MAX;
+        let is_next = seq <= nxt && end > nxt;
+        if !payload.is_empty() && (!is_next || !self.reassembly.is_empty() || pool.budget.is_pressed()) {
+            let from = if is_next { nxt } else { end };
+            room = self.make_room(is_next, from, payload.len(), least, &mut taken.squeezed, pool);
+            if room == 0 {
+                // The peer retransmits it.
+                payload.truncate(0);
+                taken.ack_now = true;
+            }
+        }
         if payload.is_empty() {
             taken.ack_now |= seq != nxt;
-        } else if seq <= nxt && end > nxt && self.reassembly.is_empty() {
+        } else if is_next && self.reassembly.is_empty() {
             // The usual case: exactly the next bytes.
             payload.trim_front((nxt - seq) as usize);
             taken.ack_now |= seq != nxt;
@@ -198,7 +225,8 @@ impl Receiver {
             self.window.advance_to(nxt + taken.in_order);
         } else {
             taken.ack_now = true;
-            let inserted = self.reassembly.insert(seq, payload, nxt, pool);
+            let inserted = self.reassembly.insert(seq, payload, nxt, room, pool);
+            taken.squeezed.ofo_drop |= inserted.refused > 0;
             let reached = self.reassembly.take_in_order(nxt, &mut self.queue, pool);
             taken.in_order = reached - nxt;
             self.window.advance_to(reached);
@@ -258,19 +286,19 @@ impl Receiver {
         count
     }
 
-    /// The application has read bytes: the window may open far enough to notify the peer.
+    /// The application has read bytes: the window may open far enough to notify the peer. No `tuning` while memory is scarce.
     pub(crate) fn on_consumed(
         &mut self,
         now: Instant,
         count: usize,
-        tuning: BufferTuning,
+        tuning: Option<BufferTuning>,
         least_rtt: Option<Duration>,
     ) {
         let mss = self.delayed_ack.rcv_mss();
         let unread = self.queue.len();
         self.window.on_copied_to_user(now, count, unread, mss, tuning, least_rtt);
         self.delayed_ack.on_read();
-        self.ack_due |= self.window.window_update_due(unread, mss);
+        self.ack_due |= self.window.window_update_due(unread, mss, tuning.is_none());
     }
 
     /// The application reads no more.
@@ -323,9 +351,10 @@ impl Receiver {
         self.delayed_ack.is_pending()
     }
 
-    /// The window field of the segment that leaves now; of a SYN, see [`syn_window`](Self::syn_window).
-    pub(crate) fn window_field(&mut self) -> u16 {
-        self.window.select(self.queue.len(), self.delayed_ack.rcv_mss())
+    /// The window field of the segment that leaves now; of a SYN, see [`syn_window`](Self::syn_window). `pressed`: the
+    /// stack's memory is scarce.
+    pub(crate) fn window_field(&mut self, pressed: bool) -> u16 {
+        self.window.select(self.queue.len(), self.delayed_ack.rcv_mss(), pressed)
     }
 
     /// The window field of our SYN.

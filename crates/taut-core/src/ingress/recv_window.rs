@@ -6,7 +6,7 @@
 //!
 //! Accounting: the buffer is counted in payload bytes, where Linux counts memory and offers only a part of
 //! the buffer as window (`tcp_adv_win_scale`). Our chunks are at least about half full, so a buffer of
-//! `rcvbuf` takes at most about twice that in memory, and all of it can be offered.
+//! `rcvbuf` takes at most about twice that in memory, and all of it can be offered. `rmem.rs` enforces that.
 
 use core::ops::Range;
 
@@ -25,6 +25,9 @@ const GROWTH_SEGMENTS: u64 = 16;
 
 /// Up to here, the buffer follows what is read in a measured round trip. Linux: `tcp_rmem`'s maximum.
 const FOLLOWS_MAX: u32 = 6 << 20;
+
+/// While memory is scarce, a buffer that is half full takes so many segments. Linux: `tcp_adjust_rcv_ssthresh`.
+const PRESSED_SEGMENTS: u64 = 4;
 
 /// The segments that a peer sends in its first round trip. RFC 6928; Linux: `TCP_INIT_CWND`.
 const INITIAL_SEGMENTS: u32 = 10;
@@ -175,9 +178,14 @@ impl RecvWindow {
     }
 
     /// The right edge for which the buffer has room and that the field can express. Out-of-order data lies
-    /// before it and needs no extra room.
-    fn edge_possible(&self, unread: u64) -> u64 {
-        let window = u64::from(self.rcvbuf).saturating_sub(unread);
+    /// before it and needs no extra room. `pressed`: the stack's memory is scarce, and a buffer that is half full
+    /// takes only a few segments more.
+    fn edge_possible(&self, unread: u64, mss: u16, pressed: bool) -> u64 {
+        let mut window = u64::from(self.rcvbuf).saturating_sub(unread);
+        // Linux: `tcp_adjust_rcv_ssthresh`.
+        if pressed && window < u64::from(self.rcvbuf / 2) {
+            window = window.min(PRESSED_SEGMENTS * u64::from(mss));
+        }
         self.rcv_nxt + window.min(u64::from(u16::MAX) << self.scale)
     }
 
@@ -189,8 +197,8 @@ impl RecvWindow {
     /// The window field for a segment that is about to be sent; assumes that it is sent. `unread` is the
     /// number of bytes in the read queue.
     #[must_use]
-    pub(crate) fn select(&mut self, unread: u64, mss: u16) -> u16 {
-        let possible = self.edge_possible(unread);
+    pub(crate) fn select(&mut self, unread: u64, mss: u16, pressed: bool) -> u16 {
+        let possible = self.edge_possible(unread, mss, pressed);
         let wanted = if possible >= self.edge + self.step_min(mss) { possible } else { self.edge };
         let wanted = wanted.saturating_sub(self.rcv_nxt);
         let unit = 1_u64 << self.scale;
@@ -214,8 +222,8 @@ impl RecvWindow {
     /// This is so when half of the buffer was freed; or two segments, if that doubles the window (as it does
     /// when the window was closed). Linux has the doubling rule, too: the edge need not follow every read of
     /// a connection whose window is far from closed.
-    pub(crate) fn window_update_due(&self, unread: u64, mss: u16) -> bool {
-        let gain = self.edge_possible(unread).saturating_sub(self.edge);
+    pub(crate) fn window_update_due(&self, unread: u64, mss: u16, pressed: bool) -> bool {
+        let gain = self.edge_possible(unread, mss, pressed).saturating_sub(self.edge);
         let half = u64::from(self.rcvbuf / 2).max(1);
         gain >= half || (gain >= self.window() && gain >= half.min(2 * u64::from(mss)))
     }
@@ -224,8 +232,9 @@ impl RecvWindow {
     /// the edge could not move: its next read then sends one ACK that is also the window update. Linux
     /// compares the windows before and after, which has the same effect, because it offers only about half of
     /// its buffer.
-    pub(crate) fn can_grow(&self, unread: u64, mss: u16) -> bool {
-        unread <= u64::from(self.rcvbuf / 2) || self.edge_possible(unread) >= self.edge + self.step_min(mss)
+    pub(crate) fn can_grow(&self, unread: u64, mss: u16, pressed: bool) -> bool {
+        unread <= u64::from(self.rcvbuf / 2)
+            || self.edge_possible(unread, mss, pressed) >= self.edge + self.step_min(mss)
     }
 
     /// New data was received, RCV.NXT has moved over it. `rtt` is the round trip measured with its timestamp,
@@ -264,14 +273,15 @@ impl RecvWindow {
     /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it on a
     /// path of less than a millisecond, the least round trip counts ([`tuned_max`]): a measured one contains the queue
     /// that a large buffer makes. `least_rtt` is that of our own segments; of a connection that only receives, it is the
-    /// handshake's, which the first packet of a path often delays.
+    /// handshake's, which the first packet of a path often delays. Without `tuning`, as under memory pressure, the buffer
+    /// stays as it is.
     pub(crate) fn on_copied_to_user(
         &mut self,
         now: Instant,
         n: usize,
         unread: u64,
         mss: u16,
-        tuning: BufferTuning,
+        tuning: Option<BufferTuning>,
         least_rtt: Option<Duration>,
     ) {
         self.copied = self.copied.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
@@ -281,7 +291,9 @@ impl RecvWindow {
         }
         let copied = u64::from(self.copied).saturating_sub(unread) as u32;
         if copied > self.space {
-            if !self.locked {
+            if !self.locked
+                && let Some(tuning) = tuning
+            {
                 let (copied, space) = (u64::from(copied), u64::from(self.space.max(1)));
                 let wanted = 2 * copied + GROWTH_SEGMENTS * u64::from(mss);
                 // Twice the relative increase is added, since the rate may keep growing while the new window
@@ -340,7 +352,7 @@ mod tests {
         let mut window = window(131_072, 7);
         assert_eq!(window.syn_field(), 65_535);
         assert_eq!(window.window(), 65_535);
-        assert_eq!(window.select(0, MSS), 1024);
+        assert_eq!(window.select(0, MSS, false), 1024);
         assert_eq!(window.window(), 131_072);
     }
 
@@ -368,40 +380,40 @@ mod tests {
     fn small_steps_are_withheld() {
         let mut w = window(65_535, 0);
         w.advance_to(FIRST + 10_000);
-        assert_eq!(w.select(10_000, MSS), 55_535);
+        assert_eq!(w.select(10_000, MSS, false), 55_535);
         // RFC 9293 §3.8.6.2.2: less than a segment was read.
-        assert_eq!(w.select(10_000 - 1459, MSS), 55_535);
-        assert_eq!(w.select(10_000 - 1460, MSS), 56_995);
+        assert_eq!(w.select(10_000 - 1459, MSS, false), 55_535);
+        assert_eq!(w.select(10_000 - 1460, MSS, false), 56_995);
         // A buffer of less than two segments moves by halves.
         let mut w = window(1000, 0);
         w.advance_to(FIRST + 1000);
-        assert_eq!(w.select(1000, MSS), 0);
-        assert_eq!(w.select(501, MSS), 0);
-        assert_eq!(w.select(500, MSS), 500);
+        assert_eq!(w.select(1000, MSS, false), 0);
+        assert_eq!(w.select(501, MSS, false), 0);
+        assert_eq!(w.select(500, MSS, false), 500);
     }
 
     #[test]
     fn a_closed_window_is_reopened_by_an_update() {
         let mut w = window(65_535, 0);
         w.advance_to(FIRST + 65_535);
-        assert_eq!(w.select(65_535, MSS), 0);
-        assert!(!w.window_update_due(65_535 - 2 * 1460 + 1, MSS));
-        assert!(w.window_update_due(65_535 - 2 * 1460, MSS));
-        assert!(!w.can_grow(65_535, MSS));
+        assert_eq!(w.select(65_535, MSS, false), 0);
+        assert!(!w.window_update_due(65_535 - 2 * 1460 + 1, MSS, false));
+        assert!(w.window_update_due(65_535 - 2 * 1460, MSS, false));
+        assert!(!w.can_grow(65_535, MSS, false));
     }
 
     #[test]
     fn an_open_window_is_not_updated_at_every_read() {
         let mut w = window(65_535, 0);
         w.advance_to(FIRST + 10_000);
-        assert_eq!(w.select(10_000, MSS), 55_535);
-        assert!(!w.window_update_due(0, MSS));
+        assert_eq!(w.select(10_000, MSS, false), 55_535);
+        assert!(!w.window_update_due(0, MSS, false));
         w.advance_to(FIRST + 33_000);
-        assert!(w.window_update_due(0, MSS));
+        assert!(w.window_update_due(0, MSS, false));
         // Nor is there a reason when the field cannot express more.
         let mut w = window(1 << 20, 0);
-        assert_eq!(w.select(0, MSS), 65_535);
-        assert!(!w.window_update_due(0, MSS));
+        assert_eq!(w.select(0, MSS, false), 65_535);
+        assert!(!w.window_update_due(0, MSS, false));
     }
 
     #[test]
@@ -412,7 +424,7 @@ mod tests {
         w.on_data(now, Some(rtt));
         for copied in [14_600, 29_200, 58_400, 116_800] {
             now += rtt;
-            w.on_copied_to_user(now, copied, 0, MSS, BufferTuning::FollowPath, None);
+            w.on_copied_to_user(now, copied, 0, MSS, Some(BufferTuning::FollowPath), None);
             // The buffer must carry twice as much in the next round trip.
             assert!(u64::from(w.rcvbuf()) >= 2 * copied as u64);
         }
@@ -420,11 +432,11 @@ mod tests {
         assert_eq!(w.rcvbuf(), 770_880);
         for _ in 0..10 {
             now += rtt;
-            w.on_copied_to_user(now, 116_800, 0, MSS, BufferTuning::FollowPath, None);
+            w.on_copied_to_user(now, 116_800, 0, MSS, Some(BufferTuning::FollowPath), None);
         }
         assert_eq!(w.rcvbuf(), 770_880);
         now += rtt;
-        w.on_copied_to_user(now, 100_000_000, 0, MSS, BufferTuning::FollowPath, None);
+        w.on_copied_to_user(now, 100_000_000, 0, MSS, Some(BufferTuning::FollowPath), None);
         assert_eq!(w.rcvbuf(), 6 << 20);
     }
 
@@ -441,7 +453,7 @@ mod tests {
             w.on_data(now, Some(rtt));
             for copied in [1_000_000, 6_000_000, 12_500_000, 12_600_000] {
                 now += rtt;
-                w.on_copied_to_user(now, copied, 0, MSS, tuning, Some(Duration::from_micros(least_us)));
+                w.on_copied_to_user(now, copied, 0, MSS, Some(tuning), Some(Duration::from_micros(least_us)));
             }
             w.rcvbuf()
         };
@@ -461,10 +473,17 @@ mod tests {
         let mut w = window(131_072, 7);
         w.lock_rcvbuf(50_000);
         w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(1)));
-        w.on_copied_to_user(Instant::from_nanos(1 << 40), 1 << 20, 0, MSS, BufferTuning::FollowPath, None);
+        w.on_copied_to_user(
+            Instant::from_nanos(1 << 40),
+            1 << 20,
+            0,
+            MSS,
+            Some(BufferTuning::FollowPath),
+            None,
+        );
         assert_eq!(w.rcvbuf(), 50_000);
         // The window offered stays offered: 65 535 bytes, expressed in whole units of 128.
-        assert_eq!(w.select(0, MSS), 511);
+        assert_eq!(w.select(0, MSS, false), 511);
         assert_eq!(w.edge(), FIRST + 65_535);
     }
 
@@ -498,7 +517,7 @@ mod tests {
                 unread += received;
                 unread -= u64::from(read) % (unread + 1);
                 let (nxt, before) = (w.rcv_nxt(), w.edge());
-                let seen = nxt + (u64::from(w.select(unread, MSS)) << scale);
+                let seen = nxt + (u64::from(w.select(unread, MSS, false)) << scale);
                 prop_assert!(w.edge() >= before && w.rcv_nxt() == nxt);
                 prop_assert!(seen + unit > before, "shrunk by {}", before - seen);
                 limit = limit.max(nxt + u64::from(rcvbuf) - unread.min(u64::from(rcvbuf)));

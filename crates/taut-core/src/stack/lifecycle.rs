@@ -26,6 +26,7 @@ impl Stack {
 
     /// After a connection was touched: brings queues, timers, listeners and tables in line with its state.
     pub(super) fn settle(&mut self, now: Instant, slot: u32) {
+        self.counters.tcp_memory_pressures = self.pool.budget.pressures();
         let Some(conn) = self.table.at_mut(slot) else { return };
         if conn.flags.half_open && conn.state != State::SynReceived {
             self.leave_half_open(slot);
@@ -124,6 +125,7 @@ impl Stack {
         if let Some(mut conn) = self.table.remove(slot) {
             self.awaiting_tickets -= u32::from(conn.flags.awaits_ticket);
             conn.discard(&mut self.pool);
+            self.pool.budget.set_connections(self.table.len());
         }
     }
 }

@@ -143,6 +143,8 @@ impl Stack {
     #[must_use]
     pub fn new(config: Arc<StackConfig>, caps: LinkCaps, seed: [u8; 32]) -> Self {
         let (secrets, demux_key) = Secrets::new(seed);
+        let mut pool = BufferPool::new();
+        pool.budget.limit(config.mem);
         Self {
             time_wait: TimeWaitTable::new(config.max_tw_buckets, config.time_wait),
             config,
@@ -155,7 +157,7 @@ impl Stack {
             news: VecDeque::new(),
             incoming: VecDeque::new(),
             replies: Replies::default(),
-            pool: BufferPool::new(),
+            pool,
             counters: Counters::default(),
             totals: Totals::default(),
             must_answer: false,

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 
 use super::listener::ListenerInfo;
 use super::{ConnRef, Stack};
+use crate::buffers::MemoryUse;
 use crate::congestion::{Algorithm, AlgorithmError};
 use crate::report::Report;
 use crate::sysctl::SysctlError;
@@ -31,6 +32,7 @@ impl Stack {
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
         self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
+        self.pool.budget.limit(self.config.mem);
         Ok(())
     }
 
@@ -83,6 +85,12 @@ impl Stack {
             }
         }
         report
+    }
+
+    /// What the connections of this stack hold.
+    #[must_use]
+    pub const fn memory_use(&self) -> MemoryUse {
+        self.pool.budget.usage()
     }
 
     /// The listeners, in no particular order.

@@ -136,6 +136,7 @@ impl Stack {
         let mut cx = stack_cx!(self, now);
         let conn = make(&mut cx, &birth);
         let slot = self.table.insert(conn);
+        self.pool.budget.set_connections(self.table.len());
         let (table, time_wait) = (&self.table, &self.time_wait);
         self.demux.insert(&tuple, Owner::Conn(slot), |owner| tuple_of(table, time_wait, owner));
         self.settle(now, slot);

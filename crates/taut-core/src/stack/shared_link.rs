@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 
 use super::{Stack, Steering};
+use crate::buffers::MemoryUse;
 use crate::words::Endpoint;
 
 impl Stack {
@@ -20,6 +21,12 @@ impl Stack {
         let owner = steering.owner_of_packet(packet).filter(|&owner| owner != steering.index())?;
         self.counters.steered += 1;
         Some(owner)
+    }
+
+    /// What the connections of the other stacks hold, whose user sees all of them as one: `tcp_mem` is for the sum.
+    pub fn set_memory_elsewhere(&mut self, elsewhere: MemoryUse) {
+        self.pool.budget.set_elsewhere(elsewhere);
+        self.counters.tcp_memory_pressures = self.pool.budget.pressures();
     }
 
     /// A packet could not be handed over.

@@ -27,6 +27,11 @@ impl Shard {
         }
         self.transmit(inner);
         inner.take_events(Until::Batch, wakers);
+        if let Some(shared) = self.shared_memory.get()
+            && let Some(elsewhere) = inner.memory.share(inner.stack.memory_use(), shared)
+        {
+            inner.stack.set_memory_elsewhere(elsewhere);
+        }
         self.arm(inner, now);
     }
 
