@@ -44,6 +44,9 @@ pub struct StackConfig {
     pub icmp_echo: bool,
     /// Most connections at the same time, including half-open ones; TIME-WAIT is counted separately.
     pub max_connections: u32,
+    /// Most connections that the application has released and that are not over; further ones are reset. Linux:
+    /// `tcp_max_orphans`.
+    pub max_orphans: u32,
     /// Most connections in TIME-WAIT; further ones are forgotten. Linux: `tcp_max_tw_buckets`.
     pub max_tw_buckets: u32,
     /// How long TIME-WAIT lasts. Linux: `TCP_TIMEWAIT_LEN`, 60 s.
@@ -86,6 +89,9 @@ pub struct TcpConfig {
     pub retries1: u8,
     /// Retransmissions before an established connection is given up. Linux: `tcp_retries2`.
     pub retries2: u8,
+    /// Attempts to deliver the data of a connection that the application has released; 0 is 8, and none once the time
+    /// between them has reached two minutes. Linux: `tcp_orphan_retries`.
+    pub orphan_retries: u8,
     /// How long FIN-WAIT-2 waits for the peer's FIN after the application has released the connection. Linux:
     /// `tcp_fin_timeout`.
     pub fin_timeout: Duration,
@@ -112,6 +118,7 @@ impl Default for TcpConfig {
             syncookies: SynCookies::WhenFull,
             retries1: 3,
             retries2: 15,
+            orphan_retries: 0,
             fin_timeout: Duration::from_secs(60),
             keepalive_time: Duration::from_secs(7_200),
             keepalive_intvl: Duration::from_secs(75),
@@ -130,6 +137,7 @@ impl Default for StackConfig {
             ip_local_port_range: (32_768, 60_999),
             icmp_echo: true,
             max_connections: 1 << 20,
+            max_orphans: 1 << 14,
             max_tw_buckets: 1 << 18,
             time_wait: Duration::from_secs(60),
             mem: MemoryLimits::default(),

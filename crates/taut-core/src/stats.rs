@@ -96,6 +96,14 @@ counters! {
     tcp_rcvq_drop = "TcpExtTCPRcvQDrop",
     /// Segments out of order that were dropped, wholly or in part, for lack of memory or because there are too many.
     tcp_ofo_drop = "TcpExtTCPOFODrop",
+    /// Connections that were given up because nothing answered.
+    tcp_abort_on_timeout = "TcpExtTCPAbortOnTimeout",
+    /// Connections reset when the application released them, because there were too many such ones, or no memory.
+    tcp_abort_on_memory = "TcpExtTCPAbortOnMemory",
+    /// Connections reset because the application released them with data unread.
+    tcp_abort_on_close = "TcpExtTCPAbortOnClose",
+    /// Connections reset because data came after the application had released them.
+    tcp_abort_on_data = "TcpExtTCPAbortOnData",
     /// TIME-WAIT entries made.
     time_wait = "TcpExtTW",
     /// TIME-WAIT entries reused for a new connection.

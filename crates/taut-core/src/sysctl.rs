@@ -281,7 +281,7 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 59] = [
+static TABLE: [Setting; 61] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
@@ -313,6 +313,7 @@ static TABLE: [Setting; 59] = [
     setting!("net.ipv4.tcp_keepalive_probes", tcp.keepalive_probes: 1 => 127),
     setting!("net.ipv4.tcp_keepalive_time", tcp.keepalive_time: 1 => 32_767; S),
     setting!("net.ipv4.tcp_limit_output_bytes", send.limit_output_bytes: 0 => INT_MAX),
+    setting!("net.ipv4.tcp_max_orphans", max_orphans: 0 => INT_MAX),
     setting!("net.ipv4.tcp_max_tw_buckets", max_tw_buckets: 0 => INT_MAX),
     setting!("net.ipv4.tcp_mem", mem: limits, |mem: MemoryLimits| format!("{} {} {}", mem.low, mem.pressure, mem.high)),
     setting!("net.ipv4.tcp_min_tso_segs", send.min_tso_segs: 1 => u8::MAX),
@@ -320,6 +321,7 @@ static TABLE: [Setting; 59] = [
     setting!("net.ipv4.tcp_mtu_probe_floor", mtu.probe_floor: 48 => u16::MAX),
     setting!("net.ipv4.tcp_mtu_probing", mtu.probing: MTU_PROBING),
     setting!("net.ipv4.tcp_notsent_lowat", send.notsent_lowat: 0 => u32::MAX),
+    setting!("net.ipv4.tcp_orphan_retries", tcp.orphan_retries: 0 => u8::MAX),
     setting!("net.ipv4.tcp_pacing_ca_ratio", congestion.pacing_ca_ratio: 0 => 1_000),
     setting!("net.ipv4.tcp_pacing_ss_ratio", congestion.pacing_ss_ratio: 0 => 1_000),
     setting!("net.ipv4.tcp_probe_interval", mtu.probe_interval: 1 => u64::from(INT_MAX); S),

@@ -344,7 +344,7 @@ fn fin_wait_2_ends_by_itself_when_nobody_holds_it() {
 
 #[test]
 fn an_unanswered_fin_is_given_up_in_the_end() {
-    let config = StackConfig::default().with(|c| c.tcp.retries2 = 3);
+    let config = StackConfig::default().with(|c| c.tcp.orphan_retries = 3);
     for received_fin in [false, true] {
         let mut t = Trace::with(config.clone());
         t.accept(Offer::EASY);

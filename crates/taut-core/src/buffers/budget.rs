@@ -30,6 +30,9 @@ const PAGE_BYTES: u64 = 4_096;
 /// in `tests/memory.rs`.
 pub(crate) const CHUNK_OVERHEAD: usize = 192;
 
+/// An orphan that holds no more than this may stay even above `high`. Linux: `SOCK_MIN_SNDBUF`.
+const ORPHAN_MIN: u64 = 4_608;
+
 /// Limits of the memory in the buffers of all connections, in pages of 4,096 bytes. Linux: `tcp_mem`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs, reason = "three numbers, as the setting has them")]
@@ -71,6 +74,9 @@ pub(crate) struct Budget {
     pressures: u64,
     /// Connections of this stack.
     connections: u32,
+    /// Those of them that their application has released, and the most that may be.
+    orphans: u32,
+    orphans_max: u32,
     /// What other stacks hold.
     elsewhere: MemoryUse,
     limits: MemoryLimits,
@@ -86,15 +92,38 @@ impl Budget {
             pressed: false,
             pressures: 0,
             connections: 0,
+            orphans: 0,
+            orphans_max: u32::MAX,
             elsewhere: MemoryUse { bytes: 0, connections: 0 },
             limits: none,
         }
     }
 
-    /// `tcp_mem` was set.
-    pub(crate) fn limit(&mut self, limits: MemoryLimits) {
+    /// `tcp_mem` and `tcp_max_orphans` were set.
+    pub(crate) fn limit(&mut self, limits: MemoryLimits, orphans_max: u32) {
         self.limits = limits;
+        self.orphans_max = orphans_max;
         self.weigh();
+    }
+
+    /// The application has released a connection that is not over.
+    pub(crate) const fn add_orphan(&mut self) {
+        self.orphans += 1;
+    }
+
+    /// How many of them there are.
+    pub(crate) const fn orphans(&self) -> u32 {
+        self.orphans
+    }
+
+    /// Such a connection is over.
+    pub(crate) const fn remove_orphan(&mut self) {
+        self.orphans = self.orphans.saturating_sub(1);
+    }
+
+    /// Whether an orphan that holds so many bytes must go. Linux: `tcp_check_oom`.
+    pub(crate) fn is_too_much(&self, held: u64) -> bool {
+        self.orphans > self.orphans_max || (held > ORPHAN_MIN && self.total() > bytes(self.limits.high))
     }
 
     /// What the other stacks hold now.
@@ -186,7 +215,7 @@ mod tests {
 
     fn budget() -> Budget {
         let mut budget = Budget::new();
-        budget.limit(MemoryLimits { low: 10, pressure: 20, high: 40 });
+        budget.limit(MemoryLimits { low: 10, pressure: 20, high: 40 }, 3);
         budget.set_connections(4);
         budget
     }

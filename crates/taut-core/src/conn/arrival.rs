@@ -189,6 +189,7 @@ impl Conn {
             // No application will read this (RFC 1122 §4.2.2.13). The reset has the sequence number that the segment
             // acknowledges (RFC 9293 §3.5.2): a peer that missed our FIN would only challenge the one after it.
             cx.counters.estab_resets += 1;
+            cx.counters.tcp_abort_on_data += 1;
             self.fail(cx, ConnError::Aborted);
             return Consequence::Reset;
         }

@@ -42,7 +42,10 @@ impl Conn {
             State::Closed | State::TimeWait => {}
             State::SynSent => self.finish(cx),
             // Unread data is dropped, and the peer must be notified (RFC 2525 §2.17).
-            _ if unread => self.abort(cx),
+            _ if unread => {
+                cx.counters.tcp_abort_on_close += 1;
+                self.abort(cx);
+            }
             _ if self.tx.fin_queued() => self.arm_fin_wait(cx),
             _ => self.queue_fin(cx),
         }
@@ -55,6 +58,22 @@ impl Conn {
         }
         self.flags.rst_due = self.state != State::SynSent;
         self.fail(cx, ConnError::Aborted);
+    }
+
+    /// Nobody holds the connection, and there are too many such ones, or no memory.
+    pub(crate) fn abort_for_memory(&mut self, cx: &mut StackCx<'_>) {
+        cx.counters.tcp_abort_on_memory += 1;
+        // At once: others may be asked before the RST has left.
+        if core::mem::take(&mut self.flags.orphan) {
+            cx.pool.budget.remove_orphan();
+        }
+        self.abort(cx);
+    }
+
+    /// Nothing has answered for too long.
+    pub(super) fn give_up(&mut self, cx: &mut StackCx<'_>) {
+        cx.counters.tcp_abort_on_timeout += 1;
+        self.fail(cx, ConnError::TimedOut);
     }
 
     /// The connection ends with an error. Received data stays readable.

@@ -81,6 +81,8 @@ pub(crate) struct Flags {
     pub(crate) queued_for_news: bool,
     /// The application holds this connection, or will by `accept`.
     pub(crate) held: bool,
+    /// The application has released this connection, and the stack counts it among those until it is over.
+    pub(crate) orphan: bool,
     /// Removed from the demultiplexer: no packet arrives any more.
     pub(crate) detached: bool,
     /// A SYN, or SYN-ACK, must leave.

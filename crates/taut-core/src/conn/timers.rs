@@ -13,6 +13,9 @@ use crate::words::{ConnError, Duration, Instant};
 /// Shortest wait before the first probe of a closed window, and the ceiling of cork. Linux: `TCP_RTO_MIN`.
 const WINDOW_PROBE_MIN: Duration = Duration::from_millis(200);
 
+/// Attempts for a connection that nobody holds, when the setting is 0. Linux: `tcp_orphan_retries`, "about 100 s".
+const ORPHAN_RETRIES: u8 = 8;
+
 /// Deadlines of one connection.
 #[derive(Debug)]
 pub(super) struct Timers {
@@ -85,22 +88,34 @@ impl Conn {
     }
 
     fn on_retransmission_timeout(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
-        let TimedOut { since, timeouts } = timed_out;
+        let TimedOut { since, timeouts, waited } = timed_out;
         cx.counters.tcp_timeouts += 1;
-        // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive.
-        if self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX {
+        // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive. But nobody
+        // waits for the data of an orphan.
+        let answers = self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX;
+        if answers && !self.flags.orphan {
             self.tx.excuse_timeout();
-        } else if self.has_waited_too_long(cx, since, timeouts) {
-            self.fail(cx, ConnError::TimedOut);
+        } else if self.must_go(cx) {
+            self.abort_for_memory(cx);
+        } else if self.has_waited_too_long(cx, since, timeouts, waited) {
+            self.give_up(cx);
         } else {
             self.suspect_black_hole(cx, timeouts);
         }
     }
 
     /// Whether data has been unanswered for the user timeout, or else for the configured number of attempts.
-    fn has_waited_too_long(&self, cx: &StackCx<'_>, since: Option<Instant>, attempts: u8) -> bool {
+    /// `waited`: the time before this attempt.
+    fn has_waited_too_long(
+        &self,
+        cx: &StackCx<'_>,
+        since: Option<Instant>,
+        attempts: u8,
+        waited: Duration,
+    ) -> bool {
         match self.user_timeout() {
             Some(timeout) => since.is_some_and(|since| cx.now.since(since) >= timeout),
+            None if self.flags.orphan => attempts > Self::orphan_retries(cx, waited),
             None => attempts > cx.config.tcp.retries2,
         }
     }
@@ -110,6 +125,20 @@ impl Conn {
     fn give_up_at(&self) -> Instant {
         let Some(timeout) = self.user_timeout() else { return Instant::NEVER };
         self.tx.recovery().first_timeout_at().map_or(Instant::NEVER, |since| since + timeout)
+    }
+
+    /// How often the data of a connection that nobody holds is sent again, or its peer's window probed, when `waited` was the
+    /// time before this attempt. Linux: `tcp_orphan_retries`.
+    fn orphan_retries(cx: &StackCx<'_>, waited: Duration) -> u8 {
+        match cx.config.tcp.orphan_retries {
+            0 if waited < RTO_MAX => ORPHAN_RETRIES,
+            retries => retries,
+        }
+    }
+
+    /// Whether nobody holds the connection, and there are too many such ones, or no memory. Linux: `tcp_out_of_resources`.
+    fn must_go(&self, cx: &StackCx<'_>) -> bool {
+        self.flags.orphan && cx.pool.budget.is_too_much(self.tx.queued())
     }
 
     fn user_timeout(&self) -> Option<Duration> {
@@ -132,6 +161,9 @@ impl Conn {
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
         if self.syns.retries >= most || user_timeout {
             cx.counters.attempt_fails += 1;
+            if active {
+                return self.give_up(cx);
+            }
             return self.fail(cx, ConnError::TimedOut);
         }
         self.syns.retries += 1;
@@ -191,8 +223,19 @@ impl Conn {
     fn count_attempt(&mut self, cx: &mut StackCx<'_>) -> bool {
         let asked = self.timers.window_probes > 0;
         let since = asked.then_some(self.timers.heard);
-        if self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1)) {
-            self.fail(cx, ConnError::TimedOut);
+        // The time that has just passed.
+        let base = self.tx.recovery().rto().max(WINDOW_PROBE_MIN);
+        let backoff = self.timers.window_probe_backoff;
+        let waited = backed_off(base, backoff);
+        // A peer that answers and keeps its window closed does not keep a connection that nobody holds for ever. Linux:
+        // `tcp_probe_timer`.
+        let over = self.flags.orphan && waited >= RTO_MAX && backoff >= cx.config.tcp.orphan_retries;
+        if self.must_go(cx) {
+            self.abort_for_memory(cx);
+            return false;
+        }
+        if over || self.has_waited_too_long(cx, since, self.timers.window_probes.saturating_add(1), waited) {
+            self.give_up(cx);
             return false;
         }
         if !asked {
@@ -280,7 +323,7 @@ impl Conn {
         };
         if gone {
             self.flags.rst_due = true;
-            return self.fail(cx, ConnError::TimedOut);
+            return self.give_up(cx);
         }
         // With a user timeout, the count does not end it.
         self.timers.window_probes = self.timers.window_probes.saturating_add(1);

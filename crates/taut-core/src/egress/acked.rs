@@ -18,6 +18,8 @@ pub(crate) struct TimedOut {
     pub(crate) since: Option<Instant>,
     /// How many consecutive timeouts there have been.
     pub(crate) timeouts: u8,
+    /// How long this one was.
+    pub(crate) waited: Duration,
 }
 
 impl Sender {
@@ -125,10 +127,11 @@ impl Sender {
         }
         let since = self.recovery.first_timeout_at();
         let before = self.recovery.timeouts();
+        let waited = self.recovery.rto();
         self.recovery.on_timeout(cx.now, &mut self.congestion, cx.recovery);
         self.due = true;
         let timeouts = self.recovery.timeouts();
-        (timeouts > before).then_some(TimedOut { since, timeouts })
+        (timeouts > before).then_some(TimedOut { since, timeouts, waited })
     }
 
     /// If the connection waited for its departure and that has come, the wait ends, maybe late. An ACK or a write may

@@ -610,6 +610,11 @@ impl Sender {
         u64::from(self.window_room()) >= next
     }
 
+    /// Bytes written and not acknowledged.
+    pub(crate) const fn queued(&self) -> u64 {
+        self.queue.len()
+    }
+
     /// Bytes written and never sent.
     pub(crate) fn unsent(&self) -> u64 {
         self.queue.end().saturating_sub(self.nxt)

@@ -174,6 +174,7 @@ impl<'a> ConnMut<'a> {
     /// peer gets RST instead. The name is invalid afterwards.
     pub fn close(mut self, now: Instant) {
         self.with(now, Conn::close);
+        self.stack.note_released(now, self.slot);
     }
 
     /// Releases the connection with RST. The name is invalid afterwards.

@@ -107,6 +107,9 @@ impl Stack {
     pub(super) fn detach(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.detached = true;
+        if core::mem::take(&mut conn.flags.orphan) {
+            self.pool.budget.remove_orphan();
+        }
         let tuple = conn.tuple;
         let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
         self.demux.remove(&tuple, Owner::Conn(slot));

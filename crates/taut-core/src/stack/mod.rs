@@ -8,6 +8,7 @@
 //!   open.rs       connect, listen, accept, ports         conn_mut.rs conn_ref.rs   a connection, for the application
 //!   input.rs      received packets to connections        output.rs                 events and packets, round robin
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
+//!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
 //!   passive.rs syn_cookies.rs   SYNs for listeners
 //!   steering.rs shared_link.rs   several stacks on one link
@@ -21,6 +22,7 @@ mod lifecycle;
 mod listener;
 mod observe;
 mod open;
+mod orphans;
 mod output;
 mod passive;
 mod replies;
@@ -144,7 +146,7 @@ impl Stack {
     pub fn new(config: Arc<StackConfig>, caps: LinkCaps, seed: [u8; 32]) -> Self {
         let (secrets, demux_key) = Secrets::new(seed);
         let mut pool = BufferPool::new();
-        pool.budget.limit(config.mem);
+        pool.budget.limit(config.mem, config.max_orphans);
         Self {
             time_wait: TimeWaitTable::new(config.max_tw_buckets, config.time_wait),
             config,

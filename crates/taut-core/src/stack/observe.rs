@@ -32,7 +32,7 @@ impl Stack {
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
         self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
-        self.pool.budget.limit(self.config.mem);
+        self.pool.budget.limit(self.config.mem, self.config.max_orphans);
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use taut_core::config::MemoryUse;
 use taut_core::{
     ConnId, ConnInfo, ConnMut, ConnOptions, Duration, Event, Fate, Frame, Instant, LinkCaps, ListenOptions,
     ListenerId, Offload, ReadError, RxChecksum, RxPacket, Stack, StackConfig, State, Transmit, TxTicket,
@@ -424,6 +425,7 @@ impl Trace {
     pub(crate) fn expect_gone(&mut self) {
         self.poll();
         assert_eq!((self.stack.connections(), self.stack.time_waits()), (0, 0));
+        assert_eq!((self.stack.memory_use(), self.stack.orphans()), (MemoryUse::default(), 0));
     }
 
     // ---- the wire ----
