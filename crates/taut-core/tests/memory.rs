@@ -1,9 +1,9 @@
-//! Memory, bounded as memory: docs/reliability.md, MEM-4 to 10. MEM-1 to 3 are in `src/buffers/budget.rs`.
+//! Memory, bounded as memory: docs/reliability.md, MEM-4 to 13, but 10 is in `size.rs`. MEM-1 to 3 are in `src/buffers/budget.rs`.
 
 #[macro_use]
 mod support;
 
-use support::trace::{Offer, Trace};
+use support::trace::{Offer, Seg, Trace};
 use support::{Faults, World, transfer};
 use taut_core::config::{MemoryLimits, MemoryUse};
 use taut_core::{ConnOptions, Duration, Event, ListenOptions, StackConfig, WriteError};
@@ -199,4 +199,131 @@ fn mem_09_single_bytes_out_of_order_cost_a_bounded_amount() {
         inject!(t, ".", seq(1 + 2 * n), len(1));
     }
     assert!(t.stack.memory_use().bytes <= 2 * 2_304 + taut_core::BUFFER_BYTES as u64);
+}
+
+/// A connection from a peer 10 ms away, with timestamps and a large window. Returns also the first timestamp that the peer saw.
+fn ten_ms_away() -> (Trace, u32) {
+    let mut t = Trace::new();
+    let listener = t.listen();
+    t.syn(Offer::ALL);
+    expect!(t, "S.");
+    let first = t.last_tsval;
+    t.wait_ms(10);
+    inject!(t, ".", seq(1), ack(1), win(65_535));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    (t, first)
+}
+
+#[test]
+fn mem_11_an_echo_measures_no_more_than_the_time_since_the_data_was_sent() {
+    let (mut t, first) = ten_ms_away();
+    t.wait_s(1_000);
+    t.write(100);
+    t.poll();
+    // It is retransmitted after a tail loss probe's and an RTO's time, then the peer claims that 1,000 s passed.
+    t.wait_ms(900);
+    assert!(t.info().total_retrans >= 2);
+    inject!(t, ".", ack(101), ts(t.peer_clock(), first));
+    assert_eq!(t.info().unacked, 0);
+    assert_eq!(t.info().rtt, Some(Duration::from_millis(10)), "an echo of 1,000 s is not plausible");
+    // One of the time that did pass is.
+    t.write(100);
+    t.poll();
+    let sent = t.last_tsval;
+    t.wait_ms(900);
+    inject!(t, ".", ack(201), ts(t.peer_clock(), sent));
+    // RFC 6298: 7/8 of 10 ms and 1/8 of 900.
+    let ms = t.info().rtt.unwrap().as_millis();
+    assert!((121..=122).contains(&ms), "{ms}");
+}
+
+/// What a connection can be made to hold by echoes of old timestamps: the peer lets our SYN-ACK and our data be retransmitted,
+/// so that only an echo measures them, and claims 1,000 s; then it sends 600 kB/s with echoes of `lag_s` seconds ago. In the end
+/// the application stops reading, and the peer fills the window. Returns the receive buffer and the memory held.
+fn hoarded_by_echoes(lag_s: u32) -> (u32, u64) {
+    let mut t = Trace::new();
+    let listener = t.listen();
+    t.syn(Offer::ALL);
+    let first = expect!(t, "S.").options.timestamps.unwrap().value;
+    t.wait_ms(1_500);
+    inject!(t, ".", seq(1), ack(1), win(65_535));
+    t.id = Some(t.stack.accept(listener).unwrap().0);
+    t.wait_s(1_000);
+    t.write(100);
+    t.wait_ms(3_500);
+    assert!(t.info().total_retrans >= 1);
+    inject!(t, ".", ack(101), ts(t.peer_clock(), first));
+    let (mut next, mut buffer) = (1, vec![0; 1 << 20]);
+    let mut send = |t: &mut Trace, most: u32| {
+        let edge = next + t.info().rcv_wnd;
+        let (end, clock) = (edge.min(next.saturating_add(most)), t.peer_clock());
+        let echo = first.wrapping_add((t.now.as_millis() - 5_000) as u32 - lag_s * 1_000);
+        while next + 1_448 <= end {
+            t.inject_unpolled(&Seg::new(".").seq(next).ack(101).len(1_448).ts(clock, echo));
+            next += 1_448;
+        }
+    };
+    for _ in 0..2_000 {
+        t.wait_ms(100);
+        send(&mut t, 60_000);
+        let now = t.now;
+        while t.conn().read(now, &mut buffer).is_ok() {}
+        t.poll();
+        t.out.clear();
+    }
+    for _ in 0..10 {
+        send(&mut t, u32::MAX);
+        t.poll();
+        t.out.clear();
+    }
+    (t.info().rcvbuf, t.stack.memory_use().bytes)
+}
+
+#[test]
+fn mem_12_echoes_of_old_timestamps_do_not_make_a_receive_buffer_exceed_linuxs_maximum() {
+    for lag_s in [1, 10, 60] {
+        let (rcvbuf, held) = hoarded_by_echoes(lag_s);
+        assert!(rcvbuf <= 6 << 20, "{lag_s} s: {rcvbuf}");
+        // Twice the buffer and one of a device; the window was filled.
+        assert!(held <= 2 * u64::from(rcvbuf) + taut_core::BUFFER_BYTES as u64, "{lag_s} s: {held}");
+        assert!(held >= u64::from(rcvbuf) - 1_448, "{lag_s} s: {held} of {rcvbuf}");
+    }
+}
+
+/// The peer acknowledges each millisecond what left this host in it, as if the path took none, while a device of 1 Gbit/s sends
+/// and the application writes; then it stops. Returns the send buffer and the memory held.
+fn hoarded_by_optimistic_acks() -> (u32, u64) {
+    let (mut t, _) = ten_ms_away();
+    t.hold_tickets = true;
+    let (mut sent, mut left) = (0, 0_usize);
+    let data = vec![0; 1 << 20];
+    for ms in 0..3_000_u64 {
+        let now = t.now;
+        while t.conn().write(now, &data).is_ok() {}
+        // 125,000 bytes leave in a millisecond.
+        left = (left + 125_000).min(250_000);
+        while left >= 1_500 {
+            if t.tickets.is_empty() {
+                t.poll();
+            }
+            let Some(ticket) = t.tickets.pop_front() else { break };
+            let Some(got) = t.out.pop_front() else { break };
+            sent = sent.max(got.seq.wrapping_add(got.payload.len() as u32).wrapping_sub(1));
+            left -= got.bytes.len();
+            t.stack.handle_tx(now, ticket, taut_core::Fate::Left);
+        }
+        t.wait_ms(1);
+        if ms < 2_000 {
+            t.inject_unpolled(&Seg::new(".").seq(1).ack(1 + sent).win(65_535));
+        }
+    }
+    assert!(sent > 100_000_000, "{sent} bytes of 250 MB");
+    (t.info().sndbuf, t.stack.memory_use().bytes)
+}
+
+#[test]
+fn mem_13_optimistic_acks_do_not_make_a_send_buffer_exceed_linuxs_maximum() {
+    let (sndbuf, held) = hoarded_by_optimistic_acks();
+    assert!(sndbuf <= 4 << 20, "{sndbuf}");
+    assert!(held <= 4 << 20, "{held}");
 }

@@ -98,12 +98,17 @@ struct Ack<'a> {
     out: &'a mut AckOutcome,
 }
 
+/// Timestamps count milliseconds: an echo may measure this much more than has passed.
+const ECHO_TICK: Duration = Duration::from_millis(1);
+
 /// The state when the ACK arrived.
 struct Before {
     in_flight: u32,
     total_lost: u32,
     /// The window was being reduced step by step.
     reducing: bool,
+    /// When the first of the present retransmissions was sent or due, if that is known.
+    resent_at: Option<Instant>,
 }
 
 impl Recovery {
@@ -147,6 +152,7 @@ impl Base {
                 in_flight: f.log.in_flight(),
                 total_lost: f.log.total_lost(),
                 reducing: self.is_reducing(),
+                resent_at: f.first_timeout_at.into_iter().chain(f.undo.first_retransmit()).min(),
             },
             delivered: &mut delivered,
             dsack: None,
@@ -216,7 +222,11 @@ impl Base {
     /// The round-trip time, and the new timeout for the head.
     fn time(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
         let Ack { now, delivered, out, .. } = ack;
-        ack.rtt = self.take_rtt(*now, delivered, ack.input, f.log.nxt(), ack.cfg);
+        // The first retransmission, or timeout, came within two RTOs of the first transmission: a tail loss probe, which sends
+        // something else, may have come before it.
+        let since = ack.before.resent_at.map_or(Duration::ZERO, |at| now.since(at));
+        let longest = since + rto::timeout(&self.rtt, 0) * 2 + ECHO_TICK;
+        ack.rtt = self.take_rtt(*now, delivered, ack.input, longest, f.log.nxt(), ack.cfg);
         let head = f.log.first();
         if out.advanced {
             // RFC 6298 §5.2, §5.3.
@@ -236,12 +246,14 @@ impl Base {
         }
     }
 
-    /// RTT samples of an ACK (Karn: never from retransmitted packets); returns that of the newest packet.
+    /// RTT samples of an ACK (Karn: never from retransmitted packets); returns that of the newest packet. `longest`: what a
+    /// timestamp can have measured.
     fn take_rtt(
         &mut self,
         now: Instant,
         delivered: &Delivered,
         input: &AckInput<'_>,
+        longest: Duration,
         nxt: u64,
         cfg: &RecoveryConfig,
     ) -> Option<Duration> {
@@ -249,7 +261,10 @@ impl Base {
         let oldest = clean(delivered.acked_first).or(delivered.sacked_first).map(|at| now.since(at));
         let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
         // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it comes last.
-        let echoed = input.timestamp_echo_rtt.filter(|_| self.una >= input.ack && delivered.acked_segs > 0);
+        // And it is the peer's word: nothing can have been echoed that left before what is acknowledged did.
+        let echoed = input
+            .timestamp_echo_rtt
+            .filter(|&rtt| rtt <= longest && self.una >= input.ack && delivered.acked_segs > 0);
         let smoothed = oldest.or(echoed)?;
         let newest = newest.or(echoed);
         if let Some(rtt) = newest {

@@ -63,6 +63,11 @@ impl Undo {
         self.first_retransmit.is_some()
     }
 
+    /// When the first of the present retransmissions left, if that is known.
+    pub(super) const fn first_retransmit(&self) -> Option<Instant> {
+        self.first_retransmit
+    }
+
     /// Whether an ACK that advances is for the original: it echoes a timestamp from before the first retransmission
     /// (RFC 3522 §3.2), or nothing was retransmitted yet because pacing or a small queue delayed it.
     /// Timestamps tick in milliseconds of `now`, so the comparison is in whole ticks.
