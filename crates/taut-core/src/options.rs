@@ -54,13 +54,25 @@ pub struct ListenOptions {
     /// Connections that may wait for `accept`; the same number again may be half open. Linux: `listen(2)`,
     /// bounded by `somaxconn`.
     pub backlog: u32,
+    /// The most connections that came from this listener, from their SYN until they are over; further SYNs are dropped.
+    pub max_connections: u32,
+    /// The most of them from one peer: an IPv4 address, or the first 64 bits of an IPv6 address.
+    pub max_per_peer: u32,
+    /// The most of those whose handshake is not complete.
+    pub max_half_open_per_peer: u32,
     /// The options of accepted connections ([`ConnOptions::bind`] is ignored).
     pub conn: ConnOptions,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { backlog: 4_096, conn: ConnOptions::default() }
+        Self {
+            backlog: 4_096,
+            max_connections: u32::MAX,
+            max_per_peer: u32::MAX,
+            max_half_open_per_peer: u32::MAX,
+            conn: ConnOptions::default(),
+        }
     }
 }
 

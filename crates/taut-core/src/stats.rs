@@ -76,6 +76,8 @@ counters! {
     paws_estab = "TcpExtPAWSEstab",
     /// SYNs dropped because a listener's queues were full.
     listen_overflows = "TcpExtListenOverflows",
+    /// SYNs, and cookies that came back, dropped because of a cap that the application has set on its listener.
+    listen_capped = "TautListenCapped",
     /// SYNs answered by a cookie.
     syncookies_sent = "TcpExtSyncookiesSent",
     /// Cookies that came back, and opened a connection if there was room to accept it.

@@ -503,7 +503,7 @@ fn flood(t: &mut Trace, ports: std::ops::RangeInclusive<u16>) {
 /// A listener for 100, which 10,000 SYNs have filled.
 fn flooded(config: StackConfig) -> Trace {
     let mut t = Trace::with(config);
-    t.listen_with(ListenOptions { backlog: 100, conn: ConnOptions::default() });
+    t.listen_with(ListenOptions { backlog: 100, ..ListenOptions::default() });
     flood(&mut t, 1..=10_000);
     t
 }
@@ -606,7 +606,7 @@ fn cookie_07_always_and_never() {
 #[test]
 fn cookie_08_a_full_accept_queue_stays_full() {
     let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.syncookies = SynCookies::Always));
-    let listener = t.listen_with(ListenOptions { backlog: 1, conn: ConnOptions::default() });
+    let listener = t.listen_with(ListenOptions { backlog: 1, ..ListenOptions::default() });
     let mut cookies = vec![];
     for port in [1, 2] {
         inject!(t, "S", seq(0), port(port), mss(1_000));
@@ -641,4 +641,77 @@ fn a_loopback_address_on_a_link_is_forged() {
         assert_eq!(t.stack.counters().in_loopback, 3);
         assert_eq!(t.stack.connections(), 0);
     }
+}
+
+/// SYNs from `ports` of the address `peer`; the handshake is completed if `complete`. Returns how many SYNs were answered.
+fn knock(t: &mut Trace, peer: &str, ports: std::ops::Range<u16>, complete: bool) -> usize {
+    let mut answered = 0;
+    t.peer.set_ip(peer.parse().unwrap());
+    for port in ports {
+        inject!(t, "S", seq(0), mss(1_000), port(port));
+        let syn_acks = t.out.drain(..).filter(|got| got.has("S.")).count();
+        answered += syn_acks;
+        if complete && syn_acks > 0 {
+            inject!(t, ".", seq(1), ack(1), port(port));
+        }
+    }
+    answered
+}
+
+#[test]
+fn mem_14_caps_of_a_listener_and_of_each_peer() {
+    let mut t = Trace::new();
+    let options = ListenOptions {
+        max_connections: 25,
+        max_per_peer: 10,
+        max_half_open_per_peer: 3,
+        ..ListenOptions::default()
+    };
+    let listener = t.listen_with(options);
+    // Three half-open ones, and ten that are complete.
+    assert_eq!(knock(&mut t, "198.51.100.1", 1_000..1_020, false), 3);
+    assert_eq!(knock(&mut t, "198.51.100.2", 1_000..1_020, true), 10);
+    // Others are not concerned, up to 25 in all.
+    assert_eq!(knock(&mut t, "198.51.100.3", 1_000..1_020, true), 10);
+    assert_eq!(knock(&mut t, "198.51.100.4", 1_000..1_020, true), 2);
+    assert_eq!(t.stack.counters().listen_capped, 17 + 10 + 10 + 18);
+    assert_eq!(t.stack.connections(), 25);
+    // Half-open ones end after 63 s, and others when they are over. Then there is room.
+    t.wait_s(70);
+    t.out.clear();
+    assert_eq!(knock(&mut t, "198.51.100.4", 2_000..2_020, true), 3);
+    let (id, peer) = t.stack.accept(listener).unwrap();
+    let now = t.now;
+    t.stack.conn_mut(id).unwrap().abort(now);
+    t.poll();
+    t.out.clear();
+    assert_eq!((peer.to_string().as_str(), t.stack.connections()), ("198.51.100.2:1000", 24));
+    assert_eq!(knock(&mut t, "198.51.100.4", 3_000..3_020, true), 1);
+}
+
+#[test]
+fn mem_15_caps_hold_for_cookies_and_for_prefixes_of_ipv6() {
+    // Cookies: the SYN is answered, as nothing is remembered; the ACK opens no connection.
+    let mut t = Trace::with(StackConfig::default().with(|config| config.tcp.syncookies = SynCookies::Always));
+    t.listen_with(ListenOptions { max_per_peer: 2, ..ListenOptions::default() });
+    t.peer.set_ip("198.51.100.1".parse().unwrap());
+    let cookies: Vec<u32> = (1_000..1_005)
+        .map(|port| {
+            inject!(t, "S", seq(0), mss(1_000), port(port));
+            t.iss
+        })
+        .collect();
+    for (port, cookie) in (1_000..).zip(cookies) {
+        t.iss = cookie;
+        inject!(t, ".", seq(1), ack(1), port(port));
+    }
+    assert_eq!((t.stack.connections(), t.stack.counters().listen_capped), (2, 3));
+    // All of 2001:db8:1:2::/64 is one peer.
+    let mut t = Trace::v6();
+    t.listen_with(ListenOptions { max_per_peer: 2, ..ListenOptions::default() });
+    let from = |t: &mut Trace, peer: &str| knock(t, peer, 1_000..1_001, true);
+    assert_eq!(from(&mut t, "2001:db8:1:2::1"), 1);
+    assert_eq!(from(&mut t, "2001:db8:1:2:ffff::2"), 1);
+    assert_eq!(from(&mut t, "2001:db8:1:2::3"), 0);
+    assert_eq!(from(&mut t, "2001:db8:1:3::3"), 1);
 }

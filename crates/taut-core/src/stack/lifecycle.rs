@@ -93,6 +93,7 @@ impl Stack {
             return;
         };
         listener.half_open = listener.half_open.saturating_sub(1);
+        listener.counts.leave_half_open(conn.tuple.peer.ip());
         if established {
             self.counters.passive_opens += 1;
             listener.ready.push_back(id);
@@ -111,6 +112,9 @@ impl Stack {
             self.pool.budget.remove_orphan();
         }
         let tuple = conn.tuple;
+        if let Some(listener) = conn.listener().and_then(|listener| self.listeners.get_mut(listener)) {
+            listener.counts.remove(tuple.peer.ip());
+        }
         let remnant = (conn.state == State::TimeWait).then(|| TimeWait::of(now, conn));
         self.demux.remove(&tuple, Owner::Conn(slot));
         self.timers.clear(slot);

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::caps::Counts;
 use super::syn_cookies;
 use crate::options::ListenOptions;
 use crate::words::{ConnId, Endpoint, Instant, ListenError, ListenerId};
@@ -18,6 +19,8 @@ pub(crate) struct Listener {
     pub(crate) half_open: u32,
     /// They in the order of their SYNs, and some that are complete or gone.
     pub(crate) by_age: VecDeque<ConnId>,
+    /// Connections in any state, in all and of each peer.
+    pub(crate) counts: Counts,
     /// When a SYN was last answered by a cookie.
     pub(crate) cookie_at: Option<Instant>,
     /// Connections that wait to be accepted, oldest first.
@@ -27,6 +30,17 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
+    /// Whether the application's caps allow one more connection from this address.
+    pub(crate) fn allows(&self, peer: IpAddr) -> bool {
+        self.counts.may_begin(&self.options, peer)
+    }
+
+    /// A connection from this address begins, half-open.
+    pub(crate) fn begin(&mut self, peer: IpAddr) {
+        self.half_open += 1;
+        self.counts.add(&self.options, peer);
+    }
+
     /// Whether one more connection may wait to be accepted.
     pub(crate) fn may_be_ready(&self) -> bool {
         (self.ready.len() as u64) < u64::from(self.options.backlog.max(1))
@@ -102,6 +116,7 @@ impl Listeners {
             options,
             half_open: 0,
             by_age: VecDeque::new(),
+            counts: Counts::default(),
             cookie_at: None,
             ready: VecDeque::new(),
             notified: false,

@@ -10,10 +10,11 @@
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
 //!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
-//!   passive.rs syn_cookies.rs   SYNs for listeners
+//!   passive.rs syn_cookies.rs caps.rs   SYNs for listeners
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
+mod caps;
 mod conn_mut;
 mod conn_ref;
 mod demux;

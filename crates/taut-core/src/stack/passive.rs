@@ -27,6 +27,10 @@ impl Stack {
             self.counters.listen_overflows += 1;
             return;
         }
+        if !entry.allows(tuple.peer.ip()) {
+            self.counters.listen_capped += 1;
+            return;
+        }
         let cookies = self.config.tcp.syncookies;
         let is_full = !entry.may_be_half_open();
         if cookies == SynCookies::Always || (is_full && cookies == SynCookies::WhenFull) {
@@ -41,7 +45,7 @@ impl Stack {
             self.drop_oldest_half_open(now, listener);
         }
         let Some(entry) = self.listeners.get_mut(listener) else { return };
-        entry.half_open += 1;
+        entry.begin(tuple.peer.ip());
         let options = entry.options.conn.clone();
         let id = self
             .open(now, *tuple, min_iss, &options, |cx, birth| Conn::passive(cx, birth, listener, syn, mark));
@@ -105,7 +109,11 @@ impl Stack {
             self.counters.listen_overflows += 1;
             return true;
         }
-        entry.half_open += 1;
+        if !entry.allows(tuple.peer.ip()) {
+            self.counters.listen_capped += 1;
+            return true;
+        }
+        entry.begin(tuple.peer.ip());
         let options = entry.options.conn.clone();
         let isn = ack.ack.wrapping_sub(1);
         self.open(now, *tuple, Some(isn), &options, |cx, birth| Conn::revived(cx, birth, listener, &syn));
