@@ -69,11 +69,14 @@ fn orph_01_a_silent_peer_ends_after_eight_retries() {
 #[test]
 fn orph_02_a_peer_that_keeps_its_window_closed_and_answers_ends() {
     // Probes after 0.2 s, 0.4 s … 102.4 s: 0.2 · (2¹⁰ − 1) = 204.6 s, and then 120 s, the longest wait.
-    let mut t = released(StackConfig::default(), 100, 0);
-    let ms = lifetime(&mut t, |t| inject!(t, ".", win(0)));
-    // The RTO is 200 ms and a microsecond, because a round trip of 0 counts as one.
-    assert!((324_600..324_610).contains(&ms), "{ms}");
-    assert_eq!(t.stack.counters().tcp_abort_on_timeout, 1);
+    // Answers reset the count of attempts, so `tcp_orphan_retries` matters only then.
+    for retries in [0, 3] {
+        let mut t = released(with_retries(retries), 100, 0);
+        let ms = lifetime(&mut t, |t| inject!(t, ".", win(0)));
+        // The RTO is 200 ms and a microsecond, because a round trip of 0 counts as one.
+        assert!((324_600..324_610).contains(&ms), "{retries}: {ms}");
+        assert_eq!(t.stack.counters().tcp_abort_on_timeout, 1);
+    }
     // An application that holds it may wait for ever (RFC 9293 §3.8.6.1).
     let mut t = Trace::accepted(Offer::EASY);
     inject!(t, ".", win(0));
