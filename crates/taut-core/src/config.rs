@@ -12,6 +12,7 @@ pub use crate::buffers::{BufferTuning, MemoryLimits, MemoryUse};
 pub use crate::congestion::CongestionConfig;
 pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
+pub use crate::fast_open::{FastOpenConfig, FastOpenKeys};
 pub use crate::ingress::ReceiveConfig;
 pub use crate::recovery::RecoveryConfig;
 pub use crate::stack::SynCookies;
@@ -55,6 +56,8 @@ pub struct StackConfig {
     pub mem: MemoryLimits,
     /// What connections negotiate when they begin, and when they are given up.
     pub tcp: TcpConfig,
+    /// Data in SYNs.
+    pub fast_open: FastOpenConfig,
     /// Explicit congestion notification.
     pub ecn: EcnConfig,
     /// The send path: its buffer and its five mechanisms.
@@ -142,6 +145,7 @@ impl Default for StackConfig {
             time_wait: Duration::from_secs(60),
             mem: MemoryLimits::default(),
             tcp: TcpConfig::default(),
+            fast_open: FastOpenConfig::default(),
             ecn: EcnConfig::default(),
             send: SendConfig::default(),
             receive: ReceiveConfig::default(),

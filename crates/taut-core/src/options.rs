@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 
 use crate::congestion::Algorithm;
+use crate::fast_open::FastOpenKeys;
 use crate::words::Duration;
 
 /// TCP keepalive (RFC 9293 §3.8.4). Linux: `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
@@ -46,6 +47,12 @@ pub struct ConnOptions {
     pub user_timeout: Option<Duration>,
     /// `TCP_MAXSEG`: upper bound of the segment size, both offered and used; 88..=32,767.
     pub maxseg: Option<u16>,
+    /// `TCP_FASTOPEN_CONNECT`: if there is a cookie of the server, the connection may be written at once, and its SYN waits
+    /// for the first write and carries its data. Without a cookie, the SYN asks for one.
+    pub fast_open: bool,
+    /// `TCP_FASTOPEN_NO_COOKIE`: the SYN carries data even without a cookie. Has an effect only with
+    /// [`fast_open`](Self::fast_open).
+    pub fast_open_no_cookie: bool,
 }
 
 /// Options of a listening socket.
@@ -60,8 +67,22 @@ pub struct ListenOptions {
     pub max_per_peer: u32,
     /// The most of those whose handshake is not complete.
     pub max_half_open_per_peer: u32,
-    /// The options of accepted connections ([`ConnOptions::bind`] is ignored).
+    /// The options of accepted connections ([`ConnOptions::bind`] and the two about Fast Open are ignored).
     pub conn: ConnOptions,
+    /// Data in SYNs.
+    pub fast_open: FastOpenListen,
+}
+
+/// Whether a listener accepts data in SYNs, if `tcp_fastopen` allows that to listeners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastOpenListen {
+    /// `TCP_FASTOPEN`: connections that such a SYN opened and whose handshake is not complete; for further ones, the data in
+    /// the SYN is ignored. 0 is off.
+    pub pending_max: u32,
+    /// `TCP_FASTOPEN_NO_COOKIE`: data is accepted even without a cookie.
+    pub no_cookie: bool,
+    /// `TCP_FASTOPEN_KEY`: keys of this listener's own, instead of the stack's.
+    pub keys: Option<FastOpenKeys>,
 }
 
 impl Default for ListenOptions {
@@ -72,6 +93,7 @@ impl Default for ListenOptions {
             max_per_peer: u32::MAX,
             max_half_open_per_peer: u32::MAX,
             conn: ConnOptions::default(),
+            fast_open: FastOpenListen::default(),
         }
     }
 }

@@ -106,6 +106,22 @@ counters! {
     tcp_abort_on_close = "TcpExtTCPAbortOnClose",
     /// Connections reset because data came after the application had released them.
     tcp_abort_on_data = "TcpExtTCPAbortOnData",
+    /// Connections whose SYN-ACK acknowledged data in our SYN.
+    tcp_fast_open_active = "TcpExtTCPFastOpenActive",
+    /// Connections whose SYN-ACK did not acknowledge the data in our SYN.
+    tcp_fast_open_active_fail = "TcpExtTCPFastOpenActiveFail",
+    /// Connections that a SYN with a valid cookie opened at once.
+    tcp_fast_open_passive = "TcpExtTCPFastOpenPassive",
+    /// SYNs with a cookie that is not valid.
+    tcp_fast_open_passive_fail = "TcpExtTCPFastOpenPassiveFail",
+    /// SYNs whose data was ignored because a listener had enough pending connections.
+    tcp_fast_open_listen_overflow = "TcpExtTCPFastOpenListenOverflow",
+    /// SYNs that asked for a cookie.
+    tcp_fast_open_cookie_reqd = "TcpExtTCPFastOpenCookieReqd",
+    /// Times that connections stopped to send data in SYNs, because a path seemed to drop them.
+    tcp_fast_open_blackhole = "TcpExtTCPFastOpenBlackhole",
+    /// Connections that a SYN with a cookie of the backup key opened.
+    tcp_fast_open_passive_alt_key = "TcpExtTCPFastOpenPassiveAltKey",
     /// TIME-WAIT entries made.
     time_wait = "TcpExtTW",
     /// TIME-WAIT entries reused for a new connection.

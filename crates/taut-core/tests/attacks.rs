@@ -6,7 +6,7 @@ mod support;
 use support::trace::{Offer, Seg, Trace, packet};
 use support::{Rng, pattern};
 use taut_core::{
-    ConnError, ConnOptions, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State, SynCookies,
+    ConnError, Event, Frame, ListenOptions, RxChecksum, RxPacket, StackConfig, State, SynCookies,
 };
 use taut_wire::{AccEcn, Flags, TcpHeader, TcpOptions, Timestamps, Unreachable};
 

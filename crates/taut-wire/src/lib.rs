@@ -3,7 +3,7 @@
 //! ```text
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
-//!                                    | icmp.rs quoted.rs
+//!                                    | fast_open.rs icmp.rs quoted.rs
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -43,6 +43,7 @@ extern crate std;
 
 pub mod checksum;
 mod error;
+mod fast_open;
 pub mod icmp;
 pub mod ip;
 mod quoted;
@@ -55,6 +56,7 @@ pub mod virtio;
 
 pub use checksum::Sum;
 pub use error::ParseError;
+pub use fast_open::{Cookie, FastOpen};
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
 pub use quoted::Quoted;

@@ -175,6 +175,11 @@ impl Agreed {
         self.mss
     }
 
+    /// The segment size of a peer that has not announced one.
+    pub(super) const fn default_mss(&self) -> u16 {
+        default_mss(self.ipv4)
+    }
+
     /// The segment size that we announce.
     pub(super) const fn announced_mss(&self) -> u16 {
         self.announced_mss

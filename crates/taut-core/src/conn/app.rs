@@ -31,7 +31,9 @@ impl Conn {
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<usize, WriteError> {
-        self.may_write()?;
+        if let Err(error) = self.may_write() {
+            return if self.awaits_first_write() { self.write_in_syn(cx, data) } else { Err(error) };
+        }
         if data.is_empty() {
             return Ok(0);
         }
@@ -52,7 +54,9 @@ impl Conn {
         data: &mut Bytes,
         flags: WriteFlags,
     ) -> Result<Option<u32>, WriteError> {
-        self.may_write()?;
+        if let Err(error) = self.may_write() {
+            return if self.awaits_first_write() { self.lend_in_syn(cx, data) } else { Err(error) };
+        }
         if data.is_empty() {
             return Ok(None);
         }
@@ -87,9 +91,12 @@ impl Conn {
             return Err(WriteError::Conn(error));
         }
         match self.state {
-            State::SynSent | State::SynReceived => Err(WriteError::NotConnected),
+            State::SynSent | State::SynReceived if !self.is_open_early() => Err(WriteError::NotConnected),
             _ if self.tx.fin_queued() => Err(WriteError::Shutdown),
             state if state.may_write() => Ok(()),
+            State::SynReceived if self.is_fast_child() => Ok(()),
+            // The next write, after that which left with the SYN, waits for the handshake.
+            State::SynSent | State::SynReceived => Err(WriteError::WouldBlock),
             _ => Err(WriteError::Shutdown),
         }
     }
@@ -111,7 +118,7 @@ impl Conn {
             return Err(ReadError::Conn(error));
         }
         match self.state {
-            State::SynSent | State::SynReceived => Err(ReadError::NotConnected),
+            State::SynSent | State::SynReceived if !self.is_open_early() => Err(ReadError::NotConnected),
             State::Closed | State::TimeWait => Ok(()),
             _ => Err(ReadError::WouldBlock),
         }
@@ -165,6 +172,7 @@ impl Conn {
     pub(crate) fn poll_writable(&mut self, cx: &StackCx<'_>) -> bool {
         match self.may_write() {
             Err(WriteError::NotConnected) => false,
+            Err(WriteError::WouldBlock) => self.awaits_first_write(),
             // A write would report the error immediately.
             Err(_) => true,
             Ok(()) => {

@@ -25,6 +25,14 @@ pub(crate) struct Arrival<'a> {
     pub(crate) mark: Mark,
 }
 
+impl Arrival<'_> {
+    /// Its length in sequence numbers.
+    pub(crate) fn len(&self) -> u32 {
+        let occupies = |flag| u32::from(self.header.flags.contains(flag));
+        self.payload.len() as u32 + occupies(TcpFlags::SYN) + occupies(TcpFlags::FIN)
+    }
+}
+
 /// What the stack must do in addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -42,23 +50,22 @@ impl Conn {
     /// Takes a segment in.
     pub(crate) fn on_segment(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
         match self.state {
-            State::SynSent => self.on_segment_in_syn_sent(cx, arrival.header, arrival.mark),
+            State::SynSent => self.on_segment_in_syn_sent(cx, arrival),
             State::Closed | State::TimeWait => Consequence::None,
             _ => self.on_segment_synchronized(cx, arrival),
         }
     }
 
     /// §3.10.7.3.
-    fn on_segment_in_syn_sent(
-        &mut self,
-        cx: &mut StackCx<'_>,
-        header: &TcpHeader,
-        mark: Mark,
-    ) -> Consequence {
+    fn on_segment_in_syn_sent(&mut self, cx: &mut StackCx<'_>, arrival: Arrival<'_>) -> Consequence {
+        let Arrival { header, payload, gso_size, mark } = arrival;
+        if self.awaits_first_write() {
+            return Consequence::None;
+        }
         let flags = header.flags;
         let acks_syn = flags.contains(TcpFlags::ACK);
-        // First, the ACK: only our SYN can be acknowledged.
-        if acks_syn && header.ack != seq::wire(self.handshake.first()) {
+        // First, the ACK: only our SYN, with its data, can be acknowledged.
+        if acks_syn && !self.acks_syn(header.ack) {
             return if flags.contains(TcpFlags::RST) { Consequence::None } else { Consequence::Reset };
         }
         // Second, the RST: believed if it acknowledges our SYN.
@@ -74,9 +81,14 @@ impl Conn {
             self.agree(cx, header, mark);
             self.note_heard(cx.now);
             if acks_syn {
+                self.on_syn_data_answered(cx, header.ack);
+                self.news.writable |= self.is_open_early();
                 self.establish(cx);
                 self.news.connected = true;
                 self.rx.owe_ack();
+                if !payload.is_empty() && self.takes_data_of_syn_ack() {
+                    self.take_syn_data(cx, payload, gso_size);
+                }
             } else {
                 // Simultaneous open (§3.5, figure 8): our SYN is retransmitted, with an ACK.
                 self.state = State::SynReceived;
@@ -117,6 +129,7 @@ impl Conn {
         if flags.contains(TcpFlags::SYN | TcpFlags::ACK)
             && header.ack == seq::wire(self.handshake.first())
             && self.is_same_syn(header)
+            && self.acks_syn_only()
             && let Some(ecn) = self.ecn_mut()
         {
             // The peer did not get our ACK. It is answered below, by a challenge ACK.
@@ -147,7 +160,7 @@ impl Conn {
         let ack = seq::expand(self.tx.una(), header.ack);
         let ends_handshake = self.state == State::SynReceived;
         if ends_handshake {
-            if ack != self.handshake.first() {
+            if !(self.handshake.first()..=self.tx.nxt()).contains(&ack) {
                 return Consequence::Reset;
             }
             if let Some(ecn) = self.ecn_mut().filter(|_| !crossed) {
@@ -157,7 +170,7 @@ impl Conn {
             self.establish(cx);
             if self.listener().is_none() {
                 self.news.connected = true;
-            } else {
+            } else if !self.is_fast_child() {
                 // `accept` will hand this connection to the application.
                 self.flags.held = true;
             }
@@ -293,7 +306,10 @@ impl Conn {
                     _ => self.fail(cx, error),
                 }
             }
-            Check::Challenge => self.challenge(cx),
+            Check::Challenge => {
+                self.suspect_reset();
+                self.challenge(cx);
+            }
             Check::Accept | Check::Drop => {}
         }
     }
@@ -403,7 +419,7 @@ impl Conn {
         }
     }
 
-    fn on_data(
+    pub(super) fn on_data(
         &mut self,
         cx: &mut StackCx<'_>,
         payload: Payload<'_>,

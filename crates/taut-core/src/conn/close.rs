@@ -15,7 +15,10 @@ impl Conn {
         if self.tx.fin_queued() {
             return Ok(());
         }
-        self.may_write()?;
+        match self.may_write() {
+            Err(WriteError::WouldBlock) => self.stop_waiting(),
+            other => other?,
+        }
         self.queue_fin(cx);
         Ok(())
     }
@@ -23,7 +26,10 @@ impl Conn {
     fn queue_fin(&mut self, cx: &mut StackCx<'_>) {
         // The application will not write any more, but a task that waits for room must be woken to notice that.
         self.news.writable |= self.tx.queue_fin();
-        self.state = self.state.on_close();
+        // If the handshake is not complete, the state changes at its end.
+        if !self.is_open_early() {
+            self.state = self.state.on_close();
+        }
         self.arm_fin_wait(cx);
     }
 
@@ -40,7 +46,7 @@ impl Conn {
         let unread = self.rx.unread() > 0;
         match self.state {
             State::Closed | State::TimeWait => {}
-            State::SynSent => self.finish(cx),
+            State::SynSent if !self.tx.has_unsent() => self.finish(cx),
             // Unread data is dropped, and the peer must be notified (RFC 2525 §2.17).
             _ if unread => {
                 cx.counters.tcp_abort_on_close += 1;

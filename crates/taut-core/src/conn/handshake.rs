@@ -178,6 +178,10 @@ impl Conn {
     /// Our SYN is acknowledged: the connection is open.
     pub(super) fn establish(&mut self, cx: &mut StackCx<'_>) {
         self.state = State::Established;
+        if self.tx.fin_queued() {
+            // The application ended its stream before the handshake was complete.
+            self.state = self.state.on_close();
+        }
         self.flags.syn_due = false;
         self.timers.cancel_phase();
         self.rx.on_established(cx.now);
@@ -202,6 +206,6 @@ impl Conn {
     pub(super) fn is_same_syn(&self, header: &TcpHeader) -> bool {
         header.flags.contains(TcpFlags::SYN)
             && !header.flags.contains(TcpFlags::RST)
-            && header.seq == seq::wire(self.rx.nxt().wrapping_sub(1))
+            && header.seq == self.rx.irs()
     }
 }

@@ -30,7 +30,9 @@ impl Conn {
     /// The destination is unreachable. This is fatal while connecting; later the error may be temporary, and the
     /// timeouts decide (RFC 1122 §4.2.3.9).
     pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
-        if matches!(self.state, State::SynSent | State::SynReceived) && self.is_in_flight(wire_seq) {
+        // A connection that a SYN opened may be in use already.
+        let begins = matches!(self.state, State::SynSent | State::SynReceived) && !self.is_fast_child();
+        if begins && self.is_in_flight(wire_seq) {
             cx.counters.attempt_fails += 1;
             self.fail(cx, error);
         }

@@ -9,6 +9,7 @@ use super::state::State;
 use crate::config::StackConfig;
 use crate::congestion::Algorithm;
 use crate::egress::{Blocked, Queue};
+use crate::fast_open::FastOpenFail;
 use crate::report::Report;
 use crate::words::{Duration, Instant, LinkCaps};
 
@@ -30,6 +31,12 @@ pub struct ConnInfo {
     pub timestamps: bool,
     /// RFC 2018 SACK is in use.
     pub sack: bool,
+    /// Data in a SYN was acknowledged, by either end. Linux: `TCPI_OPT_SYN_DATA`.
+    pub syn_data: bool,
+    /// A SYN with a cookie opened this connection. Linux: `TCPI_OPT_TFO_CHILD`.
+    pub fast_open_child: bool,
+    /// Why data in our SYN was not acknowledged, or why there was none. Linux: `tcpi_fastopen_client_fail`.
+    pub fast_open_fail: FastOpenFail,
     /// ECN is in use. Linux: `TCPI_OPT_ECN`.
     pub ecn: bool,
     /// The peer has sent a packet marked as ECN-capable. Linux: `TCPI_OPT_ECN_SEEN`.
@@ -158,6 +165,7 @@ impl Conn {
         let (bytes_received, data_segs_in) = self.rx.received();
         let delayed_ack = self.rx.delayed_ack();
         let sent_until = self.tx.nxt().min(self.tx.written_until());
+        let (syn_data, fast_open_child, fast_open_fail) = self.fast_open_info();
         ConnInfo {
             state: self.state,
             local: self.tuple.local.into(),
@@ -166,6 +174,9 @@ impl Conn {
             blocked: self.blocked(),
             timestamps: self.agreed.timestamps.on,
             sack: self.agreed.sack(),
+            syn_data,
+            fast_open_child,
+            fast_open_fail,
             ecn: self.ecn().is_on(),
             ecn_seen: self.ecn().seen(),
             snd_wscale: self.agreed.peer_wscale(),

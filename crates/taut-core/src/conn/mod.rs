@@ -6,6 +6,7 @@
 //!   output.rs     the next segment to send: RST, SYN, data, probe, ACK, in this order
 //!   timers.rs     deadlines: retries, probes, keepalive, giving up
 //!   handshake.rs  SYNs               agreed.rs  the terms that both ends agreed on
+//!   fast_open.rs  data in SYNs
 //!   close.rs      the ways to end    state.rs   RFC 9293's states
 //!   icmp.rs path.rs   routers' errors, and how large segments may be
 //!   info.rs       snapshots
@@ -19,6 +20,7 @@ mod agreed;
 mod app;
 mod arrival;
 mod close;
+mod fast_open;
 pub(crate) mod handshake;
 mod icmp;
 pub(crate) mod info;
@@ -40,6 +42,7 @@ use crate::options::Keepalive;
 use crate::stats::Counters;
 use crate::words::{ConnError, Duration, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
 use agreed::{Agreed, Timestamps};
+use fast_open::FastOpen;
 use handshake::{Handshake, Syns};
 use state::State;
 use timers::Timers;
@@ -111,6 +114,7 @@ struct Extras {
     ecn: Ecn,
     /// The path's MTU, if more is known than what the handshake negotiated.
     path: Option<PathMtu>,
+    fast_open: Option<Box<FastOpen>>,
 }
 
 impl Default for Extras {
@@ -123,6 +127,7 @@ impl Default for Extras {
             tx_delay_us: 0,
             ecn: Ecn::OFF,
             path: None,
+            fast_open: None,
         }
     }
 }

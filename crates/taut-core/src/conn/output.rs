@@ -48,7 +48,7 @@ impl Conn {
             return Some(self.bare(cx, TcpFlags::ACK, self.tx.nxt(), Output::Ack));
         }
         if self.tx.wants_output() {
-            if self.state.may_transmit() {
+            if self.state.may_transmit() || (self.state == State::SynReceived && self.is_fast_child()) {
                 if let Some(segment) = self.data(cx) {
                     return Some(segment);
                 }
@@ -170,7 +170,12 @@ impl Conn {
             urgent: 0,
             options: TcpOptions { accecn: stamp.option, ..self.agreed.syn_options(cx.now) },
         };
-        self.without_payload(cx, header, stamp.mark, Output::Syn)
+        if self.is_fast_child() {
+            // It acknowledges the data of the SYN.
+            cx.counters.tcp_ack_compressed += u64::from(self.rx.on_ack_sent());
+        }
+        let payload = self.syn_data();
+        Segment { payload, ..self.without_payload(cx, header, stamp.mark, Output::Syn) }
     }
 
     /// A segment without payload.

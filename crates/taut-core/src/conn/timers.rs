@@ -61,8 +61,8 @@ impl Conn {
         (first != Instant::NEVER).then_some(first)
     }
 
-    /// Does all work that is due.
-    pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>) {
+    /// Does all work that is due. Returns whether the path may be a black hole for data in SYNs.
+    pub(crate) fn on_timeout(&mut self, cx: &mut StackCx<'_>) -> bool {
         let now = cx.now;
         cx.counters.delayed_acks += u64::from(self.rx.on_timeout(now));
         let send = self.send_cx(cx);
@@ -85,6 +85,7 @@ impl Conn {
             self.check_loans(now);
         }
         self.tx.release_idle();
+        self.take_black_hole()
     }
 
     fn on_retransmission_timeout(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
@@ -98,8 +99,10 @@ impl Conn {
         } else if self.must_go(cx) {
             self.abort_for_memory(cx);
         } else if self.has_waited_too_long(cx, since, timeouts, waited) {
+            self.suspect_syn_data(timeouts, true);
             self.give_up(cx);
         } else {
+            self.suspect_syn_data(timeouts, false);
             self.suspect_black_hole(cx, timeouts);
         }
     }
@@ -155,13 +158,19 @@ impl Conn {
     }
 
     fn on_syn_timeout(&mut self, cx: &mut StackCx<'_>) {
-        let active = self.state == State::SynSent;
-        let most = if active { cx.config.tcp.syn_retries } else { cx.config.tcp.synack_retries };
+        let most = match self.state {
+            State::SynSent => cx.config.tcp.syn_retries,
+            // Linux: once more, because the connection is in use.
+            _ if self.is_fast_child() => cx.config.tcp.synack_retries.saturating_add(1),
+            _ => cx.config.tcp.synack_retries,
+        };
         let waited = self.handshake.waited(cx.now);
         let user_timeout = self.user_timeout().is_some_and(|timeout| waited >= timeout);
-        if self.syns.retries >= most || user_timeout {
+        let is_last = self.syns.retries >= most || user_timeout;
+        self.suspect_syn_data(self.syns.retries.saturating_add(1), is_last);
+        if is_last {
             cx.counters.attempt_fails += 1;
-            if active {
+            if self.state == State::SynSent {
                 return self.give_up(cx);
             }
             return self.fail(cx, ConnError::TimedOut);

@@ -4,7 +4,7 @@
 use core::net::IpAddr;
 
 use taut_wire::tcp::{self, CHECKSUM_OFFSET};
-use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
+use taut_wire::{AccEcn, Ecn, FastOpen, IpHeader, TcpHeader, TcpOptions, protocol};
 
 use crate::words::{Gather, LinkCaps, Offload};
 
@@ -33,15 +33,57 @@ pub(crate) fn fits(src: IpAddr, header: &TcpHeader, payload: u64) -> bool {
 /// [fit](fits).
 pub(crate) fn tcp_packet(
     buffer: &mut [u8; HEADER_MAX],
-    (src, dst, ecn): (IpAddr, IpAddr, Ecn),
+    ends: (IpAddr, IpAddr, Ecn),
     header: &TcpHeader,
     payload: &Gather<'_>,
     mss: u32,
     link: &LinkCaps,
 ) -> (usize, Offload) {
+    debug_assert!(fits(ends.0, header, payload.len() as u64));
+    packet(buffer, ends, header.header_len(), |buffer| header.emit(buffer), payload, mss, link)
+}
+
+/// The packet of a SYN, with TCP Fast Open's option. The counters of accurate ECN give way to it, the last ones first
+/// (RFC 9768 §3.2.3).
+#[cold]
+pub(crate) fn syn_packet(
+    buffer: &mut [u8; HEADER_MAX],
+    ends: (IpAddr, IpAddr, Ecn),
+    mut header: TcpHeader,
+    option: Option<FastOpen>,
+    payload: &Gather<'_>,
+    link: &LinkCaps,
+) -> (usize, Offload) {
+    let Some(option) = option else { return tcp_packet(buffer, ends, &header, payload, 0, link) };
+    let room = TcpOptions::MAX_LEN - option.emitted_len();
+    let fits = |header: &TcpHeader| header.options.emitted_len() <= room;
+    if !fits(&header) {
+        header.options.accecn = header.options.accecn.map(|counters| AccEcn { ee1b: None, ..counters });
+    }
+    if !fits(&header) {
+        header.options.accecn = None;
+    }
+    let header_len = header.header_len() + if fits(&header) { option.emitted_len() } else { 0 };
+    let emit = |buffer: &mut [u8]| {
+        let len = header.emit(buffer);
+        option.append(buffer, len)
+    };
+    packet(buffer, ends, header_len, emit, payload, 0, link)
+}
+
+/// `emit` writes a TCP header of `header_len` bytes.
+#[inline(always)]
+fn packet(
+    buffer: &mut [u8; HEADER_MAX],
+    (src, dst, ecn): (IpAddr, IpAddr, Ecn),
+    header_len: usize,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+    payload: &Gather<'_>,
+    mss: u32,
+    link: &LinkCaps,
+) -> (usize, Offload) {
     let len = payload.len();
-    debug_assert!(fits(src, header, len as u64));
-    let tcp_len = header.header_len() + len;
+    let tcp_len = header_len + len;
     let ip = IpHeader {
         src,
         dst,
@@ -52,7 +94,7 @@ pub(crate) fn tcp_packet(
         payload_len: tcp_len,
     };
     let start = ip.emit(buffer, IDENTIFICATION);
-    let end = start + header.emit(&mut buffer[start..]);
+    let end = start + emit(&mut buffer[start..]);
     let segment = &mut buffer[start..end];
     let checksum = if link.tx_checksum {
         tcp::partial_checksum(src, dst, tcp_len as u32)

@@ -122,6 +122,34 @@ impl Sender {
         self.window = PeerWindow::of_syn(window.into());
     }
 
+    /// The SYN-ACK answers a SYN that carried data: the first `acked` bytes in the queue are delivered, the next `again`
+    /// bytes are unsent, although they were sent once.
+    pub(crate) fn on_syn_data(
+        &mut self,
+        now: Instant,
+        sack: bool,
+        (acked, again): (u32, u32),
+        pool: &mut BufferPool,
+        totals: &mut Totals,
+    ) {
+        let start = self.nxt;
+        let una = (start + u64::from(acked)).min(self.queue.end());
+        self.recovery = Recovery::new(now, una, sack);
+        self.queue.release_until(una, pool);
+        self.nxt = una;
+        self.data_segs_out = self.data_segs_out.wrapping_add(1);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.bytes_retrans += u64::from(again);
+            if acked > 0 {
+                ledger.on_sent(now, start, una, totals);
+                ledger.on_acked(now, una, totals);
+            }
+            if una == self.queue.end() {
+                ledger.chrono.stop(now, Kind::Busy, true);
+            }
+        }
+    }
+
     // ---- the application ----
 
     /// Takes as much of `data` as there is room for, and decides whether it may leave now.

@@ -421,6 +421,11 @@ impl Receiver {
         self.window.rcv_nxt()
     }
 
+    /// The peer's initial sequence number, as it came on the wire.
+    pub(crate) const fn irs(&self) -> u32 {
+        self.irs
+    }
+
     /// Right edge of the window.
     pub(crate) const fn edge(&self) -> u64 {
         self.window.edge()

@@ -5,7 +5,8 @@ use core::net::IpAddr;
 
 use taut_wire::tcp::{self, Flags as TcpFlags};
 use taut_wire::{
-    Ecn, Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable, protocol,
+    Ecn, FastOpen, Icmp, IpHeader, ParseError, Quoted, TcpHeader, TcpOptions, Timestamps, Unreachable,
+    protocol,
 };
 
 use super::Stack;
@@ -13,9 +14,29 @@ use super::demux::Owner;
 use super::open::is_broadcast;
 use super::replies::{self, Reply};
 use super::time_wait::{TimeWaitAction, TimeWaitSegment};
+use crate::conn::state::State;
 use crate::conn::{Arrival, Conn, Consequence};
 use crate::ingress::Payload;
 use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};
+
+/// A segment that belongs to no connection.
+#[derive(Debug)]
+pub(super) struct Stray<'a> {
+    pub(super) header: &'a TcpHeader,
+    pub(super) mark: Ecn,
+    /// The option of a SYN.
+    pub(super) option: Option<FastOpen>,
+    pub(super) payload: Payload<'a>,
+    pub(super) gso_size: u16,
+}
+
+impl Stray<'_> {
+    /// Its length in sequence numbers.
+    fn len(&self) -> u32 {
+        let occupies = |flag| u32::from(self.header.flags.contains(flag));
+        self.payload.len() as u32 + occupies(TcpFlags::SYN) + occupies(TcpFlags::FIN)
+    }
+}
 
 /// The part of a frame that holds all headers, and the length of the whole.
 fn head<'f>(frame: &'f Frame<'_>) -> (&'f [u8], usize) {
@@ -109,6 +130,8 @@ impl Stack {
             return;
         }
         let gso_size = packet.gso_size;
+        let is_special = header.flags.intersects(TcpFlags::SYN | TcpFlags::RST);
+        let option = if is_special { fast_open_option(segment, header_len) } else { None };
         let payload = Payload::new(packet.frame, ip.header_len + header_len, ip.payload_len - header_len);
         let segs = payload.segments(gso_size);
         self.counters.in_segs += segs as u64;
@@ -117,19 +140,21 @@ impl Stack {
             local: Endpoint::new(ip.dst, header.dst_port),
             peer: Endpoint::new(ip.src, header.src_port),
         };
-        let len = payload.len() as u32
-            + u32::from(header.flags.contains(TcpFlags::SYN))
-            + u32::from(header.flags.contains(TcpFlags::FIN));
         match self.owner(&tuple) {
             Some(Owner::Conn(slot)) => {
                 let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                if is_special {
+                    return self.on_special(now, slot, &tuple, arrival, option);
+                }
+                let len = arrival.len();
                 let consequence = self.with(now, slot, |conn, cx| conn.on_segment(cx, arrival));
                 if consequence == Some(Consequence::Reset) {
                     self.reset(&tuple, &header, len);
                 }
             }
             Some(Owner::TimeWait(slot)) => {
-                self.on_time_wait(now, slot, &tuple, &header, ip.ecn, len);
+                let stray = Stray { header: &header, mark: ip.ecn, option, payload, gso_size };
+                self.on_time_wait(now, slot, &tuple, stray);
             }
             None if header.flags.contains(TcpFlags::ACK) && self.revive(now, &tuple, &header) => {
                 if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
@@ -137,7 +162,38 @@ impl Stack {
                     let _opens = self.with(now, slot, |conn, cx| conn.on_segment(cx, arrival));
                 }
             }
-            None => self.on_stray(now, &tuple, &header, ip.ecn, len, None),
+            None => {
+                let stray = Stray { header: &header, mark: ip.ecn, option, payload, gso_size };
+                self.on_stray(now, &tuple, stray, None);
+            }
+        }
+    }
+
+    /// A segment with SYN or RST, for a connection.
+    #[cold]
+    fn on_special(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        tuple: &Tuple,
+        arrival: Arrival<'_>,
+        option: Option<FastOpen>,
+    ) {
+        let (header, len) = (arrival.header, arrival.len());
+        let connects = self.table.at(slot).is_some_and(|conn| conn.state == State::SynSent);
+        let result = self.with(now, slot, |conn, cx| {
+            let consequence = conn.on_segment(cx, arrival);
+            (consequence, conn.take_black_hole())
+        });
+        let Some((consequence, black_hole)) = result else { return };
+        if consequence == Consequence::Reset {
+            self.reset(tuple, header, len);
+        }
+        if connects {
+            self.learn_fast_open(slot, header, option);
+        }
+        if black_hole {
+            self.note_black_hole(now);
         }
     }
 
@@ -152,15 +208,8 @@ impl Stack {
     }
 
     /// §3.10.7.1–2: no connection has this tuple.
-    fn on_stray(
-        &mut self,
-        now: Instant,
-        tuple: &Tuple,
-        header: &TcpHeader,
-        mark: Ecn,
-        len: u32,
-        min_iss: Option<u32>,
-    ) {
+    fn on_stray(&mut self, now: Instant, tuple: &Tuple, segment: Stray<'_>, min_iss: Option<u32>) {
+        let (header, len) = (segment.header, segment.len());
         if self.is_forged(tuple.peer.ip()) {
             return;
         }
@@ -176,24 +225,15 @@ impl Stack {
         if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
             return;
         }
-        self.on_syn(now, tuple, listener, header, mark, min_iss);
+        self.on_syn(now, tuple, listener, segment, min_iss);
     }
 
-    fn on_time_wait(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        tuple: &Tuple,
-        header: &TcpHeader,
-        mark: Ecn,
-        len: u32,
-    ) {
+    fn on_time_wait(&mut self, now: Instant, slot: u32, tuple: &Tuple, stray: Stray<'_>) {
         let Some(entry) = self.time_wait.get(slot) else { return };
-        let occupies = |flag| u32::from(header.flags.contains(flag));
-        let payload_len = len - occupies(TcpFlags::SYN) - occupies(TcpFlags::FIN);
+        let (header, len) = (stray.header, stray.len());
         let segment = TimeWaitSegment {
             seq: header.seq,
-            len: payload_len as usize,
+            len: stray.payload.len(),
             syn: header.flags.contains(TcpFlags::SYN),
             ack: header.flags.contains(TcpFlags::ACK),
             fin: header.flags.contains(TcpFlags::FIN),
@@ -236,7 +276,7 @@ impl Stack {
                 if self.listeners.find(tuple.local).is_some() {
                     self.forget_time_wait(slot);
                     self.counters.tw_recycled += 1;
-                    self.on_stray(now, tuple, header, mark, len, Some(min_iss));
+                    self.on_stray(now, tuple, stray, Some(min_iss));
                 } else {
                     self.reset(tuple, header, len);
                 }
@@ -297,6 +337,11 @@ impl Stack {
             self.with(now, slot, |conn, cx| f(conn, cx, quoted.seq));
         }
     }
+}
+
+#[cold]
+fn fast_open_option(segment: &[u8], header_len: usize) -> Option<FastOpen> {
+    FastOpen::find(segment.get(tcp::HEADER_LEN..header_len)?)
 }
 
 fn is_intact(ip: &IpHeader, segment: &[u8], frame: &Frame<'_>) -> bool {

@@ -7,7 +7,7 @@ use super::time_wait::TimeWait;
 use super::{stack_cx, tuple_of};
 use crate::conn::state::State;
 use crate::conn::{Conn, StackCx};
-use crate::words::{ConnId, Instant};
+use crate::words::{ConnId, Instant, ListenerId};
 
 impl Stack {
     /// Calls `f` with a connection and its context, then updates the rest of the stack.
@@ -29,7 +29,7 @@ impl Stack {
         self.counters.tcp_memory_pressures = self.pool.budget.pressures();
         let Some(conn) = self.table.at_mut(slot) else { return };
         if conn.flags.half_open && conn.state != State::SynReceived {
-            self.leave_half_open(slot);
+            self.leave_half_open(now, slot);
         }
         let Some(conn) = self.table.at_mut(slot) else { return };
         if cfg!(debug_assertions) {
@@ -71,17 +71,21 @@ impl Stack {
         }
         let conn = self.table.at(slot);
         if conn.is_some_and(|conn| conn.flags.detached && !conn.flags.held && !conn.flags.queued_for_output) {
-            self.free(slot);
+            self.free(now, slot);
         }
     }
 
     /// The handshake of a passive connection ended, in success or failure.
-    pub(super) fn leave_half_open(&mut self, slot: u32) {
+    pub(super) fn leave_half_open(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.half_open = false;
         let id = ConnId { slot, generation: conn.generation };
         let established = conn.state != State::Closed;
         let listener_id = conn.listener();
+        if conn.is_fast_child() {
+            let reset = conn.was_reset();
+            return self.leave_pending(now, listener_id, reset);
+        }
         let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
         let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
             // The listener was closed meanwhile.
@@ -95,12 +99,18 @@ impl Stack {
         listener.half_open = listener.half_open.saturating_sub(1);
         listener.counts.leave_half_open(conn.tuple.peer.ip());
         if established {
-            self.counters.passive_opens += 1;
-            listener.ready.push_back(id);
-            if !listener.notified {
-                listener.notified = true;
-                self.incoming.push_back(listener_id);
-            }
+            self.offer(listener_id, id);
+        }
+    }
+
+    /// A connection of a listener is open: `accept` returns it.
+    pub(super) fn offer(&mut self, listener_id: ListenerId, id: ConnId) {
+        let Some(listener) = self.listeners.get_mut(listener_id) else { return };
+        self.counters.passive_opens += 1;
+        listener.ready.push_back(id);
+        if !listener.notified {
+            listener.notified = true;
+            self.incoming.push_back(listener_id);
         }
     }
 
@@ -127,10 +137,13 @@ impl Stack {
         }
     }
 
-    pub(super) fn free(&mut self, slot: u32) {
+    pub(super) fn free(&mut self, now: Instant, slot: u32) {
         self.timers.clear(slot);
         if let Some(mut conn) = self.table.remove(slot) {
             self.awaiting_tickets -= u32::from(conn.flags.awaits_ticket);
+            if conn.fast_open_worked() {
+                self.fast_open.note_worked(now, &self.config.fast_open);
+            }
             conn.discard(&mut self.pool);
             self.pool.budget.set_connections(self.table.len());
         }

@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::caps::Counts;
 use super::syn_cookies;
+use crate::fast_open::Pending;
 use crate::options::ListenOptions;
 use crate::words::{ConnId, Endpoint, Instant, ListenError, ListenerId};
 
@@ -21,6 +22,8 @@ pub(crate) struct Listener {
     pub(crate) by_age: VecDeque<ConnId>,
     /// Connections in any state, in all and of each peer.
     pub(crate) counts: Counts,
+    /// Connections that a SYN opened at once, their handshakes not complete.
+    pub(crate) pending: Pending,
     /// When a SYN was last answered by a cookie.
     pub(crate) cookie_at: Option<Instant>,
     /// Connections that wait to be accepted, oldest first.
@@ -117,6 +120,7 @@ impl Listeners {
             half_open: 0,
             by_age: VecDeque::new(),
             counts: Counts::default(),
+            pending: Pending::default(),
             cookie_at: None,
             ready: VecDeque::new(),
             notified: false,

@@ -10,7 +10,7 @@
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
 //!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
-//!   passive.rs syn_cookies.rs caps.rs   SYNs for listeners
+//!   passive.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
@@ -18,6 +18,7 @@ mod caps;
 mod conn_mut;
 mod conn_ref;
 mod demux;
+mod fast_open;
 mod input;
 mod lifecycle;
 mod listener;
@@ -51,6 +52,7 @@ use crate::config::StackConfig;
 use crate::conn::{Conn, StackCx};
 use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
+use crate::fast_open::{Cache, FastOpenKeys};
 use crate::stats::Counters;
 use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
 use demux::{Demux, Owner};
@@ -99,6 +101,10 @@ pub struct Stack {
     /// See [`must_answer`](Self::must_answer).
     must_answer: bool,
     secrets: Secrets,
+    /// What is known about servers that accept data in SYNs.
+    fast_open: Cache,
+    /// The keys of our own cookies, unless the settings have some.
+    fast_open_keys: FastOpenKeys,
     /// Which connections are this stack's, if others are on the same link.
     steering: Option<Steering>,
     /// Spreads local ports (RFC 6056 §3.3.3).
@@ -167,6 +173,8 @@ impl Stack {
             timers_again_at: Instant::ZERO,
             awaiting_tickets: 0,
             secrets,
+            fast_open: Cache::default(),
+            fast_open_keys: FastOpenKeys::from_seed(&seed),
             steering: None,
             next_port: 0,
             header: Box::new([0; HEADER_MAX]),
@@ -241,7 +249,9 @@ impl Stack {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.timers_again_at = now + TIMERS_AGAIN;
         while let Some(slot) = self.timers.pop_due(now) {
-            self.with(now, slot, Conn::on_timeout);
+            if self.with(now, slot, Conn::on_timeout) == Some(true) {
+                self.note_black_hole(now);
+            }
         }
         self.timers_again_at = Instant::ZERO;
         while let Some(slot) = self.time_wait.expired(now) {

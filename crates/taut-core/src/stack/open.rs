@@ -39,7 +39,11 @@ impl Stack {
                 .ok_or(ConnectError::AddrInUse)?,
         };
         self.counters.active_opens += 1;
-        Ok(self.open(now, tuple, min_iss, options, Conn::active))
+        let id = self.open(now, tuple, min_iss, options, Conn::active);
+        if options.fast_open {
+            self.begin_fast_open(now, id, options);
+        }
+        Ok(id)
     }
 
     /// The local address for a connection to `peer`, and the port if one was requested.

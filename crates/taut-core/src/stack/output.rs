@@ -65,8 +65,11 @@ impl Stack {
         ticket.conn = Some(ConnId { slot, generation: conn.generation });
         let payload = conn.tx.payload(payload);
         let ends = (conn.tuple.local.ip(), conn.tuple.peer.ip(), mark);
-        let (header_len, offload) =
-            emit::tcp_packet(&mut self.header, ends, &header, &payload, mss, &self.caps);
+        let (header_len, offload) = if ticket.output == Output::Syn {
+            emit::syn_packet(&mut self.header, ends, header, conn.syn_option(), &payload, &self.caps)
+        } else {
+            emit::tcp_packet(&mut self.header, ends, &header, &payload, mss, &self.caps)
+        };
         let header = self.header.get(..header_len).unwrap_or_default();
         Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }

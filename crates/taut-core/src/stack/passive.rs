@@ -1,9 +1,11 @@
 //! SYNs for a listener: a half-open connection, a cookie, or nothing; and the ACKs that bring cookies back.
 //! RFC 9293 §3.10.7.2, RFC 4987; Linux's rules for full queues. Called by `input.rs`.
 
+use taut_wire::TcpHeader;
 use taut_wire::tcp::Flags as TcpFlags;
-use taut_wire::{Ecn, TcpHeader};
 
+use super::fast_open::Opened;
+use super::input::Stray;
 use super::replies::Reply;
 use super::syn_cookies::{self, SynCookies};
 use super::{Stack, stack_cx};
@@ -18,10 +20,10 @@ impl Stack {
         now: Instant,
         tuple: &Tuple,
         listener: ListenerId,
-        syn: &TcpHeader,
-        mark: Ecn,
+        segment: Stray<'_>,
         min_iss: Option<u32>,
     ) {
+        let Stray { header: syn, mark, .. } = segment;
         let Some(entry) = self.listeners.get_mut(listener) else { return };
         if !entry.may_be_ready() {
             self.counters.listen_overflows += 1;
@@ -41,14 +43,23 @@ impl Stack {
             self.counters.listen_overflows += 1;
             return;
         }
+        let cookie = match self.try_fast_open(now, tuple, listener, segment, min_iss) {
+            Ok(cookie) => cookie,
+            Err(Opened) => return,
+        };
         if is_full {
             self.drop_oldest_half_open(now, listener);
         }
         let Some(entry) = self.listeners.get_mut(listener) else { return };
         entry.begin(tuple.peer.ip());
         let options = entry.options.conn.clone();
-        let id = self
-            .open(now, *tuple, min_iss, &options, |cx, birth| Conn::passive(cx, birth, listener, syn, mark));
+        let id = self.open(now, *tuple, min_iss, &options, |cx, birth| {
+            let mut conn = Conn::passive(cx, birth, listener, syn, mark);
+            if let Some(option) = cookie {
+                conn.give_cookie(option);
+            }
+            conn
+        });
         let Self { listeners, table, .. } = self;
         if let Some(entry) = listeners.get_mut(listener) {
             entry.by_age.push_back(id);

@@ -22,7 +22,8 @@ use taut_core::{
     WriteError,
 };
 use taut_wire::{
-    AccEcn, Ecn, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol, tcp,
+    AccEcn, Ecn, FastOpen, Flags, IpHeader, TcpHeader, TcpOptions, Timestamps, Unreachable, icmp, protocol,
+    tcp,
 };
 
 use super::pattern;
@@ -46,6 +47,7 @@ pub(crate) struct Seg {
     port: Option<u16>,
     ecn: Option<Ecn>,
     accecn: Option<AccEcn>,
+    fast_open: Option<FastOpen>,
 }
 
 /// `S` SYN, `F` FIN, `R` RST, `P` PSH, `U` URG, `.` ACK, `E` ECE, `W` CWR, `A` AE.
@@ -138,6 +140,11 @@ impl Seg {
         Self { accecn: Some(accecn), ..self }
     }
 
+    /// TCP Fast Open's option.
+    pub(crate) fn fast_open(self, fast_open: FastOpen) -> Self {
+        Self { fast_open: Some(fast_open), ..self }
+    }
+
     pub(crate) fn after_ms(self, ms: u64) -> Self {
         Self { after_ms: Some(ms), ..self }
     }
@@ -163,6 +170,17 @@ pub(crate) struct Got {
 }
 
 impl Got {
+    /// TCP Fast Open's option.
+    pub(crate) fn fast_open(&self) -> Option<FastOpen> {
+        let at = self.bytes.len() - self.payload.len() - self.options_len();
+        FastOpen::find(&self.bytes[at..at + self.options_len()])
+    }
+
+    fn options_len(&self) -> usize {
+        let tcp = if self.src.is_ipv4() { 20 } else { 40 };
+        usize::from(self.bytes[tcp + 12] >> 4) * 4 - 20
+    }
+
     pub(crate) fn has(&self, text: &str) -> bool {
         self.flags.contains(flags(text))
     }
@@ -522,9 +540,12 @@ impl Trace {
                 accecn: seg.accecn,
             },
         };
-        let first = u64::from(seg.seq.unwrap_or(1)).wrapping_sub(1);
+        // The first byte of data has number 1, or follows a SYN of number 0.
+        let syn = u64::from(seg.flags.contains(Flags::SYN));
+        let first = u64::from(seg.seq.unwrap_or(1)).wrapping_add(syn).wrapping_sub(1);
         let payload: Vec<u8> = (0..seg.len as u64).map(|at| pattern(first.wrapping_add(at))).collect();
-        marked_packet(self.peer.ip(), self.local.ip(), seg.ecn.unwrap_or_default(), &header, &payload)
+        let ends = (self.peer.ip(), self.local.ip(), seg.ecn.unwrap_or_default());
+        marked_packet(ends, &header, seg.fast_open, &payload)
     }
 
     pub(crate) fn inject(&mut self, seg: &Seg) {
@@ -670,10 +691,16 @@ impl Trace {
 
 /// A whole IP packet.
 pub(crate) fn packet(src: IpAddr, dst: IpAddr, header: &TcpHeader, payload: &[u8]) -> Vec<u8> {
-    marked_packet(src, dst, Ecn::NotEct, header, payload)
+    marked_packet((src, dst, Ecn::NotEct), header, None, payload)
 }
 
-fn marked_packet(src: IpAddr, dst: IpAddr, ecn: Ecn, header: &TcpHeader, payload: &[u8]) -> Vec<u8> {
+fn marked_packet(
+    (src, dst, ecn): (IpAddr, IpAddr, Ecn),
+    header: &TcpHeader,
+    fast_open: Option<FastOpen>,
+    payload: &[u8],
+) -> Vec<u8> {
+    let option_len = fast_open.map_or(0, |option| option.emitted_len());
     let header_len = if src.is_ipv4() { 20 } else { 40 };
     let ip = IpHeader {
         src,
@@ -682,11 +709,14 @@ fn marked_packet(src: IpAddr, dst: IpAddr, ecn: Ecn, header: &TcpHeader, payload
         hop_limit: 64,
         ecn,
         header_len,
-        payload_len: header.header_len() + payload.len(),
+        payload_len: header.header_len() + option_len + payload.len(),
     };
-    let mut bytes = vec![0; header_len + header.header_len()];
+    let mut bytes = vec![0; header_len + header.header_len() + option_len];
     ip.emit(&mut bytes, 0);
-    header.emit(&mut bytes[header_len..]);
+    let len = header.emit(&mut bytes[header_len..]);
+    if let Some(option) = fast_open {
+        assert!(option.append(&mut bytes[header_len..], len) > len, "the option fits");
+    }
     let sum = tcp::full_checksum(src, dst, &bytes[header_len..], &[payload]);
     tcp::set_checksum(&mut bytes[header_len..], sum);
     bytes.extend_from_slice(payload);
