@@ -2,6 +2,8 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use crate::cidr::Cidr;
 use crate::netlink::{LinkChange, Netlink};
@@ -43,6 +45,29 @@ impl Interface {
     /// Without `CAP_NET_ADMIN`.
     pub fn set_up(&self) -> io::Result<()> {
         self.change("bring up", LinkChange::Up)
+    }
+
+    /// Waits until packets can pass: it is up, its carrier is on, and its queue discipline takes packets. The kernel does
+    /// the last steps of [`set_up`](Self::set_up) on a work queue where the carrier comes on later than the interface, as
+    /// that of a virtual Ethernet pair, and drops packets until then. Returns whether that happened within `limit`; without
+    /// a peer, the carrier of some interfaces never comes.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn wait_until_running(&self, limit: Duration) -> io::Result<bool> {
+        const LOOK_EVERY: Duration = Duration::from_micros(500);
+        let mut waits = limit.as_micros() / LOOK_EVERY.as_micros();
+        loop {
+            let is_running = self.netlink.is_running(self.index);
+            if is_running.map_err(|error| with_context(&self.name, "look at", &error))? {
+                return Ok(true);
+            }
+            if waits == 0 {
+                return Ok(false);
+            }
+            waits -= 1;
+            thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// Takes it down.

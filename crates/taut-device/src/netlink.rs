@@ -12,6 +12,7 @@ use crate::cidr::Cidr;
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
 
@@ -23,6 +24,7 @@ const NLM_F_CREATE: u16 = 0x400;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_QDISC: u16 = 6;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NET_NS_FD: u16 = 28;
@@ -30,6 +32,15 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 const IFF_UP: u32 = 1;
+const IFF_RUNNING: u32 = 0x40;
+const IFF_LOWER_UP: u32 = 0x1_0000;
+/// What drops every packet: the queue discipline of an interface that is not in use yet.
+const NOOP_QDISC: &[u8] = b"noop\0";
+
+/// struct nlmsghdr
+const HEADER_LEN: usize = 16;
+/// struct ifinfomsg
+const LINK_HEADER_LEN: usize = 16;
 
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -81,6 +92,25 @@ impl Netlink {
             LinkChange::TxQueueLen(packets) => request.attribute(IFLA_TXQLEN, &packets.to_ne_bytes()),
         }
         self.ask(request)
+    }
+
+    /// Whether packets can pass an interface: it is up, has a carrier, and a queue discipline that takes packets.
+    pub(crate) fn is_running(&self, index: u32) -> io::Result<bool> {
+        let mut request = Request::question(RTM_GETLINK);
+        request.link_header(index, 0, 0);
+        (&self.0).write_all(&request.finish())?;
+        let mut answer = vec![0; 32_768];
+        let len = (&self.0).read(&mut answer)?;
+        let answer = answer.get(..len).unwrap_or_default();
+        if kind_of(answer) != Some(RTM_NEWLINK) {
+            acknowledged(answer)?;
+            return Err(malformed());
+        }
+        let word = |at: usize| answer.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+        let flags = word(HEADER_LEN + 8).ok_or_else(malformed)?;
+        let attributes = answer.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
+        let drops_all = attribute(attributes, IFLA_QDISC).is_none_or(|name| name == NOOP_QDISC);
+        Ok(flags & IFF_RUNNING != 0 && flags & IFF_LOWER_UP != 0 && !drops_all)
     }
 
     pub(crate) fn delete_link(&self, index: u32) -> io::Result<()> {
@@ -145,16 +175,42 @@ impl Netlink {
         (&self.0).write_all(&request.finish())?;
         let mut answer = [0; 4096];
         let len = (&self.0).read(&mut answer)?;
-        // struct nlmsghdr, then the error as a negative number, 0 for none.
-        let kind = answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
-        match answer[..len].get(16..20) {
-            Some(&[a, b, c, d]) if kind == Some(NLMSG_ERROR) => match i32::from_ne_bytes([a, b, c, d]) {
+        acknowledged(&answer[..len])
+    }
+}
+
+fn kind_of(answer: &[u8]) -> Option<u16> {
+    answer.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]))
+}
+
+/// An answer that is an error, or says that there was none: a negative number, or 0.
+fn acknowledged(answer: &[u8]) -> io::Result<()> {
+    match answer.get(HEADER_LEN..HEADER_LEN + 4) {
+        Some(&[a, b, c, d]) if kind_of(answer) == Some(NLMSG_ERROR) => {
+            match i32::from_ne_bytes([a, b, c, d]) {
                 0 => Ok(()),
                 error => Err(io::Error::from_raw_os_error(-error)),
-            },
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "malformed answer from netlink")),
+            }
         }
+        _ => Err(malformed()),
     }
+}
+
+fn malformed() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "malformed answer from netlink")
+}
+
+/// The value of the first attribute of a kind. Each begins at a multiple of four bytes.
+fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    while let Some(&[a, b, c, d]) = attributes.first_chunk() {
+        let (len, kind) = (usize::from(u16::from_ne_bytes([a, b])), u16::from_ne_bytes([c, d]));
+        let value = attributes.get(4..len)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(len.next_multiple_of(4)..)?;
+    }
+    None
 }
 
 fn family(address: IpAddr) -> u8 {
@@ -179,10 +235,20 @@ fn terminated(name: &str) -> Vec<u8> {
 struct Request(Vec<u8>);
 
 impl Request {
+    /// A request that changes something: its answer says whether it was done.
     fn new(kind: u16, flags: u16) -> Self {
+        Self::with_flags(kind, NLM_F_ACK | flags)
+    }
+
+    /// A request whose answer is what it asks for.
+    fn question(kind: u16) -> Self {
+        Self::with_flags(kind, 0)
+    }
+
+    fn with_flags(kind: u16, flags: u16) -> Self {
         let mut request = Self(vec![0; 4]); // the length, filled in by `finish`
         request.bytes(&kind.to_ne_bytes());
-        request.bytes(&(NLM_F_REQUEST | NLM_F_ACK | flags).to_ne_bytes());
+        request.bytes(&(NLM_F_REQUEST | flags).to_ne_bytes());
         request.bytes(&[0; 8]); // sequence number and port: one request at a time needs neither
         request
     }

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -37,6 +38,9 @@ const TUN_F_TSO_ECN: u32 = 0x08;
 
 /// Packets up to this length are copied into one piece, which costs less than passing three pieces to the kernel.
 const SMALL: usize = 256;
+
+/// How long opening waits for the carrier: it takes less than a millisecond, and on a busy machine a few.
+const CARRIER_WAIT: Duration = Duration::from_millis(500);
 
 /// How to open a [`Tun`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +98,7 @@ impl Tun {
             interface.set_mtu(u32::from(options.mtu))?;
             interface.set_txqueuelen(options.txqueuelen)?;
             interface.set_up()?;
+            interface.wait_until_running(CARRIER_WAIT)?;
         }
         Ok(tun)
     }

@@ -88,6 +88,30 @@ fn the_kernel_answers_a_ping_over_tun() {
     assert_eq!(reply[24..], echo[4..], "with the same identifier and data");
 }
 
+/// A virtual Ethernet interface has no carrier while the other end is down, and the kernel drops what it sends.
+#[test]
+fn an_interface_is_waited_for_until_packets_pass() {
+    const SHORT: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(5);
+    let (here, there) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+    let (near, far) = here.connect("veth0", &there, "veth0").unwrap();
+    assert!(!near.wait_until_running(SHORT).unwrap(), "it is down");
+    near.set_up().unwrap();
+    assert!(!near.wait_until_running(SHORT).unwrap(), "the other end is down");
+    far.set_up().unwrap();
+    assert!(near.wait_until_running(LONG).unwrap() && far.wait_until_running(LONG).unwrap());
+    far.set_down().unwrap();
+    assert!(!far.wait_until_running(SHORT).unwrap());
+    near.delete().unwrap();
+    assert!(far.wait_until_running(LONG).is_err(), "it is gone");
+    // A TUN is opened only when packets pass.
+    let tun = tun_in(&here, "taut0", &TunOptions::default());
+    let interface = here.enter(|| tun.interface()).unwrap().unwrap();
+    assert!(interface.wait_until_running(Duration::ZERO).unwrap());
+    interface.set_down().unwrap();
+    assert!(!interface.wait_until_running(Duration::ZERO).unwrap());
+}
+
 fn refused(tun: &Tun, src: &str, dst: &str) {
     let syn = TcpHeader { src_port: 1000, dst_port: 9, seq: 7, flags: Flags::SYN, ..TcpHeader::default() };
     let ip = ip(src, dst, protocol::TCP, syn.header_len());

@@ -15,6 +15,8 @@ use crate::Subnet;
 
 /// The name of a TUN in its namespace.
 const TUN: &str = "taut0";
+/// How long a link may take until packets pass.
+const CARRIER_WAIT: Duration = Duration::from_millis(500);
 /// The name of each end of a veth pair.
 const VETH: &str = "veth0";
 
@@ -100,9 +102,12 @@ impl Kernel {
     /// When the kernel does not support such interfaces, or one with that name already exists.
     pub fn veth(&self, far: &Self, subnet: Subnet, mtu: u16) -> io::Result<()> {
         let (here, there) = self.namespace.connect(VETH, &far.namespace, VETH)?;
-        for (interface, addresses) in [(here, subnet.near()), (there, subnet.far())] {
+        for interface in [&here, &there] {
             interface.set_mtu(u32::from(mtu))?;
             interface.set_up()?;
+        }
+        for (interface, addresses) in [(here, subnet.near()), (there, subnet.far())] {
+            interface.wait_until_running(CARRIER_WAIT)?;
             addresses.into_iter().try_for_each(|address| interface.add_address(address))?;
         }
         Ok(())
