@@ -12,6 +12,9 @@ use taut_control::snapshot::ConnSnapshot;
 /// `ss` treats a threshold from this value on as never set, like Linux's `TCP_INFINITE_SSTHRESH`.
 const SSTHRESH_SHOWN_BELOW: u32 = 0xffff;
 
+/// The reordering that `ss` does not print: Linux's `tcp_reordering`.
+const REORDERING: u32 = 3;
+
 /// The parts of a connection to print on its second line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Detail {
@@ -49,6 +52,9 @@ pub fn detail_line(conn: &ConnSnapshot, detail: &Detail) -> String {
         if detail.options {
             line.add_if(conn.timestamps, format_args!("ts"));
             line.add_if(conn.sack, format_args!("sack"));
+            line.add_if(conn.ecn, format_args!("ecn"));
+            line.add_if(conn.ecn_seen, format_args!("ecnseen"));
+            line.add_if(conn.syn_data, format_args!("fastopen"));
         }
         info(&mut line, conn, detail.numeric);
     }
@@ -110,6 +116,7 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     }
     line.add_if(conn.delivery_rate > 0, format_args!("delivery_rate {}", rate(conn.delivery_rate as f64)));
     line.positive("delivered", conn.delivered);
+    line.positive("delivered_ce", conn.delivered_ce.into());
     line.add_if(conn.delivery_rate_app_limited, format_args!("app_limited"));
 
     line.add_if(conn.busy_ns > 0, format_args!("busy:{}ms", whole_ms(conn.busy_ns)));
@@ -124,13 +131,18 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
     );
     line.positive("lost", conn.lost.into());
     line.positive("sacked", conn.sacked.into());
+    line.positive("dsack_dups", conn.dsack_dups.into());
+    line.add_if(conn.reordering != REORDERING, format_args!("reordering:{}", conn.reordering));
+    line.positive("reord_seen", conn.reord_seen.into());
     if let Some(rtt) = conn.rcv_rtt_ns {
         line.add(format_args!("rcv_rtt:{}", ms(rtt)));
     }
+    line.positive("rcv_space", conn.rcv_space.into());
     line.positive("notsent", conn.notsent_bytes);
     if let Some(rtt) = conn.min_rtt_ns {
         line.add(format_args!("minrtt:{}", ms(rtt)));
     }
+    line.positive("rcv_ooopack", conn.rcv_ooopack.into());
     line.positive("snd_wnd", conn.snd_wnd.into());
 }
 

@@ -34,6 +34,21 @@ pub struct ConnSnapshot {
     pub timestamps: bool,
     /// RFC 2018 SACK is in use.
     pub sack: bool,
+    /// ECN is in use.
+    #[serde(default)]
+    pub ecn: bool,
+    /// The peer has sent a packet marked as ECN-capable.
+    #[serde(default)]
+    pub ecn_seen: bool,
+    /// Data in a SYN was acknowledged.
+    #[serde(default)]
+    pub syn_data: bool,
+    /// `tcpi_fastopen_client_fail`.
+    #[serde(default)]
+    pub fast_open_fail: u8,
+    /// `IP_TOS`.
+    #[serde(default)]
+    pub tos: u8,
     /// Shift of the peer's window; `None` without window scaling.
     pub snd_wscale: Option<u8>,
     /// Shift of our window.
@@ -116,6 +131,27 @@ pub struct ConnSnapshot {
     pub lost: u32,
     /// Segments selectively acknowledged.
     pub sacked: u32,
+    /// The most segments by which one is known to have been overtaken; 3 if none.
+    #[serde(default)]
+    pub reordering: u32,
+    /// How often that was seen.
+    #[serde(default)]
+    pub reord_seen: u32,
+    /// Segments that D-SACKs reported as received twice.
+    #[serde(default)]
+    pub dsack_dups: u32,
+    /// Segments delivered that the peer reported as marked.
+    #[serde(default)]
+    pub delivered_ce: u32,
+    /// Segments received beyond a gap.
+    #[serde(default)]
+    pub rcv_ooopack: u32,
+    /// The most bytes that the application read in a round trip.
+    #[serde(default)]
+    pub rcv_space: u32,
+    /// Retransmission timeouts.
+    #[serde(default)]
+    pub total_rto: u16,
     /// Bytes written and not sent.
     pub notsent_bytes: u64,
     /// Unsent bytes at which it stops being writable; `None` if there is no mark.
@@ -187,6 +223,11 @@ impl From<&ConnInfo> for ConnSnapshot {
             blocked: info.blocked.name().to_owned(),
             timestamps: info.timestamps,
             sack: info.sack,
+            ecn: info.ecn,
+            ecn_seen: info.ecn_seen,
+            syn_data: info.syn_data,
+            fast_open_fail: info.fast_open_fail.number(),
+            tos: info.tos,
             snd_wscale: info.snd_wscale,
             rcv_wscale: info.rcv_wscale,
             rto_ns: ns(info.rto),
@@ -228,6 +269,13 @@ impl From<&ConnInfo> for ConnSnapshot {
             total_retrans: info.total_retrans,
             lost: info.lost,
             sacked: info.sacked,
+            reordering: info.reordering,
+            reord_seen: info.reord_seen,
+            dsack_dups: info.dsack_dups,
+            delivered_ce: info.delivered_ce,
+            rcv_ooopack: info.rcv_ooopack,
+            rcv_space: info.rcv_space,
+            total_rto: info.total_rto,
             notsent_bytes: info.notsent_bytes,
             notsent_lowat: (info.notsent_lowat != u32::MAX).then_some(info.notsent_lowat),
             rcv_queue_bytes: info.rcv_queue_bytes,

@@ -47,12 +47,22 @@ pub struct ConnOptions {
     pub user_timeout: Option<Duration>,
     /// `TCP_MAXSEG`: upper bound of the segment size, both offered and used; 88..=32,767.
     pub maxseg: Option<u16>,
+    /// `IP_TOS` or `IPV6_TCLASS`: the upper six bits (DSCP) of that byte in every packet; the lower two are ECN's, and ignored.
+    pub tos: u8,
     /// `TCP_FASTOPEN_CONNECT`: if there is a cookie of the server, the connection may be written at once, and its SYN waits
     /// for the first write and carries its data. Without a cookie, the SYN asks for one.
     pub fast_open: bool,
     /// `TCP_FASTOPEN_NO_COOKIE`: the SYN carries data even without a cookie. Has an effect only with
     /// [`fast_open`](Self::fast_open).
     pub fast_open_no_cookie: bool,
+}
+
+impl ConnOptions {
+    /// The same with [`fast_open`](Self::fast_open).
+    #[must_use]
+    pub fn with_fast_open(self) -> Self {
+        Self { fast_open: true, ..self }
+    }
 }
 
 /// Options of a listening socket.
@@ -71,6 +81,16 @@ pub struct ListenOptions {
     pub conn: ConnOptions,
     /// Data in SYNs.
     pub fast_open: FastOpenListen,
+}
+
+impl ListenOptions {
+    /// The same with data in SYNs accepted, for at most so many pending connections. The setting `tcp_fastopen` must allow
+    /// it.
+    #[must_use]
+    pub fn with_fast_open(mut self, pending_max: u32) -> Self {
+        self.fast_open.pending_max = pending_max;
+        self
+    }
 }
 
 /// Whether a listener accepts data in SYNs, if `tcp_fastopen` allows that to listeners.
@@ -125,6 +145,8 @@ pub enum SetOption {
     Keepalive(Option<Keepalive>),
     /// `TCP_USER_TIMEOUT`.
     UserTimeout(Option<Duration>),
+    /// `IP_TOS` or `IPV6_TCLASS`: its upper six bits; the lower two are ECN's, and ignored.
+    Tos(u8),
 }
 
 /// The flags of a write; `MSG_MORE` and `MSG_EOR` of `send(2)`.

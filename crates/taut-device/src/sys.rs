@@ -8,7 +8,7 @@ pub(crate) mod unshare;
 
 use std::io;
 
-pub use kernel_socket::{memory_info, set_max_pacing_rate, tcp_info};
+pub use kernel_socket::{FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info};
 pub use realtime::become_realtime;
 pub(crate) use realtime::{set_nice, set_scheduler};
 pub use taut_driver::sys::{Epoll, EventFd, Events, Interest, TimerFd, monotonic_ns};

@@ -190,6 +190,16 @@ pub fn set_ce(header: &mut [u8]) {
     }
 }
 
+/// Writes the upper six bits of the TOS byte or the traffic class, the DSCP (RFC 2474 §3), and leaves the ECN field.
+pub fn set_tos(header: &mut [u8], tos: u8) {
+    let dscp = u16::from(tos & 0xfc);
+    match ip_len(header) {
+        Some(_) if is_v4(header) => set_v4_word(header, 0, word(header, 0) & 0xff03 | dscp),
+        Some(_) => set_word(header, 0, word(header, 0) & 0xf03f | dscp << 4),
+        None => {}
+    }
+}
+
 /// Writes the length of the whole packet, all headers included. A length of 64 KB or more loses its upper
 /// bits, because the field has no room for them.
 #[inline]

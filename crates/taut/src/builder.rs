@@ -8,8 +8,8 @@ use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use taut_core::StackConfig;
 use taut_core::congestion::Definition;
+use taut_core::{FastOpenKeys, StackConfig};
 use taut_device::Cidr;
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
@@ -299,6 +299,11 @@ impl StackBuilder {
             Some(seed) => seed,
             None => random_seed()?,
         };
+        // One key for all shards: a client's next connection may belong to another one.
+        self.config
+            .fast_open
+            .keys
+            .get_or_insert_with(|| FastOpenKeys::from_seed(&numbered_seed(seed, usize::from(u16::MAX) - 1)));
         let config = Arc::new(self.config);
         let mut shards = Vec::with_capacity(devices.len());
         for (index, device) in devices.into_iter().enumerate() {

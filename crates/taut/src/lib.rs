@@ -73,9 +73,9 @@ pub use stream::TcpStream;
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, Gate, Histogram, Keepalive,
-    Lateness, ListenOptions, OptionError, QueueReport, Report, SetOption, StackConfig, State, SysctlError,
-    WriteFlags,
+    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, FastOpenFail, FastOpenKeys,
+    FastOpenListen, Gate, Histogram, Keepalive, Lateness, ListenOptions, OptionError, QueueReport, Report,
+    SetOption, StackConfig, State, SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -90,6 +90,8 @@ impl Socket {
         }
         match conn.as_ref().state() {
             state if state.is_synchronized() => Poll::Ready(Ok(())),
+            // TCP Fast Open: the first write begins the handshake.
+            _ if conn.as_ref().awaits_first_write() => Poll::Ready(Ok(())),
             taut_core::State::Closed => Poll::Ready(Err(error::gone())),
             _ => Poll::Pending,
         }
@@ -609,6 +611,31 @@ macro_rules! socket_methods {
         /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a value out of range.
         pub fn set_user_timeout(&self, timeout: Option<std::time::Duration>) -> std::io::Result<()> {
             self.socket.set(taut_core::SetOption::UserTimeout(timeout.map(Into::into)))
+        }
+
+        /// `IP_TOS` or `IPV6_TCLASS` of the packets from now on: its upper six bits (DSCP). The lower two are ECN's, and ignored.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_tos(&self, tos: u8) -> std::io::Result<()> {
+            self.socket.set(taut_core::SetOption::Tos(tos))
+        }
+
+        /// `IP_TOS`, as last set, without the two bits of ECN.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn tos(&self) -> std::io::Result<u8> {
+            self.info().map(|info| info.tos)
+        }
+
+        /// What the next read can return: the bytes received and not read, or 1 for the end of the stream. Linux:
+        /// `TCP_INQ`, `SIOCINQ`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn inq(&self) -> std::io::Result<u64> {
+            self.info().map(|info| info.inq)
         }
 
         /// `SO_LINGER`. With zero, dropping the stream resets the connection. With any other value, or `None`, it

@@ -15,6 +15,9 @@ use crate::words::{Duration, Instant, OptionError, ReadError, WriteError};
 /// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
 const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
 
+/// The bits of `IP_TOS` that belong to ECN: an application cannot set those of TCP, as in Linux.
+const TOS_ECN: u8 = 3;
+
 fn tx_delay_us(delay: Duration) -> Option<u32> {
     u32::try_from(delay.as_micros()).ok().filter(|&us| u64::from(us) <= TX_DELAY_MAX_US)
 }
@@ -163,6 +166,11 @@ impl Conn {
         }
     }
 
+    /// What the next read can return: unread bytes, or 1 for the end of the stream. Linux: `TCP_INQ`.
+    pub(crate) fn inq(&self) -> u64 {
+        self.rx.unread().max(u64::from(self.rx.fin_received()))
+    }
+
     /// poll(2)'s POLLIN.
     pub(crate) fn is_readable(&self) -> bool {
         !matches!(self.may_read(), Err(ReadError::WouldBlock | ReadError::NotConnected))
@@ -230,8 +238,16 @@ impl Conn {
                 self.arm_keepalive(cx);
             }
             SetOption::UserTimeout(timeout) => self.extras_mut().user_timeout = timeout,
+            SetOption::Tos(tos) => self.set_tos(tos),
         }
         Ok(())
+    }
+
+    fn set_tos(&mut self, tos: u8) {
+        let tos = tos & !TOS_ECN;
+        if tos != self.tos() {
+            self.extras_mut().tos = tos;
+        }
     }
 
     /// Applies the initial options. Values out of range are clamped.
@@ -244,6 +260,7 @@ impl Conn {
         if let Some(rate) = options.max_pacing_rate.filter(|&rate| rate > 0) {
             let _ = self.set_option(cx, SetOption::MaxPacingRate(rate));
         }
+        self.set_tos(options.tos);
         if options.keepalive.is_some() || options.user_timeout.is_some() {
             let keepalive = options.keepalive.filter(Keepalive::is_valid);
             let extras = self.extras_mut();

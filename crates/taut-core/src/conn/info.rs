@@ -55,8 +55,14 @@ pub struct ConnInfo {
     pub min_rtt: Option<Duration>,
     /// Retransmission timeout.
     pub rto: Duration,
-    /// Consecutive timeouts.
+    /// How often the timeout has doubled. Linux: `tcpi_backoff`.
     pub backoff: u8,
+    /// Consecutive timeouts, of a SYN or of data. Linux: `tcpi_retransmits`.
+    pub retransmits: u8,
+    /// Unanswered probes of a closed window, or keepalives. Linux: `tcpi_probes`.
+    pub probes: u8,
+    /// `IP_TOS`, without the two bits of ECN.
+    pub tos: u8,
     /// Segment size for sending, in payload bytes.
     pub snd_mss: u32,
     /// Segment size of received data, as estimated.
@@ -89,6 +95,14 @@ pub struct ConnInfo {
     pub lost: u32,
     /// Segments retransmitted and not acknowledged.
     pub retrans: u32,
+    /// The most segments by which one is known to have been overtaken; at least 3. Linux: `tcpi_reordering`.
+    pub reordering: u32,
+    /// How often that was seen. Linux: `tcpi_reord_seen`.
+    pub reord_seen: u32,
+    /// Segments that D-SACKs reported as received twice. Linux: `tcpi_dsack_dups`.
+    pub dsack_dups: u32,
+    /// Retransmission timeouts, those of SYNs included, wrapping. Linux: `tcpi_total_rto`.
+    pub total_rto: u16,
     /// Bytes written and not sent.
     pub notsent_bytes: u64,
     /// TCP_NOTSENT_LOWAT in force.
@@ -97,6 +111,12 @@ pub struct ConnInfo {
     pub rcv_queue_bytes: u64,
     /// Bytes received beyond a gap.
     pub rcv_ooo_bytes: u64,
+    /// Segments received beyond a gap, wrapping. Linux: `tcpi_rcv_ooopack`.
+    pub rcv_ooopack: u32,
+    /// The most bytes that the application read in a round trip. Linux: `tcpi_rcv_space`.
+    pub rcv_space: u32,
+    /// What the next read can return: unread bytes, or 1 for the end of the stream. Linux: `TCP_INQ`.
+    pub inq: u64,
     /// Pacing rate in bytes per second; `u64::MAX` is no limit.
     pub pacing_rate: u64,
     /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
@@ -123,6 +143,8 @@ pub struct ConnInfo {
     pub delivered: u64,
     /// Those of them that the peer reported as marked, wrapping. Linux: `tcpi_delivered_ce`.
     pub delivered_ce: u32,
+    /// Packets received that were marked, with accurate ECN; wrapping. Linux: `tcpi_received_ce`.
+    pub received_ce: Option<u32>,
     /// Segments sent, wrapping.
     pub segs_out: u32,
     /// Segments received, wrapping.
@@ -165,6 +187,8 @@ impl Conn {
         let (bytes_received, data_segs_in) = self.rx.received();
         let delayed_ack = self.rx.delayed_ack();
         let sent_until = self.tx.nxt().min(self.tx.written_until());
+        let (reordering, reord_seen, dsack_dups) = recovery.reordering();
+        let (rcv_ooopack, rcv_space) = self.rx.tcp_info();
         let (syn_data, fast_open_child, fast_open_fail) = self.fast_open_info();
         ConnInfo {
             state: self.state,
@@ -187,6 +211,9 @@ impl Conn {
             min_rtt: recovery.min_rtt(),
             rto: recovery.rto(),
             backoff: recovery.backoff(),
+            retransmits: if self.state.is_synchronized() { recovery.timeouts() } else { self.syns.retries },
+            probes: self.unanswered_probes(),
+            tos: self.tos(),
             snd_mss: self.mss(),
             rcv_mss: delayed_ack.rcv_mss().into(),
             advmss: self.agreed.advmss(),
@@ -203,10 +230,17 @@ impl Conn {
             sacked: recovery.sacked_out(),
             lost: recovery.lost_out(),
             retrans: recovery.retrans_out(),
+            reordering,
+            reord_seen,
+            dsack_dups,
+            total_rto: self.total_timeouts(),
             notsent_bytes: self.tx.unsent(),
             notsent_lowat: room.lowat,
             rcv_queue_bytes: self.rx.unread(),
             rcv_ooo_bytes: self.rx.out_of_order(),
+            rcv_ooopack,
+            rcv_space,
+            inq: self.inq(),
             pacing_rate: self.tx.congestion().pacing_rate(),
             max_pacing_rate: self.max_pacing_rate(),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
@@ -220,6 +254,7 @@ impl Conn {
             bytes_received,
             delivered: recovery.delivered(),
             delivered_ce: self.ecn().delivered_ce(),
+            received_ce: self.ecn().received_ce(),
             segs_out,
             segs_in: self.segs_in,
             data_segs_out: data_segs_out.into(),

@@ -111,6 +111,8 @@ struct Extras {
     max_pacing_rate: u64,
     /// `TCP_TX_DELAY` in microseconds.
     tx_delay_us: u32,
+    /// `IP_TOS`, without the two bits of ECN.
+    tos: u8,
     ecn: Ecn,
     /// The path's MTU, if more is known than what the handshake negotiated.
     path: Option<PathMtu>,
@@ -125,6 +127,7 @@ impl Default for Extras {
             user_timeout: None,
             max_pacing_rate: UNLIMITED,
             tx_delay_us: 0,
+            tos: 0,
             ecn: Ecn::OFF,
             path: None,
             fast_open: None,
@@ -203,6 +206,11 @@ impl Conn {
 
     fn tx_delay_us(&self) -> u32 {
         self.extras.as_ref().map_or(0, |extras| extras.tx_delay_us)
+    }
+
+    /// `IP_TOS`, without the two bits of ECN.
+    pub(crate) fn tos(&self) -> u8 {
+        self.extras.as_ref().map_or(0, |extras| extras.tos)
     }
 
     fn max_pacing_rate(&self) -> u64 {

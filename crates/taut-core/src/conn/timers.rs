@@ -27,6 +27,8 @@ pub(super) struct Timers {
     window_probes: u8,
     /// Zero-window probes since the window closed, answered or not: how often their interval has doubled.
     window_probe_backoff: u8,
+    /// Retransmission timeouts, without those of SYNs, wrapping as Linux's count does.
+    timeouts: u16,
     /// Milliseconds of the clock at the last challenge ACK, wrapped; 0 for never.
     challenged_ms: u32,
 }
@@ -38,6 +40,7 @@ impl Timers {
             heard: now,
             window_probes: 0,
             window_probe_backoff: 0,
+            timeouts: 0,
             challenged_ms: 0,
         }
     }
@@ -91,6 +94,7 @@ impl Conn {
     fn on_retransmission_timeout(&mut self, cx: &mut StackCx<'_>, timed_out: TimedOut) {
         let TimedOut { since, timeouts, waited } = timed_out;
         cx.counters.tcp_timeouts += 1;
+        self.timers.timeouts = self.timers.timeouts.wrapping_add(1);
         // RFC 9293 §3.8.6.1: a peer that closed its window in front of data in flight and still answers is alive. But nobody
         // waits for the data of an orphan.
         let answers = self.tx.window_bytes() == 0 && cx.now.since(self.timers.heard) <= RTO_MAX;
@@ -263,6 +267,16 @@ impl Conn {
             self.timers.window_probe_backoff = attempts;
             self.arm_window_probe(cx.now);
         }
+    }
+
+    /// Probes that nothing has answered yet.
+    pub(super) const fn unanswered_probes(&self) -> u8 {
+        self.timers.window_probes
+    }
+
+    /// Retransmission timeouts, those of SYNs included.
+    pub(super) const fn total_timeouts(&self) -> u16 {
+        self.timers.timeouts.wrapping_add(self.syns.retries as u16)
     }
 
     /// When the last segment from the peer arrived.

@@ -94,6 +94,11 @@ impl Accurate {
         new
     }
 
+    /// Packets of the peer that arrived marked.
+    pub(super) const fn received_ce(&self) -> u32 {
+        self.marked_in.wrapping_sub(ace::FIRST_COUNT)
+    }
+
     /// The peer's SYN arrived again.
     pub(super) fn on_repeated_syn(&mut self, flags: TcpFlags, mark: Mark) {
         self.peer_syn = mark;

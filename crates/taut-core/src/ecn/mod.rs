@@ -87,6 +87,11 @@ impl Ecn {
         self.delivered_ce
     }
 
+    /// Packets of the peer that arrived with a mark, with accurate ECN. Linux: `tcpi_received_ce`.
+    pub(crate) fn received_ce(&self) -> Option<u32> {
+        self.accurate().map(Accurate::received_ce)
+    }
+
     const fn accurate(&self) -> Option<&Accurate> {
         match &self.scheme {
             Scheme::Accurate(accurate) => Some(accurate),

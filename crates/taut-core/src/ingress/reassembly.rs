@@ -41,6 +41,8 @@ pub(crate) struct Reassembly {
     /// A range that was received twice and not yet reported: `duplicate_len` bytes from here, none if 0.
     duplicate_start: u64,
     duplicate_len: u32,
+    /// Segments that arrived beyond a gap, wrapping; counted by the receiver. For `TCP_INFO`.
+    pub(super) gap_segs: u32,
 }
 
 #[derive(Debug, Default)]
@@ -95,7 +97,7 @@ impl SackBlocks {
 
 impl Reassembly {
     pub(crate) const fn new() -> Self {
-        Self { held: None, duplicate_start: 0, duplicate_len: 0 }
+        Self { held: None, duplicate_start: 0, duplicate_len: 0, gap_segs: 0 }
     }
 
     /// Bytes held.

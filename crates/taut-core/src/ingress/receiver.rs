@@ -147,7 +147,11 @@ impl Receiver {
         if len > 0 {
             self.data_segs_in = self.data_segs_in.wrapping_add(payload.segments(gso_size) as u32);
         }
+        let segs = payload.segments(gso_size) as u32;
         let taken = self.take(start, payload, fin, cx.config.rmem.min, pool);
+        if taken.reordered {
+            self.reassembly.gap_segs = self.reassembly.gap_segs.wrapping_add(segs);
+        }
         if taken.in_order > 0 {
             // Timestamps tick in milliseconds; our own segments measure a shorter path better.
             let rtt = cx.echo_rtt.filter(|rtt| rtt.as_millis() > 1).or(cx.srtt);
@@ -471,6 +475,11 @@ impl Receiver {
         // The SYN and the FIN take a position each.
         let first = seq::FIRST + self.irs as u64 + 1 + self.fin_received() as u64;
         (self.nxt().saturating_sub(first), self.data_segs_in)
+    }
+
+    /// Segments that arrived beyond a gap, wrapping; and the most bytes that the application read in a round trip.
+    pub(crate) const fn tcp_info(&self) -> (u32, u32) {
+        (self.reassembly.gap_segs, self.window.space())
     }
 
     /// Receive buffer, in bytes.

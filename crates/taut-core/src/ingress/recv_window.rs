@@ -269,6 +269,11 @@ impl RecvWindow {
     /// The application has read `n` bytes and left `unread`. Once per round trip: if it read more than ever
     /// before, the buffer grows so that the next round trip can carry twice as much.
     ///
+    /// The most bytes that the application read in a round trip, by which the buffer is tuned.
+    pub(crate) const fn space(&self) -> u32 {
+        self.space
+    }
+
     /// Linux: dynamic right-sizing (`tcp_rcv_space_adjust`). Unread bytes are deducted from the bytes read:
     /// an application that falls behind does not need a larger buffer. Beyond Linux's maximum, and below it on a
     /// path of less than a millisecond, the least round trip counts ([`tuned_max`]): a measured one contains the queue

@@ -196,6 +196,7 @@ impl Base {
         }
         if delivered.reordered {
             f.rack.on_reordering();
+            f.rack.note_overtaken(delivered.overtaken, f.mss);
         }
         // RFC 5681 §2.
         out.dup = input.ack == self.una

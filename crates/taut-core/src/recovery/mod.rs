@@ -260,6 +260,14 @@ impl Recovery {
         self.base.total_retrans
     }
 
+    /// The largest distance, in segments, by which one was overtaken, at least the duplicate threshold; how often that was
+    /// seen; and segments that D-SACKs reported as received twice. For `TCP_INFO`.
+    pub(crate) fn reordering(&self) -> (u32, u32, u32) {
+        self.flight.as_ref().map_or((rack::DUP_THRESH, 0, 0), |flight| {
+            (flight.rack.distance, flight.rack.overtaken, flight.dsack_segs)
+        })
+    }
+
     /// When data was last sent; for idle restart.
     pub(crate) const fn last_sent_at(&self) -> Instant {
         self.base.last_sent_at

@@ -18,6 +18,8 @@ use crate::words::{Duration, Instant, step};
 /// Segments above a hole that indicate a loss without waiting, as long as no reordering was seen (RFC 8985 §6.2);
 /// without SACK, duplicate ACKs that do so (RFC 5681 §3.2).
 pub(super) const DUP_THRESH: u32 = 3;
+/// The most that is reported as reordering, in segments. Linux: `tcp_max_reordering`.
+const DISTANCE_MAX: u64 = 300;
 /// Recoveries without a D-SACK after which the window is narrow again. RFC 8985 §6.2 step 4.
 const REO_WND_PERSIST: u8 = 16;
 
@@ -33,6 +35,9 @@ pub(super) struct Rack {
     /// RACK.fack: highest position known to be delivered.
     pub(super) fack: u64,
     reordering_seen: bool,
+    /// How often a segment was found to have been overtaken, and the most by which one was, in segments: for `TCP_INFO`.
+    pub(super) overtaken: u32,
+    pub(super) distance: u32,
     /// The window is this many quarters of the least RTT.
     reo_wnd_mult: u8,
     reo_wnd_persist: u8,
@@ -69,6 +74,8 @@ impl Rack {
             rtt: Duration::ZERO,
             fack: una,
             reordering_seen: false,
+            overtaken: 0,
+            distance: DUP_THRESH,
             reo_wnd_mult: 1,
             reo_wnd_persist: 0,
             dsack_round: None,
@@ -128,6 +135,13 @@ impl Rack {
     /// Step 3: a packet that was sent once was delivered after a packet above it.
     pub(super) fn on_reordering(&mut self) {
         self.reordering_seen = true;
+    }
+
+    /// An ACK showed that the segment at `low` was overtaken. Linux: `tcp_check_sack_reordering`.
+    pub(super) fn note_overtaken(&mut self, low: u64, mss: u16) {
+        let segs = (self.fack - low.min(self.fack)).div_ceil(u64::from(mss.max(1)));
+        self.distance = self.distance.max(segs.min(DISTANCE_MAX) as u32);
+        self.overtaken = self.overtaken.wrapping_add(1);
     }
 
     /// Whether reordering was seen on this path.
@@ -259,5 +273,21 @@ impl Rack {
         }
         found.lost_segs = lost_segs;
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux: the distance is rounded up to segments, and at most `tcp_max_reordering` of them, 300.
+    #[test]
+    fn the_distance_of_reordering_is_bounded() {
+        let mut rack = Rack::new(0);
+        for (fack, low, distance) in [(3_000, 0, 3), (3_001, 0, 4), (9_000, 10_000, 4), (1 << 40, 0, 300)] {
+            rack.fack = fack;
+            rack.note_overtaken(low, 1_000);
+            assert_eq!(rack.distance, distance, "from {low} to {fack}");
+        }
     }
 }

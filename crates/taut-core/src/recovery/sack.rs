@@ -34,6 +34,8 @@ pub(super) struct Delivered {
     pub(super) acked_retransmitted: bool,
     /// A segment that was sent once arrived after one above it.
     pub(super) reordered: bool,
+    /// The lowest position of such a segment.
+    pub(super) overtaken: u64,
     fack_before: u64,
     /// A packet below this position that was sent once and is acknowledged shows F-RTO that the timeout was spurious.
     high_seq: u64,
@@ -64,6 +66,7 @@ impl Delivered {
             sacked_last: None,
             acked_retransmitted: false,
             reordered: false,
+            overtaken: u64::MAX,
             fack_before: fack,
             high_seq,
             original: false,
@@ -80,6 +83,7 @@ impl Delivered {
         if !record.has(EVER_RETRANS) && record.end <= self.fack_before {
             // RFC 8985 §6.2 step 3.
             self.reordered = true;
+            self.overtaken = self.overtaken.min(record.start);
         }
         self.original |= !record.has(EVER_RETRANS) && record.end <= self.high_seq;
         rack.fack = rack.fack.max(record.end);

@@ -76,6 +76,13 @@ impl<'a> ConnRef<'a> {
         self.conn.error
     }
 
+    /// Whether its SYN waits for the first write ([`ConnOptions::fast_open`](crate::ConnOptions::fast_open)): it can be
+    /// written although no handshake has begun.
+    #[must_use]
+    pub fn awaits_first_write(&self) -> bool {
+        self.conn.awaits_first_write()
+    }
+
     /// Whether a read would return something now (data, the end or an error): POLLIN.
     #[must_use]
     pub fn readable(&self) -> bool {

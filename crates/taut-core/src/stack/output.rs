@@ -2,7 +2,7 @@
 //! RFC 9293 §3.10. [`conn::output`](crate::conn) decides what a connection sends; this file serves connections
 //! round robin.
 
-use taut_wire::Ecn;
+use taut_wire::{Ecn, raw};
 
 use super::replies::Reply;
 use super::{Stack, StackCx, stack_cx};
@@ -70,6 +70,10 @@ impl Stack {
         } else {
             emit::tcp_packet(&mut self.header, ends, &header, &payload, mss, &self.caps)
         };
+        let tos = conn.tos();
+        if tos != 0 {
+            raw::set_tos(&mut self.header[..header_len], tos);
+        }
         let header = self.header.get(..header_len).unwrap_or_default();
         Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }

@@ -48,6 +48,39 @@ pub fn set_max_pacing_rate(socket: impl AsFd, bytes_per_second: u64) -> io::Resu
     check(result)
 }
 
+/// TCP Fast Open of a kernel's socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FastOpen {
+    /// `TCP_FASTOPEN`: a listener accepts data in SYNs, for so many pending connections.
+    Listen(u32),
+    /// `TCP_FASTOPEN_CONNECT`: the first write leaves with the SYN.
+    Connect,
+}
+
+/// Switches TCP Fast Open on for a socket of the kernel's.
+///
+/// # Errors
+/// When the kernel's `tcp_fastopen` does not allow it.
+pub fn set_fast_open(socket: impl AsFd, option: FastOpen) -> io::Result<()> {
+    let (name, value) = match option {
+        FastOpen::Listen(pending) => (libc::TCP_FASTOPEN, pending),
+        FastOpen::Connect => (libc::TCP_FASTOPEN_CONNECT, 1),
+    };
+    let value = value.to_ne_bytes();
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel reads the four bytes given, which outlive the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            name,
+            value.as_ptr().cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    };
+    check(result)
+}
+
 /// Reads an option that is plain data.
 fn get(socket: impl AsFd, level: libc::c_int, name: libc::c_int, mut value: Vec<u8>) -> io::Result<Vec<u8>> {
     let mut len = value.len() as libc::socklen_t;

@@ -164,6 +164,21 @@ proptest! {
     }
 
     #[test]
+    fn a_dscp_is_written_where_etherparse_puts_it(whole in wholes(), tos in any::<u8>()) {
+        let mut packet = whole.write();
+        let expected = {
+            let mut whole = whole.clone();
+            match &mut whole.ip {
+                IpHeaders::Ipv4(ip, _) => ip.dscp = (tos >> 2).try_into().unwrap(),
+                IpHeaders::Ipv6(ip, _) => ip.traffic_class = ip.traffic_class & 3 | tos & 0xfc,
+            }
+            whole.write()
+        };
+        set_tos(&mut packet, tos);
+        prop_assert_eq!(&packet, &expected);
+    }
+
+    #[test]
     fn damage_stays_visible(whole in wholes(), bit in 8..160_usize) {
         if whole.is_v4() {
             let mut packet = whole.write();
