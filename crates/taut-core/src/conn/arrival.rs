@@ -16,6 +16,7 @@ use crate::stats::Counters;
 use crate::words::{ConnError, Duration, seq};
 
 /// A segment, parsed and with a valid checksum.
+#[derive(Debug)]
 pub(crate) struct Arrival<'a> {
     pub(crate) header: &'a TcpHeader,
     pub(crate) payload: Payload<'a>,

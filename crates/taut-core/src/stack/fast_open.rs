@@ -6,7 +6,7 @@ use taut_wire::{FastOpen, TcpHeader};
 
 use super::Stack;
 use super::input::Stray;
-use crate::conn::Conn;
+use crate::conn::{Arrival, Conn};
 use crate::fast_open::Known;
 use crate::options::ConnOptions;
 use crate::words::{ConnId, Instant, ListenerId, Tuple};
@@ -67,7 +67,7 @@ impl Stack {
         let Some(entry) = self.listeners.get_mut(listener) else { return Ok(None) };
         entry.pending.begin();
         let options = entry.options.conn.clone();
-        let Stray { header, mark, payload, gso_size, .. } = segment;
+        let Arrival { header, mark, payload, gso_size } = segment.arrival;
         let id = self.open(now, *tuple, min_iss, &options, |cx, birth| {
             let mut conn = Conn::passive(cx, birth, listener, header, mark);
             conn.open_early(cx, option, payload, gso_size);
@@ -92,7 +92,7 @@ impl Stack {
             0 if config.all_listeners => entry.options.backlog,
             limit => limit,
         };
-        let is_wanted = segment.option.is_some() || !segment.payload.is_empty();
+        let is_wanted = segment.option.is_some() || !segment.arrival.payload.is_empty();
         if !config.server || !is_wanted || limit == 0 {
             return Verdict::Ordinary(None);
         }

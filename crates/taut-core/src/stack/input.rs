@@ -22,20 +22,9 @@ use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tu
 /// A segment that belongs to no connection.
 #[derive(Debug)]
 pub(super) struct Stray<'a> {
-    pub(super) header: &'a TcpHeader,
-    pub(super) mark: Ecn,
-    /// The option of a SYN.
+    pub(super) arrival: Arrival<'a>,
+    /// TCP Fast Open's option, of a SYN.
     pub(super) option: Option<FastOpen>,
-    pub(super) payload: Payload<'a>,
-    pub(super) gso_size: u16,
-}
-
-impl Stray<'_> {
-    /// Its length in sequence numbers.
-    fn len(&self) -> u32 {
-        let occupies = |flag| u32::from(self.header.flags.contains(flag));
-        self.payload.len() as u32 + occupies(TcpFlags::SYN) + occupies(TcpFlags::FIN)
-    }
 }
 
 /// The part of a frame that holds all headers, and the length of the whole.
@@ -153,7 +142,8 @@ impl Stack {
                 }
             }
             Some(Owner::TimeWait(slot)) => {
-                let stray = Stray { header: &header, mark: ip.ecn, option, payload, gso_size };
+                let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                let stray = Stray { arrival, option };
                 self.on_time_wait(now, slot, &tuple, stray);
             }
             None if header.flags.contains(TcpFlags::ACK) && self.revive(now, &tuple, &header) => {
@@ -163,7 +153,8 @@ impl Stack {
                 }
             }
             None => {
-                let stray = Stray { header: &header, mark: ip.ecn, option, payload, gso_size };
+                let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                let stray = Stray { arrival, option };
                 self.on_stray(now, &tuple, stray, None);
             }
         }
@@ -209,7 +200,7 @@ impl Stack {
 
     /// §3.10.7.1–2: no connection has this tuple.
     fn on_stray(&mut self, now: Instant, tuple: &Tuple, segment: Stray<'_>, min_iss: Option<u32>) {
-        let (header, len) = (segment.header, segment.len());
+        let (header, len) = (segment.arrival.header, segment.arrival.len());
         if self.is_forged(tuple.peer.ip()) {
             return;
         }
@@ -230,10 +221,10 @@ impl Stack {
 
     fn on_time_wait(&mut self, now: Instant, slot: u32, tuple: &Tuple, stray: Stray<'_>) {
         let Some(entry) = self.time_wait.get(slot) else { return };
-        let (header, len) = (stray.header, stray.len());
+        let (header, len) = (stray.arrival.header, stray.arrival.len());
         let segment = TimeWaitSegment {
             seq: header.seq,
-            len: stray.payload.len(),
+            len: stray.arrival.payload.len(),
             syn: header.flags.contains(TcpFlags::SYN),
             ack: header.flags.contains(TcpFlags::ACK),
             fin: header.flags.contains(TcpFlags::FIN),

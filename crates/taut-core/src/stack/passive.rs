@@ -10,7 +10,7 @@ use super::replies::Reply;
 use super::syn_cookies::{self, SynCookies};
 use super::{Stack, stack_cx};
 use crate::conn::handshake::Birth;
-use crate::conn::{Conn, StackCx};
+use crate::conn::{Arrival, Conn, StackCx};
 use crate::words::{Instant, ListenerId, Tuple};
 
 impl Stack {
@@ -23,7 +23,7 @@ impl Stack {
         segment: Stray<'_>,
         min_iss: Option<u32>,
     ) {
-        let Stray { header: syn, mark, .. } = segment;
+        let Arrival { header: syn, mark, .. } = segment.arrival;
         let Some(entry) = self.listeners.get_mut(listener) else { return };
         if !entry.may_be_ready() {
             self.counters.listen_overflows += 1;
