@@ -10,6 +10,7 @@
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
+//! | `taut packetdrill` | `packetdrill.rs` |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
@@ -31,6 +32,7 @@ pub mod interrupt;
 pub mod link_args;
 pub mod net;
 pub mod nstat;
+pub mod packetdrill;
 pub mod priority_args;
 pub mod progress;
 pub mod qdisc;
@@ -77,6 +79,7 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
+    Packetdrill(packetdrill::PacketdrillArgs),
     Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
 }
@@ -125,6 +128,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Packetdrill(args) => packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),
         Command::Plot(args) => command::plot::run(args),
     }
