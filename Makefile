@@ -11,7 +11,7 @@ ARGS ?=
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red model bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ spec: ## the send path's specification, statement by statement, with the result 
 
 spec-red: ## break the code edit by edit, and see the statement's tests fail (resumable; ARGS="RTO-4 rack")
 	@CARGO=$(CARGO) scripts/spec-red $(ARGS)
+
+packets: ## the packet scripts of crates/taut-script, over IPv4 and IPv6, in virtual time
+	$(CARGO) run --release --locked --quiet -p taut-cli -- packetdrill crates/taut-script/scripts $(ARGS)
+
+linux-selftests: ## Linux's own packet scripts on this stack; fetches Debian's source package, 150 MB (2 min after the build)
+	@CARGO=$(CARGO) scripts/linux-selftests $(ARGS)
 
 model: ## run what threads share in the driver through every order of their steps, with loom (about 1 min)
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom -p taut-driver --lib model $(ARGS)

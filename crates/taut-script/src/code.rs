@@ -13,7 +13,7 @@ use std::fmt;
 
 /// A value of the language.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Val {
+pub(crate) enum Val {
     /// A whole number.
     Int(i128),
     /// Another number.
@@ -73,7 +73,7 @@ impl Val {
 }
 
 /// Names that code may use besides those that it assigns.
-pub trait Names {
+pub(crate) trait Names {
     /// The value of a name.
     ///
     /// # Errors

@@ -84,7 +84,8 @@ fn field(info: &ConnInfo, name: &str) -> Option<Val> {
         "pmtu" => int(info.pmtu.into()),
         "rtt" => us(info.rtt.unwrap_or(Duration::ZERO)),
         "rttvar" => us(info.rttvar),
-        "snd_ssthresh" => int(info.snd_ssthresh.into()),
+        // Linux's "no threshold" is the largest int.
+        "snd_ssthresh" => int(info.snd_ssthresh.min(i32::MAX as u32).into()),
         "snd_cwnd" => int(info.snd_cwnd.into()),
         "advmss" => int(info.advmss.into()),
         "rcv_rtt" => us(info.rcv_rtt.unwrap_or(Duration::ZERO)),

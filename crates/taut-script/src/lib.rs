@@ -36,10 +36,14 @@ mod run;
 pub mod script;
 mod segment;
 mod shell;
-mod sockets;
+pub mod sockets;
 
 pub use config::{Config, IpVersion};
+pub use constants::constant;
+pub use errno::Errno;
 pub use failure::Failure;
+pub use host::Host;
+pub use link::Sent;
 pub use run::{Passed, run};
 pub use script::Script;
 

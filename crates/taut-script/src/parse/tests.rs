@@ -180,7 +180,10 @@ fn options_comments_commands_and_code() {
 #[test]
 fn errors_name_the_place_and_what_was_expected() {
     for (text, expected) in [
-        ("\n+0 > 1:1(0)", "test.pkt:2: expected `>`, found `:1(0)`"),
+        (
+            "\n+0 > 1:1(0)",
+            "test.pkt:2: expected flags: any of S F R P . U E W A, a digit for ACE, or -, found `1:1(0)`",
+        ),
         (
             "+0 > Q 1:1(0)",
             "test.pkt:1: expected flags: any of S F R P . U E W A, a digit for ACE, or -, found `Q 1:1(0)`",

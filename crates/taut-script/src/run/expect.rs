@@ -39,7 +39,7 @@ impl Runner {
         let actual = self.translate(spec, &segment);
         let early = first.since(sent.at) > tolerance;
         let late = sent.at.since(last) > tolerance;
-        let differs = differences(spec, &actual, self.config.ts_tick.is_some());
+        let differs = differences(spec, &actual);
         let mut wrong: Vec<String> = differs.into_iter().map(str::to_owned).collect();
         if let Some(what) = self.stamp_differs(spec, &segment) {
             wrong.push(what);
@@ -136,8 +136,9 @@ impl Runner {
         Ok(())
     }
 
-    /// A packet that may be a part of the one before.
+    /// A packet that may be a part of the one before. It is not awaited beyond the time of the whole.
     fn await_joinable(&mut self, deadline: Instant) -> Result<Option<Sent>, String> {
+        let deadline = deadline.min(self.now() + self.config.tolerance);
         while self.sockets.host.sent.is_empty() {
             if self.sockets.host.next_wake().is_none_or(|at| at > deadline) {
                 return Ok(None);
@@ -204,7 +205,7 @@ fn time(since: Duration) -> String {
 }
 
 /// What the script says, and the packet does not.
-fn differences(spec: &TcpSpec, actual: &TcpSpec, _ticks: bool) -> Vec<&'static str> {
+fn differences(spec: &TcpSpec, actual: &TcpSpec) -> Vec<&'static str> {
     let said = [
         (spec.ecn.is_some() && spec.ecn != actual.ecn, "ECN"),
         (spec.ttl.is_some() && spec.ttl != actual.ttl, "TTL"),
