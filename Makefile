@@ -49,9 +49,9 @@ spec-red: ## break the code edit by edit, and see the statement's tests fail (re
 	@CARGO=$(CARGO) scripts/spec-red $(ARGS)
 
 packets: ## the packet scripts of crates/taut-script, over IPv4 and IPv6, in virtual time
-	$(CARGO) run --release --locked --quiet -p taut-cli -- packetdrill crates/taut-script/scripts $(ARGS)
+	$(CARGO) run --locked --quiet -p taut-cli -- packetdrill crates/taut-script/scripts $(ARGS)
 
-linux-selftests: ## Linux's own packet scripts on this stack; fetches Debian's source package, 150 MB (2 min after the build)
+linux-selftests: ## Linux's own packet scripts on this stack; fetches Debian's source package, 150 MB (20 s after the build)
 	@CARGO=$(CARGO) scripts/linux-selftests $(ARGS)
 
 model: ## run what threads share in the driver through every order of their steps, with loom (about 1 min)

@@ -395,7 +395,7 @@ impl Eval<'_> {
         let mut left = self.binary(rank + 1)?;
         while let Some(sign) = signs.iter().find(|sign| self.takes(sign)) {
             let right = self.binary(rank + 1)?;
-            left = combine(sign, left, right)?;
+            left = combine(sign, &left, &right)?;
         }
         Ok(left)
     }
@@ -403,7 +403,7 @@ impl Eval<'_> {
     fn unary(&mut self) -> Result<Val, String> {
         if self.takes("-") {
             let value = self.inner(Self::unary)?;
-            return combine("-", Val::Int(0), value);
+            return combine("-", &Val::Int(0), &value);
         }
         if self.takes("~") {
             let value = self.inner(Self::unary)?;
@@ -520,11 +520,11 @@ fn compare(sign: &str, left: &Val, right: &Val) -> Result<bool, String> {
     })
 }
 
-fn combine(sign: &str, left: Val, right: Val) -> Result<Val, String> {
-    if let (Val::Text(format), "%") = (&left, sign) {
-        return formatted(format, right);
+fn combine(sign: &str, left: &Val, right: &Val) -> Result<Val, String> {
+    if let (Val::Text(format), "%") = (left, sign) {
+        return formatted(format, right.clone());
     }
-    if let (Val::Text(left), "+", Val::Text(right)) = (&left, sign, &right) {
+    if let (Val::Text(left), "+", Val::Text(right)) = (left, sign, right) {
         return Ok(Val::Text(format!("{left}{right}")));
     }
     let needs = |left: &Val, right: &Val| format!("{sign} cannot join {left} and {right}");
@@ -546,7 +546,7 @@ fn combine(sign: &str, left: Val, right: Val) -> Result<Val, String> {
         };
         return value.map(Val::Int).ok_or_else(|| format!("{a} {sign} {b} has no value"));
     }
-    let (Some(a), Some(b)) = (left.float(), right.float()) else { return Err(needs(&left, &right)) };
+    let (Some(a), Some(b)) = (left.float(), right.float()) else { return Err(needs(left, right)) };
     match sign {
         "+" => Ok(Val::Float(a + b)),
         "-" => Ok(Val::Float(a - b)),
@@ -554,7 +554,7 @@ fn combine(sign: &str, left: Val, right: Val) -> Result<Val, String> {
         "/" if b != 0.0 => Ok(Val::Float(a / b)),
         "//" if b != 0.0 => Ok(Val::Float((a / b).floor())),
         "%" if b != 0.0 => Ok(Val::Float(a - b * (a / b).floor())),
-        _ => Err(needs(&left, &right)),
+        _ => Err(needs(left, right)),
     }
 }
 

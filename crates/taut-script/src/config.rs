@@ -120,8 +120,8 @@ impl Config {
             "tolerance_usecs" => self.tolerance = span()?,
             "tcp_ts_tick_usecs" => self.ts_tick = Some(span()?).filter(|tick| !tick.is_zero()),
             "mtu" => {
-                self.mtu =
-                    Some(value.parse().ok().filter(|mtu| *mtu >= 68).ok_or_else(|| wrong("68 to 65535"))?)
+                let mtu = value.parse().ok().filter(|mtu| *mtu >= 68);
+                self.mtu = Some(mtu.ok_or_else(|| wrong("68 to 65535"))?);
             }
             "mss" => {
                 let headers = if self.ip_version == IpVersion::V4 { 40 } else { 60 };

@@ -39,7 +39,7 @@ mod shell;
 pub mod sockets;
 
 pub use config::{Config, IpVersion};
-pub use constants::constant;
+pub use constants::{constant, option_name};
 pub use errno::Errno;
 pub use failure::Failure;
 pub use host::Host;

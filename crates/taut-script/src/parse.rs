@@ -48,7 +48,7 @@ pub(crate) fn script(file: &str, text: &str) -> Result<Script, Wrong> {
 fn option(scan: &mut Scan<'_>) -> Result<(u32, String, String), Wrong> {
     let line = scan.line();
     scan.take("--");
-    let text = scan.until(|c| c.is_whitespace());
+    let text = scan.until(char::is_whitespace);
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     Ok((line, name.to_owned(), value.to_owned()))
 }

@@ -27,15 +27,13 @@ use crate::commands::{Asked, Commands};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::flow::Flow;
-use crate::host::Host;
+use crate::host::{Host, START};
 use crate::info::View;
 use crate::script::{Event, IcmpSpec, Packet, Script, TcpSpec, What, When};
 use crate::segment::Segment;
 use crate::sockets::Sockets;
 use waiting::Pending;
 
-/// The time at which scripts begin; timestamps and clocks are not zero then.
-const START: Instant = Instant::from_nanos(10_000_000_000);
 /// The port of the peer that connects first; the next one has the next.
 const FIRST_REMOTE_PORT: u16 = 50_000;
 /// How much longer than its time a packet is awaited, so that a late one is shown rather than none.

@@ -175,13 +175,13 @@ fn option(kind: u8, value: &[u8]) -> Opt {
         (2, &[high, low]) => Opt::Mss(u16::from_be_bytes([high, low])),
         (3, &[shift]) => Opt::WindowScale(shift),
         (4, []) => Opt::SackPermitted,
-        (5, _) if value.len() % 8 == 0 => {
+        (5, _) if value.len().is_multiple_of(8) => {
             Opt::Sack(words.as_chunks::<2>().0.iter().map(|&[left, right]| (left, right)).collect())
         }
         (8, _) if value.len() == 8 => Opt::Timestamps { val: words[0], ecr: words[1] },
         (19, _) => Opt::Md5(value.to_vec()),
         (34, _) => Opt::FastOpen(value.to_vec()),
-        (ACCECN0 | ACCECN1, _) if value.len() % 3 == 0 => Opt::AccurateEcn(
+        (ACCECN0 | ACCECN1, _) if value.len().is_multiple_of(3) => Opt::AccurateEcn(
             kind,
             value.as_chunks::<3>().0.iter().map(|&[a, b, c]| u32::from_be_bytes([0, a, b, c])).collect(),
         ),
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_survives_both_ways() {
+    fn pkt_12_every_option_survives_both_ways() {
         let options = vec![
             Opt::Mss(1_460),
             Opt::SackPermitted,

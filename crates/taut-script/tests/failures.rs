@@ -29,7 +29,7 @@ fn the_script_passes_that_the_others_change() {
 }
 
 #[test]
-fn a_packet_that_differs_is_shown_beside_the_expected_one() {
+fn pkt_02_a_packet_that_differs_is_shown_beside_the_expected_one() {
     for (line, differs) in [
         ("+0 > . 1:3001(3000) ack 1", "flags"),
         ("+0 > P. 2:3002(3000) ack 1", "sequence number"),
@@ -55,7 +55,7 @@ fn a_packet_that_differs_is_shown_beside_the_expected_one() {
 }
 
 #[test]
-fn time_is_compared_within_the_tolerance() {
+fn pkt_03_time_is_compared_within_the_tolerance() {
     // The timeout is 300 ms: RFC 6298 §2.2 with one sample of 100 ms. The first packet is the write's.
     let script = |options: &str, time: &str| {
         let text = format!(
@@ -75,7 +75,7 @@ fn time_is_compared_within_the_tolerance() {
 }
 
 #[test]
-fn segments_are_joined_and_cut_unless_they_are_strict() {
+fn pkt_04_segments_are_joined_and_cut_unless_they_are_strict() {
     let all = |options: &str, packets: &str| result(&format!("{options}{WRITTEN}{packets}"));
     let cut = "+0 > . 1:1001(1000) ack 1\n+0 > P. 1001:3001(2000) ack 1\n";
     assert!(all("", cut).is_ok());
@@ -88,7 +88,7 @@ fn segments_are_joined_and_cut_unless_they_are_strict() {
 }
 
 #[test]
-fn a_packet_that_never_comes_and_one_that_nobody_expects() {
+fn pkt_05_a_packet_that_never_comes_and_one_that_nobody_expects() {
     let base = format!("{WRITTEN}+0 > P. 1:3001(3000) ack 1\n+0 < . 1:1(0) ack 3001 win 32792\n");
     assert_eq!(
         failure(&format!("{base}+1 > . 3001:3001(0) ack 1\n")),
@@ -103,7 +103,7 @@ fn a_packet_that_never_comes_and_one_that_nobody_expects() {
 }
 
 #[test]
-fn results_errors_and_what_calls_write_are_compared() {
+fn pkt_06_results_errors_and_what_calls_write_are_compared() {
     for (line, expected) in [
         ("+0 write(4, ..., 10) = 11", "write returned 10\n  expected: 11\n  actual:   10"),
         (
@@ -147,7 +147,7 @@ fn results_errors_and_what_calls_write_are_compared() {
 }
 
 #[test]
-fn blocking_calls_must_return_in_time() {
+fn pkt_07_blocking_calls_must_return_in_time() {
     let script = |end: &str, at: &str| {
         result(&format!(
             "{WRITTEN}+0...{end} read(4, ..., 100) = 50\n{at} < P. 1:51(50) ack 1 win 32792\n+1 close(4) = 0\n"
@@ -166,7 +166,7 @@ fn blocking_calls_must_return_in_time() {
 }
 
 #[test]
-fn commands_that_cannot_be_honoured_are_errors_with_their_line() {
+fn pkt_08_commands_that_cannot_be_honoured_are_errors_with_their_line() {
     for (text, expected) in [
         (
             "`true\nmodprobe tun`",
@@ -205,7 +205,7 @@ fn commands_that_cannot_be_honoured_are_errors_with_their_line() {
 }
 
 #[test]
-fn code_prints_and_remembers_and_options_are_checked() {
+fn pkt_09_code_prints_and_remembers_and_options_are_checked() {
     let printed = result(&format!(
         "{WRITTEN}+0 %{{ a = tcpi_unacked; print('in flight', a) }}%\n+0 %{{ print(a + 1) }}%\n"
     ));
@@ -219,7 +219,7 @@ fn code_prints_and_remembers_and_options_are_checked() {
 }
 
 #[test]
-fn the_same_script_always_gives_the_same_result() {
+fn pkt_10_the_same_script_always_gives_the_same_result() {
     let mut config = Config::default();
     config.verbose = true;
     let text = format!("{WRITTEN}+0 > P. 1:3001(3000) ack 1\n* > . 1:1001(1000) ack 1\n");

@@ -15,7 +15,7 @@ fn scripts() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_script_passes() {
+fn pkt_01_every_script_passes() {
     let scripts = scripts();
     assert!(scripts.len() >= 40, "there are {} scripts", scripts.len());
     let mut failures = Vec::new();

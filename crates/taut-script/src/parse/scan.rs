@@ -160,7 +160,7 @@ impl<'t> Scan<'t> {
         self.skip();
         let wrong = self.wrong("pairs of hexadecimal digits");
         let digits = self.until(|c| !c.is_ascii_hexdigit());
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return Err(wrong);
         }
         let pair = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();

@@ -220,7 +220,7 @@ fn errors_name_the_place_and_what_was_expected() {
 }
 
 #[test]
-fn no_text_makes_the_parser_panic() {
+fn pkt_11_no_text_makes_the_parser_panic() {
     assert!(
         error(&format!("0 f({}", "[".repeat(100_000))).ends_with("more than 20 values within each other")
     );

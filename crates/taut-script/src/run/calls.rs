@@ -55,7 +55,7 @@ impl Runner {
         if self.attempt(call, &mut attempt).map_err(at_line)? {
             let early = end.filter(|end| end.since(self.now()) > self.config.tolerance);
             if let Some(end) = early {
-                let end = end.since(super::START).as_nanos() as f64 / 1e9;
+                let end = end.since(crate::host::START).as_nanos() as f64 / 1e9;
                 return Err((line, format!("{} was to return at {end:.6}, and returned at once", call.name)));
             }
             return Ok(());

@@ -30,7 +30,7 @@ impl Runner {
         let deadline = if any_time { Instant::NEVER } else { last + tolerance };
         let sent = self.await_packet(deadline).map_err(at_line)?;
         let Some(sent) = sent else {
-            let expected = format!("expected: > {spec}  {}", time(first.since(super::START)));
+            let expected = format!("expected: > {spec}  {}", time(first.since(crate::host::START)));
             let what = "the stack sent no packet";
             return Err((line, format!("{what}\n  {expected}\n  actual:   none{}", self.held_by())));
         };
@@ -52,7 +52,7 @@ impl Runner {
             self.note(|| format!("> {}", written(spec, &actual)));
             return Ok(sent.at);
         }
-        let at = |at: Instant| time(at.since(super::START));
+        let at = |at: Instant| time(at.since(crate::host::START));
         let times = if any_time {
             "at any time".to_owned()
         } else if first == last {
@@ -105,7 +105,7 @@ impl Runner {
             return Ok(());
         }
         let mss = usize::from(sent.gso);
-        if wanted < segment.len && mss > 0 && wanted % mss == 0 {
+        if wanted < segment.len && mss > 0 && wanted.is_multiple_of(mss) {
             // The rest waits for the script's next packet; only the last piece has PSH and FIN.
             let mut rest = segment.clone();
             rest.seq = rest.seq.wrapping_add(wanted as u32);

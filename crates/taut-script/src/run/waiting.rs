@@ -32,7 +32,7 @@ impl Runner {
         let now = self.now();
         let off = now.since(pending.end).max(pending.end.since(now));
         if off > self.config.tolerance {
-            let at = |at: Instant| at.since(super::START).as_nanos() as f64 / 1e9;
+            let at = |at: Instant| at.since(crate::host::START).as_nanos() as f64 / 1e9;
             return Err(format!(
                 "line {}: {} was to return at {:.6}, and returned at {:.6}",
                 pending.line,

@@ -120,8 +120,7 @@ impl Sockets {
         let Kind::Conn(id) = socket.kind else { return fails("EPIPE") };
         let lends = has(flags, "MSG_ZEROCOPY") && socket.zero_copy;
         let waits = !has(flags, "MSG_DONTWAIT") && !socket.nonblocking;
-        let options =
-            WriteFlags { more: has(flags, "MSG_MORE"), eor: has(flags, "MSG_EOR"), ..WriteFlags::default() };
+        let options = WriteFlags { more: has(flags, "MSG_MORE"), eor: has(flags, "MSG_EOR") };
         let mut lent = Bytes::from(vec![0; if lends { len - *done } else { 0 }]);
         let zeros = vec![0; if lends { 0 } else { len - *done }];
         loop {

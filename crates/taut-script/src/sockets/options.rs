@@ -136,12 +136,8 @@ impl Sockets {
             "TCP_KEEPIDLE" => keep.idle = seconds()?,
             "TCP_KEEPINTVL" => keep.interval = seconds()?,
             _ => {
-                keep.count = Some(
-                    u8::try_from(value)
-                        .ok()
-                        .filter(|n| (1..=127).contains(n))
-                        .map_or_else(|| fails("EINVAL"), Ok)?,
-                )
+                let count = u8::try_from(value).ok().filter(|count| (1..=127).contains(count));
+                keep.count = Some(count.map_or_else(|| fails("EINVAL"), Ok)?);
             }
         }
         let Some(option) = self.keepalive_of(fd)? else { return Ok(()) };

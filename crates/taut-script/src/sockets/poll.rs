@@ -148,7 +148,7 @@ impl Sockets {
                 entries.remove(at);
             }
             (3, Some(at)) if events & exclusive == 0 && entries[at].events & exclusive == 0 => {
-                entries[at] = new
+                entries[at] = new;
             }
             _ => return fails("EINVAL"),
         }
