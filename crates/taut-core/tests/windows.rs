@@ -511,6 +511,23 @@ fn what_this_host_drops_is_given_up_in_time() {
     assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
 }
 
+/// An application that goes on writing makes no attempts that count: the fourth one is due after 200 + 400 + 800 ms, as
+/// without the writes.
+#[test]
+fn writes_that_this_host_drops_do_not_use_up_the_attempts() {
+    let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 3));
+    t.accept(Offer::EASY);
+    t.drop_all = true;
+    for _ in 0..39 {
+        t.write(100);
+        t.poll();
+        t.wait_ms(35);
+    }
+    assert_eq!(t.state(), State::Established, "{:?} after 1365 ms", t.dropped_at.len());
+    t.wait_ms(37);
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
+}
+
 /// An attempt that gets through, and is answered, ends the count.
 #[test]
 fn attempts_that_this_host_drops_are_forgotten_with_the_first_answer() {

@@ -82,7 +82,7 @@ impl Conn {
         if plan.mtu_probe {
             self.note_mtu_probe(cx, plan.payload);
         }
-        self.cancel_window_probe();
+        self.cancel_unneeded_probe();
         self.count_leaving(cx, &plan);
         let Plan { range, payload, fin, psh, mss, kind, .. } = plan;
         let mut flags = TcpFlags::ACK;

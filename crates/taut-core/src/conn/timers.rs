@@ -209,6 +209,13 @@ impl Conn {
         }
     }
 
+    /// Data leaves. While this host drops what is handed out, the timer stays: it says when the next attempt counts.
+    pub(super) fn cancel_unneeded_probe(&mut self) {
+        if self.timers.window_probes == 0 {
+            self.cancel_window_probe();
+        }
+    }
+
     fn on_window_probe_timeout(&mut self, cx: &mut StackCx<'_>) {
         if self.tx.recovery().packets_out() > 0 || !self.tx.has_unsent() {
             return;
@@ -260,8 +267,12 @@ impl Conn {
 
     /// A queue of this host dropped new data, and nothing is in flight: tries again, each time after twice as long. The
     /// attempts count like probes of a closed window (Linux: `icsk_probes_out`), so a host that never lets anything out
-    /// ends the connection.
+    /// ends the connection. An attempt in between, because the application writes more, is none that counts: a busy writer
+    /// would use up all of them within a millisecond.
     pub(super) fn retry_dropped(&mut self, cx: &mut StackCx<'_>) {
+        if self.timers.phase != Instant::NEVER {
+            return;
+        }
         let attempts = self.timers.window_probes;
         if self.count_attempt(cx) {
             self.timers.window_probe_backoff = attempts;
