@@ -8,10 +8,12 @@
 CARGO ?= cargo
 # `make demo ARGS="--seconds 5"`, `make test ARGS=curl` (a part of a test's name)
 ARGS ?=
+# The first seed of `make soak`: those before it are the short batch of the tests.
+SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +58,10 @@ linux-selftests: ## Linux's own packet scripts on this stack; fetches Debian's s
 
 model: ## run what threads share in the driver through every order of their steps, with loom (about 1 min)
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom -p taut-driver --lib model $(ARGS)
+
+MINUTES ?= 10
+soak: ## random worlds for MINUTES=10: any network, any application, hostile peers; a failing seed prints its command
+	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
 
 include benches/bench.mk
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `scenarios.rs`, `controllers.rs` | `list`, `controllers`: the names that can be used |
 //! | `run.rs`, `sweep.rs`; `watch.rs` | the runs; the options that both share, progress, Ctrl-C |
+//! | `worlds.rs` | random worlds |
 //! | `plot.rs` | the pictures of a run |
 //! | `output.rs`, `interrupt.rs`, `date.rs` | the parts of the system that a command needs |
 
@@ -17,6 +18,7 @@ mod run;
 mod scenarios;
 mod sweep;
 mod watch;
+mod worlds;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,6 +30,7 @@ use interrupt::Interrupted;
 use plot::PlotArgs;
 use run::RunArgs;
 use sweep::SweepArgs;
+use worlds::WorldsArgs;
 
 /// Runs experiments and prints the results beside published figures.
 #[derive(Args, Debug)]
@@ -77,6 +80,12 @@ enum LabCommand {
         taut lab sweep grid.toml --out results"
     )]
     Sweep(SweepArgs),
+    /// Runs random worlds, each from a seed, and checks that every byte arrives and that everything ends
+    #[command(after_help = "Example:\n  taut lab worlds --seeds 10000 -j 2\n  taut lab worlds --seed 42\n  \
+        taut lab worlds --seed 42 --without loss,mtu\n\n\
+        A seed makes a network, its faults, its settings and its applications. A world that fails is printed with the \
+        command that repeats it, and with a smaller one that fails in the same way.")]
+    Worlds(WorldsArgs),
     Plot(PlotArgs),
 }
 
@@ -90,6 +99,7 @@ pub fn run(args: &LabArgs, controllers: &Registry) -> anyhow::Result<()> {
         LabCommand::Controllers { json } => controllers::list(controllers, *json),
         LabCommand::Run(args) => run::run(args, controllers),
         LabCommand::Sweep(args) => sweep::sweep(args, controllers),
+        LabCommand::Worlds(args) => worlds::worlds(args),
         LabCommand::Plot(args) => plot::run(args),
     }
 }
@@ -196,7 +206,7 @@ mod tests {
         let command = with_examples(Program::command(), &|help| renamed(help, "mylab"));
         command.clone().debug_assert();
         let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-        assert_eq!(names, ["list", "controllers", "run", "sweep", "plot"]);
+        assert_eq!(names, ["list", "controllers", "run", "sweep", "worlds", "plot"]);
         for part in command.get_subcommands() {
             let help = part.clone().render_long_help().to_string();
             assert!(help.contains("Example") && help.contains("--json"), "{help}");

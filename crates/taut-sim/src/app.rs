@@ -22,8 +22,8 @@ pub use stream::{Stream, StreamStats};
 pub use web::{Web, WebServer, WebStats};
 
 use taut_core::{
-    ConnId, ConnInfo, ConnOptions, ConnectError, Event, Instant, ListenError, ListenOptions, ListenerId,
-    ReadError, SetOption, WriteError, WriteFlags,
+    Algorithm, Bytes, ConnId, ConnInfo, ConnOptions, ConnectError, Event, Instant, ListenError,
+    ListenOptions, ListenerId, ReadError, SetOption, WriteError, WriteFlags,
 };
 
 use crate::check::{Failure, Kind};
@@ -315,6 +315,42 @@ impl<'a> AppCx<'a> {
         Ok(bytes)
     }
 
+    /// A write without a copy: takes bytes from the front of `data`, and returns how many.
+    ///
+    /// # Errors
+    /// As [`taut_core::ConnMut::write_bytes`].
+    pub fn write_bytes(
+        &mut self,
+        conn: ConnId,
+        data: &mut Bytes,
+        flags: WriteFlags,
+    ) -> Result<usize, WriteError> {
+        self.syscall();
+        let (now, before) = (self.fabric.now, data.len());
+        let Some(mut handle) = self.host.stack.conn_mut(conn) else { return Err(WriteError::NotConnected) };
+        handle.write_bytes_with(now, data, flags)?;
+        let bytes = before - data.len();
+        self.host.counts.writes += 1;
+        self.host.counts.bytes_written += bytes as u64;
+        self.flush();
+        self.host.note_held(now, conn);
+        Ok(bytes)
+    }
+
+    /// A read without a copy, of at most `max` bytes that are contiguous in memory; empty at the end of the stream.
+    ///
+    /// # Errors
+    /// As [`taut_core::ConnMut::read_chunk`].
+    pub fn read_chunk(&mut self, conn: ConnId, max: usize) -> Result<Bytes, ReadError> {
+        self.syscall();
+        let now = self.fabric.now;
+        let Some(mut handle) = self.host.stack.conn_mut(conn) else { return Err(ReadError::NotConnected) };
+        let bytes = handle.read_chunk(now, max)?;
+        self.host.counts.bytes_read += bytes.len() as u64;
+        self.flush();
+        Ok(bytes)
+    }
+
     /// `poll(2)`: whether a write would succeed. After `false`, an [`Event::Writable`] follows.
     pub fn writable(&mut self, conn: ConnId) -> bool {
         self.syscall();
@@ -398,6 +434,27 @@ impl<'a> AppCx<'a> {
         self.flush();
     }
 
+    /// `shutdown(2)` of the receiving side.
+    pub fn finish_reading(&mut self, conn: ConnId) {
+        self.syscall();
+        let now = self.fabric.now;
+        if let Some(mut handle) = self.host.stack.conn_mut(conn) {
+            handle.shutdown_read(now);
+        }
+        self.flush();
+    }
+
+    /// `close(2)` with `SO_LINGER` 0: the peer gets RST.
+    pub fn abort(&mut self, conn: ConnId) {
+        self.syscall();
+        self.host.on_conn_gone(conn);
+        self.host.apps.own(conn, None);
+        if let Some(handle) = self.host.stack.conn_mut(conn) {
+            handle.abort(self.fabric.now);
+        }
+        self.flush();
+    }
+
     /// `close(2)`.
     pub fn close(&mut self, conn: ConnId) {
         self.syscall();
@@ -418,6 +475,12 @@ impl<'a> AppCx<'a> {
             let _ = handle.set_option(now, option);
         }
         self.flush();
+    }
+
+    /// The congestion control of this name, if the stack has it.
+    #[must_use]
+    pub fn algorithm(&self, name: &str) -> Option<Algorithm> {
+        self.host.stack.algorithm(name).ok()
     }
 
     /// `TCP_INFO`; not counted as a call.

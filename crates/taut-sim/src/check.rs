@@ -13,9 +13,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use taut_core::{Blocked, ConnInfo, Instant, State};
+use taut_core::{Blocked, ConnId, ConnInfo, Instant, State};
 use taut_link::{BANDS, Qdisc, QdiscSpec, Tree};
-use taut_wire::raw;
 
 use crate::host::Host;
 use crate::packet::Claim;
@@ -39,6 +38,18 @@ pub enum Kind {
     TimeWentBack,
     /// Virtual time stands still.
     NoProgress,
+    /// The stack or the simulator panicked.
+    Panicked,
+    /// A connection holds more than its buffers' limits.
+    Memory,
+    /// Calls took more steps than their packets account for.
+    Work,
+    /// The bytes of a connection's queues differ from those written and not acknowledged.
+    Ledger,
+    /// A conversation lost bytes, or ended otherwise than its ends did.
+    Lost,
+    /// Something is left when everything has ended.
+    Left,
 }
 
 /// A failed run.
@@ -97,7 +108,7 @@ pub(crate) fn all(world: &World) -> Result<(), Failure> {
     for host in &world.hosts {
         within(world, &host.root, bounds(host.root.spec()), || format!("root queue of host {}", host.id.0))?;
         tickets(world, host)?;
-        if host.is_settled() {
+        if host.is_settled() && !host.is_refusing() {
             stalls(world, host)?;
         }
     }
@@ -163,14 +174,15 @@ fn within(
 }
 
 fn tickets(world: &World, host: &Host) -> Result<(), Failure> {
-    let mut held: BTreeMap<u64, u64> = BTreeMap::new();
-    for entry in host.tickets.iter() {
-        *held.entry(entry.flow).or_default() += u64::from(entry.ticket.truesize());
+    let mut held: BTreeMap<ConnId, u64> = BTreeMap::new();
+    for ticket in host.tickets.iter() {
+        if let Some(conn) = ticket.conn() {
+            *held.entry(conn).or_default() += u64::from(ticket.truesize());
+        }
     }
     for id in host.stack.conn_ids() {
         let Some(info) = host.stack.conn(id).map(|conn| conn.info(world.now())) else { continue };
-        let flow = raw::flow_between(info.local, info.peer);
-        let below = held.get(&flow).copied().unwrap_or(0);
+        let below = held.get(&id).copied().unwrap_or(0);
         if below != u64::from(info.wmem_alloc) {
             let why = format!(
                 "host {}, {} -> {}: the stack counts {} bytes below it, but there are {below}",
@@ -234,7 +246,8 @@ fn stall(info: &ConnInfo, has_timer: bool, now: Instant, nic_has_room: bool) -> 
         Blocked::Nagle | Blocked::TsoDefer if !in_flight => Some("waits for an ACK of nothing"),
         Blocked::Cork if !in_flight && !has_timer => Some("corked without an end"),
         Blocked::Autocork | Blocked::SmallQueue if !below => Some("waits for a completion of nothing"),
-        Blocked::Device if nic_has_room && !below => Some("the device has room"),
+        // What a queue of the host dropped goes again with the next ACK or timeout.
+        Blocked::Device if nic_has_room && !below && !in_flight && !has_timer => Some("the device has room"),
         _ => None,
     }
 }

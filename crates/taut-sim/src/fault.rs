@@ -30,6 +30,13 @@ pub struct Faults {
     pub in_order: bool,
     /// Periods in which packets put on the wire are lost.
     pub blackouts: Vec<(Instant, Instant)>,
+    /// The largest IP packet that passes, from each time on, ascending. A larger one is lost, and its sender is notified
+    /// by ICMP.
+    pub mtu: Vec<(Instant, u16)>,
+    /// Nobody is notified: a black hole for large packets.
+    pub mtu_silent: bool,
+    /// The host at the beginning of this wire lies ([`Lies`]).
+    pub lies: Lies,
     /// Packets to lose, by their number on this wire from 0, ascending. For tests that need a particular
     /// loss.
     pub lose: Vec<u64>,
@@ -50,10 +57,27 @@ pub struct GilbertElliott {
     pub good: f64,
 }
 
+/// What a hostile host puts on the wire: packets that a stack never sends, with checksums that are right.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lies {
+    /// Probability that a packet is replaced by a mutated one.
+    pub change: f64,
+    /// Probability that a mutated one precedes a packet.
+    pub add: f64,
+}
+
 /// The fate of one packet.
 pub(crate) enum Fate {
     Lost,
-    Arrives { late: Duration, again: bool, corrupt: bool },
+    Arrives { late: Duration, again: bool, corrupt: bool, lie: Lie },
+}
+
+/// What a hostile sender does with one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lie {
+    None,
+    Change,
+    Add,
 }
 
 #[derive(Debug)]
@@ -94,7 +118,22 @@ impl FaultState {
         if rng.chance(faults.reorder) {
             late += faults.reorder_delay;
         }
-        Fate::Arrives { late, again: rng.chance(faults.duplicate), corrupt: rng.chance(faults.corrupt) }
+        let (again, corrupt) = (rng.chance(faults.duplicate), rng.chance(faults.corrupt));
+        let lie = if rng.chance(faults.lies.change) {
+            Lie::Change
+        } else if rng.chance(faults.lies.add) {
+            Lie::Add
+        } else {
+            Lie::None
+        };
+        Fate::Arrives { late, again, corrupt, lie }
+    }
+
+    /// The largest packet that passes at `sent`, and whether the sender of a larger one is notified.
+    pub(crate) fn mtu(&self, sent: Instant) -> Option<(u16, bool)> {
+        let steps = &self.faults.mtu;
+        let (_, mtu) = steps.get(steps.partition_point(|(from, _)| *from <= sent).checked_sub(1)?)?;
+        Some((*mtu, !self.faults.mtu_silent))
     }
 }
 

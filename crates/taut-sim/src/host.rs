@@ -12,13 +12,14 @@
 //! `host/up.rs` and `host/down.rs` are the paths of packets.
 
 mod down;
+mod returns;
 mod tickets;
 mod up;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use taut_core::{Blocked, ConnId, Instant, LinkCaps, Stack, StackConfig};
+use taut_core::{Blocked, ConnId, Duration, Fate, Instant, LinkCaps, Stack, StackConfig};
 use taut_link::{Arrival, Nic, NicSpec, Qdisc, QdiscSpec, Rate, Tree};
 use taut_wire::{Flags, raw};
 
@@ -29,6 +30,7 @@ use crate::packet::{Claim, PacketId};
 use crate::probe::{PacketView, Place, ProbeEvent};
 use crate::rng::Rng;
 use crate::world::{Fabric, HostId, WireId};
+use returns::LateReturns;
 use tickets::Tickets;
 
 /// The parts of a host.
@@ -52,6 +54,19 @@ pub struct HostSpec {
     /// requires it, as taut's driver does, so that the ACKs become one. Otherwise it sends after each packet,
     /// as in Linux.
     pub batched: bool,
+    /// How its device gives tickets back.
+    pub returns: Returns,
+}
+
+/// How a device gives tickets back. The default is a NIC's way: all in order, when it interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Returns {
+    /// Each ticket comes back up to this later than the NIC's interrupt, and so in any order.
+    pub late: Duration,
+    /// Probability that a ticket never comes back.
+    pub never: f64,
+    /// Probability that the device has no room for a packet. It has room again within a millisecond.
+    pub refuse: f64,
 }
 
 impl HostSpec {
@@ -67,6 +82,7 @@ impl HostSpec {
             delegate_pacing: true,
             pacing_shift: 10,
             batched: true,
+            returns: Returns::default(),
         }
     }
 
@@ -91,6 +107,8 @@ pub(crate) struct Alarms {
     pub(crate) core: AlarmId,
     /// For the core that takes back sent packets, if there is another one.
     pub(crate) apart: AlarmId,
+    /// Tickets that come back late, and a device that has room again.
+    pub(crate) returns: AlarmId,
 }
 
 /// The kernel's work that is due.
@@ -138,10 +156,13 @@ pub struct Host {
     held_since: Option<Instant>,
     /// See [`HostSpec::batched`].
     batched: bool,
+    /// See [`HostSpec::returns`].
+    returns: LateReturns,
 }
 
 impl Host {
     pub(crate) fn new(id: HostId, spec: &HostSpec, stack: Stack, alarms: Alarms, mut rng: Rng) -> Self {
+        let returns = LateReturns::new(spec.returns, Rng::new(rng.clone().next()));
         Self {
             id,
             stack,
@@ -163,6 +184,7 @@ impl Host {
             peak_below: 0,
             held_since: None,
             batched: spec.batched,
+            returns,
         }
     }
 
@@ -260,6 +282,20 @@ impl Host {
             self.pump(fabric);
             self.collect(fabric);
         }
+        self.rearm(fabric);
+        self.poke(fabric);
+    }
+
+    /// Late tickets are back, or the device has room again.
+    pub(crate) fn on_returns_alarm(&mut self, fabric: &mut Fabric) {
+        let now = fabric.now;
+        while let Some(slot) = self.returns.take(now) {
+            if let Some(ticket) = self.tickets.take(slot) {
+                self.stack.handle_tx(now, ticket, Fate::Left);
+            }
+        }
+        self.pump(fabric);
+        self.collect(fabric);
         self.rearm(fabric);
         self.poke(fabric);
     }
@@ -442,6 +478,12 @@ impl Host {
             .filter(|_| !self.due.sent && !self.doing.sent && !apart)
             .map(|at| at.max(now));
         fabric.agenda.set(self.alarms.sent, sent);
+        fabric.agenda.set(self.alarms.returns, self.returns.next().map(|at| at.max(now)));
+    }
+
+    /// Whether its device takes no packets now, so that its connections are not asked.
+    pub(crate) const fn is_refusing(&self) -> bool {
+        self.returns.is_full()
     }
 
     /// Whether all due work is done, so that the events that the stack waits for must be on their way.

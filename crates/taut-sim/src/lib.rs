@@ -3,6 +3,7 @@
 //! ```text
 //!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
 //!   world.rs: the whole network, one clock that jumps (event.rs), one seed (rng.rs)
+//!   worlds/:  random worlds by the thousand, and what must hold in each
 //!   packet.rs: packets by ID, payloads shared      probe.rs: observers      check.rs: what must always hold
 //! ```
 //!
@@ -38,6 +39,7 @@ mod cpu;
 mod event;
 mod fault;
 mod host;
+mod mutate;
 mod packet;
 mod pattern;
 pub mod probe;
@@ -46,12 +48,13 @@ mod router;
 pub mod topology;
 mod wire;
 mod world;
+pub mod worlds;
 
 pub use app::{App, AppCx, AppId};
 pub use check::{Checks, Failure, Kind};
 pub use cpu::{Counts, CpuModel, LostWakeup, Wakeups};
-pub use fault::{Faults, GilbertElliott};
-pub use host::{Host, HostSpec};
+pub use fault::{Faults, GilbertElliott, Lies};
+pub use host::{Host, HostSpec, Returns};
 pub use packet::PacketId;
 pub use pattern::Pattern;
 pub use probe::{Interest, PacketView, Place, Probe, ProbeEvent};

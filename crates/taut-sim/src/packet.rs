@@ -14,8 +14,10 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use taut_core::{Gather, Instant, Offload, TxPacket};
-use taut_wire::{TcpHeader, raw};
+use taut_wire::{Ecn, IpHeader, TcpHeader, Unreachable, icmp, protocol, raw};
 
+use crate::mutate;
+use crate::rng::Rng;
 use crate::world::HostId;
 
 /// Longest headers kept inline: IPv6 and TCP with all options.
@@ -288,7 +290,66 @@ impl Pool {
         let packet = self.get_mut(id);
         packet.header[..header_len].copy_from_slice(header);
         packet.verify = true;
-        let old = std::mem::replace(&mut packet.payload, slice);
+        self.replace_payload(id, slice);
+    }
+
+    /// Makes of a packet one that no stack sends; see `mutate.rs`.
+    pub(crate) fn mutate(&mut self, id: &PacketId, rng: &mut Rng) {
+        let mut whole = [self.header(id), self.payload(id)].concat();
+        if !self.get(id).verify {
+            raw::complete(&mut whole);
+        }
+        let changed = mutate::mutate(&whole, rng);
+        let slice = self.store(&[&changed]);
+        self.replace_payload(id, slice);
+        // Like ICMP: a packet of which nothing is known but its bytes.
+        let packet = self.get_mut(id);
+        (packet.header_len, packet.mss, packet.verify) = (0, 0, true);
+    }
+
+    /// The ICMP message that a router sends to the sender of a packet that is larger than `mtu`.
+    pub(crate) fn too_big(&mut self, now: Instant, id: &PacketId, mtu: u16) -> Option<PacketId> {
+        let quoted = [self.header(id), self.payload(id)].concat();
+        let ip = IpHeader::parse(&quoted).ok().filter(|ip| ip.protocol == protocol::TCP)?;
+        let mut message = [0; 1_240];
+        // Whatever router it was: it has the destination's address, as a tunnel's end would.
+        let code = Unreachable::FragmentationNeeded { mtu: mtu.into() };
+        let len = icmp::emit_unreachable(&mut message, ip.dst, ip.src, code, &quoted);
+        let header = IpHeader {
+            src: ip.dst,
+            dst: ip.src,
+            protocol: if ip.src.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 },
+            hop_limit: 64,
+            ecn: Ecn::NotEct,
+            header_len: if ip.src.is_ipv4() { 20 } else { 40 },
+            payload_len: len,
+        };
+        let mut bytes = vec![0; header.header_len];
+        header.emit(&mut bytes, 0);
+        bytes.extend_from_slice(&message[..len]);
+        let to = self.get(id).from;
+        Some(self.forged(now, &bytes, to))
+    }
+
+    /// A packet of which nothing is known but its bytes.
+    pub(crate) fn forged(&mut self, now: Instant, bytes: &[u8], to: HostId) -> PacketId {
+        let payload = self.store(&[bytes]);
+        self.insert(WirePacket {
+            flow: 0,
+            handed: now,
+            payload,
+            from: to,
+            to,
+            ticket: NO_TICKET,
+            mss: 0,
+            verify: true,
+            header_len: 0,
+            header: [0; HEADER_MAX],
+        })
+    }
+
+    fn replace_payload(&mut self, id: &PacketId, slice: Slice) {
+        let old = std::mem::replace(&mut self.get_mut(id).payload, slice);
         if old.len > 0 {
             // Freed like a packet's payload.
             let ghost = WirePacket { payload: old, ..self.get(id).clone() };

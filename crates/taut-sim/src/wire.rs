@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use taut_core::{Duration, Instant};
 
 use crate::event::AlarmId;
-use crate::fault::{Fate, FaultState, Faults};
+use crate::fault::{Fate, FaultState, Faults, Lie};
 use crate::packet::{PacketId, Pool};
 use crate::rng::Rng;
 
@@ -35,6 +35,19 @@ pub struct WireCounts {
     pub corrupted: u64,
     /// Packets that arrived after one that was sent later.
     pub reordered: u64,
+    /// Packets larger than the wire's MTU.
+    pub too_big: u64,
+    /// Packets that a hostile sender changed or added.
+    pub lies: u64,
+}
+
+/// What became of a packet that was put on a wire.
+#[must_use]
+pub(crate) enum Launched {
+    OnItsWay,
+    Lost(PacketId),
+    /// Larger than this; whether its sender is notified.
+    TooBig(PacketId, u16, bool),
 }
 
 /// One direction of a link.
@@ -58,22 +71,27 @@ impl Wire {
         self.faults = Some(Box::new(FaultState::new(faults, rng)));
     }
 
-    /// Puts a packet on the wire; its last bit is sent at `sent`. Returns a packet that is lost.
+    /// Puts a packet on the wire; its last bit is sent at `sent`.
     #[inline]
-    pub(crate) fn launch(&mut self, sent: Instant, packet: PacketId, pool: &mut Pool) -> Option<PacketId> {
+    pub(crate) fn launch(&mut self, sent: Instant, packet: PacketId, pool: &mut Pool) -> Launched {
         self.counts.packets += 1;
         self.counts.bytes += u64::from(pool.len(&packet));
         let mut at = sent + self.delay;
         let Some(faults) = &mut self.faults else {
             self.insert(at, packet);
-            return None;
+            return Launched::OnItsWay;
         };
+        if let Some((mtu, notified)) = faults.mtu(sent).filter(|(mtu, _)| pool.len(&packet) > u32::from(*mtu))
+        {
+            self.counts.too_big += 1;
+            return Launched::TooBig(packet, mtu, notified);
+        }
         match faults.fate(sent) {
             Fate::Lost => {
                 self.counts.lost += 1;
-                return Some(packet);
+                return Launched::Lost(packet);
             }
-            Fate::Arrives { late, again, corrupt } => {
+            Fate::Arrives { late, again, corrupt, lie } => {
                 let mut late_at = at + late;
                 if faults.in_order() {
                     let last = self.queue.back().map_or(at, |(last, _)| *last);
@@ -83,6 +101,16 @@ impl Wire {
                     self.counts.corrupted += 1;
                     pool.corrupt(&packet, faults.rng.next());
                 }
+                match lie {
+                    Lie::None => {}
+                    Lie::Change => pool.mutate(&packet, &mut faults.rng),
+                    Lie::Add => {
+                        let copy = pool.duplicate(&packet);
+                        pool.mutate(&copy, &mut faults.rng);
+                        self.insert(at, copy);
+                    }
+                }
+                self.counts.lies += u64::from(lie != Lie::None);
                 if again {
                     self.counts.duplicated += 1;
                     let copy = pool.duplicate(&packet);
@@ -91,7 +119,7 @@ impl Wire {
                 self.insert(late_at, packet);
             }
         }
-        None
+        Launched::OnItsWay
     }
 
     /// Inserts a packet behind all that arrive at the same time.

@@ -229,6 +229,7 @@ impl World {
             Owner::NicSent(host) => hosts[host as usize].on_sent_alarm(fabric),
             Owner::NicReceived(host) => hosts[host as usize].on_received_alarm(fabric),
             Owner::Apart(host) => hosts[host as usize].on_apart_alarm(fabric),
+            Owner::Returns(host) => hosts[host as usize].on_returns_alarm(fabric),
             Owner::Core(host) => hosts[host as usize].on_core_alarm(fabric),
             Owner::App(host, app) => hosts[host as usize].on_app_alarm(fabric, app),
         }
@@ -291,6 +292,14 @@ impl World {
     /// If the host is of another world.
     pub fn stack_mut(&mut self, id: HostId) -> &mut Stack {
         &mut self.hosts[id.index()].stack
+    }
+
+    /// A packet that nobody sent arrives at a host now, as from an attacker elsewhere.
+    pub fn inject(&mut self, to: HostId, bytes: &[u8]) {
+        let packet = self.fabric.pool.forged(self.fabric.now, bytes, to);
+        if let Some(host) = self.hosts.get_mut(to.index()) {
+            host.receive(&mut self.fabric, packet);
+        }
     }
 
     /// Counts of a host.

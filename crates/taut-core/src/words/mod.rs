@@ -32,6 +32,7 @@ pub use link::{
 };
 pub(crate) use memory::{Memory, Receipt};
 pub(crate) use steps::step;
+pub use steps::steps_taken;
 #[cfg(test)]
 pub(crate) use steps::take_steps;
 pub use ticket::{Fate, TxTicket};

@@ -111,6 +111,12 @@ impl TxTicket {
         self.handed
     }
 
+    /// The connection that it charges.
+    #[must_use]
+    pub const fn conn(&self) -> Option<ConnId> {
+        self.conn
+    }
+
     /// The connection whose data the packet carries; `None` for an ACK, a segment of a handshake and a
     /// [blank](Self::blank) ticket. Name it to
     /// [`handle_tx_congestion`](crate::Stack::handle_tx_congestion).

@@ -21,8 +21,13 @@ impl Host {
     pub(crate) fn pump(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
         let mut refusals = 0;
-        while refusals < REFUSALS_MAX {
+        while refusals < REFUSALS_MAX && !self.returns.is_full() {
             let Some(Transmit { packet, ticket }) = self.stack.poll_transmit(now) else { break };
+            if self.returns.refuses(now) {
+                self.stack.handle_tx(now, ticket, Fate::Refused);
+                fabric.agenda.set(self.alarms.returns, self.returns.next());
+                break;
+            }
             let id = fabric.pool.put(now, &packet, self.id);
             let to = raw::destination(packet.header);
             let is_ack = packet.payload.is_empty() && !matches!(packet.offload, Offload::None);
@@ -37,8 +42,7 @@ impl Host {
                 fabric.lose(Place::Root(self.id), id);
                 continue;
             };
-            let flow = fabric.pool.get(&id).flow;
-            let slot = self.tickets.put(ticket, flow);
+            let slot = self.tickets.put(ticket);
             let packet = fabric.pool.get_mut(&id);
             (packet.to, packet.ticket) = (to, slot);
             refusals += u32::from(!self.enqueue(fabric, departure, id, slot));

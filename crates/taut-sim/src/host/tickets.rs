@@ -3,24 +3,16 @@
 
 use taut_core::TxTicket;
 
-/// An outstanding ticket.
-#[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) ticket: TxTicket,
-    /// The flow of its packet.
-    pub(crate) flow: u64,
-}
-
 /// All outstanding tickets of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
-    slots: Vec<Option<Held>>,
+    slots: Vec<Option<TxTicket>>,
     free: Vec<u32>,
 }
 
 impl Tickets {
-    pub(super) fn put(&mut self, ticket: TxTicket, flow: u64) -> u32 {
-        let held = Some(Held { ticket, flow });
+    pub(super) fn put(&mut self, ticket: TxTicket) -> u32 {
+        let held = Some(ticket);
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize] = held;
             return slot;
@@ -30,13 +22,13 @@ impl Tickets {
     }
 
     pub(crate) fn take(&mut self, slot: u32) -> Option<TxTicket> {
-        let held = self.slots.get_mut(slot as usize)?.take()?;
+        let ticket = self.slots.get_mut(slot as usize)?.take()?;
         self.free.push(slot);
-        Some(held.ticket)
+        Some(ticket)
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<&TxTicket> {
-        self.slots.get(slot as usize)?.as_ref().map(|held| &held.ticket)
+        self.slots.get(slot as usize)?.as_ref()
     }
 
     #[cfg(test)]
@@ -44,7 +36,7 @@ impl Tickets {
         self.slots.len() as u32
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Held> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &TxTicket> + '_ {
         self.slots.iter().flatten()
     }
 }

@@ -14,8 +14,11 @@ impl Host {
     /// The NIC reports the packets that it has sent.
     pub(super) fn complete(&mut self, fabric: &mut Fabric) {
         let now = fabric.now;
-        let Self { nic, tickets, stack, .. } = self;
+        let Self { nic, tickets, stack, returns, .. } = self;
         let frames = nic.complete(now, |slot| {
+            if returns.keeps(now, slot) {
+                return;
+            }
             if let Some(ticket) = tickets.take(slot) {
                 stack.handle_tx(now, ticket, Fate::Left);
             }

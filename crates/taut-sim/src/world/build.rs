@@ -49,6 +49,7 @@ impl World {
             received: self.fabric.alarm(Owner::NicReceived(number)),
             core: self.fabric.alarm(Owner::Core(number)),
             apart: self.fabric.alarm(Owner::Apart(number)),
+            returns: self.fabric.alarm(Owner::Returns(number)),
         };
         self.hosts.push(Host::new(id, &spec, stack, alarms, rng));
         id

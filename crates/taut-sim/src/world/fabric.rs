@@ -15,7 +15,7 @@ use crate::event::{Agenda, AlarmId};
 use crate::packet::{Claim, NO_TICKET, PacketId, Pool, SPREAD};
 use crate::probe::{PacketView, Place, ProbeEvent, Probes};
 use crate::rng::Rng;
-use crate::wire::Wire;
+use crate::wire::{Launched, Wire};
 
 /// The owner of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(super) enum Owner {
     NicReceived(u32),
     Core(u32),
     Apart(u32),
+    Returns(u32),
     App(u32, u32),
     Wire(u32),
     Port(u32, u32),
@@ -105,13 +106,22 @@ impl Fabric {
     pub(crate) fn launch(&mut self, WireId(id): WireId, sent: Instant, packet: PacketId) {
         let Some(wire) = self.wires.get_mut(id as usize) else { return self.pool.free(packet) };
         let before = wire.next();
-        let lost = wire.launch(sent, packet, &mut self.pool);
+        let launched = wire.launch(sent, packet, &mut self.pool);
         let next = wire.next();
         if next != before {
             self.agenda.set(wire.alarm, next);
         }
-        if let Some(lost) = lost {
-            self.lose(Place::Wire(id), lost);
+        match launched {
+            Launched::OnItsWay => {}
+            Launched::Lost(lost) => self.lose(Place::Wire(id), lost),
+            Launched::TooBig(lost, mtu, notified) => {
+                let message = notified.then(|| self.pool.too_big(sent, &lost, mtu)).flatten();
+                self.lose(Place::Wire(id), lost);
+                if let Some(message) = message {
+                    // Wires are made in pairs, one for each direction.
+                    self.launch(WireId(id ^ 1), sent, message);
+                }
+            }
         }
     }
 
