@@ -88,7 +88,7 @@ fn arr_03_acknowledgments_of_what_was_never_sent_or_long_ago() {
 }
 
 #[test]
-fn blind_data_is_dropped() {
+fn atk_03_blind_data_is_dropped() {
     let mut t = open();
     // Beyond the window, and below it: an ACK tells an honest peer where we are (RFC 9293 §3.10.7.4).
     inject!(t, ".", seq(1 + 65_535), ack(1), len(100));
@@ -104,7 +104,7 @@ fn blind_data_is_dropped() {
 }
 
 #[test]
-fn empty_segments_out_of_the_window_are_answered_rarely() {
+fn atk_06_empty_segments_out_of_the_window_are_answered_rarely() {
     let mut t = open();
     for _ in 0..50 {
         inject!(t, ".", seq(90_000), ack(1));
@@ -114,7 +114,7 @@ fn empty_segments_out_of_the_window_are_answered_rarely() {
 }
 
 #[test]
-fn paws_rejects_old_timestamps() {
+fn atk_14_paws_rejects_old_timestamps() {
     let mut t = Trace::accepted(Offer::ALL);
     t.wait_ms(100);
     inject!(t, "P.", seq(1), ack(1), len(10));
@@ -136,7 +136,7 @@ fn paws_rejects_old_timestamps() {
 }
 
 #[test]
-fn a_timestamp_from_beyond_the_window_is_not_remembered() {
+fn atk_14_a_timestamp_from_beyond_the_window_is_not_remembered() {
     // RFC 7323 §4.3 (2): SEG.SEQ <= Last.ACK.sent, or an out-of-order segment would spoil the echo.
     let mut t = Trace::accepted(Offer::ALL);
     t.wait_ms(10);
@@ -149,7 +149,7 @@ fn a_timestamp_from_beyond_the_window_is_not_remembered() {
 }
 
 #[test]
-fn icmp_unreachable_ends_only_attempts() {
+fn atk_15_icmp_unreachable_ends_only_attempts() {
     for (code, error) in [
         (Unreachable::Host, ConnError::HostUnreachable),
         (Unreachable::Network, ConnError::NetworkUnreachable),
@@ -180,7 +180,7 @@ fn icmp_unreachable_ends_only_attempts() {
 }
 
 #[test]
-fn icmp_too_big_lowers_the_segment_size_and_resends() {
+fn atk_15_icmp_too_big_lowers_the_segment_size_and_resends() {
     for (mut t, mtu, mss) in [(Trace::new(), 1_000, 1_000 - 52), (Trace::v6(), 1_300, 1_300 - 72)] {
         t.accept(Offer::ALL);
         let whole = t.info().snd_mss;
@@ -223,7 +223,7 @@ fn icmp_too_big_lowers_the_segment_size_and_resends() {
 }
 
 #[test]
-fn impossible_sources_are_dropped() {
+fn atk_22_impossible_sources_are_dropped() {
     for (own, sources) in [
         ("192.0.2.1", &["0.0.0.0", "255.255.255.255", "224.0.0.1", "239.1.2.3", "192.0.2.1"][..]),
         ("2001:db8::1", &["::", "ff02::1", "::ffff:192.0.2.2", "2001:db8::1"][..]),
@@ -297,7 +297,7 @@ fn nonsense_options() {
 }
 
 #[test]
-fn sack_blocks_of_what_was_never_sent() {
+fn atk_09_sack_blocks_of_what_was_never_sent() {
     let mut t = open();
     t.write(3_000);
     t.poll();
@@ -311,7 +311,7 @@ fn sack_blocks_of_what_was_never_sent() {
 }
 
 #[test]
-fn super_packets_with_nonsense_segment_sizes() {
+fn atk_19_super_packets_with_nonsense_segment_sizes() {
     for gso in [1, 7, 999, 1_001, 65_535] {
         let mut t = open();
         inject!(t, "P.", seq(1), ack(1), len(5_000), gso(gso));
@@ -444,7 +444,7 @@ fn nearly(t: &Trace, rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn a_hundred_thousand_packets_out_of_nowhere() {
+fn atk_23_a_hundred_thousand_packets_out_of_nowhere() {
     let mut rng = Rng::new(2_026);
     let mut injected = 0;
     while injected < 100_000 {
@@ -509,7 +509,7 @@ fn flooded(config: StackConfig) -> Trace {
 }
 
 #[test]
-fn a_flood_of_syns_is_bounded() {
+fn atk_20_a_flood_of_syns_is_bounded() {
     let mut t = flooded(StackConfig::default());
     assert_eq!((t.stack.connections(), t.out.len()), (100, 10_000));
     assert_eq!(t.stack.counters().syncookies_sent, 9_900);

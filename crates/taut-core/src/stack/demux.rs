@@ -113,4 +113,36 @@ mod tests {
         assert_eq!(demux.find(&tuple(2), tuple_of), None);
         assert_eq!(demux.find(&tuple(1), tuple_of), Some(Owner::Conn(0)));
     }
+
+    /// 4,096 tuples of which an attacker knows that they collide under another key: under ours they spread. hashbrown looks
+    /// at a tuple when seven bits of its hash agree, so a search looks at about one.
+    #[test]
+    fn atk_18_tuples_that_collide_under_another_key_do_not_collide_here() {
+        use core::cell::Cell;
+
+        let known = SipHasher13::new_with_keys(1, 1);
+        let peer = |n: u32| Endpoint::new((0x0a00_0000 + (n >> 16)).to_be_bytes().into(), n as u16);
+        let local = tuple(0).local;
+        // The same bucket of 256, and the same seven bits.
+        let chosen = (0..u32::MAX).map(|n| Tuple { local, peer: peer(n) });
+        let chosen = chosen.filter(|tuple| hash(&known, tuple) & 0xff == 0 && hash(&known, tuple) >> 61 == 0);
+        let slots: alloc::vec::Vec<Tuple> = chosen.take(4_096).collect();
+        let looks = Cell::new(0);
+        let tuple_of = |owner| {
+            looks.set(looks.get() + 1);
+            match owner {
+                Owner::Conn(slot) | Owner::TimeWait(slot) => slots.get(slot as usize).copied(),
+            }
+        };
+        let mut demux = Demux::new((2, 3));
+        for (slot, tuple) in slots.iter().enumerate() {
+            demux.insert(tuple, Owner::Conn(slot as u32), tuple_of);
+        }
+        looks.set(0);
+        for (slot, tuple) in slots.iter().enumerate() {
+            assert_eq!(demux.find(tuple, tuple_of), Some(Owner::Conn(slot as u32)));
+        }
+        // One for the owner of the packet before, one for the right one, and a sixteenth by chance.
+        assert!(looks.get() <= 4_096 * 5 / 2, "{} looks", looks.get());
+    }
 }

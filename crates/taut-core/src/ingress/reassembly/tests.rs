@@ -154,7 +154,7 @@ fn data_that_came_in_order_meanwhile_is_dropped() {
 }
 
 #[test]
-fn a_hostile_peer_costs_bounded_memory() {
+fn atk_12_a_hostile_peer_costs_bounded_memory() {
     // Every other byte.
     let mut rx = Receiver::new();
     let held: usize = (1..5_000).map(|n| rx.insert(2 * n..2 * n + 1).new).sum();
