@@ -40,10 +40,12 @@ fn bbr_27_a_probe_begins_two_to_three_seconds_after_the_last() {
     }
 }
 
+type Prepare = fn(&mut Flow);
+
 #[test]
 fn bbr_28_a_probe_begins_as_soon_as_reno_would_have_filled_the_path() {
     // §5.3.3.8: after min(bandwidth-delay product, cwnd, 63) rounds, of which chance takes one or none; here in 63 ms.
-    let rounds = |seed, in_flight, prepare: fn(&mut Flow)| {
+    let rounds = |seed, in_flight, prepare: Prepare| {
         let mut flow = Flow::down_seeded(seed);
         prepare(&mut flow);
         flow.ack(Ack { in_flight, ..WITHIN });
@@ -53,7 +55,7 @@ fn bbr_28_a_probe_begins_as_soon_as_reno_would_have_filled_the_path() {
         }
         flow.bbr.path.round_count - began
     };
-    let cases: [(fn(&mut Flow), u32); 3] = [
+    let cases: [(Prepare, u32); 3] = [
         (|_| {}, 63),
         (|flow| flow.bbr.bounds.inflight_shortterm = 20, 20),
         (|flow| flow.bbr.bounds.bw_shortterm = Rate::of(&RateSample { delivered: 10, ..SAMPLE }), 10),
