@@ -36,8 +36,8 @@ const OFFSET_MAX: u64 = 1 << 17;
 pub(super) struct Cubic {
     /// W_max, segments; 0 when not known.
     w_max: u32,
-    /// `w_max` and `cwnd_prior` before the last reduction, for undo.
-    undo: (u32, u32),
+    /// `w_max` before the last reduction, for undo.
+    undo_w_max: u32,
     /// cwnd at the last reduction.
     cwnd_prior: u32,
     /// Plateau of this epoch.
@@ -61,7 +61,7 @@ impl Cubic {
     pub(super) const fn new() -> Self {
         Self {
             w_max: 0,
-            undo: (0, 0),
+            undo_w_max: 0,
             cwnd_prior: 0,
             origin: 0,
             k: 0,
@@ -169,7 +169,7 @@ impl Controller for Cubic {
     /// RFC 9438 §4.6, from cwnd as in Linux; §4.7 fast convergence.
     fn reduce(&mut self, window: &Window, _why: Signal, _now: Instant) -> u32 {
         let cwnd = window.cwnd();
-        self.undo = (self.w_max, self.cwnd_prior);
+        self.undo_w_max = self.w_max;
         self.w_max =
             if cwnd < self.w_max { (u64::from(cwnd) * (SCALE + BETA) / (2 * SCALE)) as u32 } else { cwnd };
         self.cwnd_prior = cwnd;
@@ -181,12 +181,14 @@ impl Controller for Cubic {
     /// RFC 9438 §4.8: after a timeout the first epoch starts at its own plateau, so the curve is forgotten. The window
     /// before the timeout is not: below it, W_est grows with α < 1 (§4.3).
     fn on_timeout(&mut self, _window: &mut Window) {
-        *self = Self { undo: self.undo, cwnd_prior: self.cwnd_prior, ..Self::new() };
+        *self = Self { undo_w_max: self.undo_w_max, cwnd_prior: self.cwnd_prior, ..Self::new() };
     }
 
     /// RFC 9438 §4.9.2. The epoch starts again from the restored window.
     fn undo(&mut self, _window: &mut Window, _now: Instant) {
-        (self.w_max, self.cwnd_prior) = self.undo;
+        self.w_max = self.undo_w_max;
+        // The window before the last loss that was one, or 0.85 of it (§4.7): it is not kept, to save memory.
+        self.cwnd_prior = self.undo_w_max;
         self.epoch = Instant::ZERO;
     }
 
