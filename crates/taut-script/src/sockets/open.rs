@@ -47,7 +47,7 @@ impl Sockets {
             Kind::Conn(_) => return fails("EINVAL"),
         }
         let (at, conn) = (socket.bound.unwrap_or(unspecified), socket.begin.clone());
-        let options = ListenOptions { backlog, conn };
+        let options = ListenOptions { backlog, conn, ..ListenOptions::default() };
         match self.host.stack.listen(at, options) {
             Ok(id) => self.socket_mut(fd)?.kind = Kind::Listening(id),
             Err(ListenError::AddrInUse) => return fails("EADDRINUSE"),
