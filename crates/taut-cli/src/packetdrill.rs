@@ -176,3 +176,49 @@ fn show(
     }
     Ok(output::print(&text)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use taut_testbed::Scratch;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: PacketdrillArgs,
+    }
+
+    fn run_with(args: &[&str]) -> Result<(), String> {
+        let args = [&["packetdrill"], args].concat();
+        run(&Program::try_parse_from(args).map_err(|error| error.to_string())?.args)
+            .map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_folder_runs_over_both_versions_and_the_result_counts_failures() {
+        let folder = Scratch::new("packet-scripts");
+        let path = |name: &str| folder.0.join(name).display().to_string();
+        fs::write(path("good.pkt"), "0 socket(..., SOCK_STREAM, 0) = 3\n").unwrap();
+        fs::write(path("note.txt"), "no script").unwrap();
+        let all = folder.0.display().to_string();
+        assert_eq!(run_with(&[&all]), Ok(()));
+        assert_eq!(run_with(&[&all, "--json", "--verbose", "-o", "mtu=1400"]), Ok(()));
+        fs::write(path("worse.pkt"), "0 socket(..., SOCK_STREAM, 0) = 3\n+0 close(4) = 0\n").unwrap();
+        assert_eq!(run_with(&[&all]), Err("2 of 4 did not pass".to_owned()));
+        assert_eq!(run_with(&[&all, "--ip-version", "ipv6"]), Err("1 of 2 did not pass".to_owned()));
+        fs::write(path("worse.pkt"), "--ip_version=ipv4\n0 this is none\n").unwrap();
+        assert_eq!(run_with(&[&all, "--json"]), Err("1 of 3 did not pass".to_owned()));
+    }
+
+    #[test]
+    fn wrong_arguments_say_what_is_wrong() {
+        let missing = run_with(&["/nonexistent.pkt"]).unwrap_err();
+        assert_eq!(missing, "cannot read /nonexistent.pkt: No such file or directory (os error 2)");
+        let option = run_with(&["x", "-o", "mtu=1"]).unwrap_err();
+        assert_eq!(option, "--mtu=1: expected 68 to 65535");
+        assert_eq!(run_with(&["x", "-D", "A"]).unwrap_err(), "A: expected NAME=VALUE");
+        assert!(run_with(&[]).unwrap_err().contains("<FILE>"));
+    }
+}

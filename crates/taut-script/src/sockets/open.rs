@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use taut_core::{ConnError, ConnectError, ListenError, ListenOptions, State, WriteError};
+use taut_core::{ConnError, ConnOptions, ConnectError, ListenError, ListenOptions, State, WriteError};
 
 use super::{Called, File, Kind, Socket, Sockets, Stop, fails};
 use crate::errno::Errno;
@@ -47,8 +47,7 @@ impl Sockets {
             Kind::Conn(_) => return fails("EINVAL"),
         }
         let (at, conn) = (socket.bound.unwrap_or(unspecified), socket.begin.clone());
-        let options = ListenOptions { backlog, conn, ..ListenOptions::default() };
-        match self.host.stack.listen(at, options) {
+        match self.host.stack.listen(at, with(ListenOptions::default(), backlog, conn)) {
             Ok(id) => self.socket_mut(fd)?.kind = Kind::Listening(id),
             Err(ListenError::AddrInUse) => return fails("EADDRINUSE"),
             Err(_) => return fails("EADDRNOTAVAIL"),
@@ -217,4 +216,11 @@ impl Sockets {
         self.forget(fd);
         Ok(())
     }
+}
+
+/// The same with these two values, and the defaults of all others.
+fn with(mut options: ListenOptions, backlog: u32, conn: ConnOptions) -> ListenOptions {
+    options.backlog = backlog;
+    options.conn = conn;
+    options
 }
