@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak planted fuzz miri bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,18 @@ model: ## run what threads share in the driver through every order of their step
 MINUTES ?= 10
 soak: ## random worlds for MINUTES=10: any network, any application, hostile peers; a failing seed prints its command
 	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
+
+planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
+	@CARGO=$(CARGO) scripts/planted $(ARGS)
+
+fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in all; needs a C++ compiler, gets cargo-fuzz
+	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)
+
+MIRI ?= $(CARGO) +nightly miri
+miri: ## the core's packet traces under miri: undefined behaviour, also of the crates below it (gets the nightly component)
+	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || rustup component add miri rust-src --toolchain nightly
+	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-wire --lib $(ARGS)
+	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-core --test handshake --test close $(ARGS)
 
 include benches/bench.mk
 
