@@ -136,7 +136,11 @@ fn gather(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
 
 /// The versions that a script runs over: its own, if it names one.
 fn versions(asked: Versions, script: Option<&Script>) -> Vec<IpVersion> {
-    let own = script.and_then(|script| script.options.iter().find(|(_, name, _)| name == "ip_version"));
+    let Some(script) = script else {
+        // It is not understood; once is enough to say so.
+        return vec![if asked == Versions::Ipv6 { IpVersion::V6 } else { IpVersion::V4 }];
+    };
+    let own = script.options.iter().find(|(_, name, _)| name == "ip_version");
     match (own.map(|(_, _, value)| value.as_str()), asked) {
         (Some("ipv6"), _) => vec![IpVersion::V6],
         (Some(_), _) | (None, Versions::Ipv4) => vec![IpVersion::V4],
