@@ -46,6 +46,8 @@ pub struct Config {
     pub tolerance: Duration,
     /// MTU of the link; by default 1500, or 1520 for IPv6, so that segments are of the same size in both.
     pub mtu: Option<u16>,
+    /// The MSS that the link allows: another way to say its MTU.
+    pub mss: Option<u16>,
     /// Whether the packets of the stack must be cut as the script writes them. If not, several packets of the stack may
     /// make up one of the script, and a super-packet may make up several.
     pub strict_segments: bool,
@@ -67,6 +69,7 @@ impl Default for Config {
             connect_port: 8_080,
             tolerance: Duration::from_micros(4_000),
             mtu: None,
+            mss: None,
             strict_segments: false,
             ts_tick: None,
             defines: BTreeMap::new(),
@@ -75,18 +78,8 @@ impl Default for Config {
     }
 }
 
-/// Options that mean nothing where time is virtual and no interface is made.
-const WITHOUT_MEANING: [&str; 9] = [
-    "gateway_ip",
-    "netmask_ip",
-    "speed",
-    "wire_client",
-    "wire_server",
-    "dry_run",
-    "non_fatal",
-    "init_scripts",
-    "code_command",
-];
+/// Options that mean nothing where no interface is made.
+const WITHOUT_MEANING: [&str; 3] = ["gateway_ip", "netmask_ip", "speed"];
 
 impl Config {
     /// Another version of IP.
@@ -124,9 +117,8 @@ impl Config {
                 self.mtu = Some(mtu.ok_or_else(|| wrong("68 to 65535"))?);
             }
             "mss" => {
-                let headers = if self.ip_version == IpVersion::V4 { 40 } else { 60 };
                 let mss = value.parse().ok().filter(|mss: &u16| (48..=65_000).contains(mss));
-                self.mtu = Some(mss.ok_or_else(|| wrong("48 to 65000"))? + headers);
+                self.mss = Some(mss.ok_or_else(|| wrong("48 to 65000"))?);
             }
             "strict_segments" => self.strict_segments = true,
             "verbose" | "debug" => self.verbose = true,
@@ -165,10 +157,11 @@ impl Config {
     }
 
     pub(crate) fn link(&self) -> LinkCaps {
-        LinkCaps::offloading(self.mtu.unwrap_or(match self.ip_version {
-            IpVersion::V4 => 1_500,
-            IpVersion::V6 => 1_520,
-        }))
+        let (headers, mtu) = match self.ip_version {
+            IpVersion::V4 => (40, 1_500),
+            IpVersion::V6 => (60, 1_520),
+        };
+        LinkCaps::offloading(self.mss.map(|mss| mss + headers).or(self.mtu).unwrap_or(mtu))
     }
 
     /// What a name stands for.
