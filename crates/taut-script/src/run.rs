@@ -9,8 +9,9 @@
 //! - A blocking call (`+0...0.2 read(…)`) begins at its first time and must end at its second. Until it has ended, no
 //!   other call begins.
 //!
-//! `run/expect.rs` compares packets, `run/calls.rs` makes calls. Called by the command and by tests.
+//! `run/expect.rs` compares packets, `run/calls.rs` makes calls, with the arguments that `run/args.rs` reads. Called by the command and by tests.
 
+mod args;
 mod calls;
 mod expect;
 mod waiting;
