@@ -21,7 +21,8 @@ fn counters(pair: &Pair) -> Counters {
 #[track_caller]
 fn assert_sent_once(pair: &Pair) {
     let counters = counters(pair);
-    assert_eq!(counters.retrans_segs, counters.tcp_loss_probes, "{counters:?}");
+    // A tail loss probe may also be new data.
+    assert!(counters.retrans_segs <= counters.tcp_loss_probes, "{counters:?}");
 }
 
 /// While a packet is being sent, other threads use the stack.

@@ -465,8 +465,8 @@ mod tests {
         let after = |tuning, least_us| after_window(tuning, least_us, 1_000_000);
         // The path holds 125 kB in 50 µs: a twentieth of 6 MiB is less than the least, 512 KiB.
         assert_eq!(after(BufferTuning::FollowPath, 50), 512 << 10);
-        // It holds 2.5 MB in 1 ms and 12.5 MB in 5 ms: up to eight times while the rate doubles.
-        assert_eq!(after(BufferTuning::FollowPath, 1_000), 12_500_000 / 5 * 8);
+        // It holds 2.5 MB in 1 ms and 12.5 MB in 5 ms: up to 16 times while the rate doubles.
+        assert_eq!(after(BufferTuning::FollowPath, 1_000), 12_500_000 / 5 * 16);
         assert!(after(BufferTuning::FollowPath, 5_000) > 64 << 20);
         assert!(after(BufferTuning::FollowWindow, 50) > 64 << 20);
         // A handshake of 5 ms, and then a window that came within 50 µs.
