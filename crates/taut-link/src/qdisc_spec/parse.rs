@@ -322,7 +322,10 @@ impl<'a> Options<'a> {
                     spec.delay = self.time("delay")?;
                     if let Some(text) = self.more() {
                         spec.jitter = self.quantity("delay", parse_time(text))?;
-                        spec.delay_correlation = self.more_percent("delay")?.unwrap_or_default();
+                        let correlation = self.more_percent("delay")?.unwrap_or_default();
+                        // Of no jitter, it means nothing, and is not printed.
+                        let has_jitter = !spec.jitter.is_zero();
+                        spec.delay_correlation = if has_jitter { correlation } else { Chance::NEVER };
                     }
                 }
                 "distribution" => spec.distribution = self.distribution()?,

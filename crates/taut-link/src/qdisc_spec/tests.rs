@@ -167,6 +167,8 @@ fn what_is_printed_reads_back() {
         assert_eq!(spec(text).to_string(), text);
     }
     assert_eq!(spec("netem loss 33.333333333%").to_string().parse(), Ok(spec("netem loss 33.333333333%")));
+    // A correlation of no jitter means nothing.
+    assert_eq!(spec("netem delay 5ms 0ms 50%"), spec("netem delay 5ms"));
 }
 
 #[test]
