@@ -134,6 +134,20 @@ fn atk_08_optimistic_acks_do_not_pass_what_was_sent() {
     assert_eq!((info.unacked, info.snd_cwnd, info.bytes_acked), (before.unacked, before.snd_cwnd, 0));
 }
 
+/// A block that begins in flight and ends beyond it is no block at all (Linux: `tcp_is_sackblock_valid`).
+#[test]
+fn atk_09_blocks_that_end_beyond_what_was_sent() {
+    let mut t = Trace::accepted(Offer::EASY);
+    t.write(3_000);
+    t.poll();
+    for end in [3_002, 9_000, 65_535, 1 << 30] {
+        inject!(t, ".", seq(1), ack(1), sack(&[(1_001, end)]));
+        assert_eq!(t.info().sacked, 0, "until {end}");
+    }
+    inject!(t, ".", seq(1), ack(1), sack(&[(1_001, 3_001)]));
+    assert_eq!(t.info().sacked, 2);
+}
+
 /// A segment size of one byte would make a header of 40 bytes for each: the least is 48 (Linux: `tcp_min_snd_mss`,
 /// CVE-2019-11479).
 #[test]
