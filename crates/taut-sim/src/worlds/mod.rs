@@ -2,7 +2,7 @@
 //! nothing is lost, nothing is wrong, nothing grows, and everything ends.
 //!
 //! ```text
-//!   plan.rs    a seed becomes a Plan: hosts, lines, faults, conversations, changes in mid-run
+//!   plan.rs plan/   a seed becomes a Plan: hosts, lines, faults, conversations, changes in mid-run
 //!   talk.rs    the applications: each end of a conversation follows a script
 //!   run.rs     builds the network of a plan and runs it          judge.rs   what must hold, during the run and at its end
 //!   shrink.rs  leaves out one feature after another while a plan still fails
