@@ -170,7 +170,7 @@ impl Base {
         let over = match self.state {
             CaState::Open | CaState::Disorder => false,
             // Beyond it, because the first ACK after the reduction covers exactly high_seq.
-            CaState::Cwr => self.una > f.high_seq || f.log.is_empty(),
+            CaState::Cwr => self.una > f.high_seq,
             // RFC 6582 §3.2 step 1: without SACK, duplicate ACKs caused by retransmissions must not start
             // another round.
             CaState::Recovery | CaState::Loss if !self.sack_ok => self.una > f.high_seq || f.log.is_empty(),

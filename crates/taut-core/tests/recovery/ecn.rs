@@ -132,6 +132,25 @@ fn ecn_06_an_echo_costs_one_reduction_a_window_and_is_answered_once() {
     assert_eq!(t.stack.counters().retrans_segs, 0);
 }
 
+/// Nothing is left to send, and the last ACK of the window that was marked has ECE, too.
+#[test]
+fn ecn_15_the_last_ack_of_a_marked_window_is_of_that_window() {
+    let mut t = accepted();
+    t.write(3_000);
+    for n in 0..3 {
+        expect!(t, ".", seq(1 + n * 1_000), len(1_000));
+    }
+    for n in 1..=3 {
+        inject!(t, ".E", seq(1), ack(n * 1_000 + 1));
+        // CUBIC, RFC 9438 §4.6: 0.7 of 10, once.
+        assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("cwr", 7), "after {n}");
+    }
+    t.write(1_000);
+    expect!(t, ".W", seq(3_001), len(1_000));
+    inject!(t, ".", seq(1), ack(4_001));
+    assert_eq!((t.info().ca_state, t.info().snd_ssthresh), ("open", 7));
+}
+
 #[test]
 fn ecn_07_a_loss_is_answered_with_cwr_too_and_retransmissions_are_not_capable() {
     let mut t = accepted();
