@@ -152,7 +152,10 @@ impl Base {
                 in_flight: f.log.in_flight(),
                 total_lost: f.log.total_lost(),
                 reducing: self.is_reducing(),
-                resent_at: f.first_timeout_at.into_iter().chain(f.undo.first_retransmit()).min(),
+                resent_at: match (f.first_timeout_at, f.undo.first_retransmit()) {
+                    (Some(timeout), Some(retransmit)) => Some(timeout.min(retransmit)),
+                    (timeout, retransmit) => timeout.or(retransmit),
+                },
             },
             delivered: &mut delivered,
             dsack: None,
@@ -223,11 +226,7 @@ impl Base {
     /// The round-trip time, and the new timeout for the head.
     fn time(&mut self, f: &mut Flight, ack: &mut Ack<'_>) {
         let Ack { now, delivered, out, .. } = ack;
-        // The first retransmission, or timeout, came within two RTOs of the first transmission: a tail loss probe, which sends
-        // something else, may have come before it.
-        let since = ack.before.resent_at.map_or(Duration::ZERO, |at| now.since(at));
-        let longest = since + rto::timeout(&self.rtt, 0) * 2 + ECHO_TICK;
-        ack.rtt = self.take_rtt(*now, delivered, ack.input, longest, f.log.nxt(), ack.cfg);
+        ack.rtt = self.take_rtt(*now, delivered, ack.input, ack.before.resent_at, f.log.nxt(), ack.cfg);
         let head = f.log.first();
         if out.advanced {
             // RFC 6298 §5.2, §5.3.
@@ -247,27 +246,30 @@ impl Base {
         }
     }
 
-    /// RTT samples of an ACK (Karn: never from retransmitted packets); returns that of the newest packet. `longest`: what a
-    /// timestamp can have measured.
+    /// RTT samples of an ACK (Karn: never from retransmitted packets); returns that of the newest packet.
     fn take_rtt(
         &mut self,
         now: Instant,
         delivered: &Delivered,
         input: &AckInput<'_>,
-        longest: Duration,
+        resent_at: Option<Instant>,
         nxt: u64,
         cfg: &RecoveryConfig,
     ) -> Option<Duration> {
         let clean = |at: Option<Instant>| if delivered.acked_retransmitted { None } else { at };
         let oldest = clean(delivered.acked_first).or(delivered.sacked_first).map(|at| now.since(at));
         let newest = clean(delivered.acked_last).or(delivered.sacked_last).map(|at| now.since(at));
-        // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it comes last.
-        // And it is the peer's word: nothing can have been echoed that left before what is acknowledged did.
-        let echoed = input
-            .timestamp_echo_rtt
-            .filter(|&rtt| rtt <= longest && self.una >= input.ack && delivered.acked_segs > 0);
-        let smoothed = oldest.or(echoed)?;
-        let newest = newest.or(echoed);
+        let (smoothed, newest) = match (oldest, newest) {
+            (Some(oldest), Some(_)) => (oldest, newest),
+            // RFC 7323 §4.3: a timestamp also measures retransmitted packets. Its clock is coarse, so it comes last.
+            _ => {
+                let counts = self.una >= input.ack && delivered.acked_segs > 0;
+                let echoed = input
+                    .timestamp_echo_rtt
+                    .filter(|&rtt| counts && rtt <= self.longest_echo(now, resent_at));
+                (oldest.or(echoed)?, newest.or(echoed))
+            }
+        };
         if let Some(rtt) = newest {
             self.rtt.sample_min(now, rtt);
         }
@@ -275,6 +277,15 @@ impl Base {
         // RFC 6298 §5.7: a fresh sample ends the backoff.
         self.backoff = 0;
         newest
+    }
+
+    /// What an echo can have measured. It is the peer's word, but nothing can have been echoed that left before what is
+    /// acknowledged did. The first retransmission, or timeout, came within two RTOs of the first transmission: a tail loss
+    /// probe, which sends something else, may have come before it.
+    #[cold]
+    fn longest_echo(&self, now: Instant, resent_at: Option<Instant>) -> Duration {
+        let since = resent_at.map_or(Duration::ZERO, |at| now.since(at));
+        since + rto::timeout(&self.rtt, 0) * 2 + ECHO_TICK
     }
 
     // ---- judge_tail_probe ----
