@@ -120,7 +120,7 @@ pub(crate) struct BufferPool {
     /// Released by its queue, and still held by packets below TCP or by an application that read it; oldest first.
     lent: VecDeque<Memory>,
     lists: Vec<ChunkList>,
-    /// What is in use, and how much may be.
+    /// The memory in use, and its limits.
     pub(crate) budget: Budget,
 }
 
