@@ -38,6 +38,8 @@ pub struct Counters {
     pub autocorking: u64,
     /// taut's `TautTsqThrottled`; the kernel does not count this.
     pub tsq_throttled: u64,
+    /// taut's ledger: 99 of 100 bytes were in the device for no longer than this.
+    pub below_p99: Option<Duration>,
 }
 
 /// What was counted between two readings of the clock.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use hdrhistogram::Histogram;
 use taut_bench::net::{self, Link, MTU, Near};
+use taut_bench::peer::CHUNK;
 use taut_bench::probe::{Counters, Probe, Window};
 use taut_bench::tap::{Tap, Which};
 use taut_bench::{cpu, measure};
@@ -82,6 +83,19 @@ pub enum Work {
     Open,
     /// Accepts connections of one request each.
     Accept,
+    /// The first connection writes as fast as possible, the others send a byte and wait for it to come back.
+    Beside,
+}
+
+impl Work {
+    /// What the connection of this number does.
+    pub const fn of(self, connection: usize) -> Self {
+        match (self, connection) {
+            (Self::Beside, 0) => Self::Pour { chunk: CHUNK, nodelay: false },
+            (Self::Beside, _) => Self::Ping,
+            (same, _) => same,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +106,8 @@ pub struct Job {
     /// Of taut's stack.
     pub shards: u16,
     pub autocorking: bool,
+    /// Of taut; the kernel's cannot be turned off.
+    pub small_queue: bool,
     /// Keeps the whole process on one core.
     pub one_core: bool,
     /// Counts data packets on the link.
@@ -100,7 +116,23 @@ pub struct Job {
 
 impl Job {
     pub const fn of(work: Work, connections: usize) -> Self {
-        Self { work, connections, shards: 1, autocorking: true, one_core: false, counts_packets: false }
+        Self {
+            work,
+            connections,
+            shards: 1,
+            autocorking: true,
+            small_queue: true,
+            one_core: false,
+            counts_packets: false,
+        }
+    }
+}
+
+impl Job {
+    /// The settings of taut's stack that the job asks for, by name.
+    pub fn sysctls(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let autocorking = ("tcp_autocorking", if self.autocorking { "1" } else { "0" });
+        std::iter::once(autocorking).chain((!self.small_queue).then_some(("taut.tsq", "off")))
     }
 }
 

@@ -42,7 +42,7 @@ pub fn start(
     };
     let listen = || -> Result<TcpListener> { kernel.enter(peer::listen)? };
     match job.work {
-        Work::Pour { .. } | Work::Drain | Work::Stamp => {
+        Work::Pour { .. } | Work::Drain | Work::Stamp | Work::Beside => {
             let (listener, flows, job) = (listen()?, Arc::clone(flows), *job);
             Ok(vec![spawn(Box::new(move |probe| each(&listener, &job, &flows, probe)))?])
         }
@@ -74,7 +74,7 @@ pub fn wake_at_end(stream: &TcpStream, probe: &Probe) -> Result<()> {
 /// Accepts the connections, each with a thread of its own, and waits for them to end.
 fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Probe>) -> Result<()> {
     std::thread::scope(|scope| {
-        for flow in flows {
+        for (at, flow) in flows.iter().enumerate() {
             let stream = loop {
                 match listener.accept() {
                     Ok((stream, _)) => break stream,
@@ -87,7 +87,8 @@ fn each(listener: &TcpListener, job: &Job, flows: &[AtomicU64], probe: &Arc<Prob
             wake_at_end(&stream, probe)?;
             std::thread::Builder::new().name("peer".into()).spawn_scoped(scope, move || {
                 probe.not_the_stack();
-                let done = match job.work {
+                let done = match job.work.of(at) {
+                    Work::Ping => peer::echo(&stream, probe),
                     Work::Drain => peer::pour_chunks(&stream, probe, CHUNK),
                     Work::Stamp => compare_stamps(&stream, probe),
                     _ => peer::drain_counting(&stream, probe, |bytes| _ = flow.fetch_add(bytes, Relaxed)),

@@ -21,12 +21,14 @@ pub enum Row {
     Memory,
     /// Request and response of one byte, 1, 32 and 256 connections
     Exchange,
+    /// Request and response of one byte beside a connection in bulk: the time, and that below TCP
+    Beside,
     /// Connections per second, opened and accepted by 1 to 8 threads or tasks
     Connections,
 }
 
 impl Row {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bulk,
         Self::Many,
         Self::Small,
@@ -34,6 +36,7 @@ impl Row {
         Self::Tails,
         Self::Memory,
         Self::Exchange,
+        Self::Beside,
         Self::Connections,
     ];
 
@@ -46,6 +49,7 @@ impl Row {
             Self::Tails => "tails",
             Self::Memory => "memory",
             Self::Exchange => "exchange",
+            Self::Beside => "beside",
             Self::Connections => "connections",
         }
     }
@@ -142,6 +146,15 @@ pub fn contests(row: Row) -> Vec<Contest> {
                 }
             }
             all
+        }
+        Row::Beside => {
+            let mut variants = plain(&Form::ALL, Job::of(Work::Beside, 2));
+            for form in [Form::Loop, Form::Blocking, Form::Tokio] {
+                let job = Job { small_queue: false, ..Job::of(Work::Beside, 2) };
+                let label = format!("{}, small queue off", form.name());
+                variants.push(Variant { label, form, job });
+            }
+            vec![contest(row, "1 byte there and back beside a bulk flow", variants)]
         }
         Row::Connections => {
             let mut all = Vec::new();
@@ -247,6 +260,14 @@ pub fn record(table: &mut Table, contest: &Contest, variant: &Variant, outcome: 
             times(&mut to, outcome, aim.clone(), aim.clone());
             to.add("exchanges", "1/s", outcome.window.count as f64 / outcome.window.seconds, None);
             to.add("CPU of both sides for each", "µs", cpu_us_each(outcome), aim);
+        }
+        Row::Beside => {
+            times(&mut to, outcome, None, Some(Aim::at_most(3_000.0)));
+            if let Some(below) = outcome.counters.below_p99 {
+                to.count("p99 of the time in the device", "µs", below.as_secs_f64() * 1e6);
+            }
+            let bytes = outcome.flows.first().copied().unwrap_or_default();
+            to.add("rate of the bulk flow", "Gbit/s", bytes as f64 * 8e-9 / outcome.window.seconds, None);
         }
         Row::Connections => {
             let rate = outcome.window.count as f64 / outcome.window.seconds;

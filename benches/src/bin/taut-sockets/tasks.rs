@@ -89,7 +89,7 @@ impl Sockets for Stack {
     }
 
     fn counters(&self) -> Result<Counters> {
-        Ok(threads::taut_counters(&Self::counters(self)))
+        Ok(threads::taut_counters(&Self::counters(self), &self.report()))
     }
 }
 
@@ -128,14 +128,15 @@ fn spawn(probe: &Arc<Probe>, run: impl Future<Output = Result<()>> + Send + 'sta
 async fn run<S: Sockets>(sockets: S, job: Job, probe: &Arc<Probe>) -> Result<()> {
     let shared = || Arc::clone(probe);
     match job.work {
-        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp => {
+        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp | Work::Beside => {
             // All are open before the first one is used.
             let mut streams = Vec::new();
-            for _ in 0..job.connections {
-                streams.push(sockets.connect(&threads::options(&job)).await.context("connect")?);
+            for at in 0..job.connections {
+                let work = job.work.of(at);
+                streams.push((sockets.connect(&threads::options(work)).await.context("connect")?, work));
             }
-            for stream in streams {
-                spawn(probe, use_stream(stream, job.work, shared()));
+            for (stream, work) in streams {
+                spawn(probe, use_stream(stream, work, shared()));
             }
         }
         Work::Open => {
@@ -188,7 +189,7 @@ async fn use_stream(
             }
             Ok(())
         }
-        Work::Open | Work::Accept => unreachable!("these have no stream to begin with"),
+        Work::Open | Work::Accept | Work::Beside => unreachable!("not the work of one stream"),
     }
 }
 

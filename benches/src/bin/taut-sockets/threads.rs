@@ -10,6 +10,7 @@ use taut::{ConnOptions, ListenOptions, Stack, blocking};
 use taut_bench::net::{LOCAL, PEER, PORT};
 use taut_bench::peer::{self, CONGESTION};
 use taut_bench::probe::{Counters, Probe};
+use taut_core::Report;
 use taut_device::sys::monotonic_ns;
 use taut_device::{Namespace, Tun};
 use taut_testbed::Kernel;
@@ -76,11 +77,16 @@ impl Sockets for KernelSockets {
 pub fn kernel_counters() -> Result<Counters> {
     let kernel = Kernel { namespace: Namespace::current()? };
     let autocorking = kernel.counters()?.get("TcpExtTCPAutoCorking").copied().unwrap_or_default();
-    Ok(Counters { autocorking, tsq_throttled: 0 })
+    Ok(Counters { autocorking, ..Counters::default() })
 }
 
-pub fn taut_counters(counters: &taut_core::Counters) -> Counters {
-    Counters { autocorking: counters.tcp_auto_corking, tsq_throttled: counters.tsq_throttled }
+pub fn taut_counters(counters: &taut_core::Counters, report: &Report) -> Counters {
+    let device = report.queues.iter().find(|queue| queue.name == "device");
+    Counters {
+        autocorking: counters.tcp_auto_corking,
+        tsq_throttled: counters.tsq_throttled,
+        below_p99: device.and_then(|queue| queue.sojourn.quantile_below(0.99)).map(Into::into),
+    }
 }
 
 impl Sockets for Stack {
@@ -109,7 +115,7 @@ impl Sockets for Stack {
     }
 
     fn counters(&self) -> Result<Counters> {
-        Ok(taut_counters(&Self::counters(self)))
+        Ok(taut_counters(&Self::counters(self), &self.report()))
     }
 }
 
@@ -123,20 +129,17 @@ pub fn taut(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job, probe: &A
 
 /// taut with its defaults, apart from what was asked for.
 pub fn builder(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job) -> taut::StackBuilder {
-    let autocorking = if job.autocorking { "1" } else { "0" };
-    let builder = Stack::builder()
-        .queues(queues)
-        .address(&format!("{LOCAL}/24"))
-        .set_sysctl("tcp_autocorking", autocorking);
+    let builder = Stack::builder().queues(queues).address(&format!("{LOCAL}/24"));
+    let builder = job.sysctls().fold(builder, |builder, (name, value)| builder.set_sysctl(name, value));
     sysctls.iter().fold(builder, |builder, (name, value)| builder.set_sysctl(name, value))
 }
 
-/// The options of the connections that the stack's side opens.
-pub fn options(job: &Job) -> ConnOptions {
-    let nodelay = match job.work {
+/// The options of a connection that the stack's side opens for this work.
+pub fn options(work: Work) -> ConnOptions {
+    let nodelay = match work {
         Work::Pour { nodelay, .. } => nodelay,
         Work::Ping | Work::Stamp => true,
-        Work::Drain | Work::Open | Work::Accept => false,
+        Work::Drain | Work::Open | Work::Accept | Work::Beside => false,
     };
     ConnOptions { nodelay, ..ConnOptions::default() }
 }
@@ -153,16 +156,17 @@ fn run<S: Sockets>(sockets: S, job: &Job, probe: &Arc<Probe>) -> Result<()> {
     };
     let job = *job;
     match job.work {
-        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp => {
+        Work::Pour { .. } | Work::Drain | Work::Ping | Work::Stamp | Work::Beside => {
             // All are open before the first one is used.
             let mut streams = Vec::new();
-            for _ in 0..job.connections {
-                let stream = sockets.connect(&options(&job)).context("connect")?;
+            for at in 0..job.connections {
+                let work = job.work.of(at);
+                let stream = sockets.connect(&options(work)).context("connect")?;
                 S::wake_at_end(&stream, probe)?;
-                streams.push(stream);
+                streams.push((stream, work));
             }
-            for stream in streams {
-                spawn(Box::new(move |probe| use_stream(stream, job.work, probe)))?;
+            for (stream, work) in streams {
+                spawn(Box::new(move |probe| use_stream(stream, work, probe)))?;
             }
         }
         Work::Open => {
@@ -197,7 +201,7 @@ fn use_stream(stream: impl Read + Write, work: Work, probe: &Probe) -> Result<()
         Work::Drain => peer::drain(stream, probe),
         Work::Ping => peer::ping(stream, probe),
         Work::Stamp => stamp(stream, probe),
-        Work::Open | Work::Accept => unreachable!("these have no stream to begin with"),
+        Work::Open | Work::Accept | Work::Beside => unreachable!("not the work of one stream"),
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use hdrhistogram::Histogram;
 use taut_bench::net::LOCAL;
 use taut_bench::peer::CHUNK;
 use taut_bench::probe::{Probe, histogram};
 use taut_bench::stacks::taut_loop::{Loop, now, read};
-use taut_core::{ConnId, ConnOptions, Event, Instant, Stack, StackConfig, WriteError};
+use taut_core::{ConnId, Event, Instant, Stack, StackConfig, WriteError};
 use taut_device::Tun;
 
 use crate::job::{Job, Work};
@@ -20,22 +21,26 @@ const BATCH: usize = 16;
 pub fn run(queues: Vec<Tun>, sysctls: &[(String, String)], job: &Job, probe: &Probe) -> Result<()> {
     let Ok([tun]) = <[Tun; 1]>::try_from(queues) else { bail!("a loop has one queue") };
     let mut config = StackConfig::default().with(|config| config.addresses = vec![LOCAL.into()]);
-    config.set_sysctl("tcp_autocorking", if job.autocorking { "1" } else { "0" })?;
+    for (name, value) in job.sysctls() {
+        config.set_sysctl(name, value)?;
+    }
     for (name, value) in sysctls {
         config.set_sysctl(name, value)?;
     }
     let stack = Stack::new(Arc::new(config), tun.caps(), [7; 32]);
     let mut turning = Loop::of(stack, tun, BATCH, probe);
-    let options: ConnOptions = options(job);
-    let conns = (0..job.connections).map(|_| turning.connected(&options)).collect::<Result<Vec<_>>>()?;
+    let conns = (0..job.connections)
+        .map(|at| turning.connected(&options(job.work.of(at))))
+        .collect::<Result<Vec<_>>>()?;
     match job.work {
         Work::Pour { chunk, .. } => pour(&mut turning, &conns, chunk),
         Work::Drain => drain(&mut turning, &conns, probe),
         Work::Ping => ping(&mut turning, &conns, probe),
         Work::Stamp => stamp(&mut turning, conns[0], probe),
+        Work::Beside => beside(&mut turning, &conns, probe),
         Work::Open | Work::Accept => bail!("the loop opens and accepts with no number of threads"),
     }?;
-    probe.keep_counters(taut_counters(turning.stack.counters()));
+    probe.keep_counters(taut_counters(turning.stack.counters(), &turning.stack.report(now())));
     Ok(())
 }
 
@@ -100,34 +105,75 @@ fn drain(turning: &mut Loop<'_>, conns: &[ConnId], probe: &Probe) -> Result<()> 
 }
 
 fn ping(turning: &mut Loop<'_>, conns: &[ConnId], probe: &Probe) -> Result<()> {
-    let mut taken_ns = histogram();
-    let mut asked: HashMap<ConnId, Instant> = HashMap::new();
-    let mut byte = [0];
+    let mut pings = Pings::new(conns);
     turning.turn_until_stopped(|stack, at| {
-        let mut ready = Vec::new();
-        if asked.is_empty() {
-            ready.extend_from_slice(conns);
-        }
         while let Some(event) = stack.poll_event() {
-            if let Event::Readable(conn) = event
-                && read(stack, conn, at, &mut byte)? > 0
-                && let Some(&begun) = asked.get(&conn)
-            {
-                if probe.measuring() {
-                    taken_ns.saturating_record(now().since(begun).as_nanos());
-                }
-                probe.add(1);
-                ready.push(conn);
-            }
+            pings.note(stack, at, event, probe)?;
         }
-        for conn in ready {
-            asked.insert(conn, now());
-            stack.conn_mut(conn).context("the connection is gone")?.write(at, &byte).context("write")?;
-        }
+        pings.ask(stack, at)?;
         Ok(false)
     })?;
-    probe.keep_latencies(taken_ns);
+    probe.keep_latencies(pings.taken_ns);
     Ok(())
+}
+
+/// The first connection pours, the others ping.
+fn beside(turning: &mut Loop<'_>, conns: &[ConnId], probe: &Probe) -> Result<()> {
+    let data = vec![0x5a; CHUNK];
+    let mut flow = Flow { conn: conns[0], written: 0, has_room: true };
+    let mut pings = Pings::new(&conns[1..]);
+    turning.turn_until_stopped(|stack, at| {
+        while let Some(event) = stack.poll_event() {
+            match event {
+                Event::Writable(conn) if conn == flow.conn => flow.has_room = true,
+                event => pings.note(stack, at, event, probe)?,
+            }
+        }
+        pings.ask(stack, at)?;
+        if flow.has_room {
+            flow.write(stack, at, &data)?;
+        }
+        Ok(flow.has_room)
+    })?;
+    probe.keep_latencies(pings.taken_ns);
+    Ok(())
+}
+
+/// Connections that send a byte, wait for it to come back, and again.
+struct Pings {
+    taken_ns: Histogram<u64>,
+    asked: HashMap<ConnId, Instant>,
+    /// They may ask again.
+    ready: Vec<ConnId>,
+}
+
+impl Pings {
+    fn new(conns: &[ConnId]) -> Self {
+        Self { taken_ns: histogram(), asked: HashMap::new(), ready: conns.to_vec() }
+    }
+
+    /// Reads the answer that an event announces.
+    fn note(&mut self, stack: &mut Stack, at: Instant, event: Event, probe: &Probe) -> Result<()> {
+        if let Event::Readable(conn) = event
+            && read(stack, conn, at, &mut [0])? > 0
+            && let Some(&begun) = self.asked.get(&conn)
+        {
+            if probe.measuring() {
+                self.taken_ns.saturating_record(now().since(begun).as_nanos());
+            }
+            probe.add(1);
+            self.ready.push(conn);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, stack: &mut Stack, at: Instant) -> Result<()> {
+        for conn in self.ready.drain(..) {
+            self.asked.insert(conn, now());
+            stack.conn_mut(conn).context("the connection is gone")?.write(at, &[0]).context("write")?;
+        }
+        Ok(())
+    }
 }
 
 fn stamp(turning: &mut Loop<'_>, conn: ConnId, probe: &Probe) -> Result<()> {
