@@ -43,6 +43,9 @@ struct Options {
     /// Stacks to measure, by a part of their names: kernel, kernel tokio, taut loop, taut blocking, taut tokio
     #[arg(long, value_delimiter = ',')]
     stacks: Vec<String>,
+    /// Only measurements whose title contains this text, such as "opened by 4"
+    #[arg(long, value_name = "TEXT")]
+    titled: Option<String>,
     /// How many times each stack is measured, taking turns with the others
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -147,6 +150,12 @@ fn main() -> Result<()> {
 
     let only = if options.only.is_empty() { Row::ALL.to_vec() } else { options.only.clone() };
     let mut contests: Vec<Contest> = only.iter().flat_map(|&row| rows::contests(row)).collect();
+    if let Some(text) = &options.titled {
+        contests.retain(|contest| contest.title.contains(text.as_str()));
+        if contests.is_empty() {
+            bail!("no measurement's title contains {text:?}");
+        }
+    }
     for contest in &mut contests {
         contest.variants.retain(|variant| wanted(variant.form));
     }
