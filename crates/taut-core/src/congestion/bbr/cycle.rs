@@ -162,11 +162,14 @@ impl Bbr {
 
     /// Three rounds at the network's own rate without growth by a quarter: the pipe is full.
     pub(super) fn check_full_bw_reached(&mut self, rs: &RateSample) {
-        let cycle = &mut self.cycle;
-        if cycle.full_bw_now || !self.path.round_start || rs.is_app_limited {
+        if self.cycle.full_bw_now || !self.path.round_start {
             return;
         }
         let rate = Rate::of(rs);
+        if rs.is_app_limited && !self.shows_full_pipe(rate, rs.tx_in_flight) {
+            return;
+        }
+        let cycle = &mut self.cycle;
         if rate >= cycle.full_bw.percent(PARAMS.full_bw_growth) {
             cycle.reset_full_bw();
             cycle.full_bw = rate;
@@ -175,6 +178,14 @@ impl Bbr {
         cycle.full_bw_count += 1;
         cycle.full_bw_now = cycle.full_bw_count >= PARAMS.full_bw_rounds;
         cycle.full_bw_reached |= cycle.full_bw_now;
+    }
+
+    /// taut's own: whether a limited flight says that the pipe is full all the same. It was large enough for a quarter
+    /// more, and the rate stayed what it was. Without this, Startup never ends where a round touches the peer's window:
+    /// what Startup loses itself keeps that window shut for a part of each round.
+    fn shows_full_pipe(&self, rate: Rate, flight: u32) -> bool {
+        let base = self.cycle.full_bw;
+        rate.percent(PARAMS.full_bw_growth) >= base && flight >= self.bdp(base, PARAMS.full_bw_growth)
     }
 
     pub(super) fn check_startup_done(&mut self, ack: &AckEvent<'_>, rs: &RateSample) {
