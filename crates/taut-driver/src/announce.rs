@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 #[cfg(unix)]
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Waker;
 
 use taut_core::Instant;
@@ -22,6 +22,7 @@ use taut_core::Instant;
 use crate::bell::Bell;
 use crate::call::{Call, Ear};
 use crate::device::{News, RxDevice, TxDevice};
+use crate::sync::{Mutex, MutexGuard, lock};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::{Epoll, EventFd, Interest as Readiness, TimerFd};
 
@@ -97,7 +98,7 @@ pub(crate) struct FineTimer {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl FineTimer {
-    #[cfg(any(test, feature = "tokio"))]
+    #[cfg(any(all(test, not(loom)), feature = "tokio"))]
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { timer: Arc::new(TimerFd::new()?), armed: Instant::NEVER })
     }
@@ -153,7 +154,13 @@ impl Announcer {
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.schedule)
+    }
+
+    /// For models: what a device gets to call the driver.
+    #[cfg(all(test, loom))]
+    pub(crate) fn waker_of_bell(&self) -> Option<Waker> {
+        self.bell.clone().map(Waker::from)
     }
 
     /// The call with which the shard's inbox announces packets.
@@ -373,7 +380,7 @@ fn descriptor(news: News) -> Option<OwnedFd> {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(loom)))]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Wake;

@@ -2,10 +2,10 @@
 //! driver has checked them. Given to devices as a waker by `announce.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Wake;
 
 use crate::call::{Call, Ear};
+use crate::sync::{AtomicU8, Ordering};
 
 /// Not rung, and not readable.
 const SILENT: u8 = 0;
@@ -44,6 +44,12 @@ impl Bell {
     pub(crate) fn listen(&self, ear: Ear) {
         self.event.listen(ear);
     }
+
+    /// For models, with what stays readable: whether it was readable.
+    #[cfg(all(test, loom))]
+    pub(crate) fn is_shown(&self) -> bool {
+        self.event.drain()
+    }
 }
 
 impl<E: Readable> Bell<E> {
@@ -81,7 +87,7 @@ impl Wake for Bell {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(all(test, target_os = "linux", not(loom)))]
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::os::fd::AsFd;

@@ -1,11 +1,11 @@
 //! A call to the driver of a shard: another thread has something for it. Each call is heard once, also by a driver that
 //! comes later. Owned by `announce.rs`, `bell.rs` and `handover.rs`.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::EventFd;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Calls are rare, one for each time that a driver sleeps: so they may take a lock.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Default for Call {
 
 impl Call {
     fn ear(&self) -> MutexGuard<'_, Ear> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Calls the driver.
@@ -80,7 +80,7 @@ impl Call {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};

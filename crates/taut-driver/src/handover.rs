@@ -11,13 +11,13 @@
 //! queue: packets that do not fit are lost, and the sender's TCP retransmits them. Called by `shard.rs`.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use taut_core::RxChecksum;
 
 use crate::call::Call;
 use crate::device::Received;
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, lock};
 
 /// Most packets that wait for a shard.
 const PACKETS_MAX: usize = 4_096;
@@ -55,7 +55,7 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     /// Copies a packet in. False when there is no room.
@@ -92,7 +92,7 @@ impl Inbox {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Barrier;
 

@@ -6,16 +6,15 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 
 use taut_core::Instant;
 
 use crate::closed::CloseOnExit;
 use crate::shard::{Shard, Until, wake};
+use crate::sync::Place;
 
 /// A thread that drives a shard until this is dropped or the shard is closed.
 pub struct DriverThread {
@@ -45,7 +44,7 @@ impl DriverThread {
         let theirs = Arc::clone(&shard);
         let (attached, wait) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let me = Arc::new(Parked { thread: thread::current(), called: AtomicBool::new(false) });
+            let me = Arc::new(Parked::here());
             let result = theirs.announcer.attach(&Waker::from(Arc::clone(&me)), None);
             let is_mine = result.is_ok();
             // The other end waits.
@@ -72,7 +71,8 @@ impl Drop for DriverThread {
     }
 }
 
-fn drive(shard: &Shard, me: &Parked) {
+/// Drives `shard` until it is closed, on a thread whose waker was attached to it.
+pub(crate) fn drive(shard: &Shard, me: &Parked) {
     let mut wakers = Vec::new();
     while !shard.is_closed() {
         loop {
@@ -96,20 +96,20 @@ fn drive(shard: &Shard, me: &Parked) {
 
 /// A thread that sleeps until it is called.
 #[derive(Debug)]
-struct Parked {
-    thread: Thread,
-    /// Since it was last asked. Parking alone may end without reason.
-    called: AtomicBool,
-}
+pub(crate) struct Parked(Place);
 
 impl Parked {
+    /// This thread.
+    pub(crate) fn here() -> Self {
+        Self(Place::here())
+    }
+
     /// Sleeps until it is called, or `left` returns `None`; else that is how long to sleep at most.
-    fn sleep(&self, mut left: impl FnMut() -> Option<Option<taut_core::Duration>>) {
-        while !self.called.swap(false, Ordering::SeqCst) {
+    pub(crate) fn sleep(&self, mut left: impl FnMut() -> Option<Option<taut_core::Duration>>) {
+        while !self.0.take_call() {
             match left() {
                 None => return,
-                Some(None) => thread::park(),
-                Some(Some(left)) => thread::park_timeout(left.into()),
+                Some(left) => self.0.park(left),
             }
         }
     }
@@ -117,12 +117,11 @@ impl Parked {
 
 impl Wake for Parked {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        self.0.call();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.called.store(true, Ordering::SeqCst);
-        self.thread.unpark();
+        self.0.call();
     }
 }
 
@@ -165,7 +164,7 @@ mod no_leaders {
             ME.with(|me| {
                 let (key, parked, waker) = &**me;
                 loop {
-                    parked.called.store(false, Ordering::SeqCst);
+                    parked.0.take_call();
                     if let Poll::Ready(result) = self.poll(interest, *key, waker, &mut attempt) {
                         return Some(result);
                     }
@@ -187,7 +186,7 @@ mod no_leaders {
     thread_local! {
         /// This thread as a waiter.
         static ME: LazyCell<(WaitKey, Arc<Parked>, Waker)> = LazyCell::new(|| {
-            let parked = Arc::new(Parked { thread: thread::current(), called: AtomicBool::new(false) });
+            let parked = Arc::new(Parked::here());
             (WaitKey::unique(), Arc::clone(&parked), Waker::from(parked))
         });
     }

@@ -9,8 +9,7 @@ mod departures;
 
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
 use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, Stack, State, Steering};
@@ -26,6 +25,7 @@ use crate::host_queue::{HostQueue, LinkReport, QdiscEntry};
 use crate::lead::GRACE;
 use crate::memory::{OwnMemory, SharedMemory};
 use crate::outbox::Outbox;
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, MutexGuard, Ordering, lock, yield_now};
 use crate::thread::Poller;
 use crate::waiters::{Interest, WaitKey, Waiters};
 
@@ -497,13 +497,13 @@ impl Shard {
     /// A panic under the lock closes the shard, that of a driver ([`DriverThread`](crate::DriverThread)) or of another
     /// thread ([`CloseOnPanic`]), so what it leaves behind is only ever torn down.
     fn lock_as_driver(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 
     /// Lets application threads that wait for the lock have it before the next turn: the lock itself is not fair.
     pub(crate) fn give_way(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            std::thread::yield_now();
+            yield_now();
         }
     }
 }
