@@ -56,7 +56,7 @@ packets: ## the packet scripts of crates/taut-script, over IPv4 and IPv6, in vir
 linux-selftests: ## Linux's own packet scripts on this stack; fetches Debian's source package, 150 MB (20 s after the build)
 	@CARGO=$(CARGO) scripts/linux-selftests $(ARGS)
 
-model: ## run what threads share in the driver through every order of their steps, with loom (about 1 min)
+model: ## run what threads share in the driver, and a shard with its waiters, through every order of their steps, with loom (half a minute)
 	LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" $(CARGO) test --release --locked --target-dir target/loom -p taut-driver --lib model $(ARGS)
 
 MINUTES ?= 10
