@@ -3,9 +3,9 @@
 
 use std::task::Waker;
 
+use crate::sync::{Mutex, MutexGuard, lock};
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use crate::sys::EventFd;
-use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Calls are rare, one for each time that a driver sleeps: so they may take a lock.
 #[derive(Debug)]

@@ -322,7 +322,8 @@ impl Shard {
     }
 
     /// Like [`access`](Self::access); when `attempt` is pending, `waker` is called once the event of
-    /// `interest` may have happened.
+    /// `interest` may have happened. When it is ready, the waker that this key left earlier is dropped, unless the key is
+    /// [`WaitKey::POLL`].
     ///
     /// # Errors
     /// Those of `attempt`, or why the shard is [closed](Self::closed).
@@ -370,6 +371,9 @@ impl Shard {
             replaced = inner.waiters.add(interest, key, waker);
             // Nothing more will be written behind what autocorking holds back.
             inner.collect_if_awaited();
+        } else if key != WaitKey::POLL {
+            // It may be ready before it was woken. Under the shared key, another task may wait.
+            replaced = inner.waiters.remove(interest, key);
         }
         self.settle(&mut inner, now, &mut wakers);
         self.note_crowd(&inner);

@@ -105,7 +105,7 @@ impl Waiters {
     }
 
     pub(crate) fn remove(&mut self, interest: Interest, key: WaitKey) -> Option<Waker> {
-        let removed = self.list(interest).remove(key);
+        let removed = self.existing(interest)?.remove(key);
         self.waiting -= usize::from(removed.is_some() && interest != Interest::End);
         removed
     }
@@ -128,17 +128,22 @@ impl Waiters {
     }
 
     pub(crate) fn wake_one(&mut self, interest: Interest, into: &mut Vec<Waker>) {
-        // An event of a connection without waiters must not create a slot.
-        let list = match interest {
+        // Only the end wakes those that wait for it.
+        let list = self.existing(interest).filter(|_| interest != Interest::End);
+        if let Some(list) = list {
+            let woken = list.0.len();
+            list.wake(into);
+            self.waiting -= woken;
+        }
+    }
+
+    /// The list, if it ever had an entry: an event of a connection without waiters must not create one.
+    fn existing(&mut self, interest: Interest) -> Option<&mut WaitList> {
+        match interest {
             Interest::Read(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.read),
             Interest::Write(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
-            // Only the end wakes those.
-            Interest::End => None,
-        };
-        if let Some(list) = list {
-            self.waiting -= list.0.len();
-            list.wake(into);
+            Interest::End => Some(&mut self.end),
         }
     }
 

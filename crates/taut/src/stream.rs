@@ -200,6 +200,8 @@ impl TcpStream {
 
     /// [`write_bytes`](Self::write_bytes) until everything is handed over.
     ///
+    /// The future is not cancel safe: when it is dropped before it is ready, a part may have been handed over.
+    ///
     /// # Errors
     /// Why the connection ended; then a part may have been handed over.
     pub async fn write_all_bytes(&self, mut data: Bytes) -> io::Result<()> {

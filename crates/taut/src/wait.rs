@@ -38,7 +38,7 @@ impl<'a> Waiting<'a> {
         let key = *self.key.get_or_insert_with(WaitKey::unique);
         let result = self.shard.poll(self.interest, key, cx.waker(), attempt);
         if result.is_ready() {
-            // Woken, so it is no longer registered; or it never was.
+            // No longer registered.
             self.key = None;
         }
         result
