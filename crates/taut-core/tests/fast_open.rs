@@ -349,6 +349,27 @@ fn tfo_14_established_connections_find_black_holes_too() {
     t.out.clear();
     abort(&mut t);
     connect_and_write(&mut t, 10);
+    // The end of a connection whose FIN came, alone or with data, and what precedes it did not.
+    for len in [0, 5] {
+        let mut t = open();
+        inject!(t, "F.", seq(6), ack(11), len(len));
+        t.out.clear();
+        assert!(paused(&mut t), "{len} bytes with the FIN");
+    }
+    // Not if other data is out of order, too; nor if what was missing came later.
+    for missing in [None, Some(5)] {
+        let mut t = open();
+        inject!(t, "F.", seq(26), ack(11), len(5));
+        inject!(t, "P.", seq(6), ack(11), len(if missing.is_some() { 20 } else { 5 }));
+        if let Some(len) = missing {
+            inject!(t, "P.", seq(1), ack(11), len(len));
+            t.read(30);
+        }
+        t.out.clear();
+        abort(&mut t);
+        connect_and_write(&mut t, 10);
+        assert_eq!(t.stack.counters().tcp_fast_open_blackhole, 0);
+    }
     // Three timeouts of data.
     let mut t = open();
     t.write(10);

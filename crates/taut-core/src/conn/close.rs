@@ -99,6 +99,7 @@ impl Conn {
         }
         self.cancel_timers();
         self.tx.discard(cx.pool);
+        self.suspect_early_fin();
         self.rx.discard(cx.pool);
         self.check_loans(cx.now);
     }

@@ -281,6 +281,16 @@ impl Conn {
         }
     }
 
+    /// A client's connection ends, and its peer's FIN has arrived without what precedes it: the path may drop what follows a
+    /// SYN with data. Linux: `tcp_fastopen_active_disable_ofo_check`, when a socket is destroyed.
+    pub(super) fn suspect_early_fin(&mut self) {
+        if self.rx.has_early_fin()
+            && let Some(fast_open) = self.fast_open_mut()
+        {
+            fast_open.black_hole |= fast_open.role == Role::Client;
+        }
+    }
+
     /// Whether there is a new reason to suspect a black hole.
     pub(crate) fn take_black_hole(&mut self) -> bool {
         self.fast_open_mut().is_some_and(|fast_open| core::mem::take(&mut fast_open.black_hole))

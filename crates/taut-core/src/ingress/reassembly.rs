@@ -115,6 +115,12 @@ impl Reassembly {
         self.held.as_ref()?.ranges.last_key_value().map(|(_, &end)| end)
     }
 
+    /// Whether it holds nothing but one range that ends at `end`, if anything.
+    pub(crate) fn holds_only_up_to(&self, end: u64) -> bool {
+        self.held.as_ref().is_none_or(|held| held.ranges.len() == 1)
+            && self.end().is_none_or(|held| held == end)
+    }
+
     /// Keeps the payload of a segment that begins at `seq`, except for bytes before `rcv_nxt` or already
     /// held.
     ///

@@ -455,6 +455,12 @@ impl Receiver {
         self.fin_at < self.nxt()
     }
 
+    /// The FIN has arrived and data in front of it has not, unless there is other data out of order than what ends with it.
+    pub(crate) fn has_early_fin(&self) -> bool {
+        let is_early = self.fin_at != NO_FIN && !self.fin_received();
+        is_early && self.reassembly.holds_only_up_to(self.fin_at)
+    }
+
     /// Whether the application reads no more.
     pub(crate) const fn is_shut(&self) -> bool {
         self.shut

@@ -141,7 +141,9 @@ impl Stack {
         self.timers.clear(slot);
         if let Some(mut conn) = self.table.remove(slot) {
             self.awaiting_tickets -= u32::from(conn.flags.awaits_ticket);
-            if conn.fast_open_worked() {
+            if conn.take_black_hole() {
+                self.note_black_hole(now);
+            } else if conn.fast_open_worked() {
                 self.fast_open.note_worked(now, &self.config.fast_open);
             }
             conn.discard(&mut self.pool);
