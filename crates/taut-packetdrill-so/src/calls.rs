@@ -318,14 +318,18 @@ fn put_control(message: &mut msghdr, level: c_int, kind: c_int, data: &[u8]) {
     }
 }
 
-fn transmit(fd: c_int, len: usize, flags: c_int) -> ssize_t {
-    let mut written = 0;
-    let called = until_done(|shared, _| shared.sockets.write(fd, len, flags.into(), &mut written));
+/// `to` counts only with `MSG_FASTOPEN`.
+fn transmit(fd: c_int, to: Option<SocketAddr>, len: usize, flags: c_int) -> ssize_t {
+    let (mut written, mut again) = (0, false);
+    let called = until_done(|shared, _| {
+        let again = std::mem::replace(&mut again, true);
+        shared.sockets.send_to(fd, to, len, flags.into(), &mut written, again)
+    });
     result(called.map(|called| called.map(|len| len as i64))) as ssize_t
 }
 
 pub(crate) extern "C" fn write(_: User, fd: c_int, _buffer: *const c_void, len: size_t) -> ssize_t {
-    transmit(fd, len, 0)
+    transmit(fd, None, len, 0)
 }
 
 pub(crate) extern "C" fn send(
@@ -335,7 +339,7 @@ pub(crate) extern "C" fn send(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    transmit(fd, len, flags)
+    transmit(fd, None, len, flags)
 }
 
 pub(crate) extern "C" fn sendto(
@@ -344,15 +348,15 @@ pub(crate) extern "C" fn sendto(
     _buffer: *const c_void,
     len: size_t,
     flags: c_int,
-    _to: *const sockaddr,
-    _to_len: socklen_t,
+    to: *const sockaddr,
+    to_len: socklen_t,
 ) -> ssize_t {
-    transmit(fd, len, flags)
+    transmit(fd, address(to, to_len), len, flags)
 }
 
 pub(crate) extern "C" fn writev(_: User, fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the tool passes as many pieces.
-    transmit(fd, total(unsafe { pieces(iov, count.max(0) as usize) }), 0)
+    transmit(fd, None, total(unsafe { pieces(iov, count.max(0) as usize) }), 0)
 }
 
 pub(crate) extern "C" fn sendmsg(_: User, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
@@ -360,8 +364,14 @@ pub(crate) extern "C" fn sendmsg(_: User, fd: c_int, message: *const msghdr, fla
         return result(Some(invalid())) as ssize_t;
     }
     // SAFETY: the tool passes a message with as many pieces as it says.
-    let len = unsafe { total(pieces((*message).msg_iov, (*message).msg_iovlen)) };
-    transmit(fd, len, flags)
+    let (len, to) = unsafe {
+        let message = &*message;
+        (
+            total(pieces(message.msg_iov, message.msg_iovlen)),
+            address(message.msg_name.cast(), message.msg_namelen),
+        )
+    };
+    transmit(fd, to, len, flags)
 }
 
 pub(crate) extern "C" fn pipe(_: User, fds: *mut c_int) -> c_int {

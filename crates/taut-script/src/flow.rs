@@ -23,6 +23,8 @@ pub(crate) struct Flow {
     ours: Option<u32>,
     /// The peer's.
     theirs: Option<u32>,
+    /// The number of the last SYN that the script injected, and the length of its data.
+    their_syn: (u32, usize),
     /// TSvals that we sent: as the script wrote them and as they were, latest last.
     stamps: Vec<(u32, u32)>,
 }
@@ -55,7 +57,11 @@ impl Flow {
         if segment.has(Flags::SYN) {
             self.ours = Some(segment.seq);
             if segment.has(Flags::ACK) {
-                self.theirs = Some(segment.ack.wrapping_sub(1));
+                // The ACK of a SYN may cover a part of its data, too: TCP Fast Open.
+                let (syn, len) = self.their_syn;
+                let covered = segment.ack.wrapping_sub(1).wrapping_sub(syn);
+                let is_of_data = u64::from(covered) <= len as u64;
+                self.theirs = Some(if is_of_data { syn } else { segment.ack.wrapping_sub(1) });
             }
         }
     }
@@ -64,6 +70,7 @@ impl Flow {
     pub(crate) fn inbound(&mut self, spec: &TcpSpec) -> (u32, u32, Vec<Opt>) {
         let seq = if spec.flags.contains(Flags::SYN) {
             self.theirs.get_or_insert(spec.seq);
+            self.their_syn = (spec.seq, spec.len as usize);
             spec.seq
         } else {
             self.theirs().wrapping_add(spec.seq)

@@ -58,14 +58,17 @@ fn field(info: &ConnInfo, name: &str) -> Option<Val> {
             Val::Int(at.map_or(-1, |at| at as i128))
         }
         "retransmits" | "backoff" => int(info.backoff.into()),
-        // TCPI_OPT_TIMESTAMPS, SACK, WSCALE, ECN, ECN_SEEN.
+        // TCPI_OPT_TIMESTAMPS, SACK, WSCALE, ECN, ECN_SEEN, SYN_DATA, TFO_CHILD.
         "options" => Val::Int(
             bit(info.timestamps, 1)
                 | bit(info.sack, 2)
                 | bit(info.snd_wscale.is_some(), 4)
                 | bit(info.ecn, 8)
-                | bit(info.ecn_seen, 16),
+                | bit(info.ecn_seen, 16)
+                | bit(info.syn_data, 32)
+                | bit(info.fast_open_child, 128),
         ),
+        "fastopen_client_fail" => int(info.fast_open_fail.number().into()),
         "snd_wscale" => int(info.snd_wscale.unwrap_or(0).into()),
         "rcv_wscale" => int(info.rcv_wscale.unwrap_or(0).into()),
         "delivery_rate_app_limited" => Val::Int(i128::from(info.delivery_rate_app_limited)),

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `sockets/open.rs` | socket, bind, listen, accept, connect, shutdown, close |
 //! | `sockets/data.rs` | read, write, splice, completions of zero-copy writes |
+//! | `sockets/fast_open.rs` | data in a SYN: `MSG_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, a listener's options |
 //! | `sockets/options.rs` | setsockopt, getsockopt, ioctl, fcntl |
 //! | `sockets/poll.rs` | poll and epoll |
 //!
 //! The caller chooses the numbers of new descriptors. Called by the runner, for scripts.
 
 mod data;
+mod fast_open;
 mod open;
 mod options;
 mod poll;
@@ -19,7 +21,9 @@ mod poll;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use taut_core::{Completion, ConnId, ConnOptions, Duration, Event, Instant, ListenerId, SetOption};
+use taut_core::{
+    Completion, ConnId, ConnOptions, Duration, Event, FastOpenListen, Instant, ListenerId, SetOption,
+};
 
 use crate::errno::Errno;
 use crate::host::Host;
@@ -94,6 +98,8 @@ struct Socket {
     bound: Option<SocketAddr>,
     /// Options with which a connection begins.
     begin: ConnOptions,
+    /// What it does about data in SYNs when it listens.
+    fast_open: FastOpenListen,
     /// Options that a connection gets once it exists.
     then: Vec<SetOption>,
     keep: Keep,

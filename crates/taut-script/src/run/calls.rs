@@ -212,26 +212,50 @@ impl Runner {
         let fd = self.fd(call, 0)?;
         let to = self.address(call.args.get(1), self.config.remote(), self.config.connect_port)?;
         let outcome = self.sockets.connect(fd, to, again);
+        self.follow(fd);
+        done(outcome)
+    }
+
+    /// Packets are those of this descriptor's connection from now on.
+    fn follow(&mut self, fd: i32) {
         self.subject = Some(fd);
         if let Some(conn) = self.sockets.conn(fd).and_then(|id| self.sockets.host.stack.conn(id)) {
             let (local, remote) = (conn.local_addr().port(), conn.peer_addr().port());
             self.flow = Some(self.flow_of(local, remote));
         }
-        done(outcome)
     }
 
     fn call_write(&mut self, call: &Call, attempt: &mut Attempt) -> Result<Outcome, String> {
         let fd = self.fd(call, 0)?;
+        let mut to = None;
         let (len, flags) = match call.name.as_str() {
             "write" => (self.len(call, 2)?, 0),
             "writev" => (self.iov_len(call.args.get(1))?, 0),
             "sendmsg" => {
-                let message = call.args.get(1).and_then(|message| message.field("msg_iov"));
-                (self.iov_len(message)?, self.arg_or(call, 2, 0)?)
+                let message = call.args.get(1);
+                to = message.and_then(|message| message.field("msg_name"));
+                (
+                    self.iov_len(message.and_then(|message| message.field("msg_iov")))?,
+                    self.arg_or(call, 2, 0)?,
+                )
             }
-            _ => (self.len(call, 2)?, self.arg_or(call, 3, 0)?),
+            name => {
+                to = call.args.get(4).filter(|_| name == "sendto");
+                (self.len(call, 2)?, self.arg_or(call, 3, 0)?)
+            }
         };
-        value(self.sockets.write(fd, len, flags, &mut attempt.done).map(|len| len as i64))
+        if !self.has_flag(flags, "MSG_FASTOPEN") {
+            return value(self.sockets.write(fd, len, flags, &mut attempt.done).map(|len| len as i64));
+        }
+        let to = match to {
+            Some(given) => Some(self.address(Some(given), self.config.remote(), self.config.connect_port)?),
+            None => None,
+        };
+        let sent = self.sockets.send_to(fd, to, len, flags, &mut attempt.done, attempt.again);
+        if !attempt.again {
+            self.follow(fd);
+        }
+        value(sent.map(|len| len as i64))
     }
 
     fn call_recvmsg(&mut self, call: &Call) -> Result<Outcome, String> {

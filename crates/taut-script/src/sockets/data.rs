@@ -121,6 +121,10 @@ impl Sockets {
         let lends = has(flags, "MSG_ZEROCOPY") && socket.zero_copy;
         let waits = !has(flags, "MSG_DONTWAIT") && !socket.nonblocking;
         let options = WriteFlags { more: has(flags, "MSG_MORE"), eor: has(flags, "MSG_EOR") };
+        if *done == len && len > 0 {
+            // All is in a SYN. If the handshake fails, the next call reports it.
+            return if self.is_connecting(fd) { Err(Stop::Blocks) } else { Ok(len) };
+        }
         let mut lent = Bytes::from(vec![0; if lends { len - *done } else { 0 }]);
         let zeros = vec![0; if lends { 0 } else { len - *done }];
         loop {
@@ -144,7 +148,8 @@ impl Sockets {
                 Err(_) => return Err(Stop::Fails(self.take_error(fd).unwrap_or(Errno("EPIPE")))),
             }
             if *done == len {
-                return Ok(len);
+                // Linux: a write into a SYN that may wait returns after the handshake.
+                return if waits && self.is_connecting(fd) { Err(Stop::Blocks) } else { Ok(len) };
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use taut_core::{ConnError, ConnOptions, ConnectError, ListenError, ListenOptions, State, WriteError};
+use taut_core::{ConnError, ConnectError, ListenError, ListenOptions, State, WriteError};
 
 use super::{Called, File, Kind, Socket, Sockets, Stop, fails};
 use crate::errno::Errno;
@@ -46,8 +46,8 @@ impl Sockets {
             Kind::Listening(_) => return Ok(()),
             Kind::Conn(_) => return fails("EINVAL"),
         }
-        let (at, conn) = (socket.bound.unwrap_or(unspecified), socket.begin.clone());
-        match self.host.stack.listen(at, with(ListenOptions::default(), backlog, conn)) {
+        let at = socket.bound.unwrap_or(unspecified);
+        match self.host.stack.listen(at, options(socket, backlog)) {
             Ok(id) => self.socket_mut(fd)?.kind = Kind::Listening(id),
             Err(ListenError::AddrInUse) => return fails("EADDRINUSE"),
             Err(_) => return fails("EADDRNOTAVAIL"),
@@ -127,6 +127,11 @@ impl Sockets {
         }
         self.begin(fd)?;
         self.host.turn();
+        if self.awaits_first_write(fd) {
+            // Linux: the SYN leaves with the first write, and the socket counts as connected until then.
+            self.socket_mut(fd)?.connecting = false;
+            return Ok(());
+        }
         if self.is_nonblocking(fd) { fails("EINPROGRESS") } else { Err(Stop::Blocks) }
     }
 
@@ -135,6 +140,9 @@ impl Sockets {
         let Some(conn) = self.conn(fd).and_then(|id| self.host.stack.conn(id)) else {
             return fails("EINVAL");
         };
+        if conn.awaits_first_write() {
+            return fails("EISCONN");
+        }
         let (state, error) = (conn.state(), conn.error());
         let socket = self.socket_mut(fd)?;
         match state {
@@ -218,9 +226,8 @@ impl Sockets {
     }
 }
 
-/// The same with these two values, and the defaults of all others.
-fn with(mut options: ListenOptions, backlog: u32, conn: ConnOptions) -> ListenOptions {
-    options.backlog = backlog;
-    options.conn = conn;
-    options
+/// What a socket listens with.
+fn options(socket: &Socket, backlog: u32) -> ListenOptions {
+    let (conn, fast_open) = (socket.begin.clone(), socket.fast_open);
+    ListenOptions { backlog, conn, fast_open, ..ListenOptions::default() }
 }

@@ -2,7 +2,7 @@
 
 use taut_core::{ConnInfo, Duration, Keepalive, OptionError, SetOption};
 
-use super::{Called, File, Kind, Sockets, Stop, fails};
+use super::{Called, File, Kind, Sockets, Stop, fails, fast_open};
 use crate::constants::constant;
 
 /// The value of an option.
@@ -42,6 +42,7 @@ impl Sockets {
                 }
                 Err(_) => fails("ENOENT"),
             },
+            (_, value) if fast_open::OPTIONS.contains(&name) => self.set_fast_open(fd, name, value),
             (_, &OptValue::Int(value)) => self.set_number(fd, name, value),
             _ => fails("EINVAL"),
         }
@@ -194,6 +195,9 @@ impl Sockets {
         let socket = self.socket_ref(fd)?;
         if let Some(name) = KEPT.into_iter().find(|kept| *kept == name) {
             return Ok(OptValue::Int(socket.kept.get(name).copied().unwrap_or(0)));
+        }
+        if fast_open::OPTIONS.contains(&name) {
+            return self.fast_open_option(fd, name);
         }
         let info = self.info(fd);
         let config = self.host.stack.config();
