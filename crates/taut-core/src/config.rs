@@ -11,6 +11,7 @@ use core::net::IpAddr;
 pub use crate::buffers::{BufferTuning, MemoryLimits, MemoryUse};
 pub use crate::congestion::CongestionConfig;
 pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
+use crate::egress::emit::HOP_LIMIT;
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
 pub use crate::fast_open::{FastOpenConfig, FastOpenKeys};
 pub use crate::ingress::ReceiveConfig;
@@ -41,6 +42,8 @@ pub struct StackConfig {
     pub any_address: bool,
     /// First and last local port that `connect` picks from. Linux: `ip_local_port_range`.
     pub ip_local_port_range: (u16, u16),
+    /// Time to live, or hop limit, of TCP segments; not 0. Linux: `ip_default_ttl`.
+    pub ip_default_ttl: u8,
     /// Reply to ICMP echo.
     pub icmp_echo: bool,
     /// Most connections at the same time, including half-open ones; TIME-WAIT is counted separately.
@@ -138,6 +141,7 @@ impl Default for StackConfig {
             addresses: Vec::new(),
             any_address: false,
             ip_local_port_range: (32_768, 60_999),
+            ip_default_ttl: HOP_LIMIT,
             icmp_echo: true,
             max_connections: 1 << 20,
             max_orphans: 1 << 14,

@@ -327,9 +327,10 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 64] = [
+static TABLE: [Setting; 65] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
+    setting!("net.ipv4.ip_default_ttl", ip_default_ttl: 1 => u8::MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
     setting!("net.ipv4.route.min_pmtu", mtu.min_pmtu: 68 => u16::MAX),
     setting!("net.ipv4.route.mtu_expires", mtu.expires: 1 => u64::from(INT_MAX); S),
@@ -481,6 +482,8 @@ mod tests {
     fn defaults_are_those_of_linux() {
         let config = StackConfig::default();
         for (name, value) in [
+            ("net.ipv4.ip_default_ttl", "64"),
+            ("net.ipv4.tcp_keepalive_time", "7200"),
             ("net.ipv4.tcp_limit_output_bytes", "4194304"),
             ("net.ipv4.tcp_autocorking", "1"),
             // Taut's own: by the rate of the socket.

@@ -33,6 +33,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 const V4_LEN: usize = 2;
 const V4_ID: usize = 4;
 const V4_FRAGMENT: usize = 6;
+const V4_TTL: usize = 8;
 const V4_PROTOCOL: usize = 9;
 const V4_SUM: usize = 10;
 const V4_ADDRESSES: usize = 12;
@@ -40,6 +41,7 @@ const V4_ADDRESSES: usize = 12;
 /// Offsets in an IPv6 header.
 const V6_LEN: usize = 4;
 const V6_NEXT: usize = 6;
+const V6_HOP_LIMIT: usize = 7;
 const V6_ADDRESSES: usize = 8;
 
 /// Offsets in a TCP header.
@@ -196,6 +198,18 @@ pub fn set_tos(header: &mut [u8], tos: u8) {
     match ip_len(header) {
         Some(_) if is_v4(header) => set_v4_word(header, 0, word(header, 0) & 0xff03 | dscp),
         Some(_) => set_word(header, 0, word(header, 0) & 0xf03f | dscp << 4),
+        None => {}
+    }
+}
+
+/// Writes the time to live or the hop limit.
+pub fn set_hop_limit(header: &mut [u8], hops: u8) {
+    match ip_len(header) {
+        // It shares its word of the header checksum with the protocol.
+        Some(_) if is_v4(header) => {
+            set_v4_word(header, V4_TTL, u16::from_be_bytes([hops, header[V4_PROTOCOL]]));
+        }
+        Some(_) => header[V6_HOP_LIMIT] = hops,
         None => {}
     }
 }

@@ -227,6 +227,11 @@ impl Congestion {
         live.controller.on_recovery_end(&mut live.window);
     }
 
+    /// SYNs were lost: the initial window is one segment. RFC 5681 §3.1.
+    pub(crate) fn begin_with_one_segment(&mut self, now: Instant) {
+        self.live(now).window.set_cwnd(1);
+    }
+
     /// The losses before a timeout are repaired; cwnd grows on from where slow start brought it.
     pub(crate) fn end_loss(&mut self) {
         if let Some(live) = &mut self.live {

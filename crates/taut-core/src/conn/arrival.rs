@@ -84,7 +84,7 @@ impl Conn {
             if acks_syn {
                 self.on_syn_data_answered(cx, header.ack);
                 self.news.writable |= self.is_open_early();
-                self.establish(cx);
+                self.establish(cx, header);
                 self.news.connected = true;
                 self.rx.owe_ack();
                 if !payload.is_empty() && self.takes_data_of_syn_ack() {
@@ -168,7 +168,7 @@ impl Conn {
                 let pure = payload.is_empty() && header.options.sack.is_empty() && !fin;
                 ecn.on_handshake_ack(header, pure);
             }
-            self.establish(cx);
+            self.establish(cx, header);
             if self.listener().is_none() {
                 self.news.connected = true;
             } else if !self.is_fast_child() {
@@ -333,7 +333,7 @@ impl Conn {
     }
 
     /// The round trip that the echoed timestamp spans, in the clock's milliseconds.
-    fn timestamp_rtt(&self, cx: &StackCx<'_>, header: &TcpHeader) -> Option<Duration> {
+    pub(super) fn timestamp_rtt(&self, cx: &StackCx<'_>, header: &TcpHeader) -> Option<Duration> {
         /// A longer round trip is garbage, or an echo from before a pause.
         const LONGEST_MS: u32 = 3_600_000;
         let timestamps = &self.agreed.timestamps;

@@ -14,6 +14,9 @@ use crate::ingress::{RCVBUF_MIN, Receiver};
 use crate::options::ConnOptions;
 use crate::words::{Duration, Instant, ListenerId, Tuple, seq};
 
+/// Timestamps count milliseconds: an echo may measure this much more than has passed.
+const ECHO_TICK: Duration = Duration::from_millis(1);
+
 /// Facts about the handshake that are needed later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Handshake {
@@ -175,8 +178,8 @@ impl Conn {
         self.rx.begin(cx.now, rcv_nxt, scale, agreed.announced_mss(), agreed.sack_blocks_max());
     }
 
-    /// Our SYN is acknowledged: the connection is open.
-    pub(super) fn establish(&mut self, cx: &mut StackCx<'_>) {
+    /// Our SYN is acknowledged by a segment with the options `header`: the connection is open.
+    pub(super) fn establish(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader) {
         self.state = State::Established;
         if self.tx.fin_queued() {
             // The application ended its stream before the handshake was complete.
@@ -186,9 +189,13 @@ impl Conn {
         self.timers.cancel_phase();
         self.rx.on_established(cx.now);
         // RFC 6298 §3 (Karn): if several SYNs were sent, it is not known which one was acknowledged.
+        let waited = self.handshake.waited(cx.now);
         if self.syns.sent == 1 {
-            let rtt = self.handshake.waited(cx.now);
-            self.tx.seed_rtt(&self.send_cx(cx), rtt);
+            self.tx.seed_rtt(&self.send_cx(cx), waited);
+        } else if self.syns.retries > 0 && !self.is_fast_child() {
+            // The timestamp knows (RFC 7323 §4.3), as far as it is plausible.
+            let echoed = self.timestamp_rtt(cx, header).filter(|&rtt| rtt <= waited + ECHO_TICK);
+            self.tx.on_repeated_syn(&self.send_cx(cx), self.syns.retries, echoed);
         }
         if self.ecn_mut().is_some_and(Ecn::take_marked_syn) {
             self.tx.on_marked_syn(cx.now);

@@ -108,6 +108,18 @@ impl Sender {
         self.recovery.seed_rtt(cx.now, rtt, cx.recovery);
     }
 
+    /// The handshake needed `timeouts` retransmissions, and measured `rtt`, if anything.
+    pub(crate) fn on_repeated_syn(&mut self, cx: &SendCx<'_>, timeouts: u8, rtt: Option<Duration>) {
+        match rtt {
+            Some(rtt) => self.seed_rtt(cx, rtt),
+            None => self.recovery.distrust_rtt(),
+        }
+        // RFC 6928 §2: the first of them may have been needless, now that it comes after a second.
+        if timeouts > 1 {
+            self.congestion.begin_with_one_segment(cx.now);
+        }
+    }
+
     /// Our SYN or SYN-ACK arrived marked: treated as a mark on the first window.
     pub(crate) fn on_marked_syn(&mut self, now: Instant) {
         self.congestion.begin_reduction(now, Signal::Mark, false);

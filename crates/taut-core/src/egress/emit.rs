@@ -11,8 +11,8 @@ use crate::words::{Gather, LinkCaps, Offload};
 /// The longest possible headers: IPv6, and TCP with all options.
 pub(crate) const HEADER_MAX: usize = 40 + 60;
 
-/// Hop limit of every packet that we send. Linux: `ip_default_ttl`.
-const HOP_LIMIT: u8 = 64;
+/// Hop limit of every packet that we send, unless `ip_default_ttl` says another.
+pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// Our packets are never fragmented, so their identification says nothing (RFC 6864 §4.1).
 const IDENTIFICATION: u16 = 0;

@@ -355,6 +355,11 @@ impl Recovery {
         self.base.rtt.sample(rtt, self.base.una, self.base.una, cfg.rto_min);
     }
 
+    /// A SYN timed out, and nothing was measured: the first timeout of data is longer.
+    pub(crate) fn distrust_rtt(&mut self) {
+        self.base.rtt.distrust(rto::RTO_AFTER_SYN_TIMEOUT);
+    }
+
     /// The application has nothing more to send: until everything in flight is delivered, samples show the
     /// application's rate.
     pub(crate) fn set_app_limited(&mut self) {

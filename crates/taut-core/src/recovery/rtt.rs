@@ -18,7 +18,7 @@ pub(super) struct Rtt {
     mdev_x4: u32,
     /// Largest `mdev_x4` of this round trip.
     mdev_max_x4: u32,
-    /// The variation that the RTO adds to the RTT: never below the floor.
+    /// The variation that the RTO adds to the RTT: never below the floor. Before the first sample the whole RTO, or 0.
     rttvar_x4: u32,
     /// When `una` passes this, a round trip is over.
     round_end: u64,
@@ -81,9 +81,17 @@ impl Rtt {
         self.least.get().map(|us| Duration::from_micros(u64::from(us)))
     }
 
-    /// SRTT + max(4·RTTVAR, floor); `None` before the first sample.
+    /// SRTT + max(4·RTTVAR, floor). Before the first sample `None`, or what [`distrust`](Self::distrust) was told.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        self.srtt().map(|srtt| srtt + Duration::from_micros(u64::from(self.rttvar_x4)))
+        let srtt = self.srtt().or((self.rttvar_x4 != 0).then_some(Duration::ZERO))?;
+        Some(srtt + Duration::from_micros(u64::from(self.rttvar_x4)))
+    }
+
+    /// Until the first sample, the timeout is `timeout`.
+    pub(super) fn distrust(&mut self, timeout: Duration) {
+        if self.srtt_x8 == 0 {
+            self.rttvar_x4 = u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX);
+        }
     }
 }
 

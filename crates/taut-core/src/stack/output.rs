@@ -74,6 +74,9 @@ impl Stack {
         if tos != 0 {
             raw::set_tos(&mut self.header[..header_len], tos);
         }
+        if self.config.ip_default_ttl != emit::HOP_LIMIT {
+            raw::set_hop_limit(&mut self.header[..header_len], self.config.ip_default_ttl);
+        }
         let header = self.header.get(..header_len).unwrap_or_default();
         Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }
@@ -86,6 +89,9 @@ impl Stack {
                 let ends = (src, dst, Ecn::NotEct);
                 let (len, offload) =
                     emit::tcp_packet(&mut self.header, ends, &header, &Gather::EMPTY, 0, &self.caps);
+                if self.config.ip_default_ttl != emit::HOP_LIMIT {
+                    raw::set_hop_limit(&mut self.header[..len], self.config.ip_default_ttl);
+                }
                 (self.header.get(..len).unwrap_or_default(), offload)
             }
             Reply::Icmp(message) => {

@@ -179,6 +179,21 @@ proptest! {
     }
 
     #[test]
+    fn a_hop_limit_is_written_where_etherparse_puts_it(whole in wholes(), hops in any::<u8>()) {
+        let mut packet = whole.write();
+        let expected = {
+            let mut whole = whole.clone();
+            match &mut whole.ip {
+                IpHeaders::Ipv4(ip, _) => ip.time_to_live = hops,
+                IpHeaders::Ipv6(ip, _) => ip.hop_limit = hops,
+            }
+            whole.write()
+        };
+        set_hop_limit(&mut packet, hops);
+        prop_assert_eq!(&packet, &expected);
+    }
+
+    #[test]
     fn damage_stays_visible(whole in wholes(), bit in 8..160_usize) {
         if whole.is_v4() {
             let mut packet = whole.write();

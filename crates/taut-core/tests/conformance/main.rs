@@ -1,0 +1,17 @@
+//! Requirements of RFCs, as packet traces: those of docs/conformance.md that no other test shows.
+//!
+//! ```text
+//!   opening    addresses, segment sizes, SYNs that are lost
+//!   flow       windows, PSH, when an ACK leaves
+//!   options    TCP's and IP's
+//!   errors     resets, ICMP, the hop limit
+//! ```
+
+#[macro_use]
+#[path = "../support/mod.rs"]
+mod support;
+
+mod errors;
+mod flow;
+mod opening;
+mod options;
