@@ -44,7 +44,7 @@ cross-check: ## goodput of one flow over five links, simulated and on a TUN: mus
 	@scripts/setup iproute2
 	$(CARGO) test --release --locked --quiet -p taut-cli --test lab -- --ignored --nocapture five_links
 
-spec: ## the send path's specification, statement by statement, with the result of its tests
+spec: ## the numbered statements of docs/, and the requirements of RFCs, with the result of their tests
 	@CARGO=$(CARGO) scripts/spec $(ARGS)
 
 spec-red: ## break the code edit by edit, and see the statement's tests fail (resumable; ARGS="RTO-4 rack")

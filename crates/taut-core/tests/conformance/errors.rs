@@ -85,3 +85,29 @@ fn an_unreachable_destination_ends_no_connection() {
         assert_eq!(t.info().unacked, 0);
     }
 }
+
+#[test]
+fn how_often_challenges_are_answered_is_a_setting() {
+    // RFC 5961 §7.
+    let mut t = Trace::accepted(Offer::EASY);
+    t.stack.set_sysctl("net.ipv4.tcp_invalid_ratelimit", "20").unwrap();
+    let mut answers = 0;
+    for _ in 0..100 {
+        inject!(t, "S", seq(1));
+        answers += t.out.drain(..).count();
+        t.wait_ms(1);
+    }
+    assert_eq!(answers, 5);
+}
+
+#[test]
+fn an_old_ack_is_judged_by_the_largest_window_there_was() {
+    // RFC 5961 §5.2: MAX.SND.WND, not the window of today.
+    let mut t = Trace::accepted(Offer { win: 30_000, ..Offer::EASY });
+    t.write(10_000);
+    t.poll();
+    t.out.clear();
+    inject!(t, ".", seq(1), ack(10_001), win(500));
+    inject!(t, "P.", seq(1), ack(2_001), len(10));
+    assert_eq!(t.info().bytes_received, 10);
+}
