@@ -397,6 +397,7 @@ impl Conn {
             self.cancel_window_probe();
         }
         if outcome.advanced {
+            self.forget_soft_error();
             self.check_loans(cx.now);
             if self.tx.fin_acked() {
                 self.on_fin_acked(cx);

@@ -79,7 +79,7 @@ impl Conn {
     /// Nothing has answered for too long.
     pub(super) fn give_up(&mut self, cx: &mut StackCx<'_>) {
         cx.counters.tcp_abort_on_timeout += 1;
-        self.fail(cx, ConnError::TimedOut);
+        self.fail(cx, self.soft_error().unwrap_or(ConnError::TimedOut));
     }
 
     /// The connection ends with an error. Received data stays readable.

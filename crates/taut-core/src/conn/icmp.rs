@@ -18,6 +18,18 @@ impl Conn {
         }
     }
 
+    /// Why a router did not deliver data that is still in flight, if one said so.
+    pub(crate) fn soft_error(&self) -> Option<ConnError> {
+        self.extras.as_ref().and_then(|extras| extras.soft_error)
+    }
+
+    /// Something was delivered: what a router said about it no longer holds.
+    pub(super) fn forget_soft_error(&mut self) {
+        if let Some(extras) = &mut self.extras {
+            extras.soft_error = None;
+        }
+    }
+
     /// A router could not forward a packet of ours because of its size: segments are smaller from now on, and larger
     /// ones in flight are retransmitted.
     pub(crate) fn on_too_big(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, mtu: u32) {
@@ -27,14 +39,19 @@ impl Conn {
         }
     }
 
-    /// The destination is unreachable. This is fatal while connecting; later the error may be temporary, and the
-    /// timeouts decide (RFC 1122 §4.2.3.9).
+    /// The destination is unreachable. This is fatal while connecting; later the error may be temporary: the timeouts
+    /// decide, and the application may ask (RFC 9293 §3.9.2.2). Linux: `sk_err_soft`.
     pub(crate) fn on_unreachable(&mut self, cx: &mut StackCx<'_>, wire_seq: u32, error: ConnError) {
         // A connection that a SYN opened may be in use already.
         let begins = matches!(self.state, State::SynSent | State::SynReceived) && !self.is_fast_child();
-        if begins && self.is_in_flight(wire_seq) {
+        if !self.is_in_flight(wire_seq) {
+            return;
+        }
+        if begins {
             cx.counters.attempt_fails += 1;
             self.fail(cx, error);
+        } else {
+            self.extras_mut().soft_error = Some(error);
         }
     }
 }

@@ -113,6 +113,8 @@ struct Extras {
     tx_delay_us: u32,
     /// `IP_TOS`, without the two bits of ECN.
     tos: u8,
+    /// What a router said about data in flight that it did not deliver.
+    soft_error: Option<ConnError>,
     ecn: Ecn,
     /// The path's MTU, if more is known than what the handshake negotiated.
     path: Option<PathMtu>,
@@ -128,6 +130,7 @@ impl Default for Extras {
             max_pacing_rate: UNLIMITED,
             tx_delay_us: 0,
             tos: 0,
+            soft_error: None,
             ecn: Ecn::OFF,
             path: None,
             fast_open: None,

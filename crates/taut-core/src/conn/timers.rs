@@ -74,7 +74,7 @@ impl Conn {
         }
         self.judge_mtu_probe(cx);
         if self.give_up_at() <= now {
-            self.fail(cx, ConnError::TimedOut);
+            self.fail(cx, self.soft_error().unwrap_or(ConnError::TimedOut));
         }
         if self.timers.phase <= now {
             self.timers.phase = Instant::NEVER;

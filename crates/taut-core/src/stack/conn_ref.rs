@@ -76,6 +76,13 @@ impl<'a> ConnRef<'a> {
         self.conn.error
     }
 
+    /// What a router said about data that is in flight, and that it did not deliver. It may pass: the connection goes on. If
+    /// it times out, this is the reason that [`error`](Self::error) gives. Linux: `SO_ERROR`.
+    #[must_use]
+    pub fn soft_error(&self) -> Option<ConnError> {
+        self.conn.soft_error()
+    }
+
     /// Whether its SYN waits for the first write ([`ConnOptions::fast_open`](crate::ConnOptions::fast_open)): it can be
     /// written although no handshake has begun.
     #[must_use]

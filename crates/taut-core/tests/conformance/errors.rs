@@ -1,6 +1,6 @@
 //! Resets and messages of routers: RFC 9293 §3.5.2, §3.5.3 and §3.9.2.2.
 
-use taut_core::{ConnError, Event, State};
+use taut_core::{ConnError, Event, StackConfig, State};
 use taut_wire::{Ecn, IpHeader, Sum, protocol};
 
 use crate::support::trace::{Offer, Trace};
@@ -18,6 +18,42 @@ fn a_reset_may_have_data() {
     expect!(t, "S");
     inject!(t, "R.", seq(0), ack(1), len(20));
     assert_eq!(t.event(), Some(Event::Failed(id, ConnError::Refused)));
+}
+
+#[test]
+fn what_a_router_says_is_reported_and_is_the_reason_when_nothing_else_comes() {
+    // SHLD-25: codes 0, 1 and 5.
+    let about = |code: u8| {
+        let mut t = Trace::with(StackConfig::default().with(|c| c.tcp.retries2 = 3));
+        t.accept(Offer::EASY);
+        t.write(1_000);
+        let data = expect!(t, "P.", len(1_000));
+        icmp(&mut t, 3, code, &data.bytes);
+        t
+    };
+    for (code, error) in
+        [(0, ConnError::NetworkUnreachable), (1, ConnError::HostUnreachable), (5, ConnError::HostUnreachable)]
+    {
+        let mut t = about(code);
+        assert_eq!((t.conn().as_ref().soft_error(), t.conn().as_ref().error()), (Some(error), None));
+        t.wait_s(60);
+        assert_eq!(t.conn().as_ref().error(), Some(error), "code {code}");
+        // What is delivered shows that it has passed.
+        let mut t = about(code);
+        inject!(t, ".", seq(1), ack(1_001));
+        assert_eq!(t.conn().as_ref().soft_error(), None);
+        t.write(1_000);
+        t.wait_s(60);
+        assert_eq!(t.conn().as_ref().error(), Some(ConnError::TimedOut));
+    }
+    // RFC 5927 §4.1: it must quote a segment in flight.
+    let mut t = about(1);
+    inject!(t, ".", seq(1), ack(1_001));
+    t.write(10);
+    let mut forged = expect!(t, "P.", len(10)).bytes;
+    forged[24] ^= 1;
+    icmp(&mut t, 3, 1, &forged);
+    assert_eq!(t.conn().as_ref().soft_error(), None);
 }
 
 /// A router's ICMP message of `kind` and `code` about `quoted`.
