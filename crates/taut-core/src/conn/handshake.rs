@@ -195,7 +195,10 @@ impl Conn {
         } else if self.syns.retries > 0 && !self.is_fast_child() {
             // The timestamp knows (RFC 7323 §4.3), as far as it is plausible.
             let echoed = self.timestamp_rtt(cx, header).filter(|&rtt| rtt <= waited + ECHO_TICK);
-            self.tx.on_repeated_syn(&self.send_cx(cx), self.syns.retries, echoed);
+            // An echo of the first SYN shows that none was lost, only late (Linux: `tcp_try_undo_spurious_syn`).
+            let late = echoed.is_some_and(|rtt| rtt + ECHO_TICK >= waited);
+            let timeouts = if late { 0 } else { self.syns.retries };
+            self.tx.on_repeated_syn(&self.send_cx(cx), timeouts, echoed);
         }
         if self.ecn_mut().is_some_and(Ecn::take_marked_syn) {
             self.tx.on_marked_syn(cx.now);

@@ -202,4 +202,16 @@ fn reno_10_after_lost_syns_the_first_window_is_one_segment() {
             assert_eq!(t.info().snd_cwnd, window as u32);
         }
     }
+    // An echo of the first SYN, 3.05 s ago, shows that it was late; of the second, that the first was lost.
+    for (sent_after_ms, window) in [(0, 10), (1_000, 1)] {
+        let mut t = Trace::new();
+        t.connect();
+        let first = expect!(t, "S").options.timestamps.unwrap().value;
+        t.wait_ms(3_050);
+        t.out.clear();
+        t.ts = true;
+        let echo = first.wrapping_add(sent_after_ms);
+        inject!(t, "S.", seq(0), ack(1), mss(1_000), win(65_535), ts(77, echo));
+        assert_eq!(t.info().snd_cwnd, window, "echo of the SYN after {sent_after_ms} ms");
+    }
 }
