@@ -125,6 +125,11 @@ fn what_is_switched_off_is_not_offered() {
     let ack = expect!(t, ".", seq(1), ack(1), win(65_535));
     assert_eq!(ack.options, taut_wire::TcpOptions::default());
     assert_eq!((t.info().snd_wnd, t.info().snd_mss), (65_535, 1_460));
+    // Nor is a window scaled by the shift that only the peer offered (RFC 7323 §2.2).
+    t.write(10);
+    expect!(t, "P.", len(10));
+    inject!(t, ".", seq(1), ack(11), win(1_000));
+    assert_eq!(t.info().snd_wnd, 1_000);
 }
 
 #[test]
