@@ -83,6 +83,7 @@ mod ecn;
 mod egress;
 mod fast_open;
 mod ingress;
+pub mod neighbour;
 mod options;
 mod recovery;
 mod report;

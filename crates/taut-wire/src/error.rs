@@ -23,8 +23,12 @@ pub enum ParseError {
     Fragment,
     /// An IPv6 extension header that may not be skipped.
     UnsupportedExtension,
-    /// A TCP option has an impossible length: 0, 1, or past the end of the header.
+    /// An option of TCP or of neighbour discovery has an impossible length: too short, or past the end.
     OptionLength,
+    /// A neighbour's message whose hop limit shows that a router forwarded it: only a station of this link may send one.
+    NotFromLink,
+    /// A message of a kind, or with a content, that is of no use here.
+    Unsupported,
 }
 
 impl fmt::Display for ParseError {
@@ -37,7 +41,9 @@ impl fmt::Display for ParseError {
             ParseError::Checksum => "checksum does not match",
             ParseError::Fragment => "packet is a fragment",
             ParseError::UnsupportedExtension => "IPv6 extension header may not be skipped",
-            ParseError::OptionLength => "TCP option has an impossible length",
+            ParseError::OptionLength => "option has an impossible length",
+            ParseError::NotFromLink => "neighbour's message was forwarded by a router",
+            ParseError::Unsupported => "message is of no use here",
         })
     }
 }

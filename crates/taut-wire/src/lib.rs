@@ -4,6 +4,8 @@
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!                                    | fast_open.rs icmp.rs quoted.rs
+//!   EthernetHeader | Arp, or IpHeader | Ndp
+//!   ethernet.rs      arp.rs             ndp.rs
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -41,11 +43,14 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod arp;
 pub mod checksum;
 mod error;
+pub mod ethernet;
 mod fast_open;
 pub mod icmp;
 pub mod ip;
+pub mod ndp;
 mod quoted;
 pub mod raw;
 pub mod tcp;
@@ -54,11 +59,14 @@ mod tcp_options;
 mod testing;
 pub mod virtio;
 
+pub use arp::Arp;
 pub use checksum::Sum;
 pub use error::ParseError;
+pub use ethernet::{EthernetHeader, Mac, ether_type};
 pub use fast_open::{Cookie, FastOpen};
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
+pub use ndp::Ndp;
 pub use quoted::Quoted;
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};

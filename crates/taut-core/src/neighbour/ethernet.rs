@@ -1,0 +1,448 @@
+//! Ethernet for one host: which station a packet goes to, and what arriving frames mean. RFC 826, RFC 894, RFC 2464,
+//! RFC 4861 §7.2. Called by a device that carries Ethernet, which owns an [`Ethernet`] and gives it the time.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::{IpAddr, Ipv6Addr};
+
+use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, ether_type, ethernet, ndp, protocol};
+
+use super::cache::{Cache, Found};
+use super::entry::{NeighbourState, Word};
+use crate::words::Instant;
+
+/// The longest frame of [`Ethernet::poll_frame`]: Ethernet, IPv6, a solicitation with a station.
+pub const FRAME_MAX: usize = ethernet::HEADER_LEN + IPV6_LEN + ndp::LEN;
+const IPV6_LEN: usize = 40;
+/// Questions and answers that wait to be sent; a device takes them with each batch.
+const FRAMES_MAX: usize = 64;
+/// Every host on the link (RFC 4291 §2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+/// An address of this host, and how many of its leading bits are those of all hosts on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Whether an address is on the link.
+    fn contains(self, other: IpAddr) -> bool {
+        match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differs = own.to_bits() ^ other.to_bits();
+                differs.checked_shr(32u32.saturating_sub(self.prefix.into())).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differs = own.to_bits() ^ other.to_bits();
+                differs.checked_shr(128u32.saturating_sub(self.prefix.into())).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What a host knows of its link.
+#[derive(Clone, Debug, Default)]
+pub struct EthernetConfig {
+    /// The host's station.
+    pub mac: Mac,
+    /// Its addresses.
+    pub networks: Vec<Network>,
+    /// Where packets for other networks go: one for each family at most. It must be on the link.
+    pub gateways: Vec<IpAddr>,
+}
+
+/// Counts of what has happened on the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EthernetStats {
+    /// Questions for a neighbour's station.
+    pub asked: u64,
+    /// Answers to such questions of others.
+    pub answered: u64,
+    /// Questions and answers that were not sent, because too many waited.
+    pub unsent: u64,
+    /// Packets that were lost because their neighbour did not answer, or because too many waited for it.
+    pub lost: u64,
+    /// Frames for other stations, of other protocols, or that make no sense.
+    pub ignored: u64,
+    /// Frames in which another station claimed an address of this host.
+    pub conflicts: u64,
+}
+
+/// A neighbour that packets wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour(IpAddr);
+
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// To the wire, with this header in front of it.
+    Ready([u8; ethernet::HEADER_LEN]),
+    /// Its neighbour's station is not known yet: give the packet to [`Ethernet::wait`].
+    Wait(Neighbour),
+    /// Its destination is not on the link, and there is no gateway to it.
+    NoRoute,
+}
+
+/// What a frame was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// An IP packet for this host begins behind the header.
+    Packet,
+    /// A message between neighbours, which has been handled.
+    Taken,
+    /// Not for this host, or of no use.
+    Ignored,
+}
+
+/// The end of a packet's wait.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Resolved<P> {
+    /// To the wire, with this header in front of it.
+    Ready([u8; ethernet::HEADER_LEN], P),
+    /// The neighbour did not answer, or had to give way to others.
+    Lost(P),
+}
+
+/// The link layer of one host. `P` is a packet that waits.
+#[derive(Debug)]
+pub struct Ethernet<P> {
+    config: EthernetConfig,
+    cache: Cache<P>,
+    frames: VecDeque<Outgoing>,
+    stats: EthernetStats,
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+enum Outgoing {
+    Arp { to: Mac, arp: Arp },
+    Ndp { to: Mac, src: Ipv6Addr, dst: Ipv6Addr, message: Ndp },
+}
+
+impl<P> Ethernet<P> {
+    /// A link of which nothing is known yet. The seed must be random.
+    #[must_use]
+    pub fn new(config: EthernetConfig, seed: [u8; 16]) -> Self {
+        let frames = VecDeque::with_capacity(FRAMES_MAX);
+        Self { config, cache: Cache::new(seed), frames, stats: EthernetStats::default() }
+    }
+
+    /// What has happened.
+    #[must_use]
+    pub const fn stats(&self) -> EthernetStats {
+        self.stats
+    }
+
+    /// How much is known of a neighbour; `None` if nothing.
+    #[must_use]
+    pub fn neighbour(&self, ip: IpAddr) -> Option<NeighbourState> {
+        self.cache.state_of(ip)
+    }
+
+    /// How many neighbours are remembered: 512 at most.
+    #[must_use]
+    pub fn neighbours(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// How many packets wait: 16 for a neighbour and 256 in all at most.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.cache.waiting()
+    }
+
+    /// Where a packet goes that begins with this IP header.
+    pub fn next_hop(&mut self, now: Instant, packet: &[u8]) -> Hop {
+        let Some(dst) = destination(packet) else { return Hop::NoRoute };
+        let Some(next) = self.neighbour_towards(dst) else { return Hop::NoRoute };
+        match self.cache.look_up(now, next) {
+            Found::Known(mac) => Hop::Ready(self.header(next, mac)),
+            Found::Unknown => Hop::Wait(Neighbour(next)),
+            Found::New => {
+                self.ask(next, None);
+                Hop::Wait(Neighbour(next))
+            }
+        }
+    }
+
+    /// Keeps a packet until its neighbour has answered. Returns one that cannot wait: the oldest of those for this neighbour
+    /// when too many wait for it, or this one.
+    pub fn wait(&mut self, neighbour: Neighbour, packet: P) -> Option<P> {
+        let lost = self.cache.wait(neighbour.0, packet);
+        self.stats.lost += u64::from(lost.is_some());
+        lost
+    }
+
+    /// The next packet whose wait is over.
+    pub fn poll_resolved(&mut self) -> Option<Resolved<P>> {
+        Some(match self.cache.poll_resolved()? {
+            (Some((ip, mac)), packet) => Resolved::Ready(self.header(ip, mac), packet),
+            (None, packet) => {
+                self.stats.lost += 1;
+                Resolved::Lost(packet)
+            }
+        })
+    }
+
+    /// Whether the wait of any packet is over.
+    #[must_use]
+    pub fn has_resolved(&self) -> bool {
+        self.cache.has_resolved()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called; [`Instant::NEVER`] if nobody is asked for anything.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Instant {
+        self.cache.next()
+    }
+
+    /// Asks again, and gives up those that do not answer.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let Self { config, cache, frames, stats } = self;
+        cache.handle_timeout(now, |ip, mac| ask(config, frames, stats, ip, mac));
+    }
+
+    /// A frame has arrived.
+    pub fn handle_frame(&mut self, now: Instant, frame: &[u8]) -> Arrival {
+        let Ok(header) = EthernetHeader::parse(frame) else { return self.ignored() };
+        if header.dst != self.config.mac && !header.dst.is_group() {
+            return self.ignored();
+        }
+        let payload = frame.get(ethernet::HEADER_LEN..).unwrap_or_default();
+        match header.ether_type {
+            ether_type::IPV4 => Arrival::Packet,
+            ether_type::IPV6 => self.handle_ipv6(now, payload),
+            ether_type::ARP => match Arp::parse(payload) {
+                Ok(arp) => self.handle_arp(now, header.dst, arp),
+                Err(_) => self.ignored(),
+            },
+            _ => self.ignored(),
+        }
+    }
+
+    /// Writes the next message for neighbours into `buf`, and returns its length.
+    pub fn poll_frame(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
+        let src = self.config.mac;
+        Some(match self.frames.pop_front()? {
+            Outgoing::Arp { to, arp } => {
+                let header = EthernetHeader { dst: to, src, ether_type: ether_type::ARP }.emit();
+                let message = arp.emit();
+                let len = header.len() + message.len();
+                buf[..header.len()].copy_from_slice(&header);
+                buf[header.len()..len].copy_from_slice(&message);
+                len
+            }
+            Outgoing::Ndp { to, src: from, dst, message } => {
+                let header = EthernetHeader { dst: to, src, ether_type: ether_type::IPV6 }.emit();
+                buf[..header.len()].copy_from_slice(&header);
+                let (_, packet) = buf.split_at_mut(header.len());
+                let payload_len = message.emit(&mut packet[IPV6_LEN..], from, dst);
+                let ip = IpHeader {
+                    src: from.into(),
+                    dst: dst.into(),
+                    protocol: protocol::ICMPV6,
+                    hop_limit: ndp::HOP_LIMIT,
+                    ecn: Ecn::NotEct,
+                    header_len: IPV6_LEN,
+                    payload_len,
+                };
+                header.len() + ip.emit(packet, 0) + payload_len
+            }
+        })
+    }
+
+    fn ignored(&mut self) -> Arrival {
+        self.stats.ignored += 1;
+        Arrival::Ignored
+    }
+
+    fn header(&self, next: IpAddr, dst: Mac) -> [u8; ethernet::HEADER_LEN] {
+        let ether_type = if next.is_ipv4() { ether_type::IPV4 } else { ether_type::IPV6 };
+        EthernetHeader { dst, src: self.config.mac, ether_type }.emit()
+    }
+
+    /// The neighbour that a packet for this address goes to.
+    fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
+        if self.is_on_link(dst) {
+            return Some(dst);
+        }
+        if dst.is_multicast() {
+            return None;
+        }
+        self.config.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == dst.is_ipv4())
+    }
+
+    fn is_on_link(&self, ip: IpAddr) -> bool {
+        is_unicast(ip)
+            && (matches!(ip, IpAddr::V6(v6) if is_link_local(v6))
+                || self.config.networks.iter().any(|network| network.contains(ip)))
+    }
+
+    fn is_own(&self, ip: IpAddr) -> bool {
+        self.config.networks.iter().any(|network| network.address == ip)
+    }
+
+    fn ask(&mut self, ip: IpAddr, mac: Option<Mac>) {
+        ask(&self.config, &mut self.frames, &mut self.stats, ip, mac);
+    }
+
+    fn answer(&mut self, frame: Outgoing) {
+        if push(&mut self.frames, &mut self.stats, frame) {
+            self.stats.answered += 1;
+        }
+    }
+
+    /// Remembers what a message says about its sender. One that is not known is remembered only if it asks for this host,
+    /// because then it will be sent to.
+    fn learn(&mut self, now: Instant, sender: IpAddr, word: Word, asks_for_us: bool) {
+        if word.mac.is_some_and(|mac| !mac.is_station()) || !self.is_on_link(sender) {
+            return;
+        }
+        let is_known = self.cache.tell(now, sender, word);
+        if let (false, true, Some(mac)) = (is_known, asks_for_us, word.mac) {
+            self.cache.hear(now, sender, mac);
+        }
+    }
+
+    /// RFC 826, "Packet Reception".
+    fn handle_arp(&mut self, now: Instant, dst: Mac, arp: Arp) -> Arrival {
+        let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
+        if self.is_own(sender) {
+            self.stats.conflicts += u64::from(arp.sender_mac != self.config.mac);
+            return Arrival::Taken;
+        }
+        let is_for_us = self.is_own(target);
+        let solicited = !arp.is_request && is_for_us && dst == self.config.mac;
+        let word = Word { mac: Some(arp.sender_mac), solicited, overrides: true };
+        self.learn(now, sender, word, arp.is_request && is_for_us);
+        if arp.is_request && is_for_us && arp.sender_mac.is_station() {
+            let own = self.config.mac;
+            let reply = Arp {
+                is_request: false,
+                sender_mac: own,
+                sender: arp.target,
+                target_mac: arp.sender_mac,
+                target: arp.sender,
+            };
+            self.answer(Outgoing::Arp { to: arp.sender_mac, arp: reply });
+        }
+        Arrival::Taken
+    }
+
+    /// A packet of IPv6: one between neighbours is handled here.
+    fn handle_ipv6(&mut self, now: Instant, packet: &[u8]) -> Arrival {
+        const NEXT_HEADER: usize = 6;
+        if packet.get(NEXT_HEADER) != Some(&protocol::ICMPV6) {
+            return Arrival::Packet;
+        }
+        let Ok(ip) = IpHeader::parse(packet) else { return Arrival::Packet };
+        let message = packet.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
+        if !ndp::is_neighbour_message(message) {
+            return Arrival::Packet;
+        }
+        match (ip.src, Ndp::parse(&ip, message)) {
+            (IpAddr::V6(src), Ok(message)) => self.handle_ndp(now, src, message),
+            _ => self.ignored(),
+        }
+    }
+
+    fn handle_ndp(&mut self, now: Instant, src: Ipv6Addr, message: Ndp) -> Arrival {
+        if !src.is_unspecified() && self.is_own(src.into()) {
+            self.stats.conflicts += 1;
+            return Arrival::Taken;
+        }
+        match message {
+            Ndp::Solicit { target, source_mac } if self.is_own(target.into()) => {
+                // RFC 4861 §7.2.3.
+                let word = Word { mac: source_mac, solicited: false, overrides: true };
+                if source_mac.is_some() {
+                    self.learn(now, src.into(), word, true);
+                }
+                self.advertise(target, src, source_mac);
+            }
+            Ndp::Solicit { .. } => {}
+            Ndp::Advertise { target, .. } if self.is_own(target.into()) => self.stats.conflicts += 1,
+            Ndp::Advertise { target, solicited, overrides, target_mac, .. } => {
+                self.learn(now, target.into(), Word { mac: target_mac, solicited, overrides }, false);
+            }
+        }
+        Arrival::Taken
+    }
+
+    /// RFC 4861 §7.2.4. One that does not say its station is answered where it was last heard of; one that looks for an
+    /// address of its own is answered before everybody.
+    fn advertise(&mut self, target: Ipv6Addr, to: Ipv6Addr, station: Option<Mac>) {
+        let (dst, solicited, station) = if to.is_unspecified() {
+            (ALL_NODES, false, Some(Mac::of_multicast(ALL_NODES)))
+        } else {
+            (to, true, station.filter(|mac| mac.is_station()).or_else(|| self.cache.mac_of(to.into())))
+        };
+        let Some(to) = station else { return };
+        let target_mac = Some(self.config.mac);
+        let message = Ndp::Advertise { target, router: false, solicited, overrides: true, target_mac };
+        self.answer(Outgoing::Ndp { to, src: target, dst, message });
+    }
+}
+
+/// Asks for a neighbour: its station, if it is known, or everybody that may have the address.
+fn ask(
+    config: &EthernetConfig,
+    frames: &mut VecDeque<Outgoing>,
+    stats: &mut EthernetStats,
+    ip: IpAddr,
+    mac: Option<Mac>,
+) {
+    let mut own = config.networks.iter().filter(|network| network.address.is_ipv4() == ip.is_ipv4());
+    // The address of the same network, if there is one: others on the link may not know the others.
+    let of_network = own.clone().find(|network| network.contains(ip));
+    let frame = match (ip, of_network.or_else(|| own.next()).map(|network| network.address)) {
+        (IpAddr::V4(target), Some(IpAddr::V4(sender))) => {
+            let (sender_mac, target_mac) = (config.mac, mac.unwrap_or_default());
+            let arp = Arp { is_request: true, sender_mac, sender, target_mac, target };
+            Outgoing::Arp { to: mac.unwrap_or(Mac::BROADCAST), arp }
+        }
+        (IpAddr::V6(target), Some(IpAddr::V6(src))) => {
+            let dst = if mac.is_some() { target } else { ndp::solicited_node(target) };
+            let message = Ndp::Solicit { target, source_mac: Some(config.mac) };
+            Outgoing::Ndp { to: mac.unwrap_or(Mac::of_multicast(dst)), src, dst, message }
+        }
+        _ => return,
+    };
+    if push(frames, stats, frame) {
+        stats.asked += 1;
+    }
+}
+
+fn push(frames: &mut VecDeque<Outgoing>, stats: &mut EthernetStats, frame: Outgoing) -> bool {
+    let has_room = frames.len() < FRAMES_MAX;
+    if has_room {
+        frames.push_back(frame);
+    } else {
+        stats.unsent += 1;
+    }
+    has_room
+}
+
+/// The destination of an IP packet.
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => packet.get(16..20)?.first_chunk::<4>().map(|octets| IpAddr::from(*octets)),
+        6 => packet.get(24..40)?.first_chunk::<16>().map(|octets| IpAddr::from(*octets)),
+        _ => None,
+    }
+}
+
+fn is_unicast(ip: IpAddr) -> bool {
+    !ip.is_multicast() && !ip.is_unspecified() && !matches!(ip, IpAddr::V4(v4) if v4.is_broadcast())
+}
+
+/// fe80::/10 (RFC 4291 §2.5.6).
+const fn is_link_local(ip: Ipv6Addr) -> bool {
+    ip.segments()[0] & 0xffc0 == 0xfe80
+}
