@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak planted fuzz miri bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak planted fuzz miri packet-bulk bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ miri: ## the core's packet traces under miri: undefined behaviour, also of the c
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || rustup component add miri rust-src --toolchain nightly
 	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-wire --lib $(ARGS)
 	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-core --test handshake --test close $(ARGS)
+
+packet-bulk: ## a gigabyte each way over an Ethernet interface, both families, every byte checked (about 1 min after the build)
+	$(CARGO) test --release --locked --quiet -p taut --test packet -- --ignored --nocapture a_gigabyte
 
 include benches/bench.mk
 

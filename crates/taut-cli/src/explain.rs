@@ -138,12 +138,22 @@ fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
     }
     let mut out = String::new();
     for conn in look.connections.iter().filter(|conn| !args.ends.is_empty() || total(&conn.report) > 0) {
-        out += &paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
+        let text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
+        out += &if conn.pacing_delegated { with_note(&text, DELEGATED) } else { text };
     }
     if args.ends.is_empty() {
         out += &paragraph("all connections since the stack began", &look.stack);
     }
     Ok(output::print(&out)?)
+}
+
+/// What spaces the packets of a connection that has no timer for it.
+const DELEGATED: &str =
+    "  the queue below (fq) spaces its packets, by the departure times that the stack gives them";
+
+/// A paragraph with one more line at its end.
+fn with_note(paragraph: &str, note: &str) -> String {
+    format!("{}\n{note}\n\n", paragraph.trim_end())
 }
 
 fn total(report: &ReportSnapshot) -> u64 {
@@ -255,6 +265,13 @@ mod tests {
             queues: vec![queue("unsent", 131_072), queue("device", 0)],
             ..ReportSnapshot::default()
         }
+    }
+
+    #[test]
+    fn delegated_pacing_is_the_last_line() {
+        let text = with_note(&paragraph("x", &report(&[("pacing", 100)], &[])), DELEGATED);
+        assert!(text.ends_with("by the departure times that the stack gives them\n\n"));
+        assert_eq!(text.lines().filter(|line| line.is_empty()).count(), 1);
     }
 
     #[test]

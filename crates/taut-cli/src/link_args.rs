@@ -1,14 +1,16 @@
-//! `--tun`, `--address`, `--peer-address`: the link of a command's stack.
+//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack.
 //!
 //! Called by `send`, `recv`, `serve` and `get`.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
+use std::str::FromStr;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use taut_device::{Cidr, Interface, Tun, TunOptions};
+use taut_device::packet::Mac;
+use taut_device::{Cidr, Interface, Packet, PacketOptions, Tun, TunOptions};
 
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
@@ -20,10 +22,53 @@ const TUN_NODE: &str = "/dev/net/tun";
 /// RFC 8200 §5.
 const IPV6_MTU_MIN: u16 = 1280;
 
-/// The link of a stack on a TUN interface of this machine.
+/// The device of a command's stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceArg {
+    /// A TUN interface: `--tun` names it.
+    Tun,
+    /// This Ethernet interface, by packet sockets.
+    Packet(String),
+}
+
+impl FromStr for DeviceArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "tun" => Ok(Self::Tun),
+            Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.to_owned())),
+            _ => {
+                Err("write tun, or packet:INTERFACE for an Ethernet interface, such as packet:eth0"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+/// An open device.
+#[derive(Debug)]
+pub enum Opened {
+    /// A TUN, with a queue for each shard.
+    Tun(Vec<Tun>),
+    /// An Ethernet interface.
+    Packet(Packet),
+}
+
+/// The link of a stack on an interface of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct LinkArgs {
+    /// What the stack sends over: a TUN interface (tun), or an Ethernet interface that is up (packet:INTERFACE), which must not
+    /// have the stack's addresses in the kernel
+    #[arg(long, default_value = "tun", value_name = "tun|packet:INTERFACE")]
+    pub device: DeviceArg,
+    /// With --device packet: where packets for other networks go; once for IPv4 and once for IPv6
+    #[arg(long = "gateway", value_name = "ADDRESS")]
+    pub gateways: Vec<IpAddr>,
+    /// With --device packet: the stack's own Ethernet address [default: that of the interface]
+    #[arg(long, value_name = "MAC")]
+    pub mac: Option<Mac>,
     /// TUN interface; if there is none with this name, it is created, and configured on the kernel's side
     #[arg(long, default_value = "taut0", value_name = "NAME")]
     pub tun: String,
@@ -82,13 +127,47 @@ fn prefixed(text: &str) -> Result<Cidr, String> {
 }
 
 impl LinkArgs {
-    /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
+    /// Opens the device.
     ///
     /// # Errors
     /// The reason, with advice.
-    pub fn open(&self) -> anyhow::Result<Vec<Tun>> {
-        let shards = shard_count(self.shards);
+    pub fn open(&self) -> anyhow::Result<Opened> {
         self.check()?;
+        match &self.device {
+            DeviceArg::Tun => self.open_tun().map(Opened::Tun),
+            DeviceArg::Packet(name) => self.open_packet(name).map(Opened::Packet),
+        }
+    }
+
+    /// Opens the Ethernet interface, which is the kernel's to configure.
+    fn open_packet(&self, name: &str) -> anyhow::Result<Packet> {
+        if let Some(mtu) = self.mtu {
+            bail!("--mtu {mtu}: the MTU is that of {name}; change it with: ip link set dev {name} mtu {mtu}");
+        }
+        if let Some(peer) = self.peer_addresses.first() {
+            bail!("--peer-address {peer} is for a TUN: the kernel needs no address on {name}");
+        }
+        if shard_count(self.shards) > 1 {
+            bail!("--shards {}: a packet device has one queue; use one shard", self.shards);
+        }
+        let options = PacketOptions {
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            offload: !self.no_offload,
+            ..PacketOptions::default()
+        };
+        Ok(Packet::open(name, &self.addresses, &options)?)
+    }
+
+    /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
+    fn open_tun(&self) -> anyhow::Result<Vec<Tun>> {
+        let shards = shard_count(self.shards);
+        if let Some(gateway) = self.gateways.first() {
+            bail!("--gateway {gateway} is for --device packet: a TUN has one neighbour, the kernel");
+        }
+        if let Some(mac) = self.mac {
+            bail!("--mac {mac} is for --device packet: a TUN has no Ethernet addresses");
+        }
         let peers = self.peers()?;
         let existed = Interface::open(&self.tun).is_ok();
         let mtu = match self.mtu {
@@ -258,6 +337,9 @@ impl LinkArgs {
             format!("{first} is {family}, but no --address is; add one, such as --address {example}")
         })?;
         if self.addresses.iter().any(|own| own.address() == to.ip()) {
+            if let DeviceArg::Packet(_) = self.device {
+                bail!("{} is the stack's own address", to.ip());
+            }
             let peers: Vec<_> = self.peers()?.iter().map(|peer| peer.address().to_string()).collect();
             bail!("{} is the stack's own address; the kernel's side has {}", to.ip(), peers.join(" and "));
         }
@@ -314,6 +396,9 @@ mod tests {
 
     fn args(addresses: &[&str], peers: &[&str]) -> LinkArgs {
         LinkArgs {
+            device: DeviceArg::Tun,
+            gateways: Vec::new(),
+            mac: None,
             tun: "taut0".into(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             peer_addresses: peers.iter().map(|text| text.parse().unwrap()).collect(),
@@ -382,6 +467,27 @@ mod tests {
                 .contains("--mtu 1279 is too small for --address fd09::2/64")
         );
         LinkArgs { mtu: Some(1280), ..small }.check().unwrap();
+    }
+
+    #[test]
+    fn devices_and_what_belongs_to_each() {
+        assert_eq!("tun".parse(), Ok(DeviceArg::Tun));
+        assert_eq!("packet:eth0".parse(), Ok(DeviceArg::Packet("eth0".into())));
+        for wrong in ["packet", "packet:", "eth0", "xdp:eth0", "tun:taut0", ""] {
+            assert!(wrong.parse::<DeviceArg>().unwrap_err().contains("packet:INTERFACE"), "{wrong}");
+        }
+        let packet = || LinkArgs { device: DeviceArg::Packet("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
+        let refused = |args: LinkArgs| args.open().unwrap_err().to_string();
+        assert!(refused(LinkArgs { mtu: Some(1400), ..packet() }).contains("ip link set dev eth0 mtu 1400"));
+        assert!(refused(LinkArgs { shards: 2, ..packet() }).contains("one queue"));
+        let peer_addresses = vec!["10.9.0.1".parse().unwrap()];
+        assert!(refused(LinkArgs { peer_addresses, ..packet() }).contains("is for a TUN"));
+        let gateways = vec!["10.9.0.1".parse().unwrap()];
+        assert!(
+            refused(LinkArgs { gateways, ..args(&["10.9.0.2/24"], &[]) }).contains("is for --device packet")
+        );
+        let mac = Some("02:00:00:00:00:01".parse().unwrap());
+        assert!(refused(LinkArgs { mac, ..args(&["10.9.0.2/24"], &[]) }).contains("is for --device packet"));
     }
 
     #[test]

@@ -11,17 +11,23 @@ use taut_core::congestion::Registry;
 use taut_device::{Cidr, Pipe, Tun};
 
 use crate::control_args::ControlArgs;
-use crate::link_args::LinkArgs;
+use crate::link_args::{LinkArgs, Opened};
 use crate::priority_args::PriorityArgs;
 use crate::serve::Accept;
 
-/// A stack on the TUN given by the arguments, with these congestion controls by name.
+/// A stack on the device given by the arguments, with these congestion controls by name.
 ///
 /// # Errors
 /// The reason, with advice.
 pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::Stack> {
     let config = args.congestion.config(controllers)?;
-    let builder = over(args.open()?, config, &args.addresses);
+    let builder = match args.open()? {
+        Opened::Tun(queues) => over(queues, config, &args.addresses),
+        Opened::Packet(packet) => {
+            let builder = taut::Stack::builder().config(config).device_name(packet.name());
+            with(builder.device(packet), &args.addresses)
+        }
+    };
     Ok(args.control.apply(args.priority.apply(builder)).build()?)
 }
 

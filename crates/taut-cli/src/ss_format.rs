@@ -114,6 +114,7 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
         let most = conn.max_pacing_rate.map_or(String::new(), |most| format!("/{}", rate(most as f64)));
         line.add(format_args!("pacing_rate {}{most}", rate(pacing as f64)));
     }
+    line.add_if(conn.pacing_delegated, format_args!("pacing_delegated"));
     line.add_if(conn.delivery_rate > 0, format_args!("delivery_rate {}", rate(conn.delivery_rate as f64)));
     line.positive("delivered", conn.delivered);
     line.positive("delivered_ce", conn.delivered_ce.into());

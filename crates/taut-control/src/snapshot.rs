@@ -109,6 +109,9 @@ pub struct ConnSnapshot {
     pub pacing_rate: Option<u64>,
     /// The highest allowed pacing rate, in bytes per second; `None` if there is no limit.
     pub max_pacing_rate: Option<u64>,
+    /// Departure times are left to the queue below, such as a kernel's `fq`.
+    #[serde(default)]
+    pub pacing_delegated: bool,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
     /// Whether the last delivery-rate sample was limited by the application.
@@ -258,6 +261,7 @@ impl From<&ConnInfo> for ConnSnapshot {
             last_ack_ns: ns(info.last_ack_recv),
             pacing_rate: limit(info.pacing_rate),
             max_pacing_rate: limit(info.max_pacing_rate),
+            pacing_delegated: info.pacing_delegated,
             delivery_rate: info.delivery_rate,
             delivery_rate_app_limited: info.delivery_rate_app_limited,
             delivered: info.delivered,
@@ -356,6 +360,9 @@ pub struct ConnReportSnapshot {
     pub local: SocketAddr,
     /// The other end.
     pub peer: SocketAddr,
+    /// Departure times are left to the queue below, such as a kernel's `fq`.
+    #[serde(default)]
+    pub pacing_delegated: bool,
     /// Where its time and bytes went.
     pub report: ReportSnapshot,
 }
@@ -399,12 +406,14 @@ impl From<&QueueReport> for QueueSnapshot {
 pub(crate) struct ConnReport {
     local: SocketAddr,
     peer: SocketAddr,
+    pacing_delegated: bool,
     report: Report,
 }
 
 impl From<&ConnReport> for ConnReportSnapshot {
     fn from(conn: &ConnReport) -> Self {
-        Self { local: conn.local, peer: conn.peer, report: (&conn.report).into() }
+        let ConnReport { local, peer, pacing_delegated, ref report } = *conn;
+        Self { local, peer, pacing_delegated, report: report.into() }
     }
 }
 
@@ -414,6 +423,7 @@ pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<Con
     Some(ConnReport {
         local: info.local,
         peer: info.peer,
+        pacing_delegated: info.pacing_delegated,
         report: stack.conn(id).map(|conn| conn.report(now))?,
     })
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cidr::Cidr;
-use crate::netlink::{LinkChange, Netlink};
+use crate::netlink::{KernelQdisc, Link, LinkChange, Netlink};
 
 /// An interface in the network namespace where it was opened; any thread may use it afterwards.
 #[derive(Debug)]
@@ -58,8 +58,7 @@ impl Interface {
         const LOOK_EVERY: Duration = Duration::from_micros(500);
         let mut waits = limit.as_micros() / LOOK_EVERY.as_micros();
         loop {
-            let is_running = self.netlink.is_running(self.index);
-            if is_running.map_err(|error| with_context(&self.name, "look at", &error))? {
+            if self.link()?.is_running {
                 return Ok(true);
             }
             if waits == 0 {
@@ -68,6 +67,21 @@ impl Interface {
             waits -= 1;
             thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// What it is.
+    pub(crate) fn link(&self) -> io::Result<Link> {
+        self.netlink.link(self.index).map_err(|error| with_context(&self.name, "look at", &error))
+    }
+
+    /// Whether every packet that leaves passes a queue discipline `fq`, which holds it until its departure time: it is the
+    /// root, or each queue of the interface has one.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn paces(&self) -> io::Result<bool> {
+        let qdiscs = self.netlink.qdiscs(self.index);
+        Ok(paces(&qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?))
     }
 
     /// Takes it down.
@@ -132,4 +146,42 @@ impl Interface {
 
 fn with_context(name: &str, what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {what} interface {name}: {error}"))
+}
+
+/// Whether packets that pass these queue disciplines are held until their departure time. `mq` only divides an interface into
+/// its queues, each with a discipline of its own.
+fn paces(qdiscs: &[KernelQdisc]) -> bool {
+    let Some(root) = qdiscs.iter().find(|qdisc| qdisc.is_root) else { return false };
+    let mut below = qdiscs.iter().filter(|qdisc| !qdisc.is_root).peekable();
+    match root.kind.as_str() {
+        "fq" => true,
+        "mq" => below.peek().is_some() && below.all(|qdisc| qdisc.kind == "fq"),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fq_everywhere_paces() {
+        let qdiscs = |kinds: &[&str]| {
+            let qdisc =
+                |(at, kind): (usize, &&str)| KernelQdisc { is_root: at == 0, kind: (*kind).to_owned() };
+            kinds.iter().enumerate().map(qdisc).collect::<Vec<_>>()
+        };
+        for (kinds, expected) in [
+            (&["fq"][..], true),
+            (&["mq", "fq", "fq"], true),
+            (&["mq", "fq", "fq_codel"], false),
+            (&["mq"], false),
+            (&["tbf", "fq"], false),
+            (&["fq_codel"], false),
+            (&["noqueue"], false),
+            (&[], false),
+        ] {
+            assert_eq!(paces(&qdiscs(kinds)), expected, "{kinds:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   taut_driver::Device ◀── Tun (tun.rs)          kernel: /dev/net/tun, virtio-net header (vnet.rs)
+//!                       ◀── Packet (packet.rs)     kernel: a packet socket on an Ethernet interface
 //!                       ◀── Pipe (pipe.rs)        another stack in this process      ┐ packets.rs
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
 //!
@@ -22,6 +23,8 @@ pub mod interface;
 mod netlink;
 #[cfg(target_os = "linux")]
 pub mod netns;
+#[cfg(target_os = "linux")]
+pub mod packet;
 mod packets;
 pub mod pipe;
 #[cfg(target_os = "linux")]
@@ -39,6 +42,8 @@ pub use cidr::{Cidr, CidrError};
 pub use interface::Interface;
 #[cfg(target_os = "linux")]
 pub use netns::Namespace;
+#[cfg(target_os = "linux")]
+pub use packet::{Packet, PacketOptions};
 pub use pipe::{Pipe, pipe};
 #[cfg(target_os = "linux")]
 pub use priority::{Priority, PriorityError};

@@ -1,4 +1,5 @@
-//! The few requests of rtnetlink (RFC 3549, `rtnetlink(7)`) that set up an interface: one request, one answer.
+//! The few requests of rtnetlink (RFC 3549, `rtnetlink(7)`) that set up an interface and look at it: one request, one answer,
+//! or a list.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,12 +16,24 @@ const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWQDISC: u16 = 36;
+const RTM_GETQDISC: u16 = 38;
+const NLMSG_DONE: u16 = 3;
 
 const NLM_F_REQUEST: u16 = 0x01;
 const NLM_F_ACK: u16 = 0x04;
 const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
+/// `NLM_F_ROOT | NLM_F_MATCH`: all that there are.
+const NLM_F_DUMP: u16 = 0x300;
+
+/// The parent of a root queue discipline, and the one of what is not in the way of packets that leave.
+const TC_H_ROOT: u32 = u32::MAX;
+const TC_H_INGRESS: u32 = 0xffff_fff1;
+const TCA_KIND: u16 = 1;
+
+const IFLA_ADDRESS: u16 = 1;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
@@ -60,6 +73,26 @@ const RTN_UNICAST: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Netlink(File);
 
+/// What an interface is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// It is up, has a carrier, and a queue discipline that takes packets.
+    pub(crate) is_running: bool,
+    /// The kind of its hardware: `ARPHRD_ETHER` is 1.
+    pub(crate) kind: u16,
+    pub(crate) mtu: u32,
+    /// Its hardware's address; empty if it has none.
+    pub(crate) address: Vec<u8>,
+}
+
+/// A queue discipline of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KernelQdisc {
+    pub(crate) is_root: bool,
+    /// Its name, such as `fq`.
+    pub(crate) kind: String,
+}
+
 /// A change to an interface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LinkChange {
@@ -94,8 +127,8 @@ impl Netlink {
         self.ask(request)
     }
 
-    /// Whether packets can pass an interface: it is up, has a carrier, and a queue discipline that takes packets.
-    pub(crate) fn is_running(&self, index: u32) -> io::Result<bool> {
+    /// What an interface is.
+    pub(crate) fn link(&self, index: u32) -> io::Result<Link> {
         let mut request = Request::question(RTM_GETLINK);
         request.link_header(index, 0, 0);
         (&self.0).write_all(&request.finish())?;
@@ -106,11 +139,45 @@ impl Netlink {
             acknowledged(answer)?;
             return Err(malformed());
         }
-        let word = |at: usize| answer.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
-        let flags = word(HEADER_LEN + 8).ok_or_else(malformed)?;
+        let flags = word_at(answer, HEADER_LEN + 8).ok_or_else(malformed)?;
+        let kind = answer.get(HEADER_LEN + 2..).and_then(|kind| kind.first_chunk()).ok_or_else(malformed)?;
         let attributes = answer.get(HEADER_LEN + LINK_HEADER_LEN..).unwrap_or_default();
         let drops_all = attribute(attributes, IFLA_QDISC).is_none_or(|name| name == NOOP_QDISC);
-        Ok(flags & IFF_RUNNING != 0 && flags & IFF_LOWER_UP != 0 && !drops_all)
+        Ok(Link {
+            is_running: flags & IFF_RUNNING != 0 && flags & IFF_LOWER_UP != 0 && !drops_all,
+            kind: u16::from_ne_bytes(*kind),
+            mtu: attribute(attributes, IFLA_MTU).and_then(|mtu| word_at(mtu, 0)).ok_or_else(malformed)?,
+            address: attribute(attributes, IFLA_ADDRESS).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// The queue disciplines that packets may pass on their way out of an interface.
+    pub(crate) fn qdiscs(&self, index: u32) -> io::Result<Vec<KernelQdisc>> {
+        let mut request = Request::with_flags(RTM_GETQDISC, NLM_F_DUMP);
+        // struct tcmsg: family, index, handle, parent, info
+        request.bytes(&[0; 4]);
+        request.bytes(&index.to_ne_bytes());
+        request.bytes(&[0; 12]);
+        (&self.0).write_all(&request.finish())?;
+        let (mut answer, mut found) = (vec![0; 65_536], Vec::new());
+        loop {
+            let len = (&self.0).read(&mut answer)?;
+            let mut rest = answer.get(..len).unwrap_or_default();
+            if rest.is_empty() {
+                return Err(malformed());
+            }
+            while !rest.is_empty() {
+                let len = word_at(rest, 0).and_then(|len| usize::try_from(len).ok()).ok_or_else(malformed)?;
+                let message =
+                    rest.get(..len).filter(|message| message.len() >= HEADER_LEN).ok_or_else(malformed)?;
+                rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+                match kind_of(message) {
+                    Some(NLMSG_DONE) => return Ok(found),
+                    Some(RTM_NEWQDISC) => found.extend(qdisc_of(message, index)),
+                    _ => acknowledged(message)?,
+                }
+            }
+        }
     }
 
     pub(crate) fn delete_link(&self, index: u32) -> io::Result<()> {
@@ -177,6 +244,22 @@ impl Netlink {
         let len = (&self.0).read(&mut answer)?;
         acknowledged(&answer[..len])
     }
+}
+
+fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+}
+
+/// The queue discipline that a message describes, if it is in the way out of this interface.
+fn qdisc_of(message: &[u8], index: u32) -> Option<KernelQdisc> {
+    const TC_HEADER_LEN: usize = 20;
+    let parent = word_at(message, HEADER_LEN + 12)?;
+    if word_at(message, HEADER_LEN + 4)? != index || parent == TC_H_INGRESS {
+        return None;
+    }
+    let kind = attribute(message.get(HEADER_LEN + TC_HEADER_LEN..)?, TCA_KIND)?;
+    let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
+    Some(KernelQdisc { is_root: parent == TC_H_ROOT, kind })
 }
 
 fn kind_of(answer: &[u8]) -> Option<u16> {

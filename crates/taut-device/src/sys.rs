@@ -2,6 +2,7 @@
 //! Also the descriptors on which a program waits when it uses a device without a driver.
 
 mod kernel_socket;
+pub(crate) mod packet_socket;
 mod realtime;
 pub(crate) mod tun_ioctl;
 pub(crate) mod unshare;

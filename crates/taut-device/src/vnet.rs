@@ -1,4 +1,4 @@
-//! [`Offload`] and [`RxChecksum`] as a virtio-net header, for [`tun`](crate::tun).
+//! [`Offload`] and [`RxChecksum`] as a virtio-net header, for [`tun`](crate::tun) and [`packet`](crate::packet).
 
 use taut_core::{Offload, RxChecksum};
 use taut_wire::{GsoType, VnetHeader};
@@ -28,6 +28,15 @@ pub(crate) fn for_transmit(header: &[u8], offload: Offload) -> VnetHeader {
             csum_offset: offset,
         },
     }
+}
+
+/// The same for a packet with `bytes` of a link's header in front of it.
+pub(crate) fn behind(bytes: u16, header: VnetHeader) -> VnetHeader {
+    if !header.needs_checksum() {
+        return header;
+    }
+    let hdr_len = if header.is_gso() { header.hdr_len.saturating_add(bytes) } else { 0 };
+    VnetHeader { hdr_len, csum_start: header.csum_start + bytes, ..header }
 }
 
 /// The kernel's information about a packet: the state of its checksum, and the segment size of a super-packet.

@@ -266,7 +266,7 @@ impl StackBuilder {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn open_tun(&mut self, _queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
+    fn open_interface(&mut self, _queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
         let message = "there is no TUN interface for this system: give the stack a device (`device`)";
         Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
@@ -294,7 +294,7 @@ impl StackBuilder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.config.addresses.extend(self.addresses.iter().map(|cidr| cidr.address()));
-        let (devices, tun) = if given.is_empty() { self.open_tun(count)? } else { (given, None) };
+        let (devices, tun) = if given.is_empty() { self.open_interface(count)? } else { (given, None) };
         let seed = match self.seed {
             Some(seed) => seed,
             None => random_seed()?,

@@ -127,7 +127,7 @@ impl Stack {
         &self.0.config
     }
 
-    /// Name of the TUN interface, if the builder opened one.
+    /// Name of the TUN or Ethernet interface, if the builder opened one.
     #[must_use]
     pub fn tun_name(&self) -> Option<&str> {
         self.0.tun.as_deref()

@@ -121,6 +121,8 @@ pub struct ConnInfo {
     pub pacing_rate: u64,
     /// `SO_MAX_PACING_RATE` in bytes per second; `u64::MAX` is no limit.
     pub max_pacing_rate: u64,
+    /// Departure times are left to the link ([`LinkCaps::paces`]), which spaces packets by them.
+    pub pacing_delegated: bool,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
     /// Whether the sample that `delivery_rate` comes from was limited by the application.
@@ -243,6 +245,7 @@ impl Conn {
             inq: self.inq(),
             pacing_rate: self.tx.congestion().pacing_rate(),
             max_pacing_rate: self.max_pacing_rate(),
+            pacing_delegated: config.send.pacing.is_delegated(link.paces),
             delivery_rate: ledger.map_or(0, |ledger| ledger.delivery_rate),
             delivery_rate_app_limited: ledger.is_some_and(|ledger| ledger.app_limited),
             busy_time: busy + rwnd_limited + sndbuf_limited,

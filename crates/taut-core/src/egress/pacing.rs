@@ -94,6 +94,11 @@ pub(crate) enum Status {
 }
 
 impl PacingMode {
+    /// Whether a link, which paces or not, spaces the packets of all connections.
+    pub(crate) const fn is_delegated(self, link_paces: bool) -> bool {
+        matches!(self.status(false, link_paces), Status::Delegated)
+    }
+
     /// The status of a connection. `wanted`: its congestion control or its maximum rate asks for pacing.
     pub(crate) const fn status(self, wanted: bool, link_paces: bool) -> Status {
         match (self, wanted, link_paces) {

@@ -1,8 +1,8 @@
-//! What only Linux has: TUN interfaces, and priorities of threads.
+//! What only Linux has: TUN interfaces, packet sockets on Ethernet interfaces, and priorities of threads.
 
 use std::io;
 
-use taut_device::{Cidr, Priority, Tun, TunOptions};
+use taut_device::{Cidr, Packet, PacketOptions, Priority, Tun, TunOptions};
 use taut_driver::Device;
 
 use super::StackBuilder;
@@ -13,6 +13,9 @@ pub(super) struct Tunnel {
     name: Option<String>,
     options: TunOptions,
     host_addresses: Vec<Cidr>,
+    /// An Ethernet interface to use in place of a TUN.
+    packet: Option<String>,
+    packet_options: PacketOptions,
 }
 
 /// Only on Linux: elsewhere a program that calls these does not compile, as it cannot run.
@@ -48,6 +51,22 @@ impl StackBuilder {
         self
     }
 
+    /// Sends and receives over packet sockets on this Ethernet interface, in the network namespace of the thread that calls `build`,
+    /// in place of a TUN. The interface must be up, and the kernel must not have the stack's addresses: see
+    /// [`taut_device::packet`]. With one shard only.
+    #[must_use]
+    pub fn packet(mut self, interface: &str) -> Self {
+        self.tun.packet = Some(interface.to_owned());
+        self
+    }
+
+    /// How to use the Ethernet interface: the stack's station and gateways, and what is left to the kernel.
+    #[must_use]
+    pub fn packet_options(mut self, options: PacketOptions) -> Self {
+        self.tun.packet_options = options;
+        self
+    }
+
     /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
     /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
     /// longer does the work of the stack's thread meanwhile.
@@ -61,7 +80,15 @@ impl StackBuilder {
     }
 
     /// Opens the interface, with so many queues. Returns its name, too.
-    pub(super) fn open_tun(&mut self, queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
+    pub(super) fn open_interface(&mut self, queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
+        if let Some(name) = &self.tun.packet {
+            if queues > 1 {
+                let message = format!("{queues} shards on {name}: a packet device has one queue");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+            }
+            let packet = Packet::open(name, &self.addresses, &self.tun.packet_options)?;
+            return Ok((vec![packet.into()], Some(name.clone())));
+        }
         self.tun.options.multi_queue |= queues > 1;
         let tun = self.open_first()?;
         let name = tun.name().to_owned();

@@ -1,0 +1,249 @@
+//! An Ethernet interface of the kernel, shared with it by packet sockets. `packet(7)`.
+//!
+//! ```text
+//!   stack ─ IP packet ─▶ tx.rs ─▶ Line (line.rs): which station? ─▶ sendmsg: virtio-net header, Ethernet header, pieces
+//!         ◀─ tickets ───   └── below.rs: which packets are still below ◀── SIOCOUTQ, timestamps
+//!         ◀─ IP packet ─ rx.rs ◀── read ◀── the interface; ARP and neighbour discovery end in the Line
+//! ```
+//!
+//! A TUN hands packets to the kernel, which is another host then. Here the kernel's TCP/IP is not involved: packets go
+//! through the queue discipline of the interface to its driver. So the device knows when they have left: a packet that
+//! finds nothing below and leaves nothing below has left when the call returns, as on a virtual link. When packets begin to
+//! stay below, each message asks to be reported when the driver gets its packet, and the tickets wait for that.
+//!
+//! **Addresses.** The kernel must not have the stack's addresses on any interface: else its own TCP would answer each
+//! packet with RST, and its ARP for the stack. Without them, it drops packets for them unless it forwards
+//! (`net.ipv4.ip_forward`). With a station of the stack's own ([`PacketOptions::mac`]), the kernel does not take these
+//! packets for its own in any case; not every network lets a host have a second one (Wi-Fi and clouds seldom do).
+//!
+//! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives, and sends what
+//! neighbours ask each other, so that only the stack's packets count as being below.
+
+mod below;
+mod line;
+mod rx;
+mod tx;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut_core::LinkCaps;
+use taut_core::neighbour::{Ethernet, EthernetConfig, Network};
+use taut_driver::Device;
+pub use taut_wire::Mac;
+use taut_wire::ndp;
+
+use crate::cidr::Cidr;
+use crate::interface::Interface;
+use crate::sys::packet_socket::{self, Gets};
+use line::Shared;
+
+/// Room for packets below, by the kernel's count: several times what ten gigabits a second bring in a millisecond.
+const SEND_BYTES: u32 = 4 << 20;
+/// Room for packets that wait to be received: 60 super-packets.
+const RECEIVE_BYTES: u32 = 4 << 20;
+
+/// linux/if_arp.h
+const ARPHRD_ETHER: u16 = 1;
+/// The longest packet that a length of 16 bits can say.
+const MTU_MAX: u32 = 65_535;
+/// How long opening waits for the carrier.
+const CARRIER_WAIT: Duration = Duration::from_millis(500);
+
+/// How to open a [`Packet`] device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketOptions {
+    /// The stack's station; that of the interface by default.
+    pub mac: Option<Mac>,
+    /// Where packets for other networks go: an address on the link for each family. None by default.
+    pub gateways: Vec<IpAddr>,
+    /// Whether to exchange super-packets with the kernel; true by default.
+    pub offload: bool,
+    /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default. The stack
+    /// then needs no timer to pace.
+    pub delegate_pacing: bool,
+    /// Whether packets below are named (`SCM_TS_OPT_ID`), as Linux does since 6.13; true by default. Else they are counted by
+    /// their bytes alone, as with older kernels.
+    pub named: bool,
+}
+
+impl Default for PacketOptions {
+    fn default() -> Self {
+        Self { mac: None, gateways: Vec::new(), offload: true, delegate_pacing: true, named: true }
+    }
+}
+
+/// An Ethernet interface, used by packet sockets.
+#[derive(Debug)]
+pub struct Packet {
+    shared: Arc<Shared>,
+    caps: LinkCaps,
+    mac: Mac,
+    named: bool,
+}
+
+impl Packet {
+    /// Opens the Ethernet interface `name`, in the network namespace of this thread, for a stack with these addresses, each with
+    /// the prefix of the link. The interface must be up; its addresses in the kernel are left alone.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::PermissionDenied`] without `CAP_NET_RAW`; [`io::ErrorKind::InvalidInput`] for an interface that is no
+    /// Ethernet, for a station that is a group, and for a gateway that is not on the link; [`io::ErrorKind::NetworkDown`] if
+    /// the interface is down; [`io::ErrorKind::NotFound`] if there is none.
+    pub fn open(name: &str, addresses: &[Cidr], options: &PacketOptions) -> io::Result<Self> {
+        let interface = Interface::open(name)?;
+        let link = interface.link()?;
+        let own = (link.kind == ARPHRD_ETHER).then(|| link.address.first_chunk()).flatten();
+        let Some(own) = own.map(|octets| Mac(*octets)) else {
+            return Err(invalid(format!("{name} is not an Ethernet interface: a packet device needs one")));
+        };
+        let mac = options.mac.unwrap_or(own);
+        if !mac.is_station() {
+            return Err(invalid(format!("{mac} is not the address of one station")));
+        }
+        let config = ethernet_config(mac, addresses, &options.gateways)?;
+        if !interface.wait_until_running(CARRIER_WAIT)? {
+            let message = format!(
+                "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"
+            );
+            return Err(io::Error::new(io::ErrorKind::NetworkDown, message));
+        }
+        let paces = options.delegate_pacing && interface.paces()?;
+        let open = |gets| packet_socket::open(interface.index(), gets).map_err(|error| explain(name, &error));
+        let (send, receive) = (open(Gets::Nothing)?, open(Gets::All)?);
+        packet_socket::set_buffers(&send, SEND_BYTES, 0);
+        packet_socket::set_buffers(&receive, 0, RECEIVE_BYTES);
+        let named = options.named
+            && packet_socket::enable_timestamps(&send).is_ok()
+            && packet_socket::can_name(&send);
+        if paces {
+            packet_socket::enable_departures(&send)?;
+        }
+        for group in groups(addresses).chain((mac != own).then_some(mac)) {
+            packet_socket::accept(&receive, interface.index(), group)?;
+        }
+        let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
+        let caps = if options.offload { LinkCaps::offloading(mtu) } else { LinkCaps::plain(mtu) };
+        let shared =
+            Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
+        Ok(Self { shared: Arc::new(shared), caps: LinkCaps { paces, ..caps }, mac, named })
+    }
+
+    /// The interface's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.name()
+    }
+
+    /// The link's capabilities. [`paces`](LinkCaps::paces) says whether departure times are left to the kernel's `fq`.
+    #[must_use]
+    pub const fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    /// The stack's station.
+    #[must_use]
+    pub const fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    /// Whether packets below are named one by one, and not only counted.
+    #[must_use]
+    pub const fn is_named(&self) -> bool {
+        self.named
+    }
+}
+
+/// The kernel takes packets from one thread while it gives packets to another, and both halves need to know the neighbours.
+impl From<Packet> for Device {
+    fn from(packet: Packet) -> Self {
+        let Packet { shared, caps, named, .. } = packet;
+        Self::new(caps, tx::PacketTx::new(Arc::clone(&shared), named, caps.paces), rx::PacketRx::new(shared))
+    }
+}
+
+fn ethernet_config(mac: Mac, addresses: &[Cidr], gateways: &[IpAddr]) -> io::Result<EthernetConfig> {
+    let networks =
+        addresses.iter().map(|own| Network { address: own.address(), prefix: own.prefix() }).collect();
+    for (index, gateway) in gateways.iter().enumerate() {
+        let is_link_local = matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let is_on_link = |own: &Cidr| {
+            Cidr::new(*gateway, own.prefix()).is_some_and(|other| {
+                other.address().is_ipv4() == own.address().is_ipv4() && other.network() == own.network()
+            })
+        };
+        if !is_link_local && !addresses.iter().any(is_on_link) {
+            return Err(invalid(format!(
+                "the gateway {gateway} is not in the network of any address of the stack"
+            )));
+        }
+        if addresses.iter().any(|own| own.address() == *gateway) {
+            return Err(invalid(format!("the gateway {gateway} is the stack's own address")));
+        }
+        if gateways[..index].iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
+            return Err(invalid(format!("{gateway} is a second gateway of its family; give one for each")));
+        }
+    }
+    Ok(EthernetConfig { mac, networks, gateways: gateways.to_vec() })
+}
+
+/// The groups of stations that a host with these addresses belongs to: those that ask for its IPv6 addresses.
+fn groups(addresses: &[Cidr]) -> impl Iterator<Item = Mac> {
+    addresses.iter().filter_map(|own| match own.address() {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => Some(Mac::of_multicast(ndp::solicited_node(v6))),
+    })
+}
+
+fn random_seed() -> io::Result<[u8; 16]> {
+    let mut seed = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut seed)?;
+    Ok(seed)
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn explain(name: &str, error: &io::Error) -> io::Error {
+    let advice = if error.kind() == io::ErrorKind::PermissionDenied {
+        "; it needs root or the capability CAP_NET_RAW"
+    } else {
+        ""
+    };
+    io::Error::new(error.kind(), format!("cannot open a packet socket on {name}: {error}{advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(gateways: &[&str]) -> Result<EthernetConfig, String> {
+        let addresses = ["10.9.0.2/24".parse().unwrap(), "fd09::2/64".parse().unwrap()];
+        let gateways: Vec<IpAddr> = gateways.iter().map(|text| text.parse().unwrap()).collect();
+        ethernet_config(Mac([2, 0, 0, 0, 0, 2]), &addresses, &gateways).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn gateways_that_cannot_work_are_refused() {
+        assert_eq!(config(&["10.9.0.1", "fe80::1"]).unwrap().gateways.len(), 2);
+        config(&["fd09::1"]).unwrap();
+        for (gateways, said) in [
+            (&["10.8.0.1"][..], "is not in the network"),
+            (&["fd08::1"], "is not in the network"),
+            (&["10.9.0.2"], "own address"),
+            (&["10.9.0.1", "10.9.0.3"], "second gateway"),
+        ] {
+            assert!(config(gateways).unwrap_err().contains(said), "{gateways:?}");
+        }
+    }
+
+    #[test]
+    fn the_groups_are_those_of_the_addresses() {
+        let addresses = ["10.9.0.2/24".parse().unwrap(), "fd09::12:3456/64".parse().unwrap()];
+        assert_eq!(groups(&addresses).collect::<Vec<_>>(), [Mac([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])]);
+    }
+}

@@ -1,0 +1,149 @@
+//! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`.
+//!
+//! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
+//! asked again; when packets below must be looked at, because one that a queue drops is never reported; and at once, when
+//! the receiving half has learnt where waiting packets go, because the sending half sends them.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::net::netdevice;
+use taut_core::neighbour::{Ethernet, FRAME_MAX};
+use taut_core::{Instant, KeptPacket, TxTicket};
+use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
+use taut_wire::VnetHeader;
+
+use crate::sys::packet_socket::{self, Along};
+
+/// A packet that waits for its neighbour.
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) packet: KeptPacket,
+    pub(super) ticket: TxTicket,
+}
+
+/// Both halves of the device.
+#[derive(Debug)]
+pub(super) struct Shared {
+    name: String,
+    index: u32,
+    pub(super) send: OwnedFd,
+    pub(super) receive: OwnedFd,
+    /// The receiving socket and the timer.
+    news: Epoll,
+    timer: TimerFd,
+    line: Mutex<Line>,
+    /// The interface was down when last heard of: the sockets report it once for each change.
+    is_down: AtomicBool,
+}
+
+/// The neighbours, and what the timer is for.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) ethernet: Ethernet<Parcel>,
+    /// When packets below must be looked at.
+    pub(super) look_at: Instant,
+    /// What the timer is armed for.
+    armed: Instant,
+}
+
+/// The time of this host. The contract of devices has no time, and only devices of the kernel need it.
+pub(super) fn now() -> Instant {
+    Instant::from_nanos(monotonic_ns())
+}
+
+impl Shared {
+    pub(super) fn new(
+        name: &str,
+        index: u32,
+        send: OwnedFd,
+        receive: OwnedFd,
+        ethernet: Ethernet<Parcel>,
+    ) -> io::Result<Self> {
+        let (news, timer) = (Epoll::new()?, TimerFd::new()?);
+        news.add(receive.as_fd(), 0, Interest::Readable)?;
+        news.add(timer.as_fd(), 1, Interest::Readable)?;
+        let line = Mutex::new(Line { ethernet, look_at: Instant::NEVER, armed: Instant::NEVER });
+        let name = name.to_owned();
+        Ok(Self { name, index, send, receive, news, timer, line, is_down: AtomicBool::new(false) })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The descriptor that is readable when packets have come or the timer has expired.
+    pub(super) fn news(&self) -> io::Result<OwnedFd> {
+        self.news.as_fd().try_clone_to_owned()
+    }
+
+    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what neighbours ask each other, and arms the timer: at the end of each use of the line.
+    pub(super) fn settle(&self, line: &mut Line) {
+        let mut frame = [0; FRAME_MAX];
+        while let Some(len) = line.ethernet.poll_frame(&mut frame) {
+            let pieces =
+                [IoSlice::new(&[0; VnetHeader::LEN]), IoSlice::new(frame.get(..len).unwrap_or_default())];
+            // One that cannot be sent is lost, as on the wire, and asked again.
+            let _ = packet_socket::send(&self.receive, &pieces, Along::default());
+        }
+        let at = if line.ethernet.has_resolved() {
+            Instant::ZERO
+        } else {
+            line.look_at.min(line.ethernet.poll_timeout())
+        };
+        if at != line.armed {
+            match at {
+                Instant::NEVER => self.timer.disarm(),
+                at => self.timer.arm(at.as_nanos()),
+            }
+            line.armed = at;
+        }
+    }
+
+    /// Nothing has come: handles what the neighbours' timers ask for.
+    pub(super) fn handle_timeout(&self) {
+        let mut line = self.line();
+        if line.armed == Instant::NEVER {
+            return;
+        }
+        let now = now();
+        if line.ethernet.poll_timeout() <= now {
+            line.ethernet.handle_timeout(now);
+            self.settle(&mut line);
+        }
+    }
+
+    /// The interface has changed its state. Returns why it is gone, if it is.
+    ///
+    /// The kernel reports a change by an error of each socket, which stays until it is read; a socket with an error would
+    /// keep the driver awake.
+    pub(super) fn handle_down(&self) -> io::Result<()> {
+        self.is_down.store(true, Ordering::Relaxed);
+        packet_socket::take_error(&self.send);
+        if netdevice::index_to_name(&self.receive, self.index).is_err() {
+            let message = format!("the interface {} was deleted, or moved to another namespace", self.name);
+            return Err(io::Error::new(io::ErrorKind::NetworkDown, message));
+        }
+        Ok(())
+    }
+
+    /// Clears an error that came after the one that was handled.
+    pub(super) fn clear_errors(&self) {
+        if self.is_down.load(Ordering::Relaxed) {
+            packet_socket::take_error(&self.send);
+        }
+    }
+
+    /// A packet has come or left: the interface is up.
+    pub(super) fn note_up(&self) {
+        if self.is_down.load(Ordering::Relaxed) {
+            self.is_down.store(false, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The half of a packet device that receives. Called by the driver.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rustix::io::Errno;
+use taut_core::neighbour::Arrival;
+use taut_driver::{News, Received, RxDevice};
+use taut_wire::{VnetHeader, ethernet};
+
+use super::line::{Shared, now};
+use crate::vnet;
+
+/// Frames that may be of no use to the stack before it has a turn: a flood of them must not keep it from its packets.
+const USELESS_MAX: usize = 64;
+/// Where the IP packet begins.
+const IP_AT: usize = VnetHeader::LEN + ethernet::HEADER_LEN;
+
+#[derive(Debug)]
+pub(super) struct PacketRx(Arc<Shared>);
+
+impl PacketRx {
+    pub(super) const fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+}
+
+impl RxDevice for PacketRx {
+    fn news(&mut self, _: &Waker) -> io::Result<News> {
+        Ok(News::Fd(self.0.news()?))
+    }
+
+    fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {
+        let shared = &*self.0;
+        for _ in 0..USELESS_MAX {
+            let len = match rustix::io::read(&shared.receive, &mut buffer[..]) {
+                Ok(len) => len,
+                Err(Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => {
+                    shared.clear_errors();
+                    shared.handle_timeout();
+                    return Ok(None);
+                }
+                Err(Errno::NETDOWN) => {
+                    shared.handle_down()?;
+                    continue;
+                }
+                Err(error) => {
+                    let message = format!("the interface {}: {error}", shared.name());
+                    return Err(io::Error::new(io::Error::from(error).kind(), message));
+                }
+            };
+            shared.note_up();
+            let Some(frame) = buffer.get(VnetHeader::LEN..len) else { continue };
+            let mut line = shared.line();
+            match line.ethernet.handle_frame(now(), frame) {
+                Arrival::Packet => {}
+                Arrival::Taken => {
+                    shared.settle(&mut line);
+                    continue;
+                }
+                Arrival::Ignored => continue,
+            }
+            drop(line);
+            let Ok(header) = VnetHeader::parse(buffer) else { continue };
+            let (checksum, gso_size) = vnet::of_received(&header);
+            return Ok(Some(Received { range: IP_AT..len, checksum, gso_size }));
+        }
+        Ok(None)
+    }
+}

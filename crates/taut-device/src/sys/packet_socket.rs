@@ -1,0 +1,275 @@
+//! Packet sockets: the options, the messages with ancillary data, and the error queue, for which no library has a safe form.
+//! `packet(7)`, `socket(7)`, Documentation/networking/timestamping.rst. Called by `packet`.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
+
+use taut_wire::Mac;
+
+use super::check;
+
+/// linux/if_packet.h
+const PACKET_VNET_HDR: i32 = 15;
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+const PACKET_TX_TIMESTAMP: i32 = 16;
+/// asm-generic/socket.h; 6.13 and later.
+const SCM_TS_OPT_ID: i32 = 81;
+const SCM_TXTIME: i32 = libc::SO_TXTIME;
+/// linux/net_tstamp.h
+const TX_SOFTWARE: u32 = 1 << 1;
+const REPORT_SOFTWARE: u32 = 1 << 4;
+const OPT_ID: u32 = 1 << 7;
+const OPT_TSONLY: u32 = 1 << 11;
+/// The kinds of addresses that an interface accepts, besides its own: linux/if_packet.h.
+const MR_MULTICAST: u16 = 0;
+const MR_UNICAST: u16 = 3;
+
+/// Which packets a socket gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gets {
+    /// None: it only sends.
+    Nothing,
+    /// All that arrive at the interface and have no VLAN tag.
+    All,
+}
+
+/// A packet socket on the interface with this index, with a virtio-net header in front of each packet.
+pub(crate) fn open(index: u32, gets: Gets) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the call has no pointers, and what it returns belongs to nobody else.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_PACKET, kind, 0);
+        check(fd)?;
+        OwnedFd::from_raw_fd(fd)
+    };
+    set(&socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1i32.to_ne_bytes())?;
+    if gets == Gets::All {
+        // Before it is bound: from then on packets come.
+        set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32.to_ne_bytes())?;
+        attach_filter(&socket)?;
+    }
+    let protocol = if gets == Gets::All { (libc::ETH_P_ALL as u16).to_be() } else { 0 };
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol,
+        sll_ifindex: index as i32,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel reads one address of the length given, which outlives the call.
+    check(unsafe {
+        let len = size_of_val(&address) as libc::socklen_t;
+        libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len)
+    })?;
+    Ok(socket)
+}
+
+/// Lets through untagged IPv4, IPv6 and ARP. The kernel takes the tag of a VLAN out of the packet, so without this, packets of
+/// other networks would look like those of this one.
+fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
+    /// linux/filter.h: the offset that stands for "has a VLAN tag".
+    const VLAN_TAG_PRESENT: u32 = (-0x1000i32 + 48) as u32;
+    const LOAD_BYTE: u16 = 0x30;
+    const LOAD_HALF: u16 = 0x28;
+    const JUMP_IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let mut program = [
+        op(LOAD_BYTE, VLAN_TAG_PRESENT, 0, 0),
+        op(JUMP_IF_EQUAL, 0, 0, 5),
+        op(LOAD_HALF, 12, 0, 0),
+        op(JUMP_IF_EQUAL, taut_wire::ether_type::IPV4.into(), 2, 0),
+        op(JUMP_IF_EQUAL, taut_wire::ether_type::IPV6.into(), 1, 0),
+        op(JUMP_IF_EQUAL, taut_wire::ether_type::ARP.into(), 0, 1),
+        op(RETURN, u32::MAX, 0, 0),
+        op(RETURN, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel reads the program, which has the length given, and checks it.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of_val(&filter) as libc::socklen_t,
+        )
+    })
+}
+
+/// Makes the interface accept packets for this station or group, as long as the socket lives.
+pub(crate) fn accept(socket: &OwnedFd, index: u32, mac: Mac) -> io::Result<()> {
+    const PACKET_ADD_MEMBERSHIP: i32 = 1;
+    // struct packet_mreq
+    let mut request = [0; 16];
+    request[..4].copy_from_slice(&(index as i32).to_ne_bytes());
+    let kind = if mac.is_group() { MR_MULTICAST } else { MR_UNICAST };
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(mac.0.len() as u16).to_ne_bytes());
+    request[8..14].copy_from_slice(&mac.0);
+    set(socket, libc::SOL_PACKET, PACKET_ADD_MEMBERSHIP, &request)
+}
+
+/// Sets the room for packets that are below, and for packets that wait to be received; without privileges, as much of it as
+/// the system allows.
+pub(crate) fn set_buffers(socket: &OwnedFd, send: u32, receive: u32) {
+    for (bytes, force, ask) in
+        [(send, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), (receive, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)]
+    {
+        let value = bytes.to_ne_bytes();
+        if set(socket, libc::SOL_SOCKET, force, &value).is_err() {
+            // It never fails: it cuts the value to the limit.
+            let _ = set(socket, libc::SOL_SOCKET, ask, &value);
+        }
+    }
+}
+
+/// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number that the message gives.
+pub(crate) fn enable_timestamps(socket: &OwnedFd) -> io::Result<()> {
+    set(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_TIMESTAMPING,
+        &(REPORT_SOFTWARE | OPT_ID | OPT_TSONLY).to_ne_bytes(),
+    )
+}
+
+/// Lets each message have a departure time, by `CLOCK_MONOTONIC`.
+pub(crate) fn enable_departures(socket: &OwnedFd) -> io::Result<()> {
+    // struct sock_txtime: clock, flags
+    let mut value = [0; 8];
+    value[..4].copy_from_slice(&libc::CLOCK_MONOTONIC.to_ne_bytes());
+    set(socket, libc::SOL_SOCKET, libc::SO_TXTIME, &value)
+}
+
+fn set(socket: &OwnedFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel reads the bytes given, which outlive the call.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    })
+}
+
+/// Clears and returns the pending error of a socket, such as that its interface went down.
+pub(crate) fn take_error(socket: impl AsFd) -> Option<io::Error> {
+    rustix::net::sockopt::socket_error(socket).ok()?.err().map(io::Error::from)
+}
+
+/// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included: `SIOCOUTQ`.
+pub(crate) fn bytes_below(socket: &OwnedFd) -> io::Result<u64> {
+    let mut bytes: i32 = 0;
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel writes one int.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// What goes along with a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Along {
+    /// Ask for a timestamp by this number.
+    pub(crate) id: Option<u32>,
+    /// When the packet may leave, in nanoseconds.
+    pub(crate) departure_ns: Option<u64>,
+}
+
+/// Room for ancillary data, aligned as the kernel wants it.
+#[repr(align(8))]
+struct Control([u8; 96]);
+
+/// Bytes of `struct cmsghdr`: a length as long as a pointer, level, type.
+const CMSG_HEADER: usize = size_of::<usize>() + 8;
+
+impl Control {
+    fn push(&mut self, len: &mut usize, kind: i32, value: &[u8]) {
+        let whole = CMSG_HEADER + value.len();
+        let place = &mut self.0[*len..*len + whole];
+        place[..size_of::<usize>()].copy_from_slice(&whole.to_ne_bytes());
+        place[size_of::<usize>()..][..4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        place[size_of::<usize>() + 4..][..4].copy_from_slice(&kind.to_ne_bytes());
+        place[CMSG_HEADER..].copy_from_slice(value);
+        *len += whole.next_multiple_of(size_of::<usize>());
+    }
+}
+
+/// Sends the pieces as one packet.
+pub(crate) fn send(socket: &OwnedFd, pieces: &[IoSlice<'_>], along: Along) -> io::Result<()> {
+    let (mut control, mut len) = (Control([0; 96]), 0);
+    if let Some(id) = along.id {
+        control.push(&mut len, libc::SO_TIMESTAMPING, &TX_SOFTWARE.to_ne_bytes());
+        control.push(&mut len, SCM_TS_OPT_ID, &id.to_ne_bytes());
+    }
+    if let Some(at) = along.departure_ns {
+        control.push(&mut len, SCM_TXTIME, &at.to_ne_bytes());
+    }
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: all zero is a message without anything. `IoSlice` has the layout of iovec; the pieces and the control data
+    // outlive the call, which only reads them.
+    let sent = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = pieces.as_ptr().cast_mut().cast();
+        message.msg_iovlen = pieces.len() as _;
+        if len > 0 {
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = len as _;
+        }
+        libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The number of the next packet that the driver of the interface has got; `None` if no report waits.
+pub(crate) fn next_report(socket: &OwnedFd) -> Option<u32> {
+    loop {
+        let mut control = Control([0; 96]);
+        #[expect(unsafe_code, reason = "system call")]
+        // SAFETY: all zero is a message without anything. The kernel writes at most `msg_controllen` bytes of control data.
+        let (received, len) = unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = control.0.len() as _;
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            (libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags), message.msg_controllen as usize)
+        };
+        if received < 0 {
+            return None;
+        }
+        if let Some(id) = report(control.0.get(..len).unwrap_or_default()) {
+            return Some(id);
+        }
+    }
+}
+
+/// The number in the ancillary data of a report. linux/errqueue.h: `struct sock_extended_err`.
+fn report(mut control: &[u8]) -> Option<u32> {
+    let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word));
+    while let Some(len) = control.first_chunk().map(|len| usize::from_ne_bytes(*len)) {
+        let one = control.get(..len).filter(|one| one.len() >= CMSG_HEADER)?;
+        let (level, kind) = (word(one, size_of::<usize>())?, word(one, size_of::<usize>() + 4)?);
+        if level == libc::SOL_PACKET as u32 && kind == PACKET_TX_TIMESTAMP as u32 {
+            return word(one, CMSG_HEADER + 12);
+        }
+        control = control.get(len.next_multiple_of(size_of::<usize>())..)?;
+    }
+    None
+}
+
+/// Whether the kernel lets a message give the number, as Linux does since 6.13. Asked with a packet that no interface takes: an
+/// older kernel refuses its ancillary data first (`EINVAL`), this one its length (`EMSGSIZE`).
+pub(crate) fn can_name(socket: &OwnedFd) -> bool {
+    let too_long = vec![0; 70_000];
+    let along = Along { id: Some(0), departure_ns: None };
+    let refused = send(socket, &[IoSlice::new(&too_long)], along);
+    refused.is_err_and(|error| error.raw_os_error() == Some(libc::EMSGSIZE))
+}
