@@ -11,7 +11,7 @@
 //! A packet's share of the kernel's memory is not known, only that it is at least its length and [`OVERHEAD`]. So tickets
 //! that come back by bytes may be a little late, and never early as long as packets leave in order.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// The least that the kernel adds to a packet's bytes: its descriptor (232 bytes) and what follows the data (320), each
 /// rounded up to a cache line (64-bit Linux; 2,304 bytes in all were measured for a frame of 1,514). Less is safe.
@@ -24,7 +24,7 @@ pub(super) struct Below<T> {
     /// The serial number of the first of them.
     first: u64,
     /// Named packets, by name.
-    named: HashMap<u32, u64>,
+    named: BTreeMap<u32, u64>,
     /// The least that they take, together.
     charged: u64,
 }
@@ -39,7 +39,7 @@ struct Packet<T> {
 
 impl<T> Below<T> {
     pub(super) fn new() -> Self {
-        Self { packets: VecDeque::new(), first: 0, named: HashMap::new(), charged: 0 }
+        Self { packets: VecDeque::new(), first: 0, named: BTreeMap::new(), charged: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
