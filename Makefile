@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak planted fuzz miri packet-bulk bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak planted mutants fuzz miri packet-bulk bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ soak: ## random worlds for MINUTES=10: any network, any application, hostile pee
 
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
 	@CARGO=$(CARGO) scripts/planted $(ARGS)
+
+mutants: ## break the core by small edits, one at a time (FOLDER=egress, ARGS="--seed 2"; resumable): do its tests notice?
+	CARGO=$(CARGO) $(CARGO) run --quiet --locked --manifest-path mutants/Cargo.toml -- $(if $(FOLDER),--folder $(FOLDER)) $(ARGS)
 
 fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in all; needs a C++ compiler, gets cargo-fuzz
 	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)
