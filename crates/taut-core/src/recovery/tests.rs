@@ -138,6 +138,111 @@ fn rto_17_the_least_round_trip_is_forgotten_after_300_s() {
 }
 
 #[test]
+fn rto_19_a_round_trip_that_only_grows_is_followed() {
+    // A sample each second, of as many ms as seconds have passed. The second choice is taken when there was none for a
+    // quarter of the 300 s, at 1 + 75 + 1 = 77 s, the third when there was none for half of them, at 77 + 150 + 1 = 228.
+    // When the first is more than 300 s old, the others move up, and the sample of that moment becomes the third.
+    let mut rtt = Rtt::new();
+    let mut least = 1;
+    for at in 1..700 {
+        least = match at {
+            302 => 77,
+            378 => 228,
+            529 => 302,
+            603 => 378,
+            679 => 529,
+            _ => least,
+        };
+        rtt.sample_min(Instant::from_nanos(at * 1_000_000_000), Duration::from_millis(at));
+        assert_eq!(rtt.min_rtt(), Some(Duration::from_millis(least)), "at {at} s");
+    }
+}
+
+#[test]
+fn rto_19_after_silence_only_choices_of_the_last_300_s_count() {
+    // (s, ms): the choices are 10, 20 (90 s later) and 30 (160 s later).
+    let choices = [(10, 10, 10), (100, 20, 10), (260, 30, 10)];
+    for then in [
+        // The second is 300 s old, and counts; it is older, and does not.
+        &[(400, 40, 20)][..],
+        &[(401, 40, 30), (561, 50, 40)],
+        // All three are too old, the last of them by a second.
+        &[(560, 40, 30)],
+        &[(561, 40, 40)],
+    ] {
+        let mut rtt = Rtt::new();
+        for &(at, ms, least) in choices.iter().chain(then) {
+            rtt.sample_min(Instant::from_nanos(at * 1_000_000_000), Duration::from_millis(ms));
+            assert_eq!(rtt.min_rtt(), Some(Duration::from_millis(least)), "at {at} s of {then:?}");
+        }
+    }
+}
+
+/// Eight times the largest sample fits in 32 bits, and none is zero, which stands for "never".
+#[test]
+fn samples_are_bounded() {
+    let floor = Duration::from_millis(200);
+    for (sample_us, us) in [(0, 1), (1, 1), (1 << 28, 1 << 28), (1 << 40, 1 << 28)] {
+        let mut rtt = Rtt::new();
+        rtt.sample(Duration::from_micros(sample_us), 0, 0, floor);
+        rtt.sample_min(Instant::from_nanos(1_000_000_000), Duration::from_micros(sample_us));
+        let expected = Some(Duration::from_micros(us));
+        assert_eq!((rtt.srtt(), rtt.min_rtt()), (expected, expected), "{sample_us} µs");
+    }
+}
+
+#[test]
+fn tlp_10_a_second_before_the_first_measurement() {
+    // RFC 8985 §7.2: no SRTT, so PTO = 1 s.
+    let mut w = World::new(true);
+    w.rec = Recovery::new(w.now, FIRST, true);
+    w.send(2, 1);
+    assert_eq!(w.rec.deadline(), Some((w.now + Duration::from_secs(1), RecoveryTimer::TailProbe)));
+}
+
+#[test]
+fn tlp_01_the_probe_is_the_last_segment_of_its_packet() {
+    // RFC 8985 §7.3: the segment with the highest position. The packet has two and a half.
+    let mut w = World::new(true);
+    w.rec.on_transmit(w.now, seg(0)..seg(2) + 500, MSS, SendKind::New, &w.cfg);
+    for (mss, start) in [(MSS, 2_000), (1_500, 2_000), (500, 2_000), (400, 2_400)] {
+        assert_eq!(w.rec.tail_probe_range(mss), Some(seg(0) + start..seg(2) + 500), "segments of {mss}");
+    }
+}
+
+#[test]
+fn idle_connections_keep_no_flight_unless_it_taught_something() {
+    let idle = |w: &mut World| {
+        w.rec.release_idle();
+        w.rec.flight.is_none()
+    };
+    let mut w = World::new(true);
+    w.send(4, 1);
+    w.pass(100);
+    w.ack(3, &[]);
+    assert!(!idle(&mut w), "data is in flight");
+    w.ack(4, &[]);
+    assert!(idle(&mut w));
+    // A reduction is not over before something beyond it is acknowledged.
+    w.send(4, 1);
+    w.rec.enter_cwr(w.now, &mut w.cc);
+    w.pass(100);
+    w.ack(8, &[]);
+    assert_eq!((w.rec.state(), idle(&mut w)), (CaState::Cwr, false));
+    w.send(1, 1);
+    w.pass(100);
+    w.ack(9, &[]);
+    assert_eq!((w.rec.state(), idle(&mut w)), (CaState::Open, true));
+    // The path reorders.
+    w.send(4, 1);
+    w.pass(100);
+    w.ack(9, &[(11, 12)]);
+    w.ack(13, &[]);
+    assert_eq!((w.rec.state(), idle(&mut w)), (CaState::Open, false));
+    assert_eq!(w.rec.reordering().1, 1);
+}
+
+#[test]
 fn single_loss_is_resent_once_and_costs_half_the_window() {
     let mut w = World::new(true);
     w.send(10, 10);

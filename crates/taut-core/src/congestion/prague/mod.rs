@@ -181,4 +181,79 @@ mod tests {
         let mut cc = after(400, 0, MS(50));
         assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 100);
     }
+
+    /// Five round trips with marks, in each of which 3 ms stood in the queue.
+    fn in_a_classic_queue() -> Prague {
+        let mut cc = Prague::new();
+        for round in 0..6 {
+            let mut ack = AckEvent::new(Instant::ZERO + MS(13 * round), 1_448, 1);
+            (ack.una, ack.nxt) = (round + 1, round + 2);
+            (ack.rtt, ack.min_rtt, ack.srtt) = (Some(MS(13)), Some(MS(10)), Some(MS(13)));
+            ack.delivered_ce = 1;
+            cc.observe(&ack);
+        }
+        cc
+    }
+
+    #[test]
+    fn in_a_classic_queue_it_is_reno() {
+        // RFC 9331 §4.3, RFC 5681 §3.1: a mark halves the window, which grows by one in a round trip of any length.
+        let mut cc = in_a_classic_queue();
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Mark, Instant::ZERO), 50);
+        assert_eq!(cc.reduce(&Window::new(100), Signal::Loss, Instant::ZERO), 70);
+        let mut window = Window::new(10);
+        window.leave_slow_start();
+        let mut ack = AckEvent::new(Instant::ZERO, 1_448, 10);
+        ack.srtt = Some(MS(10));
+        cc.on_ack(&mut window, &ack);
+        assert_eq!(window.cwnd(), 11);
+        // In an L4S queue it is one for 10 · (25/10)² = 62.5 segments.
+        let mut window = Window::new(10);
+        window.leave_slow_start();
+        for (acked, cwnd) in [(61, 10), (1, 11)] {
+            ack.acked = acked;
+            Prague::new().on_ack(&mut window, &ack);
+            assert_eq!(window.cwnd(), cwnd);
+        }
+    }
+
+    #[test]
+    fn marked_segments_raise_no_window() {
+        // The draft's §2. Slow start: one for each of the three that were not marked.
+        let mut window = Window::new(10);
+        let mut ack = AckEvent::new(Instant::ZERO, 1_448, 5);
+        ack.delivered_ce = 2;
+        Prague::new().on_ack(&mut window, &ack);
+        assert_eq!(window.cwnd(), 13);
+    }
+
+    #[test]
+    fn alpha_stays_between_zero_and_one() {
+        // 200 steps of a sixteenth, rounded down, lead from 2²⁰ to 16; from there on each is one.
+        assert_eq!(after(400, 0, MS(50)).alpha, 0);
+        assert_eq!(after(40, 100, MS(50)).alpha, ONE);
+        // A peer that reports more marks than segments: all were marked.
+        let mut cc = Prague { alpha: 0, delivered: 10, marked: 20, ..Prague::new() };
+        cc.move_alpha(Instant::ZERO);
+        assert_eq!(cc.alpha, ONE / 16);
+    }
+
+    #[test]
+    fn a_round_trip_of_25_ms_is_not_short() {
+        // Each of 10 round trips moves α, but the first, in which it is 1 already: (15/16)⁹.
+        let model = (15.0_f64 / 16.0).powi(9);
+        for ms in [25, 26, 100] {
+            assert!((alpha(&after(10, 0, MS(ms))) - model).abs() < 0.001, "{ms} ms");
+        }
+        // 10 round trips of 24 ms: the second is the first that is 25 ms after the last move, and so on.
+        assert!((alpha(&after(11, 0, MS(24))) - (15.0_f64 / 16.0).powi(5)).abs() < 0.001);
+    }
+
+    #[test]
+    fn two_segments_are_left_at_least() {
+        // RFC 5681 §3.1, equation 4.
+        for why in [Signal::Loss, Signal::Mark, Signal::Timeout] {
+            assert_eq!(Prague::new().reduce(&Window::new(2), why, Instant::ZERO), 2);
+        }
+    }
 }
