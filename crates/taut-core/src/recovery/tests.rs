@@ -452,6 +452,74 @@ fn refused_new_data_leaves_no_trace() {
 }
 
 #[test]
+fn refused_packets_beyond_the_first_block_leave_no_trace() {
+    // Records are in blocks of 64.
+    let mut w = World::new(true);
+    w.send(66, 1);
+    for n in [65, 64, 63] {
+        w.rec.on_refused(&(seg(n)..seg(n + 1)), SendKind::New);
+        w.check();
+        assert_eq!((u64::from(w.rec.packets_out()), w.rec.records() as u64), (n, n));
+    }
+    w.nxt = seg(63);
+    w.send(3, 1);
+    w.check();
+    assert_eq!((w.rec.packets_out(), w.rec.records()), (66, 66));
+}
+
+#[test]
+fn a_probe_of_the_mtu_that_arrives_changes_no_state() {
+    // RFC 4821 §7.6: segment 1 is the probe; the ACK for it finds 0 missing, which is no loss yet.
+    let mut w = World::new(true);
+    w.send(3, 1);
+    w.rec.on_mtu_probe_sent(seg(1)..seg(2), MSS);
+    w.pass(100);
+    w.ack(0, &[(1, 2)]);
+    assert_eq!(w.rec.take_mtu_probe_fate(), Some(MtuProbeFate::Arrived));
+    assert_eq!(w.rec.state(), CaState::Disorder);
+    w.ack(3, &[]);
+    assert_eq!(w.rec.state(), CaState::Open);
+}
+
+#[test]
+fn smaller_segments_reduce_no_window_and_end_no_recovery() {
+    // RFC 1191 §6.5: what was too large is no sign of congestion.
+    let mut w = World::new(true);
+    w.send(4, 2);
+    assert!(!w.rec.on_mss_change(MSS, &mut w.cc), "all in flight fit");
+    assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Open, 0));
+    assert!(w.rec.on_mss_change(500, &mut w.cc));
+    assert_eq!((w.rec.state(), w.rec.lost_out(), w.cc.cwnd()), (CaState::Loss, 8, 10));
+    // In a fast recovery, the reduction goes on.
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 4)]);
+    assert!(w.rec.on_mss_change(500, &mut w.cc));
+    assert_eq!((w.rec.state(), w.cc.ssthresh()), (CaState::Recovery, 5));
+}
+
+/// The number of segments in flight decides how many more may leave, so a cut must not change it.
+#[test]
+fn a_cut_keeps_the_number_of_short_segments() {
+    let mut w = World::new(true);
+    for n in 0..3 {
+        w.rec.on_transmit(w.now, FIRST + n * 4..FIRST + n * 4 + 4, MSS, SendKind::New, &w.cfg);
+    }
+    let log = &mut w.rec.flight.as_mut().unwrap().log;
+    for n in 0..3 {
+        let place = log.find(FIRST + n * 4);
+        log.mark_sacked(place);
+    }
+    assert_eq!((log.len(), log.packets_out()), (1, 3));
+    // Of one byte and eleven, the first has room for one segment only.
+    let place = log.find(FIRST);
+    log.cut(place, FIRST + 1);
+    log.invariants();
+    assert_eq!((log.len(), log.packets_out(), log.sacked_out()), (2, 3, 3));
+}
+
+#[test]
 fn a_reduction_that_was_told_by_a_refused_packet_is_told_again() {
     let mut w = World::new(true);
     w.send(10, 1);
