@@ -69,10 +69,10 @@ fn main() -> Result<()> {
 
     let tree = Tree::new(root, &dir.join("tree"));
     let edits = tree.edits()?;
-    let equivalent = store::equivalent(&std::fs::read_to_string(root.join("mutants/equivalent.txt"))?)?;
+    let equivalent = store::equivalent(&root.join("mutants"))?;
     let names: BTreeSet<String> = edits.iter().map(|edit| edit.name.to_string()).collect();
     for stale in equivalent.keys().filter(|name| !names.contains(*name)) {
-        eprintln!("mutants: equivalent.txt names an edit that is no more: {stale}");
+        eprintln!("mutants: an equivalent edit is no more: {stale}");
     }
 
     // What does not compile is known from earlier, or found now; it is not part of the order that samples are taken from.

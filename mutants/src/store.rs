@@ -1,5 +1,5 @@
 //! What is known from earlier runs (`$MUTANTS_DIR/results`, a line for each edit), and the edits that are equivalent
-//! (`mutants/equivalent.txt`).
+//! (`mutants/equivalent*.txt`).
 //!
 //! An edit that was killed stays killed until `--fresh`. One that survived is tried again when sources or tests have changed.
 
@@ -64,17 +64,24 @@ impl Store {
     }
 }
 
-/// Names of equivalent edits, with the reason for each.
-pub fn equivalent(text: &str) -> Result<BTreeMap<String, String>> {
+/// Names of equivalent edits, with the reason for each, from `equivalent.txt` and `equivalent-FOLDER.txt`.
+pub fn equivalent(dir: &Path) -> Result<BTreeMap<String, String>> {
     let mut reasons = BTreeMap::new();
-    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let Some((name, reason)) = line.rsplit_once(" | ") else {
-            bail!("equivalent.txt: no reason in: {line}")
-        };
-        if name.split(" | ").count() != 4 || reason.trim().is_empty() {
-            bail!("equivalent.txt: expected file | function | change | text | reason: {line}");
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        if !file.starts_with("equivalent") || !file.ends_with(".txt") {
+            continue;
         }
-        reasons.insert(name.to_string(), reason.to_string());
+        for line in
+            fs::read_to_string(&path)?.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
+            let Some((name, reason)) = line.rsplit_once(" | ") else { bail!("{file}: no reason in: {line}") };
+            if name.split(" | ").count() < 4 || reason.trim().is_empty() {
+                bail!("{file}: expected file | function | change | text | reason: {line}");
+            }
+            reasons.insert(name.to_string(), reason.to_string());
+        }
     }
     Ok(reasons)
 }
