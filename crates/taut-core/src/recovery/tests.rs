@@ -520,6 +520,25 @@ fn a_cut_keeps_the_number_of_short_segments() {
 }
 
 #[test]
+fn rec_09_a_later_loss_does_not_move_the_recovery_point() {
+    // RFC 6675 §5: it is what had been sent when the first loss was found.
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 4)]);
+    assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Recovery, 1));
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.send(1, 1);
+    w.ack(0, &[(1, 4), (5, 8)]);
+    assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Recovery, 2));
+    w.pass(100);
+    w.ack(9, &[]);
+    assert_eq!(w.rec.state(), CaState::Recovery);
+    w.ack(10, &[]);
+    assert_eq!(w.rec.state(), CaState::Open);
+}
+
+#[test]
 fn a_reduction_that_was_told_by_a_refused_packet_is_told_again() {
     let mut w = World::new(true);
     w.send(10, 1);
