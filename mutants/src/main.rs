@@ -171,7 +171,7 @@ fn try_edits(
     }
     let programs = compiler.build()?;
     let package = compiler.tree.copy.join("crates/taut-core");
-    let runner = Runner::record(programs, &package, &dir.join("reached"))?;
+    let runner = Runner::record(programs, &package, &dir.join("reached"), &compiler.tree.version()?)?;
     let (tests, seconds) = runner.size();
     eprintln!("mutants: {tests} tests pass in {seconds:.0} s without an edit; {} edits to try", wanted.len());
 

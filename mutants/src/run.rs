@@ -43,25 +43,24 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Runs everything once, without an edit. All tests must pass.
-    pub fn record(programs: Vec<Program>, package: &Path, scratch: &Path) -> Result<Runner> {
+    /// Runs everything once, without an edit. All tests must pass. A program that was run with the same sources
+    /// (`version`) before is not run again.
+    pub fn record(programs: Vec<Program>, package: &Path, scratch: &Path, version: &str) -> Result<Runner> {
         let mut suites = Vec::new();
         for program in programs {
             let folder = scratch.join(&program.name);
-            let _ = std::fs::remove_dir_all(&folder);
-            std::fs::create_dir_all(&folder)?;
-            let output = command(&program, package, None)
-                .args(["--test-threads=2", "-Zunstable-options", "--report-time"])
-                .env("RUSTC_BOOTSTRAP", "1")
-                .env("TAUT_MUTANT_RECORD", &folder)
-                .output()
-                .with_context(|| format!("cannot run {}", program.path.display()))?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            if !output.status.success() {
-                bail!("the tests of {} fail without any edit:\n{text}", program.name);
-            }
+            let done = scratch.join(format!("{}.times", program.name));
+            let old = std::fs::read_to_string(&done).unwrap_or_default();
+            let times = match old.strip_prefix(version) {
+                Some(times) => times.to_string(),
+                None => {
+                    let times = record_one(&program, package, &folder)?;
+                    std::fs::write(&done, format!("{version}\n{times}"))?;
+                    times
+                }
+            };
             let times =
-                text.lines().filter_map(passed).map(|(name, time)| (name.to_string(), time)).collect();
+                times.lines().filter_map(passed).map(|(name, time)| (name.to_string(), time)).collect();
             let mut reached = BTreeMap::new();
             for entry in std::fs::read_dir(&folder)? {
                 let entry = entry?;
@@ -134,6 +133,24 @@ impl Runner {
             None => Outcome::Ended(format!("{}: {status}", program.name)),
         })
     }
+}
+
+/// What the program prints; which edits its tests reach is in `folder` then.
+fn record_one(program: &Program, package: &Path, folder: &Path) -> Result<String> {
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder)?;
+    // With one thread for tests, they would all run on the main one, which has no test's name.
+    let output = command(program, package, None)
+        .args(["--test-threads=2", "-Zunstable-options", "--report-time"])
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("TAUT_MUTANT_RECORD", folder)
+        .output()
+        .with_context(|| format!("cannot run {}", program.path.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!("the tests of {} fail without any edit:\n{text}", program.name);
+    }
+    Ok(text)
 }
 
 /// The program under `sh`, which sets the limits.
