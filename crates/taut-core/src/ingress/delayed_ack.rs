@@ -512,6 +512,59 @@ mod tests {
         assert_eq!(ack.deadline().unwrap().since(now), Duration::from_millis(40));
     }
 
+    /// Linux's `tcp_event_data_recv`: half of the old delay, and 20 ms for gaps of up to 20 ms, else the gap.
+    #[test]
+    fn the_delay_follows_the_gaps_between_segments() {
+        let mut ack = settled();
+        let mut now = T0;
+        for _ in 0..2 {
+            now += Duration::from_millis(500);
+            ack.on_data(now, &arrival(100));
+            ack.on_timeout(ack.deadline().unwrap());
+            ack.on_ack_sent();
+        }
+        assert_eq!(ack.ato(), Duration::from_millis(160), "doubled twice");
+        for (gap_ms, ato_ms) in [(20, 100), (21, 71), (70, 105), (1, 72), (72, 72), (71, 107)] {
+            now += Duration::from_millis(gap_ms);
+            ack.on_data(now, &arrival(100));
+            ack.on_ack_sent();
+            assert_eq!(ack.ato(), Duration::from_millis(ato_ms), "after {gap_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_timeout_before_the_deadline_changes_nothing() {
+        let mut ack = settled();
+        ack.on_data(T0, &arrival(100));
+        ack.on_timeout(ms(39));
+        assert!(!ack.must_ack_now());
+        assert_eq!((ack.deadline(), ack.ato()), (Some(ms(40)), Duration::from_millis(40)));
+        ack.on_timeout(ms(40));
+        assert!(ack.must_ack_now());
+    }
+
+    /// What is sent before anything has arrived, a request, is no response.
+    #[test]
+    fn data_before_the_first_arrival_is_no_answer() {
+        let mut ack = DelayedAck::new();
+        ack.on_established(T0);
+        ack.on_data_sent(ms(1));
+        ack.on_data(ms(2), &arrival(100));
+        assert!(ack.must_ack_now(), "the first ACKs are quick");
+    }
+
+    #[test]
+    fn data_sent_late_is_no_answer() {
+        for (after_ms, is_quick) in [(39, false), (40, true)] {
+            let mut ack = DelayedAck::new();
+            ack.on_data(T0, &arrival(100));
+            ack.on_ack_sent();
+            ack.on_data_sent(ms(after_ms));
+            ack.on_data(ms(100), &arrival(100));
+            assert_eq!(ack.must_ack_now(), is_quick, "an answer after {after_ms} ms; the delay is 40 ms");
+        }
+    }
+
     #[test]
     fn a_pause_brings_quick_acks_back() {
         let mut ack = settled();

@@ -503,6 +503,43 @@ mod tests {
         assert_eq!(w.rtt(), Some(Duration::from_millis(30)));
     }
 
+    /// RFC 6298 §2.3's gain of 1/8: 7/8 · 40 + 1/8 · 80 ms.
+    #[test]
+    fn a_timestamps_round_trip_is_smoothed() {
+        let mut w = window(65_535, 0);
+        w.on_data(Instant::from_nanos(2), Some(Duration::from_millis(40)));
+        w.on_data(Instant::from_nanos(3), Some(Duration::from_millis(80)));
+        assert_eq!(w.rtt(), Some(Duration::from_millis(45)));
+    }
+
+    #[test]
+    fn reads_within_a_round_trip_count_together() {
+        let rtt = Duration::from_millis(40);
+        let start = Instant::from_nanos(1);
+        let mut w = window(131_072, 7);
+        w.on_data(start, Some(rtt));
+        for part in 1..=4 {
+            // 30,000 bytes each, the last exactly a round trip after the first.
+            w.on_copied_to_user(start + rtt / 4 * part, 30_000, 0, MSS, Some(BufferTuning::FollowPath), None);
+            assert_eq!(w.space(), if part < 4 { 14_600 } else { 120_000 });
+        }
+    }
+
+    /// RFC 7323 §2.4. The edge is one byte into a unit: a unit more reaches 127 bytes beyond the buffer, which is less
+    /// than a unit.
+    #[test]
+    fn an_edge_within_a_unit_is_rounded_up() {
+        let mut w = window(131_072, 7);
+        assert_eq!(w.select(0, MSS, false), 1_024);
+        w.advance_to(FIRST + 127);
+        assert_eq!(w.select(127, MSS, false), 1_024);
+        assert_eq!(w.edge(), FIRST + 127 + (1_024 << 7));
+        // Another byte, and the edge would be a whole unit beyond the buffer: it stays, to be seen further left.
+        w.advance_to(FIRST + 129);
+        assert_eq!(w.select(129, MSS, false), 1_023);
+        assert_eq!(w.edge(), FIRST + 127 + (1_024 << 7));
+    }
+
     proptest! {
         /// The edge never moves left (by a unit or more, as the peer sees it), and never beyond the buffer.
         #[test]
