@@ -138,6 +138,12 @@ mod tests {
         let held = 125_000_000_u64 * 2_304 / 1_448 * 3 / 10;
         assert_eq!(u64::from(limit(125_000_000, 300, false)), 2 * held);
         assert_eq!(limit(125_000_000, 300, true), 128 << 20, "four times, but for the maximum");
+        // 100 ms of 50 MB/s, in memory.
+        assert_eq!(
+            u64::from(limit(50_000_000, 100, true)),
+            4 * (50_000_000 * 2_304 / 1_448 / 10),
+            "four times"
+        );
     }
 
     #[test]
