@@ -65,6 +65,11 @@ impl ConnOptions {
     }
 }
 
+/// The bits of `IP_TOS` that an application may set: the others belong to ECN, as in Linux.
+pub(crate) const fn tos_field(tos: u8) -> u8 {
+    tos & !3
+}
+
 /// Options of a listening socket.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {

@@ -9,7 +9,7 @@ use taut_core::{
     ConnId, ConnOptions, Duration, Fate, Frame, Instant, LinkCaps, ListenOptions, RxChecksum, RxPacket,
     Stack, StackConfig, Transmit,
 };
-use taut_wire::{IpHeader, TcpHeader};
+use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol};
 
 /// Counts the bytes that are allocated while each side is at work.
 struct Counting;
@@ -158,6 +158,59 @@ fn an_idle_connection_costs_at_most_576_bytes() {
     println!("used: {} bytes where begun, {} where accepted", used[0], used[1]);
     // The state of congestion control and the ledger stay; all other memory was released.
     assert!(used[0] <= 1_040 && used[1] <= 1_040, "{used:?}");
+}
+
+/// As many SYNs as a listener's default backlog, from hosts that never answer: 128 bytes of the table, 8 of the
+/// listener's order, and 10 of the index by addresses.
+#[test]
+fn half_02_a_half_open_connection_costs_at_most_150_bytes() {
+    const SYNS: u16 = 4_096;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let config = StackConfig::default().with(|c| c.addresses = vec!["10.0.0.2".parse().unwrap()]);
+    let stack = || Stack::new(Arc::new(config.clone()), LinkCaps::plain(1_500), [1; 32]);
+    let mut pair = Pair { now: Instant::from_nanos(1_000_000_000), stacks: [stack(), stack()] };
+    let to: SocketAddr = "10.0.0.2:80".parse().unwrap();
+    pair.on(1, |stack, _| stack.listen(to, ListenOptions::default())).unwrap();
+    BYTES[1].store(0, Relaxed);
+    for port in 1..=SYNS {
+        let (src, dst) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let header = TcpHeader { src_port: port, dst_port: 80, flags: Flags::SYN, ..TcpHeader::default() };
+        let mut packet = vec![0; 40];
+        let ip = IpHeader {
+            src,
+            dst,
+            protocol: protocol::TCP,
+            hop_limit: 64,
+            ecn: Ecn::NotEct,
+            header_len: 20,
+            payload_len: 20,
+        };
+        ip.emit(&mut packet, 0);
+        header.emit(&mut packet[20..]);
+        pair.on(1, |stack, now| {
+            let frame = Frame::Slice(&packet);
+            stack.handle_packet(now, RxPacket { frame, checksum: RxChecksum::Verified, gso_size: 0 });
+            let Transmit { ticket, .. } = stack.poll_transmit(now).expect("a SYN-ACK");
+            stack.handle_tx(now, ticket, Fate::Left);
+        });
+    }
+    let bytes = BYTES[1].load(Relaxed);
+    println!("{bytes} bytes, {} for each", bytes / i64::from(SYNS));
+    assert_eq!(pair.stacks[1].connections(), usize::from(SYNS));
+    assert!(bytes <= 150 * i64::from(SYNS), "{bytes} bytes");
+    // When they have expired, the memory is free but for the index and the queues, whose sizes stay.
+    for _ in 0..70 {
+        pair.now += Duration::from_secs(1);
+        pair.on(1, |stack, now| {
+            stack.handle_timeout(now);
+            while let Some(Transmit { ticket, .. }) = stack.poll_transmit(now) {
+                stack.handle_tx(now, ticket, Fate::Left);
+            }
+        });
+    }
+    assert_eq!(pair.stacks[1].connections(), 0);
+    let left = BYTES[1].load(Relaxed);
+    assert!(left <= 30 * i64::from(SYNS), "{left} bytes are left");
 }
 
 /// A single byte beyond a hole, two hundred times: what is counted is at least what the allocator was asked for.

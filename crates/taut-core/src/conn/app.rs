@@ -9,14 +9,11 @@ use bytes::Bytes;
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{Completion, Written};
-use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags};
+use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags, tos_field};
 use crate::words::{Duration, Instant, OptionError, ReadError, WriteError};
 
 /// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
 const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
-
-/// The bits of `IP_TOS` that belong to ECN: an application cannot set those of TCP, as in Linux.
-const TOS_ECN: u8 = 3;
 
 fn tx_delay_us(delay: Duration) -> Option<u32> {
     u32::try_from(delay.as_micros()).ok().filter(|&us| u64::from(us) <= TX_DELAY_MAX_US)
@@ -244,7 +241,7 @@ impl Conn {
     }
 
     fn set_tos(&mut self, tos: u8) {
-        let tos = tos & !TOS_ECN;
+        let tos = tos_field(tos);
         if tos != self.tos() {
             self.extras_mut().tos = tos;
         }

@@ -45,7 +45,7 @@ pub(super) struct FastOpen {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Role {
-    /// A handshake without data: it asks for a cookie, or gives one.
+    /// A handshake without data.
     #[default]
     Ordinary,
     /// A client whose SYN waits for the first write.
@@ -224,11 +224,6 @@ impl Conn {
     }
 
     // ---- server ----
-
-    /// The SYN-ACK carries a cookie.
-    pub(crate) fn give_cookie(&mut self, option: FastOpenOption) {
-        self.begin_fast_open(FastOpen { option: Some(option), ..FastOpen::default() });
-    }
 
     /// The SYN opened this connection: its data may be read, and `accept` hands it out.
     pub(crate) fn open_early(

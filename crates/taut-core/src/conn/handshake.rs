@@ -5,6 +5,7 @@ use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader};
 
 use super::agreed::{Agreed, Offer, Timestamps};
+use super::half_open::HalfOpen;
 use super::state::State;
 use super::timers::Timers;
 use super::{Conn, Flags, News, StackCx};
@@ -12,7 +13,7 @@ use crate::ecn::Ecn;
 use crate::egress::Sender;
 use crate::ingress::{RCVBUF_MIN, Receiver};
 use crate::options::ConnOptions;
-use crate::words::{Duration, Instant, ListenerId, Tuple, seq};
+use crate::words::{ConnId, Duration, Instant, ListenerId, Tuple, seq};
 
 /// Timestamps count milliseconds: an echo may measure this much more than has passed.
 const ECHO_TICK: Duration = Duration::from_millis(1);
@@ -27,7 +28,7 @@ pub(super) struct Handshake {
 }
 
 impl Handshake {
-    const fn new(now: Instant, isn: u32) -> Self {
+    pub(super) const fn new(now: Instant, isn: u32) -> Self {
         Self { isn, sent_at_us: now.as_micros() as u32 }
     }
 
@@ -56,6 +57,12 @@ pub(super) struct Syns {
     pub(super) retries: u8,
 }
 
+/// The header of a SYN or SYN-ACK, of which `rest` has what depends on the state.
+pub(super) const fn syn_header(tuple: &Tuple, handshake: Handshake, rest: TcpHeader) -> TcpHeader {
+    let (src_port, dst_port) = (tuple.local.port(), tuple.peer.port());
+    TcpHeader { src_port, dst_port, seq: handshake.isn, urgent: 0, ..rest }
+}
+
 /// The parts that a new connection is made from.
 pub(crate) struct Birth<'a> {
     pub(crate) tuple: Tuple,
@@ -66,81 +73,56 @@ pub(crate) struct Birth<'a> {
     pub(crate) timestamp_offset: u32,
 }
 
+impl Birth<'_> {
+    /// What we offer, and the size of the receive buffer.
+    pub(super) fn offer(&self, cx: &StackCx<'_>) -> (Agreed, u32) {
+        let (config, options) = (cx.config, self.options);
+        let rcvbuf =
+            options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2).max(RCVBUF_MIN));
+        let rmem = config.receive.rmem;
+        let agreed = Agreed::offer(Offer {
+            ipv4: self.tuple.local.is_ipv4(),
+            mtu: cx.link.mtu,
+            maxseg: options.maxseg,
+            scaled_for: config.tcp.window_scaling.then(|| rcvbuf.unwrap_or(rmem.max)),
+            sack: config.tcp.sack,
+            timestamps: Timestamps::new(config.tcp.timestamps, self.timestamp_offset),
+        });
+        (agreed, rcvbuf.unwrap_or(rmem.initial))
+    }
+}
+
 impl Conn {
     /// A connection that is about to send its SYN.
     pub(crate) fn active(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
-        let mut conn = Self::new(cx, birth);
+        let (agreed, rcvbuf) = birth.offer(cx);
+        let mut conn = Self::new(cx, birth, agreed, rcvbuf);
         conn.flags.syn_due = true;
         conn.flags.held = true;
         conn
     }
 
-    /// A connection that a listener makes from a SYN.
-    pub(crate) fn passive(
+    /// A connection that a SYN opens at once: TCP Fast Open.
+    pub(crate) fn early(
         cx: &mut StackCx<'_>,
         birth: &Birth<'_>,
         listener: ListenerId,
         syn: &TcpHeader,
         mark: Mark,
     ) -> Self {
-        let mut conn = Self::new(cx, birth);
-        conn.listener = listener;
-        conn.state = State::SynReceived;
+        let id = ConnId { slot: 0, generation: birth.generation };
+        let mut conn = HalfOpen::new(cx, birth, listener, syn, mark).connection(cx, birth.options, id);
         conn.flags.half_open = true;
         conn.flags.syn_due = true;
-        conn.agree(cx, syn, mark);
         conn
     }
 
-    /// The connection that a cookie brought back: as [`passive`](Self::passive), but its SYN-ACK has left.
-    pub(crate) fn revived(
-        cx: &mut StackCx<'_>,
-        birth: &Birth<'_>,
-        listener: ListenerId,
-        syn: &TcpHeader,
-    ) -> Self {
-        let mut conn = Self::passive(cx, birth, listener, syn, Mark::NotEct);
-        conn.flags.syn_due = false;
-        conn.arm_syn(cx.now);
-        conn
-    }
-
-    /// The SYN-ACK to `syn` of a connection that is not made.
-    pub(crate) fn syn_ack(
-        cx: &mut StackCx<'_>,
-        birth: &Birth<'_>,
-        listener: ListenerId,
-        syn: &TcpHeader,
-    ) -> TcpHeader {
-        let mut conn = Self::passive(cx, birth, listener, syn, Mark::NotEct);
-        let header = conn.syn(cx).header;
-        conn.discard(cx.pool);
-        header
-    }
-
-    /// The handshake of a passive connection ends without a word: another needs its place.
-    pub(crate) fn give_way(&mut self, cx: &mut StackCx<'_>) {
-        debug_assert!(self.state == State::SynReceived, "only a half-open connection gives way");
-        self.finish(cx);
-    }
-
-    fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>) -> Self {
+    /// A connection on these terms, with a receive buffer of `rcvbuf` bytes.
+    pub(super) fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>, agreed: Agreed, rcvbuf: u32) -> Self {
         let (config, options) = (cx.config, birth.options);
         let handshake = Handshake::new(cx.now, birth.isn);
-        let rcvbuf =
-            options.rcvbuf.map(|bytes| bytes.min(config.receive.rmem_max).saturating_mul(2).max(RCVBUF_MIN));
-        let rmem = config.receive.rmem;
-        let tuned = config.receive.moderate_rcvbuf && rcvbuf.is_none();
+        let tuned = config.receive.moderate_rcvbuf && options.rcvbuf.is_none();
         let algorithm = options.congestion.clone().unwrap_or_else(|| config.congestion.control.clone());
-        let offset = birth.timestamp_offset;
-        let offer = Offer {
-            ipv4: birth.tuple.local.is_ipv4(),
-            mtu: cx.link.mtu,
-            maxseg: options.maxseg,
-            scaled_for: config.tcp.window_scaling.then(|| rcvbuf.unwrap_or(rmem.max)),
-            sack: config.tcp.sack,
-            timestamps: Timestamps::new(config.tcp.timestamps, offset),
-        };
         let mut conn = Self {
             tuple: birth.tuple,
             generation: birth.generation,
@@ -151,9 +133,9 @@ impl Conn {
             news: News::default(),
             error: None,
             tx: Sender::new(cx.now, handshake.first(), algorithm, &config.send),
-            rx: Receiver::new(rcvbuf.unwrap_or(rmem.initial), rmem.max, tuned),
+            rx: Receiver::new(rcvbuf, config.receive.rmem.max, tuned),
             timers: Timers::new(cx.now),
-            agreed: Agreed::offer(offer),
+            agreed,
             handshake,
             syns: Syns::default(),
             extras: None,
@@ -169,11 +151,16 @@ impl Conn {
         if let Some(ecn) = self.ecn().on_syn(&cx.config.ecn, wanted, syn, mark) {
             self.extras_mut().ecn = ecn;
         }
-        let agreed = &mut self.agreed;
-        agreed.agree(cx.now, &syn.options);
+        self.agreed.agree(cx.now, &syn.options);
+        self.begin(cx, syn.window, syn.seq);
+    }
+
+    /// Both streams begin on the terms that were agreed on; the peer's SYN had this window and this number.
+    pub(super) fn begin(&mut self, cx: &StackCx<'_>, window: u16, irs: u32) {
+        let agreed = &self.agreed;
         // The window of a SYN is never scaled (RFC 7323 §2.2).
-        self.tx.begin(cx.now, self.handshake.first(), agreed.sack(), syn.window);
-        let rcv_nxt = seq::FIRST + u64::from(syn.seq) + 1;
+        self.tx.begin(cx.now, self.handshake.first(), agreed.sack(), window);
+        let rcv_nxt = seq::FIRST + u64::from(irs) + 1;
         let scale = agreed.own_wscale().unwrap_or(0);
         self.rx.begin(cx.now, rcv_nxt, scale, agreed.announced_mss(), agreed.sack_blocks_max());
     }

@@ -6,6 +6,7 @@
 //!   output.rs     the next segment to send: RST, SYN, data, probe, ACK, in this order
 //!   timers.rs     deadlines: retries, probes, keepalive, giving up
 //!   handshake.rs  SYNs               agreed.rs  the terms that both ends agreed on
+//!   half_open.rs  what a listener remembers of a SYN
 //!   fast_open.rs  data in SYNs
 //!   close.rs      the ways to end    state.rs   RFC 9293's states
 //!   icmp.rs path.rs   routers' errors, and how large segments may be
@@ -21,6 +22,7 @@ mod app;
 mod arrival;
 mod close;
 mod fast_open;
+pub(crate) mod half_open;
 pub(crate) mod handshake;
 mod icmp;
 pub(crate) mod info;
@@ -94,7 +96,7 @@ pub(crate) struct Flags {
     pub(crate) rst_due: bool,
     /// A zero-window or keepalive probe must leave.
     pub(crate) window_probe_due: bool,
-    /// The listener counts this connection among its half-open ones.
+    /// A SYN opened this connection, and its handshake is not complete: the listener counts it.
     pub(crate) half_open: bool,
     /// The stack counts this connection among those that wait for a ticket.
     pub(crate) awaits_ticket: bool,

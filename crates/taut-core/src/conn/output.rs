@@ -6,6 +6,7 @@ use core::ops::Range;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn as Mark, TcpHeader, TcpOptions};
 
+use super::handshake::syn_header;
 use super::state::State;
 use super::{Conn, StackCx};
 use crate::ecn::{Carrier, Ecn, Request, Stamp, Turn};
@@ -159,17 +160,14 @@ impl Conn {
         }
         self.syns.sent = self.syns.sent.saturating_add(1);
         self.arm_syn(cx.now);
-        let isn = self.handshake.first() - 1;
-        let header = TcpHeader {
-            src_port: self.tuple.local.port(),
-            dst_port: self.tuple.peer.port(),
-            seq: seq::wire(isn),
+        let rest = TcpHeader {
             ack: if flags.contains(TcpFlags::ACK) { seq::wire(self.rx.nxt()) } else { 0 },
             flags: flags | stamp.flags,
             window: self.rx.syn_window(),
-            urgent: 0,
             options: TcpOptions { accecn: stamp.option, ..self.agreed.syn_options(cx.now) },
+            ..TcpHeader::default()
         };
+        let header = syn_header(&self.tuple, self.handshake, rest);
         if self.is_fast_child() {
             // It acknowledges the data of the SYN.
             cx.counters.tcp_ack_compressed += u64::from(self.rx.on_ack_sent());

@@ -45,13 +45,24 @@ impl Timers {
         }
     }
 
+    /// Those of a handshake that a listener began.
+    pub(super) const fn resume(&mut self, phase: Instant, challenged_ms: u32) {
+        self.phase = phase;
+        self.challenged_ms = challenged_ms;
+    }
+
+    /// When the last challenge ACK left.
+    pub(super) const fn challenged_ms(&self) -> u32 {
+        self.challenged_ms
+    }
+
     pub(super) fn cancel_phase(&mut self) {
         self.phase = Instant::NEVER;
     }
 }
 
 /// `base` doubled `times` times, bounded.
-fn backed_off(base: Duration, times: u8) -> Duration {
+pub(super) fn backed_off(base: Duration, times: u8) -> Duration {
     (base * (1 << times.min(20))).min(RTO_MAX)
 }
 

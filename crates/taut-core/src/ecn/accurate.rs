@@ -84,6 +84,19 @@ impl Accurate {
         Self::new(false, syn)
     }
 
+    /// A server that has sent SYN-ACKs: what [`handshake`](Self::handshake) told.
+    pub(super) const fn resumed_server(syn: Mark, unmarked: bool) -> Self {
+        let mut server = Self::server(syn);
+        server.unmarked = unmarked;
+        server
+    }
+
+    /// All that a server's SYN-ACKs and the peer's SYNs have changed: the mark of the latest SYN, and whether our packets
+    /// are not to be marked.
+    pub(super) const fn handshake(&self) -> (Mark, bool) {
+        (self.peer_syn, self.unmarked)
+    }
+
     /// A SYN-ACK that agrees to accurate ECN arrived with this mark.
     pub(super) fn client(syn_ack: TcpFlags, mark: Mark, option: Option<AccEcn>) -> Self {
         let mut new = Self::new(true, mark);

@@ -3,7 +3,7 @@
 //! Called by the connection at the places below. `recovery/` decides how the window responds to marks.
 //!
 //! ```text
-//!   handshake   on_syn ──▶ negotiate.rs: no ECN, or one of
+//!   handshake   on_syn ──▶ negotiate.rs: no ECN, or one of          half_open.rs: a listener's, until it is complete
 //!                            echo.rs       ECE answers marks: RFC 3168, DCTCP
 //!                            accurate.rs   both ends count: RFC 9768
 //!                              ace.rs        marked packets, in every segment
@@ -22,6 +22,7 @@ mod ace;
 mod config;
 mod echo;
 mod feedback;
+mod half_open;
 mod negotiate;
 mod option;
 mod segment;
@@ -36,6 +37,7 @@ pub use config::{EcnConfig, EcnOptionUse, EcnPolicy};
 use echo::Echo;
 pub(crate) use echo::Turn;
 pub(crate) use feedback::Feedback;
+pub(crate) use half_open::HalfAgreed;
 use negotiate::Mode;
 pub(crate) use negotiate::Request;
 pub(crate) use segment::{Beside, Carrier, SegmentIn, Stamp, Urgency};

@@ -157,6 +157,11 @@ impl Sender {
         self.segs_out = self.segs_out.wrapping_add(1);
     }
 
+    /// SYN-ACKs that left before this connection was made.
+    pub(crate) const fn note_syn_acks(&mut self, count: u32) {
+        self.segs_out = count;
+    }
+
     /// A packet without data was not sent after all.
     pub(crate) fn take_bare_back(&mut self, ticket: &TxTicket) {
         let _ = self.small_queue.release(ticket.truesize);

@@ -2,6 +2,7 @@
 //! taut's own; returned by [`Stack::conn`], for connections in any state, including those that the application
 //! has released.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use core::net::SocketAddr;
 
@@ -14,15 +15,37 @@ use crate::report::Report;
 use crate::words::{ConnError, Instant};
 
 /// A connection, read only. [`ConnMut`](crate::ConnMut) has the calls that change it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct ConnRef<'a> {
     stack: &'a Stack,
-    conn: &'a Conn,
+    conn: View<'a>,
+}
+
+#[derive(Debug)]
+enum View<'a> {
+    Present(&'a Conn),
+    /// Of a half-open connection: what it would become now.
+    Made(Box<Conn>),
+}
+
+impl core::ops::Deref for View<'_> {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        match self {
+            Self::Present(conn) => conn,
+            Self::Made(conn) => conn,
+        }
+    }
 }
 
 impl<'a> ConnRef<'a> {
     pub(super) const fn new(stack: &'a Stack, conn: &'a Conn) -> Self {
-        Self { stack, conn }
+        Self { stack, conn: View::Present(conn) }
+    }
+
+    pub(super) fn of_half_open(stack: &'a Stack, conn: Conn) -> Self {
+        Self { stack, conn: View::Made(Box::new(conn)) }
     }
 
     /// A snapshot in `TCP_INFO`'s terms.
@@ -66,13 +89,13 @@ impl<'a> ConnRef<'a> {
 
     /// State of RFC 9293.
     #[must_use]
-    pub const fn state(&self) -> State {
+    pub fn state(&self) -> State {
         self.conn.state
     }
 
     /// Why the connection ended, if it did with an error.
     #[must_use]
-    pub const fn error(&self) -> Option<ConnError> {
+    pub fn error(&self) -> Option<ConnError> {
         self.conn.error
     }
 

@@ -1,4 +1,4 @@
-//! From a packet's four-tuple to its owner: a connection or a TIME-WAIT entry.
+//! From a packet's four-tuple to its owner: a connection, a half-open one or a TIME-WAIT entry.
 //! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack for each
 //! packet.
 
@@ -11,10 +11,11 @@ use crate::words::Tuple;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Conn(u32),
+    HalfOpen(u32),
     TimeWait(u32),
 }
 
-/// Four bytes an entry: the top bit distinguishes TIME-WAIT from connections.
+/// Four bytes an entry: the top bits distinguish TIME-WAIT and half-open connections from connections.
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashTable<u32>,
@@ -28,16 +29,25 @@ pub(crate) struct Demux {
 const NOBODY: u32 = u32::MAX;
 
 const TIME_WAIT_BIT: u32 = 1 << 31;
+/// Set in the slot of a half-open connection, here and in names: [`ConnId`](crate::ConnId).
+pub(super) const HALF_OPEN_BIT: u32 = 1 << 30;
 
 const fn pack(owner: Owner) -> u32 {
     match owner {
         Owner::Conn(slot) => slot,
+        Owner::HalfOpen(slot) => slot | HALF_OPEN_BIT,
         Owner::TimeWait(slot) => slot | TIME_WAIT_BIT,
     }
 }
 
 const fn unpack(entry: u32) -> Owner {
-    if entry & TIME_WAIT_BIT == 0 { Owner::Conn(entry) } else { Owner::TimeWait(entry & !TIME_WAIT_BIT) }
+    if entry < HALF_OPEN_BIT {
+        Owner::Conn(entry)
+    } else if entry & TIME_WAIT_BIT == 0 {
+        Owner::HalfOpen(entry & !HALF_OPEN_BIT)
+    } else {
+        Owner::TimeWait(entry & !TIME_WAIT_BIT)
+    }
 }
 
 impl Demux {
@@ -59,6 +69,15 @@ impl Demux {
         let hasher = &self.hasher;
         let rehash = |&entry: &u32| tuple_of(unpack(entry)).map_or(0, |tuple| hash(hasher, &tuple));
         self.table.insert_unique(hash(hasher, tuple), pack(owner), rehash);
+    }
+
+    /// The tuple belongs to another owner from now on.
+    pub(crate) fn replace(&mut self, tuple: &Tuple, from: Owner, to: Owner) {
+        let is_it = |entry: &u32| *entry == pack(from);
+        if let Some(entry) = self.table.find_mut(hash(&self.hasher, tuple), is_it) {
+            *entry = pack(to);
+        }
+        self.latest = pack(to);
     }
 
     /// Removes exactly this owner's entry.
@@ -98,7 +117,9 @@ mod tests {
     fn an_owner_is_found_until_it_is_removed_though_its_slot_lives_on() {
         let slots = [tuple(1), tuple(2)];
         let tuple_of = |owner| match owner {
-            Owner::Conn(slot) | Owner::TimeWait(slot) => slots.get(slot as usize).copied(),
+            Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) => {
+                slots.get(slot as usize).copied()
+            }
         };
         let mut demux = Demux::new((1, 2));
         demux.insert(&tuple(1), Owner::Conn(0), tuple_of);
@@ -131,7 +152,9 @@ mod tests {
         let tuple_of = |owner| {
             looks.set(looks.get() + 1);
             match owner {
-                Owner::Conn(slot) | Owner::TimeWait(slot) => slots.get(slot as usize).copied(),
+                Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) => {
+                    slots.get(slot as usize).copied()
+                }
             }
         };
         let mut demux = Demux::new((2, 3));

@@ -2,6 +2,8 @@
 //! teach. RFC 7413 §4.2, with the rules of Linux 6.18. Called by `open.rs`, `passive.rs`, `input.rs` and `lifecycle.rs`; the
 //! pages under [`fast_open`](crate::fast_open) have the picture.
 
+use core::net::IpAddr;
+
 use taut_wire::{FastOpen, TcpHeader};
 
 use super::Stack;
@@ -66,10 +68,11 @@ impl Stack {
         };
         let Some(entry) = self.listeners.get_mut(listener) else { return Ok(None) };
         entry.pending.begin();
+        entry.counts.add(&entry.options, tuple.peer.ip());
         let options = entry.options.conn.clone();
         let Arrival { header, mark, payload, gso_size } = segment.arrival;
         let id = self.open(now, *tuple, min_iss, &options, |cx, birth| {
-            let mut conn = Conn::passive(cx, birth, listener, header, mark);
+            let mut conn = Conn::early(cx, birth, listener, header, mark);
             conn.open_early(cx, option, payload, gso_size);
             conn
         });
@@ -122,9 +125,23 @@ impl Stack {
         }
     }
 
+    /// The option of a SYN-ACK that gives the client a cookie.
+    pub(super) fn cookie_for(&self, listener: ListenerId, tuple: &Tuple, experimental: bool) -> FastOpen {
+        let own = self.listeners.get(listener).and_then(|entry| entry.options.fast_open.keys);
+        let keys = own.or(self.config.fast_open.keys).unwrap_or(self.fast_open_keys);
+        FastOpen { cookie: keys.cookie(tuple.peer.ip(), tuple.local.ip()), experimental }
+    }
+
     /// The handshake of a connection that a SYN opened ended, in success or failure.
-    pub(super) fn leave_pending(&mut self, now: Instant, listener: Option<ListenerId>, reset: bool) {
+    pub(super) fn leave_pending(
+        &mut self,
+        now: Instant,
+        listener: Option<ListenerId>,
+        peer: IpAddr,
+        reset: bool,
+    ) {
         if let Some(entry) = listener.and_then(|listener| self.listeners.get_mut(listener)) {
+            entry.counts.leave_half_open(peer);
             entry.pending.end(now, reset);
         }
     }

@@ -15,7 +15,7 @@ use super::open::is_broadcast;
 use super::replies::{self, Reply};
 use super::time_wait::{TimeWaitAction, TimeWaitSegment};
 use crate::conn::state::State;
-use crate::conn::{Arrival, Conn, Consequence};
+use crate::conn::{Arrival, Consequence};
 use crate::ingress::Payload;
 use crate::words::{ConnError, Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple, seq};
 
@@ -141,15 +141,19 @@ impl Stack {
                     self.reset(&tuple, &header, len);
                 }
             }
+            Some(Owner::HalfOpen(slot)) => {
+                let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                self.on_half_open(now, slot, arrival);
+            }
             Some(Owner::TimeWait(slot)) => {
                 let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
                 let stray = Stray { arrival, option };
                 self.on_time_wait(now, slot, &tuple, stray);
             }
             None if header.flags.contains(TcpFlags::ACK) && self.revive(now, &tuple, &header) => {
-                if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
+                if let Some(Owner::HalfOpen(slot)) = self.owner(&tuple) {
                     let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
-                    let _opens = self.with(now, slot, |conn, cx| conn.on_segment(cx, arrival));
+                    self.on_half_open(now, slot, arrival);
                 }
             }
             None => {
@@ -275,7 +279,7 @@ impl Stack {
         }
     }
 
-    fn reset(&mut self, tuple: &Tuple, header: &TcpHeader, len: u32) {
+    pub(super) fn reset(&mut self, tuple: &Tuple, header: &TcpHeader, len: u32) {
         if let Some(header) = replies::reset(header, len) {
             let reply = Reply::Tcp { src: tuple.local.ip(), dst: tuple.peer.ip(), header };
             if self.replies.push(reply) {
@@ -298,7 +302,10 @@ impl Stack {
             }
             Ok(Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted })
             | Ok(Icmp::PacketTooBig { mtu, quoted }) => {
-                self.on_icmp_error(now, quoted, |conn, cx, seq| conn.on_too_big(cx, seq, mtu));
+                // A SYN-ACK is never too big.
+                if let Some((Owner::Conn(slot), seq)) = self.owner_of_quoted(quoted) {
+                    self.with(now, slot, |conn, cx| conn.on_too_big(cx, seq, mtu));
+                }
             }
             Ok(Icmp::DestinationUnreachable { code, quoted }) => {
                 let error = match code {
@@ -306,27 +313,23 @@ impl Stack {
                     Unreachable::Port | Unreachable::Protocol => ConnError::Refused,
                     _ => ConnError::HostUnreachable,
                 };
-                self.on_icmp_error(now, quoted, |conn, cx, seq| conn.on_unreachable(cx, seq, error));
+                match self.owner_of_quoted(quoted) {
+                    Some((Owner::Conn(slot), seq)) => {
+                        self.with(now, slot, |conn, cx| conn.on_unreachable(cx, seq, error));
+                    }
+                    Some((Owner::HalfOpen(slot), seq)) => self.on_half_open_unreachable(slot, seq),
+                    Some((Owner::TimeWait(_), _)) | None => {}
+                }
             }
             _ => {}
         }
     }
 
-    /// Finds the connection whose packet an ICMP error quotes.
-    fn on_icmp_error(
-        &mut self,
-        now: Instant,
-        quoted: &[u8],
-        f: impl FnOnce(&mut Conn, &mut crate::conn::StackCx<'_>, u32),
-    ) {
-        let Ok(quoted) = Quoted::parse(quoted) else { return };
-        if quoted.protocol != protocol::TCP {
-            return;
-        }
+    /// Whose packet an ICMP error quotes, and its sequence number.
+    fn owner_of_quoted(&mut self, quoted: &[u8]) -> Option<(Owner, u32)> {
+        let quoted = Quoted::parse(quoted).ok().filter(|quoted| quoted.protocol == protocol::TCP)?;
         let tuple = Tuple { local: quoted.src.into(), peer: quoted.dst.into() };
-        if let Some(Owner::Conn(slot)) = self.owner(&tuple) {
-            self.with(now, slot, |conn, cx| f(conn, cx, quoted.seq));
-        }
+        Some((self.owner(&tuple)?, quoted.seq))
     }
 }
 

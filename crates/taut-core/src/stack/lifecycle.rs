@@ -4,7 +4,7 @@
 use super::Stack;
 use super::demux::Owner;
 use super::time_wait::TimeWait;
-use super::{stack_cx, tuple_of};
+use super::{owner_tuple, stack_cx};
 use crate::conn::state::State;
 use crate::conn::{Conn, StackCx};
 use crate::words::{ConnId, Instant, ListenerId};
@@ -29,7 +29,7 @@ impl Stack {
         self.counters.tcp_memory_pressures = self.pool.budget.pressures();
         let Some(conn) = self.table.at_mut(slot) else { return };
         if conn.flags.half_open && conn.state != State::SynReceived {
-            self.leave_half_open(now, slot);
+            self.leave_fast_open(now, slot);
         }
         let Some(conn) = self.table.at_mut(slot) else { return };
         if cfg!(debug_assertions) {
@@ -75,32 +75,12 @@ impl Stack {
         }
     }
 
-    /// The handshake of a passive connection ended, in success or failure.
-    pub(super) fn leave_half_open(&mut self, now: Instant, slot: u32) {
+    /// The handshake of a connection that a SYN opened ended, in success or failure.
+    fn leave_fast_open(&mut self, now: Instant, slot: u32) {
         let Some(conn) = self.table.at_mut(slot) else { return };
         conn.flags.half_open = false;
-        let id = ConnId { slot, generation: conn.generation };
-        let established = conn.state != State::Closed;
-        let listener_id = conn.listener();
-        if conn.is_fast_child() {
-            let reset = conn.was_reset();
-            return self.leave_pending(now, listener_id, reset);
-        }
-        let listener = listener_id.and_then(|listener| self.listeners.get_mut(listener));
-        let (Some(listener_id), Some(listener)) = (listener_id, listener) else {
-            // The listener was closed meanwhile.
-            if established {
-                conn.flags.rst_due = true;
-                conn.flags.held = false;
-                conn.state = State::Closed;
-            }
-            return;
-        };
-        listener.half_open = listener.half_open.saturating_sub(1);
-        listener.counts.leave_half_open(conn.tuple.peer.ip());
-        if established {
-            self.offer(listener_id, id);
-        }
+        let (listener, peer, reset) = (conn.listener(), conn.tuple.peer.ip(), conn.was_reset());
+        self.leave_pending(now, listener, peer, reset);
     }
 
     /// A connection of a listener is open: `accept` returns it.
@@ -132,8 +112,8 @@ impl Stack {
             && let Some(place) = self.time_wait.insert(now, entry)
         {
             self.counters.time_wait += 1;
-            let (table, time_wait) = (&self.table, &self.time_wait);
-            self.demux.insert(&tuple, Owner::TimeWait(place), |owner| tuple_of(table, time_wait, owner));
+            let tables = (&self.table, &self.half_open, &self.time_wait);
+            self.demux.insert(&tuple, Owner::TimeWait(place), |owner| owner_tuple(tables, owner));
         }
     }
 

@@ -9,8 +9,8 @@
 //!   input.rs      received packets to connections        output.rs                 events and packets, round robin
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
 //!   orphans.rs    connections that nobody holds
-//!   table.rs demux.rs listener.rs time_wait.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
-//!   passive.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
+//!   table.rs demux.rs listener.rs time_wait.rs lists.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
+//!   passive.rs half_open.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
@@ -19,9 +19,11 @@ mod conn_mut;
 mod conn_ref;
 mod demux;
 mod fast_open;
+mod half_open;
 mod input;
 mod lifecycle;
 mod listener;
+mod lists;
 mod observe;
 mod open;
 mod orphans;
@@ -54,8 +56,9 @@ use crate::egress::Totals;
 use crate::egress::emit::HEADER_MAX;
 use crate::fast_open::{Cache, FastOpenKeys};
 use crate::stats::Counters;
-use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Tuple, TxTicket};
+use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, Tuple, TxTicket};
 use demux::{Demux, Owner};
+use half_open::HalfOpenTable;
 use listener::Listeners;
 use replies::Replies;
 use secrets::Secrets;
@@ -67,7 +70,7 @@ use timer_queue::TimerQueue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Timer {
-    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive.
+    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive; or the SYN-ACK of a half-open one.
     Conn,
     /// The oldest entry of TIME-WAIT ends.
     TimeWait,
@@ -81,6 +84,7 @@ pub struct Stack {
     table: Table,
     demux: Demux,
     listeners: Listeners,
+    half_open: HalfOpenTable,
     time_wait: TimeWaitTable,
     timers: TimerQueue,
     /// Connections that may have something to send, served round robin.
@@ -136,10 +140,14 @@ macro_rules! stack_cx {
 
 use stack_cx;
 
-/// The tuple of an owner: a connection or a TIME-WAIT entry.
-fn tuple_of(table: &Table, time_wait: &TimeWaitTable, owner: Owner) -> Option<Tuple> {
+/// The tuple of an owner: a connection, a half-open one or a TIME-WAIT entry.
+fn owner_tuple(
+    (table, half_open, time_wait): (&Table, &HalfOpenTable, &TimeWaitTable),
+    owner: Owner,
+) -> Option<Tuple> {
     match owner {
         Owner::Conn(slot) => table.at(slot).map(|conn| conn.tuple),
+        Owner::HalfOpen(slot) => half_open.at(slot).map(|entry| entry.tuple),
         Owner::TimeWait(slot) => {
             time_wait.get(slot).map(|entry| Tuple { local: entry.local, peer: entry.peer })
         }
@@ -161,6 +169,7 @@ impl Stack {
             table: Table::new(),
             demux: Demux::new(demux_key),
             listeners: Listeners::default(),
+            half_open: HalfOpenTable::new(),
             timers: TimerQueue::new(),
             ready: VecDeque::new(),
             news: VecDeque::new(),
@@ -204,7 +213,12 @@ impl Stack {
     /// holds.
     #[must_use]
     pub const fn connections(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.half_open.len()
+    }
+
+    /// Whether there are as many connections as there may be.
+    fn is_full(&self) -> bool {
+        self.connections() >= self.config.max_connections as usize
     }
 
     /// The number of connections in TIME-WAIT.
@@ -219,6 +233,9 @@ impl Stack {
     #[expect(clippy::needless_pass_by_value, reason = "a ticket is used up by giving it back")]
     pub fn handle_tx(&mut self, now: Instant, ticket: TxTicket, fate: Fate) {
         let Some(id) = ticket.conn else { return };
+        if ticket.output == Output::Syn {
+            self.on_syn_ack_fate(&ticket, fate);
+        }
         if self.table.get(id).is_some() {
             self.with(now, id.slot, |conn, cx| match fate {
                 Fate::Left => conn.on_completion(cx, &ticket),
@@ -254,6 +271,7 @@ impl Stack {
             }
         }
         self.timers_again_at = Instant::ZERO;
+        self.on_half_open_timeouts(now);
         while let Some(slot) = self.time_wait.expired(now) {
             self.forget_time_wait(slot);
         }
@@ -265,7 +283,9 @@ impl Stack {
     /// moving every timer on every ACK would cost more.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
-        let conn = self.timers.next().map(|(at, _)| (at, Timer::Conn));
+        let half_open = self.half_open.next_deadline();
+        let conn = self.timers.next().map(|(at, _)| at);
+        let conn = conn.into_iter().chain(half_open).min().map(|at| (at, Timer::Conn));
         let time_wait = self.time_wait.next_deadline().map(|at| (at, Timer::TimeWait));
         match (conn, time_wait) {
             (Some(conn), Some(time_wait)) => Some(if conn.0 <= time_wait.0 { conn } else { time_wait }),

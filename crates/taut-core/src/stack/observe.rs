@@ -57,15 +57,19 @@ impl Stack {
         self.caps.paces = paces;
     }
 
-    /// Every connection, in any state, including those that are still closing.
+    /// Every connection, in any state, including those that are still closing, then those that are half-open at a listener.
+    /// When the handshake of one of these is complete, the connection has another name.
     pub fn conn_ids(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.table.ids()
+        self.table.ids().chain(self.half_open.ids())
     }
 
     /// A read-only view of a connection, which the application may already have released.
     #[must_use]
     pub fn conn(&self, id: ConnId) -> Option<ConnRef<'_>> {
-        Some(ConnRef::new(self, self.table.get(id)?))
+        match self.table.get(id) {
+            Some(conn) => Some(ConnRef::new(self, conn)),
+            None => Some(ConnRef::of_half_open(self, self.view_half_open(id)?)),
+        }
     }
 
     /// The report on all connections, past and present, with the bytes in their queues now. Visits every connection.

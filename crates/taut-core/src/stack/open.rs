@@ -4,7 +4,7 @@
 use core::net::{IpAddr, SocketAddr};
 
 use super::demux::Owner;
-use super::{ConnMut, Stack, stack_cx, tuple_of};
+use super::{ConnMut, Stack, owner_tuple, stack_cx};
 use crate::conn::handshake::Birth;
 use crate::conn::{Conn, StackCx};
 use crate::options::{ConnOptions, ListenOptions};
@@ -27,7 +27,7 @@ impl Stack {
         if to.port() == 0 || ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
             return Err(ConnectError::InvalidPeer);
         }
-        if self.table.len() >= self.config.max_connections as usize {
+        if self.is_full() {
             return Err(ConnectError::TooManyConnections);
         }
         let peer = Endpoint::new(ip, to.port());
@@ -93,7 +93,7 @@ impl Stack {
         }
         match self.owner(&tuple) {
             None => Some((tuple, None)),
-            Some(Owner::Conn(_)) => None,
+            Some(Owner::Conn(_) | Owner::HalfOpen(_)) => None,
             Some(Owner::TimeWait(slot)) => {
                 let entry = self.time_wait.get(slot)?;
                 if !entry.may_reuse_for_connect(now) {
@@ -108,8 +108,8 @@ impl Stack {
     }
 
     pub(super) fn owner(&mut self, tuple: &Tuple) -> Option<Owner> {
-        let (table, time_wait) = (&self.table, &self.time_wait);
-        self.demux.find(tuple, |owner| tuple_of(table, time_wait, owner))
+        let tables = (&self.table, &self.half_open, &self.time_wait);
+        self.demux.find(tuple, |owner| owner_tuple(tables, owner))
     }
 
     pub(super) fn forget_time_wait(&mut self, slot: u32) {
@@ -141,8 +141,8 @@ impl Stack {
         let conn = make(&mut cx, &birth);
         let slot = self.table.insert(conn);
         self.pool.budget.set_connections(self.table.len());
-        let (table, time_wait) = (&self.table, &self.time_wait);
-        self.demux.insert(&tuple, Owner::Conn(slot), |owner| tuple_of(table, time_wait, owner));
+        let tables = (&self.table, &self.half_open, &self.time_wait);
+        self.demux.insert(&tuple, Owner::Conn(slot), |owner| owner_tuple(tables, owner));
         self.settle(now, slot);
         id
     }
@@ -186,9 +186,14 @@ impl Stack {
         None
     }
 
-    /// Stops listening; connections that were not accepted are reset.
+    /// Stops listening; connections that were not accepted are reset, and half-open ones are forgotten.
     pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
         let Some(listener) = self.listeners.remove(id) else { return };
+        for half_open in listener.by_age {
+            if let Some((slot, _)) = self.half_open.find(half_open) {
+                self.drop_half_open(slot);
+            }
+        }
         for conn_id in listener.ready {
             if let Some(conn) = self.conn_mut(conn_id) {
                 conn.abort(now);

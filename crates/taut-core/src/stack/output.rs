@@ -4,6 +4,7 @@
 
 use taut_wire::{Ecn, raw};
 
+use super::demux::HALF_OPEN_BIT;
 use super::replies::Reply;
 use super::{Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
@@ -11,6 +12,13 @@ use crate::egress::emit;
 use crate::words::{
     ConnId, Event, Fate, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket,
 };
+
+/// What leaves next, and the slot of its connection.
+enum Next {
+    Segment(u32, Segment),
+    /// Of a half-open connection.
+    SynAck(u32),
+}
 
 impl Stack {
     /// News for the application, oldest first.
@@ -52,7 +60,10 @@ impl Stack {
         if let Some(reply) = self.replies.pop() {
             return Some(self.transmit_reply(now, reply));
         }
-        let (slot, segment) = self.next_segment(now)?;
+        let (slot, segment) = match self.next_segment(now)? {
+            Next::Segment(slot, segment) => (slot, segment),
+            Next::SynAck(slot) => return self.transmit_syn_ack(now, slot),
+        };
         if segment.payload.end - segment.payload.start > emit::ALWAYS_FITS && !self.fits(slot, &segment) {
             return self.lose(now, slot, segment.ticket);
         }
@@ -122,14 +133,21 @@ impl Stack {
         self.poll_transmit(now)
     }
 
-    /// The next segment, from the connections round robin, and the slot of its connection.
-    fn next_segment(&mut self, now: Instant) -> Option<(u32, Segment)> {
+    /// The next segment, from the connections round robin.
+    fn next_segment(&mut self, now: Instant) -> Option<Next> {
         loop {
             let slot = self.ready.pop_front()?;
+            if slot & HALF_OPEN_BIT != 0 {
+                let slot = slot & !HALF_OPEN_BIT;
+                if self.wants_syn_ack(slot) {
+                    return Some(Next::SynAck(slot));
+                }
+                continue;
+            }
             let Some(conn) = self.table.at_mut(slot) else { continue };
             if let Some(segment) = conn.poll_output(&mut stack_cx!(self, now)) {
                 self.ready.push_back(slot);
-                return Some((slot, segment));
+                return Some(Next::Segment(slot, segment));
             }
             conn.flags.queued_for_output = false;
             self.settle(now, slot);

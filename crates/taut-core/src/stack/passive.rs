@@ -1,16 +1,17 @@
 //! SYNs for a listener: a half-open connection, a cookie, or nothing; and the ACKs that bring cookies back.
 //! RFC 9293 §3.10.7.2, RFC 4987; Linux's rules for full queues. Called by `input.rs`.
 
-use taut_wire::TcpHeader;
 use taut_wire::tcp::Flags as TcpFlags;
+use taut_wire::{Ecn, TcpHeader};
 
 use super::fast_open::Opened;
 use super::input::Stray;
 use super::replies::Reply;
 use super::syn_cookies::{self, SynCookies};
 use super::{Stack, stack_cx};
+use crate::conn::half_open::HalfOpen;
 use crate::conn::handshake::Birth;
-use crate::conn::{Arrival, Conn, StackCx};
+use crate::conn::{Arrival, StackCx};
 use crate::words::{Instant, ListenerId, Tuple};
 
 impl Stack {
@@ -39,7 +40,7 @@ impl Stack {
             entry.cookie_at = Some(now);
             return self.send_cookie(now, tuple, listener, syn);
         }
-        if self.table.len() >= self.config.max_connections as usize {
+        if self.is_full() {
             self.counters.listen_overflows += 1;
             return;
         }
@@ -48,34 +49,28 @@ impl Stack {
             Err(Opened) => return,
         };
         if is_full {
-            self.drop_oldest_half_open(now, listener);
+            self.drop_oldest_half_open(listener);
         }
-        let Some(entry) = self.listeners.get_mut(listener) else { return };
-        entry.begin(tuple.peer.ip());
-        let options = entry.options.conn.clone();
-        let id = self.open(now, *tuple, min_iss, &options, |cx, birth| {
-            let mut conn = Conn::passive(cx, birth, listener, syn, mark);
-            if let Some(option) = cookie {
-                conn.give_cookie(option);
-            }
-            conn
-        });
-        let Self { listeners, table, .. } = self;
-        if let Some(entry) = listeners.get_mut(listener) {
-            entry.by_age.push_back(id);
-            if entry.by_age.len() > 2 * entry.half_open as usize + 64 {
-                entry.by_age.retain(|&id| table.get(id).is_some_and(|conn| conn.flags.half_open));
-            }
-        }
+        let Some(entry) = self.listeners.get(listener) else { return };
+        let birth = Birth {
+            tuple: *tuple,
+            generation: self.half_open.next_id().generation,
+            options: &entry.options.conn,
+            isn: min_iss.unwrap_or_else(|| self.secrets.isn(tuple, now)),
+            timestamp_offset: self.secrets.timestamp_offset(tuple),
+        };
+        let mut half_open = HalfOpen::new(&stack_cx!(self, now), &birth, listener, syn, mark);
+        half_open.gives_cookie = cookie.map(|option| option.experimental);
+        self.begin_half_open(half_open);
     }
 
     /// Whoever has waited longest for the end of its handshake gives way.
-    fn drop_oldest_half_open(&mut self, now: Instant, listener: ListenerId) {
+    fn drop_oldest_half_open(&mut self, listener: ListenerId) {
         while let Some(id) = self.listeners.get_mut(listener).and_then(|entry| entry.by_age.pop_front()) {
-            if self.table.get(id).is_some_and(|conn| conn.flags.half_open) {
+            let oldest = self.half_open.find(id).map(|(slot, _)| slot);
+            if let Some(slot) = oldest {
                 self.counters.req_q_full_drop += 1;
-                self.with(now, id.slot, Conn::give_way);
-                return;
+                return self.drop_half_open(slot);
             }
         }
     }
@@ -91,7 +86,8 @@ impl Stack {
             timestamp_offset: self.secrets.timestamp_offset(tuple),
         };
         let syn = syn_cookies::remembered(syn, self.config.tcp.timestamps);
-        let mut header = Conn::syn_ack(&mut stack_cx!(self, now), &birth, listener, &syn);
+        let cx = stack_cx!(self, now);
+        let (mut header, _) = HalfOpen::new(&cx, &birth, listener, &syn, Ecn::NotEct).syn_ack(&cx);
         if let Some(timestamps) = &mut header.options.timestamps {
             timestamps.value = syn_cookies::timestamp(timestamps.value, &syn);
         }
@@ -105,7 +101,7 @@ impl Stack {
     pub(super) fn revive(&mut self, now: Instant, tuple: &Tuple, ack: &TcpHeader) -> bool {
         let cookies = self.config.tcp.syncookies;
         let Some(listener) = self.listeners.find(tuple.local) else { return false };
-        let Some(entry) = self.listeners.get_mut(listener) else { return false };
+        let Some(entry) = self.listeners.get(listener) else { return false };
         let may_be_one = entry.has_sent_cookies(now) && cookies != SynCookies::Off;
         if !may_be_one || ack.flags.contains(TcpFlags::SYN) || ack.flags.contains(TcpFlags::RST) {
             return false;
@@ -115,7 +111,7 @@ impl Stack {
             return false;
         };
         self.counters.syncookies_recv += 1;
-        if !entry.may_be_ready() || self.table.len() >= self.config.max_connections as usize {
+        if !entry.may_be_ready() || self.is_full() {
             // The peer thinks that the connection is open. It will repeat what it sends next, and there may be room then.
             self.counters.listen_overflows += 1;
             return true;
@@ -124,10 +120,15 @@ impl Stack {
             self.counters.listen_capped += 1;
             return true;
         }
-        entry.begin(tuple.peer.ip());
-        let options = entry.options.conn.clone();
-        let isn = ack.ack.wrapping_sub(1);
-        self.open(now, *tuple, Some(isn), &options, |cx, birth| Conn::revived(cx, birth, listener, &syn));
+        let birth = Birth {
+            tuple: *tuple,
+            generation: self.half_open.next_id().generation,
+            options: &entry.options.conn,
+            isn: ack.ack.wrapping_sub(1),
+            timestamp_offset: self.secrets.timestamp_offset(tuple),
+        };
+        let half_open = HalfOpen::revived(&stack_cx!(self, now), &birth, listener, &syn);
+        self.begin_half_open(half_open);
         true
     }
 }

@@ -2,8 +2,7 @@
 //! Origin: RFC 9293 §3.10.7.4, RFC 6191, RFC 1337; Linux: `tcp_timewait_sock`, `tcp_tw_reuse`.
 //! Called by the stack when a connection closes, when a segment finds one of these, and by `connect`.
 
-use alloc::vec::Vec;
-
+use super::lists::Lists;
 use crate::conn::Conn;
 use crate::ingress::validate::paws_rejects;
 use crate::words::{Duration, Endpoint, Instant, seq};
@@ -141,34 +140,22 @@ impl TimeWait {
     }
 }
 
-/// End of a list.
-const NIL: u32 = u32::MAX;
-
-#[derive(Debug)]
-struct Slot {
-    entry: Option<TimeWait>,
-    /// Neighbours in the order of expiry; `next` also links the free slots.
-    previous: u32,
-    next: u32,
-}
-
 /// All connections in TIME-WAIT. They all wait equally long, so a list in the order of arrival is also one in the
 /// order of expiry.
 #[derive(Debug)]
 pub(crate) struct TimeWaitTable {
-    slots: Vec<Slot>,
-    free: u32,
-    oldest: u32,
-    newest: u32,
-    len: u32,
+    entries: Lists<TimeWait, 1>,
     max: u32,
     wait: Duration,
 }
 
+/// The only list.
+const ALL: usize = 0;
+
 impl TimeWaitTable {
     /// A table for at most `max` connections (`tcp_max_tw_buckets`) that wait for `wait`.
     pub(crate) const fn new(max: u32, wait: Duration) -> Self {
-        Self { slots: Vec::new(), free: NIL, oldest: NIL, newest: NIL, len: 0, max, wait }
+        Self { entries: Lists::new(), max, wait }
     }
 
     /// Changes the bounds. A shorter wait applies to connections added later; these still leave after those that were
@@ -179,62 +166,38 @@ impl TimeWaitTable {
     }
 
     pub(crate) const fn len(&self) -> u32 {
-        self.len
+        self.entries.len()
     }
 
     /// Adds a connection, whose wait begins now. Returns `None` without adding it when the table is full.
     pub(crate) fn insert(&mut self, now: Instant, mut entry: TimeWait) -> Option<u32> {
-        if self.len >= self.max {
+        if self.len() >= self.max {
             return None;
         }
         entry.expires = now + self.wait;
-        let slot = if let Some(free) = self.slots.get_mut(self.free as usize) {
-            let slot = self.free;
-            self.free = free.next;
-            free.entry = Some(entry);
-            slot
-        } else {
-            let slot = u32::try_from(self.slots.len()).ok().filter(|&slot| slot != NIL)?;
-            self.slots.push(Slot { entry: Some(entry), previous: NIL, next: NIL });
-            slot
-        };
-        self.len += 1;
-        self.link_newest(slot);
-        Some(slot)
+        self.entries.push(ALL, entry)
     }
 
     pub(crate) fn get(&self, slot: u32) -> Option<&TimeWait> {
-        self.slots.get(slot as usize)?.entry.as_ref()
+        self.entries.get(slot)
     }
 
     /// Removes a connection.
     pub(crate) fn remove(&mut self, slot: u32) -> Option<TimeWait> {
-        let entry = self.slots.get_mut(slot as usize)?.entry.take()?;
-        self.unlink(slot);
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            place.next = self.free;
-        }
-        self.free = slot;
-        self.len -= 1;
-        Some(entry)
+        self.entries.remove(ALL, slot)
     }
 
     /// Begins the full wait again. RFC 9293 §3.10.7.4, eighth, TIME-WAIT.
     pub(crate) fn restart(&mut self, slot: u32, now: Instant) {
         let expires = now + self.wait;
-        let Some(entry) = self.slots.get_mut(slot as usize).and_then(|place| place.entry.as_mut()) else {
-            return;
-        };
+        let Some(entry) = self.entries.get_mut(slot) else { return };
         entry.expires = expires;
-        self.unlink(slot);
-        self.link_newest(slot);
+        self.entries.move_to_end(ALL, ALL, slot);
     }
 
     /// Whether a stray segment may be answered now: at most once per `least`, as with challenge ACKs.
     pub(crate) fn may_answer(&mut self, slot: u32, now: Instant, least: Duration) -> bool {
-        let Some(entry) = self.slots.get_mut(slot as usize).and_then(|place| place.entry.as_mut()) else {
-            return false;
-        };
+        let Some(entry) = self.entries.get_mut(slot) else { return false };
         let now_ms = (now.as_millis() as u32).max(1);
         if entry.answered_ms != 0 && u64::from(now_ms.wrapping_sub(entry.answered_ms)) < least.as_millis() {
             return false;
@@ -245,7 +208,7 @@ impl TimeWaitTable {
 
     /// The next connection whose wait is over. It stays until [`remove`](Self::remove).
     pub(crate) fn expired(&self, now: Instant) -> Option<u32> {
-        self.next_deadline().filter(|&at| at <= now).map(|_| self.oldest)
+        self.next_deadline().filter(|&at| at <= now).map(|_| self.entries.first(ALL))
     }
 
     /// Removes the next connection whose wait is over.
@@ -257,32 +220,7 @@ impl TimeWaitTable {
 
     /// When the first wait is over.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.get(self.oldest).map(|entry| entry.expires)
-    }
-
-    fn link_newest(&mut self, slot: u32) {
-        let newest = self.newest;
-        if let Some(place) = self.slots.get_mut(slot as usize) {
-            (place.previous, place.next) = (newest, NIL);
-        }
-        match self.slots.get_mut(newest as usize) {
-            Some(previous) => previous.next = slot,
-            None => self.oldest = slot,
-        }
-        self.newest = slot;
-    }
-
-    fn unlink(&mut self, slot: u32) {
-        let Some(place) = self.slots.get(slot as usize) else { return };
-        let (previous, next) = (place.previous, place.next);
-        match self.slots.get_mut(previous as usize) {
-            Some(place) => place.next = next,
-            None => self.oldest = next,
-        }
-        match self.slots.get_mut(next as usize) {
-            Some(place) => place.previous = previous,
-            None => self.newest = previous,
-        }
+        self.get(self.entries.first(ALL)).map(|entry| entry.expires)
     }
 }
 
@@ -326,7 +264,7 @@ mod tests {
 
     #[test]
     fn is_small() {
-        assert!(size_of::<Slot>() <= 96);
+        assert!(Lists::<TimeWait, 1>::entry_bytes() <= 96);
     }
 
     #[test]
