@@ -83,12 +83,12 @@ packet-bulk: ## a gigabyte each way over an Ethernet interface, both families, e
 
 include benches/bench.mk
 
-lint: ## formatting, clippy and docs, with warnings denied; cargo-deny when it is installed
+lint: ## formatting, clippy and docs, with warnings denied; licences and sources, by cargo-deny when it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
-	else echo "lint: cargo-deny is not installed, so licences and sources were not checked (make deny installs it)"; fi
+	else CARGO=$(CARGO) scripts/deny; fi
 
 check-portable: ## taut compiles for Android, macOS, Windows and FreeBSD, the core for a 32-bit processor (2 min)
 	@CARGO=$(CARGO) scripts/check-portable $(ARGS)
