@@ -287,7 +287,7 @@ impl Load {
     }
 }
 
-/// `count` connections that begin within 20 s, for so many minutes; then all of them end.
+/// `count` connections that begin within 20 s, for a minute and then for so many minutes; then all of them end.
 fn churn(count: usize, minutes: u64) {
     let mut load = Load::new();
     for client in 0..count {
@@ -299,13 +299,14 @@ fn churn(count: usize, minutes: u64) {
         load.open(client, lives);
         load.flush(0);
     }
-    load.until(60);
-    let second = load.until(120);
+    // A minute until as many close as begin; minutes are counted from then on.
+    load.until(120);
+    let second = load.until(180);
     let allocations = ALLOCATIONS[0].load(Relaxed) + ALLOCATIONS[1].load(Relaxed);
     let (opened, packets) = (load.opened, load.packets);
     let mut last = [0; 2];
     for minute in 3..=minutes {
-        last = load.until(60 * minute);
+        last = load.until(60 * (minute + 1));
         println!(
             "minute {minute}: {} connections, {} in TIME-WAIT, {} and {} bytes",
             load.stacks[0].connections(),
