@@ -205,14 +205,22 @@ fn half_10_what_a_repeated_syn_says_about_ecn_is_kept() {
     expect!(t, "SW.");
     inject!(t, "SAEW", seq(0), mss(1_000), win(65_535), ecn(Ecn::Ce));
     expect!(t, "SAW.");
-    // The client falls back to no ECN: our data is not marked as capable.
-    inject!(t, "S", seq(0), mss(1_000), win(65_535));
-    let _ = expect!(t, "SW.");
-    inject!(t, ".A", seq(1), ack(1));
-    accept(&mut t);
-    t.write(1_000);
-    t.poll();
-    assert_eq!(t.out.pop_front().unwrap().ecn, Ecn::NotEct);
+    // A client that falls back to no ECN gets data that is not marked as capable (its ACK: table 4).
+    for (falls_back, mark) in [(false, Ecn::Ect0), (true, Ecn::NotEct)] {
+        let mut t = Trace::with(config());
+        t.listen();
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SW.");
+        if falls_back {
+            inject!(t, "S", seq(0), mss(1_000), win(65_535));
+            expect!(t, "SW.");
+        }
+        inject!(t, ".W", seq(1), ack(1));
+        accept(&mut t);
+        t.write(1_000);
+        t.poll();
+        assert_eq!(t.out.pop_front().unwrap().ecn, mark);
+    }
 
     let mut t = Trace::with(config());
     t.listen();
