@@ -45,8 +45,9 @@ fn main() -> io::Result<()> {
     let server = Stack::builder().address("10.9.0.2/24");
     if let Some(tun) = std::env::args().nth(1) {
         let stack = server.tun(&tun).host_address("10.9.0.1/24").build()?;
+        let listener = TcpListener::bind(&stack, "10.9.0.2:7")?;
         println!("listening at 10.9.0.2:7 on {tun}");
-        return serve(&TcpListener::bind(&stack, "10.9.0.2:7")?);
+        return serve(&listener);
     }
     // Two stacks joined by a pipe.
     let (near, far) = pipe(LinkCaps::offloading(1_500), 1 << 20)?;
