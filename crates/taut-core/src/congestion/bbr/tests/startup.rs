@@ -49,7 +49,8 @@ fn bbr_21_only_rounds_at_the_networks_own_rate_count() {
 #[test]
 fn bbr_67_a_limited_flight_of_a_quarter_more_shows_a_full_pipe() {
     // The first round sets the base: 100 segments in 40 ms, so bdp is 100. A quarter more is 125; 100 / 1.25 is 80.
-    for (tx_in_flight, segs, full) in [(125, 100, true), (124, 100, false), (125, 80, true), (125, 79, false)] {
+    for (tx_in_flight, segs, full) in [(125, 100, true), (124, 100, false), (125, 80, true), (125, 79, false)]
+    {
         let mut flow = Flow::new();
         flow.ack(ACK);
         flow.acks(3, Ack { app_limited: true, tx_in_flight, segs: Some(segs), ..ACK });
