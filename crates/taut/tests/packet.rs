@@ -68,7 +68,7 @@ impl Cable {
     /// Sends so much to the kernel, and checks that it arrived. Returns the stack's counter of unsent packets afterwards.
     fn upload(&self, family: usize, bytes: usize) {
         let (listener, at) = self.listener(family);
-        let sink = serve(listener, |stream| digest_of(stream));
+        let sink = serve(listener, digest_of);
         let mut stream = TcpStream::connect(&self.stack, at).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
         let sent = send_noise(&mut stream, bytes, 7);
@@ -146,7 +146,7 @@ fn other_networks_are_behind_the_gateway_or_nowhere() {
     cable.far.run("ip addr add 192.0.2.1/32 dev lo").unwrap();
     let listener = cable.far.enter(|| listen("192.0.2.1:0".parse().unwrap(), None)).unwrap().unwrap();
     let at = listener.local_addr().unwrap();
-    let sink = serve(listener, |stream| digest_of(stream));
+    let sink = serve(listener, digest_of);
     let mut stream = TcpStream::connect(&cable.stack, at).unwrap();
     let sent = send_noise(&mut stream, 1_000_000, 3);
     stream.shutdown(Shutdown::Write).unwrap();
@@ -252,7 +252,7 @@ fn digest_or_reset(mut stream: KernelStream) {
 fn an_interface_that_goes_down_and_up_again_loses_time_and_nothing_else() {
     let cable = Cable::with(slow, |builder| builder);
     let (listener, at) = cable.listener(0);
-    let sink = serve(listener, |stream| digest_of(stream));
+    let sink = serve(listener, digest_of);
     let mut stream = TcpStream::connect(&cable.stack, at).unwrap();
     let first = thread::scope(|scope| {
         let sender = scope.spawn(|| {
@@ -308,7 +308,7 @@ fn a_smaller_mtu_is_told() {
     cable.upload(0, 1_000_000);
     cable.near_interface().set_mtu(1_300).unwrap();
     let (listener, at) = cable.listener(0);
-    let sink = serve(listener, |stream| digest_of(stream));
+    let sink = serve(listener, digest_of);
     let mut stream = TcpStream::connect(&cable.stack, at).unwrap();
     let sent = send_noise(&mut stream, 100_000, 5);
     stream.shutdown(Shutdown::Write).unwrap();
