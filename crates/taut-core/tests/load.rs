@@ -1,4 +1,4 @@
-//! Many connections at the same time, each used now and then, each replaced when it is over: the statements LOAD-1 and LOAD-2
+//! Many connections at the same time, each used now and then, each replaced when it is over: the statement LOAD-1
 //! of docs/reliability.md. A test binary of its own, because it counts every allocation. `make load` runs the long case.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -374,6 +374,6 @@ fn load_01_five_thousand_connections_with_churn_hold_as_much_at_the_end_as_at_th
 
 #[test]
 #[ignore = "minutes of work: make load"]
-fn load_02_a_hundred_thousand_connections_for_ten_minutes() {
+fn a_hundred_thousand_connections_for_ten_minutes() {
     churn(100_000, 10);
 }
