@@ -63,8 +63,10 @@ MINUTES ?= 10
 soak: ## random worlds for MINUTES=10: any network, any application, hostile peers; a failing seed prints its command
 	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
 
-load: ## 100,000 connections with churn for ten simulated minutes: memory must be flat (2 min after the build)
+load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flood: memory and goodput (4 min after the build)
 	$(CARGO) test --locked -p taut-core --test load -- --ignored --nocapture
+	@# The kernel's side of 10,000 connections is in the same process.
+	ulimit -n 12000 && $(CARGO) test --locked -p taut --test load -- --ignored --nocapture --test-threads 1
 
 planted: ## ten bugs, each planted into a copy of the sources: the tests' random worlds must find them (20 min)
 	@CARGO=$(CARGO) scripts/planted $(ARGS)

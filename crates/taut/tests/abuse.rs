@@ -8,55 +8,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use net::stranger::{Stranger, packet};
 use net::{KERNEL, Net, STACK, digest_of, echo, send_noise, serve};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use taut::blocking::{TcpListener, TcpStream};
 use taut_testbed::Noise;
+use taut_wire::TcpHeader;
 use taut_wire::tcp::{self, Flags};
-use taut_wire::{Ecn, IpHeader, TcpHeader, protocol};
-
-/// Sends whole IP packets into the stack, from inside the kernel's namespace.
-struct Stranger(Socket);
-
-impl Stranger {
-    fn new(net: &Net) -> Self {
-        let open = || {
-            // IPPROTO_RAW: the packets come with their headers.
-            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(255))).unwrap();
-            socket.set_header_included_v4(true).unwrap();
-            socket
-        };
-        Self(net.kernel.enter(open).unwrap())
-    }
-
-    /// The kernel refuses to send some of the nonsense; the rest is enough.
-    fn send(&self, packet: &[u8]) -> bool {
-        let to: SocketAddr = format!("{}:0", STACK[0]).parse().unwrap();
-        self.0.send_to(packet, &SockAddr::from(to)).is_ok()
-    }
-}
-
-fn packet(src: Ipv4Addr, header: &TcpHeader, payload: &[u8]) -> Vec<u8> {
-    let (src, dst): (IpAddr, IpAddr) = (src.into(), STACK[0].parse().unwrap());
-    let payload_len = header.header_len() + payload.len();
-    let hop_limit = 64;
-    let ip = IpHeader {
-        src,
-        dst,
-        protocol: protocol::TCP,
-        hop_limit,
-        ecn: Ecn::NotEct,
-        header_len: 20,
-        payload_len,
-    };
-    let mut bytes = vec![0; 20 + payload_len];
-    ip.emit(&mut bytes, 0);
-    let at = 20 + header.emit(&mut bytes[20..]);
-    bytes[at..].copy_from_slice(payload);
-    let checksum = tcp::full_checksum(src, dst, &bytes[20..], &[]);
-    tcp::set_checksum(&mut bytes[20..], checksum);
-    bytes
-}
 
 fn kernel_ip() -> Ipv4Addr {
     KERNEL[0].parse().unwrap()

@@ -2,6 +2,8 @@
 //! dropped. Without root or `/dev/net/tun` the tests fail.
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part")]
 
+pub mod stranger;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
