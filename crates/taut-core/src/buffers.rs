@@ -15,7 +15,7 @@ use budget::Budget;
 pub(crate) use budget::CHUNK_OVERHEAD;
 pub use budget::{MemoryLimits, MemoryUse};
 
-use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Memory};
+use crate::words::{BUFFER_BYTES, Duration, GATHER_MAX, Gather, Holders, Memory};
 
 /// Chunks that would be this long or longer are pooled buffers.
 const POOLED_FROM: usize = 65_536;
@@ -122,6 +122,8 @@ pub(crate) struct BufferPool {
     lists: Vec<ChunkList>,
     /// The memory in use, and its limits.
     pub(crate) budget: Budget,
+    /// Who else holds memory.
+    pub(crate) holders: Holders,
 }
 
 /// Boxed, so that an idle connection pays one pointer; the boxes themselves are pooled.
@@ -142,6 +144,7 @@ impl BufferPool {
             lent: VecDeque::new(),
             lists: Vec::new(),
             budget: Budget::new(),
+            holders: Holders::new(),
         }
     }
 
@@ -319,6 +322,11 @@ impl Chunk {
         follows
     }
 
+    /// Whether a packet, or an application that read it, holds the memory.
+    fn is_held(&mut self) -> bool {
+        self.memory.bytes_mut().is_none()
+    }
+
     /// Copies the beginning of `data` behind the run and returns how many bytes fitted: none while a packet
     /// holds the memory.
     pub(crate) fn fill(&mut self, data: &[u8]) -> usize {
@@ -368,7 +376,9 @@ impl ChunkQueue {
         let mut base = base;
         let mut previous = 0;
         if let Some(tail) = list.back_mut() {
-            let n = tail.fill(data);
+            // A run that is replayed must find the chunk held where it was held before.
+            let is_held = pool.holders.are_watched() && pool.holders.answer(tail.is_held());
+            let n = if is_held { 0 } else { tail.fill(data) };
             data = data.get(n..).unwrap_or(&[]);
             if data.is_empty() {
                 return;
@@ -647,6 +657,36 @@ mod tests {
         queue.append(512, &[1; 1], 0, &mut pool);
         let shared: Vec<bool> = queue.gather(500..513).pieces().map(|(_, memory)| memory.is_some()).collect();
         assert_eq!(shared, [true, false]);
+    }
+
+    /// Says that memory is held, or that it is not, and counts the questions.
+    #[derive(Debug)]
+    struct Says(bool, std::sync::Arc<core::sync::atomic::AtomicU32>);
+
+    impl crate::words::Witness for Says {
+        fn is_held(&mut self, _: bool) -> bool {
+            self.1.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_witness_decides_whether_the_last_chunk_takes_more() {
+        for says in [false, true] {
+            let asked = std::sync::Arc::default();
+            let mut pool = BufferPool::new();
+            pool.holders.set_witness(Box::new(Says(says, std::sync::Arc::clone(&asked))));
+            let mut queue = ChunkQueue::new();
+            queue.append(0, &[1; 400], 0, &mut pool);
+            queue.append(400, &[2; 10], 0, &mut pool);
+            assert_eq!(queue.gather(0..512).slices().len(), if says { 2 } else { 1 });
+            assert_eq!(asked.load(core::sync::atomic::Ordering::Relaxed), 1, "a new chunk is nobody else's");
+            // What it says does not let memory be written that is really held.
+            let held = queue.gather(0..512).pieces().filter_map(|(_, memory)| memory.cloned()).next();
+            let before = held.as_ref().map(|memory| memory.bytes().to_vec());
+            queue.append(410, &[3; 10], 0, &mut pool);
+            assert_eq!(held.map(|memory| memory.bytes().to_vec()), before);
+        }
     }
 
     #[test]

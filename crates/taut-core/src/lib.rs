@@ -107,7 +107,8 @@ pub use sysctl::SysctlError;
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX,
     Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError, ListenerId, Offload,
-    OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, WriteError, steps_taken,
+    OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError,
+    steps_taken,
 };
 
 #[cfg(doctest)]

@@ -10,7 +10,7 @@ use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{Completion, Written};
 use crate::options::{ConnOptions, Keepalive, SetOption, WriteFlags, tos_field};
-use crate::words::{Duration, Instant, OptionError, ReadError, WriteError};
+use crate::words::{Duration, OptionError, ReadError, WriteError};
 
 /// Longest `TCP_TX_DELAY`, in microseconds: 2³¹ − 1, as an `int` of `setsockopt(2)` has it.
 const TX_DELAY_MAX_US: u64 = i32::MAX as u64;
@@ -75,15 +75,15 @@ impl Conn {
 
     /// The next completed writes of [`write_bytes`](Self::write_bytes). If none is complete yet, the application is
     /// notified once one is.
-    pub(crate) fn poll_free(&mut self, now: Instant) -> Poll<Option<Completion>> {
-        self.tx.poll_free(now, self.state == State::Closed)
+    pub(crate) fn poll_free(&mut self, cx: &mut StackCx<'_>) -> Poll<Option<Completion>> {
+        self.tx.poll_free(cx.now, self.state == State::Closed, &mut cx.pool.holders)
     }
 
     /// Lent bytes may be free now: notifies the application if it waits for that.
     #[inline]
-    pub(super) fn check_loans(&mut self, now: Instant) {
+    pub(super) fn check_loans(&mut self, cx: &mut StackCx<'_>) {
         let over = self.state == State::Closed;
-        self.news.writable |= self.tx.settle_loans(now, over);
+        self.news.writable |= self.tx.settle_loans(cx.now, over, &mut cx.pool.holders);
     }
 
     pub(super) fn may_write(&self) -> Result<(), WriteError> {

@@ -398,7 +398,7 @@ impl Conn {
         }
         if outcome.advanced {
             self.forget_soft_error();
-            self.check_loans(cx.now);
+            self.check_loans(cx);
             if self.tx.fin_acked() {
                 self.on_fin_acked(cx);
             }

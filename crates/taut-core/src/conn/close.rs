@@ -101,7 +101,7 @@ impl Conn {
         self.tx.discard(cx.pool);
         self.suspect_early_fin();
         self.rx.discard(cx.pool);
-        self.check_loans(cx.now);
+        self.check_loans(cx);
     }
 
     /// Our FIN was acknowledged.

@@ -279,7 +279,7 @@ impl Conn {
     /// A ticket came back: the packet has left the host.
     pub(crate) fn on_completion(&mut self, cx: &mut StackCx<'_>, ticket: &TxTicket) {
         self.tx.complete(cx.now, ticket, cx.totals);
-        self.check_loans(cx.now);
+        self.check_loans(cx);
     }
 
     /// A queue of this host is filling up: the same as a congestion mark.

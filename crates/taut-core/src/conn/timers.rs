@@ -96,7 +96,7 @@ impl Conn {
             self.on_keepalive_timeout(cx);
         }
         if self.tx.look_at_loans() <= now {
-            self.check_loans(now);
+            self.check_loans(cx);
         }
         self.tx.release_idle();
         self.take_black_hole()

@@ -16,7 +16,7 @@
 use alloc::collections::VecDeque;
 use core::task::Poll;
 
-use crate::words::{Duration, Instant, Receipt};
+use crate::words::{Duration, Holders, Instant, Receipt};
 
 /// Writes shorter than this are copied. Eight pieces fill a packet, so shorter ones would make packets of less than half
 /// of what a device takes, and a packet costs more than the copy of its bytes.
@@ -105,16 +105,15 @@ impl Loans {
 
     /// Notes which writes are complete: everything before `una` is acknowledged, and if the connection is `over`,
     /// nothing else will be. Returns whether the application must be notified.
-    pub(super) fn settle(&mut self, now: Instant, una: u64, over: bool) -> bool {
+    pub(super) fn settle(&mut self, now: Instant, una: u64, over: bool, holders: &mut Holders) -> bool {
         let before = self.held.len();
         let mut only_held = false;
         while let Some(loan) = self.held.front_mut() {
             let delivered = loan.end <= una;
-            let is_free = |receipt: &mut Option<Receipt>| receipt.as_mut().is_none_or(Receipt::is_free);
             if !(delivered || over) {
                 break;
             }
-            if !is_free(&mut loan.receipt) {
+            if loan.receipt.as_mut().is_some_and(|receipt| holders.answer(!receipt.is_free())) {
                 only_held = true;
                 break;
             }
@@ -153,9 +152,15 @@ impl Loans {
     }
 
     /// The next range to report; `Ready(None)` if every write was reported.
-    pub(super) fn poll(&mut self, now: Instant, una: u64, over: bool) -> Poll<Option<Completion>> {
+    pub(super) fn poll(
+        &mut self,
+        now: Instant,
+        una: u64,
+        over: bool,
+        holders: &mut Holders,
+    ) -> Poll<Option<Completion>> {
         self.is_awaited = !self.held.is_empty();
-        let _ = self.settle(now, una, over);
+        let _ = self.settle(now, una, over, holders);
         match self.done.pop_front() {
             Some(done) => Poll::Ready(Some(done)),
             None if self.held.is_empty() => Poll::Ready(None),
@@ -185,7 +190,7 @@ mod tests {
     fn numbers_wrap() {
         let mut loans = Loans { next: u32::MAX, ..Loans::default() };
         assert_eq!((loans.add(1, None), loans.add(2, None)), (u32::MAX, 0));
-        assert!(!loans.settle(NOW, 2, false), "nobody waits");
+        assert!(!loans.settle(NOW, 2, false, &mut Holders::new()), "nobody waits");
         assert_eq!(reports(&mut loans), [(u32::MAX, 0, true)]);
     }
 
@@ -194,12 +199,12 @@ mod tests {
         let mut loans = Loans::default();
         let (memory, receipt) = Memory::lent(Vec::from([0; 10]).into());
         loans.add(10, Some(receipt));
-        assert_eq!(loans.poll(NOW, 0, false), Poll::Pending);
-        assert!(!loans.settle(NOW, 10, false), "the memory is held");
+        assert_eq!(loans.poll(NOW, 0, false, &mut Holders::new()), Poll::Pending);
+        assert!(!loans.settle(NOW, 10, false, &mut Holders::new()), "the memory is held");
         drop(memory);
-        assert!(loans.settle(NOW, 10, false));
+        assert!(loans.settle(NOW, 10, false, &mut Holders::new()));
         loans.add(11, None);
-        assert!(!loans.settle(NOW, 11, false), "it was notified");
+        assert!(!loans.settle(NOW, 11, false, &mut Holders::new()), "it was notified");
         assert_eq!(reports(&mut loans), [(0, 0, false), (1, 1, true)]);
     }
 
@@ -209,22 +214,22 @@ mod tests {
         let mut loans = Loans::default();
         let (memory, receipt) = Memory::lent(Vec::from([0; 10]).into());
         loans.add(10, Some(receipt));
-        assert!(!loans.settle(NOW, 10, false));
+        assert!(!loans.settle(NOW, 10, false, &mut Holders::new()));
         assert_eq!(loans.look_at(), Instant::NEVER, "nobody waits");
-        assert_eq!(loans.poll(NOW, 9, false), Poll::Pending);
+        assert_eq!(loans.poll(NOW, 9, false, &mut Holders::new()), Poll::Pending);
         assert_eq!(loans.look_at(), Instant::NEVER, "the ACK will announce it");
-        assert_eq!(loans.poll(NOW, 10, false), Poll::Pending);
+        assert_eq!(loans.poll(NOW, 10, false, &mut Holders::new()), Poll::Pending);
         let mut waits = Vec::new();
         let mut now = NOW;
         for _ in 0..8 {
             let wait = loans.look_at().since(now);
             waits.push(wait.as_millis());
             now += wait;
-            assert!(!loans.settle(now, 10, false));
+            assert!(!loans.settle(now, 10, false, &mut Holders::new()));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64]);
         drop(memory);
-        assert!(loans.settle(loans.look_at(), 10, false));
+        assert!(loans.settle(loans.look_at(), 10, false, &mut Holders::new()));
         assert_eq!(loans.look_at(), Instant::NEVER);
     }
 
@@ -237,15 +242,15 @@ mod tests {
             loans.add(end, None);
         }
         assert_eq!(loans.held.len(), HELD_MERGE);
-        loans.settle(NOW, 100, false);
+        loans.settle(NOW, 100, false, &mut Holders::new());
         assert_eq!(reports(&mut loans), [(0, 99, true)]);
-        loans.settle(NOW, 100_000, false);
+        loans.settle(NOW, 100_000, false, &mut Holders::new());
         assert_eq!(reports(&mut loans), [(100, 99_999, true)]);
         for end in 1..=1_000 {
             let receipt = (end % 2 == 0).then(|| Memory::lent(Vec::from([0; 10]).into()).1);
             loans.add(end, receipt);
         }
-        loans.settle(NOW, 1_000, false);
+        loans.settle(NOW, 1_000, false, &mut Holders::new());
         assert_eq!(loans.done.len(), DONE_MAX);
         let reports = reports(&mut loans);
         let next = reports.iter().try_fold(100_000, |next, &(lo, hi, _)| (lo == next).then_some(hi + 1));

@@ -25,7 +25,7 @@ use crate::buffers::{BufferPool, CHUNK_MIN, CHUNK_OVERHEAD};
 use crate::congestion::{Algorithm, Congestion};
 use crate::options::WriteFlags;
 use crate::recovery::{Mode, Recovery};
-use crate::words::{Gather, Instant, Memory};
+use crate::words::{Gather, Holders, Instant, Memory};
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,16 +200,21 @@ impl Sender {
     }
 
     /// The next writes whose bytes are free; `Ready(None)` if every one was reported.
-    pub(crate) fn poll_free(&mut self, now: Instant, over: bool) -> Poll<Option<Completion>> {
+    pub(crate) fn poll_free(
+        &mut self,
+        now: Instant,
+        over: bool,
+        holders: &mut Holders,
+    ) -> Poll<Option<Completion>> {
         let una = self.una();
-        self.loans().map_or(Poll::Ready(None), |loans| loans.poll(now, una, over))
+        self.loans().map_or(Poll::Ready(None), |loans| loans.poll(now, una, over, holders))
     }
 
     /// Lent bytes may be free now. `over`: the connection has ended. Returns whether the application must be notified.
     #[inline]
-    pub(crate) fn settle_loans(&mut self, now: Instant, over: bool) -> bool {
+    pub(crate) fn settle_loans(&mut self, now: Instant, over: bool, holders: &mut Holders) -> bool {
         let una = self.una();
-        self.loans().is_some_and(|loans| loans.settle(now, una, over))
+        self.loans().is_some_and(|loans| loans.settle(now, una, over, holders))
     }
 
     /// When to call that again, if nothing happens before; never for most connections.

@@ -90,7 +90,7 @@ impl<'a> ConnMut<'a> {
     /// `Ready(None)` if every write was reported. After `Pending`, [`Event::Writable`](crate::Event::Writable) follows
     /// when there is something to report.
     pub fn poll_free(&mut self, now: Instant) -> Poll<Option<Completion>> {
-        self.with(now, |conn, _| conn.poll_free(now))
+        self.with(now, Conn::poll_free)
     }
 
     /// Moves received bytes to `into` and returns how many. Zero (for a buffer that is not empty) means the end

@@ -2,6 +2,7 @@
 //! Linux's `sysctl`, `ss` and `nstat` as calls, for commands such as [`taut explain`](crate::Report). The few calls
 //! that visit every connection say so.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::buffers::MemoryUse;
 use crate::congestion::{Algorithm, AlgorithmError};
 use crate::report::Report;
 use crate::sysctl::SysctlError;
-use crate::words::{ConnId, Instant};
+use crate::words::{ConnId, Instant, Witness};
 
 impl Stack {
     /// The value of a setting, by its `sysctl` name (`net.ipv4.` may be left out).
@@ -89,6 +90,12 @@ impl Stack {
             }
         }
         report
+    }
+
+    /// From now on, `witness` hears, and may answer, what a stack cannot know from its calls: whether memory that it shared
+    /// still has another holder. For recording a run and replaying it.
+    pub fn set_witness(&mut self, witness: Box<dyn Witness>) {
+        self.pool.holders.set_witness(witness);
     }
 
     /// What the connections of this stack hold.

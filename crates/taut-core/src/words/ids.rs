@@ -9,6 +9,18 @@ pub struct ConnId {
 }
 
 impl ConnId {
+    /// The name as a number, for a file.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The name with this number. One that was never issued finds nothing.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
     /// A small index, unique among live connections, for the caller's own tables.
     #[must_use]
     pub const fn slot(self) -> usize {
@@ -26,6 +38,18 @@ pub struct ListenerId {
 impl ListenerId {
     /// Names no listener.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
+
+    /// The name as a number, for a file.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The name with this number. One that was never issued finds nothing.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
 
     /// A small index, unique among live listeners, for the caller's own tables.
     #[must_use]

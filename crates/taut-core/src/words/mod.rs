@@ -5,13 +5,15 @@
 //!   addr.rs      Endpoint, Tuple                   ids.rs        names of connections and listeners
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
 //!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
-//!   error.rs event.rs histogram.rs                steps.rs      work, counted in tests
+//!   error.rs event.rs histogram.rs                holders.rs    who else holds memory, for replays
+//!   steps.rs     work, counted in tests
 //! ```
 
 mod addr;
 mod error;
 mod event;
 mod histogram;
+mod holders;
 mod ids;
 mod kept;
 mod link;
@@ -25,6 +27,8 @@ pub(crate) use addr::{Endpoint, Tuple};
 pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
 pub use event::Event;
 pub use histogram::{Histogram, Lateness};
+pub(crate) use holders::Holders;
+pub use holders::Witness;
 pub use ids::{ConnId, ListenerId};
 pub use kept::KeptPacket;
 pub use link::{

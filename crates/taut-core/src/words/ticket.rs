@@ -117,6 +117,39 @@ impl TxTicket {
         self.conn
     }
 
+    /// All that the ticket says, in one number: of two tickets with the same number, it does not matter which is given
+    /// back. A recording names tickets by it.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        // Odd constants of SplitMix64: every bit of a word reaches the upper half, which is shifted down for the next one.
+        let mix = |hash: u64, word: u64| {
+            let mixed = (hash ^ word).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ (mixed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (mixed >> 29)
+        };
+        let kind = match self.output {
+            Output::Reset => 0,
+            Output::Syn => 1,
+            Output::Data(SendKind::New) => 2,
+            Output::Data(SendKind::Retransmit) => 3,
+            Output::Data(SendKind::TailProbe) => 4,
+            Output::WindowProbe => 5,
+            Output::Ack => 6,
+        };
+        let small =
+            u64::from(self.segs) | u64::from(self.serial) << 16 | kind << 32 | u64::from(self.in_loss) << 40;
+        [
+            self.conn.map_or(u64::MAX, ConnId::to_bits),
+            u64::from(self.truesize),
+            self.start,
+            self.end,
+            small,
+            self.handed.as_nanos(),
+            self.prior_departure.as_nanos(),
+        ]
+        .into_iter()
+        .fold(0x9e37_79b9_7f4a_7c15, mix)
+    }
+
     /// The connection whose data the packet carries; `None` for an ACK, a segment of a handshake and a
     /// [blank](Self::blank) ticket. Name it to
     /// [`handle_tx_congestion`](crate::Stack::handle_tx_congestion).
