@@ -14,7 +14,8 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use taut_core::{Duration, Instant, Stack};
+use taut_core::{Duration, Instant};
+use taut_replay::Taped;
 
 use crate::place::{self, Bound};
 use crate::protocol::{Fault, Identity, Reply, ReplyLine};
@@ -34,7 +35,7 @@ pub trait Source: Send + 'static {
 
     /// Calls `use_stack` once with the stack and the time, under the stack's lock, and sends the packets that
     /// this causes. Returns `false`, without a call, when the stack has ended.
-    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool;
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool;
 
     /// The number of stacks that share the device and appear as one to their users.
     /// [`with_stack`](Self::with_stack) uses the first of them.
@@ -43,7 +44,7 @@ pub trait Source: Send + 'static {
     }
 
     /// [`with_stack`](Self::with_stack) for one of several.
-    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
         shard == 0 && self.with_stack(use_stack)
     }
 

@@ -11,8 +11,9 @@ use std::vec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use taut_core::{ConnId, Duration, Instant, Report, Stack, SysctlError};
+use taut_replay::Taped;
 
-use crate::protocol::{Counter, Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
+use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::server::Source;
 use crate::snapshot;
 
@@ -302,7 +303,7 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
 
 /// Answers a request that one shard can answer at once. The caller completes [`Request::Identity`] and
 /// answers [`Request::Report`].
-fn answer(request: &Request, stack: &mut Stack) -> Option<Reply> {
+fn answer(request: &Request, stack: &mut Taped) -> Option<Reply> {
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {
         Request::Identity => Reply::Identity(Box::default()),
@@ -311,9 +312,7 @@ fn answer(request: &Request, stack: &mut Stack) -> Option<Reply> {
             time_waits: stack.time_waits() as u64,
         }),
         Request::Listeners => Reply::Listeners(snapshot::listeners(stack)),
-        Request::Counters => Reply::Counters(
-            stack.counters().iter().map(|(name, value)| Counter { name: name.to_owned(), value }).collect(),
-        ),
+        Request::Counters => Reply::Counters(snapshot::counters(stack)),
         Request::Sysctls => Reply::Sysctls(snapshot::settings(stack)),
         Request::Sysctl { name } => {
             snapshot::setting(stack, name).map_or_else(|error| refused(&error), Reply::Sysctl)

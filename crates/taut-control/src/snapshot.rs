@@ -10,7 +10,7 @@ use taut_core::{
     ConnId, ConnInfo, Duration, Gate, Histogram, Instant, QueueReport, Report, Stack, State, SysctlError,
 };
 
-use crate::protocol::Setting;
+use crate::protocol::{Counter, Setting};
 
 /// A connection, in `TCP_INFO`'s terms. A value that is not known is `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +194,41 @@ const fn state_name(state: State) -> &'static str {
         State::TimeWait => "TIME-WAIT",
         State::Closed => "UNCONN",
     }
+}
+
+/// Everything that `ss`, `nstat` and `explain` show, of a stack in this process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StackSnapshot {
+    /// Sockets that listen.
+    pub listeners: Vec<ListenerSnapshot>,
+    /// Connections, but those in TIME-WAIT.
+    pub connections: Vec<ConnSnapshot>,
+    /// A report on each of them.
+    pub reports: Vec<ConnReportSnapshot>,
+    /// The report on all connections, past and present.
+    pub report: ReportSnapshot,
+    /// All counters.
+    pub counters: Vec<Counter>,
+}
+
+impl StackSnapshot {
+    /// The stack as it is at the time `now`.
+    #[must_use]
+    pub fn of(stack: &Stack, now: Instant) -> Self {
+        let ids = || stack.conn_ids();
+        Self {
+            listeners: listeners(stack),
+            connections: ids().filter_map(|id| conn(stack, id, now)).map(|conn| (&conn).into()).collect(),
+            reports: ids().filter_map(|id| conn_report(stack, id, now)).map(|conn| (&conn).into()).collect(),
+            report: (&stack.report(now)).into(),
+            counters: counters(stack),
+        }
+    }
+}
+
+/// Every counter by name.
+pub(crate) fn counters(stack: &Stack) -> Vec<Counter> {
+    stack.counters().iter().map(|(name, value)| Counter { name: name.to_owned(), value }).collect()
 }
 
 /// A connection, and the description of its congestion control.

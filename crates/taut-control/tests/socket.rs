@@ -11,12 +11,13 @@ use std::time::Duration;
 use taut_control::server::CLIENTS_MAX;
 use taut_control::{About, Client, ClientError, Fault, Server, Source};
 use taut_core::{Instant, LinkCaps, Stack, StackConfig};
+use taut_replay::Taped;
 use taut_testbed::{Scratch, live};
 
 /// A stack behind a lock, with a clock that the test sets.
 #[derive(Clone)]
 struct Host {
-    stack: Arc<Mutex<Stack>>,
+    stack: Arc<Mutex<Taped>>,
     now_ms: Arc<AtomicU64>,
     has_ended: Arc<AtomicBool>,
 }
@@ -26,7 +27,7 @@ impl Host {
         let config = StackConfig::default().with(|c| c.addresses = vec!["10.0.0.2".parse().unwrap()]);
         let stack = Stack::new(Arc::new(config), LinkCaps::plain(1500), [7; 32]);
         Self {
-            stack: Arc::new(Mutex::new(stack)),
+            stack: Arc::new(Mutex::new(stack.into())),
             now_ms: Arc::new(AtomicU64::new(1000)),
             has_ended: Arc::default(),
         }
@@ -38,7 +39,7 @@ impl Source for Host {
         Instant::from_nanos(self.now_ms.load(Ordering::SeqCst) * 1_000_000)
     }
 
-    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
         if self.has_ended.load(Ordering::SeqCst) {
             return false;
         }
@@ -306,7 +307,7 @@ fn a_panic_under_the_lock_takes_the_socket_along() {
         fn now(&self) -> Instant {
             Instant::ZERO
         }
-        fn with_stack(&self, _: &mut dyn FnMut(&mut Stack, Instant)) -> bool {
+        fn with_stack(&self, _: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
             panic!("the test panics on purpose")
         }
     }

@@ -12,8 +12,9 @@ use std::io;
 use std::sync::{Arc, OnceLock, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, Stack, State, Steering};
+use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, State};
 use taut_link::{LinkSpec, QdiscSpec};
+use taut_replay::Taped;
 
 use crate::announce::Announcer;
 use crate::clock::Clock;
@@ -64,7 +65,7 @@ pub struct Shard {
 }
 
 struct Inner {
-    stack: Stack,
+    stack: Taped,
     /// The way out for packets: the device, and the host queue in front of it.
     tx: HostQueue,
     rx: Box<dyn RxDevice>,
@@ -95,8 +96,8 @@ struct Inner {
 /// The stack and the time, for the length of a call under the lock.
 #[derive(Debug)]
 pub struct Access<'a> {
-    /// The stack.
-    pub stack: &'a mut Stack,
+    /// The stack. Calls that change it are noted, if it is recorded.
+    pub stack: &'a mut Taped,
     /// The time at which the lock was had.
     pub now: Instant,
     waiters: &'a mut Waiters,
@@ -146,11 +147,12 @@ impl fmt::Debug for Shard {
 }
 
 impl Shard {
-    /// A shard of `stack` and `device`. Nothing happens until it is driven.
+    /// A shard of `stack`, a [`Stack`](taut_core::Stack) or one that is recorded, and `device`. Nothing happens until it is
+    /// driven.
     ///
     /// # Errors
     /// No descriptors left.
-    pub fn new(stack: Stack, device: Device) -> io::Result<Self> {
+    pub fn new(stack: impl Into<Taped>, device: Device) -> io::Result<Self> {
         Self::with_link(stack, device, None)
     }
 
@@ -158,7 +160,7 @@ impl Shard {
     ///
     /// # Errors
     /// No descriptors left.
-    pub fn with_link(stack: Stack, device: Device, link: Option<LinkSpec>) -> io::Result<Self> {
+    pub fn with_link(stack: impl Into<Taped>, device: Device, link: Option<LinkSpec>) -> io::Result<Self> {
         let Device { caps, mut tx, mut rx } = device;
         let announcer = Announcer::new(&mut *tx, &mut *rx)?;
         let inbox = Inbox::new(announcer.inbox_event()?);
@@ -166,7 +168,7 @@ impl Shard {
         let outbox = tx.outbox().cloned();
         Ok(Self {
             inner: Mutex::new(Inner {
-                stack,
+                stack: stack.into(),
                 tx,
                 rx,
                 device_paces: caps.paces,
@@ -196,7 +198,7 @@ impl Shard {
         })
     }
 
-    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`]'s terms.
+    /// Makes shards each other's peers: `shards[i]` has index i of `shards.len()` in [`Steering`](taut_core::Steering)'s terms.
     /// Call it once, before they are driven. `seed` must be random.
     pub fn set_peers(shards: &[Arc<Self>], seed: &[u8; 32]) {
         let count = u16::try_from(shards.len()).unwrap_or(u16::MAX);
@@ -208,7 +210,7 @@ impl Shard {
             // Set once: a second call changes nothing.
             let _ = shard.shared_memory.set(Arc::clone(&memory));
             if shard.peers.set(shards.iter().map(Arc::downgrade).collect()).is_ok() {
-                shard.lock().stack.set_steering(Steering::new(seed, index, count));
+                shard.lock().stack.set_steering(seed, index, count);
             }
         }
     }
@@ -265,13 +267,16 @@ impl Shard {
     /// Ends it: its driver returns, every waiter gets the reason, and every later [`poll`](Self::poll) fails.
     pub fn close(&self) {
         let mut wakers = Vec::new();
-        {
+        let recorded = {
             let mut inner = self.lock();
             self.closed.shut_down();
             inner.waiters.wake_all(&mut wakers);
-        }
+            inner.stack.stop_recording()
+        };
         self.announcer.notify();
         wake(&mut wakers);
+        // Without the lock: it waits for the disk.
+        drop(recorded);
     }
 
     /// A thread panicked under the lock.

@@ -5,6 +5,7 @@ mod tun;
 
 use std::error::Error;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use taut_core::{FastOpenKeys, StackConfig};
 use taut_device::Cidr;
 use taut_driver::{Device, DriverThread, Shard};
 use taut_link::{LinkSpec, QdiscSpec};
+use taut_replay::{RecordHandle, Taped};
 
 use crate::stack::{Stack, Thread};
 
@@ -35,6 +37,7 @@ pub struct StackBuilder {
     priority: Option<taut_device::Priority>,
     portable: bool,
     shards: Option<u16>,
+    record: Option<PathBuf>,
     #[cfg(all(feature = "control", target_os = "linux"))]
     control: crate::control::Control,
     /// The first mistake, for `build` to report.
@@ -46,6 +49,7 @@ struct Shards {
     shards: Arc<[Arc<Shard>]>,
     config: Arc<StackConfig>,
     tun: Option<String>,
+    records: Vec<RecordHandle>,
 }
 
 impl StackBuilder {
@@ -166,6 +170,16 @@ impl StackBuilder {
         self
     }
 
+    /// Records all inputs of the stack in this file, for `taut replay`. Each further shard has a file of its own, whose name
+    /// ends in `.1`, `.2` and so on. The file can be read only by its owner, because it contains payload and the
+    /// stack's secrets: with them, packets can be forged. If the disk is too slow, the recording ends, and the stack goes
+    /// on: [`Stack::recordings`].
+    #[must_use]
+    pub fn record(mut self, path: impl Into<PathBuf>) -> Self {
+        self.record = Some(path.into());
+        self
+    }
+
     /// Opens a Unix socket at this path, through which the stack's owner and root can read and control the
     /// stack from other processes: with `taut ss --socket PATH` and similar commands, or
     /// [`taut_control::Client`]. Other users are refused. The file is removed when the stack ends.
@@ -203,7 +217,7 @@ impl StackBuilder {
         let (name, starter) = (self.thread_name.take(), self.starter());
         #[cfg(all(feature = "control", target_os = "linux"))]
         let control = self.control.with_addresses(&self.addresses, &self.config.addresses);
-        let Shards { shards, config, tun } = self.running_shards()?;
+        let Shards { shards, config, tun, records } = self.running_shards()?;
         let name = name.as_deref().unwrap_or("taut");
         let spawn = |(index, shard): (usize, &Arc<Shard>)| {
             let numbered = format!("{name}-{index}");
@@ -211,7 +225,7 @@ impl StackBuilder {
             starter.start(shard, name)
         };
         let threads = shards.iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
-        let stack = Stack::running(shards, config, tun, threads);
+        let stack = Stack::running(shards, config, tun, threads, records);
         #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
@@ -235,7 +249,7 @@ impl StackBuilder {
         let runtime = tokio::runtime::Handle::try_current()
             .map_err(|error| io::Error::new(io::ErrorKind::Unsupported, error))?;
         let portable = self.portable;
-        let Shards { shards, config, tun } = self.running_shards()?;
+        let Shards { shards, config, tun, records } = self.running_shards()?;
         for shard in shards.iter().cloned() {
             if portable {
                 runtime.spawn(taut_driver::tokio::run_portable(shard));
@@ -243,7 +257,7 @@ impl StackBuilder {
                 runtime.spawn(taut_driver::tokio::run(shard));
             }
         }
-        let stack = Stack::running(shards, config, tun, Vec::new());
+        let stack = Stack::running(shards, config, tun, Vec::new(), records);
         #[cfg(all(feature = "control", target_os = "linux"))]
         let stack = stack.controlled(control)?;
         Ok(stack)
@@ -306,11 +320,23 @@ impl StackBuilder {
             .get_or_insert_with(|| FastOpenKeys::from_seed(&numbered_seed(seed, usize::from(u16::MAX) - 1)));
         let config = Arc::new(self.config);
         let mut shards = Vec::with_capacity(devices.len());
+        let (count, mut records) = (u16::try_from(devices.len()).unwrap_or(u16::MAX), Vec::new());
         for (index, device) in devices.into_iter().enumerate() {
             // The randomness of one shard must reveal nothing about that of another.
             let own =
                 if index == 0 || self.seed.is_some() { numbered_seed(seed, index) } else { random_seed()? };
-            let stack = taut_core::Stack::new(Arc::clone(&config), device.caps, own);
+            let stack = match &self.record {
+                None => Taped::from(taut_core::Stack::new(Arc::clone(&config), device.caps, own)),
+                Some(path) => {
+                    let number = u16::try_from(index).unwrap_or(u16::MAX);
+                    let path = numbered_path(path, number);
+                    let config = Arc::clone(&config);
+                    let (stack, handle) =
+                        taut_replay::record(&path, config, device.caps, own, (number, count))?;
+                    records.push(handle);
+                    stack
+                }
+            };
             let shard = Shard::with_link(stack, device, self.link)?;
             if let Some(spec) = &self.qdisc {
                 shard.set_qdisc(Some(spec));
@@ -318,7 +344,7 @@ impl StackBuilder {
             shards.push(Arc::new(shard));
         }
         Shard::set_peers(&shards, &numbered_seed(seed, usize::from(u16::MAX)));
-        Ok(Shards { shards: shards.into(), config, tun })
+        Ok(Shards { shards: shards.into(), config, tun, records })
     }
 }
 
@@ -355,6 +381,15 @@ impl std::fmt::Debug for StackBuilder {
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
+}
+
+/// The recording of a shard.
+fn numbered_path(path: &Path, number: u16) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    if number > 0 {
+        name.push(format!(".{number}"));
+    }
+    name.into()
 }
 
 /// A seed for each of several uses; that of number 0 is the given one.

@@ -14,6 +14,7 @@ use taut_core::Instant;
 use taut_device::Cidr;
 use taut_driver::{QdiscEntry, Shard};
 use taut_link::{QdiscReport, QdiscSpecError};
+use taut_replay::Taped;
 
 /// The builder's settings.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +64,7 @@ impl Source for Reach {
         self.0[0].clock().now()
     }
 
-    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut taut_core::Stack, Instant)) -> bool {
+    fn with_stack(&self, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
         self.with_shard(0, use_stack)
     }
 
@@ -71,7 +72,7 @@ impl Source for Reach {
         self.0.len()
     }
 
-    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut taut_core::Stack, Instant)) -> bool {
+    fn with_shard(&self, shard: usize, use_stack: &mut dyn FnMut(&mut Taped, Instant)) -> bool {
         let Some(shard) = self.0.get(shard).filter(|shard| !shard.is_closed()) else { return false };
         shard.access(|access| use_stack(access.stack, access.now));
         true

@@ -80,6 +80,7 @@ pub use taut_core::{
 
 #[cfg(target_os = "linux")]
 pub use taut_device::Priority;
+pub use taut_replay::RecordReport;
 
 /// Devices, and the traits to implement for one of your own: a sending half ([`TxDevice`](device::TxDevice)) and a
 /// receiving half ([`RxDevice`](device::RxDevice)).

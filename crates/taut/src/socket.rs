@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
 
-use taut_core::ConnMut;
 use taut_core::{
     ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, Report, SetOption,
     WriteError, WriteFlags,
 };
 use taut_driver::{Access, Interest, Shard, WaitKey};
+use taut_replay::TapedConn;
 
 use crate::error;
 use crate::stack::Stack;
@@ -76,7 +76,7 @@ impl Socket {
         Interest::Write(self.id)
     }
 
-    pub(crate) fn conn<'a>(&self, access: &'a mut Access<'_>) -> io::Result<(ConnMut<'a>, Instant)> {
+    pub(crate) fn conn<'a>(&self, access: &'a mut Access<'_>) -> io::Result<(TapedConn<'a>, Instant)> {
         let conn = access.stack.conn_mut(self.id).ok_or_else(error::gone)?;
         Ok((conn, access.now))
     }

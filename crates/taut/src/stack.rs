@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use taut_core::StackConfig;
 use taut_driver::{Access, Interest, Shard};
+use taut_replay::RecordReport;
 
 use crate::builder::StackBuilder;
 use crate::wait::until;
@@ -30,6 +31,8 @@ struct Running {
     tun: Option<String>,
     /// Each stops its thread when dropped; none if a runtime drives the stack.
     _threads: Vec<Thread>,
+    /// One for each shard, if the builder requested recordings.
+    records: Vec<taut_replay::RecordHandle>,
     /// Answers `taut ss` and similar commands until dropped, if the builder requested it.
     #[cfg(all(feature = "control", target_os = "linux"))]
     control: std::sync::OnceLock<taut_control::Server>,
@@ -58,6 +61,7 @@ impl Stack {
         config: Arc<StackConfig>,
         tun: Option<String>,
         threads: Vec<Thread>,
+        records: Vec<taut_replay::RecordHandle>,
     ) -> Self {
         Self(Arc::new(Running {
             shards,
@@ -65,6 +69,7 @@ impl Stack {
             config,
             tun,
             _threads: threads,
+            records,
             #[cfg(all(feature = "control", target_os = "linux"))]
             control: std::sync::OnceLock::new(),
         }))
@@ -119,6 +124,12 @@ impl Stack {
     #[must_use]
     pub fn shard_counters(&self) -> Vec<taut_core::Counters> {
         self.each(|access| *access.stack.counters()).collect()
+    }
+
+    /// How the recordings of the shards are going, if the builder requested any.
+    #[must_use]
+    pub fn recordings(&self) -> Vec<RecordReport> {
+        self.0.records.iter().map(taut_replay::RecordHandle::report).collect()
     }
 
     /// The configuration with which the stack was built; [`sysctl`](Self::sysctl) has the current values.

@@ -3,7 +3,8 @@
 use std::sync::Weak;
 use std::task::Waker;
 
-use taut_core::{BUFFER_BYTES, Frame, Instant, RxPacket, Stack};
+use taut_core::{BUFFER_BYTES, Frame, Instant, RxPacket};
+use taut_replay::Taped;
 
 use super::{Inner, Shard, Until};
 use crate::device::Received;
@@ -141,7 +142,7 @@ impl Shard {
     }
 
     /// Gives a packet to the shard that owns it. False if that is this shard.
-    fn hand_over(&self, stack: &mut Stack, buffer: &[u8], received: &Received) -> bool {
+    fn hand_over(&self, stack: &mut Taped, buffer: &[u8], received: &Received) -> bool {
         let Some(peers) = self.peers.get() else { return false };
         let packet = buffer.get(received.range.clone()).unwrap_or_default();
         let Some(owner) = stack.owner_elsewhere(packet) else { return false };
