@@ -22,6 +22,7 @@ use crate::control_args::ControlArgs;
 use crate::link_args::queues;
 use crate::net;
 use crate::priority_args::PriorityArgs;
+use crate::record_args::RecordArgs;
 use crate::transport::{Kernel, Taut};
 
 /// The link with taut.
@@ -82,7 +83,7 @@ impl Arena {
         config: &StackConfig,
         theirs: &str,
         priority: PriorityArgs,
-        control: &ControlArgs,
+        (record, control): (&RecordArgs, &ControlArgs),
     ) -> anyhow::Result<Self> {
         let mut missing = Vec::new();
         let namespaces = allow_namespaces();
@@ -95,7 +96,7 @@ impl Arena {
         let tun = match &namespaces {
             _ if in_process => Err(None),
             Err(error) => Err(Some(format!("no private network namespace: {error:#}"))),
-            Ok(()) => over_tun(shards, config, theirs, priority, control)
+            Ok(()) => over_tun(shards, config, theirs, priority, (record, control))
                 .map_err(|error| Some(format!("no TUN: {error:#}"))),
         };
         let measured = match tun {
@@ -106,7 +107,7 @@ impl Arena {
                         "{why}; so taut runs against itself over an in-process link, not against the kernel"
                     )
                 }));
-                let pair = over_pipe(config, priority, control);
+                let pair = over_pipe(config, priority, (record, control));
                 Measured::InProcess(pair.context("cannot make an in-process link")?)
             }
         };
@@ -176,24 +177,26 @@ fn over_tun(
     config: &StackConfig,
     theirs: &str,
     priority: PriorityArgs,
-    control: &ControlArgs,
+    (record, control): (&RecordArgs, &ControlArgs),
 ) -> anyhow::Result<Pair<Taut, Kernel>> {
     let peer = taut_testbed::Kernel::new()?;
     let options = TunOptions { mtu: MTU, multi_queue: shards > 1, ..TunOptions::default() };
     let tun = peer.tun(&MEASURED.far(), &options)?;
     let queues = peer.enter(|| queues(tun, shards))??;
-    let stack = net::on_tun(queues, config.clone(), &MEASURED.near(), priority, control)?;
+    let stack = net::on_tun(queues, config.clone(), &MEASURED.near(), priority, record, control)?;
     Ok(pair(Taut(stack), Kernel::new(Some(peer), theirs)?, MEASURED, "taut to kernel over TUN"))
 }
 
 fn over_pipe(
     config: &StackConfig,
     priority: PriorityArgs,
-    control: &ControlArgs,
+    (record, control): (&RecordArgs, &ControlArgs),
 ) -> io::Result<Pair<Taut, Taut>> {
     let (here, there) = taut_device::pipe(LinkCaps::offloading(MTU), PIPE_LIMIT_BYTES)?;
-    let near = Taut(net::on_pipe(here, config.clone(), &MEASURED.near(), priority, control)?);
-    let far = Taut(net::on_pipe(there, config.clone(), &MEASURED.far(), priority, &control.for_another())?);
+    let near = Taut(net::on_pipe(here, config.clone(), &MEASURED.near(), priority, record, control)?);
+    // The recording is of the near one.
+    let (none, control) = (RecordArgs::default(), control.for_another());
+    let far = Taut(net::on_pipe(there, config.clone(), &MEASURED.far(), priority, &none, &control)?);
     Ok(pair(near, far, MEASURED, "taut to taut, in-process"))
 }
 

@@ -25,6 +25,7 @@ use crate::control_args::ControlArgs;
 use crate::interrupt::{self, Interrupted};
 use crate::link_args::shard_count;
 use crate::priority_args::PriorityArgs;
+use crate::record_args::RecordArgs;
 use crate::transport::{Kernel, Listen as _, Transport};
 use crate::workload::{self, Payload};
 use crate::{output, progress, text};
@@ -69,6 +70,9 @@ pub struct DemoArgs {
     /// Of taut's threads; the kernel's side and the applications keep theirs.
     #[command(flatten)]
     priority: PriorityArgs,
+    /// Of taut; over an in-process link, of the end that is measured.
+    #[command(flatten)]
+    record: RecordArgs,
     /// Of taut, and of the kernel's sockets in both columns.
     #[command(flatten)]
     congestion: CongestionArgs,
@@ -153,7 +157,8 @@ pub fn run(args: &DemoArgs, controllers: &Registry) -> anyhow::Result<()> {
     let ours = &config.congestion.control;
     let theirs = args.kernel_congestion.as_deref().unwrap_or(ours.name());
     let shards = shard_count(args.shards);
-    let arena = Arena::new(args.in_process, shards, &config, theirs, args.priority, &args.control)?;
+    let observed = (&args.record, &args.control);
+    let arena = Arena::new(args.in_process, shards, &config, theirs, args.priority, observed)?;
     for missing in &arena.missing {
         eprintln!("taut: {missing}");
     }

@@ -136,15 +136,16 @@ fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
     if args.json {
         return output::print_json(look);
     }
-    let mut out = String::new();
-    for conn in look.connections.iter().filter(|conn| !args.ends.is_empty() || total(&conn.report) > 0) {
-        let text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
-        out += &if conn.pacing_delegated { with_note(&text, DELEGATED) } else { text };
-    }
     if args.ends.is_empty() {
-        out += &paragraph("all connections since the stack began", &look.stack);
+        return Ok(output::print(&of_stack(&look.connections, &look.stack))?);
     }
-    Ok(output::print(&out)?)
+    Ok(output::print(&look.connections.iter().map(of_one).collect::<String>())?)
+}
+
+/// The text about a stack: each connection that has written, and all of them.
+pub(crate) fn of_stack(connections: &[ConnReportSnapshot], stack: &ReportSnapshot) -> String {
+    let written = connections.iter().filter(|conn| total(&conn.report) > 0);
+    written.map(of_one).collect::<String>() + &paragraph("all connections since the stack began", stack)
 }
 
 /// What spaces the packets of a connection that has no timer for it.
@@ -158,6 +159,12 @@ fn with_note(paragraph: &str, note: &str) -> String {
 
 fn total(report: &ReportSnapshot) -> u64 {
     report.shares.iter().map(|share| share.time_ns).sum()
+}
+
+/// The text about one connection.
+fn of_one(conn: &ConnReportSnapshot) -> String {
+    let text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
+    if conn.pacing_delegated { with_note(&text, DELEGATED) } else { text }
 }
 
 /// The text about one connection, or about all.

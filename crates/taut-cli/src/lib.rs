@@ -10,13 +10,14 @@
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
+//! | `taut replay` | `replay.rs` |
 //! | `taut packetdrill` | `packetdrill.rs` |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
 //! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
-//! in `priority_args.rs` for its threads' priority, and in `control_args.rs` for its control socket, through which
-//! `ss` and similar commands reach it.
+//! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
+//! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
@@ -37,6 +38,8 @@ pub mod priority_args;
 pub mod progress;
 pub mod qdisc;
 pub mod qdisc_format;
+pub mod record_args;
+pub mod replay;
 pub mod serve;
 pub mod serve_command;
 pub mod ss;
@@ -79,6 +82,7 @@ enum Command {
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
+    Replay(replay::ReplayArgs),
     Packetdrill(packetdrill::PacketdrillArgs),
     Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
@@ -128,6 +132,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Replay(args) => replay::run(args, controllers),
         Command::Packetdrill(args) => packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),
         Command::Plot(args) => command::plot::run(args),

@@ -15,6 +15,7 @@ use taut_device::{Cidr, Interface, Packet, PacketOptions, Tun, TunOptions};
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 use crate::priority_args::PriorityArgs;
+use crate::record_args::RecordArgs;
 
 /// The device node of TUN.
 const TUN_NODE: &str = "/dev/net/tun";
@@ -90,6 +91,9 @@ pub struct LinkArgs {
     /// Its threads' priority.
     #[command(flatten)]
     pub priority: PriorityArgs,
+    /// The recording of its inputs.
+    #[command(flatten)]
+    pub record: RecordArgs,
     /// Its congestion control.
     #[command(flatten)]
     pub congestion: CongestionArgs,
@@ -406,6 +410,7 @@ mod tests {
             no_offload: false,
             shards: 1,
             priority: PriorityArgs::default(),
+            record: RecordArgs::default(),
             congestion: CongestionArgs::default(),
             control: ControlArgs::default(),
         }

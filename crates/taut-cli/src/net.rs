@@ -13,6 +13,7 @@ use taut_device::{Cidr, Pipe, Tun};
 use crate::control_args::ControlArgs;
 use crate::link_args::{LinkArgs, Opened};
 use crate::priority_args::PriorityArgs;
+use crate::record_args::{self, RecordArgs};
 use crate::serve::Accept;
 
 /// A stack on the device given by the arguments, with these congestion controls by name.
@@ -28,7 +29,7 @@ pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::St
             with(builder.device(packet), &args.addresses)
         }
     };
-    Ok(args.control.apply(args.priority.apply(builder)).build()?)
+    Ok(args.control.apply(args.record.apply(args.priority.apply(builder))).build()?)
 }
 
 /// A stack on an open TUN, with a shard for each queue.
@@ -40,9 +41,10 @@ pub fn on_tun(
     config: StackConfig,
     addresses: &[Cidr],
     priority: PriorityArgs,
+    record: &RecordArgs,
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
-    control.apply(priority.apply(over(queues, config, addresses))).build()
+    control.apply(record.apply(priority.apply(over(queues, config, addresses)))).build()
 }
 
 /// A description of that stack.
@@ -60,10 +62,11 @@ pub fn on_pipe(
     config: StackConfig,
     addresses: &[Cidr],
     priority: PriorityArgs,
+    record: &RecordArgs,
     control: &ControlArgs,
 ) -> io::Result<taut::Stack> {
     let builder = taut::Stack::builder().config(config).device_name("in-process").device(pipe);
-    control.apply(priority.apply(with(builder, addresses))).build()
+    control.apply(record.apply(priority.apply(with(builder, addresses)))).build()
 }
 
 fn with(builder: taut::StackBuilder, addresses: &[Cidr]) -> taut::StackBuilder {
@@ -108,6 +111,7 @@ pub fn finish(stack: &taut::Stack) {
     const PATIENCE: Duration = Duration::from_millis(500);
     // Gives up on a peer that no longer answers.
     _ = stack.drain(PATIENCE);
+    record_args::warn(stack);
 }
 
 impl Accept for taut::TcpListener {

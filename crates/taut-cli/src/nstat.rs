@@ -79,6 +79,11 @@ pub fn run(args: &NstatArgs) -> anyhow::Result<()> {
     }
 }
 
+/// The counters as `taut nstat -a` shows them.
+pub(crate) fn since_the_beginning(counters: &[Counter]) -> String {
+    text(&shown(counters, &BTreeMap::new(), false, &[]))
+}
+
 /// The names and values to show.
 fn shown<'a>(
     counters: &'a [Counter],

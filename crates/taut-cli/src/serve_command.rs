@@ -66,6 +66,7 @@ pub fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
         let ended = net::while_up(&stack, asked).await;
         drop(stop);
         while servers.join_next().await.is_some() {}
+        crate::record_args::warn(&stack);
         if ended.is_ok() {
             eprintln!("taut: stopped");
         }

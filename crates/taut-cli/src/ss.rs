@@ -114,6 +114,12 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
     Ok(output::print(&layout.text(&listeners, &connections))?)
 }
 
+/// The sockets as `taut ss -ati` shows them.
+pub(crate) fn detailed(listeners: &[ListenerSnapshot], connections: &[ConnSnapshot]) -> String {
+    let detail = Detail { info: true, ..Detail::default() };
+    Layout { header: true, state: true, process: String::new(), detail }.text(listeners, connections)
+}
+
 fn totals(who: &Identity, summary: Summary) -> String {
     let error = who.device_error.as_ref();
     let error = error.map_or_else(String::new, |why| format!("Device: last packet not sent: {why}\n"));

@@ -1,24 +1,11 @@
-//! Captures in pcapng (draft-ietf-opsawg-pcapng), for tshark and similar programs: headers of packets at the
-//! senders' NICs with times in nanoseconds, and the state of the stack as a comment on each packet that
-//! brought an ACK. Called by the collector.
-//!
-//! A file is a sequence of blocks: a section header, a block for the interface of each sending host, and a
-//! block for each packet. A block begins and ends with its length; all values are little-endian and padded to
-//! four bytes.
+//! Captures of runs in virtual time ([`pcapng`]): headers of packets at the senders' NICs, and the state of the stack as a
+//! comment on each packet that brought an ACK. Called by the collector.
 
 use taut_core::{ConnInfo, Instant};
 use taut_sim::BEGIN;
 use taut_wire::raw;
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const ENHANCED_PACKET: u32 = 6;
-/// IP packets without a link-layer header.
-const LINKTYPE_RAW: u16 = 101;
-/// Options, by their numbers in the draft.
-const OPT_COMMENT: u16 = 1;
-const IF_NAME: u16 = 2;
-const IF_TSRESOL: u16 = 9;
+use crate::pcapng;
 
 /// Largest size of a file, in bytes.
 const BYTES_MAX: usize = 6 << 20;
@@ -49,23 +36,7 @@ const PENDING_MAX: usize = 8_192;
 impl Capture {
     /// Makes a capture with an interface for each host.
     pub(crate) fn new(hosts: &[String]) -> Self {
-        let mut bytes = Vec::new();
-        // Byte order, version 1.0, length unknown.
-        let mut body = 0x1a2b_3c4d_u32.to_le_bytes().to_vec();
-        body.extend([1, 0, 0, 0]);
-        body.extend(u64::MAX.to_le_bytes());
-        block(&mut bytes, SECTION_HEADER, &body);
-        for name in hosts {
-            let mut body = LINKTYPE_RAW.to_le_bytes().to_vec();
-            body.extend([0; 2]);
-            // No limit: truncated packets show in their lengths.
-            body.extend([0; 4]);
-            option(&mut body, IF_NAME, name.as_bytes());
-            // 10⁻⁹ s.
-            option(&mut body, IF_TSRESOL, &[9]);
-            body.extend([0; 4]);
-            block(&mut bytes, INTERFACE, &body);
-        }
+        let bytes = pcapng::begin(hosts);
         Self { bytes, pending: Vec::new(), left_out: 0 }
     }
 
@@ -115,19 +86,15 @@ impl Capture {
         self.pending.sort_by_key(|packet| packet.at);
         for packet in self.pending.drain(..count.min(self.pending.len())) {
             let ns = packet.at.since(BEGIN).as_nanos();
-            let captured = packet.header.len() as u32;
-            let mut body = packet.interface.to_le_bytes().to_vec();
-            body.extend(((ns >> 32) as u32).to_le_bytes());
-            body.extend((ns as u32).to_le_bytes());
-            body.extend(captured.to_le_bytes());
-            body.extend((captured + packet.payload_len).to_le_bytes());
-            body.extend(&packet.header);
-            pad(&mut body);
-            if let Some(comment) = packet.comment {
-                option(&mut body, OPT_COMMENT, comment.as_bytes());
-                body.extend([0; 4]);
-            }
-            block(&mut self.bytes, ENHANCED_PACKET, &body);
+            let comment = packet.comment.as_deref();
+            pcapng::packet(
+                &mut self.bytes,
+                packet.interface,
+                ns,
+                &packet.header,
+                packet.payload_len,
+                comment,
+            );
         }
     }
 
@@ -136,23 +103,4 @@ impl Capture {
         self.write(usize::MAX);
         (self.bytes, self.left_out)
     }
-}
-
-fn pad(bytes: &mut Vec<u8>) {
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-}
-
-fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    body.extend(code.to_le_bytes());
-    body.extend((value.len() as u16).to_le_bytes());
-    body.extend(value);
-    pad(body);
-}
-
-fn block(out: &mut Vec<u8>, kind: u32, body: &[u8]) {
-    let len = (body.len() as u32 + 12).to_le_bytes();
-    out.extend(kind.to_le_bytes());
-    out.extend(len);
-    out.extend(body);
-    out.extend(len);
 }

@@ -18,6 +18,7 @@ pub mod live;
 pub mod metrics;
 #[cfg(feature = "parquet")]
 mod parquet;
+pub mod pcapng;
 pub mod report;
 pub mod runner;
 pub mod scenario;

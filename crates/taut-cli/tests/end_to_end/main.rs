@@ -11,5 +11,6 @@ mod link;
 mod observe;
 mod pipe;
 mod qdisc;
+mod replay;
 mod support;
 mod usage;
