@@ -167,12 +167,15 @@ fn tsq(text: &str) -> Result<TsqMode, String> {
         "off" => return Ok(TsqMode::Off),
         "rate-scaled" => return Ok(TsqMode::RateScaled),
         "delivered" => return Ok(TsqMode::Delivered),
+        "measured" => return Ok(TsqMode::Measured),
+        "auto" => return Ok(TsqMode::Auto),
         "fixed" => return Ok(TsqMode::Fixed { cap_bytes: TsqMode::CAP_2012 }),
         _ => {}
     }
     let cap = text.strip_prefix("fixed:").and_then(|cap| number(cap, 1, INT_MAX).ok());
-    cap.map(|cap_bytes| TsqMode::Fixed { cap_bytes })
-        .ok_or_else(|| "must be off, fixed, fixed:BYTES, rate-scaled or delivered".to_string())
+    cap.map(|cap_bytes| TsqMode::Fixed { cap_bytes }).ok_or_else(|| {
+        "must be off, fixed, fixed:BYTES, rate-scaled, delivered, measured or auto".to_string()
+    })
 }
 
 fn tsq_text(mode: TsqMode) -> String {
@@ -181,6 +184,8 @@ fn tsq_text(mode: TsqMode) -> String {
         TsqMode::Fixed { cap_bytes } => format!("fixed:{cap_bytes}"),
         TsqMode::RateScaled => "rate-scaled".to_string(),
         TsqMode::Delivered => "delivered".to_string(),
+        TsqMode::Measured => "measured".to_string(),
+        TsqMode::Auto => "auto".to_string(),
     }
 }
 
@@ -522,7 +527,7 @@ mod tests {
             // Those of a machine of 4 GiB.
             ("net.ipv4.tcp_max_orphans", "16384"),
             ("net.ipv4.tcp_mem", "49152 65536 98304"),
-            ("taut.tsq", "delivered"),
+            ("taut.tsq", "auto"),
             ("taut.buffers", "follow-path"),
             ("taut.pacing", "auto"),
         ] {

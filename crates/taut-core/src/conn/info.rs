@@ -8,7 +8,7 @@ use super::Conn;
 use super::state::State;
 use crate::config::StackConfig;
 use crate::congestion::Algorithm;
-use crate::egress::{Blocked, Queue};
+use crate::egress::{Blocked, Meter, Queue};
 use crate::fast_open::FastOpenFail;
 use crate::report::Report;
 use crate::words::{Duration, Instant, LinkCaps};
@@ -159,6 +159,10 @@ pub struct ConnInfo {
     pub total_retrans: u64,
     /// Bytes below TCP, overhead included: outstanding tickets.
     pub wmem_alloc: u32,
+    /// Payload bytes that may be below TCP, where completions are measured (`taut.tsq`).
+    pub tsq_limit: Option<u64>,
+    /// And the completion time, once known.
+    pub tsq_time: Option<Duration>,
     /// Bytes in the write queue and in flight, overhead included.
     pub wmem_queued: u32,
     /// Send buffer limit.
@@ -176,8 +180,15 @@ impl Conn {
     }
 
     /// A snapshot in `TCP_INFO`'s terms.
-    pub(crate) fn info(&self, link: &LinkCaps, config: &StackConfig, now: Instant) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config, false);
+    pub(crate) fn info(
+        &self,
+        link: &LinkCaps,
+        config: &StackConfig,
+        meter: &Meter,
+        now: Instant,
+    ) -> ConnInfo {
+        let send = self.send_cx_at(now, link, config, false, meter.device());
+        let tsq_limit = self.tx.measured_limit(&send);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =
@@ -264,6 +275,8 @@ impl Conn {
             data_segs_in: data_segs_in.into(),
             total_retrans: recovery.total_retrans().into(),
             wmem_alloc: self.tx.outstanding(),
+            tsq_limit,
+            tsq_time: tsq_limit.and(meter.time()),
             wmem_queued: room.queued,
             sndbuf: room.sndbuf,
             rcvbuf: self.rx.rcvbuf(),

@@ -38,7 +38,7 @@ pub(crate) use arrival::{Arrival, Consequence};
 use crate::buffers::BufferPool;
 use crate::config::StackConfig;
 use crate::ecn::{Beside, Carrier, Ecn, Stamp};
-use crate::egress::{Blocked, PathMtu, SendCx, Sender, Totals, UNLIMITED};
+use crate::egress::{Blocked, Device, PathMtu, SendCx, Sender, Totals, UNLIMITED};
 use crate::ingress::Receiver;
 use crate::options::Keepalive;
 use crate::stats::Counters;
@@ -223,7 +223,7 @@ impl Conn {
     }
 
     fn send_cx<'a>(&self, cx: &StackCx<'a>) -> SendCx<'a> {
-        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed())
+        self.send_cx_at(cx.now, cx.link, cx.config, cx.pool.budget.is_pressed(), cx.totals.meter.device())
     }
 
     /// The context of a decision of the send path.
@@ -233,6 +233,7 @@ impl Conn {
         link: &'a LinkCaps,
         config: &'a StackConfig,
         pressed: bool,
+        device: Device,
     ) -> SendCx<'a> {
         SendCx {
             now,
@@ -249,6 +250,7 @@ impl Conn {
             path: self.known_path(),
             single: self.ecn().needs_single_segments(),
             pressed,
+            device,
         }
     }
 

@@ -221,6 +221,7 @@ impl Conn {
             output,
             serial: 0,
             in_loss: false,
+            metered: false,
         };
         Segment { header, mark, payload: nxt..nxt, mss: 0, departure: cx.now, ticket }
     }

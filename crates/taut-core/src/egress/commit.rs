@@ -71,6 +71,7 @@ impl Sender {
                     output: Output::Data(plan.kind),
                     serial: self.data_segs_out as u16,
                     in_loss: plan.kind == SendKind::Retransmit && self.recovery.is_in_loss(),
+                    metered: cx.config.tsq.measures(cx.link),
                 };
                 Ok(Leaving { plan, departure, ticket })
             }
@@ -88,6 +89,9 @@ impl Sender {
             self.owed.forget();
         }
         let throttled = self.note_blocked(cx, why, totals);
+        if why == Blocked::SmallQueue && cx.config.tsq.measures(cx.link) {
+            totals.meter.on_wait(&mut self.small_queue.metered);
+        }
         self.due = false;
         let (waits, own_copy) = match why {
             Blocked::Pacing { .. } => (!core::mem::replace(&mut self.paced, true), false),
@@ -177,7 +181,16 @@ impl Sender {
         {
             ledger.on_completed(now, ticket.handed, ticket.truesize - tsq::OVERHEAD, totals);
         }
+        if ticket.metered {
+            let payload = ticket.truesize - tsq::OVERHEAD;
+            totals.meter.on_completed(&mut self.small_queue.metered, now, ticket.handed, payload);
+        }
         self.due |= self.small_queue.release(ticket.truesize);
+    }
+
+    /// The connection is gone: its tickets come back to nobody.
+    pub(crate) fn leave_device(&mut self, totals: &mut Totals) {
+        totals.meter.on_gone(&mut self.small_queue.metered);
     }
 
     /// A queue of this host is filling up: the same as a congestion mark.
@@ -212,6 +225,9 @@ impl Sender {
         self.segs_out = self.segs_out.wrapping_add(segs);
         let truesize = tsq::truesize(plan.payload);
         self.small_queue.charge(truesize);
+        if cx.config.tsq.measures(cx.link) {
+            totals.meter.on_handed(&mut self.small_queue.metered, plan.payload, plan.mss);
+        }
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
         let departure =
@@ -240,6 +256,9 @@ impl Sender {
         self.pacing.restore(ticket.prior_departure);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(tsq::OVERHEAD);
+        if ticket.metered {
+            totals.meter.take_back(&mut self.small_queue.metered, payload);
+        }
         if kind == SendKind::New && self.nxt == ticket.end {
             self.nxt = ticket.start;
         }

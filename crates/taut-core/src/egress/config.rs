@@ -50,7 +50,7 @@ impl Default for SendConfig {
             min_tso_segs: 2,
             tso_rtt_log: 9,
             tso_win_divisor: 3,
-            tsq: TsqMode::Delivered,
+            tsq: TsqMode::Auto,
             autosizing: AutosizeMode::AtTransmit,
             autocork: AutocorkMode::Stream,
             lowat: LowatMode::WakeAtHalf,

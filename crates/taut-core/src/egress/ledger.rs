@@ -19,6 +19,7 @@ use super::blocked::Gate;
 use super::chrono::Chrono;
 use super::loans::Loans;
 use super::notsent_lowat::Refill;
+use super::tsq_measured::Meter;
 use crate::words::{Duration, Histogram, Instant, Lateness};
 
 /// The places where bytes wait, in the order in which they pass them.
@@ -51,6 +52,8 @@ pub(crate) struct Totals {
     pub(crate) sojourn: [Histogram; 3],
     /// How late timers of pacing were.
     pub(crate) lateness: Lateness,
+    /// The device, as completions show it.
+    pub(crate) meter: Meter,
 }
 
 impl Totals {

@@ -49,6 +49,7 @@ mod sndbuf;
 mod tso_autosize;
 mod tso_defer;
 mod tsq;
+mod tsq_measured;
 mod write_queue;
 
 pub(crate) use acked::TimedOut;
@@ -70,3 +71,4 @@ pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;
 pub use tsq::TsqMode;
+pub(crate) use tsq_measured::{Device, Meter};

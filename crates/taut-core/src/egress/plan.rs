@@ -8,7 +8,7 @@
 use core::ops::Range;
 
 use super::inputs::{Candidate, SendCx, cwnd_quota, mtu_probe, split_point};
-use super::tsq::{self, Pass};
+use super::tsq::Pass;
 use super::{Blocked, Sender, tso_defer};
 use crate::recovery::Mode;
 use crate::words::SendKind;
@@ -92,8 +92,7 @@ fn plan_new(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Result<Plan, Blocked> {
         None => (s.in_pieces(s.nxt, cut(s, cx, mode, candidate, segs, quota)?, cx.mss), cx.mss),
     };
     // Not more below TCP than keeps the device busy.
-    let limit = s.small_queue_limit(cx, payload, false);
-    let pass = tsq::gate(cx.config.tsq, s.small_queue.outstanding(), limit, s.recovery.records())?;
+    let pass = s.small_queue_gate(cx, payload, false)?;
 
     let start = s.nxt;
     let end = start + u64::from(payload);
@@ -147,12 +146,8 @@ fn plan_retransmit(s: &Sender, cx: &SendCx<'_>, mode: Mode) -> Option<Result<Pla
     let urgent = mode == Mode::TailProbe || (s.recovery.is_in_loss() && head_due);
     let mut exempt = false;
     if !urgent {
-        let limit = s.small_queue_limit(cx, payload, true);
-        let outstanding = s.small_queue.outstanding();
-        let gates = s
-            .pacing
-            .gate(s.pacing_status(cx), cx.now)
-            .and_then(|()| tsq::gate(cx.config.tsq, outstanding, limit, s.recovery.records()));
+        let gates =
+            s.pacing.gate(s.pacing_status(cx), cx.now).and_then(|()| s.small_queue_gate(cx, payload, true));
         match gates {
             Ok(pass) => exempt = pass == Pass::Exempt,
             Err(why) => return Some(Err(why)),

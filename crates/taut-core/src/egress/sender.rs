@@ -683,6 +683,11 @@ impl Sender {
         self.small_queue.throttled()
     }
 
+    /// Payload bytes that may be below TCP, where completions are measured.
+    pub(crate) fn measured_limit(&self, cx: &SendCx<'_>) -> Option<u64> {
+        cx.config.tsq.measures(cx.link).then(|| self.measured_share(cx))
+    }
+
     /// `mss`, bounded by half of a small peer window.
     pub(crate) fn bounded_mss(&self, mss: u32) -> u32 {
         tso_autosize::half_window_bound(mss, self.window.max())

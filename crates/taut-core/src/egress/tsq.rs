@@ -39,6 +39,8 @@
 //! paced by fq, which then queued 2 ms.
 
 use super::blocked::Blocked;
+use super::tsq_measured::Metered;
+use crate::words::LinkCaps;
 
 /// How much data of one connection may be below TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,8 +56,13 @@ pub enum TsqMode {
     /// Linux today: two packets or a millisecond of the pacing rate, under `tcp_limit_output_bytes`.
     RateScaled,
     /// The same with a rate of at most 9/8 of the delivery rate, once that is known.
-    #[default]
     Delivered,
+    /// What keeps the device busy until its next completion, measured.
+    Measured,
+    /// Measured on a link whose completions say when packets left
+    /// ([`completes_on_departure`](crate::LinkCaps::completes_on_departure)), else delivered.
+    #[default]
+    Auto,
 }
 
 impl TsqMode {
@@ -66,7 +73,16 @@ impl TsqMode {
     pub(crate) const fn super_packet_max(self) -> u32 {
         match self {
             Self::Fixed { cap_bytes } => cap_bytes / 2,
-            Self::Off | Self::RateScaled | Self::Delivered => u32::MAX,
+            Self::Off | Self::RateScaled | Self::Delivered | Self::Measured | Self::Auto => u32::MAX,
+        }
+    }
+
+    /// Whether completions are measured on this link.
+    pub(crate) fn measures(self, link: &LinkCaps) -> bool {
+        match self {
+            Self::Measured => true,
+            Self::Auto => link.completes_on_departure,
+            Self::Off | Self::Fixed { .. } | Self::RateScaled | Self::Delivered => false,
         }
     }
 }
@@ -94,6 +110,8 @@ pub(crate) struct SmallQueue {
     outstanding: u32,
     /// The gate was found shut; the next completion resumes the connection.
     throttled: bool,
+    /// The part of it that is measured.
+    pub(super) metered: Metered,
 }
 
 impl SmallQueue {
@@ -149,7 +167,7 @@ impl Limit {
     /// The rate of which a millisecond may be below TCP.
     fn rate(&self) -> u64 {
         match (self.mode, self.delivery_rate) {
-            (TsqMode::Delivered, Some(rate)) => {
+            (TsqMode::Delivered | TsqMode::Auto, Some(rate)) => {
                 let (times, over) = DELIVERED_GAIN;
                 self.pacing_rate.min((rate / over).saturating_mul(times))
             }
@@ -164,17 +182,21 @@ pub(crate) fn limit(l: Limit) -> u64 {
         TsqMode::Off => return u64::MAX,
         // In 2012 a retransmission had no limit of its own.
         TsqMode::Fixed { cap_bytes } => return u64::from(cap_bytes),
-        TsqMode::RateScaled | TsqMode::Delivered => {
+        // What is measured has a limit of its own.
+        TsqMode::RateScaled | TsqMode::Delivered | TsqMode::Measured | TsqMode::Auto => {
             let rate_share = l.rate() >> u32::from(l.shift).min(63);
             rate_share.max(2 * u64::from(l.candidate)).min(u64::from(l.cap))
         }
     };
-    let delayed = match l.tx_delay_us {
+    limit.saturating_add(delayed(l.pacing_rate, l.tx_delay_us)) << u32::from(l.retransmit)
+}
+
+/// Bytes that TCP_TX_DELAY holds below TCP on purpose, twice, in Linux's arithmetic: a microsecond is 2⁻²⁰ s.
+pub(crate) const fn delayed(pacing_rate: u64, tx_delay_us: u32) -> u64 {
+    match tx_delay_us {
         0 => 0,
-        // Twice the bytes that the delay holds, in Linux's arithmetic: a microsecond is 2⁻²⁰ s.
-        delay => l.pacing_rate.saturating_mul(u64::from(delay)) >> 19,
-    };
-    limit.saturating_add(delayed) << u32::from(l.retransmit)
+        delay => pacing_rate.saturating_mul(delay as u64) >> 19,
+    }
 }
 
 /// The gate's finding, if it is open.

@@ -126,6 +126,7 @@ impl Stack {
             } else if conn.fast_open_worked() {
                 self.fast_open.note_worked(now, &self.config.fast_open);
             }
+            conn.tx.leave_device(&mut self.totals);
             conn.discard(&mut self.pool);
             self.pool.budget.set_connections(self.table.len());
         }

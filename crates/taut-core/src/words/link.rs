@@ -26,6 +26,9 @@ pub struct LinkCaps {
     /// The share of a second's bytes that may be below TCP: `rate >> pacing_shift`. 10 (about a millisecond) suits a
     /// wire; Wi-Fi, which sends in long bursts, needs 7 (about 8 ms). Linux: `sk_pacing_shift`.
     pub pacing_shift: u8,
+    /// Whether a ticket comes back when its packet has left the host, and not as soon as the device has it. Small
+    /// queues are then as long as completions show to be needed ([`TsqMode::Measured`](crate::TsqMode::Measured)).
+    pub completes_on_departure: bool,
 }
 
 /// `rate >> 10` is the rate's share of 1/1024 s.
@@ -42,6 +45,7 @@ impl LinkCaps {
             tx_checksum: true,
             paces: false,
             pacing_shift: PACING_SHIFT,
+            completes_on_departure: false,
         }
     }
 
@@ -55,6 +59,7 @@ impl LinkCaps {
             tx_checksum: false,
             paces: false,
             pacing_shift: PACING_SHIFT,
+            completes_on_departure: false,
         }
     }
 }

@@ -73,6 +73,8 @@ pub struct TxTicket {
     pub(crate) serial: u16,
     /// It repeats data after a retransmission timeout, and was counted so.
     pub(crate) in_loss: bool,
+    /// Its completion is measured.
+    pub(crate) metered: bool,
 }
 
 impl TxTicket {
@@ -90,6 +92,7 @@ impl TxTicket {
             output: Output::Ack,
             serial: 0,
             in_loss: false,
+            metered: false,
         }
     }
 

@@ -1,0 +1,321 @@
+//! Statements TSQ-M1 to M15 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
+//! other, and completions that come at once, in batches, or late in any order. Connections always have data.
+
+use super::*;
+
+use alloc::vec::Vec;
+
+const MSS: u32 = 1_448;
+/// A gigabit, in bytes of payload per second, and a hundredth of it.
+const FAST: u64 = 125_000_000;
+const SLOW: u64 = 1_250_000;
+const MS: u64 = 1_000_000;
+
+/// A packet: handed over and reported at these times, in nanoseconds, by a connection.
+#[derive(Clone, Copy)]
+struct Packet {
+    handed: u64,
+    told: u64,
+    bytes: u32,
+    conn: usize,
+}
+
+struct World {
+    meter: Meter,
+    conns: Vec<Metered>,
+    rate: u64,
+    /// Completions are collected for so long, and each is late by up to this.
+    collected: u64,
+    late: u64,
+    /// Whether the connections have data for more than two packets in flight.
+    has_much: bool,
+    now: u64,
+    out: Vec<Packet>,
+    /// When the line has sent everything, how long it was idle, and the time of the next interrupt.
+    idle_at: u64,
+    idle: u64,
+    interrupt: u64,
+    /// The most below, and the most time that a look took.
+    most: u64,
+    looked: u64,
+    random: u64,
+}
+
+impl World {
+    fn new(rate: u64, collected: u64, late: u64, conns: usize) -> Self {
+        Self {
+            meter: Meter::default(),
+            conns: alloc::vec![Metered::default(); conns],
+            rate,
+            collected,
+            late,
+            has_much: true,
+            now: MS,
+            out: Vec::new(),
+            idle_at: MS,
+            idle: 0,
+            interrupt: 0,
+            most: 0,
+            looked: 0,
+            random: 1,
+        }
+    }
+
+    /// Every connection hands over what the gate lets through, round robin.
+    fn fill(&mut self) {
+        let mut open = true;
+        while open {
+            open = false;
+            for conn in 0..self.conns.len() {
+                let (device, own) = (self.meter.device(), self.conns[conn].bytes());
+                let bytes = device.segs(own, MSS, 4 << 20).min(45) * MSS;
+                let share = device.share(own, MSS, 4 << 20);
+                if !self.has_much && self.out.len() >= 2 {
+                    return;
+                }
+                if gate(own, bytes, share.into(), 9).is_err() {
+                    self.meter.on_wait(&mut self.conns[conn]);
+                    continue;
+                }
+                self.meter.on_handed(&mut self.conns[conn], bytes, MSS);
+                self.idle += self.now.saturating_sub(self.idle_at);
+                self.idle_at = self.idle_at.max(self.now) + u64::from(bytes) * 1_000_000_000 / self.rate;
+                if self.idle_at > self.interrupt {
+                    self.interrupt = self.idle_at + self.collected;
+                }
+                self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let late = if self.late == 0 { 0 } else { (self.random >> 33) % self.late };
+                self.out.push(Packet { handed: self.now, told: self.interrupt + late, bytes, conn });
+                open = true;
+            }
+        }
+        self.most = self.most.max(self.meter.device.below);
+    }
+
+    fn run(&mut self, ms: u64) {
+        let end = self.now + ms * MS;
+        self.fill();
+        while let Some(next) = self.out.iter().map(|packet| packet.told).min().filter(|&at| at < end) {
+            if matches!(self.meter.phase, Phase::Look { .. }) {
+                self.looked += next - self.now;
+            }
+            self.now = next;
+            let mut i = 0;
+            while i < self.out.len() {
+                if self.out[i].told == next {
+                    let Packet { handed, bytes, conn, .. } = self.out.remove(i);
+                    let [now, handed] = [next, handed].map(Instant::from_nanos);
+                    self.meter.on_completed(&mut self.conns[conn], now, handed, bytes);
+                } else {
+                    i += 1;
+                }
+            }
+            self.fill();
+        }
+        self.now = end;
+    }
+
+    /// Runs for so long and returns the share of it in which the line was busy, and the most that was below.
+    fn busy(&mut self, ms: u64) -> (f64, u64) {
+        (self.idle, self.most) = (0, 0);
+        self.run(ms);
+        (1.0 - self.idle as f64 / (ms * MS) as f64, self.most)
+    }
+
+    fn limit(&self) -> f64 {
+        f64::from(self.meter.device.limit)
+    }
+}
+
+/// Bytes that this rate brings in so many microseconds.
+fn bytes(rate: u64, us: u64) -> f64 {
+    (rate * us / 1_000_000) as f64
+}
+
+#[test]
+fn tsq_m1_at_once_is_half_a_millisecond() {
+    for rate in [FAST, FAST / 10, 10 * FAST] {
+        let mut world = World::new(rate, 0, 0, 1);
+        world.run(1_000);
+        let (busy, most) = world.busy(3_000);
+        assert!(busy > 0.999, "{rate}: {busy}");
+        let expected = bytes(rate, 500) + f64::from(MSS);
+        assert!((world.limit() / expected - 1.0).abs() < 0.01, "{rate}: {}", world.limit());
+        assert!(most as f64 <= expected * 1.01, "{rate}: {most}");
+    }
+}
+
+#[test]
+fn tsq_m2_collected_completions_add_their_time() {
+    for us in [100, 500, 4_000] {
+        let mut world = World::new(FAST, us * 1_000, 0, 1);
+        world.run(2_000);
+        let (busy, most) = world.busy(20_000);
+        assert!(busy > 0.995, "{us}: {busy}");
+        // A batch ends with a packet of at most a quarter of a millisecond, and at the time of that.
+        assert!(most as f64 <= bytes(FAST, us + 1_000), "{us}: {most}");
+        let time = world.meter.time().unwrap().as_nanos() / 1_000;
+        assert!(us < 500 || (us * 9 / 10..=us + 500).contains(&time), "{us}: {time}");
+    }
+}
+
+#[test]
+fn tsq_m3_a_slow_line_has_two_packets_of_one_segment() {
+    let mut world = World::new(SLOW, 0, 0, 1);
+    world.run(2_000);
+    assert_eq!(world.busy(2_000), (1.0, 2 * u64::from(MSS)));
+    assert_eq!(world.meter.device().segs(0, MSS, 4 << 20), 1);
+}
+
+#[test]
+fn tsq_m4_late_in_any_order() {
+    for (rate, us) in [(FAST, 1_000), (FAST, 4_000), (FAST / 10, 1_000)] {
+        let mut world = World::new(rate, 0, us * 1_000, 1);
+        world.run(3_000);
+        let (busy, most) = world.busy(20_000);
+        assert!(busy > 0.995, "{rate} {us}: {busy}");
+        assert!(most as f64 <= bytes(rate, us + 1_000), "{rate} {us}: {most}");
+    }
+}
+
+#[test]
+fn tsq_m5_a_share_is_fair_or_what_the_others_leave() {
+    let device = Device { limit: 60_000, below: 10_000, sharers: 1, packet: 0 };
+    assert_eq!(device.share(10_000, MSS, 4 << 20), 60_000, "alone");
+    assert_eq!(device.share(0, MSS, 4 << 20), 50_000, "the other one has 10,000");
+    let full = Device { limit: 60_000, below: 90_000, sharers: 3, packet: 0 };
+    assert_eq!(full.share(60_000, MSS, 4 << 20), 30_000, "the others have 30,000");
+    assert_eq!(full.share(10_000, MSS, 4 << 20), 20_000, "a third");
+    assert_eq!(full.share(0, MSS, 4 << 20), 15_000, "a quarter");
+    assert_eq!(full.share(60_000, MSS, 45_000), 15_000, "the cap is of all");
+    let low = Device { limit: 1_000, below: 0, sharers: 0, packet: 0 };
+    assert_eq!(low.share(0, MSS, 4 << 20), 2 * MSS, "two packets, if alone");
+    assert_eq!(Device { below: 1, sharers: 1, ..low }.share(0, MSS, 4 << 20), MSS);
+}
+
+#[test]
+fn tsq_m6_super_packets_are_half_of_what_is_above_the_completion_time() {
+    // A quarter of a millisecond of 125 MB/s is 31,250 bytes, 21 segments.
+    let mut world = World::new(FAST, 500_000, 0, 1);
+    world.run(3_000);
+    assert_eq!(world.meter.device().segs(0, MSS, 4 << 20), 21);
+    let device = Device { limit: 8 * MSS, below: 0, sharers: 0, packet: 10 * MSS };
+    assert_eq!(device.segs(0, MSS, 4 << 20), 4, "half of the share");
+    assert_eq!(Device { limit: 3 * MSS, ..device }.segs(0, MSS, 4 << 20), 1, "less than tcp_min_tso_segs");
+}
+
+#[test]
+fn tsq_m7_the_limit_doubles_while_that_helps() {
+    let mut world = World::new(FAST, 4_000_000, 0, 1);
+    assert_eq!(world.meter.device().share(0, MSS, 4 << 20), 32_768);
+    // Four doublings bring 32 KiB to what 4 ms take; each is seen after a few of these, of 5 ms at most.
+    world.run(400);
+    let limit = world.limit();
+    assert!(limit > bytes(FAST, 4_000) && limit < bytes(FAST, 5_000), "{limit}");
+}
+
+#[test]
+fn tsq_m8_later_completions_are_noticed() {
+    for rate in [FAST, SLOW] {
+        let mut world = World::new(rate, 0, 0, 1);
+        world.run(2_000);
+        world.collected = 4 * MS;
+        world.run(2_000);
+        let (busy, _) = world.busy(2_000);
+        assert!(busy > 0.99, "{rate}: {busy}");
+        // And earlier ones, with the next look: a minute and a half later on the slow line.
+        world.collected = 0;
+        world.run(120_000);
+        let (_, most) = world.busy(1_000);
+        assert!(most as f64 <= bytes(rate, 1_000).max(2.0 * f64::from(MSS)), "{rate}: {most}");
+    }
+}
+
+#[test]
+fn tsq_m9_a_slower_line_has_less() {
+    let mut world = World::new(FAST, 0, 0, 1);
+    world.run(2_000);
+    world.rate = FAST / 10;
+    world.run(1_000);
+    let (busy, most) = world.busy(1_000);
+    assert!(busy > 0.999 && most as f64 <= bytes(FAST / 10, 510) + f64::from(MSS), "{busy} {most}");
+    world.rate = FAST;
+    world.run(1_000);
+    assert!(world.busy(1_000).0 > 0.999);
+}
+
+#[test]
+fn tsq_m10_only_the_limit_itself_is_measured() {
+    let mut world = World::new(FAST, 0, 0, 1);
+    world.has_much = false;
+    world.run(5_000);
+    assert_eq!((world.meter.time(), world.meter.device().limit), (None, 32_768));
+    // Nor does a measured one change.
+    world.has_much = true;
+    world.run(2_000);
+    let before = world.meter.device().limit;
+    world.has_much = false;
+    world.rate = FAST / 100;
+    world.run(5_000);
+    assert_eq!(world.meter.device().limit, before);
+}
+
+#[test]
+fn tsq_m11_what_is_gone_counts_no_more() {
+    let mut meter = Meter::default();
+    let (mut one, mut two) = (Metered::default(), Metered::default());
+    meter.on_handed(&mut one, 5_000, MSS);
+    meter.on_handed(&mut one, 6_000, MSS);
+    meter.on_handed(&mut two, 7_000, MSS);
+    meter.on_wait(&mut one);
+    assert_eq!((meter.device.below, meter.device.sharers, meter.waiting), (18_000, 2, 1));
+    meter.take_back(&mut one, 6_000);
+    assert_eq!((meter.device.below, meter.device.sharers), (12_000, 2), "refused");
+    meter.on_gone(&mut one);
+    assert_eq!((meter.device.below, meter.device.sharers, meter.waiting), (7_000, 1, 0), "closed");
+    meter.on_completed(&mut two, Instant::from_nanos(5), Instant::from_nanos(4), 7_000);
+    assert_eq!((meter.device.below, meter.device.sharers), (0, 0));
+}
+
+#[test]
+fn tsq_m12_a_packet_counts_before_it_is_sent() {
+    assert_eq!(gate(10_000, 5_000, 15_000, 2), Ok(Pass::Room));
+    assert_eq!(gate(10_000, 5_001, 15_000, 2), Err(Blocked::SmallQueue));
+    assert_eq!(gate(0, 20_000, 15_000, 2), Ok(Pass::Room), "the only one");
+    assert_eq!(gate(10_000, 5_001, 15_000, 1), Err(Blocked::SmallQueue), "one unacked");
+    assert_eq!(gate(10_000, 5_001, 15_000, 0), Ok(Pass::Exempt), "nothing unacked");
+}
+
+#[test]
+fn tsq_m13_looks_are_rare() {
+    for us in [500, 4_000] {
+        let mut world = World::new(FAST, us * 1_000, 0, 1);
+        world.run(5_000);
+        world.looked = 0;
+        world.run(200_000);
+        assert!(world.looked > 0);
+        // One in 513; the last pause may still last.
+        assert!(world.looked <= 200_000 * MS / 400, "{us}: {}", world.looked);
+    }
+}
+
+#[test]
+fn tsq_m14_many_connections_have_a_packet_each() {
+    for conns in [8, 100] {
+        // As slow as that: half a millisecond is 6250 bytes.
+        let mut world = World::new(FAST / 10, 0, 0, conns);
+        world.run(8_000);
+        let (busy, most) = world.busy(3_000);
+        assert!(busy > 0.999, "{busy}");
+        // A look was content with one each; a quarter of a millisecond and a segment are added.
+        let one_each = (conns + 1) as f64 * f64::from(MSS);
+        assert!(most as f64 <= one_each + bytes(FAST / 10, 250) + f64::from(MSS), "{conns}: {most}");
+    }
+    // Where half a millisecond is more, they share it.
+    let mut world = World::new(FAST, 0, 0, 8);
+    world.run(3_000);
+    let (busy, most) = world.busy(1_000);
+    // Those that have nothing there may add a packet, which is half of a share at most.
+    let most_of_all = bytes(FAST, 510) * 1.5 + f64::from(MSS);
+    assert!(busy > 0.999 && most as f64 <= most_of_all, "{busy} {most}");
+}
