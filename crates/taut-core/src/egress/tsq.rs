@@ -108,9 +108,8 @@ pub(crate) const fn truesize(payload: u32) -> u32 {
 pub(crate) struct SmallQueue {
     /// Sum of the truesizes of all tickets that are out.
     outstanding: u32,
-    /// The gate was found shut; the next completion resumes the connection.
-    throttled: bool,
-    /// The part of it that is measured.
+    /// The part of it that is measured, and whether the gate was found shut: then the next completion resumes the
+    /// connection.
     pub(super) metered: Metered,
 }
 
@@ -122,7 +121,7 @@ impl SmallQueue {
 
     /// Whether the connection waits for a completion.
     pub(crate) const fn throttled(self) -> bool {
-        self.throttled
+        self.metered.throttled()
     }
 
     /// A packet was handed to the device.
@@ -135,12 +134,12 @@ impl SmallQueue {
     pub(crate) fn release(&mut self, truesize: u32) -> bool {
         debug_assert!(self.outstanding >= truesize, "more released than charged");
         self.outstanding = self.outstanding.saturating_sub(truesize);
-        truesize > ACK_TRUESIZE && core::mem::take(&mut self.throttled)
+        truesize > ACK_TRUESIZE && self.metered.throttle(false)
     }
 
     /// Notes that the connection waits for a completion. Returns whether it was not waiting before.
     pub(crate) fn throttle(&mut self) -> bool {
-        !core::mem::replace(&mut self.throttled, true)
+        !self.metered.throttle(true)
     }
 }
 

@@ -179,25 +179,49 @@ impl Default for Meter {
 /// The bytes of a connection below TCP whose completions are measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Metered {
-    bytes: u32,
-    /// The connection waits at the gate.
-    waits: bool,
+    /// The payload bytes below two flags: four bytes in all, since every idle connection has them.
+    bits: u32,
 }
+
+/// The connection waits at the gate, and is counted as waiting.
+const WAITS: u32 = 1 << 31;
+
+/// The small queue's own flag, of every mode: the next completion resumes the connection.
+const THROTTLED: u32 = 1 << 30;
+
+/// The most payload bytes that are counted.
+const MOST: u32 = THROTTLED - 1;
 
 impl Metered {
     /// Payload bytes.
     pub(crate) const fn bytes(self) -> u32 {
-        self.bytes
+        self.bits & MOST
+    }
+
+    pub(super) const fn throttled(self) -> bool {
+        self.bits & THROTTLED != 0
+    }
+
+    /// Sets or clears the flag. Returns what it was.
+    pub(super) const fn throttle(&mut self, on: bool) -> bool {
+        let was = self.throttled();
+        self.bits = if on { self.bits | THROTTLED } else { self.bits & !THROTTLED };
+        was
+    }
+
+    const fn waits(self) -> bool {
+        self.bits & WAITS != 0
     }
 }
 
 impl Meter {
     /// A packet of a connection was handed over.
     pub(crate) fn on_handed(&mut self, own: &mut Metered, payload: u32, mss: u32) {
-        if own.bytes == 0 && payload > 0 {
+        let payload = payload.min(MOST - own.bytes());
+        if own.bytes() == 0 && payload > 0 {
             self.device.sharers += 1;
         }
-        own.bytes += payload;
+        own.bits += payload;
         self.device.below += u64::from(payload);
         self.mss = mss;
     }
@@ -216,34 +240,34 @@ impl Meter {
         self.newest = self.newest.max(handed);
         self.span.round_over |= handed >= self.span.round_since;
         self.take_back(own, payload);
-        if core::mem::take(&mut own.waits) {
-            self.waiting -= 1;
-        }
+        self.end_wait(own);
     }
 
     /// A packet was not sent after all.
     pub(crate) fn take_back(&mut self, own: &mut Metered, payload: u32) {
-        let payload = payload.min(own.bytes);
-        own.bytes -= payload;
+        let payload = payload.min(own.bytes());
+        own.bits -= payload;
         self.device.below -= u64::from(payload);
-        if own.bytes == 0 && payload > 0 {
+        if own.bytes() == 0 && payload > 0 {
             self.device.sharers -= 1;
         }
     }
 
     /// The connection found the gate shut.
     pub(crate) fn on_wait(&mut self, own: &mut Metered) {
-        if !core::mem::replace(&mut own.waits, true) {
-            self.waiting += 1;
-        }
+        self.waiting += u32::from(!own.waits());
+        own.bits |= WAITS;
+    }
+
+    fn end_wait(&mut self, own: &mut Metered) {
+        self.waiting -= u32::from(own.waits());
+        own.bits &= !WAITS;
     }
 
     /// The connection is gone; its tickets will not be reported.
     pub(crate) fn on_gone(&mut self, own: &mut Metered) {
-        self.take_back(own, own.bytes);
-        if core::mem::take(&mut own.waits) {
-            self.waiting -= 1;
-        }
+        self.take_back(own, own.bytes());
+        self.end_wait(own);
     }
 
     /// What the gate needs to know now.
