@@ -86,11 +86,19 @@ impl Header {
         put_bytes(&mut out, program.as_bytes());
         put_number(&mut out, shard.0.into());
         put_number(&mut out, shard.1.into());
-        let LinkCaps { mtu, gso_max_bytes, gso_max_segs, tx_checksum, paces, pacing_shift } = *caps;
+        let LinkCaps {
+            mtu,
+            gso_max_bytes,
+            gso_max_segs,
+            tx_checksum,
+            paces,
+            pacing_shift,
+            completes_on_departure,
+        } = *caps;
         put_number(&mut out, mtu.into());
         put_number(&mut out, gso_max_bytes.into());
         put_number(&mut out, gso_max_segs.into());
-        out.extend([u8::from(tx_checksum), u8::from(paces), pacing_shift]);
+        out.extend([u8::from(tx_checksum), u8::from(paces), pacing_shift, u8::from(completes_on_departure)]);
         out.extend(seed);
         put_number(&mut out, addresses.len() as u64);
         addresses.iter().for_each(|&ip| put_ip(&mut out, ip));
@@ -111,6 +119,7 @@ impl Header {
             tx_checksum: cursor.flag()?,
             paces: cursor.flag()?,
             pacing_shift: cursor.byte()?,
+            completes_on_departure: cursor.flag()?,
         };
         let seed = cursor.array()?;
         let count = |cursor: &mut Cursor<'_>| match cursor.small::<usize>()? {
