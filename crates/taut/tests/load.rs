@@ -17,7 +17,7 @@ use net::{KERNEL, Net, STACK};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::Interface;
 use taut::{ConnOptions, ListenOptions};
-use taut_testbed::{PATIENCE, Peer, Service, now};
+use taut_testbed::{PATIENCE, Peer, Service, eventually, now};
 use taut_wire::{Flags, TcpHeader, TcpOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -197,6 +197,7 @@ fn the_death_of_a_peer_is_noticed_by_all_its_connections() {
     assert!(waiting.iter().all(|thread| !thread.is_finished()), "nothing has happened yet");
     let killed = now();
     process.kill();
+    eventually("the end of all connections", || waiting.iter().all(thread::JoinHandle::is_finished));
     for (number, thread) in waiting.into_iter().enumerate() {
         let end = thread.join().unwrap();
         let expected = if number % 2 == 0 { Ok(0) } else { Err(io::ErrorKind::ConnectionReset) };
