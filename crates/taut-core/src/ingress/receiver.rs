@@ -513,3 +513,69 @@ impl Receiver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Frame;
+    use crate::words::seq::FIRST;
+
+    /// A receiver with a window of `rcvbuf` bytes that waits for byte [`FIRST`].
+    fn receiver(rcvbuf: u32) -> Receiver {
+        let mut rx = Receiver::new(rcvbuf, rcvbuf, false);
+        rx.begin(Instant::from_nanos(1), FIRST, 0, 1_460, 4);
+        rx
+    }
+
+    fn take(rx: &mut Receiver, seq: u64, len: usize, fin: bool, pool: &mut BufferPool) -> Taken {
+        let data = [7; 20_000];
+        rx.take(seq, Payload::new(Frame::Slice(&data), 0, len), fin, 4_096, pool)
+    }
+
+    #[test]
+    fn only_data_beyond_the_window_is_acknowledged_at_once() {
+        // RFC 5681 §4.2: an ACK may be delayed for data in order. RFC 9293 §3.10.7.4: what lies outside is cut off.
+        for (len, in_order, ack_now) in
+            [(9_999, 9_999, false), (10_000, 10_000, false), (10_001, 10_000, true)]
+        {
+            let mut pool = BufferPool::new();
+            let taken = take(&mut receiver(10_000), FIRST, len, false, &mut pool);
+            assert_eq!((taken.in_order, taken.ack_now), (in_order, ack_now), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_bare_fin_behind_a_hole_is_acknowledged_at_once() {
+        // RFC 5681 §4.2: a segment out of order is.
+        let mut pool = BufferPool::new();
+        let taken = take(&mut receiver(10_000), FIRST + 100, 0, true, &mut pool);
+        assert!(taken.ack_now && !taken.fin);
+    }
+
+    #[test]
+    fn a_connection_that_is_over_owes_no_ack() {
+        let mut rx = receiver(10_000);
+        rx.hasten_ack(false);
+        assert!(rx.ack_wanted());
+        rx.discard(&mut BufferPool::new());
+        assert!(!rx.ack_wanted());
+    }
+
+    #[test]
+    fn all_memory_is_given_back() {
+        let (mut rx, mut pool) = (receiver(10_000), BufferPool::new());
+        let _ = take(&mut rx, FIRST, 100, false, &mut pool);
+        let _ = take(&mut rx, FIRST + 200, 100, false, &mut pool);
+        // Two chunks of 512 bytes, each with 192 more.
+        assert_eq!(pool.budget.usage().bytes, 2 * 704);
+        rx.release(&mut pool);
+        assert_eq!(pool.budget.usage().bytes, 0);
+    }
+
+    #[test]
+    fn the_last_window_field_is_what_is_left_up_to_the_largest() {
+        // RFC 9293 §3.1: the field has 16 bits.
+        assert_eq!(receiver(10_000).last_window_field(), 10_000);
+        assert_eq!(receiver(1 << 20).last_window_field(), u16::MAX);
+    }
+}

@@ -226,6 +226,71 @@ fn an_ack_is_full_with_as_many_changes_as_blocks_fit() {
     assert!(rx.reassembly.is_full(3));
 }
 
+/// RFC 2018 §4: the first block, after a duplicate's own (RFC 2883 §4), is the range that the segment belongs to.
+#[test]
+fn a_duplicate_makes_its_range_the_latest() {
+    let mut rx = Receiver::new();
+    rx.insert(500..1000);
+    rx.insert(2000..2500);
+    assert_eq!(rx.blocks(), [(2000, 2500), (500, 1000)]);
+    rx.insert(500..600);
+    assert_eq!(rx.blocks(), [(500, 600), (500, 1000), (2000, 2500)]);
+}
+
+/// Twice as many changed ranges as fit: two ACKs report them all, the first changed ones first.
+#[test]
+fn eight_changes_are_reported_in_two_acks() {
+    let mut rx = Receiver::new();
+    for n in 1..=8 {
+        rx.insert(100 * n..100 * n + 10);
+    }
+    let starts = |rx: &Receiver| -> Vec<u64> { rx.blocks().iter().map(|block| block.0 / 100).collect() };
+    assert_eq!(starts(&rx), [4, 3, 2, 1]);
+    assert!(rx.reassembly.on_sack_sent(4));
+    assert_eq!(starts(&rx), [8, 7, 6, 5]);
+    assert!(!rx.reassembly.on_sack_sent(4));
+}
+
+#[test]
+fn with_all_ranges_taken_bytes_at_either_end_of_one_are_kept() {
+    let mut rx = Receiver::new();
+    for n in 1..=RANGES_MAX as u64 {
+        rx.insert(4 * n..4 * n + 1);
+    }
+    assert_eq!(rx.insert(6..7).refused, 1, "a range more");
+    assert_eq!(rx.insert(5..6).new, 1, "behind the first range");
+    assert_eq!(rx.insert(7..8).new, 1, "before the second range");
+    rx.check();
+}
+
+/// The buffer and the 192 bytes that go with it are exactly what may be taken.
+#[test]
+fn a_lent_buffer_that_just_fits_is_kept() {
+    for (room, new) in [(50_192, 49_900), (50_191, 0)] {
+        let mut rx = Receiver::new();
+        let mut buffer = stream(0..50_000);
+        let payload = Payload::new(Frame::Lend { buffer: &mut buffer, range: 0..50_000 }, 100, 49_900);
+        let inserted = rx.reassembly.insert(FIRST + 100, payload, rx.nxt, room, &mut rx.pool);
+        assert_eq!((inserted.new, inserted.refused), (new, 49_900 - new));
+    }
+}
+
+/// One range in chunks of 512 and 1024 bytes, each with 192 more.
+#[test]
+fn pruning_shortens_the_last_range_and_gives_its_memory_back() {
+    let mut rx = Receiver::new();
+    rx.insert(1_000..1_512);
+    rx.insert(1_512..1_600);
+    assert_eq!(rx.pool.budget.usage().bytes, 704 + 1_216);
+    assert_eq!(rx.reassembly.prune(FIRST, 1, &mut rx.pool), 1_216);
+    assert_eq!(rx.pool.budget.usage().bytes, 704);
+    assert_eq!(rx.blocks(), [(1_000, 1_512)], "what was dropped is no longer reported");
+    rx.check();
+    assert_eq!(rx.reassembly.prune(FIRST, usize::MAX, &mut rx.pool), 704);
+    assert_eq!(rx.pool.budget.usage().bytes, 0);
+    assert!(rx.reassembly.is_empty(), "no hole is left");
+}
+
 #[test]
 fn a_fast_path_that_loses_much_is_no_attack() {
     // 16 MB in flight, with every twentieth segment missing.
