@@ -1,8 +1,9 @@
 //! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`.
 //!
 //! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
-//! asked again; when packets below must be looked at, because one that a queue drops is never reported; and at once, when
-//! the receiving half has learnt where waiting packets go, because the sending half sends them.
+//! asked again; when packets below must be looked at, because one that a queue drops is never reported; at once, when
+//! the receiving half has learnt where waiting packets go, because the sending half sends them; and while the interface is
+//! down, because the kernel does not report that one that is down has been deleted.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,11 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::net::netdevice;
 use taut_core::neighbour::{Ethernet, FRAME_MAX};
-use taut_core::{Instant, KeptPacket, TxTicket};
+use taut_core::{Duration, Instant, KeptPacket, TxTicket};
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
 use taut_wire::VnetHeader;
 
 use crate::sys::packet_socket::{self, Along};
+
+/// How often an interface that is down is looked for.
+const LOOK_FOR_IT_EVERY: Duration = Duration::from_millis(100);
 
 /// A packet that waits for its neighbour.
 #[derive(Debug)]
@@ -45,6 +49,8 @@ pub(super) struct Line {
     pub(super) ethernet: Ethernet<Parcel>,
     /// When packets below must be looked at.
     pub(super) look_at: Instant,
+    /// When the interface, which is down, must be looked for.
+    look_for_it_at: Instant,
     /// What the timer is armed for.
     armed: Instant,
 }
@@ -65,7 +71,8 @@ impl Shared {
         let (news, timer) = (Epoll::new()?, TimerFd::new()?);
         news.add(receive.as_fd(), 0, Interest::Readable)?;
         news.add(timer.as_fd(), 1, Interest::Readable)?;
-        let line = Mutex::new(Line { ethernet, look_at: Instant::NEVER, armed: Instant::NEVER });
+        let never = Instant::NEVER;
+        let line = Mutex::new(Line { ethernet, look_at: never, look_for_it_at: never, armed: never });
         let name = name.to_owned();
         Ok(Self { name, index, send, receive, news, timer, line, is_down: AtomicBool::new(false) })
     }
@@ -95,7 +102,7 @@ impl Shared {
         let at = if line.ethernet.has_resolved() {
             Instant::ZERO
         } else {
-            line.look_at.min(line.ethernet.poll_timeout())
+            line.look_at.min(line.look_for_it_at).min(line.ethernet.poll_timeout())
         };
         if at != line.armed {
             match at {
@@ -106,17 +113,27 @@ impl Shared {
         }
     }
 
-    /// Nothing has come: handles what the neighbours' timers ask for.
-    pub(super) fn handle_timeout(&self) {
+    /// Nothing has come: handles what the neighbours' timers ask for, and looks for an interface that is down. Returns why it
+    /// is gone, if it is.
+    pub(super) fn handle_timeout(&self) -> io::Result<()> {
         let mut line = self.line();
         if line.armed == Instant::NEVER {
-            return;
+            return Ok(());
         }
         let now = now();
+        if line.look_for_it_at <= now {
+            line.look_for_it_at = Instant::NEVER;
+            if self.is_down.load(Ordering::Relaxed) {
+                self.must_exist()?;
+                line.look_for_it_at = now + LOOK_FOR_IT_EVERY;
+            }
+            self.settle(&mut line);
+        }
         if line.ethernet.poll_timeout() <= now {
             line.ethernet.handle_timeout(now);
             self.settle(&mut line);
         }
+        Ok(())
     }
 
     /// The interface has changed its state. Returns why it is gone, if it is.
@@ -126,6 +143,15 @@ impl Shared {
     pub(super) fn handle_down(&self) -> io::Result<()> {
         self.is_down.store(true, Ordering::Relaxed);
         packet_socket::take_error(&self.send);
+        self.must_exist()?;
+        // When it is deleted, it goes down first.
+        let mut line = self.line();
+        line.look_for_it_at = now() + LOOK_FOR_IT_EVERY;
+        self.settle(&mut line);
+        Ok(())
+    }
+
+    fn must_exist(&self) -> io::Result<()> {
         if netdevice::index_to_name(&self.receive, self.index).is_err() {
             let message = format!("the interface {} was deleted, or moved to another namespace", self.name);
             return Err(io::Error::new(io::ErrorKind::NetworkDown, message));

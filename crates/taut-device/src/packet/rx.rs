@@ -38,7 +38,7 @@ impl RxDevice for PacketRx {
                 Ok(len) => len,
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOMEM | Errno::NOBUFS) => {
                     shared.clear_errors();
-                    shared.handle_timeout();
+                    shared.handle_timeout()?;
                     return Ok(None);
                 }
                 Err(Errno::NETDOWN) => {
