@@ -181,7 +181,7 @@ impl<'a> Input<'a> {
         let put_conn = |head: &mut Vec<u8>, conn: ConnId| put_number(head, conn.to_bits());
         match *self {
             Self::Packet { bytes, lent, checksum, gso_size } => {
-                let usual = lent.is_some_and(|lent| lent.is_usual());
+                let usual = lent.is_some_and(Lent::is_usual);
                 let verified = checksum == RxChecksum::Verified;
                 head.push(
                     u8::from(lent.is_some())
@@ -373,6 +373,7 @@ pub(crate) struct Room {
 
 /// Makes the call again. Its outcome must be `recorded`, or the error says in words what it is. `emitted` sees a packet that
 /// the call hands out.
+#[expect(clippy::unit_arg, reason = "calls that return nothing are compared like the others")]
 pub(crate) fn apply(
     stack: &mut Stack,
     now: Instant,

@@ -185,7 +185,7 @@ impl End {
 /// Each end sends `len` bytes to the other; the run of the client is recorded at `path`.
 pub(super) fn run(path: &Path, seed: u64, len: usize) -> Run {
     let mut random = Random(seed ^ 0x5555);
-    let caps = if seed % 3 == 0 { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
+    let caps = if seed.is_multiple_of(3) { LinkCaps::plain(1_500) } else { LinkCaps::offloading(1_500) };
     let config = |address: &str| {
         let address = address.parse().unwrap();
         Arc::new(StackConfig::default().with(|config| config.addresses.push(address)))
@@ -196,7 +196,7 @@ pub(super) fn run(path: &Path, seed: u64, len: usize) -> Run {
     let mut now = BEGIN;
     let listener = far.stack.listen("10.0.0.2:7".parse().unwrap(), ListenOptions::default()).unwrap();
     near.stack.set_sysctl("tcp_ecn", "1").unwrap();
-    let options = ConnOptions { nodelay: seed % 2 == 0, ..ConnOptions::default() };
+    let options = ConnOptions { nodelay: seed.is_multiple_of(2), ..ConnOptions::default() };
     let conn = near.stack.connect(now, "10.0.0.2:7".parse().unwrap(), &options).unwrap();
     near.conn = Some(conn);
     let data = data(seed, len);
