@@ -28,6 +28,7 @@ pub mod control_args;
 pub mod demo;
 pub mod dial;
 pub mod explain;
+pub mod frame_source;
 pub mod get;
 pub mod interrupt;
 pub mod link_args;

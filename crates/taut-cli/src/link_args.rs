@@ -9,11 +9,13 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
+use taut::device::Device;
 use taut_device::packet::Mac;
-use taut_device::{Cidr, Interface, Packet, PacketOptions, Tun, TunOptions};
+use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions};
 
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
+use crate::frame_source::FrameSource;
 use crate::priority_args::PriorityArgs;
 use crate::record_args::RecordArgs;
 
@@ -30,6 +32,8 @@ pub enum DeviceArg {
     Tun,
     /// This Ethernet interface, by packet sockets.
     Packet(String),
+    /// What carries frames over a descriptor.
+    Frames(FrameSource),
 }
 
 impl FromStr for DeviceArg {
@@ -39,13 +43,17 @@ impl FromStr for DeviceArg {
         match text.split_once(':') {
             None if text == "tun" => Ok(Self::Tun),
             Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.to_owned())),
-            _ => {
-                Err("write tun, or packet:INTERFACE for an Ethernet interface, such as packet:eth0"
-                    .to_owned())
+            Some((kind, place)) if !place.is_empty() => {
+                FrameSource::parse(kind, place).map(Self::Frames).ok_or_else(|| DEVICES.to_owned())
             }
+            _ => Err(DEVICES.to_owned()),
         }
     }
 }
+
+/// What `--device` may be.
+const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, such as packet:eth0, tap:NAME, \
+    stream:PATH, stream-listen:PATH, dgram:PATH or dgram-listen:PATH for a socket that carries frames, or fd:NUMBER";
 
 /// An open device.
 #[derive(Debug)]
@@ -54,20 +62,24 @@ pub enum Opened {
     Tun(Vec<Tun>),
     /// An Ethernet interface.
     Packet(Packet),
+    /// A device over a descriptor, and its name.
+    Frames(Device, String),
 }
 
 /// The link of a stack on an interface of this machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Link")]
 pub struct LinkArgs {
-    /// What the stack sends over: a TUN interface (tun), or an Ethernet interface that is up (packet:INTERFACE), which must not
-    /// have the stack's addresses in the kernel
-    #[arg(long, default_value = "tun", value_name = "tun|packet:INTERFACE")]
+    /// What the stack sends over: a TUN interface (tun); an Ethernet interface that is up (packet:INTERFACE), which must not
+    /// have the stack's addresses in the kernel; a TAP interface (tap:NAME); a Unix socket that carries Ethernet frames, as
+    /// QEMU, passt and vfkit have (stream:PATH, dgram:PATH; with -listen after the kind, taut makes it and waits for the peer);
+    /// or a descriptor that was inherited (fd:NUMBER)
+    #[arg(long, default_value = "tun", value_name = "KIND[:PLACE]")]
     pub device: DeviceArg,
-    /// With --device packet: where packets for other networks go; once for IPv4 and once for IPv6
+    /// With an Ethernet device: where packets for other networks go; once for IPv4 and once for IPv6
     #[arg(long = "gateway", value_name = "ADDRESS")]
     pub gateways: Vec<IpAddr>,
-    /// With --device packet: the stack's own Ethernet address [default: that of the interface]
+    /// With an Ethernet device: the stack's own Ethernet address [default: that of the interface, or a random one]
     #[arg(long, value_name = "MAC")]
     pub mac: Option<Mac>,
     /// TUN interface; if there is none with this name, it is created, and configured on the kernel's side
@@ -140,6 +152,7 @@ impl LinkArgs {
         match &self.device {
             DeviceArg::Tun => self.open_tun().map(Opened::Tun),
             DeviceArg::Packet(name) => self.open_packet(name).map(Opened::Packet),
+            DeviceArg::Frames(source) => self.open_frames(source),
         }
     }
 
@@ -163,14 +176,39 @@ impl LinkArgs {
         Ok(Packet::open(name, &self.addresses, &options)?)
     }
 
+    /// Opens what carries frames over a descriptor.
+    fn open_frames(&self, source: &FrameSource) -> anyhow::Result<Opened> {
+        if let (Some(peer), false) = (self.peer_addresses.first(), source.is_interface()) {
+            bail!("--peer-address {peer} is for an interface: the peer at this socket has its own");
+        }
+        if shard_count(self.shards) > 1 {
+            bail!("--shards {}: this device has one queue; use one shard", self.shards);
+        }
+        let options = FramesOptions {
+            mtu: self.mtu.unwrap_or(FramesOptions::default().mtu),
+            mac: self.mac,
+            gateways: self.gateways.clone(),
+            vnet_header: (self.no_offload && source.is_interface()).then_some(false),
+            ..FramesOptions::default()
+        };
+        let (device, name) = source.open(&self.addresses, &options)?;
+        if let FrameSource::Tap(name) = source {
+            let interface = Interface::open(name)?;
+            for peer in self.peers()? {
+                interface.add_address(peer)?;
+            }
+        }
+        Ok(Opened::Frames(device, name))
+    }
+
     /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
     fn open_tun(&self) -> anyhow::Result<Vec<Tun>> {
         let shards = shard_count(self.shards);
         if let Some(gateway) = self.gateways.first() {
-            bail!("--gateway {gateway} is for --device packet: a TUN has one neighbour, the kernel");
+            bail!("--gateway {gateway} is for an Ethernet device: a TUN has one neighbour, the kernel");
         }
         if let Some(mac) = self.mac {
-            bail!("--mac {mac} is for --device packet: a TUN has no Ethernet addresses");
+            bail!("--mac {mac} is for an Ethernet device: a TUN has no Ethernet addresses");
         }
         let peers = self.peers()?;
         let existed = Interface::open(&self.tun).is_ok();
@@ -478,7 +516,9 @@ mod tests {
     fn devices_and_what_belongs_to_each() {
         assert_eq!("tun".parse(), Ok(DeviceArg::Tun));
         assert_eq!("packet:eth0".parse(), Ok(DeviceArg::Packet("eth0".into())));
-        for wrong in ["packet", "packet:", "eth0", "xdp:eth0", "tun:taut0", ""] {
+        assert_eq!("tap:tap0".parse(), Ok(DeviceArg::Frames(FrameSource::Tap("tap0".into()))));
+        assert_eq!("fd:3".parse(), Ok(DeviceArg::Frames(FrameSource::Descriptor(3))));
+        for wrong in ["packet", "packet:", "eth0", "xdp:eth0", "tun:taut0", "tap:", "fd:x", "fd:-1", ""] {
             assert!(wrong.parse::<DeviceArg>().unwrap_err().contains("packet:INTERFACE"), "{wrong}");
         }
         let packet = || LinkArgs { device: DeviceArg::Packet("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
@@ -489,10 +529,13 @@ mod tests {
         assert!(refused(LinkArgs { peer_addresses, ..packet() }).contains("is for a TUN"));
         let gateways = vec!["10.9.0.1".parse().unwrap()];
         assert!(
-            refused(LinkArgs { gateways, ..args(&["10.9.0.2/24"], &[]) }).contains("is for --device packet")
+            refused(LinkArgs { gateways, ..args(&["10.9.0.2/24"], &[]) })
+                .contains("is for an Ethernet device")
         );
         let mac = Some("02:00:00:00:00:01".parse().unwrap());
-        assert!(refused(LinkArgs { mac, ..args(&["10.9.0.2/24"], &[]) }).contains("is for --device packet"));
+        assert!(
+            refused(LinkArgs { mac, ..args(&["10.9.0.2/24"], &[]) }).contains("is for an Ethernet device")
+        );
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::St
             let builder = taut::Stack::builder().config(config).device_name(packet.name());
             with(builder.device(packet), &args.addresses)
         }
+        Opened::Frames(device, name) => {
+            let builder = taut::Stack::builder().config(config).device_name(&name);
+            with(builder.device(device), &args.addresses)
+        }
     };
     Ok(args.control.apply(args.record.apply(args.priority.apply(builder))).build()?)
 }

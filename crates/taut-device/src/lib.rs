@@ -4,6 +4,7 @@
 //! ```text
 //!   taut_driver::Device ◀── Tun (tun.rs)          kernel: /dev/net/tun, virtio-net header (vnet.rs)
 //!                       ◀── Packet (packet.rs)     kernel: a packet socket on an Ethernet interface
+//!                       ◀── Frames (frames.rs)     a TAP; Unix sockets of virtual machines and other programs
 //!                       ◀── Pipe (pipe.rs)        another stack in this process      ┐ packets.rs
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
 //!
@@ -17,6 +18,8 @@
 
 mod channel;
 mod cidr;
+#[cfg(target_os = "linux")]
+pub mod frames;
 #[cfg(target_os = "linux")]
 pub mod interface;
 #[cfg(target_os = "linux")]
@@ -38,6 +41,8 @@ mod vnet;
 
 pub use channel::{FarEnd, Parcel, channel};
 pub use cidr::{Cidr, CidrError};
+#[cfg(target_os = "linux")]
+pub use frames::{Frames, FramesOptions, from_descriptor};
 #[cfg(target_os = "linux")]
 pub use interface::Interface;
 #[cfg(target_os = "linux")]

@@ -19,7 +19,7 @@
 //! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives, and sends what
 //! neighbours ask each other, so that only the stack's packets count as being below.
 
-mod below;
+pub(crate) mod below;
 mod line;
 mod rx;
 mod tx;
@@ -40,6 +40,7 @@ use crate::cidr::Cidr;
 use crate::interface::Interface;
 use crate::sys::packet_socket::{self, Gets};
 use line::Shared;
+pub(crate) use tx::no_route;
 
 /// Room for packets below, by the kernel's count: several times what ten gigabits a second bring in a millisecond.
 const SEND_BYTES: u32 = 4 << 20;
@@ -165,7 +166,11 @@ impl From<Packet> for Device {
     }
 }
 
-fn ethernet_config(mac: Mac, addresses: &[Cidr], gateways: &[IpAddr]) -> io::Result<EthernetConfig> {
+pub(crate) fn ethernet_config(
+    mac: Mac,
+    addresses: &[Cidr],
+    gateways: &[IpAddr],
+) -> io::Result<EthernetConfig> {
     let networks =
         addresses.iter().map(|own| Network { address: own.address(), prefix: own.prefix() }).collect();
     for (index, gateway) in gateways.iter().enumerate() {
@@ -198,7 +203,7 @@ fn groups(addresses: &[Cidr]) -> impl Iterator<Item = Mac> {
     })
 }
 
-fn random_seed() -> io::Result<[u8; 16]> {
+pub(crate) fn random_seed() -> io::Result<[u8; 16]> {
     let mut seed = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut seed)?;
     Ok(seed)

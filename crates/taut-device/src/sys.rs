@@ -8,6 +8,7 @@ pub(crate) mod tun_ioctl;
 pub(crate) mod unshare;
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 pub use kernel_socket::{FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info};
 pub use realtime::become_realtime;
@@ -17,4 +18,28 @@ pub use taut_driver::sys::{Epoll, EventFd, Events, Interest, TimerFd, monotonic_
 /// The result of a system call that returns −1 for an error.
 fn check(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included: `SIOCOUTQ`.
+pub(crate) fn bytes_below(socket: impl AsFd) -> io::Result<u64> {
+    let mut bytes: i32 = 0;
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel writes one int.
+    check(unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// A copy of a descriptor that this process has inherited from the program that started it, by its number. The
+/// original stays open.
+///
+/// # Errors
+/// When there is no such descriptor.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the call has no pointers, and what it returns belongs to nobody else.
+    unsafe {
+        let copy = libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3);
+        check(copy)?;
+        Ok(OwnedFd::from_raw_fd(copy))
+    }
 }

@@ -27,9 +27,9 @@ use crate::vnet;
 const DEVICE_NODE: &str = "/dev/net/tun";
 
 // linux/if_tun.h
-const IFF_TUN: u16 = 0x0001;
-const IFF_NO_PI: u16 = 0x1000;
-const IFF_VNET_HDR: u16 = 0x4000;
+pub(crate) const IFF_TUN: u16 = 0x0001;
+pub(crate) const IFF_NO_PI: u16 = 0x1000;
+pub(crate) const IFF_VNET_HDR: u16 = 0x4000;
 const IFF_MULTI_QUEUE: u16 = 0x0100;
 const TUN_F_CSUM: u32 = 0x01;
 const TUN_F_TSO4: u32 = 0x02;
@@ -40,7 +40,7 @@ const TUN_F_TSO_ECN: u32 = 0x08;
 const SMALL: usize = 256;
 
 /// How long opening waits for the carrier: it takes less than a millisecond, and on a busy machine a few.
-const CARRIER_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const CARRIER_WAIT: Duration = Duration::from_millis(500);
 
 /// How to open a [`Tun`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,14 +119,9 @@ impl Tun {
     }
 
     fn attach(name: &str, options: &TunOptions, vnet_header: u16) -> io::Result<Self> {
-        check_name(name)?;
+        let name = checked_name(name)?;
         let queues = if options.multi_queue { IFF_MULTI_QUEUE } else { 0 };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32)
-            .open(DEVICE_NODE)
-            .map_err(|error| explain_open(&error))?;
+        let file = open_node()?;
         let flags = IFF_TUN | IFF_NO_PI | vnet_header | queues;
         let name = tun_ioctl::attach(&file, name, flags)
             .map_err(|error| options.explain_attach(&file, name, flags, &error))?;
@@ -146,10 +141,17 @@ impl Tun {
         }
         // A new interface has headers of 10 bytes anyway, so it does not matter if a kernel refuses this.
         let _ = tun_ioctl::set_header_len(&self.file, VnetHeader::LEN as i32);
-        let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-        if tun_ioctl::set_offload(&self.file, flags).is_ok() {
+        if take_super_packets(&self.file) {
             self.caps = LinkCaps::offloading(self.options.mtu);
         }
+    }
+
+    /// A queue that another program has opened, whose header has the length that this module uses.
+    pub(crate) fn handed(file: File, name: String, vnet_header: bool, options: &TunOptions) -> Self {
+        let caps = LinkCaps::plain(options.mtu);
+        let mut tun = Self { file, name, caps, vnet_header, options: options.clone() };
+        tun.negotiate();
+        tun
     }
 
     /// The interface's name.
@@ -300,7 +302,23 @@ impl RxDevice for TunRx {
     }
 }
 
-fn check_name(name: &str) -> io::Result<()> {
+/// A descriptor that is no queue of any interface yet.
+pub(crate) fn open_node() -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(DEVICE_NODE)
+        .map_err(|error| explain_open(&error))
+}
+
+/// Asks the kernel for super-packets. Returns whether it gives them.
+pub(crate) fn take_super_packets(file: &File) -> bool {
+    tun_ioctl::set_offload(file, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN).is_ok()
+}
+
+/// The name, if an interface can have it.
+pub(crate) fn checked_name(name: &str) -> io::Result<&str> {
     // Linux: `dev_valid_name`.
     let fits = (1..tun_ioctl::IFNAMSIZ).contains(&name.len()) && ![".", ".."].contains(&name);
     if !fits || name.bytes().any(|byte| b"\0/:".contains(&byte) || byte.is_ascii_whitespace()) {
@@ -308,7 +326,7 @@ fn check_name(name: &str) -> io::Result<()> {
             format!("{name:?} is not an interface name: use 1 to 15 bytes without space, slash or colon");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
-    Ok(())
+    Ok(name)
 }
 
 fn explain_open(error: &io::Error) -> io::Error {

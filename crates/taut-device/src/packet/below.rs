@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The least that the kernel adds to a packet's bytes: its descriptor (232 bytes) and what follows the data (320), each
 /// rounded up to a cache line (64-bit Linux; 2,304 bytes in all were measured for a frame of 1,514). Less is safe.
-pub(super) const OVERHEAD: u32 = 512;
+pub(crate) const OVERHEAD: u32 = 512;
 
 /// The packets below, in the order in which they were sent.
 #[derive(Debug)]
-pub(super) struct Below<T> {
+pub(crate) struct Below<T> {
     packets: VecDeque<Packet<T>>,
     /// The serial number of the first of them.
     first: u64,
@@ -38,21 +38,21 @@ struct Packet<T> {
 }
 
 impl<T> Below<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { packets: VecDeque::new(), first: 0, named: BTreeMap::new(), charged: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
     /// The first of these names that no packet below has.
-    pub(super) fn free_name(&self, names: impl IntoIterator<Item = u32>) -> Option<u32> {
+    pub(crate) fn free_name(&self, names: impl IntoIterator<Item = u32>) -> Option<u32> {
         names.into_iter().find(|name| !self.named.contains_key(name))
     }
 
     /// A packet of so many bytes was sent, with a [free](Self::free_name) name or without one.
-    pub(super) fn put(&mut self, ticket: T, bytes: usize, name: Option<u32>) {
+    pub(crate) fn put(&mut self, ticket: T, bytes: usize, name: Option<u32>) {
         let charge = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(OVERHEAD);
         let serial = self.first + self.packets.len() as u64;
         if let Some(name) = name {
@@ -63,7 +63,7 @@ impl<T> Below<T> {
     }
 
     /// The packet with this name has left. `None` for one that came back by bytes before.
-    pub(super) fn left(&mut self, name: u32) -> Option<T> {
+    pub(crate) fn left(&mut self, name: u32) -> Option<T> {
         let serial = self.named.remove(&name)?;
         let packet = self.packets.get_mut(usize::try_from(serial.checked_sub(self.first)?).ok()?)?;
         let ticket = packet.ticket.take()?;
@@ -74,7 +74,7 @@ impl<T> Below<T> {
 
     /// The kernel held so many bytes before the last name was read. Returns the oldest packet if it is not among them; to be
     /// called until it returns none.
-    pub(super) fn gone(&mut self, bytes: u64) -> Option<T> {
+    pub(crate) fn gone(&mut self, bytes: u64) -> Option<T> {
         if bytes > 0 && self.charged <= bytes {
             return None;
         }

@@ -264,7 +264,7 @@ impl TxDevice for PacketTx {
     }
 }
 
-fn no_route(header: &[u8]) -> io::Error {
+pub(crate) fn no_route(header: &[u8]) -> io::Error {
     let to: Option<IpAddr> = IpHeader::parse_prefix(header, usize::MAX).ok().map(|ip| ip.dst);
     let to = to.map_or_else(|| "its destination".to_owned(), |to| to.to_string());
     let message =

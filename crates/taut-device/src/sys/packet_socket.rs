@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 
 use taut_wire::Mac;
 
+pub(crate) use super::bytes_below;
 use super::check;
 
 /// linux/if_packet.h
@@ -164,15 +165,6 @@ fn set(socket: &OwnedFd, level: i32, name: i32, value: &[u8]) -> io::Result<()> 
 /// Clears and returns the pending error of a socket, such as that its interface went down.
 pub(crate) fn take_error(socket: impl AsFd) -> Option<io::Error> {
     rustix::net::sockopt::socket_error(socket).ok()?.err().map(io::Error::from)
-}
-
-/// Bytes of memory of packets that were sent and have not been freed, headers of the kernel included: `SIOCOUTQ`.
-pub(crate) fn bytes_below(socket: &OwnedFd) -> io::Result<u64> {
-    let mut bytes: i32 = 0;
-    #[expect(unsafe_code, reason = "system call")]
-    // SAFETY: the kernel writes one int.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) })?;
-    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// What goes along with a message.

@@ -1,4 +1,4 @@
-//! The three ioctls that make a descriptor of `/dev/net/tun` the queue of an interface. `linux/if_tun.h`.
+//! The ioctls that make a descriptor of `/dev/net/tun` the queue of an interface. `linux/if_tun.h`.
 //!
 //! The type of an ioctl's argument depends on its number, which the compiler cannot check. So each ioctl is
 //! here once, with the argument that the kernel expects, and [`Tun`](crate::Tun) calls the safe functions.
@@ -11,6 +11,7 @@ use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl, opcode};
 
 const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
 const TUNSETOFFLOAD: Opcode = opcode::write::<u32>(b'T', 208);
+const TUNGETIFF: Opcode = opcode::read::<u32>(b'T', 210);
 const TUNSETVNETHDRSZ: Opcode = opcode::write::<i32>(b'T', 216);
 
 /// Length of an interface's name in the kernel, its end marker included.
@@ -36,6 +37,18 @@ pub(crate) fn attach(file: &File, name: &str, flags: u16) -> io::Result<String> 
     }
     let name = CStr::from_bytes_until_nul(&request.name).map_err(|_| io::ErrorKind::InvalidData)?;
     Ok(name.to_string_lossy().into_owned())
+}
+
+/// The interface that a descriptor is a queue of: its name and its flags.
+pub(crate) fn attached(file: &File) -> io::Result<(String, u16)> {
+    let mut request = InterfaceRequest { name: [0; IFNAMSIZ], flags: 0, unused: [0; 22] };
+    #[expect(unsafe_code, reason = "no library has this ioctl")]
+    // SAFETY: TUNGETIFF writes one ifreq, as large as this one or smaller.
+    unsafe {
+        ioctl(file, Updater::<TUNGETIFF, _>::new(&mut request))?;
+    }
+    let name = CStr::from_bytes_until_nul(&request.name).map_err(|_| io::ErrorKind::InvalidData)?;
+    Ok((name.to_string_lossy().into_owned(), request.flags))
 }
 
 /// Sets the length of the virtio-net header in front of each packet.

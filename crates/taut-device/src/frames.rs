@@ -1,0 +1,233 @@
+//! Ethernet frames over a descriptor: a TAP interface, and the sockets by which virtual machines and other programs exchange
+//! frames. Also IP packets over such a socket.
+//!
+//! ```text
+//!   stack ─ IP packet ─▶ tx.rs ─▶ Line (line.rs): which station? ─▶ carrier.rs: framed, into the descriptor
+//!         ◀─ tickets ───   └── packet/below.rs: what the peer has not read yet ◀── SIOCOUTQ
+//!         ◀─ IP packet ─ rx.rs ◀── carrier.rs ◀── the descriptor; ARP and neighbour discovery end in the Line
+//! ```
+//!
+//! | carrier | framing | spoken by |
+//! |---|---|---|
+//! | [`Frames::tap`] | a frame for each read and write, behind a virtio-net header | the kernel |
+//! | [`Frames::stream`] | a length of four bytes, the highest first, in front of each frame | QEMU's `-netdev stream`, passt |
+//! | [`Frames::datagrams`] | a frame is a datagram | QEMU's `-netdev dgram`, vfkit, krunkit, gvproxy (`unixgram`) |
+//! | [`Frames::seqpacket`] | a frame is a packet, and the peer's end is seen | programs with a `SOCK_SEQPACKET` pair |
+//!
+//! Virtual machines use plain frames of the MTU. Two programs that agree on it may have a virtio-net header in front
+//! of each frame ([`FramesOptions::vnet_header`]), and then exchange super-packets of up to 64 KB.
+
+mod carrier;
+mod line;
+mod rx;
+mod tap;
+mod tx;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::sync::Arc;
+
+use rustix::net::{SocketType, sockopt};
+use taut_core::LinkCaps;
+use taut_core::neighbour::Ethernet;
+use taut_driver::Device;
+use taut_wire::Mac;
+
+use crate::cidr::Cidr;
+use crate::packet::{ethernet_config, random_seed};
+use crate::tun::{Tun, TunOptions};
+use carrier::{Carrier, Connected};
+use line::Shared;
+
+/// How to use a descriptor that carries frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FramesOptions {
+    /// Largest IP packet in bytes, 68 and more, and at least 1280 where IPv6 is used; 1500 by default.
+    pub mtu: u16,
+    /// Whether frames of Ethernet go over the link, and not IP packets; true by default.
+    pub ethernet: bool,
+    /// The stack's station; a random one by default.
+    pub mac: Option<Mac>,
+    /// Where packets for other networks go: an address on the link for each family. None by default.
+    pub gateways: Vec<IpAddr>,
+    /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
+    /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
+    pub vnet_header: Option<bool>,
+}
+
+impl Default for FramesOptions {
+    fn default() -> Self {
+        Self { mtu: 1500, ethernet: true, mac: None, gateways: Vec::new(), vnet_header: None }
+    }
+}
+
+/// A link that carries frames over a descriptor.
+#[derive(Debug)]
+pub struct Frames {
+    shared: Arc<Shared>,
+    caps: LinkCaps,
+    mac: Option<Mac>,
+}
+
+/// A descriptor that is in no state to carry frames.
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+impl Frames {
+    /// Creates the TAP interface `name` in the network namespace of this thread, or opens it if it exists and is free; `%d` in a
+    /// name is replaced by the first free number. Sets its MTU and brings it up if it is new. The stack is a
+    /// neighbour of the kernel then, on an Ethernet link.
+    ///
+    /// # Errors
+    /// As for [`Tun::open`], and those of [`stream`](Self::stream).
+    pub fn tap(name: &str, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
+        let tap = tap::open(name, options.mtu, options.vnet_header.unwrap_or(true))?;
+        let name = format!("the TAP interface {}", tap.name);
+        let options = FramesOptions { vnet_header: Some(tap.vnet_header), ethernet: true, ..options.clone() };
+        Self::over(Carrier::Tap(tap.file), name, addresses, &options)
+    }
+
+    /// A link over a connected stream socket: QEMU's `-netdev stream,addr.type=unix`, passt's socket.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a station that is a group, a gateway that is not on the link, or an MTU that is too
+    /// small; or when no descriptor is left.
+    pub fn stream(socket: UnixStream, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
+        Self::over(Carrier::stream(socket.into()), "the stream socket".to_owned(), addresses, options)
+    }
+
+    /// A link over a connected datagram socket: QEMU's `-netdev dgram`, vfkit, krunkit, gvproxy. As an unplugged cable, it
+    /// stays if the peer goes, and another program may take the peer's place if it can send to this socket.
+    ///
+    /// # Errors
+    /// Those of [`stream`](Self::stream).
+    pub fn datagrams(socket: UnixDatagram, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
+        let carrier = Carrier::Datagrams(socket.into(), Connected::Loosely);
+        Self::over(carrier, "the datagram socket".to_owned(), addresses, options)
+    }
+
+    /// A link over a connected socket of type `SOCK_SEQPACKET`.
+    ///
+    /// # Errors
+    /// Those of [`stream`](Self::stream), and for a socket of another type.
+    pub fn seqpacket(socket: OwnedFd, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
+        if sockopt::socket_type(&socket)? != SocketType::SEQPACKET {
+            return Err(invalid("this socket is not of type SOCK_SEQPACKET".to_owned()));
+        }
+        let carrier = Carrier::Datagrams(socket, Connected::ForLife);
+        Self::over(carrier, "the packet socket".to_owned(), addresses, options)
+    }
+
+    fn over(carrier: Carrier, name: String, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
+        let has_v6 = addresses.iter().any(|own| own.address().is_ipv6());
+        let least = if has_v6 { 1280 } else { 68 };
+        if options.mtu < least {
+            return Err(invalid(format!("an MTU of {}: it must be at least {least} here", options.mtu)));
+        }
+        rustix::io::ioctl_fionbio(carrier.as_fd(), true)?;
+        let (ethernet, mac) = if options.ethernet {
+            let mac = match options.mac {
+                Some(mac) if !mac.is_station() => {
+                    return Err(invalid(format!("{mac} is not the address of one station")));
+                }
+                Some(mac) => mac,
+                None => random_station()?,
+            };
+            let config = ethernet_config(mac, addresses, &options.gateways)?;
+            (Some(Ethernet::new(config, random_seed()?)), Some(mac))
+        } else {
+            if options.mac.is_some() || !options.gateways.is_empty() {
+                return Err(invalid("a link of IP packets has no stations and no gateways".to_owned()));
+            }
+            (None, None)
+        };
+        let vnet_header = options.vnet_header.unwrap_or(false);
+        let caps = if vnet_header { LinkCaps::offloading(options.mtu) } else { LinkCaps::plain(options.mtu) };
+        let shared = Arc::new(Shared::new(carrier, vnet_header, name, ethernet)?);
+        Ok(Self { shared, caps, mac })
+    }
+
+    /// What it is called in messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The link's capabilities.
+    #[must_use]
+    pub const fn caps(&self) -> LinkCaps {
+        self.caps
+    }
+
+    /// The stack's station; `None` on a link of IP packets.
+    #[must_use]
+    pub const fn mac(&self) -> Option<Mac> {
+        self.mac
+    }
+}
+
+/// To hand it to another program, which opens it by [`from_descriptor`].
+impl AsFd for Frames {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.carrier.as_fd()
+    }
+}
+
+impl From<Frames> for Device {
+    fn from(frames: Frames) -> Self {
+        let Frames { shared, caps, .. } = frames;
+        Self::new(caps, tx::FramesTx::new(Arc::clone(&shared)), rx::FramesRx::new(shared))
+    }
+}
+
+/// The device behind a descriptor that another program has opened and handed in: a TUN or TAP (Android's `VpnService`, a
+/// privileged parent), or a connected Unix socket of any type, which carries frames. The interface is left as it is: its
+/// MTU must be given.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for a descriptor that is none of these, and the errors of [`Frames`].
+pub fn from_descriptor(
+    descriptor: OwnedFd,
+    addresses: &[Cidr],
+    options: &FramesOptions,
+) -> io::Result<Device> {
+    match sockopt::socket_type(&descriptor) {
+        Ok(_) if sockopt::socket_domain(&descriptor)? != rustix::net::AddressFamily::UNIX => {
+            Err(invalid("the descriptor is a socket, but not a Unix socket".to_owned()))
+        }
+        Ok(SocketType::STREAM) => Ok(Frames::stream(descriptor.into(), addresses, options)?.into()),
+        Ok(SocketType::DGRAM) => Ok(Frames::datagrams(descriptor.into(), addresses, options)?.into()),
+        Ok(_) => Ok(Frames::seqpacket(descriptor, addresses, options)?.into()),
+        Err(_) => {
+            let tun = TunOptions { mtu: options.mtu, ..TunOptions::default() };
+            match tap::of_descriptor(descriptor.into())? {
+                tap::Handed::Tun { file, name, vnet_header } => {
+                    Ok(Tun::handed(file, name, vnet_header, &tun).into())
+                }
+                tap::Handed::Tap(tap) => {
+                    let name = format!("the TAP interface {}", tap.name);
+                    let options = FramesOptions {
+                        vnet_header: Some(tap.vnet_header),
+                        ethernet: true,
+                        ..options.clone()
+                    };
+                    Ok(Frames::over(Carrier::Tap(tap.file), name, addresses, &options)?.into())
+                }
+            }
+        }
+    }
+}
+
+/// A station that no manufacturer has given out (IEEE 802: the bit "locally administered").
+fn random_station() -> io::Result<Mac> {
+    let mut octets = [0; 6];
+    octets.copy_from_slice(&random_seed()?[..6]);
+    octets[0] = (octets[0] & 0xfc) | 0x02;
+    Ok(Mac(octets))
+}
+
+#[cfg(test)]
+mod tests;

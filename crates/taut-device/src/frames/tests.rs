@@ -1,0 +1,202 @@
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::task::Waker;
+
+use taut_core::{BUFFER_BYTES, TxPacket, TxTicket};
+use taut_driver::{Received, Sent};
+
+use super::*;
+
+/// The device's halves over one end of a socket pair, for IP packets, and the other end.
+fn stream(mtu: u16) -> (Device, UnixStream) {
+    let (near, far) = UnixStream::pair().unwrap();
+    far.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+    let options = FramesOptions { mtu, ethernet: false, ..FramesOptions::default() };
+    (Frames::stream(near, &[], &options).unwrap().into(), far)
+}
+
+fn framed(frame: &[u8]) -> Vec<u8> {
+    [&(frame.len() as u32).to_be_bytes()[..], frame].concat()
+}
+
+fn send(device: &mut Device, packet: &[u8]) -> Sent {
+    device.tx.send(&TxPacket::whole(packet), TxTicket::blank())
+}
+
+fn received(device: &mut Device) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let got = device.rx.recv(&mut buffer)?;
+    Ok(got.map(|Received { range, .. }| buffer[range].to_vec()))
+}
+
+#[test]
+fn a_length_is_in_front_of_each_frame() {
+    let (mut device, mut far) = stream(1500);
+    assert!(matches!(send(&mut device, b"a packet"), Sent::Kept | Sent::Left(_)));
+    let mut bytes = [0; 12];
+    far.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"\0\0\0\x08a packet");
+}
+
+/// However the bytes of a stream come, the frames are the same.
+#[test]
+fn frames_that_come_in_pieces_are_put_together() {
+    let frames: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; usize::from(n) * 37 % 1500]).collect();
+    let bytes: Vec<u8> = frames.iter().flat_map(|frame| framed(frame)).collect();
+    for piece in [1, 2, 3, 5, 7, 1000, bytes.len()] {
+        let (mut device, mut far) = stream(1500);
+        let mut got = Vec::new();
+        for piece in bytes.chunks(piece) {
+            far.write_all(piece).unwrap();
+            while let Some(frame) = received(&mut device).unwrap() {
+                got.push(frame);
+            }
+        }
+        assert_eq!(got, frames, "pieces of {piece}");
+    }
+}
+
+/// A socket takes a part of a frame when it is nearly full: the rest goes before anything else, and nothing is lost.
+#[test]
+fn a_frame_that_fits_in_part_is_completed_first() {
+    let (mut device, mut far) = stream(60_000);
+    let mut sent = Vec::new();
+    let mut kept = 0;
+    let mut number = 0u8;
+    let mut refused = 0;
+    let mut got = Vec::new();
+    far.set_nonblocking(true).unwrap();
+    let mut read_some = |got: &mut Vec<u8>, most: usize| {
+        let mut bytes = vec![0; most];
+        let len = far.read(&mut bytes).unwrap_or(0);
+        got.extend_from_slice(&bytes[..len]);
+        len
+    };
+    while refused < 20 {
+        number = number.wrapping_add(1);
+        let payload = vec![number; 50_000 + usize::from(number)];
+        match send(&mut device, &payload) {
+            Sent::Kept => kept += 1,
+            Sent::Left(_) => {}
+            Sent::Full(_) => {
+                refused += 1;
+                read_some(&mut got, 30_011);
+                continue;
+            }
+            other => panic!("{other:?}"),
+        }
+        sent.extend(framed(&payload));
+    }
+    assert!(kept > 0);
+    // The rest goes as soon as there is room, without another packet.
+    let mut back = 0;
+    loop {
+        let read = read_some(&mut got, 1 << 20);
+        while device.tx.poll_done().is_some() {
+            back += 1;
+        }
+        if read == 0 && got.len() == sent.len() {
+            break;
+        }
+        assert!(got.len() <= sent.len());
+    }
+    assert!(got == sent);
+    while device.tx.poll_done().is_some() {
+        back += 1;
+    }
+    assert_eq!(back, kept);
+}
+
+/// No ticket comes back before the peer has read its frame, and all do when it has read all. In between they may be a
+/// little late, because the kernel counts memory and not bytes.
+#[test]
+fn a_packet_has_left_when_the_peer_has_read_it() {
+    const FRAMES: usize = 20;
+    let (mut device, mut far) = stream(1500);
+    for _ in 0..FRAMES {
+        assert!(matches!(send(&mut device, &[7; 1000]), Sent::Kept));
+    }
+    let (mut back, mut late) = (0, 0);
+    for read in 0..=FRAMES {
+        while device.tx.poll_done().is_some() {
+            back += 1;
+        }
+        assert!(back <= read, "{back} tickets came back after {read} frames");
+        late = late.max(read - back);
+        if read < FRAMES {
+            far.read_exact(&mut [0; 1004]).unwrap();
+        }
+    }
+    assert_eq!(back, FRAMES);
+    // The kernel takes 2,304 bytes for each of these frames, of which 1,512 are certain: a third of them may be late.
+    assert!(late <= FRAMES.div_ceil(3), "{late} tickets were late");
+}
+
+#[test]
+fn a_peer_that_makes_no_sense_or_goes_ends_the_device() {
+    let (mut device, mut far) = stream(1500);
+    far.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    let error = received(&mut device).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert!(error.to_string().contains("does not put a length of four bytes in front of each"), "{error}");
+
+    let (mut device, far) = stream(1500);
+    drop(far);
+    let error = received(&mut device).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NetworkDown);
+    assert_eq!(error.to_string(), "the stream socket: the peer has closed it");
+}
+
+/// A flood of frames of no use does not keep the stack from its turn, and what is staged is not forgotten.
+#[test]
+fn useless_frames_give_way_to_a_turn() {
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let mac: Mac = "02:00:00:00:00:02".parse().unwrap();
+    let options = FramesOptions { mac: Some(mac), ..FramesOptions::default() };
+    let addresses = ["10.9.0.2/24".parse().unwrap()];
+    let mut device: Device = Frames::stream(near, &addresses, &options).unwrap().into();
+    let useless = framed(&[[0x02, 0, 0, 0, 0, 9, 0x02, 0, 0, 0, 0, 1, 8, 0].as_slice(), &[0; 46]].concat());
+    let useful = framed(&[[0x02, 0, 0, 0, 0, 2, 0x02, 0, 0, 0, 0, 1, 8, 0].as_slice(), &[5; 46]].concat());
+    far.write_all(&useless.repeat(100)).unwrap();
+    far.write_all(&useful).unwrap();
+    assert_eq!(received(&mut device).unwrap(), None);
+    // The socket is empty: the timer announces what is staged.
+    let taut_driver::News::Fd(news) = device.rx.news(Waker::noop()).unwrap() else { panic!() };
+    let mut polled = [rustix::event::PollFd::new(&news, rustix::event::PollFlags::IN)];
+    let limit = rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut polled, Some(&limit)).unwrap(), 1);
+    assert_eq!(received(&mut device).unwrap(), Some(vec![5; 46]));
+    assert_eq!(received(&mut device).unwrap(), None);
+}
+
+#[test]
+fn what_cannot_carry_frames_is_refused() {
+    let pair = || UnixStream::pair().unwrap().0;
+    let v6 = ["fd09::2/64".parse().unwrap()];
+    let said = |error: io::Error| {
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    let small = FramesOptions { mtu: 1279, ..FramesOptions::default() };
+    assert!(said(Frames::stream(pair(), &v6, &small).unwrap_err()).contains("at least 1280"));
+    let group = FramesOptions { mac: Some(Mac([1, 0, 0, 0, 0, 1])), ..FramesOptions::default() };
+    assert!(
+        said(Frames::stream(pair(), &v6, &group).unwrap_err()).contains("not the address of one station")
+    );
+    let plain = FramesOptions {
+        ethernet: false,
+        gateways: vec!["10.9.0.1".parse().unwrap()],
+        ..FramesOptions::default()
+    };
+    assert!(said(Frames::stream(pair(), &[], &plain).unwrap_err()).contains("no stations and no gateways"));
+    assert!(
+        said(Frames::seqpacket(pair().into(), &[], &FramesOptions::default()).unwrap_err())
+            .contains("not of type SOCK_SEQPACKET")
+    );
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let error = from_descriptor(file.into(), &[], &FramesOptions::default()).unwrap_err();
+    assert!(said(error).contains("no socket and no queue of a TUN or TAP"));
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = from_descriptor(tcp.into(), &[], &FramesOptions::default()).unwrap_err();
+    assert!(said(error).contains("not a Unix socket"));
+}
