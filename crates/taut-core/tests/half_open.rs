@@ -1,4 +1,4 @@
-//! What a listener remembers of a SYN until its handshake is complete: the statements HALF-1 to HALF-10 of
+//! What a listener remembers of a SYN until its handshake is complete: the statements HALF-1 to HALF-12 of
 //! docs/reliability.md. The sizes are tested in `src/stack/half_open.rs` and `size.rs`.
 
 #[macro_use]
@@ -247,4 +247,43 @@ fn half_11_connections_of_fast_open_count() {
         inject!(t, "S", seq(0), len(10), port(port), mss(1_000), win(65_535));
     }
     assert_eq!(t.stack.counters().listen_capped, 3);
+}
+
+/// A repeated SYN is judged by what was agreed on for the first, not by what the setting has become.
+#[test]
+fn half_12_a_setting_that_changes_makes_no_contradiction() {
+    let accepts = |tcp_ecn: &str| StackConfig::default().with(|c| c.set_sysctl("tcp_ecn", tcp_ecn).unwrap());
+    for tcp_ecn in ["3", "4", "5"] {
+        // A host that does not know accurate ECN takes its SYN for one of RFC 3168 (RFC 9768 table 2).
+        let mut t = Trace::with(accepts("2"));
+        t.listen();
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SE.", seq(0), ack(1));
+        t.stack.set_sysctl("tcp_ecn", tcp_ecn).unwrap();
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SE.", seq(0), ack(1));
+        inject!(t, ".", seq(1), ack(1));
+        accept(&mut t);
+        assert!(t.info().ecn);
+
+        // The same where a SYN of the peer has crossed ours.
+        let mut t = Trace::with(accepts("1"));
+        t.connect();
+        expect!(t, "SEW", seq(0));
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SE.", seq(0), ack(1));
+        t.stack.set_sysctl("tcp_ecn", tcp_ecn).unwrap();
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SE.", seq(0), ack(1));
+
+        // A host that knew it does see another request, whatever it is set to by then.
+        let mut t = Trace::with(accepts(tcp_ecn));
+        t.listen();
+        inject!(t, "SEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "SE.", seq(0), ack(1));
+        t.stack.set_sysctl("tcp_ecn", "2").unwrap();
+        inject!(t, "SAEW", seq(0), mss(1_000), win(65_535));
+        expect!(t, "R.", seq(1), ack(1));
+        t.expect_gone();
+    }
 }

@@ -107,8 +107,7 @@ impl Conn {
         let mut crossed = false;
         if self.state == State::SynReceived && self.is_same_syn(header) {
             if !header.flags.contains(TcpFlags::ACK) {
-                let config = &cx.config.ecn;
-                if self.ecn_mut().is_some_and(|ecn| !ecn.on_repeated_syn(config, header.flags, mark)) {
+                if self.ecn_mut().is_some_and(|ecn| !ecn.on_repeated_syn(header.flags, mark)) {
                     cx.counters.attempt_fails += 1;
                     self.abort(cx);
                     return Consequence::None;

@@ -171,7 +171,7 @@ impl HalfOpen {
     /// The peer's SYN arrived again. Returns false if it contradicts the first: the handshake is over.
     #[must_use]
     pub(crate) fn on_repeated_syn(&mut self, cx: &mut StackCx<'_>, header: &TcpHeader, mark: Mark) -> bool {
-        self.syn_ack_due = self.ecn.on_repeated_syn(&cx.config.ecn, header.flags, mark);
+        self.syn_ack_due = self.ecn.on_repeated_syn(header.flags, mark);
         cx.counters.attempt_fails += u64::from(!self.syn_ack_due);
         self.syn_ack_due
     }

@@ -149,10 +149,11 @@ impl Conn {
             (TcpFlags::SYN | TcpFlags::ACK, stamp)
         } else {
             let wanted = self.tx.congestion().algorithm().ecn();
-            let request = Request::of(&cx.config.ecn, wanted, retries);
-            if request != Request::Nothing {
-                self.extras_mut().ecn.on_request(request);
+            let first = if again { self.ecn().asked() } else { Request::of(&cx.config.ecn, wanted) };
+            if first != self.ecn().asked() {
+                self.extras_mut().ecn.on_request(first);
             }
+            let request = first.repeated(&cx.config.ecn, retries);
             (TcpFlags::SYN, request.stamp(wanted))
         };
         if self.syns.sent == 0 {

@@ -1,4 +1,4 @@
-//! ECN of a handshake that a listener has not completed: what the SYN requested, in three bytes.
+//! ECN of a handshake that a listener has not completed: what the SYN requested, in four bytes.
 //! RFC 9768 §3.1.5; called by `conn/half_open.rs`. The state of an open connection is made from it ([`HalfAgreed::ecn`]),
 //! and so is each answer to the peer, so the rules stand once.
 
@@ -8,7 +8,7 @@ use taut_wire::{Ecn as Mark, TcpHeader};
 use super::accurate::Accurate;
 use super::echo::Echo;
 use super::negotiate::{self, Mode};
-use super::{Ecn, EcnConfig, Request, Scheme, Stamp};
+use super::{Ecn, EcnConfig, Scheme, Stamp};
 use crate::congestion::EcnUse;
 use crate::words::Instant;
 
@@ -16,6 +16,8 @@ use crate::words::Instant;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HalfAgreed {
     mode: Mode,
+    /// See [`Ecn`]: a setting may change before the SYN comes again.
+    knew_accurate: bool,
     /// The mark of the latest SYN.
     syn: Mark,
     /// Our packets will not be marked, because the path or the peer has given ECN up.
@@ -25,7 +27,12 @@ pub(crate) struct HalfAgreed {
 impl HalfAgreed {
     /// A SYN arrived in a packet marked `mark`.
     pub(crate) fn on_syn(config: &EcnConfig, wanted: EcnUse, syn: &TcpHeader, mark: Mark) -> Self {
-        Self { mode: negotiate::on_syn(config, wanted, syn.flags, mark), syn: mark, unmarked: false }
+        Self {
+            mode: negotiate::on_syn(config, wanted, syn.flags, mark),
+            knew_accurate: negotiate::accepts_accurate(config, wanted),
+            syn: mark,
+            unmarked: false,
+        }
     }
 
     /// The state of the connection, if it uses ECN.
@@ -36,14 +43,14 @@ impl HalfAgreed {
             Mode::Dctcp => Scheme::Echo(Echo::new(true)),
             Mode::Accurate => Scheme::Accurate(Accurate::resumed_server(self.syn, self.unmarked)),
         };
-        Some(Ecn { asked: Request::Nothing, scheme, marked_syn: false, delivered_ce: 0 })
+        Some(Ecn { scheme, knew_accurate: self.knew_accurate, ..Ecn::OFF })
     }
 
     /// The SYN arrived again. Returns false when it requests another kind of ECN than the first.
     #[must_use]
-    pub(crate) fn on_repeated_syn(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
+    pub(crate) fn on_repeated_syn(&mut self, flags: TcpFlags, mark: Mark) -> bool {
         let Some(mut ecn) = self.ecn() else { return true };
-        let agrees = ecn.on_repeated_syn(config, flags, mark);
+        let agrees = ecn.on_repeated_syn(flags, mark);
         self.remember(&ecn);
         agrees
     }

@@ -45,9 +45,11 @@ pub(crate) use segment::{Beside, Carrier, SegmentIn, Stamp, Urgency};
 /// ECN of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ecn {
-    /// The request in our SYN. A retransmitted SYN without a request does not withdraw it.
+    /// The request in our first SYN. A retransmitted SYN without a request does not withdraw it.
     asked: Request,
     scheme: Scheme,
+    /// RFC 9768 would have been agreed on when the peer's first SYN came, had that requested it.
+    knew_accurate: bool,
     /// Our SYN or SYN-ACK arrived marked, and congestion control has not responded yet.
     marked_syn: bool,
     /// Segments that the peer reported as marked, wrapping.
@@ -67,8 +69,13 @@ enum Scheme {
 
 impl Ecn {
     /// Nothing requested, nothing agreed.
-    pub(crate) const OFF: Self =
-        Self { asked: Request::Nothing, scheme: Scheme::Off, marked_syn: false, delivered_ce: 0 };
+    pub(crate) const OFF: Self = Self {
+        asked: Request::Nothing,
+        scheme: Scheme::Off,
+        knew_accurate: false,
+        marked_syn: false,
+        delivered_ce: 0,
+    };
 
     /// ECN is in use.
     pub(crate) const fn is_on(&self) -> bool {
@@ -111,7 +118,12 @@ impl Ecn {
 
 /// The handshake.
 impl Ecn {
-    /// A SYN with this request leaves.
+    /// The request of our first SYN.
+    pub(crate) const fn asked(&self) -> Request {
+        self.asked
+    }
+
+    /// Our first SYN leaves, with this request.
     pub(crate) const fn on_request(&mut self, request: Request) {
         self.asked = request;
     }
@@ -140,14 +152,15 @@ impl Ecn {
             Mode::Accurate => Scheme::Accurate(Accurate::server(mark)),
         };
         let marked_syn = mode == Mode::Accurate && answers && ace::of(flags) == ace::MARKED;
-        Some(Self { asked: self.asked, scheme, marked_syn, delivered_ce: 0 })
+        let knew_accurate = negotiate::accepts_accurate(config, wanted);
+        Some(Self { asked: self.asked, scheme, knew_accurate, marked_syn, delivered_ce: 0 })
     }
 
     /// The peer's SYN arrived again, before the handshake was over. Returns false when it requests another
     /// kind of ECN than the first.
     #[must_use]
-    pub(crate) fn on_repeated_syn(&mut self, config: &EcnConfig, flags: TcpFlags, mark: Mark) -> bool {
-        if self.is_on() && negotiate::contradicts(config, self.accurate().is_some(), flags) {
+    pub(crate) fn on_repeated_syn(&mut self, flags: TcpFlags, mark: Mark) -> bool {
+        if self.is_on() && negotiate::contradicts(self.accurate().is_some(), self.knew_accurate, flags) {
             return false;
         }
         if let Some(accurate) = self.accurate_mut() {

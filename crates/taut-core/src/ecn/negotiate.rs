@@ -71,17 +71,23 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// The request of our SYN at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
-    pub(crate) fn of(config: &EcnConfig, wanted: EcnUse, retries: u8) -> Self {
-        let (request, tries) = match config.policy {
-            _ if wanted == EcnUse::L4s => (Self::Accurate, TRIES_ACCURATE),
-            EcnPolicy::AskAccurate => (Self::Accurate, TRIES_ACCURATE),
-            policy if policy.asks_classic() || wanted == EcnUse::Precise => (Self::Classic, TRIES),
-            _ => (Self::Nothing, 0),
-        };
-        // A path that drops such a SYN may let one without ECN pass. The fallback is never another kind of ECN
-        // (RFC 9768 §3.1.5).
-        if config.fallback && retries >= tries { Self::Nothing } else { request }
+    /// The request of our first SYN.
+    pub(crate) fn of(config: &EcnConfig, wanted: EcnUse) -> Self {
+        match config.policy {
+            _ if wanted == EcnUse::L4s => Self::Accurate,
+            EcnPolicy::AskAccurate => Self::Accurate,
+            policy if policy.asks_classic() || wanted == EcnUse::Precise => Self::Classic,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// What is left of the first SYN's request at its `retries`-th retransmission. RFC 3168 §6.1.1, RFC 9768 §3.1.4.1.
+    ///
+    /// A path that drops such a SYN may let one without ECN pass. The fallback is never another kind of ECN
+    /// (RFC 9768 §3.1.5), whatever has become of the setting.
+    pub(crate) fn repeated(self, config: &EcnConfig, retries: u8) -> Self {
+        let tries = if self == Self::Accurate { TRIES_ACCURATE } else { TRIES };
+        if config.fallback && retries >= tries { Self::Nothing } else { self }
     }
 
     /// The flags and mark of our SYN. DCTCP's SYN is marked as ECN-capable, like all its packets (Linux).
@@ -117,10 +123,9 @@ impl Request {
 
 /// The kind of ECN after the peer's SYN, which arrived in a packet marked `mark`. RFC 3168 §6.1.1, RFC 9768 table 2.
 pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: Mark) -> Mode {
-    let accurate = config.policy.accepts_accurate() || wanted == EcnUse::L4s;
     // RFC 9768 §3.1.3: all flags except none and RFC 3168's request accurate ECN, or a future extension that includes
     // it.
-    if accurate && !matches!(ace::of(flags), 0b000 | ASKS_ACE) {
+    if accepts_accurate(config, wanted) && !matches!(ace::of(flags), 0b000 | ASKS_ACE) {
         return Mode::Accurate;
     }
     let asks = flags.contains(ASKS);
@@ -129,12 +134,18 @@ pub(super) fn on_syn(config: &EcnConfig, wanted: EcnUse, flags: TcpFlags, mark: 
     if asks && (accepts || wanted == EcnUse::Precise) { Mode::of(wanted) } else { Mode::Off }
 }
 
+/// Whether a SYN that requests accurate ECN gets it.
+pub(super) fn accepts_accurate(config: &EcnConfig, wanted: EcnUse) -> bool {
+    config.policy.accepts_accurate() || wanted == EcnUse::L4s
+}
+
 /// Whether the peer's retransmitted SYN requests another kind of ECN than was agreed on: neither end could know
-/// which one is in force, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: RFC 9768 was agreed on.
-pub(super) fn contradicts(config: &EcnConfig, accurate: bool, flags: TcpFlags) -> bool {
+/// which one is in force, and the connection must be reset (RFC 9768 §3.1.5). `accurate`: RFC 9768 was agreed on;
+/// `knew`: it would have been, had the first SYN requested it. Without it, both requests are RFC 3168's.
+pub(super) fn contradicts(accurate: bool, knew: bool, flags: TcpFlags) -> bool {
     match ace::of(flags) {
         ASKS_ACE => accurate,
-        ASKS_ACCURATE_ACE => !accurate && config.policy.accepts_accurate(),
+        ASKS_ACCURATE_ACE => !accurate && knew,
         _ => false,
     }
 }
@@ -163,7 +174,7 @@ mod tests {
             (EcnPolicy::AcceptAccurate, Nothing, classic, accurate),
         ] {
             let config = config(policy);
-            assert_eq!(Request::of(&config, EcnUse::Classic, 0), request, "{policy:?}");
+            assert_eq!(Request::of(&config, EcnUse::Classic), request, "{policy:?}");
             let answer = |flags| on_syn(&config, EcnUse::Classic, flags, Mark::NotEct);
             assert_eq!(answer(ASKS), of_classic, "{policy:?}");
             assert_eq!(answer(ASKS_ACCURATE), of_accurate, "{policy:?}");
@@ -182,23 +193,25 @@ mod tests {
             assert_eq!(on_syn(&asks_accurate, EcnUse::Classic, flags, Mark::Ce), accurate, "{flags}");
         }
         // DCTCP requests and accepts ECN whatever the setting.
-        assert_eq!(Request::of(&neither, EcnUse::Precise, 0), Classic);
+        assert_eq!(Request::of(&neither, EcnUse::Precise), Classic);
         assert_eq!(on_syn(&neither, EcnUse::Precise, ASKS, Mark::Ect0), Mode::Dctcp);
-        assert_eq!(Request::of(&asks_accurate, EcnUse::Precise, 0), Accurate);
+        assert_eq!(Request::of(&asks_accurate, EcnUse::Precise), Accurate);
         // RFC 9331 §4.2: L4S needs accurate feedback, and uses no ECN without it.
-        assert_eq!(Request::of(&neither, EcnUse::L4s, 0), Accurate);
+        assert_eq!(Request::of(&neither, EcnUse::L4s), Accurate);
         assert_eq!(on_syn(&neither, EcnUse::L4s, ASKS_ACCURATE, Mark::NotEct), accurate);
         assert_eq!(on_syn(&config(EcnPolicy::Accept), EcnUse::L4s, ASKS, Mark::NotEct), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::ECE), off);
         assert_eq!(Accurate.on_syn_ack(EcnUse::L4s, TcpFlags::CWR), accurate);
         // A retransmitted SYN has no request (Linux: from the first retransmission; RFC 9768 §3.1.4.1: from the
         // second).
-        assert_eq!(Request::of(&asks, EcnUse::Classic, 1), Nothing);
-        assert_eq!(Request::of(&asks_accurate, EcnUse::Classic, 1), Accurate);
-        assert_eq!(Request::of(&asks_accurate, EcnUse::Classic, 2), Nothing);
+        let [first, first_accurate] =
+            [asks, asks_accurate].map(|config| Request::of(&config, EcnUse::Classic));
+        assert_eq!(first.repeated(&asks, 1), Nothing);
+        assert_eq!(first_accurate.repeated(&asks_accurate, 1), Accurate);
+        assert_eq!(first_accurate.repeated(&asks_accurate, 2), Nothing);
         let stubborn = |config| EcnConfig { fallback: false, ..config };
-        assert_eq!(Request::of(&stubborn(asks), EcnUse::Classic, 1), Classic);
-        assert_eq!(Request::of(&stubborn(asks_accurate), EcnUse::Classic, 5), Accurate);
+        assert_eq!(first.repeated(&stubborn(asks), 1), Classic);
+        assert_eq!(first_accurate.repeated(&stubborn(asks_accurate), 5), Accurate);
     }
 
     #[test]
@@ -219,13 +232,12 @@ mod tests {
     fn accecn_08_a_repeated_syn_may_not_request_another_kind() {
         // RFC 9768 §3.1.5: a change from one kind to the other is a reset; a change to no ECN is the client's
         // fallback.
-        let (accepts, knows_not) = (config(EcnPolicy::AcceptAccurate), config(EcnPolicy::Accept));
-        assert!(contradicts(&accepts, true, ASKS));
-        assert!(contradicts(&accepts, false, ASKS_ACCURATE));
-        assert!(!contradicts(&accepts, true, ASKS_ACCURATE) && !contradicts(&accepts, false, ASKS));
-        assert!(!contradicts(&knows_not, false, ASKS_ACCURATE), "which is RFC 3168's to us");
+        assert!(contradicts(true, true, ASKS));
+        assert!(contradicts(false, true, ASKS_ACCURATE));
+        assert!(!contradicts(true, true, ASKS_ACCURATE) && !contradicts(false, true, ASKS));
+        assert!(!contradicts(false, false, ASKS_ACCURATE), "which is RFC 3168's to us");
         for accurate in [true, false] {
-            assert!(!contradicts(&accepts, accurate, TcpFlags::NONE));
+            assert!(!contradicts(accurate, true, TcpFlags::NONE));
         }
     }
 }

@@ -150,6 +150,30 @@ fn accecn_06_syns_that_are_not_answered() {
 }
 
 #[test]
+fn accecn_39_a_syn_that_is_sent_again_requests_no_other_kind() {
+    // §3.1.5: both ends must be able to tell from any SYN which kind it is, so a setting that changes between them is for
+    // the next connection.
+    for (before, after, fallback, syns) in [
+        ("1", "3", "1", ["SEW", "S", "S"]),
+        ("1", "3", "0", ["SEW", "SEW", "SEW"]),
+        ("3", "1", "1", ["SAEW", "SAEW", "S"]),
+        ("3", "1", "0", ["SAEW", "SAEW", "SAEW"]),
+        ("3", "0", "1", ["SAEW", "SAEW", "S"]),
+        ("0", "3", "1", ["S", "S", "S"]),
+    ] {
+        let mut t = Trace::with(config().with(|c| {
+            c.set_sysctl("tcp_ecn", before).unwrap();
+            c.set_sysctl("tcp_ecn_fallback", fallback).unwrap();
+        }));
+        t.connect_with(&ConnOptions::default());
+        t.expect(&Seg::new(syns[0]).seq(0));
+        t.stack.set_sysctl("tcp_ecn", after).unwrap();
+        t.expect(&Seg::new(syns[1]).seq(0).after_ms(1_000));
+        t.expect(&Seg::new(syns[2]).seq(0).after_ms(2_000));
+    }
+}
+
+#[test]
 fn accecn_07_syn_acks_that_are_not_answered() {
     // §3.2.3.2.2: without the option, then without accurate ECN; after that a server marks nothing (§3.1.5).
     let mut t = Trace::with(config());

@@ -1,4 +1,4 @@
-//! Statements TSQ-M1 to M15 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
+//! Statements TSQ-M1 to M14 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
 //! other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
