@@ -246,6 +246,10 @@ impl Tape {
             return;
         }
         self.head.clear();
+        if self.is_open {
+            // The last call panicked, and somebody goes on.
+            self.head.push(LOST_BIT);
+        }
         let kind = input.kind() as u8;
         match now.filter(|&now| now != self.last) {
             Some(now) => {

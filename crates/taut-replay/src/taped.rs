@@ -100,14 +100,6 @@ impl Taped {
         note_steered_lost() -> (), None, Input::SteeredLost;
     }
 
-    /// A call that panics, as far as the tape sees it.
-    #[cfg(test)]
-    pub(crate) fn begin_and_panic(&mut self, now: Instant) {
-        if let Some(tape) = &mut self.tape {
-            tape.begin(Some(now), &Input::Timeout);
-        }
-    }
-
     /// [`Stack::poll_transmit`].
     #[inline]
     #[must_use]
@@ -189,12 +181,8 @@ impl Taped {
     /// # Errors
     /// Its.
     pub fn set_sysctl(&mut self, name: &str, value: &str) -> Result<(), SysctlError> {
-        let result = self.stack.set_sysctl(name, value);
-        if let Some(tape) = &mut self.tape {
-            tape.begin(None, &Input::SetSysctl { name, value });
-            tape.end(result.number());
-        }
-        result
+        let call = |stack: &mut Stack| stack.set_sysctl(name, value);
+        noted(&mut self.stack, self.tape.as_deref_mut(), None, || Input::SetSysctl { name, value }, call)
     }
 
     /// [`Stack::set_steering`], with the arguments of [`Steering::new`].
@@ -301,13 +289,12 @@ impl TapedConn<'_> {
     /// Its.
     pub fn set_option(&mut self, now: Instant, option: SetOption) -> Result<(), OptionError> {
         let conn = self.id;
-        let noted = self.tape.is_some().then(|| option.clone());
-        let result = self.conn.set_option(now, option);
-        if let (Some(tape), Some(option)) = (&mut self.tape, noted) {
-            tape.begin(Some(now), &Input::SetOption { conn, option });
-            tape.end(result.number());
-        }
-        result
+        noted_conn!(
+            self,
+            now,
+            Input::SetOption { conn, option: option.clone() },
+            self.conn.set_option(now, option)
+        )
     }
 
     /// [`ConnMut::write`].
@@ -326,7 +313,7 @@ impl TapedConn<'_> {
     #[inline]
     pub fn write_with(&mut self, now: Instant, data: &[u8], flags: WriteFlags) -> Result<usize, WriteError> {
         let Some(tape) = &mut self.tape else { return self.conn.write_with(now, data, flags) };
-        // A write may always take less.
+        // Noted when it has returned, because only what it took is kept. It may always take less.
         let data = &data[..data.len().min(BYTES_MAX)];
         let result = self.conn.write_with(now, data, flags);
         let taken = data.get(..result.unwrap_or(0)).unwrap_or_default();

@@ -2,15 +2,17 @@
 
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use taut_core::congestion::Registry;
-use taut_core::{Instant, LinkCaps, StackConfig};
+use taut_core::congestion::{AckEvent, Controller, Definition, Params, Registry, Signal, Window};
+use taut_core::{ConnId, Duration, Instant, LinkCaps, SetOption, StackConfig};
 
 use crate::frame::{self, CONTENT_MAX, FrameKind, HEAD_BYTES, PREFACE_BYTES, VERSION};
 use crate::input::Kind;
-use crate::{Played, Player, RecordEnd, RecordingError, Seen};
+use crate::{Played, Player, RecordEnd, RecordingError, Seen, Taped};
 use world::{Run, run};
 
 /// A file that is removed when the test is over.
@@ -242,8 +244,6 @@ fn replay_10_what_is_no_recording_of_this_version_is_refused_with_the_reason() {
 
 #[test]
 fn a_congestion_control_that_the_replaying_program_lacks_is_named() {
-    use taut_core::congestion::{AckEvent, Controller, Definition, Signal, Window};
-
     #[derive(Debug)]
     struct Mine;
 
@@ -265,17 +265,101 @@ fn a_congestion_control_that_the_replaying_program_lacks_is_named() {
     assert!(error.contains("mine"), "{error}");
 }
 
-/// The program panicked in a call: the input is in the file, its outcome is not.
+/// A congestion control that panics in any of its methods as long as the switch is on.
+fn bomb(config: &mut StackConfig) -> Arc<AtomicBool> {
+    #[derive(Debug)]
+    struct Bomb(Arc<AtomicBool>);
+
+    impl Bomb {
+        fn tick(&self) {
+            assert!(!self.0.load(Relaxed), "the bomb");
+        }
+    }
+
+    impl Controller for Bomb {
+        fn on_ack(&mut self, _: &mut Window, _: &AckEvent<'_>) {
+            self.tick();
+        }
+
+        fn reduce(&mut self, window: &Window, _: Signal, _: Instant) -> u32 {
+            window.cwnd()
+        }
+
+        fn pacing_rate(&self) -> Option<u64> {
+            self.tick();
+            None
+        }
+
+        fn on_idle_end(&mut self, _: &mut Window, _: Instant, _: Duration) {
+            self.tick();
+        }
+    }
+
+    let armed = Arc::new(AtomicBool::new(false));
+    let make = {
+        let armed = Arc::clone(&armed);
+        move |_: &Params| {
+            let bomb = Bomb(Arc::clone(&armed));
+            bomb.tick();
+            bomb
+        }
+    };
+    config.congestion.registry.add(Definition::new("spare", make.clone())).unwrap();
+    config.congestion.control = config.congestion.registry.add(Definition::new("bomb", make)).unwrap();
+    armed
+}
+
+/// The program panicked in a call: the input is in the file, its outcome is not. A write is not in the file.
 #[test]
 fn replay_11_a_call_that_did_not_return_is_replayed() {
-    let file = Scratch::new("panicked");
-    let config = Arc::new(StackConfig::default());
-    let (mut taped, handle) =
-        crate::record(&file.0, config, LinkCaps::plain(1_500), [1; 32], (0, 1)).unwrap();
-    taped.set_link_paces(true);
-    taped.begin_and_panic(Instant::from_nanos(7));
-    drop(taped);
-    assert_eq!(handle.report().inputs, 2);
-    let bytes = std::fs::read(&file.0).unwrap();
-    assert_eq!(replay(&bytes).unwrap(), (2, vec![Played::Lost(2)], Some(RecordEnd::Whole)));
+    type Call = fn(&mut Taped, Instant, ConnId, &[u8]);
+    let now = world::BEGIN;
+    let calls: [(Call, u64); 3] = [
+        (
+            |taped, now, conn, _| {
+                let spare = taped.config().congestion.registry.algorithm("spare").unwrap();
+                _ = taped.conn_mut(conn).unwrap().set_option(now, SetOption::Congestion(spare));
+            },
+            1,
+        ),
+        (|taped, now, _, ack| taped.handle_packet(now, world::arriving(ack)), 1),
+        (
+            |taped, now, conn, _| {
+                _ = taped.conn_mut(conn).unwrap().write(now + Duration::from_secs(10), &[1; 100])
+            },
+            0,
+        ),
+    ];
+    for (number, (call, lost)) in calls.into_iter().enumerate() {
+        let file = Scratch::new(&format!("panicked-{number}"));
+        let mut config = StackConfig::default().with(|c| c.addresses.push("10.0.0.1".parse().unwrap()));
+        let armed = bomb(&mut config);
+        let registry = config.congestion.registry.clone();
+        let caps = LinkCaps::plain(1_500);
+        let (mut taped, handle) = crate::record(&file.0, Arc::new(config), caps, [1; 32], (0, 1)).unwrap();
+        let (conn, ack) = world::established(&mut taped, now);
+        if lost == 0 {
+            // A write after some idle time asks the congestion control.
+            taped.handle_packet(now, world::arriving(&ack));
+        }
+        let before = handle.report().inputs;
+        armed.store(true, Relaxed);
+        let result = catch_unwind(AssertUnwindSafe(|| call(&mut taped, now, conn, &ack)));
+        assert!(result.is_err(), "call {number} returned");
+        armed.store(false, Relaxed);
+        // Whoever goes on with the stack is recorded, too.
+        taped.set_link_paces(true);
+        drop(taped);
+        let inputs = before + lost + 1;
+        assert_eq!(handle.report().inputs, inputs);
+        let mut player = Player::open(&file.0, &registry).unwrap();
+        let mut others = Vec::new();
+        while let Some(played) = player.step(Instant::NEVER, &mut |_| {}).unwrap() {
+            if played != Played::Same {
+                others.push(played);
+            }
+        }
+        let expected: Vec<_> = (0..lost).map(|_| Played::Lost(before + 1)).collect();
+        assert_eq!((player.inputs(), others, player.end()), (inputs, expected, Some(RecordEnd::Whole)));
+    }
 }

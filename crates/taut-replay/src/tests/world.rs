@@ -235,6 +235,40 @@ pub(super) fn run(path: &Path, seed: u64, len: usize) -> Run {
     Run { handle, lost, kept, looks }
 }
 
+/// A connection to a server that has received 100 bytes. Returns its name, and the packet that acknowledges them, which has not
+/// arrived.
+pub(super) fn established(client: &mut Taped, now: Instant) -> (ConnId, Vec<u8>) {
+    let config = StackConfig::default().with(|config| config.addresses.push("10.0.0.2".parse().unwrap()));
+    let mut server = Stack::new(Arc::new(config), LinkCaps::plain(1_500), [2; 32]);
+    server.listen("10.0.0.2:7".parse().unwrap(), ListenOptions::default()).unwrap();
+    let conn = client.connect(now, "10.0.0.2:7".parse().unwrap(), &ConnOptions::default()).unwrap();
+    let mut answer = Vec::new();
+    for round in 0..3 {
+        if round == 1 {
+            client.handle_packet(now, arriving(&answer));
+            client.conn_mut(conn).unwrap().write(now, &[1; 100]).unwrap();
+        }
+        while let Some(Transmit { packet, ticket }) = client.poll_transmit(now) {
+            let packet = packet.to_vec();
+            client.handle_tx(now, ticket, Fate::Left);
+            server.handle_packet(now, arriving(&packet));
+        }
+        // Its ACK may wait for more data.
+        let later = now + Duration::from_millis(300);
+        server.handle_timeout(if round == 1 { later } else { now });
+        while let Some(Transmit { packet, ticket }) = server.poll_transmit(later) {
+            answer = packet.to_vec();
+            server.handle_tx(later, ticket, Fate::Left);
+        }
+    }
+    (conn, answer)
+}
+
+/// A packet as it comes from a device.
+pub(super) fn arriving(packet: &[u8]) -> RxPacket<'_> {
+    RxPacket { frame: Frame::Slice(packet), checksum: RxChecksum::Verified, gso_size: 0 }
+}
+
 /// Writes some of `data`, in one of the ways there are. Returns how much.
 fn write(conn: &mut crate::TapedConn<'_>, now: Instant, data: &[u8], random: &mut Random) -> usize {
     if !conn.writable(now) || data.is_empty() {
