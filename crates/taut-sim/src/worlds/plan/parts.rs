@@ -47,6 +47,9 @@ const SYSCTLS: &[(&str, &[&str])] = &[
     ("tcp_pacing_ca_ratio", &["100", "120", "200"]),
 ];
 
+/// By when every server listens: a thread wakes up at most 11.5 ms late (`Wakeups`).
+const LISTENING: Duration = Duration::from_millis(20);
+
 pub(super) fn port_queue(rng: &mut Rng, bits: u64) -> String {
     match rng.below(7) {
         0 => format!("pfifo limit {}", spread(rng, 3, 2_000)),
@@ -238,7 +241,8 @@ pub(super) fn talks(
                 Shape::Dumbbell { pairs } => (client + pairs) % hosts,
                 _ => (client + 1 + rng.below(hosts as u64 - 1) as usize) % hosts,
             };
-            let start = BEGIN + rng.below_time(ms(2_000));
+            // Not before the server listens, whose thread may wake up late.
+            let start = (BEGIN + rng.below_time(ms(2_000))).max(BEGIN + LISTENING);
             let bytes = [0, 1].map(|_| match rng.below(8) {
                 0 => 0,
                 1..4 => spread(rng, 1, most),
