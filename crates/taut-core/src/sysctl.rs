@@ -238,6 +238,8 @@ const FAST_OPEN_SERVER: u32 = 2;
 const FAST_OPEN_CLIENT_NO_COOKIE: u32 = 4;
 const FAST_OPEN_SERVER_NO_COOKIE: u32 = 0x200;
 const FAST_OPEN_ALL_LISTENERS: u32 = 0x400;
+/// Bits that scripts for older kernels set. Linux takes them, and they mean nothing.
+const FAST_OPEN_WITHOUT_MEANING: u32 = 0x70000;
 
 /// What a kernel shows that has no key yet.
 const NO_KEY: &str = "00000000-00000000-00000000-00000000";
@@ -247,7 +249,8 @@ fn set_fast_open(config: &mut FastOpenConfig, text: &str) -> Result<(), String> 
         | FAST_OPEN_SERVER
         | FAST_OPEN_CLIENT_NO_COOKIE
         | FAST_OPEN_SERVER_NO_COOKIE
-        | FAST_OPEN_ALL_LISTENERS;
+        | FAST_OPEN_ALL_LISTENERS
+        | FAST_OPEN_WITHOUT_MEANING;
     let text = text.trim();
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -596,16 +599,20 @@ mod tests {
     fn tfo_01_fast_open_by_linuxs_bits() {
         // Linux, ip-sysctl: client 1, server 2, client without cookie 4, server without cookie 0x200, all listeners 0x400.
         let mut config = StackConfig::default();
-        for (text, bits) in
-            [("0x603", [true, true, false, true, true]), ("6", [false, true, true, false, false])]
-        {
+        for (text, bits) in [
+            ("0x603", [true, true, false, true, true]),
+            ("6", [false, true, true, false, false]),
+            ("0x70403", [true, true, false, false, true]),
+        ] {
             config.set_sysctl("tcp_fastopen", text).unwrap();
             let FastOpenConfig { client, server, client_no_cookie, server_no_cookie, all_listeners, .. } =
                 config.fast_open;
             assert_eq!([client, server, client_no_cookie, server_no_cookie, all_listeners], bits, "{text}");
         }
-        config.set_sysctl("tcp_fastopen", "0x603").unwrap();
-        assert_eq!(config.sysctl("tcp_fastopen").unwrap(), "1539");
+        for (text, shown) in [("0x603", "1539"), ("0x70403", "1027")] {
+            config.set_sysctl("tcp_fastopen", text).unwrap();
+            assert_eq!(config.sysctl("tcp_fastopen").unwrap(), shown);
+        }
     }
 
     #[test]
