@@ -179,6 +179,7 @@ mod tests {
         let (secrets, _) = Secrets::new([7; 32]);
         let now = Instant::from_nanos(1_000_000_000_000);
         let number = number(&secrets, now, &tuple(5), &syn(Some(1_460)));
+        assert_eq!(size(&secrets, now, &tuple(5), 4_000_000_000, number), Some(1_460), "its own");
         assert_eq!(size(&secrets, now, &tuple(6), 4_000_000_000, number), None, "another port");
         assert_eq!(size(&secrets, now, &tuple(5), 4_000_001_000, number), None, "another number of the peer");
         let (others, _) = Secrets::new([8; 32]);
