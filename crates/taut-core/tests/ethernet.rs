@@ -276,6 +276,12 @@ fn arp_08_only_one_that_asks_for_this_host_is_remembered() {
     assert_eq!(arps(&mut link).len(), 2, "both are answered (RFC 5227 §2.1.1)");
 }
 
+/// An answer to this host's question, of a sender that is to be filled in.
+fn answer(sender_mac: Mac) -> Arp {
+    let (sender, target) = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::new(10, 0, 0, 2));
+    Arp { is_request: false, sender_mac, sender, target_mac: OWN, target }
+}
+
 #[test]
 fn arp_09_a_flood_of_strangers_takes_512_places_and_none_in_use() {
     let networks = vec![Network { address: Ipv4Addr::new(10, 0, 0, 2).into(), prefix: 8 }];
@@ -283,14 +289,7 @@ fn arp_09_a_flood_of_strangers_takes_512_places_and_none_in_use() {
     let used: Vec<Ipv4Addr> = (0..64).map(|host| Ipv4Addr::new(10, 200, 0, host)).collect();
     for &ip in &used {
         send(&mut link, ms(0), ip, 0);
-        let arp = Arp {
-            is_request: false,
-            sender_mac: PEER,
-            sender: ip,
-            target_mac: OWN,
-            target: Ipv4Addr::new(10, 0, 0, 2),
-        };
-        link.handle_frame(ms(0), &arp_frame(OWN, arp));
+        link.handle_frame(ms(0), &arp_frame(OWN, Arp { sender: ip, ..answer(PEER) }));
     }
     frames(&mut link);
     let had: Vec<_> = used.iter().filter(|&&ip| link.neighbour(ip.into()).is_some()).copied().collect();
@@ -303,6 +302,23 @@ fn arp_09_a_flood_of_strangers_takes_512_places_and_none_in_use() {
     assert_eq!(link.neighbours(), 512);
     assert!(had.iter().all(|&ip| send(&mut link, ms(2), ip, 0).0 == Some(PEER)), "those in use stay");
     assert_eq!((frames(&mut link).len(), link.stats().unsent), (64, 1_000_000 - 64));
+
+    // Where every place of a set is in use, a stranger finds none.
+    let mut used = Vec::new();
+    for number in 0..4_000u32 {
+        let ip = Ipv4Addr::from_bits(0x0ac8_0000 + number);
+        send(&mut link, ms(3), ip, 0);
+        link.handle_frame(ms(3), &arp_frame(OWN, Arp { sender: ip, ..answer(PEER) }));
+        used.push(ip);
+    }
+    let known = |link: &Ethernet<u32>| used.iter().filter(|&&ip| link.neighbour(ip.into()).is_some()).count();
+    let had = known(&link);
+    assert!(had > 500, "{had}");
+    for number in 0..10_000u32 {
+        let sender = Ipv4Addr::from_bits(0x0a00_0100 + number);
+        link.handle_frame(ms(4), &request(sender, THIRD, Ipv4Addr::new(10, 0, 0, 2)));
+    }
+    assert_eq!(known(&link), had);
 }
 
 #[test]
@@ -509,6 +525,16 @@ fn ndp_06_answers_without_a_question_and_claims_are_not_remembered() {
     assert_eq!(link.neighbours(), 0);
     link.handle_frame(ms(0), &advertisement("fd09::2", Some(THIRD), false, true));
     assert_eq!((link.neighbours(), link.stats().conflicts), (0, 1));
+    // From another address of that station.
+    let claim = Ndp::Advertise {
+        target: v6("fd09::2"),
+        router: false,
+        solicited: false,
+        overrides: true,
+        target_mac: Some(THIRD),
+    };
+    link.handle_frame(ms(0), &ndp_frame(OWN, THIRD, v6("fe80::3"), v6("fd09::2"), claim));
+    assert_eq!((link.neighbours(), link.stats().conflicts), (0, 2));
 }
 
 #[test]

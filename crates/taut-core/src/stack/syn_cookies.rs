@@ -203,6 +203,17 @@ mod tests {
                     assert_eq!(value & SACK != 0, sack_permitted);
                     let told = Some((value & SHIFT_MASK) as u8).filter(|&shift| u32::from(shift) != NO_SHIFT);
                     assert_eq!(told, shift);
+                    // And it is read so.
+                    let (secrets, _) = Secrets::new([7; 32]);
+                    let number = number(&secrets, Instant::ZERO, &tuple(5), &syn);
+                    let mut ack = TcpHeader {
+                        seq: syn.seq.wrapping_add(1),
+                        ack: number.wrapping_add(1),
+                        ..TcpHeader::default()
+                    };
+                    ack.options.timestamps = Some(Timestamps { value: 1, echo: value });
+                    let again = syn_of(&secrets, Instant::ZERO, &tuple(5), &ack).unwrap().options;
+                    assert_eq!((again.window_scale, again.sack_permitted), (shift, sack_permitted));
                 }
             }
         }
