@@ -7,7 +7,7 @@ use support::pattern;
 use support::trace::{Got, Offer, Seg, Trace};
 use taut_core::{
     Bytes, ConnError, ConnId, ConnOptions, Duration, Event, FastOpenFail, FastOpenKeys, FastOpenListen,
-    ListenOptions, ReadError, StackConfig, State, SynCookies, WriteError,
+    Histogram, ListenOptions, ReadError, StackConfig, State, SynCookies, WriteError,
 };
 use taut_wire::{Cookie, FastOpen};
 
@@ -229,6 +229,37 @@ fn tfo_06_data_that_the_syn_ack_does_not_acknowledge_leaves_again_at_once() {
         assert_eq!(counters.tcp_fast_open_active, u64::from(all));
         assert_eq!(counters.tcp_fast_open_active_fail, u64::from(!all));
         assert_eq!(info.bytes_retrans, rest as u64);
+    }
+}
+
+/// The report of `taut explain`: bytes in a SYN stay in the write queue.
+#[test]
+fn wait_07_data_in_a_syn_is_unsent_until_the_answer() {
+    let ms = Duration::from_millis;
+    let counts = |samples: &[Duration]| {
+        let mut counts = [0; Histogram::BUCKETS];
+        samples.iter().for_each(|span| counts[Histogram::bucket_of(*span)] += 1);
+        counts
+    };
+    for (acked, in_flight) in [(0, &[ms(20)][..]), (300, &[ms(0), ms(20)]), (600, &[ms(0)])] {
+        let mut t = client();
+        connect_and_write(&mut t, 600);
+        t.wait_ms(50);
+        let queues = |t: &Trace| t.stack.conn(t.id.unwrap()).unwrap().report(t.now).queues;
+        assert_eq!(queues(&t).map(|queue| queue.bytes), [600, 0, 0]);
+        assert_eq!(queues(&t)[0].oldest, Some(ms(50)));
+        t.inject(&syn_ack(1 + acked));
+        assert_eq!(*queues(&t)[0].sojourn.counts(), counts(&[ms(50)]), "{acked}");
+        assert_eq!(queues(&t)[0].bytes, 0, "the rest left at once");
+        t.wait_ms(20);
+        if acked < 600 {
+            inject!(t, ".", seq(1), ack(601));
+        }
+        assert_eq!(*queues(&t)[0].sojourn.counts(), counts(&[ms(50)]), "{acked}");
+        assert_eq!(*queues(&t)[2].sojourn.counts(), counts(in_flight), "{acked}");
+        // Busy from the write until nothing is left to be acknowledged.
+        t.wait_ms(30);
+        assert_eq!(t.info().busy_time, if acked < 600 { ms(70) } else { ms(50) }, "{acked}");
     }
 }
 

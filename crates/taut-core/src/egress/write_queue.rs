@@ -249,6 +249,16 @@ mod tests {
         assert_eq!(pool.spare(), 4);
     }
 
+    /// Chunks are powers of two from 512 bytes on, so what fits exactly takes no more.
+    #[test]
+    fn a_write_of_a_chunks_length_fits_into_it() {
+        for (len, chunk) in [(1, 512), (512, 512), (513, 1_024), (1_024, 1_024), (32_768, 32_768)] {
+            let (mut queue, mut pool) = (WriteQueue::new(FIRST), BufferPool::new());
+            queue.append(&std::vec![0; len], &mut pool);
+            assert_eq!(queue.memory_bytes(), chunk, "{len} bytes");
+        }
+    }
+
     #[test]
     fn records_are_found_and_forgotten() {
         let mut pool = BufferPool::new();

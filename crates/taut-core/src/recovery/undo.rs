@@ -108,6 +108,25 @@ mod tests {
         assert!(!undo.all_reported(), "nothing to undo");
     }
 
+    /// RFC 3708 §2: every retransmission must be reported. Linux (`tcp_init_undo`): also those that were out when the window
+    /// was reduced, such as a tail loss probe.
+    #[test]
+    fn undo_04_what_was_out_before_the_reduction_must_be_reported_too() {
+        let mut undo = Undo::default();
+        undo.on_retransmit(NOW, 1);
+        undo.begin(1_000, 1);
+        undo.on_retransmit(NOW, 2);
+        for end in [2_000, 3_000] {
+            undo.on_dsack(end, 1);
+            assert!(!undo.all_reported(), "one of three is missing");
+        }
+        undo.on_dsack(4_000, 1);
+        assert!(undo.all_reported());
+        // A reduction before anything was retransmitted waits for the retransmissions that follow.
+        undo.begin(5_000, 0);
+        assert!(!undo.all_reported(), "nothing was");
+    }
+
     #[test]
     fn undo_04_what_never_left_is_not_waited_for_and_proves_nothing() {
         let mut undo = resent();

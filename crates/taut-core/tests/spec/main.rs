@@ -10,6 +10,7 @@
 //!   pace   pacing                    ac     autocorking
 //!   comp   how they work together    nag    Nagle, cork, MSG_MORE
 //!   zc     bytes without a copy      lowat  TCP_NOTSENT_LOWAT, writability
+//!   wait   where bytes wait, how long
 //!
 //!   gates     every gate as a table of states, and their order
 //!   history   the mechanisms as they once were
@@ -33,4 +34,5 @@ mod support;
 mod tickets;
 mod tso;
 mod tsq;
+mod wait;
 mod zc;

@@ -1,8 +1,9 @@
-//! Sizes: TSO-1 … TSO-16. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
+//! Sizes: TSO-1 … TSO-18. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
 //! bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
-use taut_core::{Algorithm, Blocked, Duration, Fate, LinkCaps, PacingMode, SetOption, WriteFlags};
+use taut_core::congestion::{AckEvent, Controller, Definition, Signal, Window};
+use taut_core::{Algorithm, Blocked, Duration, Fate, Instant, LinkCaps, PacingMode, SetOption, WriteFlags};
 use taut_wire::Flags;
 
 /// 45 segments: the multiple of 1448 that fits 65,536 bytes less 321 for headers.
@@ -570,5 +571,39 @@ fn tso_17_the_device_outranks_the_least() {
             assert!(segs.iter().max() == Some(&most), "MSS {mss}: {segs:?}");
             assert_eq!(rig.count("TautOutTooLong"), 0);
         }
+    }
+}
+
+/// A congestion control that says how many bytes a packet should have; its window stays.
+#[derive(Debug)]
+struct Sizes(u32);
+
+impl Controller for Sizes {
+    fn on_ack(&mut self, _: &mut Window, _: &AckEvent<'_>) {}
+
+    fn reduce(&mut self, window: &Window, _: Signal, _: Instant) -> u32 {
+        window.cwnd()
+    }
+
+    fn send_quantum(&self) -> Option<u32> {
+        Some(self.0)
+    }
+}
+
+/// The path is so short that autosizing would make packets of the device's maximum; half of cwnd 10 is five.
+#[test]
+fn tso_18_a_congestion_control_may_set_the_size() {
+    let mss = MSS as u32;
+    for (bytes, segs) in [(1, 1), (mss, 1), (3 * mss, 3), (4 * mss - 1, 3), (1 << 20, 5)] {
+        let mut setup = fast();
+        let sizes = Definition::new("sizes", move |_| Sizes(bytes));
+        setup.options.congestion = Some(Algorithm::new(sizes).unwrap());
+        let mut rig = setup.open();
+        rig.device = Device::Completes;
+        rig.write(MSS);
+        rig.finish(setup.rtt);
+        rig.news();
+        rig.write(100_000);
+        assert_eq!(rig.news()[0], MSS..(1 + segs) * MSS, "{bytes} bytes");
     }
 }

@@ -498,12 +498,15 @@ fn tsq_21_without_a_sample_the_pacing_rate_counts() {
     for mode in [TsqMode::Delivered, TsqMode::RateScaled] {
         let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
         let setup = Setup { caps, rtt: Duration::from_micros(100), ..Setup::default() };
-        let mut rig = setup.config(|config| config.send.tsq = mode).open();
-        rig.limit_rate(5_000_000);
-        rig.write(10 * MSS);
-        // 5 MB/s >> 10 = 4882 is less than two packets of T = 2472.
-        assert_eq!(rig.held().len(), 2, "{mode:?}");
-        assert_eq!(rig.blocked(), Blocked::SmallQueue);
+        let setup = setup.config(|config| config.send.tsq = mode);
+        // 5 MB/s >> 10 = 4882 is less than two packets of T = 2472; 20 MB/s >> 10 = 19531 is less than eight.
+        for (rate, packets) in [(5_000_000, 2), (20_000_000, 8)] {
+            let mut rig = setup.open();
+            rig.limit_rate(rate);
+            rig.write(10 * MSS);
+            assert_eq!(rig.held().len(), packets, "{mode:?} {rate}");
+            assert_eq!(rig.blocked(), Blocked::SmallQueue);
+        }
     }
 }
 
