@@ -6,7 +6,7 @@ mod support;
 
 use support::trace::{Got, Offer, Trace};
 use taut_core::config::EcnPolicy;
-use taut_core::{ConnOptions, ListenOptions, SetOption, StackConfig, State};
+use taut_core::{ConnOptions, Duration, LinkCaps, ListenOptions, PacingMode, SetOption, StackConfig, State};
 use taut_wire::{Ecn, IpHeader};
 
 /// An established connection with ten segments of 1,000 bytes in flight.
@@ -138,6 +138,117 @@ fn marked_packets_with_accurate_ecn() {
     inject!(t, "P.", seq(6), len(5), ecn(Ecn::Ect0));
     assert_eq!(t.info().received_ce, Some(1));
     assert_eq!(Trace::accepted(Offer::EASY).info().received_ce, None);
+}
+
+#[test]
+fn info_01_segments_are_counted_as_the_wire_has_them() {
+    let mut t = Trace::accepted(Offer::EASY);
+    let before = t.info();
+    let counts = |t: &mut Trace| {
+        let info = t.info();
+        let data = (info.data_segs_out - before.data_segs_out, info.data_segs_in - before.data_segs_in);
+        (info.segs_out - before.segs_out, info.segs_in - before.segs_in, data)
+    };
+    // A pure ACK; a segment; a super-packet of three.
+    inject!(t, ".", seq(1), ack(1));
+    assert_eq!(counts(&mut t), (0, 1, (0, 0)));
+    inject!(t, "P.", seq(1), len(10));
+    inject!(t, "P.", seq(11), len(2_500), gso(1_000));
+    let acks = t.out.len() as u32;
+    assert_eq!(counts(&mut t), (acks, 5, (0, 4)));
+    t.write(2_000);
+    t.poll();
+    assert_eq!(counts(&mut t), (acks + 2, 5, (2, 4)));
+    assert_eq!(t.out.len() as u32, acks + 2);
+    // A retransmission is one more.
+    while t.out.len() as u32 == acks + 2 {
+        t.step(t.now + Duration::from_secs(10));
+    }
+    assert_eq!(counts(&mut t), (acks + 3, 5, (3, 4)));
+}
+
+#[test]
+fn info_02_three_times_since_something_happened() {
+    let ms = Duration::from_millis;
+    let mut t = Trace::accepted(Offer::EASY);
+    let times = |t: &mut Trace| {
+        let info = t.info();
+        [info.last_data_sent, info.last_data_recv, info.last_ack_recv]
+    };
+    t.write(100);
+    t.poll();
+    t.wait_ms(30);
+    inject!(t, "P.", seq(1), ack(1), len(10));
+    t.wait_ms(20);
+    assert_eq!(times(&mut t), [ms(50), ms(20), ms(20)], "an ACK is no data");
+    inject!(t, ".", seq(11), ack(101));
+    t.wait_ms(5);
+    assert_eq!(times(&mut t), [ms(55), ms(25), ms(5)]);
+    t.write(100);
+    t.poll();
+    assert_eq!(times(&mut t), [ms(0), ms(25), ms(5)]);
+}
+
+#[test]
+fn info_03_sizes_of_segments_and_packets() {
+    // The headers: 40 bytes over IPv4, 60 over IPv6, and 12 of timestamps.
+    let sizes = |mut t: Trace, offer| {
+        t.establish(offer, &ConnOptions::default());
+        let info = t.info();
+        (info.snd_mss, info.advmss, info.pmtu)
+    };
+    assert_eq!(sizes(Trace::new(), Offer::EASY), (1_000, 1_460, 1_040));
+    assert_eq!(sizes(Trace::new(), Offer::ALL), (1_448, 1_448, 1_500));
+    assert_eq!(sizes(Trace::v6(), Offer::EASY), (1_000, 1_440, 1_060));
+    assert_eq!(sizes(Trace::v6(), Offer { mss: Some(1_440), ..Offer::ALL }), (1_428, 1_428, 1_500));
+    // RFC 9293 §3.7.1: 536 bytes of a peer that announces nothing, less the timestamps.
+    assert_eq!(sizes(Trace::new(), Offer { mss: None, ..Offer::ALL }), (524, 1_448, 576));
+}
+
+#[test]
+fn info_04_windows_have_a_scale_if_both_ends_offered_one() {
+    let scales = |offer| {
+        let info = Trace::connected(offer).info();
+        (info.snd_wscale, info.rcv_wscale.is_some(), info.timestamps, info.sack)
+    };
+    assert_eq!(scales(Offer::ALL), (Some(7), true, true, true));
+    assert_eq!(scales(Offer { wscale: Some(0), ..Offer::ALL }), (Some(0), true, true, true));
+    assert_eq!(scales(Offer::EASY), (None, false, false, true));
+    assert_eq!(scales(Offer { sackok: false, ..Offer::EASY }), (None, false, false, false));
+}
+
+#[test]
+fn info_05_who_paces_and_how_fast_at_most() {
+    for (mode, paces, delegated) in [
+        (PacingMode::Auto, true, true),
+        (PacingMode::Auto, false, false),
+        (PacingMode::Internal, true, false),
+        (PacingMode::Delegated, false, true),
+        (PacingMode::Off, true, false),
+    ] {
+        let config = StackConfig::default().with(|config| config.send.pacing = mode);
+        let caps = LinkCaps { paces, ..LinkCaps::plain(1_500) };
+        let mut t = Trace::on(config, caps, "192.0.2.1", "192.0.2.2");
+        t.establish(Offer::EASY, &ConnOptions::default());
+        assert_eq!(t.info().pacing_delegated, delegated, "{mode:?} {paces}");
+        assert_eq!(t.info().max_pacing_rate, u64::MAX, "no limit");
+        let now = t.now;
+        t.conn().set_option(now, SetOption::MaxPacingRate(10_000)).unwrap();
+        assert_eq!((t.info().max_pacing_rate, t.info().pacing_rate), (10_000, 10_000));
+    }
+}
+
+#[test]
+fn info_06_the_receivers_round_trip() {
+    let mut t = Trace::accepted(Offer::EASY);
+    assert_eq!((t.info().rcv_rtt, t.info().ato), (None, Duration::from_millis(40)), "Linux: TCP_ATO_MIN");
+    // Without timestamps it is the time in which a whole window arrives, 65,535 bytes; with them, their echo (RFC 7323).
+    let mut t = Trace::accepted(Offer::ALL);
+    t.write(10);
+    t.poll();
+    t.wait_ms(70);
+    inject!(t, "P.", seq(1), ack(11), len(1_448));
+    assert_eq!(t.info().rcv_rtt, Some(Duration::from_millis(70)));
 }
 
 /// The byte with DSCP and ECN of a packet whose header has the right checksum.
