@@ -278,6 +278,7 @@ impl Rack {
 
 #[cfg(test)]
 mod tests {
+    use super::super::delivery_rate::TxSnapshot;
     use super::*;
 
     /// Linux: the distance is rounded up to segments, and at most `tcp_max_reordering` of them, 300.
@@ -288,6 +289,46 @@ mod tests {
             rack.fack = fack;
             rack.note_overtaken(low, 1_000);
             assert_eq!(rack.distance, distance, "from {low} to {fack}");
+        }
+    }
+
+    /// RFC 8985 §6.2 step 5: only what left before the newest delivered packet can be lost, and a packet does not leave
+    /// before itself. A peer that drops what it had acknowledged selectively leaves that packet in the log.
+    #[test]
+    fn rack_04_the_newest_delivered_packet_was_not_overtaken() {
+        let at = |us: u64| Instant::from_nanos(us * 1_000);
+        let snapshot = TxSnapshot {
+            delivered: 0,
+            delivered_at: at(0),
+            first_sent_at: at(0),
+            in_flight: 1,
+            lost: 0,
+            app_limited: false,
+        };
+        for flags in [0, RETRANS | EVER_RETRANS] {
+            let packet = |start: u64, sent_us| Record {
+                start,
+                end: start + 1_000,
+                sent_at: at(sent_us),
+                snapshot,
+                mss: 1_000,
+                flags,
+                in_device: 0,
+                short_segs: 0,
+            };
+            let (mut rack, mut log) = (Rack::new(0), SentLog::new(0));
+            log.push(packet(0, 500));
+            rack.on_retransmit(at(500), 0..1_000);
+            let mut lost_when = |delivered: &Record| {
+                rack.on_delivered(at(100_000), delivered, None, None);
+                rack.detect(at(10_000_000), &mut log, true, None, None, &RecoveryConfig::default()).lost_segs
+            };
+            assert_eq!(lost_when(&packet(0, 500)), 0, "{flags}: the same packet");
+            assert_eq!(
+                lost_when(&packet(1_000, 500)),
+                1,
+                "{flags}: one above it that left in the same instant"
+            );
         }
     }
 }
