@@ -5,6 +5,7 @@ mod support;
 
 use support::pattern;
 use support::trace::{Got, Offer, Seg, Trace};
+use taut_core::config::EcnPolicy;
 use taut_core::{
     Bytes, ConnError, ConnId, ConnOptions, Duration, Event, FastOpenFail, FastOpenKeys, FastOpenListen,
     Histogram, ListenOptions, ReadError, StackConfig, State, SynCookies, WriteError,
@@ -419,6 +420,28 @@ fn tfo_14_established_connections_find_black_holes_too() {
     assert_eq!(t.stack.counters().tcp_fast_open_blackhole, 0);
 }
 
+/// The first write says when the SYN leaves, also if it has nothing to say.
+#[test]
+fn tfo_04_what_a_client_may_do_before_its_first_write_and_after() {
+    let mut t = client();
+    t.connect_with(&fast());
+    let now = t.now;
+    let ready = |t: &mut Trace| (t.conn().readable(), t.conn().writable(now));
+    assert_eq!(ready(&mut t), (false, true));
+    assert_eq!(t.try_read(), Err(ReadError::WouldBlock));
+    assert_eq!(t.conn().write(now, &[]), Ok(0));
+    let syn = expect!(t, "S", seq(0), len(0));
+    assert_eq!(syn.fast_open(), Some(cookie(b"COOKIE08")));
+    t.local = syn.src;
+    assert_eq!(ready(&mut t), (false, false), "the next write waits for the handshake");
+    assert_eq!(t.try_write(), Err(WriteError::WouldBlock));
+    t.inject(&syn_ack(1));
+    expect!(t, ".", seq(1), ack(1));
+    assert_eq!(ready(&mut t), (false, true));
+    inject!(t, "P.", seq(1), ack(1), len(5));
+    assert_eq!(ready(&mut t), (true, true));
+}
+
 #[test]
 fn tfo_17_a_client_without_a_cookie_sends_data_and_no_option() {
     let by_sysctl = |config: &mut StackConfig| config.fast_open.client_no_cookie = true;
@@ -675,6 +698,33 @@ fn tfo_15_the_syn_ack_is_retransmitted_once_more_than_usual_and_without_the_opti
     t.wait_s(64);
     expect_nothing!(t);
     assert_eq!(t.event(), Some(Event::Failed(id, ConnError::TimedOut)));
+}
+
+/// RFC 9768 §3.1.5: a SYN that requests another kind of ECN than the first, with the same number, is of another connection.
+#[test]
+fn half_10_a_repeated_syn_with_another_request_ends_an_early_connection_too() {
+    let mut t = server_with(10, |config| config.ecn.policy = EcnPolicy::AcceptAccurate);
+    let given = ask(&mut t);
+    let syn = |flags| Seg::new(flags).seq(0).mss(1_000).sackok().win(65_535).len(10).fast_open(given);
+    t.inject(&syn("SAEW"));
+    let answer = t.out.pop_front().unwrap();
+    assert!(answer.has("S.") && answer.ack == 11);
+    let id = accept(&mut t);
+    t.inject(&syn("SAEW"));
+    assert_eq!(
+        t.out.pop_front().map(|again| (again.has("S."), again.ack)),
+        Some((true, 11)),
+        "the same again"
+    );
+    let fails = t.stack.counters().attempt_fails;
+    t.inject(&syn("SEW"));
+    let answer = t.out.pop_front().unwrap();
+    assert!(answer.has("R.") && answer.seq == 1, "{answer:?}");
+    expect_nothing!(t);
+    assert_eq!(t.stack.counters().attempt_fails, fails + 1);
+    assert_eq!(t.state(), State::Closed);
+    let ended = std::iter::from_fn(|| t.event()).any(|event| event == Event::Failed(id, ConnError::Aborted));
+    assert!(ended, "the application is told");
 }
 
 #[test]

@@ -399,6 +399,38 @@ fn syn_sent_answers_a_wrong_ack_with_rst() {
     expect!(t, "S", seq(0), after_ms(1_000));
 }
 
+/// poll(2): before the handshake there is nothing to read or write; an error is both.
+#[test]
+fn readable_and_writable_follow_the_handshake() {
+    let mut t = Trace::new();
+    t.connect();
+    expect!(t, "S", seq(0));
+    let now = t.now;
+    let ready = |t: &mut Trace| (t.conn().readable(), t.conn().as_ref().readable(), t.conn().writable(now));
+    assert_eq!(ready(&mut t), (false, false, false));
+    assert_eq!(t.try_write(), Err(WriteError::NotConnected));
+    t.syn_ack(Offer::EASY);
+    expect!(t, ".");
+    assert_eq!(ready(&mut t), (false, false, true));
+    // A write of nothing is none.
+    assert_eq!(t.conn().write(now, &[]), Ok(0));
+    expect_nothing!(t);
+    assert_eq!(ready(&mut t), (false, false, true));
+    inject!(t, "P.", seq(1), ack(1), len(5));
+    assert_eq!(ready(&mut t), (true, true, true));
+    t.read(5);
+    assert_eq!(ready(&mut t), (false, false, true));
+    inject!(t, "F.", seq(6), ack(1));
+    assert_eq!(ready(&mut t), (true, true, true), "the end of the stream can be read");
+    // Refused: both report it at once.
+    let mut t = Trace::new();
+    t.connect();
+    expect!(t, "S", seq(0));
+    inject!(t, "R.", seq(0), ack(1));
+    assert_eq!(ready(&mut t), (true, true, true));
+    assert_eq!(t.try_write(), Err(WriteError::Conn(ConnError::Refused)));
+}
+
 #[test]
 fn simultaneous_open_by_hand() {
     // RFC 9293 §3.5 figure 8.

@@ -25,6 +25,7 @@ mod comp;
 mod gates;
 mod history;
 mod lowat;
+mod measured;
 mod nag;
 mod pace;
 mod refused;

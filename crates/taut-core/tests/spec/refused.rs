@@ -135,3 +135,22 @@ fn retransmissions_dropped_too_late_are_lost_as_in_the_network() {
         assert_eq!(rig.info().bytes_acked, rig.written);
     }
 }
+
+/// A probe of a closed window has no data, and is due again at once; it counts once.
+#[test]
+fn refused_probes_are_offered_again() {
+    let mut rig = Setup { window: 0, ..Setup::default() }.open();
+    rig.write(100);
+    rig.device = Device::Refuses;
+    // RTO: 40 + 200 ms.
+    rig.advance(Duration::from_millis(239));
+    assert_eq!(rig.counters().tcp_win_probe, 0);
+    let out = rig.counters().out_segs;
+    rig.advance(Duration::from_millis(1));
+    assert_eq!((rig.counters().tcp_win_probe, rig.counters().out_segs), (1, out));
+    rig.device = Device::Completes;
+    rig.poll();
+    assert_eq!((rig.counters().tcp_win_probe, rig.counters().out_segs), (1, out + 1));
+    assert_eq!(rig.sent.iter().map(|sent| sent.len()).collect::<Vec<_>>(), [0]);
+    assert_eq!(rig.info().probes, 1);
+}

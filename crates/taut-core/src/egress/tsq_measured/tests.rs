@@ -260,6 +260,32 @@ fn tsq_m10_only_the_limit_itself_is_measured() {
     assert_eq!(world.meter.device().limit, before);
 }
 
+/// The application pauses during a look: the limit is what it was before, and the next look comes a second later.
+#[test]
+fn tsq_m10_a_look_that_is_interrupted_says_nothing() {
+    let mut world = World::new(FAST, 4 * MS, 0, 1);
+    world.run(5_000);
+    let is_looking = |world: &World| matches!(world.meter.phase, Phase::Look { .. });
+    let (mut before, mut waited) = (0, 0);
+    while !is_looking(&world) {
+        before = world.meter.device().limit;
+        world.run(1);
+        waited += 1;
+        assert!(waited < 60_000, "no look within a minute");
+    }
+    let low = world.meter.device().limit;
+    assert!(low <= before / 3, "{low} {before}");
+    world.has_much = false;
+    world.run(50);
+    let after = world.meter.device().limit;
+    assert!(!is_looking(&world) && after.abs_diff(before) <= before / 8, "{after} {before}");
+    world.has_much = true;
+    for ms in 0..900 {
+        assert!(!is_looking(&world), "{ms} ms later");
+        world.run(1);
+    }
+}
+
 #[test]
 fn tsq_m11_what_is_gone_counts_no_more() {
     let mut meter = Meter::default();

@@ -1,0 +1,128 @@
+//! The small queue that measures, in a whole connection: TSQ-M15 to M18. The device itself, with others and over minutes, is
+//! in `src/egress/tsq_measured/tests.rs`.
+
+use taut_core::{Blocked, Duration, Fate, LinkCaps, SetOption, TsqMode};
+
+use crate::rig::{Ack, Device, MSS, Rig, Setup};
+
+const fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// What a device that was never measured may hold.
+const FIRST: u64 = 32 * 1_024;
+
+fn measured(caps: LinkCaps) -> Setup {
+    Setup { caps, ..Setup::default() }.config(|config| config.send.tsq = TsqMode::Measured)
+}
+
+#[test]
+fn tsq_m15_who_measures() {
+    for (mode, departs, measures) in [
+        (TsqMode::Auto, true, true),
+        (TsqMode::Auto, false, false),
+        (TsqMode::Measured, false, true),
+        (TsqMode::Delivered, true, false),
+        (TsqMode::RateScaled, true, false),
+        (TsqMode::Off, true, false),
+    ] {
+        let caps = LinkCaps { completes_on_departure: departs, ..LinkCaps::plain(1_500) };
+        let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.send.tsq = mode).open();
+        let expected = measures.then_some(FIRST);
+        assert_eq!((rig.info().tsq_limit, rig.info().tsq_time), (expected, None), "{mode:?} {departs}");
+    }
+}
+
+/// Nothing was measured: a millisecond (1/1024 s) of the smaller of delivery rate and pacing rate, at least two segments.
+#[test]
+fn tsq_m16_the_first_limit_is_a_millisecond_of_what_is_delivered() {
+    for shift in [10, 8, 255] {
+        let caps = LinkCaps { pacing_shift: shift, ..LinkCaps::plain(1_500) };
+        let setup = Setup { rtt: millis(5), ..measured(caps) };
+        let mut rig = setup.open();
+        rig.grow_cwnd(100, setup.rtt);
+        let delivered = rig.info().delivery_rate;
+        assert!(delivered > 6_000_000, "tens of segments in 5 ms: {delivered}");
+        for rate in [u64::MAX, 3_000_000, 1_250_000] {
+            if rate != u64::MAX {
+                rig.limit_rate(rate);
+            }
+            let wanted = if shift > 63 { 0 } else { delivered.min(rate) >> shift };
+            let limit = wanted.max(2 * MSS).min(FIRST);
+            assert_eq!(rig.info().tsq_limit, Some(limit), "{rate} {shift}");
+        }
+    }
+    // TCP_TX_DELAY holds packets below TCP on purpose: twice the bytes of that time are added, with 2^20 for a million.
+    // Linux: `tcp_small_queue_check`.
+    let mut rig = measured(LinkCaps::plain(1_500)).open();
+    rig.limit_rate(500_000);
+    rig.set(SetOption::TxDelay(millis(10)));
+    assert_eq!(rig.info().tsq_limit, Some(FIRST + (500_000 * 10_000 >> 19)));
+}
+
+#[test]
+fn tsq_m17_as_much_is_below_and_a_retransmission_may_be_more() {
+    let setup = measured(LinkCaps::plain(1_500));
+    let mut rig = setup.open();
+    rig.grow_cwnd(100, setup.rtt);
+    let limit = rig.info().tsq_limit.unwrap();
+    let fits = limit / MSS;
+    rig.write(50 * MSS);
+    assert_eq!(rig.held().len() as u64, fits, "{limit} bytes");
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    // One has left, one leaves. One was refused: it leaves again, and no more.
+    let first = rig.held()[0];
+    rig.complete(first);
+    assert_eq!(rig.held().len() as u64, fits);
+    let last = *rig.held().last().unwrap();
+    rig.news();
+    rig.refuse(last);
+    assert_eq!((rig.news().len(), rig.held().len() as u64), (1, fits));
+    // All have left, and then as much as fits is below again. What is lost may have as much beside it.
+    rig.device = Device::Completes;
+    rig.complete_all();
+    rig.advance(setup.rtt);
+    rig.device = Device::Keeps;
+    let una = rig.info().bytes_acked;
+    rig.ack_with(&Ack::of(una).sack(&[una + 10 * MSS..una + 40 * MSS]));
+    assert_eq!(rig.info().retrans.min(2 * fits as u32), rig.held().len() as u32);
+    assert!(rig.held().len() as u64 > fits, "{} of {}", rig.held().len(), fits);
+    assert!(rig.held().len() as u64 <= 2 * limit / MSS);
+}
+
+/// A line of 12.5 MB/s whose completions come at once.
+fn line(rig: &mut Rig, packets: usize) {
+    for _ in 0..packets {
+        let name = rig.held()[0];
+        let bytes = rig.sent[name].len();
+        rig.advance(Duration::from_nanos(bytes * 80));
+        rig.complete(name);
+        let end = rig.sent[name].bytes.end;
+        rig.ack(end);
+    }
+}
+
+#[test]
+fn tsq_m18_a_connection_measures_its_device() {
+    for caps in [LinkCaps::plain(1_500), LinkCaps::offloading(1_500)] {
+        let setup = measured(caps);
+        let mut rig = setup.open();
+        rig.grow_cwnd(200, setup.rtt);
+        rig.write(3_000 * MSS);
+        line(&mut rig, 1_000);
+        // TSQ-M1: rate · 0.5 ms and a segment.
+        let (limit, expected) = (rig.info().tsq_limit.unwrap(), 12_500_000 / 2_000 + MSS);
+        assert!(limit.abs_diff(expected) <= expected / 20, "{limit} {expected}");
+        assert!(rig.info().tsq_time.is_some());
+        let below: u64 = rig.held().iter().map(|&name| rig.sent[name].len()).sum();
+        assert!(below <= limit, "{below} {limit}");
+        // TSQ-M6: packets of a quarter of a millisecond, 3125 bytes.
+        let most = rig.held().iter().map(|&name| rig.sent[name].segs).max();
+        assert_eq!(most, Some(if caps.gso_max_segs > 1 { 2 } else { 1 }));
+        // A packet that the device dropped is below no more.
+        let before = rig.held().len();
+        let last = *rig.held().last().unwrap();
+        rig.give_back(last, Fate::Refused);
+        assert_eq!(rig.held().len(), before, "another one in its place");
+    }
+}
