@@ -1,4 +1,4 @@
-//! Sizes: TSO-1 … TSO-18. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
+//! Sizes: TSO-1 … TSO-19. Where a buffer ends, where a packet is cut, and when it is worth waiting for a
 //! bigger one.
 
 use crate::rig::{Ack, Device, MSS, OVERHEAD, Rig, Setup, truesize};
@@ -605,5 +605,28 @@ fn tso_18_a_congestion_control_may_set_the_size() {
         rig.news();
         rig.write(100_000);
         assert_eq!(rig.news()[0], MSS..(1 + segs) * MSS, "{bytes} bytes");
+    }
+}
+
+/// Neighbours that are lost leave as one packet, as if they had been one at first. Five of ten are sacked: RFC 9937 §6.2 lets
+/// as many leave as were delivered, five.
+#[test]
+fn tso_19_a_retransmission_joins_neighbours() {
+    for (left_out, expected) in [(5, [0..5 * MSS].to_vec()), (2, vec![0..2 * MSS, 3 * MSS..5 * MSS])] {
+        let mut rig = fast().open();
+        rig.device = Device::Completes;
+        rig.set(SetOption::Nodelay(true));
+        for _ in 0..10 {
+            rig.write(MSS);
+        }
+        assert_eq!(rig.news().len(), 10, "a packet for each write");
+        rig.advance(micros(100));
+        // One that the peer has is between them, in the second case.
+        let mut sack = vec![5 * MSS..10 * MSS];
+        if left_out < 5 {
+            sack.push(left_out * MSS..(left_out + 1) * MSS);
+        }
+        rig.ack_with(&Ack::of(0).sack(&sack));
+        assert_eq!(rig.news(), expected);
     }
 }
