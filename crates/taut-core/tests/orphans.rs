@@ -171,6 +171,19 @@ fn orph_06_more_than_tcp_max_orphans_are_reset() {
     assert_eq!((t.stack.orphans(), t.stack.counters().tcp_abort_on_memory), (4, 11));
 }
 
+/// The same where the window is closed: probes have a timer of their own.
+#[test]
+fn orph_06_a_lower_limit_applies_at_the_next_probe() {
+    let mut t = released(StackConfig::default(), 100, 0);
+    t.stack.set_sysctl("tcp_max_orphans", "0").unwrap();
+    t.wait_ms(199);
+    assert_eq!((t.stack.orphans(), t.out.len()), (1, 0));
+    t.wait_ms(2);
+    expect!(t, "R.", seq(1));
+    t.expect_gone();
+    assert_eq!((t.stack.counters().tcp_abort_on_memory, t.stack.counters().tcp_win_probe), (1, 0));
+}
+
 #[test]
 fn orph_07_without_memory_one_with_data_is_reset() {
     let mut t = Trace::new();

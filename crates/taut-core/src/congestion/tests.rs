@@ -57,3 +57,45 @@ fn pace_10_rates_of_slow_start_and_of_congestion_avoidance() {
     cc.clamp_pacing_rate(50_000);
     assert_eq!(cc.pacing_rate(), 50_000);
 }
+
+/// A congestion control with a pacing rate of its own.
+#[derive(Debug)]
+struct Rated(u64);
+
+impl Controller for Rated {
+    fn on_ack(&mut self, _: &mut Window, _: &AckEvent<'_>) {}
+
+    fn reduce(&mut self, window: &Window, _: Signal, _: Instant) -> u32 {
+        window.cwnd()
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        (self.0 > 0).then_some(self.0)
+    }
+
+    fn on_idle_end(&mut self, _: &mut Window, _: Instant, _: Duration) {
+        self.0 = 300_000;
+    }
+}
+
+#[test]
+fn cc_11_a_congestion_control_may_have_a_rate_of_its_own() {
+    let cfg = CongestionConfig::default();
+    let srtt = Some(Duration::from_millis(40));
+    let rated = |rate| Algorithm::new(Definition::new("rated", move |_| Rated(rate))).unwrap();
+    // None: 200 % of ten segments in 40 ms.
+    for (own, most, rate) in
+        [(0, u64::MAX, 724_000), (900_000, u64::MAX, 900_000), (900_000, 400_000, 400_000)]
+    {
+        let mut cc = with_window(rated(own), 10, u32::MAX);
+        cc.update_pacing_rate(1448, srtt, 0, most, &cfg);
+        assert_eq!(cc.pacing_rate(), rate, "{own} {most}");
+    }
+    // After an idle time it is asked at once, before any ACK.
+    let mut cc = with_window(rated(900_000), 10, u32::MAX);
+    cc.update_pacing_rate(1448, srtt, 0, u64::MAX, &cfg);
+    cc.on_idle_restart(at(5_000), at(0), Duration::from_millis(240), u64::MAX, &cfg);
+    assert_eq!(cc.pacing_rate(), 300_000);
+    cc.on_idle_restart(at(9_000), at(5_000), Duration::from_millis(240), 100_000, &cfg);
+    assert_eq!(cc.pacing_rate(), 100_000, "but not above the maximum");
+}
