@@ -361,6 +361,36 @@ mod tests {
         assert_eq!(window.window(), 131_072);
     }
 
+    /// A sender cannot send more than a window before it hears of it: a window's worth of data takes a round trip at least.
+    #[test]
+    fn info_06_the_receiver_measures_round_trips() {
+        let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+        let mut w = window(10_000, 0);
+        let mut data = |upto: u64, ms| {
+            w.advance_to(FIRST + upto);
+            let _ = w.select(0, MSS, false);
+            w.on_data(at(ms), None);
+            w.rtt().map(Duration::as_millis)
+        };
+        assert_eq!(data(9_000, 30), None);
+        assert_eq!(data(10_000, 50), Some(50));
+        let mut upto = 10_000;
+        let mut round = |ms| {
+            upto += 10_000;
+            data(upto, ms)
+        };
+        assert_eq!(round(130), Some(50), "80 ms: the application was slow");
+        assert_eq!(round(150), Some(20));
+        assert_eq!(round(180), Some(20));
+        // With timestamps, by their echo, with gain 1/8 (RFC 6298), and by nothing else: (7 · 70 + 150) / 8.
+        let mut w = window(10_000, 0);
+        for (echo, rtt) in [(70, 70), (150, 80)] {
+            w.advance_to(FIRST + 10_000);
+            w.on_data(at(20), Some(Duration::from_millis(echo)));
+            assert_eq!(w.rtt(), Some(Duration::from_millis(rtt)));
+        }
+    }
+
     /// RFC 9293 §3.10.7.4, table 6, and the two deviations.
     #[test]
     fn acceptability() {

@@ -630,3 +630,19 @@ fn tso_19_a_retransmission_joins_neighbours() {
         assert_eq!(rig.news(), expected);
     }
 }
+
+/// RFC 9293 §3.8.6: a retransmission respects the window, in whole segments. Of four lost segments, a window of 3584 bytes
+/// has room for two.
+#[test]
+fn win_02_a_retransmitted_super_packet_is_cut_at_the_window() {
+    for (window, segs) in [(3_584, 2), (1_536, 1), (1_024, 1), (8_192, 4)] {
+        let mut rig = fast().open();
+        rig.device = Device::Completes;
+        rig.write(10 * MSS);
+        assert_eq!(rig.news(), [0..5 * MSS, 5 * MSS..10 * MSS]);
+        rig.advance(micros(100));
+        rig.ack_with(&Ack::of(MSS).sack(&[5 * MSS..10 * MSS]).window(window));
+        // A window that is too small for a segment lets the first one pass: its answer shows the window.
+        assert_eq!(rig.news()[0], MSS..(1 + segs) * MSS, "{window}");
+    }
+}

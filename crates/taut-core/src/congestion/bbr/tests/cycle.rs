@@ -246,6 +246,11 @@ fn bbr_35_after_a_loss_a_probe_is_cautious() {
     flow.ack(ACK);
     flow.acks(5, Ack { in_flight: 170, ..WITHIN });
     assert_eq!(flow.state(), State::Up);
+    // That probe was not cautious, so none follows at once when its last ACKs have come.
+    flow.acks(3, ACK);
+    assert_eq!(flow.state(), State::Down, "three rounds without growth");
+    flow.acks(2, ACK);
+    assert_eq!(flow.state(), State::Down);
 }
 
 #[test]
