@@ -427,6 +427,7 @@ fn readable_and_writable_follow_the_handshake() {
     t.connect();
     expect!(t, "S", seq(0));
     inject!(t, "R.", seq(0), ack(1));
+    assert_eq!(t.stack.counters().attempt_fails, 1, "RFC 4022: tcpAttemptFails");
     assert_eq!(ready(&mut t), (true, true, true));
     assert_eq!(t.try_write(), Err(WriteError::Conn(ConnError::Refused)));
 }

@@ -142,3 +142,15 @@ fn cwv_07_a_setting_and_a_model_of_the_path_keep_the_window() {
     cfg.slow_start_after_idle = false;
     assert!(!lowered(&mut with_window(Algorithm::reno(), 100, 40), &cfg));
 }
+
+/// The window's state is made when data leaves: a connection that only receives, or waits, does without.
+#[test]
+fn a_connection_that_sent_nothing_has_no_state() {
+    let mut cc = Congestion::new(Algorithm::cubic());
+    cc.note_limited(at(0), 0, 1, 1, false);
+    assert!(cc.live.is_none());
+    cc.note_limited(at(0), 1, 1_001, 1, false);
+    assert!(cc.live.is_some());
+    cc.note_limited(at(1), 0, 1_001, 1_001, false);
+    assert_eq!(cc.live.as_ref().map(|live| live.usage_end), Some(1_001));
+}
