@@ -101,13 +101,16 @@ pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMod
 pub use fast_open::{FastOpenFail, FastOpenKeys};
 pub use options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
-pub use stack::{ConnMut, ConnRef, ListenerInfo, Stack, Steering, SynCookies, Timer};
+pub use stack::{
+    ConnMut, ConnRef, FlowFilter, FlowInfo, FlowState, IncomingOptions, IpPrefix, ListenerInfo, Refusal,
+    Stack, Steering, SynCookies, SynInfo, Timer,
+};
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
-    BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, Frame, GATHER_MAX,
-    Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError, ListenerId, Offload,
-    OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError,
+    BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, FlowError, FlowId,
+    Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError, ListenerId,
+    Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError,
     steps_taken,
 };
 

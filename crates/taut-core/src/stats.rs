@@ -78,6 +78,20 @@ counters! {
     listen_overflows = "TcpExtListenOverflows",
     /// SYNs, and cookies that came back, dropped because of a cap that the application has set on its listener.
     listen_capped = "TautListenCapped",
+    /// Flows that came in through a filter and wait for a decision, or did.
+    flows_in = "TautFlowsIn",
+    /// Those that the application accepted.
+    flows_accepted = "TautFlowsAccepted",
+    /// Those that it refused.
+    flows_refused = "TautFlowsRefused",
+    /// Those that it dropped.
+    flows_dropped = "TautFlowsDropped",
+    /// Those that it did not decide in time.
+    flows_expired = "TautFlowsExpired",
+    /// Those that the peer reset before the decision.
+    flows_withdrawn = "TautFlowsWithdrawn",
+    /// SYNs dropped because as many flows were pending as may be.
+    flows_overflows = "TautFlowsOverflows",
     /// SYNs answered by a cookie.
     syncookies_sent = "TcpExtSyncookiesSent",
     /// Cookies that came back, and opened a connection if there was room to accept it.

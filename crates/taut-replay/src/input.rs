@@ -10,11 +10,12 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use taut_core::config::MemoryUse;
 use taut_core::{
-    BUFFER_BYTES, ConnId, ConnOptions, Fate, Frame, Instant, ListenOptions, ListenerId, RxChecksum, RxPacket,
-    SetOption, Stack, Steering, Transmit, TxTicket, WriteFlags,
+    BUFFER_BYTES, ConnId, ConnOptions, Fate, FlowFilter, FlowId, Frame, IncomingOptions, Instant,
+    ListenOptions, ListenerId, Refusal, RxChecksum, RxPacket, SetOption, Stack, Steering, Transmit, TxTicket,
+    WriteFlags,
 };
 
-use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number};
+use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number, put_option};
 use crate::options;
 use crate::outcome::Outcome as _;
 
@@ -47,6 +48,7 @@ kinds! {
     ShutdownWrite = 17, ShutdownRead = 18, Close = 19, Abort = 20, SetOption = 21,
     SetSysctl = 22, SetLinkPaces = 23, SetSteering = 24, OwnerElsewhere = 25, MemoryElsewhere = 26,
     SteeredLost = 27, DeviceLosses = 28,
+    Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44,
 }
 
 /// The buffer that a packet was lent in: the stack may keep it.
@@ -86,6 +88,20 @@ pub(crate) enum Input<'a> {
     },
     Accept(ListenerId),
     CloseListener(ListenerId),
+    Incoming {
+        filter: FlowFilter,
+        options: IncomingOptions,
+    },
+    NextFlow(ListenerId),
+    AcceptFlow {
+        flow: FlowId,
+        options: Option<ConnOptions>,
+    },
+    RefuseFlow {
+        flow: FlowId,
+        how: Refusal,
+    },
+    DropFlow(FlowId),
     /// `data` is the part of the `offered` bytes that was taken.
     Write {
         conn: ConnId,
@@ -154,6 +170,11 @@ impl<'a> Input<'a> {
             Self::Listen { .. } => Kind::Listen,
             Self::Accept(_) => Kind::Accept,
             Self::CloseListener(_) => Kind::CloseListener,
+            Self::Incoming { .. } => Kind::Incoming,
+            Self::NextFlow(_) => Kind::NextFlow,
+            Self::AcceptFlow { .. } => Kind::AcceptFlow,
+            Self::RefuseFlow { .. } => Kind::RefuseFlow,
+            Self::DropFlow(_) => Kind::DropFlow,
             Self::Write { .. } => Kind::Write,
             Self::WriteBytes { .. } => Kind::WriteBytes,
             Self::PollFree(_) => Kind::PollFree,
@@ -219,7 +240,20 @@ impl<'a> Input<'a> {
                 put_addr(head, at);
                 options::put_listen(head, options);
             }
-            Self::Accept(id) | Self::CloseListener(id) => put_number(head, id.to_bits()),
+            Self::Accept(id) | Self::CloseListener(id) | Self::NextFlow(id) => put_number(head, id.to_bits()),
+            Self::Incoming { ref filter, ref options } => {
+                options::put_filter(head, filter);
+                options::put_incoming(head, options);
+            }
+            Self::AcceptFlow { flow, ref options } => {
+                put_number(head, flow.to_bits());
+                put_option(head, options.as_ref(), options::put_conn);
+            }
+            Self::RefuseFlow { flow, how } => {
+                put_number(head, flow.to_bits());
+                options::put_refusal(head, how);
+            }
+            Self::DropFlow(flow) => put_number(head, flow.to_bits()),
             Self::Write { conn, flags, offered, data } | Self::WriteBytes { conn, flags, offered, data } => {
                 put_conn(head, conn);
                 options::put_flags(head, flags);
@@ -273,6 +307,7 @@ impl<'a> Input<'a> {
     pub(crate) fn get(kind: Kind, cursor: &mut Cursor<'a>) -> Result<Self, Trouble> {
         let conn = |cursor: &mut Cursor<'_>| cursor.number().map(ConnId::from_bits);
         let listener = |cursor: &mut Cursor<'_>| cursor.number().map(ListenerId::from_bits);
+        let flow = |cursor: &mut Cursor<'_>| cursor.number().map(FlowId::from_bits);
         Ok(match kind {
             Kind::Packet => {
                 let flags = cursor.byte()?;
@@ -303,6 +338,15 @@ impl<'a> Input<'a> {
             Kind::Listen => Self::Listen { at: cursor.addr()?, options: options::listen(cursor)? },
             Kind::Accept => Self::Accept(listener(cursor)?),
             Kind::CloseListener => Self::CloseListener(listener(cursor)?),
+            Kind::Incoming => {
+                Self::Incoming { filter: options::filter(cursor)?, options: options::incoming(cursor)? }
+            }
+            Kind::NextFlow => Self::NextFlow(listener(cursor)?),
+            Kind::AcceptFlow => {
+                Self::AcceptFlow { flow: flow(cursor)?, options: cursor.option(options::conn)? }
+            }
+            Kind::RefuseFlow => Self::RefuseFlow { flow: flow(cursor)?, how: options::refusal(cursor)? },
+            Kind::DropFlow => Self::DropFlow(flow(cursor)?),
             Kind::Write | Kind::WriteBytes => {
                 let (conn, flags, offered) = (conn(cursor)?, options::flags(cursor)?, cursor.small()?);
                 let data = cursor.bytes(BYTES_MAX)?;
@@ -432,6 +476,13 @@ pub(crate) fn apply(
         Input::Listen { at, options } => stack.listen(at, options).must_be(recorded),
         Input::Accept(id) => stack.accept(id).must_be(recorded),
         Input::CloseListener(id) => stack.close_listener(now, id).must_be(recorded),
+        Input::Incoming { filter, options } => stack.incoming(filter, options).must_be(recorded),
+        Input::NextFlow(id) => stack.next_flow(id).must_be(recorded),
+        Input::AcceptFlow { flow, options } => {
+            stack.accept_flow(now, flow, options.as_ref()).must_be(recorded)
+        }
+        Input::RefuseFlow { flow, how } => stack.refuse_flow(flow, how).must_be(recorded),
+        Input::DropFlow(flow) => stack.drop_flow(now, flow).must_be(recorded),
         Input::Write { conn, flags, offered, data } => {
             room.offer(offered, data);
             conn!(conn, write_with, &room.bytes, flags)

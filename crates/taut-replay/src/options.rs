@@ -1,9 +1,12 @@
 //! Socket options as bytes. Called by `input.rs`. Each structure is taken apart field by field, so that a new field is not
 //! forgotten here.
 
+use std::net::SocketAddr;
+
 use taut_core::congestion::Registry;
 use taut_core::{
-    Algorithm, ConnOptions, Duration, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags,
+    Algorithm, ConnOptions, Duration, FastOpenListen, FlowFilter, IncomingOptions, IpPrefix, Keepalive,
+    ListenOptions, Refusal, SetOption, WriteFlags,
 };
 
 use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number, put_option};
@@ -118,6 +121,84 @@ pub(crate) fn listen(cursor: &mut Cursor<'_>) -> Result<ListenOptions, Trouble> 
     Ok(ListenOptions { backlog, max_connections, max_per_peer, max_half_open_per_peer, conn, fast_open })
 }
 
+pub(crate) fn put_filter(out: &mut Vec<u8>, filter: &FlowFilter) {
+    put_number(out, filter.prefixes.len() as u64);
+    for prefix in &filter.prefixes {
+        put_addr(out, SocketAddr::new(prefix.address(), prefix.prefix_len().into()));
+    }
+    put_number(out, filter.ports.len() as u64);
+    for ports in &filter.ports {
+        put_number(out, (*ports.start()).into());
+        put_number(out, (*ports.end()).into());
+    }
+}
+
+pub(crate) fn filter(cursor: &mut Cursor<'_>) -> Result<FlowFilter, Trouble> {
+    let mut filter = FlowFilter::any();
+    for _ in 0..cursor.number()? {
+        let prefix = cursor.addr()?;
+        let parsed = u8::try_from(prefix.port()).ok().and_then(|len| IpPrefix::new(prefix.ip(), len));
+        filter = match parsed {
+            Some(prefix) => filter.prefix(prefix),
+            None => return Trouble::wrong(format!("a prefix of {} bits", prefix.port())),
+        };
+    }
+    for _ in 0..cursor.number()? {
+        filter = filter.ports(cursor.small()?..=cursor.small()?);
+    }
+    Ok(filter)
+}
+
+pub(crate) fn put_incoming(out: &mut Vec<u8>, options: &IncomingOptions) {
+    let IncomingOptions {
+        max_pending,
+        max_pending_per_peer,
+        max_connections,
+        max_per_peer,
+        timeout,
+        cookies_when_full,
+        conn,
+    } = options;
+    for &limit in [max_pending, max_pending_per_peer, max_connections, max_per_peer] {
+        put_number(out, limit.into());
+    }
+    put_duration(out, *timeout);
+    out.push(u8::from(*cookies_when_full));
+    put_conn(out, conn);
+}
+
+pub(crate) fn incoming(cursor: &mut Cursor<'_>) -> Result<IncomingOptions, Trouble> {
+    Ok(IncomingOptions {
+        max_pending: cursor.small()?,
+        max_pending_per_peer: cursor.small()?,
+        max_connections: cursor.small()?,
+        max_per_peer: cursor.small()?,
+        timeout: duration(cursor)?,
+        cookies_when_full: cursor.flag()?,
+        conn: conn(cursor)?,
+    })
+}
+
+const REFUSALS: [Refusal; 5] = [
+    Refusal::Reset,
+    Refusal::PortUnreachable,
+    Refusal::HostUnreachable,
+    Refusal::NetworkUnreachable,
+    Refusal::Prohibited,
+];
+
+pub(crate) fn put_refusal(out: &mut Vec<u8>, how: Refusal) {
+    out.push(REFUSALS.iter().position(|&known| known == how).map_or(UNKNOWN, |at| at as u8));
+}
+
+pub(crate) fn refusal(cursor: &mut Cursor<'_>) -> Result<Refusal, Trouble> {
+    let number = cursor.byte()?;
+    REFUSALS
+        .get(usize::from(number))
+        .copied()
+        .map_or_else(|| Trouble::wrong(format!("the unknown refusal {number}")), Ok)
+}
+
 /// An option that this version does not know.
 const UNKNOWN: u8 = 255;
 
@@ -226,6 +307,36 @@ mod tests {
         let other = again(put_listen, listen, &options);
         assert_eq!(format!("{other:?}"), format!("{options:?}"));
         assert_eq!(other.fast_open, options.fast_open);
+    }
+
+    #[test]
+    fn filters_and_refusals_come_back() {
+        for (prefixes, ports) in
+            [(vec![], vec![]), (vec![("10.0.0.0", 8), ("fd00::", 7)], vec![(80, 80), (0, u16::MAX)])]
+        {
+            let mut filter = FlowFilter::any();
+            for (address, len) in prefixes {
+                filter = filter.prefix(IpPrefix::new(address.parse().unwrap(), len).unwrap());
+            }
+            for (first, last) in ports {
+                filter = filter.ports(first..=last);
+            }
+            assert_eq!(again(put_filter, super::filter, &filter), filter);
+        }
+        let options = IncomingOptions {
+            max_pending: 1,
+            max_pending_per_peer: 2,
+            max_connections: 3,
+            max_per_peer: 4,
+            timeout: Duration::from_millis(5),
+            cookies_when_full: true,
+            conn: whole(),
+        };
+        let other = again(put_incoming, incoming, &options);
+        assert_eq!(format!("{other:?}"), format!("{options:?}"));
+        for how in REFUSALS {
+            assert_eq!(again(|out, how| put_refusal(out, *how), refusal, &how), how);
+        }
     }
 
     #[test]

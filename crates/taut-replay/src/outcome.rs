@@ -7,8 +7,8 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use taut_core::{
-    Completion, ConnError, ConnId, ConnectError, Event, ListenError, ListenerId, Offload, OptionError,
-    ReadError, SysctlError, Transmit, WriteError,
+    Completion, ConnError, ConnId, ConnectError, Event, FlowError, FlowInfo, ListenError, ListenerId,
+    Offload, OptionError, ReadError, SysctlError, Transmit, WriteError,
 };
 
 use crate::digest::Digest;
@@ -69,6 +69,8 @@ by_name!(
     SysctlError,
     Completion,
     ConnId,
+    FlowError,
+    FlowInfo,
     ListenerId,
     (ConnId, SocketAddr)
 );

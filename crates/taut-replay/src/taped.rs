@@ -11,9 +11,10 @@ use std::task::Poll;
 use bytes::{Buf as _, Bytes};
 use taut_core::config::MemoryUse;
 use taut_core::{
-    Completion, ConnId, ConnMut, ConnOptions, ConnRef, ConnectError, Event, Fate, Frame, Instant,
-    ListenError, ListenOptions, ListenerId, OptionError, ReadError, RxPacket, SetOption, Stack, Steering,
-    SysctlError, Transmit, TxTicket, WriteError, WriteFlags,
+    Completion, ConnId, ConnMut, ConnOptions, ConnRef, ConnectError, Event, Fate, FlowError, FlowFilter,
+    FlowId, FlowInfo, Frame, IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, OptionError,
+    ReadError, Refusal, RxPacket, SetOption, Stack, Steering, SysctlError, Transmit, TxTicket, WriteError,
+    WriteFlags,
 };
 
 use crate::input::{BYTES_MAX, Input, Lent};
@@ -95,6 +96,9 @@ impl Taped {
         poll_event() -> Option<Event>, None, Input::Event;
         accept(id: ListenerId) -> Option<(ConnId, SocketAddr)>, None, Input::Accept(id);
         close_listener(now: Instant, id: ListenerId) -> (), Some(now), Input::CloseListener(id);
+        next_flow(filter: ListenerId) -> Option<FlowInfo>, None, Input::NextFlow(filter);
+        refuse_flow(flow: FlowId, how: Refusal) -> bool, None, Input::RefuseFlow { flow, how };
+        drop_flow(now: Instant, flow: FlowId) -> bool, Some(now), Input::DropFlow(flow);
         set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
         set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);
         note_steered_lost() -> (), None, Input::SteeredLost;
@@ -174,6 +178,40 @@ impl Taped {
             tape.end(result.number());
         }
         result
+    }
+
+    /// [`Stack::incoming`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn incoming(
+        &mut self,
+        filter: FlowFilter,
+        options: IncomingOptions,
+    ) -> Result<ListenerId, ListenError> {
+        if let Some(tape) = &mut self.tape {
+            tape.begin(None, &Input::Incoming { filter: filter.clone(), options: options.clone() });
+        }
+        let result = self.stack.incoming(filter, options);
+        if let Some(tape) = &mut self.tape {
+            tape.end(result.number());
+        }
+        result
+    }
+
+    /// [`Stack::accept_flow`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn accept_flow(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        options: Option<&ConnOptions>,
+    ) -> Result<ConnId, FlowError> {
+        let input = || Input::AcceptFlow { flow, options: options.cloned() };
+        let call = |stack: &mut Stack| stack.accept_flow(now, flow, options);
+        noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
     }
 
     /// [`Stack::set_sysctl`].

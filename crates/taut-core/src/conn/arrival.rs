@@ -168,7 +168,7 @@ impl Conn {
                 ecn.on_handshake_ack(header, pure);
             }
             self.establish(cx, header);
-            if self.listener().is_none() {
+            if self.listener().is_none() || self.is_accepted() {
                 self.news.connected = true;
             } else if !self.is_fast_child() {
                 // `accept` will hand this connection to the application.

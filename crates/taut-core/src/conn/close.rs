@@ -27,7 +27,7 @@ impl Conn {
         // The application will not write any more, but a task that waits for room must be woken to notice that.
         self.news.writable |= self.tx.queue_fin();
         // If the handshake is not complete, the state changes at its end.
-        if !self.is_open_early() {
+        if !self.is_open_early() && !self.is_accepted() {
             self.state = self.state.on_close();
         }
         self.arm_fin_wait(cx);

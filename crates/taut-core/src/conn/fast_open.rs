@@ -255,6 +255,11 @@ impl Conn {
         self.has_role(Role::Child)
     }
 
+    /// The application holds this connection since its SYN, and the handshake is not complete.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.flags.half_open && !self.is_fast_child()
+    }
+
     // ---- black holes ----
 
     /// The last of so many consecutive timeouts, or the one that ends the connection: the path may drop what follows a SYN

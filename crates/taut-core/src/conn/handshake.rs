@@ -117,6 +117,19 @@ impl Conn {
         conn
     }
 
+    /// A flow that the application has accepted: it holds the connection from now on, and the SYN-ACK is about to leave.
+    pub(crate) fn accepted(
+        cx: &mut StackCx<'_>,
+        birth: &Birth<'_>,
+        filter: ListenerId,
+        syn: &TcpHeader,
+        mark: Mark,
+    ) -> Self {
+        let mut conn = Self::early(cx, birth, filter, syn, mark);
+        conn.flags.held = true;
+        conn
+    }
+
     /// A connection on these terms, with a receive buffer of `rcvbuf` bytes.
     pub(super) fn new(cx: &mut StackCx<'_>, birth: &Birth<'_>, agreed: Agreed, rcvbuf: u32) -> Self {
         let (config, options) = (cx.config, birth.options);

@@ -213,6 +213,11 @@ impl Conn {
         self.extras.as_ref().map_or(0, |extras| extras.tx_delay_us)
     }
 
+    /// `SO_KEEPALIVE`.
+    pub(crate) fn keepalive(&self) -> Option<Keepalive> {
+        self.extras.as_ref()?.keepalive
+    }
+
     /// `IP_TOS`, without the two bits of ECN.
     pub(crate) fn tos(&self) -> u8 {
         self.extras.as_ref().map_or(0, |extras| extras.tos)

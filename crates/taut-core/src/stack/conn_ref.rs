@@ -106,6 +106,12 @@ impl<'a> ConnRef<'a> {
         self.conn.soft_error()
     }
 
+    /// Its keepalive, if it is on. Linux: `SO_KEEPALIVE`, `TCP_KEEPIDLE`, `TCP_KEEPINTVL`, `TCP_KEEPCNT`.
+    #[must_use]
+    pub fn keepalive(&self) -> Option<crate::Keepalive> {
+        self.conn.keepalive()
+    }
+
     /// Whether its SYN waits for the first write ([`ConnOptions::fast_open`](crate::ConnOptions::fast_open)): it can be
     /// written although no handshake has begun.
     #[must_use]

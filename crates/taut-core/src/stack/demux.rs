@@ -1,4 +1,4 @@
-//! From a packet's four-tuple to its owner: a connection, a half-open one or a TIME-WAIT entry.
+//! From a packet's four-tuple to its owner: a connection, a half-open one, a TIME-WAIT entry or a flow.
 //! A keyed hash table of slot numbers; the tuples themselves stay in their slots. Called by the stack for each
 //! packet.
 
@@ -13,9 +13,11 @@ pub(crate) enum Owner {
     Conn(u32),
     HalfOpen(u32),
     TimeWait(u32),
+    /// A flow that the application has not decided about.
+    Flow(u32),
 }
 
-/// Four bytes an entry: the top bits distinguish TIME-WAIT and half-open connections from connections.
+/// Four bytes an entry: the top bits distinguish TIME-WAIT, half-open connections and flows from connections.
 #[derive(Debug)]
 pub(crate) struct Demux {
     table: HashTable<u32>,
@@ -37,6 +39,7 @@ const fn pack(owner: Owner) -> u32 {
         Owner::Conn(slot) => slot,
         Owner::HalfOpen(slot) => slot | HALF_OPEN_BIT,
         Owner::TimeWait(slot) => slot | TIME_WAIT_BIT,
+        Owner::Flow(slot) => slot | TIME_WAIT_BIT | HALF_OPEN_BIT,
     }
 }
 
@@ -45,8 +48,10 @@ const fn unpack(entry: u32) -> Owner {
         Owner::Conn(entry)
     } else if entry & TIME_WAIT_BIT == 0 {
         Owner::HalfOpen(entry & !HALF_OPEN_BIT)
-    } else {
+    } else if entry & HALF_OPEN_BIT == 0 {
         Owner::TimeWait(entry & !TIME_WAIT_BIT)
+    } else {
+        Owner::Flow(entry & !(TIME_WAIT_BIT | HALF_OPEN_BIT))
     }
 }
 
@@ -117,7 +122,7 @@ mod tests {
     fn an_owner_is_found_until_it_is_removed_though_its_slot_lives_on() {
         let slots = [tuple(1), tuple(2)];
         let tuple_of = |owner| match owner {
-            Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) => {
+            Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) | Owner::Flow(slot) => {
                 slots.get(slot as usize).copied()
             }
         };
@@ -152,7 +157,7 @@ mod tests {
         let tuple_of = |owner| {
             looks.set(looks.get() + 1);
             match owner {
-                Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) => {
+                Owner::Conn(slot) | Owner::HalfOpen(slot) | Owner::TimeWait(slot) | Owner::Flow(slot) => {
                     slots.get(slot as usize).copied()
                 }
             }

@@ -140,6 +140,9 @@ impl Stack {
         peer: IpAddr,
         reset: bool,
     ) {
+        if listener.is_some_and(|listener| self.leave_accepted(listener, peer)) {
+            return;
+        }
         if let Some(entry) = listener.and_then(|listener| self.listeners.get_mut(listener)) {
             entry.counts.leave_half_open(peer);
             entry.pending.end(now, reset);

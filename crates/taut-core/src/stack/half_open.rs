@@ -120,7 +120,7 @@ impl Stack {
         let (tuple, listener, is_due) = (entry.tuple, entry.listener, entry.syn_ack_due);
         let id = self.half_open.next_id();
         let Some(slot) = self.half_open.insert(entry) else { return };
-        let tables = (&self.table, &self.half_open, &self.time_wait);
+        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
         self.demux.insert(&tuple, Owner::HalfOpen(slot), |owner| owner_tuple(tables, owner));
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.begin(tuple.peer.ip());

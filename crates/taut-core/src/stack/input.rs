@@ -96,7 +96,9 @@ impl Stack {
     }
 
     fn is_ours(&self, ip: IpAddr) -> bool {
-        self.config.addresses.contains(&ip) || (self.config.any_address && is_possible_peer(ip))
+        self.config.addresses.contains(&ip)
+            || (self.config.any_address && is_possible_peer(ip))
+            || self.may_be_flow(ip)
     }
 
     // In a function of its own, `ip` stays in memory as it is; inlined, the compiler takes it apart and puts it
@@ -149,6 +151,11 @@ impl Stack {
                 let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
                 let stray = Stray { arrival, option };
                 self.on_time_wait(now, slot, &tuple, stray);
+            }
+            Some(Owner::Flow(slot)) => {
+                let arrival = Arrival { header: &header, payload, gso_size, mark: ip.ecn };
+                let len = arrival.len();
+                self.on_flow_segment(now, slot, &tuple, (&header, ip.ecn), len);
             }
             None if header.flags.contains(TcpFlags::ACK) && self.revive(now, &tuple, &header) => {
                 if let Some(Owner::HalfOpen(slot)) = self.owner(&tuple) {
@@ -209,7 +216,14 @@ impl Stack {
             return;
         }
         let flags = header.flags;
-        let Some(listener) = self.listeners.find(tuple.local) else { return self.reset(tuple, header, len) };
+        let Some(listener) = self.taker(tuple.local) else {
+            if self.stands_in_for(tuple.local.ip()) {
+                self.reset(tuple, header, len);
+            } else {
+                self.counters.in_discards += 1;
+            }
+            return;
+        };
         if flags.contains(TcpFlags::RST) {
             return;
         }
@@ -268,7 +282,7 @@ impl Stack {
                 }
             }
             TimeWaitAction::Reuse { min_iss } => {
-                if self.listeners.find(tuple.local).is_some() {
+                if self.taker(tuple.local).is_some() {
                     self.forget_time_wait(slot);
                     self.counters.tw_recycled += 1;
                     self.on_stray(now, tuple, stray, Some(min_iss));
@@ -295,7 +309,7 @@ impl Stack {
             _ => Icmp::parse_v4(message),
         };
         match parsed {
-            Ok(Icmp::EchoRequest { ident, seq, payload }) if self.config.icmp_echo => {
+            Ok(Icmp::EchoRequest { ident, seq, payload }) if self.config.icmp_echo && self.is_own(ip.dst) => {
                 if let Some(packet) = replies::echo(ip.dst, ip.src, ident, seq, payload) {
                     self.replies.push(Reply::Icmp(packet));
                 }
@@ -318,7 +332,7 @@ impl Stack {
                         self.with(now, slot, |conn, cx| conn.on_unreachable(cx, seq, error));
                     }
                     Some((Owner::HalfOpen(slot), seq)) => self.on_half_open_unreachable(slot, seq),
-                    Some((Owner::TimeWait(_), _)) | None => {}
+                    Some((Owner::TimeWait(_) | Owner::Flow(_), _)) | None => {}
                 }
             }
             _ => {}

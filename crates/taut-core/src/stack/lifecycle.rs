@@ -112,7 +112,7 @@ impl Stack {
             && let Some(place) = self.time_wait.insert(now, entry)
         {
             self.counters.time_wait += 1;
-            let tables = (&self.table, &self.half_open, &self.time_wait);
+            let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
             self.demux.insert(&tuple, Owner::TimeWait(place), |owner| owner_tuple(tables, owner));
         }
     }

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::caps::Counts;
+use super::incoming::NO_ADDRESS;
 use super::syn_cookies;
 use crate::fast_open::Pending;
 use crate::options::ListenOptions;
@@ -66,7 +67,7 @@ impl Listener {
 pub struct ListenerInfo {
     /// Its name.
     pub id: ListenerId,
-    /// The address at which it listens.
+    /// The address at which it listens; `[::]:0` for a filter, which has none.
     pub addr: SocketAddr,
     /// Connections that wait to be accepted.
     pub ready: u32,
@@ -104,6 +105,11 @@ impl Listeners {
         })
     }
 
+    /// Adds a filter: a listener that no address leads to.
+    pub(crate) fn insert_filter(&mut self, options: ListenOptions) -> ListenerId {
+        self.add(NO_ADDRESS, options)
+    }
+
     /// Adds a listener.
     pub(crate) fn insert(
         &mut self,
@@ -114,6 +120,12 @@ impl Listeners {
         if self.by_addr.contains_key(&key) {
             return Err(ListenError::AddrInUse);
         }
+        let id = self.add(addr, options);
+        self.by_addr.insert(key, id.slot);
+        Ok(id)
+    }
+
+    fn add(&mut self, addr: SocketAddr, options: ListenOptions) -> ListenerId {
         let listener = Listener {
             addr,
             options,
@@ -132,9 +144,7 @@ impl Listeners {
         }
         let slot = &mut self.slots[index];
         slot.listener = Some(listener);
-        let id = ListenerId { slot: index as u32, generation: slot.generation };
-        self.by_addr.insert(key, id.slot);
-        Ok(id)
+        ListenerId { slot: index as u32, generation: slot.generation }
     }
 
     /// Removes a listener.

@@ -11,6 +11,7 @@
 //!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs lists.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
 //!   passive.rs half_open.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
+//!   incoming/   connections to any address, before they are answered
 //!   steering.rs shared_link.rs   several stacks on one link
 //! ```
 
@@ -20,6 +21,7 @@ mod conn_ref;
 mod demux;
 mod fast_open;
 mod half_open;
+mod incoming;
 mod input;
 mod lifecycle;
 mod listener;
@@ -45,6 +47,7 @@ use alloc::vec::Vec;
 
 pub use conn_mut::ConnMut;
 pub use conn_ref::ConnRef;
+pub use incoming::{FlowFilter, FlowInfo, FlowState, IncomingOptions, IpPrefix, Refusal, SynInfo};
 pub use listener::ListenerInfo;
 pub use steering::Steering;
 pub use syn_cookies::SynCookies;
@@ -59,6 +62,7 @@ use crate::stats::Counters;
 use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, Tuple, TxTicket};
 use demux::{Demux, Owner};
 use half_open::HalfOpenTable;
+use incoming::FlowTable;
 use listener::Listeners;
 use replies::Replies;
 use secrets::Secrets;
@@ -70,7 +74,8 @@ use timer_queue::TimerQueue;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Timer {
-    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive; or the SYN-ACK of a half-open one.
+    /// A connection: loss recovery, a delayed ACK, pacing, a probe or keepalive; the SYN-ACK of a half-open one; or a flow
+    /// that is not decided.
     Conn,
     /// The oldest entry of TIME-WAIT ends.
     TimeWait,
@@ -86,6 +91,7 @@ pub struct Stack {
     listeners: Listeners,
     half_open: HalfOpenTable,
     time_wait: TimeWaitTable,
+    flows: FlowTable,
     timers: TimerQueue,
     /// Connections that may have something to send, served round robin.
     ready: VecDeque<u32>,
@@ -140,9 +146,9 @@ macro_rules! stack_cx {
 
 use stack_cx;
 
-/// The tuple of an owner: a connection, a half-open one or a TIME-WAIT entry.
+/// The tuple of an owner: a connection, a half-open one, a TIME-WAIT entry or a flow.
 fn owner_tuple(
-    (table, half_open, time_wait): (&Table, &HalfOpenTable, &TimeWaitTable),
+    (table, half_open, time_wait, flows): (&Table, &HalfOpenTable, &TimeWaitTable, &FlowTable),
     owner: Owner,
 ) -> Option<Tuple> {
     match owner {
@@ -151,6 +157,7 @@ fn owner_tuple(
         Owner::TimeWait(slot) => {
             time_wait.get(slot).map(|entry| Tuple { local: entry.local, peer: entry.peer })
         }
+        Owner::Flow(slot) => flows.at(slot).map(|flow| flow.tuple),
     }
 }
 
@@ -170,6 +177,7 @@ impl Stack {
             demux: Demux::new(demux_key),
             listeners: Listeners::default(),
             half_open: HalfOpenTable::new(),
+            flows: FlowTable::new(),
             timers: TimerQueue::new(),
             ready: VecDeque::new(),
             news: VecDeque::new(),
@@ -272,6 +280,7 @@ impl Stack {
         }
         self.timers_again_at = Instant::ZERO;
         self.on_half_open_timeouts(now);
+        self.on_flow_timeouts(now);
         while let Some(slot) = self.time_wait.expired(now) {
             self.forget_time_wait(slot);
         }
@@ -285,7 +294,8 @@ impl Stack {
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let half_open = self.half_open.next_deadline();
         let conn = self.timers.next().map(|(at, _)| at);
-        let conn = conn.into_iter().chain(half_open).min().map(|at| (at, Timer::Conn));
+        let flow = self.flows.next_deadline();
+        let conn = conn.into_iter().chain(half_open).chain(flow).min().map(|at| (at, Timer::Conn));
         let time_wait = self.time_wait.next_deadline().map(|at| (at, Timer::TimeWait));
         match (conn, time_wait) {
             (Some(conn), Some(time_wait)) => Some(if conn.0 <= time_wait.0 { conn } else { time_wait }),

@@ -93,7 +93,7 @@ impl Stack {
         }
         match self.owner(&tuple) {
             None => Some((tuple, None)),
-            Some(Owner::Conn(_) | Owner::HalfOpen(_)) => None,
+            Some(Owner::Conn(_) | Owner::HalfOpen(_) | Owner::Flow(_)) => None,
             Some(Owner::TimeWait(slot)) => {
                 let entry = self.time_wait.get(slot)?;
                 if !entry.may_reuse_for_connect(now) {
@@ -108,7 +108,7 @@ impl Stack {
     }
 
     pub(super) fn owner(&mut self, tuple: &Tuple) -> Option<Owner> {
-        let tables = (&self.table, &self.half_open, &self.time_wait);
+        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
         self.demux.find(tuple, |owner| owner_tuple(tables, owner))
     }
 
@@ -141,7 +141,7 @@ impl Stack {
         let conn = make(&mut cx, &birth);
         let slot = self.table.insert(conn);
         self.pool.budget.set_connections(self.table.len());
-        let tables = (&self.table, &self.half_open, &self.time_wait);
+        let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);
         self.demux.insert(&tuple, Owner::Conn(slot), |owner| owner_tuple(tables, owner));
         self.settle(now, slot);
         id
@@ -189,6 +189,7 @@ impl Stack {
     /// Stops listening; connections that were not accepted are reset, and half-open ones are forgotten.
     pub fn close_listener(&mut self, now: Instant, id: ListenerId) {
         let Some(listener) = self.listeners.remove(id) else { return };
+        self.close_filter(id);
         for half_open in listener.by_age {
             if let Some((slot, _)) = self.half_open.find(half_open) {
                 self.drop_half_open(slot);

@@ -25,6 +25,12 @@ impl Stack {
         min_iss: Option<u32>,
     ) {
         let Arrival { header: syn, mark, .. } = segment.arrival;
+        if self.flows.filter(listener).is_some() {
+            if self.on_flow_syn(now, tuple, listener, (syn, mark), min_iss) {
+                self.send_cookie(now, tuple, listener, syn);
+            }
+            return;
+        }
         let Some(entry) = self.listeners.get_mut(listener) else { return };
         if !entry.may_be_ready() {
             self.counters.listen_overflows += 1;
@@ -76,7 +82,7 @@ impl Stack {
     }
 
     /// Answers a SYN and forgets it.
-    fn send_cookie(&mut self, now: Instant, tuple: &Tuple, listener: ListenerId, syn: &TcpHeader) {
+    pub(super) fn send_cookie(&mut self, now: Instant, tuple: &Tuple, listener: ListenerId, syn: &TcpHeader) {
         let Some(entry) = self.listeners.get(listener) else { return };
         let birth = Birth {
             tuple: *tuple,
@@ -100,7 +106,7 @@ impl Stack {
     /// and the ACK must be handed to it. Returns false when the ACK is none of a cookie.
     pub(super) fn revive(&mut self, now: Instant, tuple: &Tuple, ack: &TcpHeader) -> bool {
         let cookies = self.config.tcp.syncookies;
-        let Some(listener) = self.listeners.find(tuple.local) else { return false };
+        let Some(listener) = self.taker(tuple.local) else { return false };
         let Some(entry) = self.listeners.get(listener) else { return false };
         let may_be_one = entry.has_sent_cookies(now) && cookies != SynCookies::Off;
         if !may_be_one || ack.flags.contains(TcpFlags::SYN) || ack.flags.contains(TcpFlags::RST) {

@@ -88,6 +88,21 @@ pub enum ListenError {
     /// The stack does not have that address.
     #[error("address not available")]
     AddrNotAvailable,
+    /// As many filters of incoming flows are open as may be.
+    #[error("too many filters of incoming flows")]
+    TooManyFilters,
+}
+
+/// Why a flow was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// There is no such flow any more: its time was over, the peer has given up, or its filter was closed.
+    #[error("the flow is gone")]
+    Gone,
+    /// The configured maximum number of connections is reached; the flow is still pending.
+    #[error("too many connections")]
+    TooManyConnections,
 }
 
 /// Why an option was not set.

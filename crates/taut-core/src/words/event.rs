@@ -7,7 +7,8 @@ use super::{ConnError, ConnId, ListenerId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A connection is ready for [`Stack::accept`](crate::Stack::accept).
+    /// A connection is ready for [`Stack::accept`](crate::Stack::accept), or a flow for
+    /// [`Stack::next_flow`](crate::Stack::next_flow): ask until there is none.
     Incoming(ListenerId),
     /// Our `connect` succeeded.
     Connected(ConnId),

@@ -1,4 +1,4 @@
-//! Names of connections and listeners: a slot, and a generation so that an old name finds nothing.
+//! Names of connections, listeners and flows: a slot, and a generation so that an old name finds nothing.
 //! taut's own; issued by the stack's tables and kept by the application.
 
 /// Names a connection for as long as the application holds it; never reused for another.
@@ -28,7 +28,28 @@ impl ConnId {
     }
 }
 
-/// Names a listener.
+/// Names a flow that the application has not decided about; never reused for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl FlowId {
+    /// The name as a number, for a file.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The name with this number. One that was never issued finds nothing.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// Names a listener, or a filter of incoming flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId {
     pub(crate) slot: u32,

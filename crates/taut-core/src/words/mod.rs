@@ -24,12 +24,12 @@ mod ticket;
 mod units;
 
 pub(crate) use addr::{Endpoint, Tuple};
-pub use error::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
+pub use error::{ConnError, ConnectError, FlowError, ListenError, OptionError, ReadError, WriteError};
 pub use event::Event;
 pub use histogram::{Histogram, Lateness};
 pub(crate) use holders::Holders;
 pub use holders::Witness;
-pub use ids::{ConnId, ListenerId};
+pub use ids::{ConnId, FlowId, ListenerId};
 pub use kept::KeptPacket;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
