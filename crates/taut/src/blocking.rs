@@ -17,9 +17,11 @@
 //! # Ok(()) }
 //! ```
 
+mod incoming;
 mod listener;
 mod stream;
 
 pub use crate::chunks::BlockingReader as Reader;
+pub use incoming::{IncomingFlow, IncomingFlows};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;

@@ -3,7 +3,7 @@
 use std::io;
 
 use taut_core::congestion::AlgorithmError;
-use taut_core::{ConnError, ConnectError, ListenError, OptionError, ReadError, WriteError};
+use taut_core::{ConnError, ConnectError, FlowError, ListenError, OptionError, ReadError, WriteError};
 
 pub(crate) fn conn(error: ConnError) -> io::Error {
     let kind = match error {
@@ -52,6 +52,16 @@ pub(crate) fn listen(error: ListenError) -> io::Error {
     let kind = match error {
         ListenError::AddrInUse => io::ErrorKind::AddrInUse,
         ListenError::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
+        ListenError::TooManyFilters => io::ErrorKind::QuotaExceeded,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+pub(crate) fn flow(error: FlowError) -> io::Error {
+    let kind = match error {
+        FlowError::Gone => io::ErrorKind::ConnectionAborted,
+        FlowError::TooManyConnections => io::ErrorKind::QuotaExceeded,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)

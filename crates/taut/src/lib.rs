@@ -22,10 +22,13 @@
 //!
 //! ```text
 //!   TcpStream  TcpListener (stream.rs, split.rs, listener.rs)   blocking::{TcpStream, TcpListener}
+//!   IncomingFlows (incoming.rs, flow.rs)                        blocking::IncomingFlows
 //!                     └──────────── Socket, Acceptor (socket.rs) ────────────┘
 //!                                         │
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
+//!
+//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs.
 //!
 //! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
 //! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of
@@ -43,6 +46,9 @@ mod chunks;
 #[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
 mod error;
+mod flow;
+#[cfg(feature = "tokio")]
+mod incoming;
 #[cfg(feature = "tokio")]
 mod listener;
 mod socket;
@@ -62,6 +68,8 @@ pub use bytes::Bytes;
 #[cfg(feature = "tokio")]
 pub use chunks::{Chunks, Reader};
 #[cfg(feature = "tokio")]
+pub use incoming::{IncomingFlow, IncomingFlows};
+#[cfg(feature = "tokio")]
 pub use listener::{Incoming, TcpListener};
 #[cfg(feature = "tokio")]
 pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
@@ -74,8 +82,9 @@ pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
     Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, FastOpenFail, FastOpenKeys,
-    FastOpenListen, Gate, Histogram, Keepalive, Lateness, ListenOptions, OptionError, QueueReport, Report,
-    SetOption, StackConfig, State, SysctlError, WriteFlags,
+    FastOpenListen, FlowFilter, Gate, Histogram, IncomingOptions, IpPrefix, Keepalive, Lateness,
+    ListenOptions, OptionError, QueueReport, Refusal, Report, SetOption, StackConfig, State, SynInfo,
+    SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -6,12 +6,13 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Wake, Waker};
+use std::time::Duration;
 
 use taut_core::{
-    ConnId, ConnInfo, ConnOptions, Instant, ListenOptions, ListenerId, ReadError, Report, SetOption,
-    WriteError, WriteFlags,
+    ConnId, ConnInfo, ConnOptions, FlowFilter, IncomingOptions, Instant, Keepalive, ListenOptions,
+    ListenerId, ReadError, Report, SetOption, WriteError, WriteFlags,
 };
 use taut_driver::{Access, Interest, Shard, WaitKey};
 use taut_replay::TapedConn;
@@ -23,6 +24,9 @@ use crate::turn::Turn;
 
 pub(crate) type Attempt<T> = Poll<io::Result<T>>;
 
+/// No `SO_LINGER`.
+const NO_LINGER: u64 = u64::MAX;
+
 /// A connection that an application holds. Dropping the last reference closes it.
 #[derive(Debug)]
 pub(crate) struct Socket {
@@ -31,8 +35,8 @@ pub(crate) struct Socket {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     nodelay: AtomicBool,
-    /// `SO_LINGER` with zero: dropping resets the connection.
-    abort_on_drop: AtomicBool,
+    /// `SO_LINGER` in nanoseconds, [`NO_LINGER`] for none. With zero, dropping resets the connection.
+    linger_ns: AtomicU64,
     error_taken: AtomicBool,
     #[cfg(feature = "tokio")]
     pub(crate) turn: Turn,
@@ -54,14 +58,20 @@ impl Socket {
         Ok(Self::held(Arc::clone(shard), id, local, to, options.nodelay))
     }
 
-    fn held(shard: Arc<Shard>, id: ConnId, local: SocketAddr, peer: SocketAddr, nodelay: bool) -> Arc<Self> {
+    pub(crate) fn held(
+        shard: Arc<Shard>,
+        id: ConnId,
+        local: SocketAddr,
+        peer: SocketAddr,
+        nodelay: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             shard,
             id,
             local,
             peer,
             nodelay: AtomicBool::new(nodelay),
-            abort_on_drop: AtomicBool::new(false),
+            linger_ns: AtomicU64::new(NO_LINGER),
             error_taken: AtomicBool::new(false),
             #[cfg(feature = "tokio")]
             turn: Turn::default(),
@@ -219,8 +229,38 @@ impl Socket {
         self.nodelay.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_abort_on_drop(&self, abort: bool) {
-        self.abort_on_drop.store(abort, Ordering::Relaxed);
+    pub(crate) fn set_linger(&self, linger: Option<Duration>) {
+        let ns = linger.map_or(NO_LINGER, |linger| u64::try_from(linger.as_nanos()).unwrap_or(NO_LINGER - 1));
+        self.linger_ns.store(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn linger(&self) -> Option<Duration> {
+        let ns = self.linger_ns.load(Ordering::Relaxed);
+        (ns != NO_LINGER).then(|| Duration::from_nanos(ns))
+    }
+
+    pub(crate) fn keepalive(&self) -> io::Result<Option<Keepalive>> {
+        now_or_would_block(self.shard.attempt(|access| {
+            let (conn, _) = self.conn(access)?;
+            Poll::Ready(Ok(conn.as_ref().keepalive()))
+        }))
+    }
+
+    pub(crate) fn ttl(&self) -> io::Result<u8> {
+        self.shard
+            .access(|access| access.stack.sysctl("ip_default_ttl"))
+            .map_or_else(|error| Err(io::Error::other(error)), |ttl| ttl.parse().map_err(io::Error::other))
+    }
+
+    /// Sends a reset now, and releases the connection.
+    pub(crate) fn abort(&self) {
+        self.shard.access(|access| {
+            access.wake(Interest::Read(self.id));
+            access.wake(Interest::Write(self.id));
+            if let Ok((conn, now)) = self.conn(access) {
+                conn.abort(now);
+            }
+        });
     }
 
     pub(crate) fn info(&self) -> io::Result<ConnInfo> {
@@ -250,7 +290,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let abort = *self.abort_on_drop.get_mut() || self.shard.is_closed();
+        let abort = *self.linger_ns.get_mut() == 0 || self.shard.is_closed();
         self.shard.access(|access| {
             // No task may keep waiting here: the slot may soon have a new owner.
             access.wake(Interest::Read(self.id));
@@ -276,7 +316,7 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 pub(crate) struct ShardListener {
     pub(crate) shard: Arc<Shard>,
-    id: ListenerId,
+    pub(crate) id: ListenerId,
 }
 
 impl ShardListener {
@@ -300,6 +340,24 @@ impl Acceptor {
         Ok(acceptor)
     }
 
+    /// The same for a filter of flows, which has no address.
+    pub(crate) fn filter(
+        shards: &[Arc<Shard>],
+        filter: &FlowFilter,
+        options: &IncomingOptions,
+    ) -> io::Result<Self> {
+        let local = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), 0);
+        let nodelay = options.conn.nodelay;
+        let mut acceptor = Self { listeners: Vec::new(), local, nodelay, first: AtomicUsize::new(0) };
+        for shard in shards {
+            let id = now_or_would_block(shard.attempt(|access| {
+                Poll::Ready(access.stack.incoming(filter.clone(), options.clone()).map_err(error::listen))
+            }))?;
+            acceptor.listeners.push(ShardListener { shard: Arc::clone(shard), id });
+        }
+        Ok(acceptor)
+    }
+
     fn listen(&mut self, shard: &Arc<Shard>, options: ListenOptions) -> io::Result<()> {
         let at = self.local;
         let (id, local) = now_or_would_block(shard.attempt(|access| {
@@ -309,6 +367,11 @@ impl Acceptor {
         self.local = local;
         self.listeners.push(ShardListener { shard: Arc::clone(shard), id });
         Ok(())
+    }
+
+    /// `TCP_NODELAY` of its connections.
+    pub(crate) const fn nodelay(&self) -> bool {
+        self.nodelay
     }
 
     /// All listeners, beginning with a different one each time.
@@ -332,8 +395,25 @@ impl Acceptor {
     }
 
     pub(crate) fn accept_now(&self) -> io::Result<Arc<Socket>> {
+        self.now(|listener, access| self.accept(listener, access))
+    }
+
+    pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
+        self.poll(key, waker, |listener, access| self.accept(listener, access))
+    }
+
+    /// Blocks this thread until there is a connection.
+    pub(crate) fn wait_accept(&self) -> io::Result<Arc<Socket>> {
+        self.wait(|listener, access| self.accept(listener, access))
+    }
+
+    /// Tries in one shard after the other.
+    pub(crate) fn now<T>(
+        &self,
+        attempt: impl Fn(&ShardListener, &mut Access<'_>) -> Attempt<T>,
+    ) -> io::Result<T> {
         for listener in self.listeners() {
-            if let Poll::Ready(result) = listener.shard.attempt(|access| self.accept(listener, access)) {
+            if let Poll::Ready(result) = listener.shard.attempt(|access| attempt(listener, access)) {
                 return result;
             }
         }
@@ -341,10 +421,15 @@ impl Acceptor {
     }
 
     /// Waits in all shards at the same time.
-    pub(crate) fn poll_accept(&self, key: WaitKey, waker: &Waker) -> Attempt<Arc<Socket>> {
+    pub(crate) fn poll<T>(
+        &self,
+        key: WaitKey,
+        waker: &Waker,
+        attempt: impl Fn(&ShardListener, &mut Access<'_>) -> Attempt<T>,
+    ) -> Attempt<T> {
         for listener in self.listeners() {
             let result =
-                listener.shard.poll(listener.interest(), key, waker, |access| self.accept(listener, access));
+                listener.shard.poll(listener.interest(), key, waker, |access| attempt(listener, access));
             if result.is_ready() {
                 return result;
             }
@@ -352,23 +437,25 @@ impl Acceptor {
         Poll::Pending
     }
 
-    /// Removes the wakers that a pending [`poll_accept`](Self::poll_accept) left.
+    /// Removes the wakers that a pending [`poll`](Self::poll) left.
     pub(crate) fn cancel(&self, key: WaitKey) {
         for listener in &self.listeners {
             listener.shard.cancel(listener.interest(), key);
         }
     }
 
-    /// Blocks this thread until there is a connection.
-    pub(crate) fn wait(&self) -> io::Result<Arc<Socket>> {
+    /// Blocks this thread until an attempt is ready.
+    pub(crate) fn wait<T>(
+        &self,
+        attempt: impl Fn(&ShardListener, &mut Access<'_>) -> Attempt<T>,
+    ) -> io::Result<T> {
         if let Some(listener) = self.only_listener() {
-            let accepted =
-                listener.shard.wait(listener.interest(), None, |access| self.accept(listener, access));
+            let accepted = listener.shard.wait(listener.interest(), None, |access| attempt(listener, access));
             return accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
         }
         let (key, waker) = (WaitKey::unique(), Waker::from(Arc::new(Unpark(std::thread::current()))));
         loop {
-            if let Poll::Ready(result) = self.poll_accept(key, &waker) {
+            if let Poll::Ready(result) = self.poll(key, &waker, &attempt) {
                 self.cancel(key);
                 return result;
             }
@@ -644,8 +731,54 @@ macro_rules! socket_methods {
         /// # Errors
         /// None; the result is there to match `std`.
         pub fn set_linger(&self, linger: Option<std::time::Duration>) -> std::io::Result<()> {
-            self.socket.set_abort_on_drop(linger.is_some_and(|linger| linger.is_zero()));
+            self.socket.set_linger(linger);
             Ok(())
+        }
+
+        /// `SO_LINGER`, as last set.
+        ///
+        /// # Errors
+        /// None; the result is there to match `std`.
+        pub fn linger(&self) -> std::io::Result<Option<std::time::Duration>> {
+            Ok(self.socket.linger())
+        }
+
+        /// `SO_KEEPALIVE` and its parameters; `None` if it is off.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn keepalive(&self) -> std::io::Result<Option<taut_core::Keepalive>> {
+            self.socket.keepalive()
+        }
+
+        /// `SO_SNDBUF`: the send buffer as it is now, in bytes.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn sndbuf(&self) -> std::io::Result<u32> {
+            self.info().map(|info| info.sndbuf)
+        }
+
+        /// `SO_RCVBUF`: the receive buffer as it is now, in bytes.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn rcvbuf(&self) -> std::io::Result<u32> {
+            self.info().map(|info| info.rcvbuf)
+        }
+
+        /// `IP_TTL`, or the hop limit: that of the stack, `ip_default_ttl`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn ttl(&self) -> std::io::Result<u32> {
+            self.socket.ttl().map(u32::from)
+        }
+
+        /// Resets the connection now: the peer sees a reset, and later uses of this stream fail with
+        /// [`NotConnected`](std::io::ErrorKind::NotConnected). Written data that has not arrived is lost.
+        pub fn abort(&self) {
+            self.socket.abort();
         }
     };
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use axum::serve::Listener;
 use futures_core::Stream;
 use taut::{
-    Bytes, Completion, ConnOptions, Connector, OwnedReadHalf, OwnedWriteHalf, Reader, TcpListener, TcpStream,
+    Bytes, Completion, ConnOptions, Connector, FlowFilter, IncomingFlow, IncomingFlows, OwnedReadHalf,
+    OwnedWriteHalf, Reader, TcpListener, TcpStream,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tower_service::Service;
@@ -570,6 +571,66 @@ fn cancel_10_a_wait_for_the_end_may_be_dropped() {
 // The list
 
 /// Every future and poll function of this crate has a case above.
+// Flows
+
+/// Not an address of the near stack.
+const ELSEWHERE: &str = "203.0.113.7:443";
+
+#[test]
+fn cancel_12_an_accept_of_flows_that_is_dropped_takes_no_flow() {
+    for shards in [1, 2] {
+        for keeps_waker in [false, true] {
+            let polls = every_poll(|task| {
+                let wire = Wire::new(shards);
+                let flows = IncomingFlows::open(&wire.near, FlowFilter::any()).unwrap();
+                let mut client = Box::pin(wire.far.connect(ELSEWHERE.parse().unwrap()));
+                let waker = Waker::from(Arc::new(Called::default()));
+                assert!(client.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                let accept: Boxed<'_, IncomingFlow> = if keeps_waker {
+                    Box::pin(async { poll_fn(|cx| flows.poll_accept(cx)).await.unwrap() })
+                } else {
+                    Box::pin(async { IncomingFlows::accept(&flows).await.unwrap() })
+                };
+                let first = task.run(&wire, accept);
+                if !keeps_waker {
+                    task.expect_forgotten();
+                }
+                let is_ready = first.is_some();
+                let flow = first.unwrap_or_else(|| wire.run(flows.accept()).unwrap());
+                assert_eq!(flow.local_addr(), ELSEWHERE.parse().unwrap());
+                let stream = wire.run(flow.accept()).unwrap();
+                let client = wire.run(client).unwrap();
+                assert_eq!(stream.peer_addr().unwrap(), client.local_addr().unwrap());
+                drop((stream, client, flows));
+                task.expect_forgotten();
+                wire.expect_empty();
+                is_ready
+            });
+            assert!(polls > 1, "ready at once");
+        }
+    }
+}
+
+#[test]
+fn cancel_13_an_acceptance_that_is_dropped_leaves_no_connection() {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let flows = IncomingFlows::open(&wire.near, FlowFilter::any()).unwrap();
+        let mut client = Box::pin(wire.far.connect(ELSEWHERE.parse().unwrap()));
+        let waker = Waker::from(Arc::new(Called::default()));
+        assert!(client.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let flow = wire.run(flows.accept()).unwrap();
+        let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
+        let stream = task.run(&wire, Box::pin(async { flow.accept_with(&options).await.unwrap() }));
+        task.expect_forgotten();
+        let is_ready = stream.is_some();
+        drop((stream, client));
+        wire.expect_empty();
+        is_ready
+    });
+    assert!(polls > 1, "ready at once");
+}
+
 #[test]
 fn cancel_11_the_list_is_complete() {
     let here = include_str!("cancel.rs");
@@ -583,8 +644,8 @@ fn cancel_11_the_list_is_complete() {
             };
             let is_poll = |name: &&str| name.starts_with("poll_") && !line.contains("pub(crate)");
             let future = name("async fn ").filter(|_| !line.contains("pub(crate)"));
-            // Both are private: they are the halves of what is listed.
-            let own = ["poll_chunk"];
+            // They are private: parts of what is listed.
+            let own = ["poll_chunk", "accept_as"];
             for name in future.into_iter().chain(name("fn ").filter(is_poll)) {
                 let is_called = [".", "::"].iter().any(|dot| {
                     here.contains(&format!("{dot}{name}("))

@@ -59,7 +59,7 @@ impl TcpListener {
         let socket = if self.shared.nonblocking.load(Ordering::Relaxed) {
             acceptor.accept_now()?
         } else {
-            acceptor.wait()?
+            acceptor.wait_accept()?
         };
         let peer = socket.peer;
         Ok((TcpStream::of(socket), peer))

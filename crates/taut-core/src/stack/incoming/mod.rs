@@ -186,6 +186,7 @@ impl Stack {
     }
 
     /// Whether a packet to an address that is not ours may belong to a connection or flow of a filter.
+    #[cold]
     pub(super) fn may_be_flow(&self, ip: IpAddr) -> bool {
         self.flows.was_open && is_routable(ip)
     }

@@ -1,0 +1,329 @@
+//! Connections to any address, live: the kernel's clients in one namespace, behind a TUN; the kernel's servers in another; between
+//! them the example `tun2socks`. Every refusal, reset, time-out and half-close arrives as what it was. `make incoming` runs
+//! 10,000 flows; the test 1,000.
+#![cfg(all(feature = "tokio", target_os = "linux"))]
+#![allow(missing_docs, reason = "tests")]
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use socket2::SockRef;
+use taut::{Counters, FlowFilter, IncomingFlows, IncomingOptions, Refusal, Stack};
+use taut_testbed::{Kernel, live};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+#[path = "../examples/tun2socks.rs"]
+#[allow(dead_code, unreachable_pub, reason = "its `main` runs as a program")]
+mod tun2socks;
+
+/// What is behind an address of the far namespace.
+const SERVERS: [u8; 2] = [10, 50];
+const UNREACHABLE: [u8; 2] = [10, 51];
+const PROHIBITED: [u8; 2] = [10, 52];
+const SILENT: [u8; 2] = [10, 53];
+const NOWHERE: [u8; 2] = [10, 54];
+
+/// The ports of the servers; nothing listens at [`CLOSED`].
+const ECHO: u16 = 7;
+const RESETS: u16 = 9;
+const HEARS: u16 = 11;
+const SPEAKS_FIRST: u16 = 13;
+const CLOSED: u16 = 99;
+
+/// How long an upstream may take, and after which a client knows that nobody answers.
+const PATIENCE: Duration = Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(6);
+
+/// The near namespace, whose packets to anywhere go to the stack, and the far one, where the upstreams are.
+struct Two {
+    near: Kernel,
+    far: Kernel,
+    stack: Stack,
+}
+
+fn two() -> Two {
+    let (near, far) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    let stack = near
+        .enter(|| Stack::builder().tun("taut0").address("10.7.0.2/24").host_address("10.7.0.1/24").build());
+    let stack = stack.unwrap().unwrap();
+    near.run("ip route add 10.48.0.0/12 dev taut0").unwrap();
+    near.set_sysctl("ip_local_port_range", "1024 65535").unwrap();
+    far.run("ip route add local 10.50.0.0/16 dev lo").unwrap();
+    far.run("ip route add unreachable 10.51.0.0/16").unwrap();
+    far.run("ip route add prohibit 10.52.0.0/16").unwrap();
+    // A host that does not forward drops without a word what comes in for others.
+    far.run("ip route add 10.53.0.0/16 dev lo").unwrap();
+    far.set_sysctl("ip_local_port_range", "1024 65535").unwrap();
+    Two { near, far, stack }
+}
+
+fn address([a, b]: [u8; 2], number: u32, port: u16) -> SocketAddr {
+    (Ipv4Addr::from([a, b, (number / 200 % 200) as u8, 1 + (number % 200) as u8]), port).into()
+}
+
+/// The servers of the far namespace. Counts the resets that they see.
+async fn servers(resets: Arc<AtomicU32>) -> io::Result<()> {
+    let mut tasks = JoinSet::new();
+    for port in [ECHO, RESETS, HEARS, SPEAKS_FIRST] {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::UNSPECIFIED, port).into())?;
+        let (listener, resets): (TcpListener, _) = (socket.listen(4_096)?, Arc::clone(&resets));
+        tasks.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(port, stream, Arc::clone(&resets)));
+            }
+        });
+    }
+    tasks.join_all().await;
+    Ok(())
+}
+
+async fn serve(port: u16, mut stream: TcpStream, resets: Arc<AtomicU32>) -> io::Result<()> {
+    let mut all = Vec::new();
+    match port {
+        // Answers when the client has ended its half.
+        ECHO => {
+            stream.read_to_end(&mut all).await?;
+            stream.write_all(&all).await?;
+        }
+        RESETS => {
+            stream.read_u8().await?;
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
+        }
+        HEARS => {
+            let end = stream.read_to_end(&mut all).await;
+            if end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset) {
+                resets.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        // Ends its own half first, and then hears the client out.
+        _ => {
+            stream.write_all(b"goodbye").await?;
+            stream.shutdown().await?;
+            stream.read_to_end(&mut all).await?;
+            assert_eq!(all, b"and thanks");
+            resets.fetch_add(1 << 16, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+/// What becomes of a client's connection.
+async fn client(number: u32) -> Result<(), String> {
+    let kinds: [([u8; 2], u16); 9] = [
+        (SERVERS, ECHO),
+        (SERVERS, RESETS),
+        (SERVERS, HEARS),
+        (SERVERS, SPEAKS_FIRST),
+        (SERVERS, CLOSED),
+        (UNREACHABLE, 80),
+        (PROHIBITED, 80),
+        (SILENT, 80),
+        (NOWHERE, 80),
+    ];
+    // A generator that knows nothing of the kinds: SplitMix64's constants.
+    let mixed = (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (network, port) = kinds[((mixed >> 33) % 9) as usize];
+    let to = address(network, number, port);
+    let told = |what: &str| format!("{number}, {to}: {what}");
+    let patience = if network == SILENT { SILENCE } else { Duration::from_secs(60) };
+    let connected = tokio::time::timeout(patience, TcpStream::connect(to)).await;
+    let expected = match (network, port) {
+        (SERVERS, CLOSED) => Some(ErrorKind::ConnectionRefused),
+        (UNREACHABLE, _) => Some(ErrorKind::HostUnreachable),
+        // RFC 1812's code 13, which a kernel takes for an unreachable host.
+        (PROHIBITED, _) => Some(ErrorKind::HostUnreachable),
+        (NOWHERE, _) => Some(ErrorKind::NetworkUnreachable),
+        (SILENT, _) => {
+            return connected.map_or(Ok(()), |result| Err(told(&format!("was answered: {result:?}"))));
+        }
+        _ => None,
+    };
+    let connected = connected.map_err(|_| told("was not answered"))?;
+    let mut stream = match (connected, expected) {
+        (Err(error), Some(kind)) if error.kind() == kind => return Ok(()),
+        (Ok(stream), None) => stream,
+        (result, _) => return Err(told(&format!("{result:?}"))),
+    };
+    let mut all = Vec::new();
+    let say = |error: io::Error| told(&error.to_string());
+    match port {
+        ECHO => {
+            let bytes = vec![number as u8; 20_000];
+            stream.write_all(&bytes).await.map_err(say)?;
+            stream.shutdown().await.map_err(say)?;
+            stream.read_to_end(&mut all).await.map_err(say)?;
+            if all != bytes {
+                return Err(told("other bytes"));
+            }
+        }
+        RESETS => {
+            stream.write_all(b"x").await.map_err(say)?;
+            let end = stream.read_to_end(&mut all).await;
+            if !end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset) {
+                return Err(told(&format!("no reset but {end:?}")));
+            }
+        }
+        HEARS => {
+            stream.write_all(&[1; 1_000]).await.map_err(say)?;
+            SockRef::from(&stream).set_linger(Some(Duration::ZERO)).map_err(say)?;
+        }
+        _ => {
+            stream.read_to_end(&mut all).await.map_err(say)?;
+            if all != b"goodbye" {
+                return Err(told("another goodbye"));
+            }
+            stream.write_all(b"and thanks").await.map_err(say)?;
+        }
+    }
+    Ok(())
+}
+
+/// `count` connections at once through `tun2socks`. Returns what went wrong, the resets and goodbyes that servers saw, and the
+/// counters of the stack.
+fn through(count: u32) -> (Vec<String>, u32, Counters) {
+    let Two { near, far, stack } = two();
+    let (resets, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+    let (counted, ends, served) = (Arc::clone(&resets), Arc::clone(&stop), stack.clone());
+    let upstream = far.thread("upstream", move || {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            tokio::select! {
+                end = servers(counted) => end.unwrap(),
+                end = tun2socks::serve(served, None, PATIENCE) => end.unwrap(),
+                () = ends.notified() => {}
+            }
+        });
+    });
+    let clients = near.thread("clients", move || {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            // The servers listen, and the filter is open.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let mut tasks: JoinSet<_> = (0..count).map(client).collect();
+            let mut wrong = Vec::new();
+            while let Some(result) = tasks.join_next().await {
+                wrong.extend(result.unwrap().err());
+            }
+            // The last resets arrive.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            wrong
+        })
+    });
+    let wrong = clients.unwrap().join().unwrap();
+    stop.notify_one();
+    upstream.unwrap().join().unwrap();
+    (wrong, resets.load(Ordering::Relaxed), stack.counters())
+}
+
+fn check(count: u32) {
+    if !live::ready(&["ip"]) {
+        return;
+    }
+    let (wrong, seen, counters) = through(count);
+    let (some, all) = (&wrong[..wrong.len().min(10)], wrong.len());
+    assert!(wrong.is_empty(), "{all} of {count}: {some:#?}\n{counters:?}");
+    // A ninth of the clients reset, and a ninth are heard out, give or take six standard deviations.
+    let (resets, goodbyes) = (seen & 0xffff, seen >> 16);
+    let (mean, slack) = (count / 9, 6 * (f64::from(count) * 8.0 / 81.0).sqrt() as u32);
+    for seen in [resets, goodbyes] {
+        assert!((mean - slack..=mean + slack).contains(&seen), "{resets} resets, {goodbyes} goodbyes");
+    }
+    assert_eq!((counters.flows_expired, counters.flows_overflows), (0, 0));
+    assert!(counters.flows_in >= u64::from(count), "{counters:?}");
+    println!("{count} flows: {counters:?}");
+}
+
+#[test]
+fn every_end_of_1000_flows_arrives_as_what_it_was() {
+    check(1_000);
+}
+
+#[test]
+#[ignore = "make incoming"]
+fn every_end_of_10000_flows_arrives_as_what_it_was() {
+    check(10_000);
+}
+
+/// Blocking sockets: the decision may be late, and a flow that is dropped stays silent.
+#[test]
+fn a_thread_decides_about_flows() {
+    if !live::ready(&["ip"]) {
+        return;
+    }
+    use std::net::TcpStream;
+    let Two { near, stack, far: _ } = two();
+    let options = IncomingOptions::default();
+    let flows = taut::blocking::IncomingFlows::open_with(&stack, FlowFilter::any(), options).unwrap();
+    assert_eq!(flows.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    let connect = |number, patience| {
+        let to = address(SERVERS, number, 80);
+        near.thread("client", move || TcpStream::connect_timeout(&to, patience)).unwrap()
+    };
+    let long = Duration::from_secs(20);
+    let waits = connect(1, long);
+    let flow = flows.accept().unwrap();
+    assert_eq!(flow.local_addr(), address(SERVERS, 1, 80));
+    assert_eq!(flow.peer_addr().ip(), Ipv4Addr::new(10, 7, 0, 1));
+    let syn = flow.syn().unwrap();
+    assert!(syn.mss == Some(1_460) && syn.sack && syn.window_scale.is_some(), "{syn:?}");
+    // The kernel repeats its SYN after a second.
+    std::thread::sleep(Duration::from_millis(1_500));
+    assert!(!waits.is_finished() && !flow.is_gone() && !flow.is_open());
+    assert_eq!(flows.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    let accepted = flow.accept().unwrap();
+    let client = waits.join().unwrap().unwrap();
+    assert_eq!(client.local_addr().unwrap(), accepted.peer_addr().unwrap());
+    assert_eq!(accepted.local_addr().unwrap(), address(SERVERS, 1, 80));
+    // A reset is a reset.
+    assert_eq!(accepted.linger().unwrap(), None);
+    accepted.set_linger(Some(Duration::ZERO)).unwrap();
+    assert_eq!(accepted.linger().unwrap(), Some(Duration::ZERO));
+    drop(accepted);
+    let end = io::Read::read(&mut &client, &mut [0; 1]);
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+
+    let refused = connect(2, long);
+    flows.accept().unwrap().refuse(Refusal::PortUnreachable);
+    assert_eq!(refused.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+
+    let silent = connect(3, Duration::from_millis(1_500));
+    drop(flows.accept().unwrap());
+    assert_eq!(silent.join().unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(flows.try_accept().unwrap_err().kind(), ErrorKind::WouldBlock, "its SYN came again");
+    let counters = stack.counters();
+    assert_eq!((counters.flows_in, counters.flows_refused, counters.flows_dropped), (3, 1, 1));
+}
+
+/// Tokio's: a waiting `accept` may be dropped, and loses nothing.
+#[test]
+fn a_dropped_accept_loses_no_flow() {
+    if !live::ready(&["ip"]) {
+        return;
+    }
+    let Two { near, stack, far: _ } = two();
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let flows = IncomingFlows::open(&stack, FlowFilter::any()).unwrap();
+    runtime.block_on(async {
+        for _ in 0..3 {
+            let brief = tokio::time::timeout(Duration::from_millis(10), flows.accept()).await;
+            assert!(brief.is_err(), "nobody connects");
+        }
+        let to = address(SERVERS, 1, 80);
+        let client = near.thread("client", move || std::net::TcpStream::connect(to)).unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let flow = flows.accept().await.unwrap();
+        // An accept that is dropped halfway closes the connection.
+        let stream = flow.accept().await.unwrap();
+        client.join().unwrap().unwrap();
+        drop(stream);
+        drop(flows);
+        assert_eq!(stack.counters().flows_accepted, 1);
+    });
+}
