@@ -261,7 +261,7 @@ fn text(outcome: &Outcome, view: Option<View>) -> String {
     let shows = |asked| view.is_none_or(|view| view == asked);
     if shows(View::Ss) {
         out += "\n";
-        out += &ss::detailed(&stack.listeners, &stack.connections);
+        out += &ss::detailed(&stack.listeners, &stack.flows, &stack.connections);
     }
     if shows(View::Nstat) {
         out += "\n";

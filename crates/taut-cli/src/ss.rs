@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use anyhow::anyhow;
 use clap::Args;
 use taut_control::protocol::{Identity, Summary};
-use taut_control::snapshot::{ConnSnapshot, ListenerSnapshot};
+use taut_control::snapshot::{ConnSnapshot, FlowSnapshot, ListenerSnapshot};
 
 use crate::control_args::{SocketArgs, asked};
 use crate::output;
@@ -92,9 +92,12 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
     listeners.retain(|listener| filter.passes("LISTEN", listener.local, None));
     let mut connections = asked(client.connections())?;
     connections.retain(|conn| filter.passes(&conn.state, conn.local, Some(conn.peer)));
+    // A stack of an earlier version has none.
+    let mut flows = if filter.shows_flows() { client.flows().unwrap_or_default() } else { Vec::new() };
+    flows.retain(|flow| filter.passes(&flow.state, flow.local, Some(flow.peer)));
     if args.json {
         return output::print_json(
-            &serde_json::json!({ "listeners": listeners, "connections": connections }),
+            &serde_json::json!({ "listeners": listeners, "flows": flows, "connections": connections }),
         );
     }
     let process = if args.processes {
@@ -111,13 +114,17 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
         numeric: args.numeric,
     };
     let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail };
-    Ok(output::print(&layout.text(&listeners, &connections))?)
+    Ok(output::print(&layout.text(&listeners, &flows, &connections))?)
 }
 
 /// The sockets as `taut ss -ati` shows them.
-pub(crate) fn detailed(listeners: &[ListenerSnapshot], connections: &[ConnSnapshot]) -> String {
+pub(crate) fn detailed(
+    listeners: &[ListenerSnapshot],
+    flows: &[FlowSnapshot],
+    connections: &[ConnSnapshot],
+) -> String {
     let detail = Detail { info: true, ..Detail::default() };
-    Layout { header: true, state: true, process: String::new(), detail }.text(listeners, connections)
+    Layout { header: true, state: true, process: String::new(), detail }.text(listeners, flows, connections)
 }
 
 fn totals(who: &Identity, summary: Summary) -> String {
@@ -144,12 +151,18 @@ struct Layout {
 }
 
 impl Layout {
-    fn text(&self, listeners: &[ListenerSnapshot], connections: &[ConnSnapshot]) -> String {
-        let mut rows = Vec::with_capacity(listeners.len() + connections.len() + 1);
+    fn text(
+        &self,
+        listeners: &[ListenerSnapshot],
+        flows: &[FlowSnapshot],
+        connections: &[ConnSnapshot],
+    ) -> String {
+        let mut rows = Vec::with_capacity(listeners.len() + flows.len() + connections.len() + 1);
         if self.header {
             rows.push(Row::header());
         }
         rows.extend(listeners.iter().map(|listener| Row::listener(listener, self)));
+        rows.extend(flows.iter().map(|flow| Row::flow(flow, self)));
         rows.extend(connections.iter().map(|conn| Row::connection(conn, self)));
         let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0);
         let widths = [
@@ -198,6 +211,24 @@ impl Row {
             peer: (anywhere.to_owned(), "*".to_owned()),
             process: layout.process.clone(),
             detail: String::new(),
+        }
+    }
+
+    fn flow(flow: &FlowSnapshot, layout: &Layout) -> Self {
+        let mss = flow.mss.map_or_else(String::new, |mss| format!(" mss:{mss}"));
+        let seen = if flow.seen { "" } else { " unseen" };
+        let expires = flow.expires_ns / 1_000_000_000;
+        Self {
+            state: flow.state.clone(),
+            queues: ["0".to_owned(), "0".to_owned()],
+            local: parts(flow.local),
+            peer: parts(flow.peer),
+            process: layout.process.clone(),
+            detail: if layout.detail.is_any() {
+                format!("\t syns:{}{mss} expires:{expires}sec{seen}", flow.syns)
+            } else {
+                String::new()
+            },
         }
     }
 

@@ -3,8 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// States in `ss`'s order and words, and the words by which its filters know them.
-const STATES: [(&str, &str); 11] = [
+/// States in `ss`'s order and words, and the words by which its filters know them; then those of flows, which `ss` does not
+/// have.
+const STATES: [(&str, &str); 13] = [
     ("ESTAB", "established"),
     ("SYN-SENT", "syn-sent"),
     ("SYN-RECV", "syn-recv"),
@@ -16,14 +17,16 @@ const STATES: [(&str, &str); 11] = [
     ("LAST-ACK", "last-ack"),
     ("LISTEN", "listening"),
     ("CLOSING", "closing"),
+    ("PENDING", "pending"),
+    ("DROPPED", "dropped"),
 ];
 
 /// Words for groups of states, with the states that they leave out.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("all", &[]),
-    ("connected", &["LISTEN", "UNCONN"]),
-    ("synchronized", &["LISTEN", "UNCONN", "SYN-SENT"]),
-    ("default", &["LISTEN", "UNCONN", "SYN-RECV", "TIME-WAIT"]),
+    ("connected", &["LISTEN", "UNCONN", "PENDING", "DROPPED"]),
+    ("synchronized", &["LISTEN", "UNCONN", "SYN-SENT", "PENDING", "DROPPED"]),
+    ("default", &["LISTEN", "UNCONN", "SYN-RECV", "TIME-WAIT", "PENDING", "DROPPED"]),
 ];
 
 /// The connections to show.
@@ -165,6 +168,12 @@ impl Filter {
         self.states.contains(&state)
     }
 
+    /// Whether any flow can pass.
+    #[must_use]
+    pub fn shows_flows(&self) -> bool {
+        self.has_state("PENDING") || self.has_state("DROPPED")
+    }
+
     /// Whether a connection passes; a listener has no peer.
     #[must_use]
     pub fn passes(&self, state: &str, local: SocketAddr, peer: Option<SocketAddr>) -> bool {
@@ -215,7 +224,7 @@ mod tests {
     fn without_words_connections_are_shown_and_listeners_are_not() {
         let all = filter(&[]).unwrap();
         assert!(all.has_state("ESTAB") && all.has_state("CLOSE-WAIT") && all.has_state("SYN-SENT"));
-        assert!(!all.has_state("LISTEN") && !all.has_state("TIME-WAIT"));
+        assert!(!all.has_state("LISTEN") && !all.has_state("TIME-WAIT") && !all.shows_flows());
         assert!(!all.has_one_state());
     }
 

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
 use crate::qdisc::QdiscSnapshot;
-use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
+use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot};
 
 /// How long a stack may take for a line. It answers within microseconds unless its process is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -206,6 +206,17 @@ impl Client {
     pub fn listeners(&mut self) -> Result<Vec<ListenerSnapshot>, ClientError> {
         self.list(&Request::Listeners, |reply| match reply {
             Reply::Listeners(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// The flows that wait for a decision.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn flows(&mut self) -> Result<Vec<FlowSnapshot>, ClientError> {
+        self.list(&Request::Flows, |reply| match reply {
+            Reply::Flows(found) => Ok(found),
             other => Err(other),
         })
     }

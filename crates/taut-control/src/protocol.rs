@@ -17,7 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::qdisc::QdiscSnapshot;
-use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, ListenerSnapshot, ReportSnapshot};
+use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot};
 
 /// Version of the protocol. It changes when a reader of the old one would misunderstand the new.
 pub const VERSION: u32 = 1;
@@ -38,6 +38,8 @@ pub enum Request {
     Connections,
     /// Every listener: [`Reply::Listeners`].
     Listeners,
+    /// Flows that wait for a decision of the application: [`Reply::Flows`].
+    Flows,
     /// Every counter: [`Reply::Counters`].
     Counters,
     /// Every setting: [`Reply::Sysctls`].
@@ -136,6 +138,8 @@ pub enum Reply {
     Connections(Vec<ConnSnapshot>),
     /// To [`Request::Listeners`].
     Listeners(Vec<ListenerSnapshot>),
+    /// To [`Request::Flows`]: of each shard, at most [`FLOWS_MAX`](crate::snapshot::FLOWS_MAX).
+    Flows(Vec<FlowSnapshot>),
     /// To [`Request::Counters`], in the stack's order.
     Counters(Vec<Counter>),
     /// To [`Request::Sysctls`], in the stack's order.

@@ -185,7 +185,7 @@ impl Session {
                     report.get_or_insert_default().add(&more);
                     return;
                 }
-                let more = answer(request, stack);
+                let more = answer(request, stack, now);
                 reply = match (reply.take(), more) {
                     (Some(reply), Some(more)) => Some(together(reply, more)),
                     (_, more) => more,
@@ -287,6 +287,7 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
             all.connections += more.connections;
             all.time_waits += more.time_waits;
         }
+        (Reply::Flows(all), Reply::Flows(more)) => all.extend(more),
         (Reply::Listeners(all), Reply::Listeners(more)) => snapshot::add_listeners(all, more),
         (Reply::Counters(all), Reply::Counters(more)) => {
             for (counter, more) in all.iter_mut().zip(more) {
@@ -303,7 +304,7 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
 
 /// Answers a request that one shard can answer at once. The caller completes [`Request::Identity`] and
 /// answers [`Request::Report`].
-fn answer(request: &Request, stack: &mut Taped) -> Option<Reply> {
+fn answer(request: &Request, stack: &mut Taped, now: Instant) -> Option<Reply> {
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {
         Request::Identity => Reply::Identity(Box::default()),
@@ -312,6 +313,7 @@ fn answer(request: &Request, stack: &mut Taped) -> Option<Reply> {
             time_waits: stack.time_waits() as u64,
         }),
         Request::Listeners => Reply::Listeners(snapshot::listeners(stack)),
+        Request::Flows => Reply::Flows(snapshot::flows(stack, now)),
         Request::Counters => Reply::Counters(snapshot::counters(stack)),
         Request::Sysctls => Reply::Sysctls(snapshot::settings(stack)),
         Request::Sysctl { name } => {

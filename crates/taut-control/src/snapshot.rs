@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use taut_core::{
-    ConnId, ConnInfo, Duration, Gate, Histogram, Instant, QueueReport, Report, Stack, State, SysctlError,
+    ConnId, ConnInfo, Duration, FlowState, Gate, Histogram, Instant, QueueReport, Report, Stack, State,
+    SysctlError,
 };
 
 use crate::protocol::{Counter, Setting};
@@ -201,6 +202,8 @@ const fn state_name(state: State) -> &'static str {
 pub struct StackSnapshot {
     /// Sockets that listen.
     pub listeners: Vec<ListenerSnapshot>,
+    /// Flows that wait for a decision.
+    pub flows: Vec<FlowSnapshot>,
     /// Connections, but those in TIME-WAIT.
     pub connections: Vec<ConnSnapshot>,
     /// A report on each of them.
@@ -218,6 +221,7 @@ impl StackSnapshot {
         let ids = || stack.conn_ids();
         Self {
             listeners: listeners(stack),
+            flows: flows(stack, now),
             connections: ids().filter_map(|id| conn(stack, id, now)).map(|conn| (&conn).into()).collect(),
             reports: ids().filter_map(|id| conn_report(stack, id, now)).map(|conn| (&conn).into()).collect(),
             report: (&stack.report(now)).into(),
@@ -461,6 +465,45 @@ pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<Con
         pacing_delegated: info.pacing_delegated,
         report: stack.conn(id).map(|conn| conn.report(now))?,
     })
+}
+
+/// A flow that waits for a decision of the application, or that it has dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowSnapshot {
+    /// `PENDING`, or `DROPPED`: its SYNs are not answered.
+    pub state: String,
+    /// Where it wants to go.
+    pub local: SocketAddr,
+    /// Where it comes from.
+    pub peer: SocketAddr,
+    /// The application has it.
+    pub seen: bool,
+    /// How often its SYN has come.
+    pub syns: u8,
+    /// MSS of its SYN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mss: Option<u16>,
+    /// When it is forgotten, from now.
+    pub expires_ns: u64,
+}
+
+/// The most flows of a shard that are shown.
+pub const FLOWS_MAX: usize = 10_000;
+
+/// Copies the facts about flows.
+pub(crate) fn flows(stack: &Stack, now: Instant) -> Vec<FlowSnapshot> {
+    let shown = stack.flows().take(FLOWS_MAX);
+    shown
+        .map(|flow| FlowSnapshot {
+            state: if flow.state == FlowState::Dropped { "DROPPED" } else { "PENDING" }.to_owned(),
+            local: flow.local,
+            peer: flow.peer,
+            seen: flow.state != FlowState::New,
+            syns: flow.syn.count,
+            mss: flow.syn.mss,
+            expires_ns: ns(flow.deadline.since(now)),
+        })
+        .collect()
 }
 
 /// Copies the facts about the listeners.
