@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use taut_core::{ConnOptions, Duration, Keepalive, SetOption, WriteFlags};
+use taut_core::{ConnOptions, Duration, FlowFilter, IncomingOptions, Keepalive, Refusal, SetOption, WriteFlags};
 use taut_fuzz::{Input, Peer, give};
 use taut_wire::{AccEcn, Flags, TcpOptions, Timestamps};
 
@@ -29,6 +29,66 @@ fn options(input: &mut Input<'_>, peer: &Peer) -> Option<TcpOptions> {
         (options.mss, options.window_scale) = (Some(input.word()?), Some(input.byte()?));
     }
     Some(options)
+}
+
+/// Something about connections to any address: a filter, a SYN or another segment to it, a decision.
+fn flow(input: &mut Input<'_>, peer: &mut Peer) -> Option<()> {
+    let (what, now) = (input.byte()?, peer.now);
+    match what % 8 {
+        0 => {
+            let limits = u32::from(input.byte()?);
+            let options = IncomingOptions {
+                max_pending: limits >> 4,
+                max_pending_per_peer: limits & 15,
+                timeout: Duration::from_millis(input.word()?.into()),
+                cookies_when_full: what & 8 != 0,
+                ..IncomingOptions::default()
+            };
+            peer.filters.extend(peer.stack.incoming(FlowFilter::any(), options));
+        }
+        1..=3 => {
+            let flags = if what & 8 == 0 { Flags::SYN } else { Flags::from_bits(input.word()? & 0x1ff) };
+            let (seq, ack, port) = (input.word()?, input.word()?, input.byte()?);
+            let options = options(input, peer)?;
+            let mut bytes = peer.packet(seq.into(), ack.into(), flags, 1_000, options, &[]);
+            // Another address and port than the listener's: the last byte, and the low one.
+            taut_fuzz::redirect(&mut bytes, [203, 0, 113, what >> 6], port.into());
+            peer.give(&bytes);
+        }
+        4 => {
+            for filter in peer.filters.clone() {
+                while peer.stack.next_flow(filter).is_some() {}
+                if let Some((id, _)) = peer.stack.accept(filter) {
+                    peer.stack.conn_mut(id)?.close(now);
+                }
+            }
+        }
+        5 => {
+            let id = peer.stack.flows().nth(usize::from(input.byte()?))?.id;
+            if let Ok(conn) = peer.stack.accept_flow(now, id, None) {
+                if what & 8 != 0 {
+                    peer.stack.conn_mut(conn)?.close(now);
+                } else {
+                    peer.stack.conn_mut(conn)?.abort(now);
+                }
+            }
+        }
+        6 => {
+            let id = peer.stack.flows().nth(usize::from(input.byte()?))?.id;
+            match what >> 3 & 3 {
+                0 => drop(peer.stack.drop_flow(now, id)),
+                1 => drop(peer.stack.refuse_flow(id, Refusal::Reset)),
+                2 => drop(peer.stack.refuse_flow(id, Refusal::HostUnreachable)),
+                _ => drop(peer.stack.refuse_flow(id, Refusal::PortUnreachable)),
+            }
+        }
+        _ => {
+            if let Some(filter) = peer.filters.pop() {
+                peer.stack.close_listener(now, filter);
+            }
+        }
+    }
+    Some(())
 }
 
 fn act(input: &mut Input<'_>, peer: &mut Peer) -> Option<()> {
@@ -80,6 +140,7 @@ fn act(input: &mut Input<'_>, peer: &mut Peer) -> Option<()> {
             1 => peer.stack.conn_mut(conn)?.shutdown_read(now),
             2 => peer.stack.conn_mut(conn)?.close(now),
             3 => peer.stack.conn_mut(conn)?.abort(now),
+            5 => flow(input, peer)?,
             4 => {
                 let to = ([192, 0, 2, 2], input.word()?).into();
                 if let Ok(id) = peer.stack.connect(now, to, &ConnOptions::default()) {
@@ -124,6 +185,10 @@ fuzz_target!(|data: &[u8]| {
         conn.abort(now);
     }
     peer.stack.close_listener(now, peer.listener);
+    for filter in std::mem::take(&mut peer.filters) {
+        peer.stack.close_listener(now, filter);
+    }
+    assert_eq!(peer.stack.pending_flows(), 0);
     peer.poll();
     let ids: Vec<_> = peer.stack.conn_ids().collect();
     for id in ids {

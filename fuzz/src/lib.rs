@@ -65,6 +65,8 @@ pub struct Peer {
     pub now: Instant,
     pub listener: ListenerId,
     pub conn: ConnId,
+    /// Filters that are open.
+    pub filters: Vec<ListenerId>,
     /// Our first number and the stack's.
     irs: u32,
     iss: u32,
@@ -83,7 +85,7 @@ impl Peer {
         let listener = stack.listen(local, ListenOptions::default()).expect("the port is free");
         let now = Instant::from_nanos(5_000_000_000);
         let (conn, iss) = shake_hands(&mut stack, listener, now, irs);
-        Self { stack, now, listener, conn, irs, iss }
+        Self { stack, now, listener, conn, filters: Vec::new(), irs, iss }
     }
 
     /// A packet of the peer with these relative numbers.
@@ -144,6 +146,15 @@ impl Peer {
         }
         self.now = end;
     }
+}
+
+/// Sends a packet of [`Peer::packet`] to another address and port.
+pub fn redirect(bytes: &mut [u8], to: [u8; 4], port: u16) {
+    let mut ip = IpHeader::parse(bytes).expect("a whole packet");
+    ip.dst = to.into();
+    ip.emit(bytes, 0);
+    bytes[ip.header_len + 2..ip.header_len + 4].copy_from_slice(&port.to_be_bytes());
+    raw::complete(bytes);
 }
 
 /// The handshake: the connection, and the stack's first number.

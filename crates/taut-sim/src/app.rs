@@ -22,8 +22,9 @@ pub use stream::{Stream, StreamStats};
 pub use web::{Web, WebServer, WebStats};
 
 use taut_core::{
-    Algorithm, Bytes, ConnId, ConnInfo, ConnOptions, ConnectError, Event, Instant, ListenError,
-    ListenOptions, ListenerId, ReadError, SetOption, WriteError, WriteFlags,
+    Algorithm, Bytes, ConnId, ConnInfo, ConnOptions, ConnectError, Event, FlowError, FlowFilter, FlowId,
+    FlowInfo, IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, ReadError, Refusal,
+    SetOption, WriteError, WriteFlags,
 };
 
 use crate::check::{Failure, Kind};
@@ -270,6 +271,47 @@ impl<'a> AppCx<'a> {
         self.host.apps.own(id, Some(self.id));
         self.host.on_conn(id);
         Some((id, peer))
+    }
+
+    /// Opens a filter: connections to any address are flows, about which the application decides.
+    ///
+    /// # Errors
+    /// As [`taut_core::Stack::incoming`].
+    pub fn incoming(
+        &mut self,
+        filter: FlowFilter,
+        options: IncomingOptions,
+    ) -> Result<ListenerId, ListenError> {
+        self.syscall();
+        let id = self.host.stack.incoming(filter, options)?;
+        self.host.apps.listeners.push((id, self.id));
+        Ok(id)
+    }
+
+    /// The next flow that waits for a decision.
+    pub fn next_flow(&mut self, filter: ListenerId) -> Option<FlowInfo> {
+        self.syscall();
+        self.host.stack.next_flow(filter)
+    }
+
+    /// Accepts a flow.
+    ///
+    /// # Errors
+    /// As [`taut_core::Stack::accept_flow`].
+    pub fn accept_flow(&mut self, flow: FlowId) -> Result<ConnId, FlowError> {
+        self.syscall();
+        let id = self.host.stack.accept_flow(self.fabric.now, flow, None)?;
+        self.host.apps.own(id, Some(self.id));
+        self.host.on_conn(id);
+        self.flush();
+        Ok(id)
+    }
+
+    /// Refuses a flow.
+    pub fn refuse_flow(&mut self, flow: FlowId, how: Refusal) {
+        self.syscall();
+        self.host.stack.refuse_flow(flow, how);
+        self.flush();
     }
 
     /// `send(2)`.

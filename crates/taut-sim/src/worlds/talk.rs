@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 use taut_core::{
-    Bytes, ConnError, ConnId, ConnOptions, Duration, Event, Instant, ListenOptions, ReadError, SetOption,
-    WriteError, WriteFlags,
+    Bytes, ConnError, ConnId, ConnOptions, Duration, Event, FlowFilter, FlowId, IncomingOptions, Instant,
+    ListenOptions, ReadError, Refusal, SetOption, WriteError, WriteFlags,
 };
 
 use super::plan::Plan;
@@ -165,16 +165,36 @@ pub(super) struct Talker {
     addresses: Rc<Vec<IpAddr>>,
     ledger: Ledger,
     ends: Vec<End>,
+    /// Flows that wait for a decision, and the conversations that they claim to be.
+    flows: Vec<(FlowId, usize)>,
+    /// Flows that were accepted, while their handshakes are not complete.
+    accepted: Vec<(ConnId, usize)>,
 }
 
 /// Tokens: start conversation n; or look at the end of conversation n.
 const LOOK: u64 = 1 << 32;
+/// Decides about the flows of conversation n.
+const DECIDE: u64 = 1 << 36;
+/// How long a server that has a filter thinks about every other flow.
+const THOUGHT: Duration = Duration::from_millis(300);
 /// Ends the host's part of the world.
 const LEAVE: u64 = 1 << 40;
 
 impl Talker {
     pub(super) fn new(plan: Rc<Plan>, host: usize, addresses: Rc<Vec<IpAddr>>, ledger: Ledger) -> Self {
-        Self { plan, host, addresses, ledger, ends: Vec::new() }
+        Self { plan, host, addresses, ledger, ends: Vec::new(), flows: Vec::new(), accepted: Vec::new() }
+    }
+
+    /// Whether this host has a filter in place of a listener: a third of the servers.
+    fn decides(&self) -> bool {
+        let own = self.plan.talks.iter().filter(|talk| talk.server == self.host);
+        own.fold(0, |sum: u64, talk| sum.wrapping_add(talk.start.as_nanos())) % 3 == 0
+    }
+
+    /// The conversation of a flow that was accepted: its handshake is over.
+    fn take_accepted(&mut self, conn: ConnId) -> Option<usize> {
+        let at = self.accepted.iter().position(|&(other, _)| other == conn)?;
+        Some(self.accepted.swap_remove(at).1)
     }
 
     fn fate(&self, talk: usize, side: usize, f: impl FnOnce(&mut Fate)) {
@@ -454,7 +474,13 @@ impl App for Talker {
             conn: opening.map_or_else(ConnOptions::default, |opening| options(cx, &opening)),
             ..ListenOptions::default()
         };
-        if let Err(error) = cx.listen(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT), options) {
+        let server = if self.decides() {
+            let filter = FlowFilter::any().ports(PORT..=PORT);
+            cx.incoming(filter, IncomingOptions { conn: options.conn, ..IncomingOptions::default() })
+        } else {
+            cx.listen(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT), options)
+        };
+        if let Err(error) = server {
             cx.fail(format!("listen: {error}"));
         }
         cx.timer(plan.end(), LEAVE);
@@ -465,6 +491,18 @@ impl App for Talker {
 
     fn on_event(&mut self, cx: &mut AppCx<'_>, event: Event) {
         match event {
+            Event::Incoming(filter) if self.decides() => {
+                while let Some(flow) = cx.next_flow(filter) {
+                    let talk = usize::from(flow.peer.port().wrapping_sub(CLIENT_PORT));
+                    if self.plan.talks.get(talk).is_none_or(|talk| talk.server != self.host) {
+                        cx.refuse_flow(flow.id, Refusal::Reset);
+                        continue;
+                    }
+                    self.flows.push((flow.id, talk));
+                    let thought = if talk % 2 == 0 { Duration::ZERO } else { THOUGHT };
+                    cx.timer(cx.now() + thought, DECIDE | talk as u64);
+                }
+            }
             Event::Incoming(listener) => {
                 while let Some((conn, peer)) = cx.accept(listener) {
                     let talk = usize::from(peer.port().wrapping_sub(CLIENT_PORT));
@@ -478,7 +516,13 @@ impl App for Talker {
                 }
             }
             Event::Connected(conn) => {
-                if let Some((talk, 0)) = self.place(conn) {
+                if let Some(talk) = self.take_accepted(conn) {
+                    if self.ledger.borrow()[talk][1].conn.is_none() {
+                        self.begin(cx, talk, 1, conn);
+                    } else {
+                        cx.abort(conn);
+                    }
+                } else if let Some((talk, 0)) = self.place(conn) {
                     self.begin(cx, talk, 0, conn);
                 }
             }
@@ -487,6 +531,7 @@ impl App for Talker {
                     self.work(cx, index);
                 }
             }
+            Event::Failed(conn, _) if self.take_accepted(conn).is_some() => cx.close(conn),
             Event::Failed(conn, error) => {
                 // Received data stays readable.
                 if let Some(index) = self.find(conn) {
@@ -506,7 +551,22 @@ impl App for Talker {
     fn on_timer(&mut self, cx: &mut AppCx<'_>, token: u64) {
         if token == LEAVE {
             self.ends.clear();
+            for (flow, _) in self.flows.drain(..) {
+                cx.refuse_flow(flow, Refusal::Reset);
+            }
+            for (conn, _) in self.accepted.drain(..) {
+                cx.abort(conn);
+            }
             self.leave(cx);
+        } else if token >= DECIDE {
+            let talk = (token & (LOOK - 1)) as usize;
+            while let Some(at) = self.flows.iter().position(|&(_, other)| other == talk) {
+                let (flow, _) = self.flows.swap_remove(at);
+                // It may be gone: a liar has reset it, or its client.
+                if let Ok(conn) = cx.accept_flow(flow) {
+                    self.accepted.push((conn, talk));
+                }
+            }
         } else if token >= LOOK {
             let talk = (token & (LOOK - 1)) as usize;
             for index in 0..self.ends.len() {
