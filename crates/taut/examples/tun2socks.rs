@@ -66,14 +66,19 @@ async fn relay(flow: IncomingFlow, proxy: Option<SocketAddr>, patience: Duration
             return Err(error);
         }
     };
-    let mut client = flow.accept().await?;
-    let done = copy_bidirectional(&mut client, &mut upstream).await;
+    let done = match flow.accept().await {
+        Ok(mut client) => {
+            let done = copy_bidirectional(&mut client, &mut upstream).await;
+            // A reset of one side is a reset of the other, and so is a handshake that ends in one.
+            client.set_linger(done.is_err().then_some(Duration::ZERO))?;
+            done.map(|_| ())
+        }
+        Err(error) => Err(error),
+    };
     if done.is_err() {
-        // A reset of one side is a reset of the other.
-        client.set_linger(Some(Duration::ZERO))?;
         SockRef::from(&upstream).set_linger(Some(Duration::ZERO))?;
     }
-    done.map(|_| ())
+    done
 }
 
 /// Serves every flow of the stack, until it ends.
