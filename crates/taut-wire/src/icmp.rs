@@ -188,6 +188,81 @@ impl<'a> Icmp<'a> {
     }
 }
 
+/// What an error says happened to a packet, as far as the sender of that packet is concerned, beside
+/// [`Unreachable`](Icmp::DestinationUnreachable).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// It ran out of hops.
+    HopLimit,
+    /// Its fragments did not all arrive in time.
+    Reassembly,
+    /// This byte of it, counted from its start, makes no sense.
+    Parameter {
+        /// Offset of that byte.
+        pointer: u32,
+    },
+}
+
+/// Writes a time-exceeded or parameter-problem error about the packet `quoted` into `buf`, as [`emit_unreachable`] does.
+///
+/// # Panics
+/// If `buf` is shorter than [`HEADER_LEN`].
+pub fn emit_trouble(buf: &mut [u8], src: IpAddr, dst: IpAddr, trouble: Trouble, quoted: &[u8]) -> usize {
+    let is_v4 = src.is_ipv4();
+    let exceeded = if is_v4 { v4::TIME_EXCEEDED } else { v6::TIME_EXCEEDED };
+    let (start, max) = match (trouble, is_v4) {
+        (Trouble::HopLimit, _) => ([exceeded, 0, 0, 0, 0, 0], is_v4),
+        (Trouble::Reassembly, _) => ([exceeded, 1, 0, 0, 0, 0], is_v4),
+        // RFC 792: one byte; RFC 4443 §3.4: four.
+        (Trouble::Parameter { pointer }, true) => {
+            ([v4::PARAMETER_PROBLEM, 0, u8::try_from(pointer).unwrap_or(u8::MAX), 0, 0, 0], true)
+        }
+        (Trouble::Parameter { pointer }, false) => {
+            let [a, b, c, d] = pointer.to_be_bytes();
+            ([v6::PARAMETER_PROBLEM, 0, a, b, c, d], false)
+        }
+    };
+    let max = if max { V4_QUOTED_MAX_BYTES } else { V6_QUOTED_MAX_BYTES };
+    let len = quoted.len().min(max).min(buf.len().saturating_sub(HEADER_LEN));
+    emit(buf, src, dst, start, &quoted[..len])
+}
+
+/// Bytes that an error message about `quoted` has at most, its IP header not counted.
+#[must_use]
+pub fn error_len(is_v4: bool, quoted: &[u8]) -> usize {
+    HEADER_LEN + quoted.len().min(if is_v4 { V4_QUOTED_MAX_BYTES } else { V6_QUOTED_MAX_BYTES })
+}
+
+/// Whether a message of this type is an error, which no error answers (RFC 1122 §3.2.2, RFC 4443 §2.4(e)).
+#[must_use]
+pub const fn is_error(is_v4: bool, kind: u8) -> bool {
+    if is_v4 { matches!(kind, 3 | 4 | 5 | 11 | 12) } else { kind < 128 }
+}
+
+/// Turns a message into an echo request with this identifier, and completes its checksum; what else it says stays.
+/// Returns false, and changes nothing, if it is not an echo request of the version of `src`, or too short.
+pub fn finish_echo_request(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) -> bool {
+    let kind = if src.is_ipv4() { v4::ECHO_REQUEST } else { v6::ECHO_REQUEST };
+    if message.len() < HEADER_LEN || message[0] != kind || message[1] != 0 {
+        return false;
+    }
+    message[2..4].fill(0);
+    message[4..6].copy_from_slice(&ident.to_be_bytes());
+    let sum = if src.is_ipv4() { Sum::ZERO } else { pseudo_header(src, dst, message.len()) };
+    let checksum = sum.add_bytes(message).finish();
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+    true
+}
+
+/// Writes the start of an echo request: type, code, and the sequence number. The rest is [finished](finish_echo_request)
+/// by who knows the addresses.
+#[must_use]
+pub const fn echo_request(is_v4: bool, seq: u16) -> [u8; HEADER_LEN] {
+    let [a, b] = seq.to_be_bytes();
+    [if is_v4 { v4::ECHO_REQUEST } else { v6::ECHO_REQUEST }, 0, 0, 0, 0, 0, a, b]
+}
+
 /// Writes the answer to a ping from `dst` to `src` into `buf`; returns its length, `HEADER_LEN` and the
 /// payload's. The addresses are those of the packet being written and choose the version.
 ///

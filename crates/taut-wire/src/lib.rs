@@ -3,7 +3,7 @@
 //! ```text
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
-//!                                    | fast_open.rs icmp.rs quoted.rs
+//!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
 //!   EthernetHeader | Arp, or IpHeader | Ndp
 //!   ethernet.rs      arp.rs             ndp.rs
 //!              '--------- checksum.rs: checksums in software ---------'
@@ -48,6 +48,7 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 mod fast_open;
+pub mod fragment;
 pub mod icmp;
 pub mod ip;
 pub mod ndp;
@@ -57,6 +58,7 @@ pub mod tcp;
 mod tcp_options;
 #[cfg(test)]
 mod testing;
+pub mod udp;
 pub mod virtio;
 
 pub use arp::Arp;
@@ -64,12 +66,14 @@ pub use checksum::Sum;
 pub use error::ParseError;
 pub use ethernet::{EthernetHeader, Mac, ether_type};
 pub use fast_open::{Cookie, FastOpen};
+pub use fragment::Fragment;
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
+pub use udp::UdpHeader;
 pub use virtio::{GsoType, VnetHeader};
 
 #[cfg(doctest)]

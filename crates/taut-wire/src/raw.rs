@@ -20,7 +20,7 @@ use core::ops::Range;
 
 use crate::ip::{V4_HEADER_LEN, V6_HEADER_LEN};
 use crate::tcp::{self, Flags};
-use crate::{Ecn, IpHeader, protocol};
+use crate::{Ecn, IpHeader, protocol, udp};
 
 #[cfg(test)]
 mod tests;
@@ -51,6 +51,9 @@ const TCP_OFFSET: usize = 12;
 const TCP_FLAGS: usize = 13;
 const TCP_WINDOW: usize = 14;
 const TCP_URGENT: usize = 18;
+
+/// Offset of the length in a UDP header.
+const UDP_LEN: usize = 4;
 
 /// The end of a stream or of a record: only the last segment of a super-packet carries these.
 const ENDS: u8 = (Flags::FIN.bits() | Flags::PSH.bits()) as u8;
@@ -96,6 +99,17 @@ pub fn tcp_at(header: &[u8]) -> Option<usize> {
         header[V6_NEXT] == protocol::TCP
     };
     (is_tcp && header.len() >= at + tcp::HEADER_LEN).then_some(at)
+}
+
+/// The same for a UDP header, where a super-packet of datagrams is cut.
+fn udp_at(header: &[u8]) -> Option<usize> {
+    let at = ip_len(header)?;
+    let is_udp = if is_v4(header) {
+        header[V4_PROTOCOL] == protocol::UDP && word(header, V4_FRAGMENT) & FRAGMENT == 0
+    } else {
+        header[V6_NEXT] == protocol::UDP
+    };
+    (is_udp && header.len() >= at + udp::HEADER_LEN).then_some(at)
 }
 
 /// Bytes of the IP and TCP headers together; `None` if there is no complete TCP header.
@@ -225,15 +239,50 @@ pub fn set_len(header: &mut [u8], total: usize) {
     }
 }
 
-/// Writes the checksum of a whole TCP packet, as a device does when a stack has left the checksum to it.
+/// Writes the checksum of a whole TCP or UDP packet, as a device does when a stack has left the checksum to it.
 pub fn complete(packet: &mut [u8]) {
     let Ok(ip) = IpHeader::parse(packet) else { return };
-    let segment = packet.get_mut(ip.header_len..ip.header_len + ip.payload_len);
-    let Some(segment) = segment.filter(|segment| segment.len() >= tcp::HEADER_LEN) else { return };
-    if ip.protocol == protocol::TCP {
+    let Some(segment) = packet.get_mut(ip.header_len..ip.header_len + ip.payload_len) else { return };
+    if ip.protocol == protocol::TCP && segment.len() >= tcp::HEADER_LEN {
         tcp::set_checksum(segment, 0);
         let sum = tcp::full_checksum(ip.src, ip.dst, segment, &[]);
         tcp::set_checksum(segment, sum);
+    } else if ip.protocol == protocol::UDP && segment.len() >= udp::HEADER_LEN {
+        udp::set_checksum(segment, 0);
+        let sum = udp::full_checksum(ip.src, ip.dst, segment, &[]);
+        udp::set_checksum(segment, sum);
+    }
+}
+
+/// Writes the flags and the offset of an IPv4 fragment: the fourth word of its header.
+pub(crate) fn set_v4_fragment(header: &mut [u8], place: u16) {
+    set_v4_word(header, V4_FRAGMENT, place);
+}
+
+/// Makes an IPv4 packet one that routers may fragment, with this identification. Others are left unchanged.
+pub fn allow_fragments(header: &mut [u8], ident: u16) {
+    if ip_len(header).is_some() && is_v4(header) {
+        set_v4_word(header, V4_FRAGMENT, word(header, V4_FRAGMENT) & !DONT_FRAGMENT);
+        set_v4_word(header, V4_ID, ident);
+    }
+}
+
+/// Writes the whole TOS byte or traffic class, the ECN field included.
+pub fn set_traffic_class(header: &mut [u8], class: u8) {
+    match ip_len(header) {
+        Some(_) if is_v4(header) => set_v4_word(header, 0, word(header, 0) & 0xff00 | u16::from(class)),
+        Some(_) => set_word(header, 0, word(header, 0) & 0xf00f | u16::from(class) << 4),
+        None => {}
+    }
+}
+
+/// The TOS byte or traffic class, and the time to live or hop limit.
+#[must_use]
+pub fn class_and_hops(header: &[u8]) -> (u8, u8) {
+    match ip_len(header) {
+        Some(_) if is_v4(header) => (header[1], header[V4_TTL]),
+        Some(_) => ((word(header, 0) >> 4) as u8, header[V6_HOP_LIMIT]),
+        None => (0, 0),
     }
 }
 
@@ -249,7 +298,7 @@ pub fn segs(payload_len: usize, mss: usize) -> usize {
 /// Turns the headers of a super-packet with `payload_len` bytes into those of one of its [`segs`] segments,
 /// and returns the range of the segment's payload. A NIC does this to a super-packet (TSO, about 2002), or
 /// the layer just above it (GSO, Linux 2.6.18): each segment has its own length and sequence number; FIN and
-/// PSH are on the last, CWR is on the first.
+/// PSH are on the last, CWR is on the first. Of UDP, each is a datagram with its own length (USO, Linux 4.18).
 ///
 /// A packet that may not be fragmented needs no identification of its own (RFC 6864 §4.1); for others, the
 /// identification is incremented from segment to segment.
@@ -259,7 +308,12 @@ pub fn cut(header: &mut [u8], payload_len: usize, mss: usize, index: usize) -> R
     let start = index.saturating_mul(mss).min(payload_len);
     let end = payload_len.min(start + mss);
     set_len(header, header.len() + (end - start));
-    let Some(at) = tcp_at(header) else { return start..end };
+    let Some(at) = tcp_at(header) else {
+        if let Some(at) = udp_at(header) {
+            set_word(header, at + UDP_LEN, (header.len() - at + (end - start)) as u16);
+        }
+        return start..end;
+    };
     if is_v4(header) && word(header, V4_FRAGMENT) & DONT_FRAGMENT == 0 {
         set_v4_word(header, V4_ID, word(header, V4_ID).wrapping_add(index as u16));
     }
