@@ -14,7 +14,9 @@ pub use crate::ecn::{EcnConfig, EcnOptionUse, EcnPolicy};
 use crate::egress::emit::HOP_LIMIT;
 pub use crate::egress::{MtuConfig, MtuProbing, SendConfig};
 pub use crate::fast_open::{FastOpenConfig, FastOpenKeys};
+pub use crate::icmp::IcmpConfig;
 pub use crate::ingress::ReceiveConfig;
+pub use crate::ip::FragmentConfig;
 pub use crate::recovery::RecoveryConfig;
 pub use crate::stack::SynCookies;
 pub use crate::words::BufferSizes;
@@ -73,6 +75,10 @@ pub struct StackConfig {
     pub congestion: CongestionConfig,
     /// The path's MTU.
     pub mtu: MtuConfig,
+    /// How often ICMP errors are sent.
+    pub icmp: IcmpConfig,
+    /// Reassembly of fragments.
+    pub fragments: FragmentConfig,
 }
 
 /// What a connection offers in its SYN, and how long it waits for its peer.
@@ -156,6 +162,8 @@ impl Default for StackConfig {
             recovery: RecoveryConfig::default(),
             congestion: CongestionConfig::default(),
             mtu: MtuConfig::default(),
+            icmp: IcmpConfig::default(),
+            fragments: FragmentConfig::default(),
         }
     }
 }

@@ -79,10 +79,13 @@ mod buffers;
 pub mod config;
 pub mod congestion;
 mod conn;
+mod datagram;
 mod ecn;
 mod egress;
 mod fast_open;
+mod icmp;
 mod ingress;
+mod ip;
 pub mod neighbour;
 mod options;
 mod recovery;
@@ -97,6 +100,10 @@ pub use config::StackConfig;
 pub use congestion::Algorithm;
 pub use conn::info::ConnInfo;
 pub use conn::state::State;
+pub use datagram::{
+    DatagramError, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport, MtuDiscovery,
+    Received, SendMeta,
+};
 pub use egress::{AutocorkMode, AutosizeMode, Blocked, Completion, Gate, LowatMode, PacingMode, TsqMode};
 pub use fast_open::{FastOpenFail, FastOpenKeys};
 pub use options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags};
@@ -108,10 +115,10 @@ pub use stack::{
 pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
-    BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, Duration, Event, Fate, FlowError, FlowId,
-    Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError, ListenerId,
-    Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError,
-    steps_taken,
+    BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, DatagramId, Duration, Event, Fate, FlowError,
+    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError,
+    ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness,
+    WriteError, steps_taken,
 };
 
 #[cfg(doctest)]

@@ -32,8 +32,22 @@ counters! {
     in_discards = "IpInDiscards",
     /// Packets handed to the link.
     out_requests = "IpOutRequests",
-    /// Fragments received; they are not reassembled.
-    fragments_dropped = "TautFragmentsDropped",
+    /// Packets that a queue of this host dropped, of senders that do not send them again.
+    out_discards = "IpOutDiscards",
+    /// Fragments received.
+    reasm_reqds = "IpReasmReqds",
+    /// Packets put together from fragments.
+    reasm_oks = "IpReasmOKs",
+    /// Packets that could not be: fragments overlap, do not arrive, or find no memory.
+    reasm_fails = "IpReasmFails",
+    /// Those of them whose time was over.
+    reasm_timeout = "IpReasmTimeout",
+    /// Packets whose fragments overlap or contradict each other.
+    reasm_overlaps = "IpExtReasmOverlaps",
+    /// Packets that were sent in fragments.
+    frag_oks = "IpFragOKs",
+    /// Fragments sent.
+    frag_creates = "IpFragCreates",
     /// Packets received that were not ECN-capable; here and below, those inside super-packets are counted.
     in_no_ect_pkts = "IpExtInNoECTPkts",
     /// Packets received with ECT(1).
@@ -44,6 +58,30 @@ counters! {
     in_ce_pkts = "IpExtInCEPkts",
     /// ICMP messages received.
     icmp_in_msgs = "IcmpInMsgs",
+    /// ICMP messages with a bad header or checksum.
+    icmp_in_errors = "IcmpInErrors",
+    /// Errors of ICMP received: a destination cannot be reached, or a packet is too big.
+    icmp_in_dest_unreachs = "IcmpInDestUnreachs",
+    /// Errors of ICMP received: a packet's hops or time were over.
+    icmp_in_time_excds = "IcmpInTimeExcds",
+    /// Errors of ICMP received: a header made no sense.
+    icmp_in_parm_probs = "IcmpInParmProbs",
+    /// Echo requests received.
+    icmp_in_echos = "IcmpInEchos",
+    /// Echo replies received.
+    icmp_in_echo_reps = "IcmpInEchoReps",
+    /// Echo requests sent.
+    icmp_out_echos = "IcmpOutEchos",
+    /// Echo replies sent.
+    icmp_out_echo_reps = "IcmpOutEchoReps",
+    /// Errors sent: a port or protocol that nobody has.
+    icmp_out_dest_unreachs = "IcmpOutDestUnreachs",
+    /// Errors sent: fragments did not all arrive in time.
+    icmp_out_time_excds = "IcmpOutTimeExcds",
+    /// Errors sent: a header made no sense.
+    icmp_out_parm_probs = "IcmpOutParmProbs",
+    /// Errors not sent because there were too many.
+    icmp_out_rate_limited = "IcmpOutRateLimitHost",
     /// ICMP messages sent.
     icmp_out_msgs = "IcmpOutMsgs",
     /// Connections opened by us.
@@ -136,6 +174,20 @@ counters! {
     tcp_fast_open_blackhole = "TcpExtTCPFastOpenBlackhole",
     /// Connections that a SYN with a cookie of the backup key opened.
     tcp_fast_open_passive_alt_key = "TcpExtTCPFastOpenPassiveAltKey",
+    /// Datagrams delivered to a socket of UDP.
+    udp_in_datagrams = "UdpInDatagrams",
+    /// Datagrams to a port that no socket has.
+    udp_no_ports = "UdpNoPorts",
+    /// Datagrams that were not delivered, for the next two reasons or because their header makes no sense.
+    udp_in_errors = "UdpInErrors",
+    /// Datagrams sent.
+    udp_out_datagrams = "UdpOutDatagrams",
+    /// Datagrams that found no room in a socket's receive buffer.
+    udp_rcvbuf_errors = "UdpRcvbufErrors",
+    /// Datagrams that a queue of this host dropped.
+    udp_sndbuf_errors = "UdpSndbufErrors",
+    /// Datagrams with a bad checksum.
+    udp_in_csum_errors = "UdpInCsumErrors",
     /// TIME-WAIT entries made.
     time_wait = "TcpExtTW",
     /// TIME-WAIT entries reused for a new connection.

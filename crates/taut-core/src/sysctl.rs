@@ -335,11 +335,17 @@ macro_rules! setting {
 }
 
 /// Every setting, by name.
-static TABLE: [Setting; 65] = [
+static TABLE: [Setting; 72] = [
     setting!("net.core.rmem_max", receive.rmem_max: SNDBUF_MIN => INT_MAX),
     setting!("net.core.wmem_max", send.wmem_max: SNDBUF_MIN => INT_MAX),
+    setting!("net.ipv4.icmp_msgs_burst", icmp.msgs_burst: 0 => INT_MAX),
+    setting!("net.ipv4.icmp_msgs_per_sec", icmp.msgs_per_sec: 1 => INT_MAX),
+    setting!("net.ipv4.icmp_ratelimit", icmp.ratelimit: 0 => u64::from(INT_MAX); MS),
     setting!("net.ipv4.ip_default_ttl", ip_default_ttl: 1 => u8::MAX),
     setting!("net.ipv4.ip_local_port_range", ip_local_port_range: port_range, |(first, last)| format!("{first}\t{last}")),
+    setting!("net.ipv4.ipfrag_high_thresh", fragments.high_thresh: 0 => INT_MAX),
+    setting!("net.ipv4.ipfrag_max_dist", fragments.max_dist: 0 => INT_MAX),
+    setting!("net.ipv4.ipfrag_time", fragments.time: 0 => 3_600; S),
     setting!("net.ipv4.route.min_pmtu", mtu.min_pmtu: 68 => u16::MAX),
     setting!("net.ipv4.route.mtu_expires", mtu.expires: 1 => u64::from(INT_MAX); S),
     setting!("net.ipv4.tcp_autocorking", send.autocorking: switch),
@@ -413,6 +419,7 @@ static TABLE: [Setting; 65] = [
     setting!("net.ipv4.tcp_tso_win_divisor", send.tso_win_divisor: 0 => u8::MAX),
     setting!("net.ipv4.tcp_window_scaling", tcp.window_scaling: switch),
     setting!("net.ipv4.tcp_wmem", send.wmem: sizes),
+    setting!("net.ipv6.ip6frag_time", fragments.time_v6: 0 => 3_600; S),
     setting!("taut.any_address", any_address: switch),
     setting!("taut.autocork", send.autocork: AUTOCORK),
     setting!("taut.autosizing", send.autosizing: AUTOSIZE),

@@ -91,6 +91,7 @@ impl Header {
             gso_max_bytes,
             gso_max_segs,
             tx_checksum,
+            udp_segments,
             paces,
             pacing_shift,
             completes_on_departure,
@@ -99,6 +100,7 @@ impl Header {
         put_number(&mut out, gso_max_bytes.into());
         put_number(&mut out, gso_max_segs.into());
         out.extend([u8::from(tx_checksum), u8::from(paces), pacing_shift, u8::from(completes_on_departure)]);
+        out.push(udp_segments.into());
         out.extend(seed);
         put_number(&mut out, addresses.len() as u64);
         addresses.iter().for_each(|&ip| put_ip(&mut out, ip));
@@ -120,6 +122,7 @@ impl Header {
             paces: cursor.flag()?,
             pacing_shift: cursor.byte()?,
             completes_on_departure: cursor.flag()?,
+            udp_segments: cursor.flag()?,
         };
         let seed = cursor.array()?;
         let count = |cursor: &mut Cursor<'_>| match cursor.small::<usize>()? {

@@ -10,14 +10,15 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use taut_core::config::MemoryUse;
 use taut_core::{
-    BUFFER_BYTES, ConnId, ConnOptions, Fate, FlowFilter, FlowId, Frame, IncomingOptions, Instant,
-    ListenOptions, ListenerId, Refusal, RxChecksum, RxPacket, SetOption, Stack, Steering, Transmit, TxTicket,
-    WriteFlags,
+    BUFFER_BYTES, ConnId, ConnOptions, DatagramId, DatagramKind, DatagramOption, DatagramOptions, Fate,
+    FlowFilter, FlowId, Frame, IncomingOptions, Instant, ListenOptions, ListenerId, Received, Refusal,
+    RxChecksum, RxPacket, SendMeta, SetOption, Stack, Steering, Transmit, TxTicket, WriteFlags,
 };
 
 use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number, put_option};
+use crate::datagram;
 use crate::options;
-use crate::outcome::Outcome as _;
+use crate::outcome::{Outcome as _, Read};
 
 /// The most bytes that a recorded write offers, and that a recorded read or packet may have.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
@@ -49,6 +50,8 @@ kinds! {
     SetSysctl = 22, SetLinkPaces = 23, SetSteering = 24, OwnerElsewhere = 25, MemoryElsewhere = 26,
     SteeredLost = 27, DeviceLosses = 28,
     Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44,
+    OpenDatagram = 50, CloseDatagram = 51, ConnectDatagram = 52, SendDatagram = 53, RecvDatagram = 54,
+    RecvDatagramError = 55, TakeDatagramError = 56, DatagramWritable = 57, SetDatagramOption = 58,
 }
 
 /// The buffer that a packet was lent in: the stack may keep it.
@@ -155,6 +158,35 @@ pub(crate) enum Input<'a> {
         drops: u64,
         errors: u64,
     },
+    // Datagram sockets.
+    OpenDatagram {
+        kind: DatagramKind,
+        at: SocketAddr,
+        options: DatagramOptions,
+    },
+    CloseDatagram(DatagramId),
+    ConnectDatagram {
+        id: DatagramId,
+        to: Option<SocketAddr>,
+    },
+    SendDatagram {
+        id: DatagramId,
+        to: Option<SocketAddr>,
+        meta: SendMeta,
+        message: &'a [u8],
+    },
+    RecvDatagram {
+        id: DatagramId,
+        max: usize,
+        peek: bool,
+    },
+    RecvDatagramError(DatagramId),
+    TakeDatagramError(DatagramId),
+    DatagramWritable(DatagramId),
+    SetDatagramOption {
+        id: DatagramId,
+        option: DatagramOption,
+    },
 }
 
 impl<'a> Input<'a> {
@@ -194,6 +226,15 @@ impl<'a> Input<'a> {
             Self::MemoryElsewhere(_) => Kind::MemoryElsewhere,
             Self::SteeredLost => Kind::SteeredLost,
             Self::DeviceLosses { .. } => Kind::DeviceLosses,
+            Self::OpenDatagram { .. } => Kind::OpenDatagram,
+            Self::CloseDatagram(_) => Kind::CloseDatagram,
+            Self::ConnectDatagram { .. } => Kind::ConnectDatagram,
+            Self::SendDatagram { .. } => Kind::SendDatagram,
+            Self::RecvDatagram { .. } => Kind::RecvDatagram,
+            Self::RecvDatagramError(_) => Kind::RecvDatagramError,
+            Self::TakeDatagramError(_) => Kind::TakeDatagramError,
+            Self::DatagramWritable(_) => Kind::DatagramWritable,
+            Self::SetDatagramOption { .. } => Kind::SetDatagramOption,
         }
     }
 
@@ -300,6 +341,35 @@ impl<'a> Input<'a> {
                 put_number(head, drops);
                 put_number(head, errors);
             }
+            Self::OpenDatagram { kind, at, ref options } => {
+                datagram::put_kind(head, kind);
+                put_addr(head, at);
+                datagram::put_options(head, options);
+            }
+            Self::CloseDatagram(id)
+            | Self::RecvDatagramError(id)
+            | Self::TakeDatagramError(id)
+            | Self::DatagramWritable(id) => put_number(head, id.to_bits()),
+            Self::ConnectDatagram { id, to } => {
+                put_number(head, id.to_bits());
+                put_option(head, to, put_addr);
+            }
+            Self::SendDatagram { id, to, ref meta, message } => {
+                put_number(head, id.to_bits());
+                put_option(head, to, put_addr);
+                datagram::put_meta(head, meta);
+                put_number(head, message.len() as u64);
+                return message;
+            }
+            Self::RecvDatagram { id, max, peek } => {
+                put_number(head, id.to_bits());
+                put_number(head, max as u64);
+                head.push(peek.into());
+            }
+            Self::SetDatagramOption { id, option } => {
+                put_number(head, id.to_bits());
+                datagram::put_option_to_set(head, option);
+            }
         }
         &[]
     }
@@ -308,6 +378,7 @@ impl<'a> Input<'a> {
         let conn = |cursor: &mut Cursor<'_>| cursor.number().map(ConnId::from_bits);
         let listener = |cursor: &mut Cursor<'_>| cursor.number().map(ListenerId::from_bits);
         let flow = |cursor: &mut Cursor<'_>| cursor.number().map(FlowId::from_bits);
+        let socket = |cursor: &mut Cursor<'_>| cursor.number().map(DatagramId::from_bits);
         Ok(match kind {
             Kind::Packet => {
                 let flags = cursor.byte()?;
@@ -380,6 +451,32 @@ impl<'a> Input<'a> {
             }
             Kind::SteeredLost => Self::SteeredLost,
             Kind::DeviceLosses => Self::DeviceLosses { drops: cursor.number()?, errors: cursor.number()? },
+            Kind::OpenDatagram => Self::OpenDatagram {
+                kind: datagram::kind(cursor)?,
+                at: cursor.addr()?,
+                options: datagram::options(cursor)?,
+            },
+            Kind::CloseDatagram => Self::CloseDatagram(socket(cursor)?),
+            Kind::ConnectDatagram => {
+                Self::ConnectDatagram { id: socket(cursor)?, to: cursor.option(Cursor::addr)? }
+            }
+            Kind::SendDatagram => Self::SendDatagram {
+                id: socket(cursor)?,
+                to: cursor.option(Cursor::addr)?,
+                meta: datagram::meta(cursor)?,
+                message: cursor.bytes(BYTES_MAX)?,
+            },
+            Kind::RecvDatagram => Self::RecvDatagram {
+                id: socket(cursor)?,
+                max: at_most(cursor.small()?)?,
+                peek: cursor.flag()?,
+            },
+            Kind::RecvDatagramError => Self::RecvDatagramError(socket(cursor)?),
+            Kind::TakeDatagramError => Self::TakeDatagramError(socket(cursor)?),
+            Kind::DatagramWritable => Self::DatagramWritable(socket(cursor)?),
+            Kind::SetDatagramOption => {
+                Self::SetDatagramOption { id: socket(cursor)?, option: datagram::option_to_set(cursor)? }
+            }
         })
     }
 }
@@ -514,6 +611,24 @@ pub(crate) fn apply(
         Input::MemoryElsewhere(elsewhere) => stack.set_memory_elsewhere(elsewhere).must_be(recorded),
         Input::SteeredLost => stack.note_steered_lost().must_be(recorded),
         Input::DeviceLosses { drops, errors } => stack.note_device_losses(drops, errors).must_be(recorded),
+        Input::OpenDatagram { kind, at, options } => {
+            stack.open_datagram(kind, at, &options).must_be(recorded)
+        }
+        Input::CloseDatagram(id) => stack.close_datagram(id).must_be(recorded),
+        Input::ConnectDatagram { id, to } => stack.connect_datagram(id, to).must_be(recorded),
+        Input::SendDatagram { id, to, meta, message } => {
+            stack.send_datagram(now, id, to, message, &meta).must_be(recorded)
+        }
+        Input::RecvDatagram { id, max, peek } => {
+            room.bytes.resize(max, 0);
+            let received = stack.recv_datagram(id, &mut room.bytes, peek);
+            let read = |read: Received| Read(read, room.bytes.get(..read.len).unwrap_or_default());
+            received.map(read).must_be(recorded)
+        }
+        Input::RecvDatagramError(id) => stack.recv_datagram_error(id).must_be(recorded),
+        Input::TakeDatagramError(id) => stack.take_datagram_error(id).must_be(recorded),
+        Input::DatagramWritable(id) => stack.is_datagram_writable(id).must_be(recorded),
+        Input::SetDatagramOption { id, option } => stack.set_datagram_option(id, option).must_be(recorded),
     }
 }
 

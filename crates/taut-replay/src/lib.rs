@@ -21,6 +21,7 @@
 
 mod answers;
 mod codec;
+mod datagram;
 mod digest;
 mod frame;
 mod header;

@@ -7,8 +7,9 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use taut_core::{
-    Completion, ConnError, ConnId, ConnectError, Event, FlowError, FlowInfo, ListenError, ListenerId,
-    Offload, OptionError, ReadError, SysctlError, Transmit, WriteError,
+    Completion, ConnError, ConnId, ConnectError, DatagramError, DatagramId, Event, FlowError, FlowInfo,
+    IcmpReport, ListenError, ListenerId, Offload, OptionError, ReadError, Received, SysctlError, Transmit,
+    WriteError,
 };
 
 use crate::digest::Digest;
@@ -72,6 +73,8 @@ by_name!(
     FlowError,
     FlowInfo,
     ListenerId,
+    DatagramId,
+    IcmpReport,
     (ConnId, SocketAddr)
 );
 
@@ -135,6 +138,29 @@ impl Outcome for Bytes {
     }
 }
 
+impl Outcome for DatagramError {
+    fn number(&self) -> u64 {
+        if *self == Self::WouldBlock { 0 } else { of_debug(self) }
+    }
+
+    fn text(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// A datagram that was read: what is known of it, and its bytes.
+pub(crate) struct Read<'a>(pub(crate) Received, pub(crate) &'a [u8]);
+
+impl Outcome for Read<'_> {
+    fn number(&self) -> u64 {
+        of_debug(&self.0) ^ self.1.number().rotate_left(1)
+    }
+
+    fn text(&self) -> String {
+        format!("{:?} with {}", self.0, self.1.text())
+    }
+}
+
 // A caller that finds nothing asks again and again, so this is short in a file.
 impl Outcome for ReadError {
     fn number(&self) -> u64 {
@@ -164,6 +190,8 @@ impl Outcome for Event {
             Self::Readable(id) => (3, id.to_bits()),
             Self::Writable(id) => (4, id.to_bits()),
             Self::Closed(id) => (5, id.to_bits()),
+            Self::DatagramReadable(id) => (6, id.to_bits()),
+            Self::DatagramWritable(id) => (7, id.to_bits()),
             _ => return of_debug(self),
         };
         // Short in a file while slots and generations are small.

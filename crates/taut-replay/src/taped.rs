@@ -11,14 +11,15 @@ use std::task::Poll;
 use bytes::{Buf as _, Bytes};
 use taut_core::config::MemoryUse;
 use taut_core::{
-    Completion, ConnId, ConnMut, ConnOptions, ConnRef, ConnectError, Event, Fate, FlowError, FlowFilter,
-    FlowId, FlowInfo, Frame, IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, OptionError,
-    ReadError, Refusal, RxPacket, SetOption, Stack, Steering, SysctlError, Transmit, TxTicket, WriteError,
+    Completion, ConnId, ConnMut, ConnOptions, ConnRef, ConnectError, DatagramError, DatagramId, DatagramKind,
+    DatagramOption, DatagramOptions, Event, Fate, FlowError, FlowFilter, FlowId, FlowInfo, Frame, IcmpReport,
+    IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, OptionError, ReadError, Received,
+    Refusal, RxPacket, SendMeta, SetOption, Stack, Steering, SysctlError, Transmit, TxTicket, WriteError,
     WriteFlags,
 };
 
 use crate::input::{BYTES_MAX, Input, Lent};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Read};
 use crate::tape::Tape;
 
 /// A stack, and the tape that its inputs are noted on, if they are.
@@ -102,6 +103,12 @@ impl Taped {
         set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
         set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);
         note_steered_lost() -> (), None, Input::SteeredLost;
+        close_datagram(id: DatagramId) -> (), None, Input::CloseDatagram(id);
+        connect_datagram(id: DatagramId, to: Option<SocketAddr>) -> Result<(), DatagramError>, None, Input::ConnectDatagram { id, to };
+        recv_datagram_error(id: DatagramId) -> Option<IcmpReport>, None, Input::RecvDatagramError(id);
+        take_datagram_error(id: DatagramId) -> Option<DatagramError>, None, Input::TakeDatagramError(id);
+        is_datagram_writable(id: DatagramId) -> bool, None, Input::DatagramWritable(id);
+        set_datagram_option(id: DatagramId, option: DatagramOption) -> Result<(), DatagramError>, None, Input::SetDatagramOption { id, option };
     }
 
     /// [`Stack::poll_transmit`].
@@ -212,6 +219,64 @@ impl Taped {
         let input = || Input::AcceptFlow { flow, options: options.cloned() };
         let call = |stack: &mut Stack| stack.accept_flow(now, flow, options);
         noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
+    }
+
+    /// [`Stack::open_datagram`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn open_datagram(
+        &mut self,
+        kind: DatagramKind,
+        at: SocketAddr,
+        options: &DatagramOptions,
+    ) -> Result<DatagramId, ListenError> {
+        let input = || Input::OpenDatagram { kind, at, options: *options };
+        let call = |stack: &mut Stack| stack.open_datagram(kind, at, options);
+        noted(&mut self.stack, self.tape.as_deref_mut(), None, input, call)
+    }
+
+    /// [`Stack::send_datagram`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn send_datagram(
+        &mut self,
+        now: Instant,
+        id: DatagramId,
+        to: Option<SocketAddr>,
+        message: &[u8],
+        meta: &SendMeta,
+    ) -> Result<(), DatagramError> {
+        if message.len() > BYTES_MAX {
+            return Err(DatagramError::TooLong);
+        }
+        if let Some(tape) = &mut self.tape {
+            tape.begin(Some(now), &Input::SendDatagram { id, to, meta: *meta, message });
+        }
+        let result = self.stack.send_datagram(now, id, to, message, meta);
+        if let Some(tape) = &mut self.tape {
+            tape.end(result.number());
+        }
+        result
+    }
+
+    /// [`Stack::recv_datagram`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn recv_datagram(
+        &mut self,
+        id: DatagramId,
+        into: &mut [u8],
+        peek: bool,
+    ) -> Result<Received, DatagramError> {
+        let Some(tape) = &mut self.tape else { return self.stack.recv_datagram(id, into, peek) };
+        let max = into.len().min(BYTES_MAX);
+        tape.begin(None, &Input::RecvDatagram { id, max, peek });
+        let result = self.stack.recv_datagram(id, &mut into[..max], peek);
+        tape.end(result.map(|read| Read(read, into.get(..read.len).unwrap_or_default())).number());
+        result
     }
 
     /// [`Stack::set_sysctl`].

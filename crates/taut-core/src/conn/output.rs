@@ -335,6 +335,8 @@ impl Conn {
             }
             Output::WindowProbe => self.flags.window_probe_due = true,
             Output::Ack => self.rx.owe_ack(),
+            // No connection's.
+            Output::Datagram => return,
         }
         counters.out_segs -= 1;
         self.tx.take_bare_back(ticket);

@@ -31,6 +31,8 @@ pub(crate) struct Demux {
 const NOBODY: u32 = u32::MAX;
 
 const TIME_WAIT_BIT: u32 = 1 << 31;
+/// Set in the slot of a datagram socket, in names of senders and in the list of those with something to send.
+pub(super) const DATAGRAM_BIT: u32 = 1 << 31;
 /// Set in the slot of a half-open connection, here and in names: [`ConnId`](crate::ConnId).
 pub(super) const HALF_OPEN_BIT: u32 = 1 << 30;
 

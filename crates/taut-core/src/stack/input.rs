@@ -28,7 +28,7 @@ pub(super) struct Stray<'a> {
 }
 
 /// The part of a frame that holds all headers, and the length of the whole.
-fn head<'f>(frame: &'f Frame<'_>) -> (&'f [u8], usize) {
+pub(super) fn head<'f>(frame: &'f Frame<'_>) -> (&'f [u8], usize) {
     match frame {
         Frame::Slice(slice) => (slice, slice.len()),
         Frame::Gather { header, payload } => (header, header.len() + payload.len()),
@@ -52,9 +52,8 @@ impl Stack {
         let (bytes, total) = head(&packet.frame);
         let ip = match IpHeader::parse_prefix(bytes, total) {
             Ok(ip) => ip,
-            Err(ParseError::Fragment) => {
-                self.counters.fragments_dropped += 1;
-                return;
+            Err(ParseError::Fragment) if cfg!(feature = "fragments") => {
+                return self.on_fragment(now, &packet);
             }
             Err(_) => {
                 self.counters.in_hdr_errors += 1;
@@ -62,24 +61,35 @@ impl Stack {
             }
         };
         // No packet from us to us arrives over a link: it is forged, and we would be answering ourselves.
-        if !self.is_ours(ip.dst) || !is_possible_peer(ip.src) || ip.src == ip.dst {
+        if !self.is_for_us(ip.src, ip.dst) {
             self.counters.in_discards += 1;
             return;
         }
         match ip.protocol {
             protocol::TCP => self.on_tcp(now, &ip, packet),
+            protocol::UDP if cfg!(feature = "udp") => self.on_udp(now, &ip, &packet),
             protocol::ICMP | protocol::ICMPV6 if !self.is_forged(ip.src) => {
                 self.count_marks(ip.ecn, 1);
-                let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
-                self.on_icmp(now, &ip, message);
+                let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len);
+                let Frame::Gather { payload, .. } = &packet.frame else {
+                    return self.on_icmp(now, &ip, bytes, message.unwrap_or_default());
+                };
+                let start = bytes.get(ip.header_len..).unwrap_or_default();
+                let message = [&[start], payload.slices()].concat().concat();
+                self.on_icmp(now, &ip, bytes, message.get(..ip.payload_len).unwrap_or_default());
             }
-            _ => self.counters.in_discards += 1,
+            _ => {
+                self.counters.in_discards += 1;
+                if !self.is_forged(ip.src) {
+                    self.unreachable(now, &ip, Unreachable::Protocol, bytes, &[]);
+                }
+            }
         }
     }
 
     /// Whether a packet that belongs to no connection claims to come from this host. Loopback addresses never appear outside
     /// of one (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3); Linux drops it as a martian.
-    fn is_forged(&mut self, src: IpAddr) -> bool {
+    pub(super) fn is_forged(&mut self, src: IpAddr) -> bool {
         let is_forged = src.is_loopback();
         self.counters.in_loopback += u64::from(is_forged);
         is_forged
@@ -93,6 +103,11 @@ impl Stack {
     #[must_use]
     pub const fn must_answer(&self) -> bool {
         self.must_answer
+    }
+
+    /// Whether a packet from `src` may arrive here for `dst`.
+    pub(super) fn is_for_us(&self, src: IpAddr, dst: IpAddr) -> bool {
+        self.is_ours(dst) && is_possible_peer(src) && src != dst
     }
 
     fn is_ours(&self, ip: IpAddr) -> bool {
@@ -199,7 +214,7 @@ impl Stack {
         }
     }
 
-    fn count_marks(&mut self, mark: Ecn, packets: u64) {
+    pub(super) fn count_marks(&mut self, mark: Ecn, packets: u64) {
         let counter = match mark {
             Ecn::NotEct => &mut self.counters.in_no_ect_pkts,
             Ecn::Ect1 => &mut self.counters.in_ect1_pkts,
@@ -302,26 +317,34 @@ impl Stack {
         }
     }
 
-    fn on_icmp(&mut self, now: Instant, ip: &IpHeader, message: &[u8]) {
+    fn on_icmp(&mut self, now: Instant, ip: &IpHeader, packet: &[u8], message: &[u8]) {
         self.counters.icmp_in_msgs += 1;
         let parsed = match (ip.src, ip.dst) {
             (IpAddr::V6(src), IpAddr::V6(dst)) => Icmp::parse_v6(src, dst, message),
             _ => Icmp::parse_v4(message),
         };
+        let Ok(parsed) = parsed else {
+            self.counters.icmp_in_errors += 1;
+            return;
+        };
+        self.count_icmp(&parsed);
         match parsed {
-            Ok(Icmp::EchoRequest { ident, seq, payload }) if self.config.icmp_echo && self.is_own(ip.dst) => {
-                if let Some(packet) = replies::echo(ip.dst, ip.src, ident, seq, payload) {
-                    self.replies.push(Reply::Icmp(packet));
-                }
+            // A filter's addresses are others': they answer for themselves.
+            Icmp::EchoRequest { ident, seq, payload } if self.config.icmp_echo && self.is_own(ip.dst) => {
+                self.answer_echo(ip, ident, seq, payload);
             }
-            Ok(Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted })
-            | Ok(Icmp::PacketTooBig { mtu, quoted }) => {
+            Icmp::EchoReply { ident, .. } if cfg!(feature = "icmp") => {
+                self.on_echo_reply(ip, packet, message, ident)
+            }
+            Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted }
+            | Icmp::PacketTooBig { mtu, quoted } => {
                 // A SYN-ACK is never too big.
                 if let Some((Owner::Conn(slot), seq)) = self.owner_of_quoted(quoted) {
                     self.with(now, slot, |conn, cx| conn.on_too_big(cx, seq, mtu));
                 }
+                self.on_datagram_error(now, ip, message, mtu);
             }
-            Ok(Icmp::DestinationUnreachable { code, quoted }) => {
+            Icmp::DestinationUnreachable { code, quoted } => {
                 let error = match code {
                     Unreachable::Network => ConnError::NetworkUnreachable,
                     Unreachable::Port | Unreachable::Protocol => ConnError::Refused,
@@ -334,6 +357,10 @@ impl Stack {
                     Some((Owner::HalfOpen(slot), seq)) => self.on_half_open_unreachable(slot, seq),
                     Some((Owner::TimeWait(_) | Owner::Flow(_), _)) | None => {}
                 }
+                self.on_datagram_error(now, ip, message, 0);
+            }
+            Icmp::TimeExceeded { .. } | Icmp::ParameterProblem { .. } => {
+                self.on_datagram_error(now, ip, message, 0);
             }
             _ => {}
         }

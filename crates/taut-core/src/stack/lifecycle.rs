@@ -90,7 +90,7 @@ impl Stack {
         listener.ready.push_back(id);
         if !listener.notified {
             listener.notified = true;
-            self.incoming.push_back(listener_id);
+            self.incoming.push_back(super::News::Listener(listener_id));
         }
     }
 

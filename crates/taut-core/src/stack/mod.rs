@@ -10,6 +10,7 @@
 //!   lifecycle.rs  bookkeeping after a connection changed observe.rs                settings and snapshots
 //!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs lists.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
+//!   datagram.rs datagram_io.rs icmp.rs   sockets without connections, fragments
 //!   passive.rs half_open.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
 //!   incoming/   connections to any address, before they are answered
 //!   steering.rs shared_link.rs   several stacks on one link
@@ -18,9 +19,12 @@
 mod caps;
 mod conn_mut;
 mod conn_ref;
+mod datagram;
+mod datagram_io;
 mod demux;
 mod fast_open;
 mod half_open;
+mod icmp;
 mod incoming;
 mod input;
 mod lifecycle;
@@ -60,7 +64,8 @@ use crate::egress::emit::HEADER_MAX;
 use crate::fast_open::{Cache, FastOpenKeys};
 use crate::stats::Counters;
 use crate::words::{ConnId, Duration, Fate, Instant, LinkCaps, ListenerId, Output, Tuple, TxTicket};
-use demux::{Demux, Owner};
+use datagram::Datagrams;
+use demux::{DATAGRAM_BIT, Demux, Owner};
 use half_open::HalfOpenTable;
 use incoming::FlowTable;
 use listener::Listeners;
@@ -79,6 +84,8 @@ pub enum Timer {
     Conn,
     /// The oldest entry of TIME-WAIT ends.
     TimeWait,
+    /// A datagram may leave, or fragments have not become a packet in time.
+    Datagram,
 }
 
 /// A TCP/IP stack without a clock, a device or a thread.
@@ -97,8 +104,12 @@ pub struct Stack {
     ready: VecDeque<u32>,
     /// Connections with news for the application.
     news: VecDeque<u32>,
-    /// Listeners with news for the application.
-    incoming: VecDeque<ListenerId>,
+    /// Listeners and datagram sockets with news for the application.
+    incoming: VecDeque<News>,
+    /// What is not TCP.
+    datagrams: Box<Datagrams>,
+    /// The next deadline of that.
+    side_deadline: Instant,
     replies: Replies,
     /// While deadlines are handled: when one that has passed as well is handled. Else 0.
     timers_again_at: Instant,
@@ -123,6 +134,13 @@ pub struct Stack {
     header: Box<[u8; HEADER_MAX]>,
     /// An ICMP message that is being handed out.
     message: Vec<u8>,
+}
+
+/// Who has news, beside connections.
+#[derive(Clone, Copy, Debug)]
+enum News {
+    Listener(ListenerId),
+    Datagram(u32),
 }
 
 /// See [`Stack::handle_timeout`].
@@ -182,6 +200,8 @@ impl Stack {
             ready: VecDeque::new(),
             news: VecDeque::new(),
             incoming: VecDeque::new(),
+            datagrams: Box::new(Datagrams::new(&secrets)),
+            side_deadline: Instant::NEVER,
             replies: Replies::default(),
             pool,
             counters: Counters::default(),
@@ -250,6 +270,8 @@ impl Stack {
                 Fate::Refused => conn.on_refused(cx, &ticket),
                 Fate::Dropped => conn.on_dropped(cx, &ticket),
             });
+        } else if id.slot & DATAGRAM_BIT != 0 {
+            self.on_datagram_fate(now, &ticket, fate);
         }
     }
 
@@ -284,6 +306,9 @@ impl Stack {
         while let Some(slot) = self.time_wait.expired(now) {
             self.forget_time_wait(slot);
         }
+        if self.side_deadline <= now {
+            self.on_side_timeouts(now);
+        }
     }
 
     /// The next instant at which [`handle_timeout`](Self::handle_timeout) must be called, and the reason.
@@ -292,6 +317,16 @@ impl Stack {
     /// moving every timer on every ACK would cost more.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        let next = self.next_of_tcp();
+        if self.side_deadline == Instant::NEVER {
+            return next;
+        }
+        let side = (self.side_deadline, Timer::Datagram);
+        Some(next.filter(|next| next.0 <= side.0).unwrap_or(side))
+    }
+
+    #[inline]
+    fn next_of_tcp(&self) -> Option<(Instant, Timer)> {
         let half_open = self.half_open.next_deadline();
         let conn = self.timers.next().map(|(at, _)| at);
         let flow = self.flows.next_deadline();

@@ -34,6 +34,7 @@ impl Stack {
         Arc::make_mut(&mut self.config).set_sysctl(name, value)?;
         self.time_wait.limit(self.config.max_tw_buckets, self.config.time_wait);
         self.pool.budget.limit(self.config.mem, self.config.max_orphans);
+        self.update_side_deadline();
         Ok(())
     }
 

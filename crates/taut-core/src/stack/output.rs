@@ -4,10 +4,11 @@
 
 use taut_wire::{Ecn, raw};
 
-use super::demux::HALF_OPEN_BIT;
+use super::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
 use super::replies::Reply;
-use super::{Stack, StackCx, stack_cx};
+use super::{News, Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
+use crate::datagram::outbox::Leaving;
 use crate::egress::emit;
 use crate::words::{
     ConnId, Event, Fate, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket,
@@ -18,14 +19,24 @@ enum Next {
     Segment(u32, Segment),
     /// Of a half-open connection.
     SynAck(u32),
+    /// Of a datagram socket.
+    Datagram(u32, Leaving),
 }
 
 impl Stack {
     /// News for the application, oldest first.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
-        if let Some(listener) = self.incoming.pop_front() {
-            return Some(Event::Incoming(listener));
+        while let Some(news) = self.incoming.pop_front() {
+            match news {
+                News::Listener(listener) => return Some(Event::Incoming(listener)),
+                News::Datagram(slot) => {
+                    let event = self.datagram_event(slot);
+                    if event.is_some() {
+                        return event;
+                    }
+                }
+            }
         }
         while let Some(&slot) = self.news.front() {
             let event = self.table.at_mut(slot).and_then(|conn| {
@@ -63,6 +74,7 @@ impl Stack {
         let (slot, segment) = match self.next_segment(now)? {
             Next::Segment(slot, segment) => (slot, segment),
             Next::SynAck(slot) => return self.transmit_syn_ack(now, slot),
+            Next::Datagram(slot, leaving) => return self.transmit_datagram(now, slot, leaving),
         };
         if segment.payload.end - segment.payload.start > emit::ALWAYS_FITS && !self.fits(slot, &segment) {
             return self.lose(now, slot, segment.ticket);
@@ -137,7 +149,14 @@ impl Stack {
     fn next_segment(&mut self, now: Instant) -> Option<Next> {
         loop {
             let slot = self.ready.pop_front()?;
-            if slot & HALF_OPEN_BIT != 0 {
+            if slot & (DATAGRAM_BIT | HALF_OPEN_BIT) != 0 {
+                if slot & DATAGRAM_BIT != 0 {
+                    let slot = slot & !DATAGRAM_BIT;
+                    match self.next_datagram(now, slot) {
+                        Some(leaving) => return Some(Next::Datagram(slot, leaving)),
+                        None => continue,
+                    }
+                }
                 let slot = slot & !HALF_OPEN_BIT;
                 if self.wants_syn_ack(slot) {
                     return Some(Next::SynAck(slot));

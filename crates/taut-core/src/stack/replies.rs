@@ -39,6 +39,11 @@ impl Replies {
         room
     }
 
+    /// Whether so many more answers may wait.
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.0.len() + count <= REPLIES_MAX
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Reply> {
         self.0.pop_front()
     }

@@ -20,6 +20,10 @@ enum Purpose {
     Timestamps = 1,
     Port = 2,
     Cookie = 3,
+    DatagramPort = 4,
+    Fragment = 5,
+    Datagrams = 6,
+    IcmpPeers = 7,
 }
 
 fn feed(hasher: &mut SipHasher13, endpoint: Endpoint) {
@@ -72,6 +76,27 @@ impl Secrets {
             hasher.write_u32(period);
         }
         hasher.finish() as u32
+    }
+
+    /// Where the search for a free port of a datagram socket begins; another each time (RFC 6056 §3.3.1).
+    pub(crate) fn datagram_port(&self, count: u32) -> u32 {
+        let local = Endpoint::new(core::net::Ipv4Addr::from_bits(count).into(), 0);
+        self.hash(Purpose::DatagramPort, local, local)
+    }
+
+    /// The identification of the `count`th packet of fragments (RFC 7739 §5.3: a hash and a counter).
+    pub(crate) fn fragment_ident(&self, src: Endpoint, dst: Endpoint, count: u32) -> u32 {
+        self.hash(Purpose::Fragment, src, dst).wrapping_add(count)
+    }
+
+    /// Keys of the hash tables of datagram sockets, and of the limits of ICMP errors.
+    pub(crate) fn table_keys(&self) -> [(u64, u64); 2] {
+        let any = Endpoint::new(core::net::Ipv4Addr::UNSPECIFIED.into(), 0);
+        let half = |purpose, port| {
+            let of = Endpoint::new(any.ip(), port);
+            u64::from(self.hash(purpose, of, any)) << 32 | u64::from(self.hash(purpose, any, of))
+        };
+        [Purpose::Datagrams, Purpose::IcmpPeers].map(|purpose| (half(purpose, 1), half(purpose, 2)))
     }
 
     /// Where the search for a free port to `peer` begins.

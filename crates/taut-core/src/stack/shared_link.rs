@@ -41,6 +41,12 @@ impl Stack {
         self.counters.device_errors += errors;
     }
 
+    /// Which stack has the datagram sockets at a port, if there are several.
+    #[must_use]
+    pub fn owner_of_port(&self, port: u16) -> Option<usize> {
+        self.steering.as_ref().map(|steering| steering.owner_of_port(port))
+    }
+
     /// Which stack must begin a connection: the port's owner if a port was requested, else any (`None`).
     #[must_use]
     pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {

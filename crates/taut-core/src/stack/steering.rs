@@ -62,6 +62,16 @@ impl Steering {
         self.owner_of(local, peer) == usize::from(self.index)
     }
 
+    /// The owner of datagram sockets at this port, whatever their peers are.
+    pub(crate) fn owner_of_port(&self, port: u16) -> usize {
+        let any = Endpoint::new(core::net::Ipv4Addr::UNSPECIFIED.into(), port);
+        self.owner_of(any, any)
+    }
+
+    pub(crate) fn is_own_port(&self, port: u16) -> bool {
+        self.owner_of_port(port) == usize::from(self.index)
+    }
+
     /// The owner of a received packet (from its IP header on); `None` when it concerns no connection and any
     /// shard may handle it.
     #[must_use]
@@ -84,14 +94,23 @@ impl Steering {
                     _ => Icmp::parse_v4(payload),
                 };
                 let quoted = match quoted {
-                    Ok(Icmp::DestinationUnreachable { quoted, .. } | Icmp::PacketTooBig { quoted, .. }) => {
-                        Quoted::parse(quoted).ok()?
-                    }
+                    Ok(
+                        Icmp::DestinationUnreachable { quoted, .. }
+                        | Icmp::PacketTooBig { quoted, .. }
+                        | Icmp::TimeExceeded { quoted }
+                        | Icmp::ParameterProblem { quoted, .. },
+                    ) => Quoted::parse(quoted).ok()?,
+                    Ok(Icmp::EchoReply { ident, .. }) => return Some(self.owner_of_port(ident)),
                     _ => return None,
                 };
-                (quoted.protocol == protocol::TCP)
-                    .then(|| self.owner_of(quoted.src.into(), quoted.dst.into()))
+                match quoted.protocol {
+                    protocol::TCP => Some(self.owner_of(quoted.src.into(), quoted.dst.into())),
+                    protocol::UDP => Some(self.owner_of_port(quoted.src.port())),
+                    protocol::ICMP | protocol::ICMPV6 => Some(self.owner_of_port((quoted.seq >> 16) as u16)),
+                    _ => None,
+                }
             }
+            protocol::UDP => Some(self.owner_of_port(u16::from_be_bytes(*payload.get(2..)?.first_chunk()?))),
             _ => None,
         }
     }

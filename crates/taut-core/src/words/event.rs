@@ -1,9 +1,9 @@
 //! Notifications for the application; taken with [`Stack::poll_event`](crate::Stack::poll_event).
 
-use super::{ConnError, ConnId, ListenerId};
+use super::{ConnError, ConnId, DatagramId, ListenerId};
 
 /// Something became possible, or ended. Events are edges, not levels: each is reported once until it happens
-/// again, so the queue of events is bounded by the number of connections.
+/// again, so the queue of events is bounded by the number of connections and sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -22,4 +22,8 @@ pub enum Event {
     /// Both directions were closed without an error and the peer has acknowledged it; only bookkeeping is left.
     /// Reported only for connections that the application has not released yet.
     Closed(ConnId),
+    /// A datagram socket has something to receive, or an error to report.
+    DatagramReadable(DatagramId),
+    /// A datagram socket that found no room has some, or an error to report.
+    DatagramWritable(DatagramId),
 }

@@ -49,6 +49,33 @@ impl FlowId {
     }
 }
 
+/// Names a datagram socket for as long as the application holds it; never reused for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DatagramId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl DatagramId {
+    /// The name as a number, for a file.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The name with this number. One that was never issued finds nothing.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self { slot: bits as u32, generation: (bits >> 32) as u32 }
+    }
+
+    /// A small index, unique among live datagram sockets, for the caller's own tables.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
 /// Names a listener, or a filter of incoming flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId {

@@ -20,6 +20,8 @@ pub struct LinkCaps {
     pub gso_max_segs: u16,
     /// Whether the link completes TCP checksums, so that the stack writes only the pseudo-header's sum.
     pub tx_checksum: bool,
+    /// Whether the link cuts super-packets of UDP, too (USO).
+    pub udp_segments: bool,
     /// Whether something below honours [`TxPacket::departure`], as `fq` does; the stack then arms no pacing
     /// timer of its own. May change: [`Stack::set_link_paces`](crate::Stack::set_link_paces).
     pub paces: bool,
@@ -43,6 +45,7 @@ impl LinkCaps {
             gso_max_bytes: 65_536,
             gso_max_segs: 65_535,
             tx_checksum: true,
+            udp_segments: false,
             paces: false,
             pacing_shift: PACING_SHIFT,
             completes_on_departure: false,
@@ -57,6 +60,7 @@ impl LinkCaps {
             gso_max_bytes: 0,
             gso_max_segs: 1,
             tx_checksum: false,
+            udp_segments: false,
             paces: false,
             pacing_shift: PACING_SHIFT,
             completes_on_departure: false,
@@ -261,7 +265,8 @@ pub enum Offload {
         /// Offset of the checksum within the transport header.
         offset: u16,
     },
-    /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum.
+    /// Cut the payload into segments of `mss` bytes, each with its own headers and checksum: of TCP, or of UDP if the
+    /// checksum is at [`taut_wire::udp::CHECKSUM_OFFSET`].
     Segment {
         /// Payload bytes per segment.
         mss: u16,

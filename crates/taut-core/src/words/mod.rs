@@ -29,7 +29,7 @@ pub use event::Event;
 pub use histogram::{Histogram, Lateness};
 pub(crate) use holders::Holders;
 pub use holders::Witness;
-pub use ids::{ConnId, FlowId, ListenerId};
+pub use ids::{ConnId, DatagramId, FlowId, ListenerId};
 pub use kept::KeptPacket;
 pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,

@@ -24,6 +24,8 @@ pub(crate) enum Output {
     /// Asks the peer for an ACK: a probe of a closed window, or a keepalive.
     WindowProbe,
     Ack,
+    /// Of a datagram socket: `start` numbers the packets of all of them.
+    Datagram,
 }
 
 /// The fate of a packet that was handed out, reported with its ticket.
@@ -53,7 +55,7 @@ pub enum Fate {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
 pub struct TxTicket {
-    /// The connection charged; `None` for packets that belong to no connection (RST to an unknown sender,
+    /// The connection charged, or the datagram socket; `None` for packets that belong to no connection (RST to an unknown sender,
     /// echo reply).
     pub(crate) conn: Option<ConnId>,
     /// Bytes charged: Linux's truesize.
@@ -96,7 +98,7 @@ impl TxTicket {
         }
     }
 
-    /// Whether it charges no connection: the fate of its packet need not be reported.
+    /// Whether it charges no connection and no socket: the fate of its packet need not be reported.
     #[must_use]
     pub const fn is_blank(&self) -> bool {
         self.conn.is_none()
@@ -114,10 +116,13 @@ impl TxTicket {
         self.handed
     }
 
-    /// The connection that it charges.
+    /// The connection that it charges; `None` if that is a datagram socket, or nobody.
     #[must_use]
     pub const fn conn(&self) -> Option<ConnId> {
-        self.conn
+        match self.output {
+            Output::Datagram => None,
+            _ => self.conn,
+        }
     }
 
     /// All that the ticket says, in one number: of two tickets with the same number, it does not matter which is given
@@ -137,6 +142,7 @@ impl TxTicket {
             Output::Data(SendKind::TailProbe) => 4,
             Output::WindowProbe => 5,
             Output::Ack => 6,
+            Output::Datagram => 7,
         };
         let small =
             u64::from(self.segs) | u64::from(self.serial) << 16 | kind << 32 | u64::from(self.in_loss) << 40;

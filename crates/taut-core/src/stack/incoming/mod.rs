@@ -244,7 +244,7 @@ impl Stack {
         listener.begin(peer);
         if !listener.notified {
             listener.notified = true;
-            self.incoming.push_back(id);
+            self.incoming.push_back(super::News::Listener(id));
         }
         self.counters.flows_in += 1;
         let tables = (&self.table, &self.half_open, &self.time_wait, &self.flows);

@@ -1,0 +1,307 @@
+//! Datagram sockets and the link: what arrives for them, what they hand out, and what becomes of it.
+//! RFC 768, RFC 1122 §4.1, RFC 8200 §8.1; Linux: `__udp4_lib_rcv`, `udp_send_skb`. Called by `input.rs` and `output.rs`.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use taut_wire::udp::{self, UdpHeader};
+use taut_wire::{IpHeader, Quoted, fragment, protocol, raw};
+
+use super::datagram::HEADERS_MAX;
+use super::demux::DATAGRAM_BIT;
+use super::input::head;
+use super::{News, Stack};
+use crate::datagram::inbox::Incoming;
+use crate::datagram::outbox::{Form, Leaving, Outgoing};
+use crate::datagram::{DatagramKind, IcmpReport, told};
+use crate::words::{
+    ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, Offload, Output, RxChecksum, RxPacket,
+    Transmit, TxPacket, TxTicket,
+};
+
+impl Stack {
+    // ---- what arrives ----
+
+    #[inline(never)]
+    pub(super) fn on_udp(&mut self, now: Instant, ip: &IpHeader, packet: &RxPacket<'_>) {
+        if self.is_forged(ip.src) {
+            return;
+        }
+        let (bytes, _) = head(&packet.frame);
+        let datagram = bytes.get(ip.header_len..).unwrap_or_default();
+        let datagram = datagram.get(..ip.payload_len).unwrap_or(datagram);
+        let Ok(header) = UdpHeader::parse(datagram, ip.payload_len) else {
+            self.counters.udp_in_errors += 1;
+            return;
+        };
+        let rest: &[&[u8]] = match &packet.frame {
+            Frame::Gather { payload, .. } => payload.slices(),
+            Frame::Slice(_) | Frame::Lend { .. } => &[],
+        };
+        // Behind the datagram is padding, which its checksum does not cover.
+        let datagram = datagram.get(..usize::from(header.len)).unwrap_or(datagram);
+        if packet.checksum == RxChecksum::Unverified && !udp::verify(ip.src, ip.dst, datagram, rest) {
+            self.counters.udp_in_csum_errors += 1;
+            self.counters.udp_in_errors += 1;
+            return;
+        }
+        let len = usize::from(header.len) - udp::HEADER_LEN;
+        let segments = raw::segs(len, packet.gso_size.into()) as u64;
+        self.count_marks(ip.ecn, segments);
+        let local = Endpoint::new(ip.dst, header.dst_port);
+        let from = Endpoint::new(ip.src, header.src_port);
+        let Some(slot) = self.datagrams.table.find(DatagramKind::Udp, local, from) else {
+            self.counters.udp_no_ports += segments;
+            self.unreachable(now, ip, taut_wire::Unreachable::Port, bytes, rest);
+            return;
+        };
+        let mut payload = Vec::with_capacity(len);
+        payload.extend_from_slice(datagram.get(udp::HEADER_LEN..).unwrap_or_default());
+        rest.iter().for_each(|piece| payload.extend_from_slice(piece));
+        payload.truncate(len);
+        let (class, hops) = raw::class_and_hops(bytes);
+        let gro = self.datagrams.table.at(slot).is_some_and(|socket| socket.options.gro);
+        let size = usize::from(packet.gso_size);
+        let incoming = |bytes, segment| Incoming { bytes, from, to: ip.dst, class, hops, segment };
+        if size == 0 || gro {
+            self.deliver_udp(slot, incoming(payload, packet.gso_size), segments);
+        } else {
+            for piece in payload.chunks(size) {
+                self.deliver_udp(slot, incoming(piece.to_vec(), 0), 1);
+            }
+        }
+    }
+
+    fn deliver_udp(&mut self, slot: u32, incoming: Incoming, datagrams: u64) {
+        if self.deliver(slot, incoming) {
+            self.counters.udp_in_datagrams += datagrams;
+        } else {
+            self.counters.udp_in_errors += datagrams;
+            self.counters.udp_rcvbuf_errors += datagrams;
+        }
+    }
+
+    /// Returns whether there was room.
+    pub(super) fn deliver(&mut self, slot: u32, incoming: Incoming) -> bool {
+        let Some(socket) = self.datagrams.table.at_mut(slot) else { return false };
+        if !socket.inbox.has_room() {
+            return false;
+        }
+        socket.inbox.push(incoming);
+        socket.news.readable = true;
+        self.tell(slot);
+        true
+    }
+
+    /// An ICMP error about a packet that no connection sent. `message` is all of it.
+    #[cold]
+    pub(super) fn on_datagram_error(&mut self, now: Instant, ip: &IpHeader, message: &[u8], mtu: u32) {
+        let [kind, code, ..] = *message else { return };
+        let Some(told) = told(ip.src.is_ipv4(), kind, code) else { return };
+        let quoted = message.get(8..).unwrap_or_default();
+        let Ok(Quoted { src, dst, protocol: upper, seq }) = Quoted::parse(quoted) else { return };
+        let found = match upper {
+            protocol::UDP => self.datagrams.table.find(DatagramKind::Udp, src.into(), dst.into()),
+            // The identifier is in the second word of an echo request.
+            protocol::ICMP | protocol::ICMPV6 => {
+                let local = Endpoint::new(src.ip(), (seq >> 16) as u16);
+                self.datagrams.table.find(DatagramKind::Ping, local, Endpoint::new(dst.ip(), 0))
+            }
+            _ => None,
+        };
+        let Some(slot) = found else { return };
+        if mtu > 0 || told.error == crate::DatagramError::TooLong {
+            self.datagrams.paths.lower(now, dst.ip(), mtu, self.caps.mtu);
+        }
+        let report = IcmpReport { error: told.error, router: ip.src, kind, code, to: dst, mtu };
+        let Some(socket) = self.datagrams.table.at_mut(slot) else { return };
+        if socket.on_icmp(told, report) {
+            socket.news.readable = true;
+            socket.news.writable = true;
+            self.tell(slot);
+        }
+    }
+
+    // ---- what leaves ----
+
+    /// The next packet of a socket whose turn it is, and when it leaves. A turn is as many bytes as a super-packet may have, so
+    /// that small datagrams get as much of the link as a connection does.
+    pub(super) fn next_datagram(&mut self, now: Instant, slot: u32) -> Option<Leaving> {
+        let paces = self.caps.paces;
+        let turn = self.caps.gso_max_bytes.max(self.caps.mtu.into());
+        let socket = self.datagrams.table.at_mut(slot)?;
+        if socket.outbox.due().is_none_or(|due| due > now && !paces) {
+            socket.is_ready = false;
+            socket.turn_bytes = 0;
+            self.make_ready(now, slot);
+            return None;
+        }
+        if socket.turn_bytes == 0 {
+            socket.turn_bytes = turn;
+        }
+        let next = socket.outbox.pop(now)?;
+        socket.turn_bytes = socket.turn_bytes.saturating_sub(next.outgoing.truesize());
+        if socket.outbox.is_empty() {
+            socket.is_ready = false;
+            socket.turn_bytes = 0;
+        } else if socket.turn_bytes == 0 {
+            self.ready.push_back(slot | DATAGRAM_BIT);
+        } else {
+            self.ready.push_front(slot | DATAGRAM_BIT);
+        }
+        Some(next)
+    }
+
+    pub(super) fn transmit_datagram(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        Leaving { outgoing, departure, prior }: Leaving,
+    ) -> Option<Transmit<'_>> {
+        let generation = self.datagrams.table.at(slot)?.generation;
+        self.counters.out_requests += 1;
+        let (len, offload) = self.datagram_headers(&outgoing);
+        let Self { datagrams, header, .. } = self;
+        datagrams.leaving_serial += 1;
+        datagrams.leaving_slot = slot;
+        let ticket = TxTicket {
+            conn: Some(ConnId { slot: slot | DATAGRAM_BIT, generation }),
+            truesize: outgoing.truesize(),
+            start: datagrams.leaving_serial,
+            segs: outgoing.segs(),
+            handed: now,
+            prior_departure: prior,
+            output: Output::Datagram,
+            ..TxTicket::blank()
+        };
+        let outgoing = datagrams.leaving.insert(outgoing);
+        let mut payload = Gather::EMPTY;
+        let bytes = outgoing.memory.bytes().get(outgoing.range.clone()).unwrap_or_default();
+        payload.push_of(bytes, Some(&outgoing.memory));
+        let header = header.get(..len).unwrap_or_default();
+        Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
+    }
+
+    /// Writes the headers of a packet; returns their length, and what is left to the device.
+    fn datagram_headers(&mut self, outgoing: &Outgoing) -> (usize, Offload) {
+        let Outgoing { src, src_port, to, class, hops, form, protocol, ident, .. } = *outgoing;
+        let bytes = outgoing.memory.bytes().get(outgoing.range.clone()).unwrap_or_default();
+        let transport_len = if matches!(form, Form::Udp { .. }) { udp::HEADER_LEN } else { 0 };
+        let len = transport_len + bytes.len();
+        let dst = to.ip();
+        let ip = IpHeader {
+            src,
+            dst,
+            protocol,
+            hop_limit: hops,
+            ecn: taut_wire::Ecn::NotEct,
+            header_len: 0,
+            payload_len: len,
+        };
+        let buffer = &mut self.header[..HEADERS_MAX];
+        let at = match form {
+            Form::Fragment { offset, more } => fragment::emit(&ip, buffer, ident.unwrap_or(0), offset, more),
+            Form::Udp { .. } | Form::Message => {
+                let at = ip.emit(buffer, 0);
+                if let Some(ident) = ident {
+                    raw::allow_fragments(&mut buffer[..at], ident as u16);
+                }
+                at
+            }
+        };
+        raw::set_traffic_class(&mut buffer[..at], class);
+        let Form::Udp { segment } = form else { return (at, Offload::None) };
+        let header = UdpHeader { src_port, dst_port: to.port(), len: len as u16 };
+        let end = at + header.emit(&mut buffer[at..]);
+        let checksum = if self.caps.tx_checksum {
+            udp::partial_checksum(src, dst, len as u32)
+        } else {
+            udp::full_checksum(src, dst, &buffer[at..end], &[bytes])
+        };
+        udp::set_checksum(&mut buffer[at..end], checksum);
+        let (start, offset) = (at as u16, udp::CHECKSUM_OFFSET as u16);
+        let offload = if segment > 0 {
+            Offload::Segment { mss: segment, start, offset, ipv6: src.is_ipv6() }
+        } else if self.caps.tx_checksum {
+            Offload::Checksum { start, offset }
+        } else {
+            Offload::None
+        };
+        (end, offload)
+    }
+
+    /// A ticket of a datagram socket came back.
+    #[cold]
+    pub(super) fn on_datagram_fate(&mut self, now: Instant, ticket: &TxTicket, fate: Fate) {
+        let Some(ConnId { slot, generation }) = ticket.conn else { return };
+        let id = DatagramId { slot: slot & !DATAGRAM_BIT, generation };
+        let leaving =
+            if ticket.start == self.datagrams.leaving_serial { self.datagrams.leaving.take() } else { None };
+        let Some(socket) = self.datagrams.table.get_mut(id) else { return };
+        match (fate, leaving) {
+            (Fate::Refused, Some(outgoing)) => {
+                self.counters.out_requests -= 1;
+                socket.outbox.put_back(outgoing, ticket.prior_departure);
+                return self.make_ready(now, id.slot);
+            }
+            (Fate::Dropped, _) => {
+                self.counters.out_discards += 1;
+                self.counters.udp_sndbuf_errors += u64::from(socket.kind == DatagramKind::Udp);
+            }
+            _ => {}
+        }
+        if socket.outbox.release(ticket.truesize) {
+            self.awaiting_tickets -= 1;
+            socket.news.writable = true;
+            self.tell(id.slot);
+        }
+    }
+
+    // ---- news and time ----
+
+    /// The next event of a socket that is at the front of the list.
+    #[cold]
+    pub(super) fn datagram_event(&mut self, slot: u32) -> Option<Event> {
+        let socket = self.datagrams.table.at_mut(slot)?;
+        let id = DatagramId { slot, generation: socket.generation };
+        let event = if core::mem::take(&mut socket.news.readable) {
+            Some(Event::DatagramReadable(id))
+        } else if core::mem::take(&mut socket.news.writable) {
+            Some(Event::DatagramWritable(id))
+        } else {
+            None
+        };
+        if socket.news.readable || socket.news.writable {
+            self.incoming.push_front(News::Datagram(slot));
+        } else {
+            socket.news.is_queued = false;
+        }
+        event
+    }
+
+    /// Sockets whose time to send has come.
+    #[cold]
+    pub(super) fn on_side_timeouts(&mut self, now: Instant) {
+        while let Some(&(due, slot)) = self.datagrams.departures.first() {
+            if due > now {
+                break;
+            }
+            self.datagrams.departures.pop_first();
+            self.make_ready(now, slot);
+        }
+        self.on_fragment_timeouts(now);
+        self.update_side_deadline();
+    }
+
+    /// After a change of what `poll_timeout` must know of datagram sockets and fragments.
+    pub(super) fn update_side_deadline(&mut self) {
+        let departure = self.datagrams.departures.first().map(|&(due, _)| due);
+        let fragments = self.datagrams.reassembly.next_deadline(&self.config.fragments);
+        self.side_deadline = departure.into_iter().chain(fragments).min().unwrap_or(Instant::NEVER);
+    }
+
+    /// Whether an address is one to which an error may be sent (RFC 1122 §3.2.2).
+    pub(super) fn may_be_told(ip: IpAddr) -> bool {
+        !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback())
+    }
+}
