@@ -156,9 +156,9 @@ impl Outbox {
     }
 
     /// Puts back a packet that the device refused, and the time from before it left.
-    pub(crate) fn put_back(&mut self, outgoing: Outgoing, prior: Instant) {
-        self.next_departure = prior;
-        self.queue.push_front(outgoing);
+    pub(crate) fn put_back(&mut self, leaving: Leaving) {
+        self.next_departure = leaving.prior;
+        self.queue.push_front(leaving.outgoing);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

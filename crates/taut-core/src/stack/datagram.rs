@@ -10,7 +10,7 @@ use super::demux::DATAGRAM_BIT;
 use super::open::is_broadcast;
 use super::{News, Stack};
 use crate::datagram::cut::{self, Cut, Question};
-use crate::datagram::outbox::{Form, Outgoing};
+use crate::datagram::outbox::{Form, Leaving, Outgoing};
 use crate::datagram::socket::Socket;
 use crate::datagram::table::Table;
 use crate::datagram::{
@@ -35,10 +35,9 @@ pub(crate) struct Datagrams {
     pub(super) reassembly: Reassembly,
     pub(super) icmp_limit: Limit,
     /// The packet that was handed out last: its device may refuse it.
-    pub(super) leaving: Option<Outgoing>,
-    /// Its number, and that of its socket.
+    pub(super) leaving: Option<Leaving>,
+    /// Its number.
     pub(super) leaving_serial: u64,
-    pub(super) leaving_slot: u32,
     /// When sockets may send again that must wait for that.
     pub(super) departures: alloc::collections::BTreeSet<(Instant, u32)>,
     ports: u32,
@@ -55,7 +54,6 @@ impl Datagrams {
             icmp_limit: Limit::new(peers),
             leaving: None,
             leaving_serial: 0,
-            leaving_slot: 0,
             departures: alloc::collections::BTreeSet::new(),
             ports: 0,
             idents: 0,

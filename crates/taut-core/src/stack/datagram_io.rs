@@ -14,9 +14,10 @@ use super::{News, Stack};
 use crate::datagram::inbox::Incoming;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};
 use crate::datagram::{DatagramKind, IcmpReport, told};
+use crate::egress::emit::HEADER_MAX;
 use crate::words::{
-    ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, Offload, Output, RxChecksum, RxPacket,
-    Transmit, TxPacket, TxTicket,
+    ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, LinkCaps, Offload, Output, RxChecksum,
+    RxPacket, Transmit, TxPacket, TxTicket,
 };
 
 impl Stack {
@@ -124,22 +125,23 @@ impl Stack {
 
     // ---- what leaves ----
 
-    /// The next packet of a socket whose turn it is, and when it leaves. A turn is as many bytes as a super-packet may have, so
+    /// Takes the next packet of a socket whose turn it is; returns whether there is one. A turn is as many bytes as a super-packet may have, so
     /// that small datagrams get as much of the link as a connection does.
-    pub(super) fn next_datagram(&mut self, now: Instant, slot: u32) -> Option<Leaving> {
+    #[cold]
+    pub(super) fn next_datagram(&mut self, now: Instant, slot: u32) -> bool {
         let paces = self.caps.paces;
         let turn = self.caps.gso_max_bytes.max(self.caps.mtu.into());
-        let socket = self.datagrams.table.at_mut(slot)?;
+        let Some(socket) = self.datagrams.table.at_mut(slot) else { return false };
         if socket.outbox.due().is_none_or(|due| due > now && !paces) {
             socket.is_ready = false;
             socket.turn_bytes = 0;
             self.make_ready(now, slot);
-            return None;
+            return false;
         }
         if socket.turn_bytes == 0 {
             socket.turn_bytes = turn;
         }
-        let next = socket.outbox.pop(now)?;
+        let Some(next) = socket.outbox.pop(now) else { return false };
         socket.turn_bytes = socket.turn_bytes.saturating_sub(next.outgoing.truesize());
         if socket.outbox.is_empty() {
             socket.is_ready = false;
@@ -149,85 +151,34 @@ impl Stack {
         } else {
             self.ready.push_front(slot | DATAGRAM_BIT);
         }
-        Some(next)
+        self.datagrams.leaving = Some(next);
+        self.datagrams.leaving_serial += 1;
+        true
     }
 
-    pub(super) fn transmit_datagram(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        Leaving { outgoing, departure, prior }: Leaving,
-    ) -> Option<Transmit<'_>> {
+    /// Hands out the packet that [`next_datagram`](Self::next_datagram) took.
+    #[cold]
+    pub(super) fn transmit_datagram(&mut self, now: Instant, slot: u32) -> Option<Transmit<'_>> {
         let generation = self.datagrams.table.at(slot)?.generation;
         self.counters.out_requests += 1;
-        let (len, offload) = self.datagram_headers(&outgoing);
-        let Self { datagrams, header, .. } = self;
-        datagrams.leaving_serial += 1;
-        datagrams.leaving_slot = slot;
+        let Self { datagrams, header, caps, .. } = self;
+        let Leaving { outgoing, departure, prior } = datagrams.leaving.as_ref()?;
+        let (len, offload) = datagram_headers(header, caps, outgoing);
         let ticket = TxTicket {
             conn: Some(ConnId { slot: slot | DATAGRAM_BIT, generation }),
             truesize: outgoing.truesize(),
             start: datagrams.leaving_serial,
             segs: outgoing.segs(),
             handed: now,
-            prior_departure: prior,
+            prior_departure: *prior,
             output: Output::Datagram,
             ..TxTicket::blank()
         };
-        let outgoing = datagrams.leaving.insert(outgoing);
         let mut payload = Gather::EMPTY;
         let bytes = outgoing.memory.bytes().get(outgoing.range.clone()).unwrap_or_default();
         payload.push_of(bytes, Some(&outgoing.memory));
         let header = header.get(..len).unwrap_or_default();
-        Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
-    }
-
-    /// Writes the headers of a packet; returns their length, and what is left to the device.
-    fn datagram_headers(&mut self, outgoing: &Outgoing) -> (usize, Offload) {
-        let Outgoing { src, src_port, to, class, hops, form, protocol, ident, .. } = *outgoing;
-        let bytes = outgoing.memory.bytes().get(outgoing.range.clone()).unwrap_or_default();
-        let transport_len = if matches!(form, Form::Udp { .. }) { udp::HEADER_LEN } else { 0 };
-        let len = transport_len + bytes.len();
-        let dst = to.ip();
-        let ip = IpHeader {
-            src,
-            dst,
-            protocol,
-            hop_limit: hops,
-            ecn: taut_wire::Ecn::NotEct,
-            header_len: 0,
-            payload_len: len,
-        };
-        let buffer = &mut self.header[..HEADERS_MAX];
-        let at = match form {
-            Form::Fragment { offset, more } => fragment::emit(&ip, buffer, ident.unwrap_or(0), offset, more),
-            Form::Udp { .. } | Form::Message => {
-                let at = ip.emit(buffer, 0);
-                if let Some(ident) = ident {
-                    raw::allow_fragments(&mut buffer[..at], ident as u16);
-                }
-                at
-            }
-        };
-        raw::set_traffic_class(&mut buffer[..at], class);
-        let Form::Udp { segment } = form else { return (at, Offload::None) };
-        let header = UdpHeader { src_port, dst_port: to.port(), len: len as u16 };
-        let end = at + header.emit(&mut buffer[at..]);
-        let checksum = if self.caps.tx_checksum {
-            udp::partial_checksum(src, dst, len as u32)
-        } else {
-            udp::full_checksum(src, dst, &buffer[at..end], &[bytes])
-        };
-        udp::set_checksum(&mut buffer[at..end], checksum);
-        let (start, offset) = (at as u16, udp::CHECKSUM_OFFSET as u16);
-        let offload = if segment > 0 {
-            Offload::Segment { mss: segment, start, offset, ipv6: src.is_ipv6() }
-        } else if self.caps.tx_checksum {
-            Offload::Checksum { start, offset }
-        } else {
-            Offload::None
-        };
-        (end, offload)
+        Some(Transmit { packet: TxPacket { header, payload, offload, departure: *departure }, ticket })
     }
 
     /// A ticket of a datagram socket came back.
@@ -239,9 +190,9 @@ impl Stack {
             if ticket.start == self.datagrams.leaving_serial { self.datagrams.leaving.take() } else { None };
         let Some(socket) = self.datagrams.table.get_mut(id) else { return };
         match (fate, leaving) {
-            (Fate::Refused, Some(outgoing)) => {
+            (Fate::Refused, Some(leaving)) => {
                 self.counters.out_requests -= 1;
-                socket.outbox.put_back(outgoing, ticket.prior_departure);
+                socket.outbox.put_back(leaving);
                 return self.make_ready(now, id.slot);
             }
             (Fate::Dropped, _) => {
@@ -304,4 +255,52 @@ impl Stack {
     pub(super) fn may_be_told(ip: IpAddr) -> bool {
         !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback())
     }
+}
+
+/// Writes the headers of a packet; returns their length, and what is left to the device.
+fn datagram_headers(header: &mut [u8; HEADER_MAX], caps: &LinkCaps, outgoing: &Outgoing) -> (usize, Offload) {
+    let Outgoing { src, src_port, to, class, hops, form, protocol, ident, .. } = *outgoing;
+    let bytes = outgoing.memory.bytes().get(outgoing.range.clone()).unwrap_or_default();
+    let transport_len = if matches!(form, Form::Udp { .. }) { udp::HEADER_LEN } else { 0 };
+    let len = transport_len + bytes.len();
+    let dst = to.ip();
+    let ip = IpHeader {
+        src,
+        dst,
+        protocol,
+        hop_limit: hops,
+        ecn: taut_wire::Ecn::NotEct,
+        header_len: 0,
+        payload_len: len,
+    };
+    let buffer = &mut header[..HEADERS_MAX];
+    let at = match form {
+        Form::Fragment { offset, more } => fragment::emit(&ip, buffer, ident.unwrap_or(0), offset, more),
+        Form::Udp { .. } | Form::Message => {
+            let at = ip.emit(buffer, 0);
+            if let Some(ident) = ident {
+                raw::allow_fragments(&mut buffer[..at], ident as u16);
+            }
+            at
+        }
+    };
+    raw::set_traffic_class(&mut buffer[..at], class);
+    let Form::Udp { segment } = form else { return (at, Offload::None) };
+    let header = UdpHeader { src_port, dst_port: to.port(), len: len as u16 };
+    let end = at + header.emit(&mut buffer[at..]);
+    let checksum = if caps.tx_checksum {
+        udp::partial_checksum(src, dst, len as u32)
+    } else {
+        udp::full_checksum(src, dst, &buffer[at..end], &[bytes])
+    };
+    udp::set_checksum(&mut buffer[at..end], checksum);
+    let (start, offset) = (at as u16, udp::CHECKSUM_OFFSET as u16);
+    let offload = if segment > 0 {
+        Offload::Segment { mss: segment, start, offset, ipv6: src.is_ipv6() }
+    } else if caps.tx_checksum {
+        Offload::Checksum { start, offset }
+    } else {
+        Offload::None
+    };
+    (end, offload)
 }

@@ -8,7 +8,6 @@ use super::demux::{DATAGRAM_BIT, HALF_OPEN_BIT};
 use super::replies::Reply;
 use super::{News, Stack, StackCx, stack_cx};
 use crate::conn::output::Segment;
-use crate::datagram::outbox::Leaving;
 use crate::egress::emit;
 use crate::words::{
     ConnId, Event, Fate, Gather, Instant, Offload, Output, SendKind, Transmit, TxPacket, TxTicket,
@@ -20,7 +19,7 @@ enum Next {
     /// Of a half-open connection.
     SynAck(u32),
     /// Of a datagram socket.
-    Datagram(u32, Leaving),
+    Datagram(u32),
 }
 
 impl Stack {
@@ -74,7 +73,7 @@ impl Stack {
         let (slot, segment) = match self.next_segment(now)? {
             Next::Segment(slot, segment) => (slot, segment),
             Next::SynAck(slot) => return self.transmit_syn_ack(now, slot),
-            Next::Datagram(slot, leaving) => return self.transmit_datagram(now, slot, leaving),
+            Next::Datagram(slot) => return self.transmit_datagram(now, slot),
         };
         if segment.payload.end - segment.payload.start > emit::ALWAYS_FITS && !self.fits(slot, &segment) {
             return self.lose(now, slot, segment.ticket);
@@ -152,10 +151,10 @@ impl Stack {
             if slot & (DATAGRAM_BIT | HALF_OPEN_BIT) != 0 {
                 if slot & DATAGRAM_BIT != 0 {
                     let slot = slot & !DATAGRAM_BIT;
-                    match self.next_datagram(now, slot) {
-                        Some(leaving) => return Some(Next::Datagram(slot, leaving)),
-                        None => continue,
+                    if self.next_datagram(now, slot) {
+                        return Some(Next::Datagram(slot));
                     }
+                    continue;
                 }
                 let slot = slot & !HALF_OPEN_BIT;
                 if self.wants_syn_ack(slot) {
