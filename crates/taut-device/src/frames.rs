@@ -85,9 +85,14 @@ impl Frames {
     /// As for [`Tun::open`], and those of [`stream`](Self::stream).
     pub fn tap(name: &str, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
         let tap = tap::open(name, options.mtu, options.vnet_header.unwrap_or(true))?;
+        Self::over_tap(tap, addresses, options)
+    }
+
+    fn over_tap(tap: tap::Tap, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
         let name = format!("the TAP interface {}", tap.name);
         let options = FramesOptions { vnet_header: Some(tap.vnet_header), ethernet: true, ..options.clone() };
-        Self::over(Carrier::Tap(tap.file), name, addresses, &options)
+        let frames = Self::over(Carrier::Tap(tap.file), name, addresses, &options)?;
+        Ok(Self { caps: tap.caps, ..frames })
     }
 
     /// A link over a connected stream socket: QEMU's `-netdev stream,addr.type=unix`, passt's socket.
@@ -203,19 +208,11 @@ pub fn from_descriptor(
         Ok(_) => Ok(Frames::seqpacket(descriptor, addresses, options)?.into()),
         Err(_) => {
             let tun = TunOptions { mtu: options.mtu, ..TunOptions::default() };
-            match tap::of_descriptor(descriptor.into())? {
+            match tap::of_descriptor(descriptor.into(), options.mtu)? {
                 tap::Handed::Tun { file, name, vnet_header } => {
                     Ok(Tun::handed(file, name, vnet_header, &tun).into())
                 }
-                tap::Handed::Tap(tap) => {
-                    let name = format!("the TAP interface {}", tap.name);
-                    let options = FramesOptions {
-                        vnet_header: Some(tap.vnet_header),
-                        ethernet: true,
-                        ..options.clone()
-                    };
-                    Ok(Frames::over(Carrier::Tap(tap.file), name, addresses, &options)?.into())
-                }
+                tap::Handed::Tap(tap) => Ok(Frames::over_tap(tap, addresses, options)?.into()),
             }
         }
     }

@@ -35,6 +35,8 @@ const TUN_F_CSUM: u32 = 0x01;
 const TUN_F_TSO4: u32 = 0x02;
 const TUN_F_TSO6: u32 = 0x04;
 const TUN_F_TSO_ECN: u32 = 0x08;
+const TUN_F_USO4: u32 = 0x20;
+const TUN_F_USO6: u32 = 0x40;
 
 /// Packets up to this length are copied into one piece, which costs less than passing three pieces to the kernel.
 const SMALL: usize = 256;
@@ -141,8 +143,8 @@ impl Tun {
         }
         // A new interface has headers of 10 bytes anyway, so it does not matter if a kernel refuses this.
         let _ = tun_ioctl::set_header_len(&self.file, VnetHeader::LEN as i32);
-        if take_super_packets(&self.file) {
-            self.caps = LinkCaps::offloading(self.options.mtu);
+        if let Some(caps) = take_super_packets(&self.file, self.options.mtu) {
+            self.caps = caps;
         }
     }
 
@@ -312,9 +314,13 @@ pub(crate) fn open_node() -> io::Result<File> {
         .map_err(|error| explain_open(&error))
 }
 
-/// Asks the kernel for super-packets. Returns whether it gives them.
-pub(crate) fn take_super_packets(file: &File) -> bool {
-    tun_ioctl::set_offload(file, TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN).is_ok()
+/// Asks the kernel for super-packets. Returns what the link can do if it gives them.
+pub(crate) fn take_super_packets(file: &File, mtu: u16) -> Option<LinkCaps> {
+    let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+    // Linux 6.2 cuts UDP, too.
+    let udp_segments = tun_ioctl::set_offload(file, flags | TUN_F_USO4 | TUN_F_USO6).is_ok();
+    let takes_any = udp_segments || tun_ioctl::set_offload(file, flags).is_ok();
+    takes_any.then(|| LinkCaps { udp_segments, ..LinkCaps::offloading(mtu) })
 }
 
 /// The name, if an interface can have it.

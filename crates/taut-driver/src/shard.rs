@@ -417,7 +417,8 @@ impl Shard {
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_ripe(now)) {
             self.collect_for_writer(inner);
         }
-        let wrote_much = matches!(interest, Some(Interest::Write(_))) && inner.sent_bytes >= SERVE_BYTES;
+        let wrote_much = matches!(interest, Some(Interest::Write(_) | Interest::SendTo(_)))
+            && inner.sent_bytes >= SERVE_BYTES;
         let (serves, every) = match self.poller.get() {
             // A writer keeps the driver thread asleep, and does its work.
             Some(poller) if wrote_much => {
@@ -525,12 +526,12 @@ impl Inner {
     /// Whether one that waits for `interest` should look at the device first.
     fn may_look(&mut self, interest: Interest) -> bool {
         let may_find = match interest {
-            Interest::Read(_) | Interest::Accept(_) => true,
+            Interest::Read(_) | Interest::Accept(_) | Interest::RecvFrom(_) => true,
             // The answer to a SYN is often there when the SYN has been sent. A look in vain costs little beside the rest of
             // a connection, and says nothing about the next one: another thread may still be sending this SYN.
             Interest::Write(conn) if self.is_connecting(conn) => return true,
             // ACKs.
-            Interest::Write(_) => self.sent_bytes >= SERVE_BYTES,
+            Interest::Write(_) | Interest::SendTo(_) => self.sent_bytes >= SERVE_BYTES,
             Interest::End => false,
         };
         may_find && self.looks.may_look()

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
-use taut_core::{ConnId, Event, ListenerId};
+use taut_core::{ConnId, DatagramId, Event, ListenerId};
 
 /// The event that a waiter waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub enum Interest {
     Write(ConnId),
     /// A connection to accept.
     Accept(ListenerId),
+    /// A datagram, or an error to report.
+    RecvFrom(DatagramId),
+    /// Room for a datagram, or an error to report.
+    SendTo(DatagramId),
     /// The end of the stack: no [`Shard::poll`](crate::Shard::poll) for it is ready before that.
     End,
 }
@@ -23,6 +27,8 @@ impl Interest {
     pub(crate) fn is_met_by(self, event: &Event) -> bool {
         match (self, *event) {
             (Self::Accept(listener), Event::Incoming(id)) => listener == id,
+            (Self::RecvFrom(socket), Event::DatagramReadable(id))
+            | (Self::SendTo(socket), Event::DatagramWritable(id)) => socket == id,
             (Self::Read(conn), Event::Readable(id)) | (Self::Write(conn), Event::Writable(id)) => conn == id,
             (
                 Self::Read(conn) | Self::Write(conn),
@@ -76,7 +82,7 @@ impl WaitList {
 }
 
 #[derive(Debug, Default)]
-struct ConnWaiters {
+struct BothWaiters {
     read: WaitList,
     write: WaitList,
 }
@@ -87,7 +93,8 @@ struct ConnWaiters {
 /// one may drop a whole task, and its sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    conns: Vec<ConnWaiters>,
+    conns: Vec<BothWaiters>,
+    datagrams: Vec<BothWaiters>,
     listeners: Vec<WaitList>,
     end: WaitList,
     /// The number of entries in all lists, except those that wait for the end, which need no driver.
@@ -114,6 +121,8 @@ impl Waiters {
     pub(crate) fn wake(&mut self, event: Event, into: &mut Vec<Waker>) {
         match event {
             Event::Incoming(id) => self.wake_one(Interest::Accept(id), into),
+            Event::DatagramReadable(id) => self.wake_one(Interest::RecvFrom(id), into),
+            Event::DatagramWritable(id) => self.wake_one(Interest::SendTo(id), into),
             Event::Readable(id) => self.wake_one(Interest::Read(id), into),
             Event::Writable(id) => self.wake_one(Interest::Write(id), into),
             Event::Connected(id) | Event::Failed(id, _) | Event::Closed(id) => self.wake_conn(id, into),
@@ -143,6 +152,8 @@ impl Waiters {
             Interest::Read(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.read),
             Interest::Write(id) => self.conns.get_mut(id.slot()).map(|conn| &mut conn.write),
             Interest::Accept(id) => self.listeners.get_mut(id.slot()),
+            Interest::RecvFrom(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.read),
+            Interest::SendTo(id) => self.datagrams.get_mut(id.slot()).map(|socket| &mut socket.write),
             Interest::End => Some(&mut self.end),
         }
     }
@@ -154,9 +165,9 @@ impl Waiters {
 
     pub(crate) fn wake_all(&mut self, into: &mut Vec<Waker>) {
         self.waiting = 0;
-        for conn in &mut self.conns {
-            conn.read.wake(into);
-            conn.write.wake(into);
+        for both in self.conns.iter_mut().chain(&mut self.datagrams) {
+            both.read.wake(into);
+            both.write.wake(into);
         }
         for list in &mut self.listeners {
             list.wake(into);
@@ -169,6 +180,8 @@ impl Waiters {
             Interest::Read(id) => &mut grown(&mut self.conns, id.slot()).read,
             Interest::Write(id) => &mut grown(&mut self.conns, id.slot()).write,
             Interest::Accept(id) => grown(&mut self.listeners, id.slot()),
+            Interest::RecvFrom(id) => &mut grown(&mut self.datagrams, id.slot()).read,
+            Interest::SendTo(id) => &mut grown(&mut self.datagrams, id.slot()).write,
             Interest::End => &mut self.end,
         }
     }

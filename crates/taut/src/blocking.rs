@@ -20,8 +20,10 @@
 mod incoming;
 mod listener;
 mod stream;
+mod udp;
 
 pub use crate::chunks::BlockingReader as Reader;
 pub use incoming::{IncomingFlow, IncomingFlows};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;
+pub use udp::{PingSocket, UdpSocket};

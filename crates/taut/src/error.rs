@@ -3,7 +3,9 @@
 use std::io;
 
 use taut_core::congestion::AlgorithmError;
-use taut_core::{ConnError, ConnectError, FlowError, ListenError, OptionError, ReadError, WriteError};
+use taut_core::{
+    ConnError, ConnectError, DatagramError, FlowError, ListenError, OptionError, ReadError, WriteError,
+};
 
 pub(crate) fn conn(error: ConnError) -> io::Error {
     let kind = match error {
@@ -73,6 +75,24 @@ pub(crate) fn algorithm(error: AlgorithmError) -> io::Error {
 
 pub(crate) fn option(error: OptionError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
+pub(crate) fn datagram(error: DatagramError) -> io::Error {
+    let kind = match error {
+        DatagramError::WouldBlock => return io::ErrorKind::WouldBlock.into(),
+        DatagramError::Closed => io::ErrorKind::NotConnected,
+        DatagramError::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
+        DatagramError::NoDestination | DatagramError::InvalidPeer | DatagramError::Invalid => {
+            io::ErrorKind::InvalidInput
+        }
+        DatagramError::Refused => io::ErrorKind::ConnectionRefused,
+        DatagramError::HostUnreachable => io::ErrorKind::HostUnreachable,
+        DatagramError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
+        DatagramError::Denied => io::ErrorKind::PermissionDenied,
+        // EMSGSIZE, ENOPROTOOPT and EPROTO have no kind of their own.
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
 }
 
 /// The connection is no longer known to the stack.

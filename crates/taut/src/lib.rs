@@ -15,15 +15,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`TcpStream`] and [`TcpListener`] work like those of `tokio::net` (feature `tokio`, on by default), with the
+//! [`TcpStream`], [`TcpListener`] and [`UdpSocket`] work like those of `tokio::net` (feature `tokio`, on by default), with the
 //! stack as the first argument; [`blocking`] has those of `std::net`. Both kinds can be used on one stack, and any
 //! runtime may poll the asynchronous ones: the stack has a thread of its own unless [`StackBuilder::build_tokio`]
 //! makes it a task of a runtime.
 //!
 //! ```text
-//!   TcpStream  TcpListener (stream.rs, split.rs, listener.rs)   blocking::{TcpStream, TcpListener}
-//!   IncomingFlows (incoming.rs, flow.rs)                        blocking::IncomingFlows
-//!                     └──────────── Socket, Acceptor (socket.rs) ────────────┘
+//!   TcpStream  TcpListener  UdpSocket (stream.rs, split.rs, listener.rs, udp.rs)   blocking::{TcpStream, …}
+//!   IncomingFlows (incoming.rs, flow.rs)                                           blocking::IncomingFlows
+//!                     └──────────── Socket, Acceptor (socket.rs, datagram.rs) ────────────┘
 //!                                         │
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
@@ -45,6 +45,7 @@ mod builder;
 mod chunks;
 #[cfg(all(feature = "control", target_os = "linux"))]
 mod control;
+mod datagram;
 mod error;
 mod flow;
 #[cfg(feature = "tokio")]
@@ -59,6 +60,8 @@ mod stack;
 mod stream;
 #[cfg(feature = "tokio")]
 mod turn;
+#[cfg(feature = "tokio")]
+mod udp;
 mod wait;
 
 #[cfg(feature = "hyper")]
@@ -67,6 +70,7 @@ pub use builder::StackBuilder;
 pub use bytes::Bytes;
 #[cfg(feature = "tokio")]
 pub use chunks::{Chunks, Reader};
+pub use datagram::PingReply;
 #[cfg(feature = "tokio")]
 pub use incoming::{IncomingFlow, IncomingFlows};
 #[cfg(feature = "tokio")]
@@ -76,15 +80,18 @@ pub use split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf
 pub use stack::Stack;
 #[cfg(feature = "tokio")]
 pub use stream::TcpStream;
+#[cfg(feature = "tokio")]
+pub use udp::{PingSocket, UdpSocket};
 
 #[cfg(all(feature = "control", target_os = "linux"))]
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, FastOpenFail, FastOpenKeys,
-    FastOpenListen, FlowFilter, Gate, Histogram, IncomingOptions, IpPrefix, Keepalive, Lateness,
-    ListenOptions, OptionError, QueueReport, Refusal, Report, SetOption, StackConfig, State, SynInfo,
-    SysctlError, WriteFlags,
+    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError, DatagramInfo,
+    DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys, FastOpenListen, FlowFilter, Gate, Histogram,
+    IcmpReport, IncomingOptions, IpPrefix, Keepalive, Lateness, ListenOptions, MtuDiscovery, OptionError,
+    QueueReport, Received, Refusal, Report, SendMeta, SetOption, StackConfig, State, SynInfo, SysctlError,
+    WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

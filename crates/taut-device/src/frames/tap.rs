@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 
 use rustix::io::Errno;
+use taut_core::LinkCaps;
 use taut_wire::VnetHeader;
 
 use super::invalid;
@@ -21,6 +22,8 @@ pub(super) struct Tap {
     pub(super) file: File,
     pub(super) name: String,
     pub(super) vnet_header: bool,
+    /// What the link can do.
+    pub(super) caps: LinkCaps,
 }
 
 /// What a descriptor was.
@@ -37,20 +40,23 @@ pub(super) fn open(name: &str, mtu: u16, vnet_header: bool) -> io::Result<Tap> {
     let file = tun::open_node()?;
     let name =
         tun_ioctl::attach(&file, tun::checked_name(name)?, flags).map_err(|error| explain(name, &error))?;
-    if vnet_header {
-        tun::take_super_packets(&file);
-    }
+    let caps = caps_of(&file, mtu, vnet_header);
     if !existed {
         let interface = Interface::open(&name)?;
         interface.set_mtu(u32::from(mtu))?;
         interface.set_up()?;
         interface.wait_until_running(tun::CARRIER_WAIT)?;
     }
-    Ok(Tap { file, name, vnet_header })
+    Ok(Tap { file, name, vnet_header, caps })
+}
+
+fn caps_of(file: &File, mtu: u16, vnet_header: bool) -> LinkCaps {
+    let offloads = if vnet_header { tun::take_super_packets(file, mtu) } else { None };
+    offloads.unwrap_or_else(|| LinkCaps::plain(mtu))
 }
 
 /// Finds out what another program has opened.
-pub(super) fn of_descriptor(file: File) -> io::Result<Handed> {
+pub(super) fn of_descriptor(file: File, mtu: u16) -> io::Result<Handed> {
     let (name, flags) = tun_ioctl::attached(&file).map_err(|error| {
         invalid(format!("the descriptor is no socket and no queue of a TUN or TAP interface ({error})"))
     })?;
@@ -62,12 +68,12 @@ pub(super) fn of_descriptor(file: File) -> io::Result<Handed> {
     let vnet_header = flags & IFF_VNET_HDR != 0;
     if vnet_header {
         tun_ioctl::set_header_len(&file, VnetHeader::LEN as i32)?;
-        tun::take_super_packets(&file);
     }
     Ok(if flags & IFF_TUN != 0 {
         Handed::Tun { file, name, vnet_header }
     } else {
-        Handed::Tap(Tap { file, name, vnet_header })
+        let caps = caps_of(&file, mtu, vnet_header);
+        Handed::Tap(Tap { file, name, vnet_header, caps })
     })
 }
 

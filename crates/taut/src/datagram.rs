@@ -1,0 +1,240 @@
+//! The common part of the sockets without connections, asynchronous and blocking, of UDP and of ping: each operation is an
+//! attempt that is ready, pending, or failed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Poll;
+
+use taut_core::{
+    DatagramError, DatagramId, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport,
+    Received, SendMeta,
+};
+use taut_driver::{Access, Interest, Shard};
+
+use crate::error;
+use crate::socket::{Attempt, now_or_would_block};
+use crate::stack::Stack;
+
+/// A socket that an application holds. Dropping it closes it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) shard: Arc<Shard>,
+    id: DatagramId,
+}
+
+fn result<T>(result: Result<T, DatagramError>) -> Attempt<T> {
+    match result {
+        Err(DatagramError::WouldBlock) => Poll::Pending,
+        other => Poll::Ready(other.map_err(error::datagram)),
+    }
+}
+
+impl Socket {
+    /// All packets to a port belong to one shard, and the socket is there.
+    pub(crate) fn bind(
+        stack: &Stack,
+        kind: DatagramKind,
+        at: SocketAddr,
+        options: &DatagramOptions,
+    ) -> io::Result<Self> {
+        let shards = stack.shards();
+        let index = match at.port() {
+            0 => 0,
+            port => shards[0].access(|access| access.stack.owner_of_port(port)).unwrap_or(0),
+        };
+        let shard = &shards[index % shards.len()];
+        let opened = shard.attempt(|access| {
+            Poll::Ready(access.stack.open_datagram(kind, at, options).map_err(error::listen))
+        });
+        Ok(Self { shard: Arc::clone(shard), id: now_or_would_block(opened)? })
+    }
+
+    pub(crate) const fn recv_interest(&self) -> Interest {
+        Interest::RecvFrom(self.id)
+    }
+
+    pub(crate) const fn send_interest(&self) -> Interest {
+        Interest::SendTo(self.id)
+    }
+
+    // Attempts.
+
+    pub(crate) fn send(
+        &self,
+        access: &mut Access<'_>,
+        to: Option<SocketAddr>,
+        message: &[u8],
+        meta: &SendMeta,
+    ) -> Attempt<usize> {
+        let now = access.now;
+        result(access.stack.send_datagram(now, self.id, to, message, meta).map(|()| message.len()))
+    }
+
+    pub(crate) fn recv(&self, access: &mut Access<'_>, into: &mut [u8], peek: bool) -> Attempt<Received> {
+        result(access.stack.recv_datagram(self.id, into, peek))
+    }
+
+    pub(crate) fn readable(&self, access: &Access<'_>) -> Attempt<()> {
+        if access.stack.is_datagram_readable(self.id) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    pub(crate) fn writable(&self, access: &mut Access<'_>) -> Attempt<()> {
+        if access.stack.is_datagram_writable(self.id) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    // Commands.
+
+    pub(crate) fn now<T>(&self, attempt: impl FnOnce(&mut Access<'_>) -> Attempt<T>) -> io::Result<T> {
+        now_or_would_block(self.shard.attempt(attempt))
+    }
+
+    pub(crate) fn connect(&self, to: Option<SocketAddr>) -> io::Result<()> {
+        self.now(|access| result(access.stack.connect_datagram(self.id, to)))
+    }
+
+    pub(crate) fn set(&self, option: DatagramOption) -> io::Result<()> {
+        self.now(|access| result(access.stack.set_datagram_option(self.id, option)))
+    }
+
+    pub(crate) fn options(&self) -> io::Result<DatagramOptions> {
+        self.now(|access| result(access.stack.datagram_options(self.id).ok_or(DatagramError::Closed)))
+    }
+
+    pub(crate) fn info(&self) -> io::Result<DatagramInfo> {
+        self.now(|access| result(access.stack.datagram(self.id).ok_or(DatagramError::Closed)))
+    }
+
+    pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.now(|access| Poll::Ready(Ok(access.stack.take_datagram_error(self.id).map(error::datagram))))
+    }
+
+    pub(crate) fn recv_error(&self) -> io::Result<Option<IcmpReport>> {
+        self.now(|access| Poll::Ready(Ok(access.stack.recv_datagram_error(self.id))))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.shard.access(|access| access.stack.close_datagram(id));
+    }
+}
+
+/// The methods that all sockets without connections have.
+macro_rules! datagram_methods {
+    () => {
+        /// The address that the socket is bound to.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn local_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+            self.socket.info().map(|info| info.local)
+        }
+
+        /// The address that the socket is connected to.
+        ///
+        /// # Errors
+        /// [`NotConnected`](std::io::ErrorKind::NotConnected), or the stack was shut down.
+        pub fn peer_addr(&self) -> std::io::Result<std::net::SocketAddr> {
+            self.socket.info()?.peer.ok_or_else(crate::error::gone)
+        }
+
+        /// What waits in its buffers, and what was dropped.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn info(&self) -> std::io::Result<taut_core::DatagramInfo> {
+            self.socket.info()
+        }
+
+        /// Sets any option.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a value out of range.
+        pub fn set_option(&self, option: taut_core::DatagramOption) -> std::io::Result<()> {
+            self.socket.set(option)
+        }
+
+        /// `IP_TTL` or `IPV6_UNICAST_HOPS`, as last set; 0 if the stack's value is used.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn ttl(&self) -> std::io::Result<u32> {
+            self.socket.options().map(|options| options.ttl.unwrap_or(0).into())
+        }
+
+        /// `IP_TTL` or `IPV6_UNICAST_HOPS`: 1 to 255.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for another value.
+        pub fn set_ttl(&self, ttl: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::Ttl(u8::try_from(ttl).unwrap_or(0)))
+        }
+
+        /// `IP_TOS` or `IPV6_TCLASS`, as last set.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn tos(&self) -> std::io::Result<u8> {
+            self.socket.options().map(|options| options.tos)
+        }
+
+        /// `IP_TOS` or `IPV6_TCLASS`: the whole byte, the two bits of ECN included.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn set_tos(&self, tos: u8) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::Tos(tos))
+        }
+
+        /// The error that the next call would return, which it then does not. Linux: `SO_ERROR`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn take_error(&self) -> std::io::Result<Option<std::io::Error>> {
+            self.socket.take_error()
+        }
+
+        /// The oldest ICMP error that waits, of a socket that asked for them
+        /// ([`DatagramOptions::recv_errors`](taut_core::DatagramOptions::recv_errors)). Linux: `MSG_ERRQUEUE`.
+        ///
+        /// # Errors
+        /// The stack was shut down.
+        pub fn recv_error(&self) -> std::io::Result<Option<taut_core::IcmpReport>> {
+            self.socket.recv_error()
+        }
+    };
+}
+pub(crate) use datagram_methods;
+
+/// A ping's message: the start of an echo request, and the data.
+pub(crate) fn echo_request(to: SocketAddr, seq: u16, data: &[u8]) -> Vec<u8> {
+    let mut message = taut_wire::icmp::echo_request(to.ip().to_canonical().is_ipv4(), seq).to_vec();
+    message.extend_from_slice(data);
+    message
+}
+
+/// The answer to a ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PingReply {
+    /// Who answered.
+    pub from: std::net::IpAddr,
+    /// The request's sequence number.
+    pub seq: u16,
+    /// Bytes of the request's data that were copied.
+    pub len: usize,
+    /// The time to live, or hop limit, with which the answer arrived.
+    pub ttl: u8,
+}
+
+/// Takes an ICMP message of `received.len` bytes in `message` apart, and copies its data.
+pub(crate) fn reply_of(received: &Received, message: &[u8], into: &mut [u8]) -> PingReply {
+    let message = message.get(..received.len).unwrap_or_default();
+    let seq = message.get(6..8).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let data = message.get(8..).unwrap_or_default();
+    let len = data.len().min(into.len());
+    into[..len].copy_from_slice(&data[..len]);
+    PingReply { from: received.from.ip(), seq, len, ttl: received.ttl }
+}
