@@ -680,6 +680,26 @@ fn icmp_08_errors_are_kept_for_who_asked_for_them() {
 }
 
 #[test]
+fn icmp_09_an_answer_that_the_device_refuses_is_offered_again() {
+    let mut b = plain(2);
+    let mut message = [&icmp::echo_request(true, 1)[..], &noise(3_000)].concat();
+    icmp::finish_echo_request(&mut message, ip("10.9.0.1"), ip("10.9.0.2"), 1);
+    let whole = packet(ip("10.9.0.1"), ip("10.9.0.2"), protocol::ICMP, &message);
+    let verified = RxPacket { frame: Frame::Slice(&whole), checksum: RxChecksum::Unverified, gso_size: 0 };
+    b.handle_packet(NOW, verified);
+    let mut offsets = Vec::new();
+    // Each of the three fragments is refused once.
+    for n in 0..6 {
+        let Transmit { packet, ticket } = b.poll_transmit(NOW).unwrap();
+        offsets.push(Fragment::parse(&packet.to_vec()).unwrap().offset);
+        b.handle_tx(NOW, ticket, if n % 2 == 0 { Fate::Refused } else { Fate::Left });
+    }
+    assert_eq!(offsets, [0, 0, 1_480, 1_480, 2_960, 2_960]);
+    assert!(b.poll_transmit(NOW).is_none());
+    assert_eq!((b.counters().out_requests, b.counters().icmp_out_msgs), (3, 3));
+}
+
+#[test]
 fn frag_14_datagrams_that_are_larger_than_the_link() {
     for (here, there) in PAIRS {
         for len in [1_473, 8_000, 65_507] {

@@ -7,9 +7,10 @@ use core::net::IpAddr;
 use taut_wire::udp::{self, UdpHeader};
 use taut_wire::{IpHeader, Quoted, fragment, protocol, raw};
 
-use super::datagram::HEADERS_MAX;
+use super::datagram::{Datagrams, HEADERS_MAX};
 use super::demux::DATAGRAM_BIT;
 use super::input::head;
+use super::replies::Reply;
 use super::{News, Stack};
 use crate::datagram::inbox::Incoming;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};
@@ -19,6 +20,20 @@ use crate::words::{
     ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, LinkCaps, Offload, Output, RxChecksum,
     RxPacket, Transmit, TxPacket, TxTicket,
 };
+
+/// In place of a socket: an ICMP message of the stack itself.
+const NO_SOCKET: u32 = u32::MAX;
+
+impl Datagrams {
+    /// The ticket of an ICMP message that the stack sends by itself: the device may refuse it, and it is offered again then.
+    pub(super) fn message_ticket(&mut self, now: Instant) -> TxTicket {
+        self.leaving = None;
+        self.leaving_serial += 1;
+        let conn = Some(ConnId { slot: NO_SOCKET, generation: 0 });
+        let start = self.leaving_serial;
+        TxTicket { conn, start, handed: now, output: Output::Datagram, ..TxTicket::blank() }
+    }
+}
 
 impl Stack {
     // ---- what arrives ----
@@ -185,6 +200,14 @@ impl Stack {
     #[cold]
     pub(super) fn on_datagram_fate(&mut self, now: Instant, ticket: &TxTicket, fate: Fate) {
         let Some(ConnId { slot, generation }) = ticket.conn else { return };
+        if slot == NO_SOCKET {
+            if fate == Fate::Refused && ticket.start == self.datagrams.leaving_serial {
+                self.counters.out_requests -= 1;
+                self.counters.icmp_out_msgs -= 1;
+                self.replies.put_back(Reply::Icmp(core::mem::take(&mut self.message)));
+            }
+            return;
+        }
         let id = DatagramId { slot: slot & !DATAGRAM_BIT, generation };
         let leaving =
             if ticket.start == self.datagrams.leaving_serial { self.datagrams.leaving.take() } else { None };

@@ -105,6 +105,7 @@ impl Stack {
 
     fn transmit_reply(&mut self, now: Instant, reply: Reply) -> Transmit<'_> {
         self.counters.out_requests += 1;
+        let mut ticket = TxTicket::blank();
         let (header, offload) = match reply {
             Reply::Tcp { src, dst, header } => {
                 self.counters.out_segs += 1;
@@ -119,11 +120,12 @@ impl Stack {
             Reply::Icmp(message) => {
                 self.counters.icmp_out_msgs += 1;
                 self.message = message;
+                ticket = self.datagrams.message_ticket(now);
                 (self.message.as_slice(), Offload::None)
             }
         };
         let packet = TxPacket { header, payload: Gather::EMPTY, offload, departure: now };
-        Transmit { packet, ticket: TxTicket::blank() }
+        Transmit { packet, ticket }
     }
 
     /// Whether a header can say how long the packet would be.

@@ -44,6 +44,11 @@ impl Replies {
         self.0.len() + count <= REPLIES_MAX
     }
 
+    /// Puts an answer back that the device refused.
+    pub(crate) fn put_back(&mut self, reply: Reply) {
+        self.0.push_front(reply);
+    }
+
     pub(crate) fn pop(&mut self) -> Option<Reply> {
         self.0.pop_front()
     }

@@ -39,8 +39,8 @@ pub enum Fate {
     /// repairs a loss.
     Left,
     /// The device had no room. The packet counts as not sent and is handed out again by a later
-    /// [`poll_transmit`](crate::Stack::poll_transmit); call that when there is room again. A reply that belongs to no
-    /// connection (RST, echo) is not kept: it is lost, as it might be in the network.
+    /// [`poll_transmit`](crate::Stack::poll_transmit); call that when there is room again. A RST that belongs to no
+    /// connection is not kept: it is lost, as it might be in the network.
     Refused,
     /// A queue of this host dropped it. The packet counts as not sent, the connection slows down as for a congestion
     /// mark, and the same bytes are handed out again with its next ACK, completion or timeout. Linux: `NET_XMIT_DROP`
