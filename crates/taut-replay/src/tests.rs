@@ -326,7 +326,7 @@ fn replay_11_a_call_that_did_not_return_is_replayed() {
         (|taped, now, _, ack| taped.handle_packet(now, world::arriving(ack)), 1),
         (
             |taped, now, conn, _| {
-                _ = taped.conn_mut(conn).unwrap().write(now + Duration::from_secs(10), &[1; 100])
+                _ = taped.conn_mut(conn).unwrap().write(now + Duration::from_secs(10), &[1; 100]);
             },
             0,
         ),
