@@ -48,7 +48,7 @@ fn tsq_m16_the_first_limit_is_a_millisecond_of_what_is_delivered() {
                 rig.limit_rate(rate);
             }
             let wanted = if shift > 63 { 0 } else { delivered.min(rate) >> shift };
-            let limit = wanted.max(2 * MSS).min(FIRST);
+            let limit = wanted.clamp(2 * MSS, FIRST);
             assert_eq!(rig.info().tsq_limit, Some(limit), "{rate} {shift}");
         }
     }
@@ -57,7 +57,7 @@ fn tsq_m16_the_first_limit_is_a_millisecond_of_what_is_delivered() {
     let mut rig = measured(LinkCaps::plain(1_500)).open();
     rig.limit_rate(500_000);
     rig.set(SetOption::TxDelay(millis(10)));
-    assert_eq!(rig.info().tsq_limit, Some(FIRST + (500_000 * 10_000 >> 19)));
+    assert_eq!(rig.info().tsq_limit, Some(FIRST + ((500_000 * 10_000) >> 19)));
 }
 
 #[test]
