@@ -2,13 +2,16 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-flows bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
 
 bench-quick: ## the same with one short round, to see that it runs
 	$(TAUT_BENCH) --rounds 1 --seconds 0.5 --smoltcp-buffer 512 --smoltcp-batch 64 $(BENCH_ARGS)
+
+bench-flows: ## connections to any address: taut beside ipstack and netstack-smoltcp, flows a second and memory (root; BENCH_ARGS="3 3 2000")
+	benches/flows.sh $(BENCH_ARGS)
 
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
