@@ -139,10 +139,13 @@ impl PendingFlow {
         self.mss = mss.unwrap_or(0);
         self.wscale = window_scale.unwrap_or(0);
         self.tsval = timestamps.map_or(0, |timestamps| timestamps.value);
-        self.offered = u8::from(mss.is_some()) * MSS
-            | u8::from(window_scale.is_some()) * WSCALE
-            | u8::from(sack_permitted) * SACK
-            | u8::from(timestamps.is_some()) * TIMESTAMP;
+        let options = [
+            (mss.is_some(), MSS),
+            (window_scale.is_some(), WSCALE),
+            (sack_permitted, SACK),
+            (timestamps.is_some(), TIMESTAMP),
+        ];
+        self.offered = options.into_iter().filter(|(has, _)| *has).fold(0, |all, (_, bit)| all | bit);
         self.mark = mark;
         self.count = self.count.saturating_add(1);
     }
