@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::task::Waker;
 
 use taut::Stack;
-use taut::blocking::{TcpListener, TcpStream};
+use taut::blocking::{TcpListener, TcpStream, UdpSocket};
 use taut::device::{Device, News, Sent, TxDevice, TxPacket, TxTicket};
 use taut::taut_control::Client;
 use taut_core::LinkCaps;
@@ -47,6 +47,13 @@ fn a_socket_tells_of_its_stack_and_goes_with_it() {
     let counters = client.counters().unwrap();
     let out = counters.iter().find(|counter| counter.name == "TcpActiveOpens").unwrap();
     assert_eq!(out.value, 1);
+
+    let socket = UdpSocket::bind(&stack, "10.0.0.1:53").unwrap();
+    let sockets = client.datagrams().unwrap();
+    assert_eq!((sockets.len(), sockets[0].netid.as_str(), sockets[0].state()), (1, "udp", "UNCONN"));
+    assert_eq!(sockets[0].local, socket.local_addr().unwrap());
+    drop(socket);
+    assert_eq!(client.datagrams().unwrap(), []);
 
     // A second stack cannot have the same place, and does not take it.
     let (device, _other) = taut::device::pipe(LinkCaps::offloading(1500), 1 << 20).unwrap();

@@ -22,6 +22,21 @@ fn at(host: &str, port: u16) -> SocketAddr {
     format!("{host}:{port}").parse().unwrap()
 }
 
+/// A network whose kernel answers: right after it was made, it has no route to its own IPv6 address, and drops what comes.
+fn connected() -> Net {
+    let net = Net::new();
+    for family in [0, 1] {
+        let any = at(["0.0.0.0", "[::]"][family], 0);
+        let ping = blocking::PingSocket::bind(&net.stack, any, &DatagramOptions::default()).unwrap();
+        ping.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        eventually("the kernel answers", || {
+            ping.send_to(0, b"", at(KERNEL[family], 0).ip()).unwrap();
+            ping.recv(&mut []).is_ok()
+        });
+    }
+    net
+}
+
 fn kernel_socket(net: &Net, family: usize) -> KernelSocket {
     let socket = net.kernel.enter(|| KernelSocket::bind(at(KERNEL[family], 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -34,7 +49,7 @@ fn noise(len: usize) -> Vec<u8> {
 
 #[test]
 fn datagrams_of_all_sizes_both_ways() {
-    let net = Net::new();
+    let net = connected();
     for family in [0, 1] {
         let ours = blocking::UdpSocket::bind(&net.stack, at(STACK[family], 0)).unwrap();
         ours.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -59,7 +74,7 @@ fn datagrams_of_all_sizes_both_ways() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_datagrams_by_tokio_and_what_is_known_of_them() {
-    let net = Net::new();
+    let net = connected();
     let theirs = kernel_socket(&net, 0);
     let ours = UdpSocket::bind(&net.stack, at(STACK[0], 0)).await.unwrap();
     ours.connect(theirs.local_addr().unwrap()).await.unwrap();
@@ -85,7 +100,7 @@ async fn many_datagrams_by_tokio_and_what_is_known_of_them() {
 
 #[test]
 fn a_closed_port_is_refused_on_both_sides() {
-    let net = Net::new();
+    let net = connected();
     for family in [0, 1] {
         // Nobody is at this port of the kernel.
         let theirs = kernel_socket(&net, family);
@@ -108,7 +123,7 @@ fn a_closed_port_is_refused_on_both_sides() {
 
 #[test]
 fn segments_by_one_call() {
-    let net = Net::new();
+    let net = connected();
     for family in [0, 1] {
         let ours = blocking::UdpSocket::bind(&net.stack, at(STACK[family], 0)).unwrap();
         let theirs = kernel_socket(&net, family);
@@ -130,7 +145,7 @@ fn segments_by_one_call() {
 
 #[test]
 fn a_writer_waits_for_the_device_and_nothing_is_lost_before_it() {
-    let net = Net::new();
+    let net = connected();
     let theirs = kernel_socket(&net, 0);
     let to = theirs.local_addr().unwrap();
     let ours = blocking::UdpSocket::bind(&net.stack, at(STACK[0], 0)).unwrap();
@@ -147,7 +162,7 @@ fn a_writer_waits_for_the_device_and_nothing_is_lost_before_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pings_of_ours_are_answered_by_the_kernel() {
-    let net = Net::new();
+    let net = connected();
     for family in [0, 1] {
         let any = at(["0.0.0.0", "[::]"][family], 0);
         let ping = PingSocket::bind(&net.stack, any, &DatagramOptions::default()).unwrap();
@@ -168,7 +183,7 @@ async fn pings_of_ours_are_answered_by_the_kernel() {
 
 #[test]
 fn the_kernels_ping_is_answered() {
-    let net = Net::new();
+    let net = connected();
     for family in [0, 1] {
         let to = STACK[family].trim_matches(['[', ']']);
         for arguments in
@@ -179,7 +194,12 @@ fn the_kernels_ping_is_answered() {
                     println!("ping is not installed");
                     return;
                 }
-                output => output.unwrap_or_else(|error| panic!("{error} {:?}", net.stack.counters().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>())),
+                output => output.unwrap_or_else(|error| {
+                    panic!(
+                        "{error} {:?}",
+                        net.stack.counters().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
+                    )
+                }),
             };
             assert!(output.contains(" 0% packet loss"), "{arguments}: {output}");
         }
@@ -189,7 +209,7 @@ fn the_kernels_ping_is_answered() {
 
 #[test]
 fn a_large_datagram_is_refused_where_it_may_not_be_fragmented() {
-    let net = Net::new();
+    let net = connected();
     let options = DatagramOptions { mtu_discovery: MtuDiscovery::Do, ..DatagramOptions::default() };
     let ours = blocking::UdpSocket::bind_with(&net.stack, at(STACK[0], 0), &options).unwrap();
     let to = at(KERNEL[0], 9);
@@ -200,7 +220,7 @@ fn a_large_datagram_is_refused_where_it_may_not_be_fragmented() {
 
 #[test]
 fn sockets_that_are_dropped_leave_their_ports() {
-    let net = Net::new();
+    let net = connected();
     for _ in 0..100 {
         let first = blocking::UdpSocket::bind(&net.stack, at(STACK[0], 5_000)).unwrap();
         let taken = blocking::UdpSocket::bind(&net.stack, at(STACK[0], 5_000)).unwrap_err();
