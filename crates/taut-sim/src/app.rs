@@ -6,6 +6,7 @@
 //! wake-up.
 
 mod bulk;
+mod datagram;
 mod rr;
 mod sink;
 mod stream;
@@ -16,14 +17,15 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 
 pub use bulk::{Bulk, BulkStats, Pause};
+pub use datagram::{Ping, PingStats, UdpFlow, UdpFlowStats, UdpSink, UdpSinkStats};
 pub use rr::{Request, Responder, RrStats};
 pub use sink::{Sink, SinkStats};
 pub use stream::{Stream, StreamStats};
 pub use web::{Web, WebServer, WebStats};
 
 use taut_core::{
-    Algorithm, Bytes, ConnId, ConnInfo, ConnOptions, ConnectError, Event, FlowError, FlowFilter, FlowId,
-    FlowInfo, IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, ReadError, Refusal,
+    Algorithm, Bytes, ConnId, ConnInfo, ConnOptions, ConnectError, DatagramId, Event, FlowError, FlowFilter,
+    FlowId, FlowInfo, IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, ReadError, Refusal,
     SetOption, WriteError, WriteFlags,
 };
 
@@ -91,6 +93,7 @@ pub(crate) struct Apps {
     /// The owner of each connection, by slot.
     conns: Vec<Option<(ConnId, AppId)>>,
     listeners: Vec<(ListenerId, AppId)>,
+    datagrams: Vec<(DatagramId, AppId)>,
     timers_set: u64,
 }
 
@@ -154,6 +157,9 @@ impl Apps {
             | Event::Writable(id)
             | Event::Failed(id, _)
             | Event::Closed(id) => self.owner(id),
+            Event::DatagramReadable(socket) | Event::DatagramWritable(socket) => {
+                self.datagrams.iter().find(|(id, _)| *id == socket).map(|(_, app)| *app)
+            }
             _ => None,
         };
         if let Some(app) = app {

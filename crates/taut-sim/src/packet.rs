@@ -169,8 +169,8 @@ impl Pool {
                 packet.payload = self.store(payload.slices());
             }
         } else {
-            // ICMP is copied whole.
-            packet.payload = self.store(&[header]);
+            // What is not TCP is copied whole.
+            packet.payload = self.store(&[&[*header], payload.slices()].concat());
         }
         self.insert(packet)
     }

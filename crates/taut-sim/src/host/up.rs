@@ -139,7 +139,7 @@ fn with_merged(pool: &Pool, ids: &[PacketId], scratch: &mut Vec<u8>, f: impl FnO
     let mut header = packet.header();
     if header.is_empty() {
         let frame = Frame::Slice(pool.payload(first));
-        return f(RxPacket { frame, checksum: RxChecksum::Unverified, gso_size: 0 });
+        return f(RxPacket { frame, checksum, gso_size: 0 });
     }
     let mut payload = Gather::EMPTY;
     pool.gather(ids, &mut payload);
