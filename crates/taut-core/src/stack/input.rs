@@ -334,7 +334,7 @@ impl Stack {
                 self.answer_echo(ip, ident, seq, payload);
             }
             Icmp::EchoReply { ident, .. } if cfg!(feature = "icmp") => {
-                self.on_echo_reply(ip, packet, message, ident)
+                self.on_echo_reply(ip, packet, message, ident);
             }
             Icmp::DestinationUnreachable { code: Unreachable::FragmentationNeeded { mtu }, quoted }
             | Icmp::PacketTooBig { mtu, quoted } => {
