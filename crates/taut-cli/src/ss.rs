@@ -1,4 +1,4 @@
-//! `taut ss`: the connections of a running stack, as iproute2's `ss` shows the kernel's.
+//! `taut ss`: the sockets of a running stack, as iproute2's `ss` shows the kernel's.
 //!
 //! `ss_format.rs` makes the tokens, `ss_filter.rs` reads the filter.
 
@@ -7,14 +7,14 @@ use std::net::SocketAddr;
 use anyhow::anyhow;
 use clap::Args;
 use taut_control::protocol::{Identity, Summary};
-use taut_control::snapshot::{ConnSnapshot, FlowSnapshot, ListenerSnapshot};
+use taut_control::snapshot::{ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot};
 
 use crate::control_args::{SocketArgs, asked};
 use crate::output;
 use crate::ss_filter::Filter;
 use crate::ss_format::{self, Detail};
 
-/// Shows the connections of a running stack, in the format of iproute2's ss.
+/// Shows the sockets of a running stack, in the format of iproute2's ss.
 #[derive(Args, Debug)]
 #[command(after_help = "Example, with a stack that runs, as `taut serve .`:\n  \
     taut ss -ti\n  taut ss -tinmo state established dport = :5201\n\n\
@@ -22,9 +22,15 @@ use crate::ss_format::{self, Detail};
     A filter consists of: state STATE, exclude STATE, sport|dport OPERATOR :PORT, src|dst ADDRESS[:PORT], and.")]
 #[command(disable_help_flag = true)]
 pub struct SsArgs {
-    /// Show TCP sockets; the stack has no others
+    /// Show TCP sockets: the default
     #[arg(short, long)]
     tcp: bool,
+    /// Show UDP sockets
+    #[arg(short, long)]
+    udp: bool,
+    /// Show ping sockets
+    #[arg(short = 'w', long)]
+    raw: bool,
     /// Show TCP's internal state of each connection, on a second line
     #[arg(short, long)]
     info: bool,
@@ -88,17 +94,31 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
             Ok(output::print(&totals(&who, summary))?)
         };
     }
-    let mut listeners = asked(client.listeners())?;
-    listeners.retain(|listener| filter.passes("LISTEN", listener.local, None));
-    let mut connections = asked(client.connections())?;
-    connections.retain(|conn| filter.passes(&conn.state, conn.local, Some(conn.peer)));
-    // A stack of an earlier version has none.
-    let mut flows = if filter.shows_flows() { client.flows().unwrap_or_default() } else { Vec::new() };
-    flows.retain(|flow| filter.passes(&flow.state, flow.local, Some(flow.peer)));
+    let (mut listeners, mut connections, mut flows) = (Vec::new(), Vec::new(), Vec::new());
+    if args.tcp || !(args.udp || args.raw) {
+        listeners = asked(client.listeners())?;
+        listeners.retain(|listener| filter.passes("LISTEN", listener.local, None));
+        connections = asked(client.connections())?;
+        connections.retain(|conn| filter.passes(&conn.state, conn.local, Some(conn.peer)));
+        if filter.shows_flows() {
+            // A stack of an earlier version has none.
+            flows = client.flows().unwrap_or_default();
+            flows.retain(|flow| filter.passes(&flow.state, flow.local, Some(flow.peer)));
+        }
+    }
+    let mut datagrams = Vec::new();
+    if args.udp || args.raw {
+        datagrams = asked(client.datagrams())?;
+        datagrams.retain(|socket| if socket.netid == "udp" { args.udp } else { args.raw });
+        // A socket that receives from anybody is shown with -l.
+        let state = |socket: &DatagramSnapshot| if args.listening { "LISTEN" } else { socket.state() };
+        datagrams.retain(|socket| socket.peer.is_none() || !args.listening);
+        datagrams.retain(|socket| filter.passes(state(socket), socket.local, socket.peer));
+    }
     if args.json {
-        return output::print_json(
-            &serde_json::json!({ "listeners": listeners, "flows": flows, "connections": connections }),
-        );
+        return output::print_json(&serde_json::json!({
+            "listeners": listeners, "flows": flows, "connections": connections, "datagrams": datagrams
+        }));
     }
     let process = if args.processes {
         let who = asked(client.identity())?;
@@ -114,7 +134,7 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
         numeric: args.numeric,
     };
     let layout = Layout { header: !args.no_header, state: !filter.has_one_state(), process, detail };
-    Ok(output::print(&layout.text(&listeners, &flows, &connections))?)
+    Ok(output::print(&layout.text(&listeners, &flows, &connections, &datagrams))?)
 }
 
 /// The sockets as `taut ss -ati` shows them.
@@ -124,7 +144,12 @@ pub(crate) fn detailed(
     connections: &[ConnSnapshot],
 ) -> String {
     let detail = Detail { info: true, ..Detail::default() };
-    Layout { header: true, state: true, process: String::new(), detail }.text(listeners, flows, connections)
+    Layout { header: true, state: true, process: String::new(), detail }.text(
+        listeners,
+        flows,
+        connections,
+        &[],
+    )
 }
 
 fn totals(who: &Identity, summary: Summary) -> String {
@@ -156,14 +181,17 @@ impl Layout {
         listeners: &[ListenerSnapshot],
         flows: &[FlowSnapshot],
         connections: &[ConnSnapshot],
+        datagrams: &[DatagramSnapshot],
     ) -> String {
-        let mut rows = Vec::with_capacity(listeners.len() + flows.len() + connections.len() + 1);
+        let count = listeners.len() + flows.len() + connections.len() + datagrams.len();
+        let mut rows = Vec::with_capacity(count + 1);
         if self.header {
             rows.push(Row::header());
         }
         rows.extend(listeners.iter().map(|listener| Row::listener(listener, self)));
         rows.extend(flows.iter().map(|flow| Row::flow(flow, self)));
         rows.extend(connections.iter().map(|conn| Row::connection(conn, self)));
+        rows.extend(datagrams.iter().map(|socket| Row::datagram(socket, self)));
         let width = |cell: fn(&Row) -> &str| rows.iter().map(|row| cell(row).len()).max().unwrap_or(0);
         let widths = [
             width(|row| &row.state),
@@ -232,6 +260,27 @@ impl Row {
         }
     }
 
+    fn datagram(socket: &DatagramSnapshot, layout: &Layout) -> Self {
+        let anywhere = if socket.local.is_ipv4() { "0.0.0.0" } else { "[::]" };
+        let memory = format!(
+            "\t skmem:(r{},rb{},t{},tb{},f0,w{},o0,bl0,d{})",
+            socket.recv_queue,
+            socket.rcvbuf,
+            socket.send_queue,
+            socket.sndbuf,
+            socket.send_queue,
+            socket.drops
+        );
+        Self {
+            state: socket.state().to_owned(),
+            queues: [socket.recv_queue.to_string(), socket.send_queue.to_string()],
+            local: parts(socket.local),
+            peer: socket.peer.map_or_else(|| (anywhere.to_owned(), "*".to_owned()), parts),
+            process: layout.process.clone(),
+            detail: if layout.detail.memory { memory } else { String::new() },
+        }
+    }
+
     fn connection(conn: &ConnSnapshot, layout: &Layout) -> Self {
         let in_flight = conn.bytes_sent.saturating_sub(conn.bytes_retrans).saturating_sub(conn.bytes_acked);
         let send_queue = in_flight + conn.notsent_bytes;
@@ -268,4 +317,32 @@ impl Row {
 fn parts(end: SocketAddr) -> (String, String) {
     let host = if end.is_ipv6() { format!("[{}]", end.ip()) } else { end.ip().to_string() };
     (host, end.port().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As iproute2's `ss -uamH` prints a socket at a port and a connected one.
+    #[test]
+    fn datagram_sockets_are_rows_as_of_ss() {
+        let socket = |peer: Option<&str>| DatagramSnapshot {
+            netid: "udp".to_owned(),
+            local: "10.9.0.2:53".parse().unwrap(),
+            peer: peer.map(|peer| peer.parse().unwrap()),
+            recv_queue: 868,
+            send_queue: 0,
+            rcvbuf: 212_992,
+            sndbuf: 212_992,
+            drops: 7,
+        };
+        let layout =
+            Layout { detail: Detail { memory: true, ..Detail::default() }, state: true, ..Layout::default() };
+        let text = layout.text(&[], &[], &[], &[socket(None), socket(Some("10.9.0.1:4000"))]);
+        let memory = "\t skmem:(r868,rb212992,t0,tb212992,f0,w0,o0,bl0,d7)";
+        let expected = format!(
+            "UNCONN 868 0 10.9.0.2:53  0.0.0.0:*\n{memory}\nESTAB  868 0 10.9.0.2:53 10.9.0.1:4000\n{memory}\n"
+        );
+        assert_eq!(text, expected);
+    }
 }

@@ -13,7 +13,9 @@ use thiserror::Error;
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
 use crate::qdisc::QdiscSnapshot;
-use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot};
+use crate::snapshot::{
+    ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
+};
 
 /// How long a stack may take for a line. It answers within microseconds unless its process is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -217,6 +219,17 @@ impl Client {
     pub fn flows(&mut self) -> Result<Vec<FlowSnapshot>, ClientError> {
         self.list(&Request::Flows, |reply| match reply {
             Reply::Flows(found) => Ok(found),
+            other => Err(other),
+        })
+    }
+
+    /// Every datagram socket.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn datagrams(&mut self) -> Result<Vec<DatagramSnapshot>, ClientError> {
+        self.list(&Request::Datagrams, |reply| match reply {
+            Reply::Datagrams(found) => Ok(found),
             other => Err(other),
         })
     }

@@ -17,7 +17,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::qdisc::QdiscSnapshot;
-use crate::snapshot::{ConnReportSnapshot, ConnSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot};
+use crate::snapshot::{
+    ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
+};
 
 /// Version of the protocol. It changes when a reader of the old one would misunderstand the new.
 pub const VERSION: u32 = 1;
@@ -40,6 +42,8 @@ pub enum Request {
     Listeners,
     /// Flows that wait for a decision of the application: [`Reply::Flows`].
     Flows,
+    /// Every datagram socket: [`Reply::Datagrams`].
+    Datagrams,
     /// Every counter: [`Reply::Counters`].
     Counters,
     /// Every setting: [`Reply::Sysctls`].
@@ -140,6 +144,8 @@ pub enum Reply {
     Listeners(Vec<ListenerSnapshot>),
     /// To [`Request::Flows`]: of each shard, at most [`FLOWS_MAX`](crate::snapshot::FLOWS_MAX).
     Flows(Vec<FlowSnapshot>),
+    /// To [`Request::Datagrams`].
+    Datagrams(Vec<DatagramSnapshot>),
     /// To [`Request::Counters`], in the stack's order.
     Counters(Vec<Counter>),
     /// To [`Request::Sysctls`], in the stack's order.

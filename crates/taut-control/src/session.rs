@@ -289,6 +289,7 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
         }
         (Reply::Flows(all), Reply::Flows(more)) => all.extend(more),
         (Reply::Listeners(all), Reply::Listeners(more)) => snapshot::add_listeners(all, more),
+        (Reply::Datagrams(all), Reply::Datagrams(more)) => all.extend(more),
         (Reply::Counters(all), Reply::Counters(more)) => {
             for (counter, more) in all.iter_mut().zip(more) {
                 counter.value += more.value;
@@ -314,6 +315,7 @@ fn answer(request: &Request, stack: &mut Taped, now: Instant) -> Option<Reply> {
         }),
         Request::Listeners => Reply::Listeners(snapshot::listeners(stack)),
         Request::Flows => Reply::Flows(snapshot::flows(stack, now)),
+        Request::Datagrams => Reply::Datagrams(snapshot::datagrams(stack)),
         Request::Counters => Reply::Counters(snapshot::counters(stack)),
         Request::Sysctls => Reply::Sysctls(snapshot::settings(stack)),
         Request::Sysctl { name } => {

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use taut_core::{
-    ConnId, ConnInfo, Duration, FlowState, Gate, Histogram, Instant, QueueReport, Report, Stack, State,
-    SysctlError,
+    ConnId, ConnInfo, DatagramKind, Duration, FlowState, Gate, Histogram, Instant, QueueReport, Report,
+    Stack, State, SysctlError,
 };
 
 use crate::protocol::{Counter, Setting};
@@ -341,6 +341,53 @@ pub struct ListenerSnapshot {
     pub half_open: u32,
     /// The limit of each.
     pub backlog: u32,
+}
+
+/// A datagram socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramSnapshot {
+    /// `udp` or `icmp`.
+    pub netid: String,
+    /// The address that it is bound to; its port is the identifier of a ping socket.
+    pub local: SocketAddr,
+    /// The address that it is connected to.
+    pub peer: Option<SocketAddr>,
+    /// What waits to be received, overhead included.
+    pub recv_queue: u32,
+    /// What was sent and has not left, overhead included.
+    pub send_queue: u32,
+    /// Receive buffer limit.
+    pub rcvbuf: u32,
+    /// Send buffer limit.
+    pub sndbuf: u32,
+    /// Datagrams that arrived when there was no room for them.
+    pub drops: u64,
+}
+
+impl DatagramSnapshot {
+    /// `ss`'s word for its state.
+    #[must_use]
+    pub const fn state(&self) -> &'static str {
+        if self.peer.is_some() { "ESTAB" } else { "UNCONN" }
+    }
+}
+
+/// Copies the facts about the datagram sockets.
+pub(crate) fn datagrams(stack: &Stack) -> Vec<DatagramSnapshot> {
+    let snapshot = |socket: taut_core::DatagramInfo| DatagramSnapshot {
+        netid: match socket.kind {
+            DatagramKind::Udp => "udp".to_owned(),
+            DatagramKind::Ping => "icmp".to_owned(),
+        },
+        local: socket.local,
+        peer: socket.peer,
+        recv_queue: socket.recv_queue,
+        send_queue: socket.send_queue,
+        rcvbuf: socket.rcvbuf,
+        sndbuf: socket.sndbuf,
+        drops: socket.drops,
+    };
+    stack.datagrams().map(snapshot).collect()
 }
 
 /// Where time and bytes went.
