@@ -2,13 +2,21 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use taut_wire::{Icmp, IpHeader, Quoted, TcpHeader, TcpOptions, VnetHeader, raw};
+use taut_wire::{Fragment, Icmp, IpHeader, Quoted, TcpHeader, TcpOptions, UdpHeader, VnetHeader, raw};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(ip) = IpHeader::parse(data) {
         assert!(ip.header_len + ip.payload_len <= data.len());
         let rest = &data[ip.header_len..][..ip.payload_len];
         let _ = (TcpHeader::parse(rest), Icmp::parse_v4(rest));
+    }
+    if let Ok(udp) = UdpHeader::parse(data, data.len()) {
+        assert!((8..=data.len()).contains(&usize::from(udp.len)));
+    }
+    if let Ok(fragment) = Fragment::parse(data) {
+        assert!(fragment.header_len <= fragment.data.start && fragment.data.end <= data.len());
+        let mut whole = vec![0; fragment.header_len];
+        fragment.emit_whole(data, &mut whole, 8, fragment.ecn);
     }
     if let Ok((tcp, len)) = TcpHeader::parse(data) {
         assert!(len <= data.len());
