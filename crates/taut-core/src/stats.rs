@@ -237,6 +237,8 @@ counters! {
     /// Times that a connection began to wait for a completion because enough of its data was below TCP
     /// already.
     tsq_throttled = "TautTsqThrottled",
+    /// Those of them that wait for their turn at a device whose completions are measured.
+    tsq_turns_awaited = "TautTsqTurnsAwaited",
     /// Packets let through although the limit was reached, because no later event would have resumed the connection.
     tsq_exempt = "TautTsqExempt",
     /// Writes held back for a completion.

@@ -56,6 +56,9 @@ pub struct HostSpec {
     pub batched: bool,
     /// How its device gives tickets back.
     pub returns: Returns,
+    /// `LinkCaps::completes_on_departure`, which is true of this host's tickets unless its queue discipline stands for the
+    /// path. Small queues are then measured, by default.
+    pub tells_departures: bool,
 }
 
 /// How a device gives tickets back. The default is a NIC's way: all in order, when it interrupts.
@@ -83,6 +86,7 @@ impl HostSpec {
             pacing_shift: 10,
             batched: true,
             returns: Returns::default(),
+            tells_departures: true,
         }
     }
 
@@ -92,6 +96,8 @@ impl HostSpec {
             tx_checksum: true,
             paces: self.qdisc.paces() && self.delegate_pacing,
             pacing_shift: self.pacing_shift,
+            // A queue that stands for the path reports packets at once.
+            completes_on_departure: self.tells_departures && !self.qdisc.build::<Claim>(0).orphans(),
             ..caps
         }
     }

@@ -36,10 +36,12 @@ impl Probe for Handed {
     }
 }
 
-/// Makes the host's thread wake up late. Not so what takes packets back from the NIC: below a TUN, that is the kernel.
+/// Makes the host's thread wake up late, above a TUN: there the kernel takes packets back from the NIC, and the stack does not
+/// learn when they leave.
 fn sleepy(host: &mut HostSpec, wakeups: Wakeups) {
     host.cpu.wakeups = wakeups;
     host.cpu.completions_apart = true;
+    host.tells_departures = false;
 }
 
 /// Paced flows of `rate` bytes per second for 2 and then 20 seconds. Returns the share of the rate that each gets in

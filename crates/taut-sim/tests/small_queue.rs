@@ -115,59 +115,108 @@ impl Run<'_> {
     }
 }
 
-/// Every device at every rate: `cargo test -p taut-sim --test small_queue --release -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints a table"]
-fn make_table() {
-    let only = std::env::var("ONLY").unwrap_or_default();
-    for control in ["cubic", "bbr"] {
-        for rate in ["10mbit", "100mbit", "1gbit", "10gbit"] {
-            for tso in [true, false] {
-                for flows in [1, 8, 100] {
-                    for (collected_us, late_us) in [(0, 0), (16, 0), (500, 0), (4_000, 0), (0, 1_000)] {
-                        let completions = Completions { collected_us, late_us };
-                        let run = Run {
-                            rate,
-                            tso,
-                            flows,
-                            control,
-                            completions,
-                            seconds: if rate == "10gbit" { 1 } else { 3 },
-                        };
-                        let name =
-                            format!("{control} {rate} tso={tso} flows={flows} {collected_us}+{late_us}");
-                        if !only.split(';').all(|word| name.contains(word)) {
-                            continue;
-                        }
-                        let off = run.go("off");
-                        let found = run.go("measured");
-                        let share = found.bytes as f64 / off.bytes as f64 * 100.0;
-                        println!(
-                            "{name:44} {share:6.2} % mean {:7.0} most {:7.0} us, limit {:7} time {:6.0} us, {:.1} segs | off {:7.0}",
-                            found.mean_us, found.most_us, found.limit, found.time_us, found.segs, off.mean_us
-                        );
-                    }
-                }
-            }
+impl Run<'_> {
+    /// The aim for the mean and the most, in microseconds: a millisecond and one and a half where completions come within
+    /// half a millisecond, else a millisecond and what a completion takes; two packets of one segment, if that is more.
+    fn aim_us(&self) -> (f64, f64) {
+        let Completions { collected_us, late_us } = self.completions;
+        let rate: taut_link::Rate = self.rate.parse().unwrap();
+        let two = 2.0 * 1_538.0 * 8e6 / rate.bits_per_second() as f64;
+        let late = (collected_us + late_us) as f64;
+        match collected_us {
+            0..=500 if late_us == 0 => (two.max(1_000.0), two.max(1_500.0)),
+            _ => (late + two.max(1_000.0), late + two.max(1_000.0)),
         }
     }
 }
 
-/// With offload, 1 Gbit/s and 100 Mbit/s: completions at once, collected for 0.5 ms, in bursts of 4 ms, and late by up to a
-/// millisecond in any order. A millisecond, and the time of the completions, bounds what is below; the goodput is that without a
-/// small queue.
+/// What a device's completions are like, and its name.
+const DEVICES: [(&str, Completions); 6] = [
+    ("at once", Completions { collected_us: 0, late_us: 0 }),
+    ("collected for 16 µs", Completions { collected_us: 16, late_us: 0 }),
+    ("collected for 500 µs", Completions { collected_us: 500, late_us: 0 }),
+    ("in bursts of 4 ms", Completions { collected_us: 4_000, late_us: 0 }),
+    ("0 to 1 ms late, any order", Completions { collected_us: 0, late_us: 1_000 }),
+    ("0 to 4 ms late, any order", Completions { collected_us: 0, late_us: 4_000 }),
+];
+
+/// The table of docs/results.md, with the worst of all runs in each row; runs that miss an aim are listed below it.
+/// `cargo test -p taut-sim --test small_queue -- --ignored --nocapture`; ONLY="1gbit;cubic" for a part.
+#[test]
+#[ignore = "prints a table"]
+fn make_table() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let mut misses = Vec::new();
+    println!("| completions | line | mean ms | most ms | goodput % | mean of off ms |");
+    println!("|---|---|---|---|---|---|");
+    for (name, completions) in DEVICES {
+        for rate in ["10mbit", "100mbit", "1gbit", "10gbit"] {
+            let (mut mean, mut most, mut share, mut off_mean) = (0.0_f64, 0.0_f64, 100.0_f64, 0.0_f64);
+            for control in ["cubic", "bbr"] {
+                for (tso, flows) in [(true, 1), (true, 8), (false, 1), (false, 8)] {
+                    let seconds = if rate == "10gbit" { 1 } else { 3 };
+                    let run = Run { rate, tso, flows, control, completions, seconds };
+                    let what = format!("{control} {rate} tso={tso} flows={flows} {name}");
+                    if !only.split(';').all(|word| what.contains(word)) {
+                        continue;
+                    }
+                    let (off, found) = (run.go("off"), run.go("measured"));
+                    let of_off = found.bytes as f64 / off.bytes as f64 * 100.0;
+                    let aim = run.aim_us();
+                    if found.mean_us > aim.0 * 1.001 || found.most_us > aim.1 * 1.001 || of_off < 99.5 {
+                        misses.push(format!(
+                            "{what}: {of_off:.2} %, mean {:.0}, most {:.0} µs, limit {} time {:.0} µs, {:.1} segs; off {:.0}",
+                            found.mean_us, found.most_us, found.limit, found.time_us, found.segs, off.mean_us
+                        ));
+                    }
+                    (mean, most) = (mean.max(found.mean_us), most.max(found.most_us));
+                    (share, off_mean) = (share.min(of_off), off_mean.max(off.mean_us));
+                }
+            }
+            let [mean, most, off_mean] = [mean, most, off_mean].map(|us| us / 1e3);
+            println!("| {name} | {rate} | {mean:.2} | {most:.2} | {share:.2} | {off_mean:.1} |");
+        }
+    }
+    println!("{} runs miss an aim", misses.len());
+    misses.iter().for_each(|miss| println!("{miss}"));
+}
+
+/// With offload, one flow and eight: completions at once, collected for 0.5 ms, in bursts of 4 ms, and late by up to a
+/// millisecond in any order. The aims hold, at the goodput without a small queue.
 #[test]
 fn below_tcp_is_what_completions_need() {
-    for rate in ["100mbit", "1gbit"] {
-        for (collected_us, late_us) in [(0, 0), (500, 0), (4_000, 0), (0, 1_000)] {
-            let completions = Completions { collected_us, late_us };
-            let run = Run { rate, tso: true, flows: 1, control: "cubic", completions, seconds: 1 };
+    for (rate, flows) in [("10mbit", 8), ("100mbit", 1), ("100mbit", 8), ("1gbit", 1)] {
+        for (_, completions) in [DEVICES[0], DEVICES[2], DEVICES[3], DEVICES[4]] {
+            let run = Run { rate, tso: true, flows, control: "cubic", completions, seconds: 1 };
             let (off, found) = (run.go("off"), run.go("measured"));
             let share = found.bytes as f64 / off.bytes as f64;
             assert!(share >= 0.995, "{run:?}: {share} {found:?}");
-            let bound = 1_000 + collected_us + late_us;
-            assert!(found.most_us <= bound as f64, "{run:?}: {found:?}");
-            assert!(found.mean_us <= 1_000.0_f64.max(bound as f64 * 0.8), "{run:?}: {found:?}");
+            let (mean, most) = run.aim_us();
+            assert!(found.mean_us <= mean * 1.001 && found.most_us <= most * 1.001, "{run:?}: {found:?}");
         }
     }
+}
+
+/// Devices that say when packets left are measured unless somebody decides otherwise, but not where a queue below spaces
+/// packets: there a completion also tells when its packet was due.
+#[test]
+fn measured_is_the_default_where_completions_are_true() {
+    let rule = |change: &dyn Fn(&mut HostSpec)| {
+        let mut world = World::new(1);
+        let mut spec = HostSpec::new("100mbit".parse().unwrap());
+        change(&mut spec);
+        let pair = Pair::new(&mut world, spec, HostSpec::new("100mbit".parse().unwrap()), Duration::ZERO);
+        let sink = Sink::new(1).trusting();
+        world.app(pair.b, sink);
+        let app = Bulk::new(SocketAddr::new(world.host_ref(pair.b).address().unwrap(), 1));
+        let stats = app.stats();
+        world.app(pair.a, app);
+        world.run_for(Duration::from_millis(100)).unwrap();
+        let conn = stats.borrow().conn.unwrap();
+        world.host_ref(pair.a).stack().conn(conn).unwrap().info(world.now()).tsq_rule
+    };
+    assert_eq!(rule(&|_| {}), "measured");
+    assert_eq!(rule(&|spec| spec.tells_departures = false), "delivered");
+    assert_eq!(rule(&|spec| spec.qdisc = "fq".parse().unwrap()), "delivered");
+    assert_eq!(rule(&|spec| spec.qdisc = "netem delay 1ms".parse().unwrap()), "delivered");
 }

@@ -159,9 +159,12 @@ pub struct ConnInfo {
     pub total_retrans: u64,
     /// Bytes below TCP, overhead included: outstanding tickets.
     pub wmem_alloc: u32,
-    /// Payload bytes that may be below TCP, where completions are measured (`taut.tsq`).
+    /// The rule of the small queue that holds: `measured`, `delivered`, `rate-scaled`, `fixed` or `off` (`taut.tsq`).
+    pub tsq_rule: &'static str,
+    /// What may be below TCP by that rule. `measured`: payload of all connections of the stack. Else bytes of this
+    /// connection, overhead included, for its next full packet. `None` if there is no limit.
     pub tsq_limit: Option<u64>,
-    /// And the completion time, once known.
+    /// The completion time, once it was measured.
     pub tsq_time: Option<Duration>,
     /// Bytes in the write queue and in flight, overhead included.
     pub wmem_queued: u32,
@@ -187,8 +190,7 @@ impl Conn {
         meter: &Meter,
         now: Instant,
     ) -> ConnInfo {
-        let send = self.send_cx_at(now, link, config, false, meter.device());
-        let tsq_limit = self.tx.measured_limit(&send);
+        let send = self.send_cx_at(now, link, config, false, meter);
         let recovery = self.tx.recovery();
         let ledger = self.tx.ledger();
         let [busy, rwnd_limited, sndbuf_limited] =
@@ -275,8 +277,9 @@ impl Conn {
             data_segs_in: data_segs_in.into(),
             total_retrans: recovery.total_retrans().into(),
             wmem_alloc: self.tx.outstanding(),
-            tsq_limit,
-            tsq_time: tsq_limit.and(meter.time()),
+            tsq_rule: config.send.tsq.rule(link),
+            tsq_limit: self.tx.tsq_limit(&send),
+            tsq_time: send.device.and(meter.time()),
             wmem_queued: room.queued,
             sndbuf: room.sndbuf,
             rcvbuf: self.rx.rcvbuf(),

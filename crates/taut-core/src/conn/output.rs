@@ -130,7 +130,12 @@ impl Conn {
             Blocked::Pacing { .. } => cx.counters.pacing_blocked += u64::from(not_now.waits),
             Blocked::SmallQueue => {
                 cx.counters.tsq_throttled += u64::from(not_now.waits);
+                cx.counters.tsq_turns_awaited += u64::from(not_now.waits && self.tx.awaits_turn());
                 cx.counters.tcp_spurious_rtx_host_queues += u64::from(not_now.own_copy);
+                // In the line for the device, it may wait although everything is acknowledged.
+                if self.tx.awaits_turn() && self.tx.recovery().packets_out() == 0 {
+                    self.arm_window_probe(cx.now);
+                }
             }
             Blocked::TsoDefer => cx.counters.tso_deferred += u64::from(not_now.is_new),
             // Only an ACK can end these, and with nothing in flight none will come by itself.

@@ -238,6 +238,8 @@ impl Conn {
             // RFC 9293 §3.8.6.2.1: the override timeout.
             Gate::PeerWindow if self.tx.window_end() > self.tx.nxt() => return self.tx.squeeze(),
             Gate::PeerWindow => {}
+            // The tickets that others have below TCP may never come back.
+            Gate::SmallQueue => return cx.totals.meter.on_overdue(cx.now),
             _ => return,
         }
         if !self.count_attempt(cx) {

@@ -71,7 +71,7 @@ impl Sender {
                     output: Output::Data(plan.kind),
                     serial: self.data_segs_out as u16,
                     in_loss: plan.kind == SendKind::Retransmit && self.recovery.is_in_loss(),
-                    metered: cx.config.tsq.measures(cx.link),
+                    metered: cx.device.is_some(),
                 };
                 Ok(Leaving { plan, departure, ticket })
             }
@@ -89,15 +89,19 @@ impl Sender {
             self.owed.forget();
         }
         let throttled = self.note_blocked(cx, why, totals);
-        if why == Blocked::SmallQueue && cx.config.tsq.measures(cx.link) {
-            totals.meter.on_wait(&mut self.small_queue.metered);
-        }
         self.due = false;
         let (waits, own_copy) = match why {
             Blocked::Pacing { .. } => (!core::mem::replace(&mut self.paced, true), false),
             Blocked::SmallQueue => (throttled, self.waits_for_own_copy(cx)),
             _ => (false, false),
         };
+        let own = &mut self.small_queue.metered;
+        // Its own copy comes back to this connection only, so it waits for no turn.
+        if why == Blocked::SmallQueue && cx.device.is_some() && !own_copy {
+            totals.meter.on_wait(own);
+        } else {
+            totals.meter.end_wait(own);
+        }
         NotNow { why, is_new, waits, own_copy }
     }
 
@@ -185,7 +189,27 @@ impl Sender {
             let payload = ticket.truesize - tsq::OVERHEAD;
             totals.meter.on_completed(&mut self.small_queue.metered, now, ticket.handed, payload);
         }
-        self.due |= self.small_queue.release(ticket.truesize);
+        self.due |= self.small_queue.release(ticket.truesize) && !self.small_queue.metered.waits();
+    }
+
+    /// Whether it waits for its turn at a device whose completions are measured.
+    pub(crate) const fn awaits_turn(&self) -> bool {
+        self.small_queue.metered.waits()
+    }
+
+    /// Whether the connection must get a place in the line for the device; it has one from now on.
+    pub(crate) const fn joins_line(&mut self) -> bool {
+        self.small_queue.metered.joins()
+    }
+
+    /// The connection is the first in the line. Returns whether it still waits: then it is its turn.
+    pub(crate) fn take_turn(&mut self, totals: &mut Totals) -> bool {
+        let waited = totals.meter.give_turn(&mut self.small_queue.metered);
+        if waited {
+            let _ = self.small_queue.metered.throttle(false);
+            self.due = true;
+        }
+        waited
     }
 
     /// The connection is gone: its tickets come back to nobody.
@@ -225,7 +249,7 @@ impl Sender {
         self.segs_out = self.segs_out.wrapping_add(segs);
         let truesize = tsq::truesize(plan.payload);
         self.small_queue.charge(truesize);
-        if cx.config.tsq.measures(cx.link) {
+        if cx.device.is_some() {
             totals.meter.on_handed(&mut self.small_queue.metered, plan.payload, plan.mss);
         }
         let rate = self.congestion.pacing_rate();

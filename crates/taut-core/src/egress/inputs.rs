@@ -8,7 +8,7 @@ use super::path_mtu::{Decision, PathMtu, View};
 use super::tso_autosize::{self, Autosize};
 use super::tso_defer::Defer;
 use super::tsq::{self, Limit, Pass};
-use super::tsq_measured::Device;
+use super::tsq_measured::{Ask, Device};
 use super::{AutosizeMode, Blocked, Sender, tsq_measured};
 use crate::buffers::BufferTuning;
 use crate::congestion::CongestionConfig;
@@ -40,8 +40,8 @@ pub(crate) struct SendCx<'a> {
     pub(crate) single: bool,
     /// The stack's memory is scarce.
     pub(crate) pressed: bool,
-    /// The device as its completions show it.
-    pub(crate) device: Device,
+    /// The device as its completions show it, if they are measured.
+    pub(crate) device: Option<Device>,
 }
 
 /// The bytes that the next packet is cut from. They are contiguous, so they need not be joined first.
@@ -145,9 +145,8 @@ impl Sender {
             (AutosizeMode::AtTransmit, None) => self.rate_sized_segs(cx),
             (AutosizeMode::Off | AutosizeMode::AtWrite, _) => fitting(u32::MAX),
         };
-        if cx.config.tsq.measures(cx.link) {
-            let own = self.small_queue.metered.bytes();
-            return segs.min(cx.device.segs(own, cx.mss, cx.config.limit_output_bytes));
+        if let Some(device) = cx.device {
+            return segs.min(device.segs(cx.mss, self.measured_limit(cx, device)));
         }
         segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
     }
@@ -173,30 +172,31 @@ impl Sender {
         payload: u32,
         retransmit: bool,
     ) -> Result<Pass, Blocked> {
-        let records = self.recovery.records();
-        if cx.config.tsq.measures(cx.link) {
-            let own = self.small_queue.metered.bytes();
-            let share = self.measured_share(cx) << u32::from(retransmit);
-            return tsq_measured::gate(own, payload, share, records);
+        if let Some(device) = cx.device {
+            let ask = Ask {
+                own: self.small_queue.metered,
+                payload,
+                mss: cx.mss,
+                limit: self.measured_limit(cx, device),
+                is_retransmission: retransmit,
+            };
+            return tsq_measured::gate(device, ask);
         }
         let limit = self.small_queue_limit(cx, payload, retransmit);
-        tsq::gate(cx.config.tsq, self.small_queue.outstanding(), limit, records)
+        tsq::gate(cx.config.tsq, self.small_queue.outstanding(), limit, self.recovery.records())
     }
 
-    /// Payload bytes that may be below TCP, where completions are measured.
-    pub(crate) fn measured_share(&self, cx: &SendCx<'_>) -> u64 {
-        let own = self.small_queue.metered.bytes();
-        let share = cx.device.share(own, cx.mss, cx.config.limit_output_bytes);
+    /// Payload bytes of all connections that may be below TCP for a packet of this one, where completions are measured.
+    pub(crate) fn measured_limit(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let rate = self.congestion.pacing_rate();
-        let mut share = u64::from(share);
-        if cx.device.is_unknown()
+        let mut limit = u64::from(device.limit(cx.mss, cx.config.limit_output_bytes));
+        if device.is_unknown()
             && let Some(delivered) = self.delivery_rate()
         {
-            share = share.min(
-                (delivered.min(rate) >> u32::from(cx.link.pacing_shift).min(63)).max(2 * u64::from(cx.mss)),
-            );
+            let millisecond = delivered.min(rate) >> u32::from(cx.link.pacing_shift).min(63);
+            limit = limit.min(millisecond.max(2 * u64::from(cx.mss)));
         }
-        share.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
+        limit.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
     }
 
     /// The limit of the small queue for a packet of `payload` bytes.

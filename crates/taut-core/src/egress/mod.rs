@@ -71,4 +71,4 @@ pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;
 pub use tsq::TsqMode;
-pub(crate) use tsq_measured::{Device, Meter};
+pub(crate) use tsq_measured::Meter;

@@ -683,9 +683,14 @@ impl Sender {
         self.small_queue.throttled()
     }
 
-    /// Payload bytes that may be below TCP, where completions are measured.
-    pub(crate) fn measured_limit(&self, cx: &SendCx<'_>) -> Option<u64> {
-        cx.config.tsq.measures(cx.link).then(|| self.measured_share(cx))
+    /// What the small queue allows below TCP: payload of all connections where completions are measured, else bytes of this
+    /// one with overhead, for its next full packet. `None` if there is no limit.
+    pub(crate) fn tsq_limit(&self, cx: &SendCx<'_>) -> Option<u64> {
+        let limit = match cx.device {
+            Some(device) => self.measured_limit(cx, device),
+            None => self.small_queue_limit(cx, self.autosized_segs(cx).saturating_mul(cx.mss), false),
+        };
+        (limit < u64::MAX).then_some(limit)
     }
 
     /// `mss`, bounded by half of a small peer window.

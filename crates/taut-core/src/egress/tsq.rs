@@ -60,7 +60,8 @@ pub enum TsqMode {
     /// What keeps the device busy until its next completion, measured.
     Measured,
     /// Measured on a link whose completions say when packets left
-    /// ([`completes_on_departure`](crate::LinkCaps::completes_on_departure)), else delivered.
+    /// ([`completes_on_departure`](crate::LinkCaps::completes_on_departure)), else delivered. Also delivered where the link
+    /// honours departure times: a completion then also tells when its packet was due.
     #[default]
     Auto,
 }
@@ -77,11 +78,28 @@ impl TsqMode {
         }
     }
 
+    /// The name of the rule that holds on this link.
+    pub(crate) fn rule(self, link: &LinkCaps) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Fixed { .. } => "fixed",
+            Self::RateScaled => "rate-scaled",
+            Self::Delivered => "delivered",
+            Self::Measured | Self::Auto => {
+                if self.measures(link) {
+                    "measured"
+                } else {
+                    "delivered"
+                }
+            }
+        }
+    }
+
     /// Whether completions are measured on this link.
     pub(crate) fn measures(self, link: &LinkCaps) -> bool {
         match self {
             Self::Measured => true,
-            Self::Auto => link.completes_on_departure,
+            Self::Auto => link.completes_on_departure && !link.paces,
             Self::Off | Self::Fixed { .. } | Self::RateScaled | Self::Delivered => false,
         }
     }
@@ -121,7 +139,7 @@ impl SmallQueue {
 
     /// Whether the connection waits for a completion.
     pub(crate) const fn throttled(self) -> bool {
-        self.metered.throttled()
+        self.metered.throttled() || self.metered.waits()
     }
 
     /// A packet was handed to the device.

@@ -22,22 +22,32 @@
 //! **Rule.** For all connections of the stack together, which share the device:
 //!
 //! ```text
-//!   limit = rate · (completion time + 1/2 ms) + a segment      at most tcp_limit_output_bytes
+//!   limit = rate · completion time + min( rate · 1/2 ms + a segment, tcp_limit_output_bytes )      at least two segments
 //! ```
 //!
-//! The quotient is a mean. Where tickets come back in any order, one is late by more than another, up to twice the mean if
-//! that is spread evenly; there the completion time is 8/5 of the quotient.
+//! The setting cannot bound what the completion time needs: the device would idle, at 10 Gbit/s with completions every 4 ms
+//! below 5.6 MB. The quotient is a mean. Where tickets come back in any order, one is late by more than another, up to twice
+//! the mean if that is spread evenly; there the completion time is 8/5 of the quotient.
 //!
-//! A connection may have what the others leave of it, at least its fair share, and in any case a packet of one
-//! segment; two, if it is alone. Here a packet counts before it is sent: it may leave if it fits. Super-packets are at
-//! most a quarter of a millisecond (half of what lies above the completion time), and half of the connection's limit,
-//! even if that is less than `tcp_min_tso_segs`. A retransmission has twice the limit, as by Linux's rule.
+//! **Turns.** A packet counts before it is sent: it may leave if it fits, or if nothing is below. A connection that finds
+//! no room waits in the stack's line. When bytes have left, the first in the line has its turn: it is asked, and hands over
+//! one packet, or keeps its place. So many connections have no more below than one, each gets a packet in a round, and a
+//! completion asks one connection, however many wait. A connection that sends little, and has nothing there, passes the
+//! line with a packet of one segment; when a limit of bytes has passed the line in that way, a turn comes first.
+//! A retransmission waits for no turn, and has twice the limit, as by Linux's rule. Super-packets are at most a quarter of a
+//! millisecond (half of what lies above the completion time), and half of the limit, even if that is less than
+//! `tcp_min_tso_segs`.
+//!
+//! **No exemption.** By Linux's rule a packet leaves when little is unacknowledged. Here each of many connections would have one,
+//! and more where ACKs overtake tickets. Against tickets that never come back, a connection that waits with nothing in
+//! flight has a timer; if it ends, and none came for 200 ms, those that are out are counted no more.
 //!
 //! **When it measures.** Only while the limit is what holds the stack back: at each completion, a connection waits at
 //! this gate. The first limit is a millisecond of what is delivered, or 32 KiB, which is more than an initial window,
-//! while that is unknown; it doubles while that brings a quarter more rate. The same search begins when the rate falls by more than a quarter: the device has become slower, or its
-//! completions later. A look costs at most the device's time for as long as it lasts, so it is followed by 512 times
-//! that without one, and by a second at least.
+//! while that is unknown; it doubles while that brings a quarter more rate, and while it is needed: after 64 completions
+//! at which nobody waits, it is that of the sample before. The same search begins when the rate falls by more than a
+//! quarter: the device has become slower, or its completions later. A look costs at most the device's time for as long as
+//! it lasts, so it is followed by 512 times that without one, and by a second at least.
 //!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
@@ -53,6 +63,10 @@ const SLACK: Duration = Duration::from_micros(500);
 
 /// The limit before anything is known, in bytes: more than an initial window of ten segments.
 const FIRST: u32 = 32 * 1_024;
+
+/// A device that has returned no ticket for so long, while a connection waited, has lost them: Linux's least retransmission
+/// timeout, after which a connection cannot wait for an acknowledgement either.
+const LOST_AFTER: Duration = Duration::from_millis(200);
 
 /// A rate is measured over at least this many round trips to the device, and this many packets.
 const ROUNDS: u32 = 3;
@@ -138,13 +152,17 @@ impl Span {
 pub(crate) struct Meter {
     /// What the gate reads.
     device: Device,
-    /// Connections that wait at the gate.
-    waiting: u32,
+    /// The part of what is below whose tickets are not waited for.
+    lost: u64,
+    /// Bytes have left since the first in the line was asked.
+    is_open: bool,
     /// Bytes per second that the device completes while the limit holds the stack back; 0 if unknown.
     rate: u64,
     /// The completion time.
     time: Duration,
     phase: Phase,
+    /// Completions in a row at which nobody waited.
+    unheld: u32,
     /// No look before this.
     look_at: Instant,
     /// The time of the latest completion.
@@ -161,8 +179,10 @@ pub(crate) struct Meter {
 impl Default for Meter {
     fn default() -> Self {
         Self {
-            device: Device { limit: FIRST, below: 0, sharers: 0, packet: 0 },
-            waiting: 0,
+            device: Device { limit: FIRST, ..Device::NOTHING },
+            lost: 0,
+            is_open: true,
+            unheld: 0,
             rate: 0,
             time: Duration::ZERO,
             phase: Phase::Search { half: Sample { rate: 0, level: 0, overtakes: false }, helped: false },
@@ -176,21 +196,27 @@ impl Default for Meter {
     }
 }
 
-/// The bytes of a connection below TCP whose completions are measured.
+/// The bytes of a connection below TCP whose completions are measured, and its place in the line.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Metered {
-    /// The payload bytes below two flags: four bytes in all, since every idle connection has them.
+    /// The payload bytes below four flags: four bytes in all, since every idle connection has them.
     bits: u32,
 }
 
-/// The connection waits at the gate, and is counted as waiting.
+/// The connection waits for its turn, and is counted as waiting.
 const WAITS: u32 = 1 << 31;
 
 /// The small queue's own flag, of every mode: the next completion resumes the connection.
 const THROTTLED: u32 = 1 << 30;
 
+/// It is the connection's turn.
+const TURN: u32 = 1 << 29;
+
+/// The stack's line has an entry of the connection.
+const IN_LINE: u32 = 1 << 28;
+
 /// The most payload bytes that are counted.
-const MOST: u32 = THROTTLED - 1;
+const MOST: u32 = IN_LINE - 1;
 
 impl Metered {
     /// Payload bytes.
@@ -198,19 +224,34 @@ impl Metered {
         self.bits & MOST
     }
 
+    const fn has(self, flag: u32) -> bool {
+        self.bits & flag != 0
+    }
+
+    /// Sets or clears a flag. Returns what it was.
+    const fn set(&mut self, flag: u32, on: bool) -> bool {
+        let was = self.has(flag);
+        self.bits = if on { self.bits | flag } else { self.bits & !flag };
+        was
+    }
+
     pub(super) const fn throttled(self) -> bool {
-        self.bits & THROTTLED != 0
+        self.has(THROTTLED)
     }
 
     /// Sets or clears the flag. Returns what it was.
     pub(super) const fn throttle(&mut self, on: bool) -> bool {
-        let was = self.throttled();
-        self.bits = if on { self.bits | THROTTLED } else { self.bits & !THROTTLED };
-        was
+        self.set(THROTTLED, on)
     }
 
-    const fn waits(self) -> bool {
-        self.bits & WAITS != 0
+    /// Whether the connection waits for its turn.
+    pub(super) const fn waits(self) -> bool {
+        self.has(WAITS)
+    }
+
+    /// Whether it must get a place in the line; it has one from now on.
+    pub(super) const fn joins(&mut self) -> bool {
+        self.waits() && !self.set(IN_LINE, true)
     }
 }
 
@@ -218,8 +259,12 @@ impl Meter {
     /// A packet of a connection was handed over.
     pub(crate) fn on_handed(&mut self, own: &mut Metered, payload: u32, mss: u32) {
         let payload = payload.min(MOST - own.bytes());
-        if own.bytes() == 0 && payload > 0 {
-            self.device.sharers += 1;
+        let is_turn = own.has(TURN);
+        self.end_wait(own);
+        if is_turn {
+            self.device.passed = 0;
+        } else if self.device.waiting > 0 {
+            self.device.passed = self.device.passed.saturating_add(payload);
         }
         own.bits += payload;
         self.device.below += u64::from(payload);
@@ -240,7 +285,6 @@ impl Meter {
         self.newest = self.newest.max(handed);
         self.span.round_over |= handed >= self.span.round_since;
         self.take_back(own, payload);
-        self.end_wait(own);
     }
 
     /// A packet was not sent after all.
@@ -248,20 +292,46 @@ impl Meter {
         let payload = payload.min(own.bytes());
         own.bits -= payload;
         self.device.below -= u64::from(payload);
-        if own.bytes() == 0 && payload > 0 {
-            self.device.sharers -= 1;
+        self.lost = self.lost.min(self.device.below);
+        self.is_open = true;
+    }
+
+    /// A connection waited for a timeout, with nothing in flight. If no ticket came back meanwhile, those that are out
+    /// are not waited for any more.
+    pub(crate) fn on_overdue(&mut self, now: Instant) {
+        if now.since(self.at) >= LOST_AFTER {
+            self.lost = self.device.below;
+            self.is_open = true;
         }
     }
 
-    /// The connection found the gate shut.
+    /// The connection found the gate shut. If it was its turn, it keeps its place, and nobody gets a turn before the next
+    /// completion.
     pub(crate) fn on_wait(&mut self, own: &mut Metered) {
-        self.waiting += u32::from(!own.waits());
-        own.bits |= WAITS;
+        if own.set(TURN, false) {
+            self.is_open = false;
+        }
+        self.device.waiting += u32::from(!own.set(WAITS, true));
     }
 
-    fn end_wait(&mut self, own: &mut Metered) {
-        self.waiting -= u32::from(own.waits());
-        own.bits &= !WAITS;
+    /// The connection waits for something else, or not at all.
+    pub(crate) fn end_wait(&mut self, own: &mut Metered) {
+        own.set(TURN, false);
+        self.device.waiting -= u32::from(own.set(WAITS, false));
+    }
+
+    /// Whether the first in the line may be asked.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.is_open && self.device.waiting > 0
+    }
+
+    /// The connection left the line. Returns whether it still waits: then it is its turn.
+    pub(crate) fn give_turn(&mut self, own: &mut Metered) -> bool {
+        own.set(IN_LINE, false);
+        let waited = own.waits();
+        self.end_wait(own);
+        own.set(TURN, waited);
+        waited
     }
 
     /// The connection is gone; its tickets will not be reported.
@@ -272,7 +342,7 @@ impl Meter {
 
     /// What the gate needs to know now.
     pub(crate) const fn device(&self) -> Device {
-        self.device
+        Device { below: self.device.below - self.lost, ..self.device }
     }
 
     /// The completion time, once one was measured.
@@ -284,15 +354,25 @@ impl Meter {
 
     /// The first ticket of a new completion is here; all those of the one before have been counted.
     fn on_batch(&mut self, now: Instant) {
-        if self.waiting == 0 {
+        if self.device.waiting == 0 {
             // Something else held the stack back: this says nothing about the device.
-            if let Phase::Look { .. } = self.phase {
-                self.look_at = now + LOOK_EVERY;
-                self.settle_at(now, self.time);
+            self.unheld = self.unheld.saturating_add(1);
+            match self.phase {
+                Phase::Look { .. } => {
+                    self.look_at = now + LOOK_EVERY;
+                    self.settle_at(now, self.time);
+                }
+                // Nothing needs twice of what was enough for this.
+                Phase::Search { half, .. } if half.rate > 0 && self.unheld >= PACKETS => {
+                    self.rate = half.rate;
+                    self.settle_at(now, self.enough(half));
+                }
+                Phase::Search { .. } | Phase::Steady => {}
             }
             self.span = Span::new(now, true);
             return;
         }
+        self.unheld = 0;
         let span = &mut self.span;
         if core::mem::take(&mut span.round_over) {
             span.rounds += 1;
@@ -309,7 +389,7 @@ impl Meter {
             }
         }
         self.span.batches += 1;
-        self.span.levels += self.device.below;
+        self.span.levels += self.device.below - self.lost;
     }
 
     fn judge(&mut self, sample: Sample) {
@@ -323,7 +403,8 @@ impl Meter {
                     self.search(sample, half.rate > 0);
                 } else {
                     self.rate = sample.rate;
-                    let time = if helped || self.time > Duration::ZERO { self.time } else { half.time() };
+                    let time =
+                        if helped || self.time > Duration::ZERO { self.time } else { self.enough(half) };
                     self.look_at = self.at;
                     self.settle_at(self.at, time);
                 }
@@ -353,11 +434,7 @@ impl Meter {
                 let time = if sample.rate < self.rate / 16 * 15 {
                     if self.overtakes { sample.time() * 8 / 5 } else { sample.time() }
                 } else {
-                    // As much as was below is enough, and some more to be sure.
-                    let segment = Sample { level: self.mss.into(), ..sample }.time();
-                    let enough = sample.time() + SLACK / 2;
-                    let above = SLACK + segment;
-                    let time = Duration::from_nanos(enough.as_nanos().saturating_sub(above.as_nanos()));
+                    let time = self.enough(sample);
                     if time < self.time / 2 {
                         // It cost nothing, and even less may be enough.
                         self.look_at = self.at;
@@ -369,10 +446,18 @@ impl Meter {
         }
     }
 
+    /// The completion time by which the limit is what was below in a sample, and some more to be sure.
+    fn enough(&self, sample: Sample) -> Duration {
+        let segment = Sample { level: self.mss.into(), ..sample }.time();
+        let (enough, above) = (sample.time() + SLACK / 2, SLACK + segment);
+        Duration::from_nanos(enough.as_nanos().saturating_sub(above.as_nanos()))
+    }
+
     /// Doubles the limit, after a sample of what it is now.
     fn search(&mut self, sample: Sample, helped: bool) {
         self.phase = Phase::Search { half: sample, helped };
-        self.device.limit = u32::try_from(sample.level * 2).unwrap_or(u32::MAX);
+        self.device.needed = u32::try_from(sample.level).unwrap_or(u32::MAX);
+        self.device.limit = self.device.needed.saturating_mul(2);
         self.device.packet = bytes_in(sample.rate, SLACK) / 2;
         self.span = Span::new(self.at, true);
     }
@@ -387,19 +472,40 @@ impl Meter {
 
     /// What keeps the device busy until the next completion.
     fn set_limit(&mut self) {
+        self.device.needed = bytes_in(self.rate, self.time);
         self.device.limit = bytes_in(self.rate, self.time + SLACK).saturating_add(self.mss);
         self.device.packet = bytes_in(self.rate, SLACK) / 2;
     }
 }
 
-/// The gate, for a packet of `payload` bytes of a connection that has `own` below TCP. It is open if the packet fits or
-/// would be the only one, and if nothing is unacknowledged: then a ticket that never comes back stops nobody. One packet
-/// unacknowledged is no exemption as by Linux's rule, or each of many connections would have two.
-pub(crate) fn gate(own: u32, payload: u32, share: u64, records: usize) -> Result<Pass, Blocked> {
-    if own == 0 || u64::from(own) + u64::from(payload) <= share {
+/// A packet that asks to pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Of its connection.
+    pub(crate) own: Metered,
+    pub(crate) payload: u32,
+    pub(crate) mss: u32,
+    /// Bytes of all connections that may be below TCP, for this packet.
+    pub(crate) limit: u64,
+    /// It does not wait in the line.
+    pub(crate) is_retransmission: bool,
+}
+
+/// The gate. It is open if the packet fits, and no connection waits before this one. A connection that has nothing below
+/// TCP and does not wait, as one that sends a request now and then, may pass those that wait with a packet of one segment,
+/// as long as these passed fewer bytes than the limit since the last turn.
+pub(crate) fn gate(device: Device, ask: Ask) -> Result<Pass, Blocked> {
+    let Ask { own, payload, mss, limit, is_retransmission } = ask;
+    let is_sparse = own.bytes() == 0 && payload <= mss && u64::from(device.passed) < limit;
+    let most = match () {
+        () if is_retransmission => 2 * limit,
+        () if own.waits() => return Err(Blocked::SmallQueue),
+        () if own.has(TURN) || device.waiting == 0 => limit,
+        () if is_sparse => limit + u64::from(mss),
+        () => return Err(Blocked::SmallQueue),
+    };
+    if device.below == 0 || device.below + u64::from(payload) <= most {
         Ok(Pass::Room)
-    } else if records == 0 {
-        Ok(Pass::Exempt)
     } else {
         Err(Blocked::SmallQueue)
     }
@@ -412,36 +518,39 @@ fn bytes_in(rate: u64, time: Duration) -> u32 {
 }
 
 /// A device as the gate sees it: values, computed before the decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     /// Bytes of all connections that may be below TCP.
     limit: u32,
+    /// The part of them that the completion time takes.
+    needed: u32,
     /// And that are.
     below: u64,
-    /// Connections that have some.
-    sharers: u32,
+    /// Connections that wait in the line.
+    waiting: u32,
+    /// Bytes that passed them since the last turn.
+    passed: u32,
     /// Bytes of the largest super-packet; 0 if not known.
     packet: u32,
 }
 
 impl Device {
+    const NOTHING: Self = Self { limit: 0, needed: 0, below: 0, waiting: 0, passed: 0, packet: 0 };
+
     /// Whether nothing was measured yet.
     pub(crate) const fn is_unknown(self) -> bool {
         self.packet == 0
     }
 
-    /// Payload bytes that a connection may have below TCP, of which it has `own`.
-    pub(crate) fn share(self, own: u32, mss: u32, cap: u32) -> u32 {
-        let limit = self.limit.min(cap);
-        let others = self.below.saturating_sub(own.into());
-        let sharers = self.sharers + u32::from(own == 0);
-        let least = if others == 0 { mss.saturating_mul(2) } else { mss };
-        (limit / sharers.max(1)).max(limit.saturating_sub(others.min(limit.into()) as u32)).max(least)
+    /// Payload bytes that all connections may have below TCP: what the completion time takes, and at most `cap` in addition
+    /// to it; two segments in any case.
+    pub(crate) fn limit(self, mss: u32, cap: u32) -> u32 {
+        self.limit.min(self.needed.saturating_add(cap)).max(mss.saturating_mul(2))
     }
 
-    /// Segments of the largest super-packet.
-    pub(crate) fn segs(self, own: u32, mss: u32, cap: u32) -> u32 {
-        let half = self.share(own, mss, cap) / 2;
+    /// Segments of the largest super-packet, if all connections may have `limit` bytes below TCP.
+    pub(crate) fn segs(self, mss: u32, limit: u64) -> u32 {
+        let half = u32::try_from(limit / 2).unwrap_or(u32::MAX);
         let most = if self.packet == 0 { half } else { half.min(self.packet) };
         (most / mss.max(1)).max(1)
     }

@@ -102,6 +102,8 @@ pub struct Stack {
     timers: TimerQueue,
     /// Connections that may have something to send, served round robin.
     ready: VecDeque<u32>,
+    /// Connections that wait for their turn at a device that is measured, each at most once.
+    line: VecDeque<ConnId>,
     /// Connections with news for the application.
     news: VecDeque<u32>,
     /// Listeners and datagram sockets with news for the application.
@@ -198,6 +200,7 @@ impl Stack {
             flows: FlowTable::new(),
             timers: TimerQueue::new(),
             ready: VecDeque::new(),
+            line: VecDeque::new(),
             news: VecDeque::new(),
             incoming: VecDeque::new(),
             datagrams: Box::new(Datagrams::new(&secrets)),

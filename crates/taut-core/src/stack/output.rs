@@ -149,7 +149,10 @@ impl Stack {
     /// The next segment, from the connections round robin.
     fn next_segment(&mut self, now: Instant) -> Option<Next> {
         loop {
-            let slot = self.ready.pop_front()?;
+            let (slot, is_turn) = match self.ready.pop_front() {
+                Some(slot) => (slot, false),
+                None => (self.next_turn()?, true),
+            };
             if slot & (DATAGRAM_BIT | HALF_OPEN_BIT) != 0 {
                 if slot & DATAGRAM_BIT != 0 {
                     let slot = slot & !DATAGRAM_BIT;
@@ -170,7 +173,25 @@ impl Stack {
                 return Some(Next::Segment(slot, segment));
             }
             conn.flags.queued_for_output = false;
+            if conn.tx.joins_line() {
+                let id = ConnId { slot, generation: conn.generation };
+                if is_turn { self.line.push_front(id) } else { self.line.push_back(id) }
+            }
             self.settle(now, slot);
         }
+    }
+
+    /// The slot of the first connection in the line for the device, if that may have room; it is in the line no more.
+    fn next_turn(&mut self) -> Option<u32> {
+        while self.totals.meter.is_open() {
+            let id = self.line.pop_front()?;
+            if let Some(conn) = self.table.get_mut(id)
+                && conn.tx.take_turn(&mut self.totals)
+            {
+                conn.flags.queued_for_output = true;
+                return Some(id.slot);
+            }
+        }
+        None
     }
 }

@@ -74,4 +74,9 @@ impl Table {
     pub(crate) fn get(&self, id: ConnId) -> Option<&Conn> {
         self.at(id.slot).filter(|conn| conn.generation == id.generation)
     }
+
+    /// The same, to change it.
+    pub(crate) fn get_mut(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.at_mut(id.slot).filter(|conn| conn.generation == id.generation)
+    }
 }

@@ -92,6 +92,8 @@ features! {
     Writes = "writes",
     /// More than one conversation.
     Crowd = "crowd",
+    /// Devices that do not say when packets left, and devices whose completions come in bursts.
+    Completions = "completions",
 }
 
 impl Feature {

@@ -18,7 +18,7 @@ const SYSCTLS: &[(&str, &[&str])] = &[
     ("tcp_autocorking", &["0", "1"]),
     ("taut.autocork", &["off", "may-hold-head", "fixed", "stream"]),
     ("taut.autosizing", &["off", "at-write", "at-transmit"]),
-    ("taut.tsq", &["off", "fixed", "fixed:20000", "rate-scaled", "delivered"]),
+    ("taut.tsq", &["off", "fixed", "fixed:20000", "rate-scaled", "delivered", "measured", "auto"]),
     ("taut.pacing", &["off", "internal", "delegated", "auto"]),
     ("taut.lowat", &["wake-at-mark", "wake-at-half"]),
     ("taut.buffers", &["follow-window", "follow-path"]),
@@ -71,6 +71,7 @@ pub(super) fn hosts(draw: &Draw<'_>, count: usize, access: Rate) -> Vec<HostSpec
     let mut cpu = draw.of(Feature::Cpu, 0.3);
     let mut late = draw.of(Feature::Late, 0.25);
     let mut refuse = draw.of(Feature::Refuse, 0.2);
+    let mut completions = draw.of(Feature::Completions, 0.4);
     (0..count)
         .map(|number| {
             let mut config = StackConfig::default();
@@ -104,6 +105,12 @@ pub(super) fn hosts(draw: &Draw<'_>, count: usize, access: Rate) -> Vec<HostSpec
                 spec.mtu = pick(rng, &[1_280, 1_400, 1_500, 1_500, 1_500, 9_000]);
                 spec.batched = rng.chance(0.7);
                 spec.pacing_shift = 7 + rng.below(5) as u8;
+            }
+            if let Some(rng) = &mut completions {
+                spec.tells_departures = rng.chance(0.5);
+                if rng.chance(0.5) {
+                    (spec.nic.tx_usecs, spec.nic.tx_frames) = (us(spread(rng, 200, 8_000)), 0);
+                }
             }
             if let Some(rng) = &mut queues {
                 let text = pick(
