@@ -184,6 +184,8 @@ pub struct NicText {
     pub rx: Option<u32>,
     /// `-C tx-usecs`.
     pub tx_usecs: Option<u32>,
+    /// Each completion comes back up to this many microseconds later, and so in any order: a tunnel's worker.
+    pub tx_late: Option<u32>,
     /// `-C tx-frames`.
     pub tx_frames: Option<u32>,
     /// `-C rx-usecs`.

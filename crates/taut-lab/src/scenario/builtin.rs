@@ -1,13 +1,15 @@
 //! The built-in scenarios, from `scenarios/` in this crate. Called when a name is not a file.
 
 /// Name and text of each scenario; those that reproduce published results come first.
-pub const ALL: [(&str, &str); 18] = [
+pub const ALL: [(&str, &str); 20] = [
     ("tsq", include_str!("../../scenarios/tsq.toml")),
     ("tso-autosizing", include_str!("../../scenarios/tso-autosizing.toml")),
     ("autocork", include_str!("../../scenarios/autocork.toml")),
     ("notsent-lowat", include_str!("../../scenarios/notsent-lowat.toml")),
     ("pacing", include_str!("../../scenarios/pacing.toml")),
     ("small-writes", include_str!("../../scenarios/small-writes.toml")),
+    ("tsq-wifi", include_str!("../../scenarios/tsq-wifi.toml")),
+    ("tsq-tunnel", include_str!("../../scenarios/tsq-tunnel.toml")),
     ("bulk", include_str!("../../scenarios/bulk.toml")),
     ("single-flow", include_str!("../../scenarios/single-flow.toml")),
     ("dumbbell", include_str!("../../scenarios/dumbbell.toml")),

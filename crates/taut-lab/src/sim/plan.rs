@@ -369,6 +369,9 @@ fn host_spec(text: &HostText, rate: Rate, config: StackConfig) -> HostSpec {
     spec.mtu = text.mtu.unwrap_or(spec.mtu);
     spec.batched = text.batched.unwrap_or(spec.batched);
     spec.cpu = cpu(&text.cpu);
+    spec.returns.late = given.tx_late.map_or(spec.returns.late, us);
+    // As live, where the in-process link does not: so a scenario compares the same rule, unless it sets `taut.tsq`.
+    spec.tells_departures = false;
     spec
 }
 
