@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use taut_control::Client;
-use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot};
+use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot, TsqSnapshot};
 use taut_core::Gate;
 
 use crate::control_args::{SocketArgs, asked};
@@ -163,8 +163,23 @@ fn total(report: &ReportSnapshot) -> u64 {
 
 /// The text about one connection.
 fn of_one(conn: &ConnReportSnapshot) -> String {
-    let text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
-    if conn.pacing_delegated { with_note(&text, DELEGATED) } else { text }
+    let mut text = paragraph(&format!("{} -> {}", conn.local, conn.peer), &conn.report);
+    if conn.pacing_delegated {
+        text = with_note(&text, DELEGATED);
+    }
+    if let Some(note) = small_queue(&conn.tsq) {
+        text = with_note(&text, &note);
+    }
+    text
+}
+
+/// A line on the small queue where completions are measured; its limit is not of the connection alone.
+fn small_queue(tsq: &TsqSnapshot) -> Option<String> {
+    let limit = tsq.limit.filter(|_| tsq.rule == "measured")?;
+    let time = tsq.time_ns.map_or("is not known yet".to_owned(), |time| format!("is {}", span(time)));
+    Some(format!(
+        "  the small queue measures: all connections may have {limit} bytes in the device; the completion time {time}"
+    ))
 }
 
 /// The text about one connection, or about all.

@@ -115,6 +115,10 @@ fn info(line: &mut Tokens, conn: &ConnSnapshot, numeric: bool) {
         line.add(format_args!("pacing_rate {}{most}", rate(pacing as f64)));
     }
     line.add_if(conn.pacing_delegated, format_args!("pacing_delegated"));
+    if let Some(limit) = conn.tsq.limit {
+        let time = conn.tsq.time_ns.map_or(String::new(), |time| format!(",time:{}", ms(time)));
+        line.add(format_args!("tsq:({},limit:{limit}{time})", conn.tsq.rule));
+    }
     line.add_if(conn.delivery_rate > 0, format_args!("delivery_rate {}", rate(conn.delivery_rate as f64)));
     line.positive("delivered", conn.delivered);
     line.positive("delivered_ce", conn.delivered_ce.into());

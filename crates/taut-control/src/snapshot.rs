@@ -113,6 +113,9 @@ pub struct ConnSnapshot {
     /// Departure times are left to the queue below, such as a kernel's `fq`.
     #[serde(default)]
     pub pacing_delegated: bool,
+    /// The rule of the small queue that holds.
+    #[serde(default)]
+    pub tsq: TsqSnapshot,
     /// Delivery rate in bytes per second.
     pub delivery_rate: u64,
     /// Whether the last delivery-rate sample was limited by the application.
@@ -301,6 +304,7 @@ impl From<&ConnInfo> for ConnSnapshot {
             pacing_rate: limit(info.pacing_rate),
             max_pacing_rate: limit(info.max_pacing_rate),
             pacing_delegated: info.pacing_delegated,
+            tsq: TsqSnapshot::from(info),
             delivery_rate: info.delivery_rate,
             delivery_rate_app_limited: info.delivery_rate_app_limited,
             delivered: info.delivered,
@@ -439,6 +443,24 @@ pub struct Interval {
     pub count: u64,
 }
 
+/// The rule of the small queue that holds for a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TsqSnapshot {
+    /// `measured`, `delivered`, `rate-scaled`, `fixed` or `off`; empty from a stack that does not say.
+    pub rule: String,
+    /// Bytes that may be below TCP: `measured`, the payload of all connections of the stack; else those of this connection,
+    /// overhead included. `None` if there is no limit.
+    pub limit: Option<u64>,
+    /// How long completions take, once that was measured.
+    pub time_ns: Option<u64>,
+}
+
+impl From<&ConnInfo> for TsqSnapshot {
+    fn from(info: &ConnInfo) -> Self {
+        Self { rule: info.tsq_rule.to_owned(), limit: info.tsq_limit, time_ns: info.tsq_time.map(ns) }
+    }
+}
+
 /// The report of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnReportSnapshot {
@@ -449,6 +471,9 @@ pub struct ConnReportSnapshot {
     /// Departure times are left to the queue below, such as a kernel's `fq`.
     #[serde(default)]
     pub pacing_delegated: bool,
+    /// The rule of the small queue that holds.
+    #[serde(default)]
+    pub tsq: TsqSnapshot,
     /// Where its time and bytes went.
     pub report: ReportSnapshot,
 }
@@ -493,13 +518,14 @@ pub(crate) struct ConnReport {
     local: SocketAddr,
     peer: SocketAddr,
     pacing_delegated: bool,
+    tsq: TsqSnapshot,
     report: Report,
 }
 
 impl From<&ConnReport> for ConnReportSnapshot {
     fn from(conn: &ConnReport) -> Self {
-        let ConnReport { local, peer, pacing_delegated, ref report } = *conn;
-        Self { local, peer, pacing_delegated, report: report.into() }
+        let ConnReport { local, peer, pacing_delegated, ref tsq, ref report } = *conn;
+        Self { local, peer, pacing_delegated, tsq: tsq.clone(), report: report.into() }
     }
 }
 
@@ -510,6 +536,7 @@ pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<Con
         local: info.local,
         peer: info.peer,
         pacing_delegated: info.pacing_delegated,
+        tsq: TsqSnapshot::from(&info),
         report: stack.conn(id).map(|conn| conn.report(now))?,
     })
 }
