@@ -2,14 +2,16 @@
 //! stack receives. The device is safe Rust over what `taut` re-exports. No root needed:
 //!
 //! ```console
-//! $ cargo run -p taut --example custom_device             # 20 MB in packets, 20 MB in super-packets
+//! $ cargo run -p taut --example custom_device             # 20 MB in packets and in super-packets, by each of three rules
 //! $ cargo run -p taut --example custom_device 500         # longer: run `taut explain --watch` in another terminal
 //! ```
 //!
 //! The worker takes all packets that wait for it as one batch, and gives their tickets back when the batch is done, the
-//! newest first: late and out of order. The bytes whose tickets are out are below TCP. While they reach the limit of TCP
-//! Small Queues, two packets or a millisecond of the rate if that is more, the connection hands over no further packet; so
-//! the queue in front of the worker stays short, however much the application has written.
+//! newest first: late and out of order. The bytes whose tickets are out are below TCP. The device says that its tickets come
+//! back when packets have left (`completes_on_departure`), so the stack measures how long that takes, and keeps as much below
+//! TCP as lasts until the next tickets, and half a millisecond. So the queue in front of the worker stays short, however much
+//! the application has written. By the constant of a millisecond, and two packets in any case, two super-packets wait there:
+//! ten milliseconds. Both are shown, and a run without small queues.
 
 #![allow(clippy::disallowed_methods, reason = "the worker and the measurement need a clock")]
 
@@ -31,6 +33,10 @@ use taut::{Report, Stack};
 pub(crate) const WORKER_BPS: f64 = 100e6;
 /// Packets that may wait for the worker, of all connections together.
 const WAITING_MAX: usize = 1_000;
+
+/// Rules for how much a connection may have below TCP.
+const RULES: [(&str, &str); 3] =
+    [("off", "no small queue"), ("delivered", "a constant of a millisecond"), ("auto", "measured")];
 
 /// Slow start, which leaves the worker idle, is over by then.
 const START: Duration = Duration::from_millis(500);
@@ -121,9 +127,10 @@ fn encrypt(jobs: &Receiver<Job>, done: &Sender<(u64, TxTicket)>, waker: &OnceLoc
     }
 }
 
-/// A device whose packets leave by `line`, after the worker.
+/// A device whose packets leave by `line`, after the worker, and whose tickets come back then.
 fn tunnel(line: Pipe) -> (Device, Arc<Tickets>) {
-    let (caps, line) = (line.caps(), Arc::new(line));
+    let caps = LinkCaps { completes_on_departure: true, ..line.caps() };
+    let line = Arc::new(line);
     let (jobs, waiting) = sync_channel(WAITING_MAX);
     let (completed, done) = channel();
     let (waker, tickets) = (Arc::new(OnceLock::new()), Arc::new(Tickets::default()));
@@ -139,8 +146,11 @@ pub(crate) struct Sample {
     pub(crate) charged: u64,
     /// The payload among them; `taut explain` prints it as the bytes in `device`.
     pub(crate) payload: u64,
-    /// Bytes per second of which the limit is `rate >> 10`: the pacing rate, and at most 9/8 of the delivery rate.
+    /// Bytes per second of which the limit is `rate >> 10`, if completions are not measured: the pacing rate, and at most
+    /// 9/8 of the delivery rate.
     pub(crate) rate: u64,
+    /// The payload that may be below TCP, where completions are measured, and the time that they take.
+    pub(crate) measured: Option<(u64, Duration)>,
 }
 
 /// A transfer whose last byte has arrived.
@@ -156,11 +166,13 @@ pub(crate) struct Outcome {
     report: Report,
 }
 
-/// Sends so many bytes through the tunnel to a second stack, whose ACKs take 10 ms, by sockets with their defaults.
+/// Sends so many bytes through the tunnel to a second stack, whose ACKs take 10 ms, by sockets with their defaults, and with
+/// small queues by this rule (`taut.tsq`).
 ///
-/// The delay matters: an ACK that overtakes the ticket of its own packet leaves less unacknowledged than is below TCP. With at
-/// most one packet unacknowledged, a connection hands over another one whatever is below.
-pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
+/// The delay matters where completions are not measured: an ACK that overtakes the ticket of its own packet leaves less
+/// unacknowledged than is below TCP. With at most one packet unacknowledged, a connection hands over another one whatever is
+/// below.
+pub(crate) fn transfer(caps: LinkCaps, bytes: usize, rule: &str) -> io::Result<Outcome> {
     let (line, far_end) = taut::device::pipe(caps, 4 << 20)?;
     let (device, tickets) = tunnel(line);
     let near = Stack::builder().device(device).address("10.0.0.1/24");
@@ -169,6 +181,7 @@ pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
     let near = near.device_name("tunnel").control_default();
     let far = Stack::builder().device(far_end).link_from("delay 10ms").address("10.0.0.2/24");
     let (near, far) = (near.build()?, far.build()?);
+    near.set_sysctl("taut.tsq", rule).map_err(io::Error::other)?;
     let listener = TcpListener::bind(&far, "10.0.0.2:5201")?;
     let mut stream = TcpStream::connect(&near, "10.0.0.2:5201")?;
     let (mut accepted, start, observed) = (listener.accept()?.0, Instant::now(), stream.try_clone()?);
@@ -176,7 +189,10 @@ pub(crate) fn transfer(caps: LinkCaps, bytes: usize) -> io::Result<Outcome> {
         let (info, report) = (observed.info()?, observed.report()?);
         let payload = report.queues[1].bytes;
         let delivered = if info.delivery_rate > 0 { info.delivery_rate / 8 * 9 } else { u64::MAX };
-        Ok(Sample { charged: info.wmem_alloc.into(), payload, rate: info.pacing_rate.min(delivered) })
+        let time = info.tsq_time.map_or(Duration::ZERO, |time| Duration::from_nanos(time.as_nanos()));
+        let measured = info.tsq_limit.filter(|_| info.tsq_rule == "measured").map(|limit| (limit, time));
+        let rate = info.pacing_rate.min(delivered);
+        Ok(Sample { charged: info.wmem_alloc.into(), payload, rate, measured })
     };
     let arrived = &AtomicU64::new(0);
     thread::scope(|scope| {
@@ -231,8 +247,13 @@ fn print(outcome: &Outcome) {
         WORKER_BPS / 1e6
     );
     show("below TCP", &|sample| sample.charged);
-    // A packet may join the others while they are below the limit.
-    show("the rule's limit", &|sample| two_packets.max(sample.rate >> 10));
+    // A packet may join the others while they are below the limit; a measured one is of payload, the packet included.
+    show("the rule's limit", &|sample| {
+        sample.measured.map_or(two_packets.max(sample.rate >> 10), |(limit, _)| limit)
+    });
+    if let Some((_, time)) = samples.last().and_then(|sample| sample.measured) {
+        println!("  completions take {:.2} ms", time.as_secs_f64() * 1e3);
+    }
     let payload = show("payload below", &|sample| sample.payload);
     println!("  that is          {:.2} ms of the worker's rate", payload as f64 * 8e3 / WORKER_BPS);
     println!("  tickets          {out:?} out, {back:?} back, {overtaken:?} of them after a newer one");
@@ -258,8 +279,10 @@ fn main() -> io::Result<()> {
     };
     for (name, caps) in [("packets", LinkCaps::plain(1_500)), ("super-packets", LinkCaps::offloading(1_500))]
     {
-        println!("{mbytes} MB in {name}:");
-        print(&transfer(caps, mbytes * 1_000_000)?);
+        for (rule, what) in RULES {
+            println!("{mbytes} MB in {name}, {what} (taut.tsq={rule}):");
+            print(&transfer(caps, mbytes * 1_000_000, rule)?);
+        }
     }
     Ok(())
 }
