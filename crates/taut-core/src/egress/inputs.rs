@@ -146,7 +146,7 @@ impl Sender {
             (AutosizeMode::Off | AutosizeMode::AtWrite, _) => fitting(u32::MAX),
         };
         if let Some(device) = cx.device {
-            return segs.min(device.segs(cx.mss, self.measured_limit(cx, device)));
+            return segs.min(device.segs(cx.mss, self.measured_limit_of_size(cx, device)));
         }
         segs.min((cx.config.tsq.super_packet_max() / cx.mss).max(1))
     }
@@ -189,14 +189,21 @@ impl Sender {
     /// Payload bytes of all connections that may be below TCP for a packet of this one, where completions are measured.
     pub(crate) fn measured_limit(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let rate = self.congestion.pacing_rate();
-        let mut limit = u64::from(device.limit(cx.mss, cx.config.limit_output_bytes));
-        if device.is_unknown()
-            && let Some(delivered) = self.delivery_rate()
-        {
-            let millisecond = delivered.min(rate) >> u32::from(cx.link.pacing_shift).min(63);
-            limit = limit.min(millisecond.max(2 * u64::from(cx.mss)));
-        }
+        let limit = u64::from(device.limit(cx.mss, cx.config.limit_output_bytes));
         limit.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
+    }
+
+    /// The same for the size of super-packets: half of it is one packet. While nothing was measured, it is a millisecond of
+    /// what is delivered at most. (As a limit that would be a trap: where completions take longer, the rate falls, and the
+    /// limit with it.)
+    fn measured_limit_of_size(&self, cx: &SendCx<'_>, device: Device) -> u64 {
+        let limit = self.measured_limit(cx, device);
+        match self.delivery_rate() {
+            Some(delivered) if device.is_unknown() => {
+                limit.min(delivered >> u32::from(cx.link.pacing_shift).min(63))
+            }
+            _ => limit,
+        }
     }
 
     /// The limit of the small queue for a packet of `payload` bytes.

@@ -43,11 +43,11 @@
 //! flight has a timer; if it ends, and none came for 200 ms, those that are out are counted no more.
 //!
 //! **When it measures.** Only while the limit is what holds the stack back: at each completion, a connection waits at
-//! this gate. The first limit is a millisecond of what is delivered, or 32 KiB, which is more than an initial window,
-//! while that is unknown; it doubles while that brings a quarter more rate, and while it is needed: after 64 completions
-//! at which nobody waits, it is that of the sample before. The same search begins when the rate falls by more than a
-//! quarter: the device has become slower, or its completions later. A look costs at most the device's time for as long as
-//! it lasts, so it is followed by 512 times that without one, and by a second at least.
+//! this gate. The first limit is 32 KiB, which is more than an initial window; it doubles while that brings a quarter more
+//! rate, and while it is needed: after 64 completions at which nobody waits, it is that of the sample before. The same
+//! search begins when the rate falls by more than a quarter: the device has become slower, or its completions later. A
+//! look costs at most the device's time for as long as it lasts, so it is followed by 512 times that without one, and by a
+//! second at least.
 //!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
