@@ -140,7 +140,7 @@ const DEVICES: [(&str, Completions); 6] = [
     ("0 to 4 ms late, any order", Completions { collected_us: 0, late_us: 4_000 }),
 ];
 
-/// The table of docs/results.md, with the worst of all runs in each row; runs that miss an aim are listed below it.
+/// A table with the worst of all runs in each row; runs that miss an aim are listed below it.
 /// `cargo test -p taut-sim --test small_queue -- --ignored --nocapture`; ONLY="1gbit;cubic" for a part.
 #[test]
 #[ignore = "prints a table"]

@@ -170,7 +170,7 @@ fn measured_completions_keep_super_packets_short() {
     assert!(measured.goodput > 0.9 * constant.goodput, "{measured:?} and {constant:?}");
 }
 
-/// The table of docs/results.md: `cargo test -p taut --test below -- --ignored --nocapture`; RUNS=3 runs of each.
+/// All rules beside the kernel: `cargo test -p taut --test below -- --ignored --nocapture`; RUNS=3 runs of each.
 #[test]
 #[ignore = "prints a table"]
 fn make_table() {
