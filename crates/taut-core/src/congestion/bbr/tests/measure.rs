@@ -174,3 +174,25 @@ fn bbr_18_idle_time_is_no_time_without_acks() {
     flow.ack(Ack { acked: 20, in_flight: DRAINED, ..WITHIN });
     assert_eq!(flow.bbr.path.extra_acked(), 47);
 }
+
+/// The clock runs out in Down before its first round has ended. §5.3.3.3: Refill forgets that a probe's last ACKs were
+/// awaited, so the cycle that this probe begins ends with the probe, and not with Refill.
+#[test]
+fn bbr_14_a_cycle_whose_probe_comes_early_is_whole() {
+    let mut flow = Flow::up();
+    flow.acks(3, ACK);
+    assert_eq!(flow.state(), State::Down);
+    flow.ack(Ack { segs: Some(120), ..WITHIN });
+    flow.ack(Ack { after: Duration::from_secs(4), ..WITHIN });
+    assert_eq!(flow.state(), State::Refill);
+    flow.ack(ACK);
+    assert_eq!(flow.state(), State::Up);
+    for _ in 0..10 {
+        if flow.state() == State::Up {
+            flow.ack(ACK);
+        }
+    }
+    assert_eq!(flow.state(), State::Down, "the pipe was full");
+    flow.ack(ACK);
+    assert_eq!(flow.bw(), 3_000, "of the last cycle");
+}
