@@ -253,7 +253,7 @@ fn stall(
         Blocked::Cork if !in_flight && !has_timer => Some("corked without an end"),
         // Where completions are measured, it may wait for those of other connections.
         Blocked::Autocork | Blocked::SmallQueue
-            if !below && !(info.tsq_rule == "measured" && has_tickets) =>
+            if !(below || (info.tsq_rule == "measured" && has_tickets)) =>
         {
             Some("waits for a completion of nothing")
         }
