@@ -267,6 +267,12 @@ counters! {
     /// Packets that the device will never take, each with an error: they are too large, or of a kind that it
     /// cannot send.
     device_errors = "TautDeviceErrors",
+    /// Packets whose completion came after the call that sent them: they were below for a while.
+    device_late = "TautDeviceLate",
+    /// Those of them that were overtaken by a packet that the stack had made later.
+    device_out_of_order = "TautDeviceOutOfOrder",
+    /// Those of them that the device never heard of again, such as packets that a queue below dropped.
+    device_unreported = "TautDeviceUnreported",
     /// Packets that were longer than a header can say, and were not sent. Never happens.
     out_too_long = "TautOutTooLong",
     /// Packets dropped because their source is a loopback address, which never is on a link.

@@ -130,7 +130,12 @@ impl Packet {
         let caps = if options.offload { LinkCaps::offloading(mtu) } else { LinkCaps::plain(mtu) };
         let shared =
             Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
-        Ok(Self { shared: Arc::new(shared), caps: LinkCaps { paces, completes_on_departure: true, ..caps }, mac, named })
+        Ok(Self {
+            shared: Arc::new(shared),
+            caps: LinkCaps { paces, completes_on_departure: true, ..caps },
+            mac,
+            named,
+        })
     }
 
     /// The interface's name.

@@ -114,6 +114,12 @@ pub trait TxDevice: Send {
     fn poll_done(&mut self) -> Option<TxTicket> {
         None
     }
+
+    /// How many tickets [`poll_done`](Self::poll_done) gave back since the last call without news that their packets had left:
+    /// those may have been dropped below. Counted as `TautDeviceUnreported`.
+    fn take_unreported(&mut self) -> u64 {
+        0
+    }
 }
 
 /// The half of a device that receives.

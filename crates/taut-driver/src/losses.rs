@@ -1,11 +1,11 @@
-//! Counts the packets that the device did not send, and keeps the reason of the last error. Our own mechanism.
-//! `host_queue.rs` wraps every device in it; `shard.rs` passes the counts on to the stack, and `nstat` shows them.
+//! Counts the packets that the device did not send and the completions that came late, and keeps the reason of the last error.
+//! Our own mechanism. `host_queue.rs` wraps every device in it; `shard.rs` passes the counts on to the stack, and `nstat` shows them.
 
 use std::io;
 use std::ops::AddAssign;
 use std::task::Waker;
 
-use taut_core::{TxPacket, TxTicket};
+use taut_core::{Instant, TxPacket, TxTicket};
 
 use crate::device::{News, Sent, TxDevice};
 
@@ -14,31 +14,45 @@ pub(crate) struct Counted {
     device: Box<dyn TxDevice>,
     losses: Losses,
     last_error: Option<io::Error>,
+    /// When the latest of the packets was made that have come back late.
+    latest: Instant,
 }
 
-/// Packets that a device did not send.
+/// Packets that a device did not send, and those that it did not send at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Packets that the device dropped.
     pub(crate) drops: u64,
     /// Packets that it will never take.
     pub(crate) errors: u64,
+    /// Tickets that it kept, and gave back later.
+    pub(crate) late: u64,
+    /// Those of packets that the stack had made before one that came back earlier.
+    pub(crate) out_of_order: u64,
+    /// Those that it gave back without a report.
+    pub(crate) unreported: u64,
 }
 
 impl AddAssign for Losses {
     fn add_assign(&mut self, more: Self) {
         self.drops += more.drops;
         self.errors += more.errors;
+        self.late += more.late;
+        self.out_of_order += more.out_of_order;
+        self.unreported += more.unreported;
     }
 }
 
 impl Counted {
     pub(crate) fn new(device: Box<dyn TxDevice>) -> Self {
-        Self { device, losses: Losses::default(), last_error: None }
+        Self { device, losses: Losses::default(), last_error: None, latest: Instant::ZERO }
     }
 
-    /// The losses since the last call.
+    /// What was counted since the last call.
     pub(crate) fn take_losses(&mut self) -> Losses {
+        if self.losses.late > 0 {
+            self.losses.unreported += self.device.take_unreported();
+        }
         std::mem::take(&mut self.losses)
     }
 
@@ -80,6 +94,13 @@ impl TxDevice for Counted {
     }
 
     fn poll_done(&mut self) -> Option<TxTicket> {
-        self.device.poll_done()
+        let ticket = self.device.poll_done()?;
+        self.losses.late += 1;
+        // A blank one has no time.
+        if !ticket.is_blank() && ticket.handed() < self.latest {
+            self.losses.out_of_order += 1;
+        }
+        self.latest = self.latest.max(ticket.handed());
+        Some(ticket)
     }
 }

@@ -97,6 +97,40 @@ fn fates_in_every_order() {
     }
 }
 
+/// The device keeps two packets and gives their tickets back, the second first: so the first came later than one that was
+/// made after it.
+#[test]
+fn dev_05_late_completions_are_counted_and_those_that_were_overtaken() {
+    for slow in [false, true] {
+        let caps = LinkCaps::plain(1_500);
+        let pair = if slow { Pair::slow(caps, |_| {}) } else { Pair::new(caps, |_| {}) };
+        let counts = |pair: &Pair| {
+            let counters = counters(pair);
+            [counters.device_late, counters.device_out_of_order, counters.device_unreported]
+        };
+        pair.send(10_000, 1);
+        pair.settle();
+        assert_eq!(counts(&pair), [0; 3], "at once");
+        let mut left = 2;
+        pair.line.script(0, move |packet| {
+            let keep = !packet.payload.is_empty() && left > 0;
+            left -= u32::from(keep);
+            if keep { Say::Keep } else { Say::Left }
+        });
+        for byte in 0..2 {
+            // A full segment, which neither Nagle nor autocorking holds back.
+            pair.near.write_all(pair.conns[0], &[byte; 1_448]).unwrap();
+            eventually("it is kept", || pair.line.tickets(0).len() == usize::from(byte) + 1);
+            thread::sleep(Duration::from_millis(2));
+        }
+        for index in [1, 0] {
+            pair.line.complete_nth(index);
+        }
+        pair.settle();
+        assert_eq!(counts(&pair), [2, 1, 0], "slow: {slow}");
+    }
+}
+
 /// Room that is announced at the very moment at which the device refuses a packet is not overlooked, and nothing is sent
 /// twice.
 #[test]

@@ -157,6 +157,12 @@ impl Taped {
         }
     }
 
+    /// [`Stack::note_completions`]. Not noted: nothing that a stack does depends on it, and there may be one a packet.
+    #[inline]
+    pub const fn note_completions(&mut self, late: u64, out_of_order: u64, unreported: u64) {
+        self.stack.note_completions(late, out_of_order, unreported);
+    }
+
     /// [`Stack::connect`].
     ///
     /// # Errors

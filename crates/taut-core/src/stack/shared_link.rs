@@ -47,6 +47,14 @@ impl Stack {
         self.steering.as_ref().map(|steering| steering.owner_of_port(port))
     }
 
+    /// Counts completions that came late; of these, those out of order, and those without a report of the device. For counters
+    /// only: no packet and no result depends on it.
+    pub const fn note_completions(&mut self, late: u64, out_of_order: u64, unreported: u64) {
+        self.counters.device_late += late;
+        self.counters.device_out_of_order += out_of_order;
+        self.counters.device_unreported += unreported;
+    }
+
     /// Which stack must begin a connection: the port's owner if a port was requested, else any (`None`).
     #[must_use]
     pub fn owner_of_connect(&self, to: SocketAddr, bind: Option<SocketAddr>) -> Option<usize> {

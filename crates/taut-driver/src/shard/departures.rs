@@ -94,8 +94,11 @@ impl Shard {
                 break;
             }
         }
-        let Losses { drops, errors } = inner.tx.take_losses();
+        let Losses { drops, errors, late, out_of_order, unreported } = inner.tx.take_losses();
         inner.stack.note_device_losses(drops, errors);
+        if late > 0 {
+            inner.stack.note_completions(late, out_of_order, unreported);
+        }
         if self.outbox.is_none() {
             self.watch_room(inner);
         }

@@ -156,6 +156,10 @@ impl Line {
         self.complete(|_| 0, false);
     }
 
+    pub(crate) fn complete_nth(&self, index: usize) {
+        self.complete(|_| index, false);
+    }
+
     pub(crate) fn complete_any(&self, rng: &mut Rng) {
         self.complete(|count| rng.below(count as u64) as usize, false);
     }
