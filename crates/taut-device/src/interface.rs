@@ -84,6 +84,13 @@ impl Interface {
         Ok(paces(&qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?))
     }
 
+    /// Whether no queue discipline in the way out cuts super-packets, as `tbf` does. One that is not known may.
+    pub(crate) fn keeps_super_packets(&self) -> io::Result<bool> {
+        let qdiscs = self.netlink.qdiscs(self.index);
+        let qdiscs = qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?;
+        Ok(keep_super_packets(&qdiscs))
+    }
+
     /// Takes it down.
     ///
     /// # Errors
@@ -160,17 +167,41 @@ fn paces(qdiscs: &[KernelQdisc]) -> bool {
     }
 }
 
+/// Whether these queue disciplines pass super-packets on as they are.
+fn keep_super_packets(qdiscs: &[KernelQdisc]) -> bool {
+    const KEEP: [&str; 9] =
+        ["noqueue", "mq", "fq", "fq_codel", "pfifo_fast", "pfifo", "bfifo", "pfifo_head_drop", "codel"];
+    qdiscs.iter().all(|qdisc| KEEP.contains(&qdisc.kind.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Queue disciplines of these kinds, the root first.
+    fn qdiscs(kinds: &[&str]) -> Vec<KernelQdisc> {
+        let qdisc = |(at, kind): (usize, &&str)| KernelQdisc { is_root: at == 0, kind: (*kind).to_owned() };
+        kinds.iter().enumerate().map(qdisc).collect()
+    }
+
+    #[test]
+    fn super_packets_are_cut_where_a_discipline_does_or_may_do_so() {
+        for (kinds, expected) in [
+            (&["fq"][..], true),
+            (&["mq", "fq_codel", "fq_codel"], true),
+            (&["noqueue"], true),
+            (&[], true),
+            (&["tbf"], false),
+            (&["mq", "fq", "tbf"], false),
+            (&["netem"], false),
+            (&["an_unknown_one"], false),
+        ] {
+            assert_eq!(keep_super_packets(&qdiscs(kinds)), expected, "{kinds:?}");
+        }
+    }
+
     #[test]
     fn only_fq_everywhere_paces() {
-        let qdiscs = |kinds: &[&str]| {
-            let qdisc =
-                |(at, kind): (usize, &&str)| KernelQdisc { is_root: at == 0, kind: (*kind).to_owned() };
-            kinds.iter().enumerate().map(qdisc).collect::<Vec<_>>()
-        };
         for (kinds, expected) in [
             (&["fq"][..], true),
             (&["mq", "fq", "fq"], true),

@@ -48,7 +48,7 @@ pub use interface::Interface;
 #[cfg(target_os = "linux")]
 pub use netns::Namespace;
 #[cfg(target_os = "linux")]
-pub use packet::{Packet, PacketOptions};
+pub use packet::{Naming, Packet, PacketOptions};
 pub use pipe::{Pipe, pipe};
 #[cfg(target_os = "linux")]
 pub use priority::{Priority, PriorityError};

@@ -27,6 +27,7 @@ mod tx;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,10 @@ pub(crate) use tx::no_route;
 
 /// Room for packets below, by the kernel's count: several times what ten gigabits a second bring in a millisecond.
 const SEND_BYTES: u32 = 4 << 20;
+/// The same where packets wait for their departure below: two for each of thousands of connections.
+const SEND_BYTES_PACED: u32 = 32 << 20;
+/// Room for reports of packets that have left: thousands of them, for a thread that wakes up late. Without room they are lost.
+const REPORT_BYTES: u32 = 4 << 20;
 /// Room for packets that wait to be received: 60 super-packets.
 const RECEIVE_BYTES: u32 = 4 << 20;
 
@@ -66,14 +71,31 @@ pub struct PacketOptions {
     /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default. The stack
     /// then needs no timer to pace.
     pub delegate_pacing: bool,
-    /// Whether packets below are named (`SCM_TS_OPT_ID`), as Linux does since 6.13; true by default. Else they are counted by
-    /// their bytes alone, as with older kernels.
-    pub named: bool,
+    /// The best way to tell which packets have left that may be used; the best of all by default.
+    pub naming: Naming,
+}
+
+/// How a packet device learns which of the packets below have left. From the best to the worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Naming {
+    /// Each message names its packet, and the kernel reports the name (`SCM_TS_OPT_ID`): Linux 6.13.
+    ByMessage,
+    /// The kernel numbers the packets of a socket, and reports the number (`SOF_TIMESTAMPING_OPT_ID`). Not above a queue that
+    /// cuts super-packets: their reports may come too early, or not at all.
+    ByCounter,
+    /// By bytes alone, in the order in which packets were sent: right above a queue that keeps this order.
+    ByBytes,
 }
 
 impl Default for PacketOptions {
     fn default() -> Self {
-        Self { mac: None, gateways: Vec::new(), offload: true, delegate_pacing: true, named: true }
+        Self {
+            mac: None,
+            gateways: Vec::new(),
+            offload: true,
+            delegate_pacing: true,
+            naming: Naming::ByMessage,
+        }
     }
 }
 
@@ -83,7 +105,7 @@ pub struct Packet {
     shared: Arc<Shared>,
     caps: LinkCaps,
     mac: Mac,
-    named: bool,
+    naming: Naming,
 }
 
 impl Packet {
@@ -115,11 +137,9 @@ impl Packet {
         let paces = options.delegate_pacing && interface.paces()?;
         let open = |gets| packet_socket::open(interface.index(), gets).map_err(|error| explain(name, &error));
         let (send, receive) = (open(Gets::Nothing)?, open(Gets::All)?);
-        packet_socket::set_buffers(&send, SEND_BYTES, 0);
+        packet_socket::set_buffers(&send, if paces { SEND_BYTES_PACED } else { SEND_BYTES }, REPORT_BYTES);
         packet_socket::set_buffers(&receive, 0, RECEIVE_BYTES);
-        let named = options.named
-            && packet_socket::enable_timestamps(&send).is_ok()
-            && packet_socket::can_name(&send);
+        let naming = best_naming(&send, &interface, options)?;
         if paces {
             packet_socket::enable_departures(&send)?;
         }
@@ -134,7 +154,7 @@ impl Packet {
             shared: Arc::new(shared),
             caps: LinkCaps { paces, completes_on_departure: true, ..caps },
             mac,
-            named,
+            naming,
         })
     }
 
@@ -156,18 +176,18 @@ impl Packet {
         self.mac
     }
 
-    /// Whether packets below are named one by one, and not only counted.
+    /// How it learns which packets have left.
     #[must_use]
-    pub const fn is_named(&self) -> bool {
-        self.named
+    pub const fn naming(&self) -> Naming {
+        self.naming
     }
 }
 
 /// The kernel takes packets from one thread while it gives packets to another, and both halves need to know the neighbours.
 impl From<Packet> for Device {
     fn from(packet: Packet) -> Self {
-        let Packet { shared, caps, named, .. } = packet;
-        Self::new(caps, tx::PacketTx::new(Arc::clone(&shared), named, caps.paces), rx::PacketRx::new(shared))
+        let Packet { shared, caps, naming, .. } = packet;
+        Self::new(caps, tx::PacketTx::new(Arc::clone(&shared), naming, caps.paces), rx::PacketRx::new(shared))
     }
 }
 
@@ -206,6 +226,19 @@ fn groups(addresses: &[Cidr]) -> impl Iterator<Item = Mac> {
         IpAddr::V4(_) => None,
         IpAddr::V6(v6) => Some(Mac::of_multicast(ndp::solicited_node(v6))),
     })
+}
+
+/// The best naming that this kernel has for packets of this socket, of those that the options allow.
+fn best_naming(send: &OwnedFd, interface: &Interface, options: &PacketOptions) -> io::Result<Naming> {
+    if packet_socket::enable_timestamps(send).is_err() {
+        return Ok(Naming::ByBytes);
+    }
+    if options.naming == Naming::ByMessage && packet_socket::can_name(send) {
+        return Ok(Naming::ByMessage);
+    }
+    let counts =
+        options.naming <= Naming::ByCounter && (!options.offload || interface.keeps_super_packets()?);
+    Ok(if counts { Naming::ByCounter } else { Naming::ByBytes })
 }
 
 pub(crate) fn random_seed() -> io::Result<[u8; 16]> {

@@ -1,6 +1,7 @@
 //! The few system calls for which no library has a safe form: all `unsafe` of this crate is here, with one exception.
 //! Also the descriptors on which a program waits when it uses a device without a driver.
 
+mod capture;
 mod kernel_socket;
 pub(crate) mod packet_socket;
 mod realtime;
@@ -10,6 +11,7 @@ pub(crate) mod unshare;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
+pub use capture::{Capture, Captured};
 pub use kernel_socket::{FastOpen, memory_info, set_fast_open, set_max_pacing_rate, tcp_info};
 pub use realtime::become_realtime;
 pub(crate) use realtime::{set_nice, set_scheduler};

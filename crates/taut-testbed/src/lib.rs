@@ -22,6 +22,7 @@
 //! | `payload.rs` | [`Noise`]: bytes to send; [`Meter`]: their number and SHA-256 |
 //! | `tcp_info.rs` | [`TcpInfo`], [`SocketMemory`]: the state of one of the kernel's connections |
 //! | `counters.rs` | `nstat`'s counters of a namespace |
+//! | `guest.rs` | [`Guest`]: a virtual machine with another kernel, and its clock of its own |
 //! | `qdisc.rs` | a rate for an interface, and the size of its queue |
 //! | `live.rs` | whether a test can use all this; otherwise it is skipped with the reason |
 //! | `scratch.rs` | [`Scratch`]: a directory that is removed when its test ends |
@@ -62,6 +63,7 @@
 
 mod counters;
 mod emulator;
+pub mod guest;
 mod kernel;
 pub mod live;
 mod patience;
@@ -74,6 +76,7 @@ mod subnet;
 mod tcp_info;
 
 pub use emulator::{Emulator, Port, Switch, Taken, Watch, Watcher, Ways};
+pub use guest::Guest;
 pub use kernel::{Kernel, allow_namespaces};
 pub use patience::{PATIENCE, eventually, now};
 pub use payload::{Digest, Meter, Noise, sha256};

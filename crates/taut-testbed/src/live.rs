@@ -47,9 +47,13 @@ pub fn ready(programs: &[&str]) -> bool {
     true
 }
 
-/// Whether a program is found in `PATH`, `/usr/sbin` or `/sbin`.
 fn is_installed(program: &str) -> bool {
+    find(program).is_some()
+}
+
+/// Where a program is, of those in `PATH`, `/usr/sbin` and `/sbin`.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    env::split_paths(&path).chain(system).any(|dir| dir.join(program).is_file())
+    env::split_paths(&path).chain(system).map(|folder| folder.join(program)).find(|path| path.is_file())
 }

@@ -4,7 +4,7 @@
 
 mod net;
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener as KernelListener, TcpStream as KernelStream};
 use std::thread;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use net::{digest_of, send_noise, serve};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::packet::Mac;
-use taut::device::{Interface, PacketOptions};
+use taut::device::{Interface, Naming, PacketOptions};
 use taut::{Stack, StackBuilder};
 use taut_testbed::{Kernel, Scratch, Subnet, eventually, listen};
 
@@ -164,6 +164,10 @@ fn slow(near: &Kernel) {
     near.run("tc qdisc replace dev veth0 root tbf rate 100mbit burst 16kb limit 1mb").unwrap();
 }
 
+/// Each way to learn what has left, and whether it works with super-packets above a queue that cuts them.
+const NAMINGS: [(Naming, bool); 3] =
+    [(Naming::ByMessage, true), (Naming::ByCounter, false), (Naming::ByBytes, true)];
+
 /// Bytes that wait in the queue at the near end.
 fn backlog(near: &Kernel) -> u64 {
     let text = near.run("tc -s qdisc show dev veth0").unwrap();
@@ -176,8 +180,8 @@ fn backlog(near: &Kernel) -> u64 {
 /// tickets came back when a packet is handed over, the queue would fill up to what the window allows.
 #[test]
 fn what_waits_in_the_kernels_queue_counts_as_below() {
-    for named in [true, false] {
-        let options = PacketOptions { named, ..PacketOptions::default() };
+    for (naming, offload) in NAMINGS {
+        let options = PacketOptions { naming, offload, ..PacketOptions::default() };
         let cable = Cable::with(slow, |builder| builder.packet_options(options));
         let stop = std::sync::atomic::AtomicBool::new(false);
         let most = thread::scope(|scope| {
@@ -194,20 +198,21 @@ fn what_waits_in_the_kernels_queue_counts_as_below() {
         });
         // The small queue allows two super-packets or a millisecond's bytes (12.5 KB): at 100 Mbit/s, tens of kilobytes. The
         // window alone would fill the megabyte.
-        assert!((1..300_000).contains(&most), "named: {named}: {most} bytes in the queue");
+        assert!((1..300_000).contains(&most), "{naming:?}: {most} bytes in the queue");
         eventually("every ticket is back", || cable.below() == 0);
+        // Nothing was dropped below, so no name is left without a report.
+        assert_eq!(counter(&cable.stack, "TautDeviceUnreported"), 0, "{naming:?}");
     }
 }
 
 /// The queue is far too short: the kernel refuses packets, each a drop in this host.
 #[test]
 fn drops_below_come_back_and_the_data_arrives() {
-    for (limit, named) in [(20, true), (20, false)] {
-        let short = move |near: &Kernel| {
-            let line = format!("tc qdisc replace dev veth0 root tbf rate 50mbit burst 16kb limit {limit}kb");
-            near.run(&line).unwrap();
+    for (naming, offload) in NAMINGS {
+        let short = |near: &Kernel| {
+            near.run("tc qdisc replace dev veth0 root tbf rate 50mbit burst 16kb limit 20kb").unwrap();
         };
-        let options = PacketOptions { named, ..PacketOptions::default() };
+        let options = PacketOptions { naming, offload, ..PacketOptions::default() };
         let cable = Cable::with(short, |builder| builder.packet_options(options));
         let threads: Vec<_> = (0..4).collect();
         thread::scope(|scope| {
@@ -224,9 +229,20 @@ fn drops_below_come_back_and_the_data_arrives() {
 /// Sockets are closed, reset and dropped while their packets wait in the kernel's queue.
 #[test]
 fn sockets_closed_meanwhile_leave_no_ticket_behind() {
+    close_meanwhile(200, 100_000);
+}
+
+/// `make packet-bulk`.
+#[test]
+#[ignore = "takes half a minute"]
+fn ten_thousand_sockets_closed_meanwhile_leave_no_ticket_behind() {
+    close_meanwhile(10_000, 20_000);
+}
+
+/// So many sockets, each with so many bytes.
+fn close_meanwhile(count: usize, bytes: usize) {
     let cable = Cable::with(slow, |builder| builder);
     let (listener, at) = cable.listener(0);
-    let count = 200;
     let sink = thread::spawn(move || {
         for _ in 0..count {
             let (stream, _) = listener.accept().unwrap();
@@ -236,11 +252,25 @@ fn sockets_closed_meanwhile_leave_no_ticket_behind() {
     for number in 0..count {
         let mut stream = TcpStream::connect(&cable.stack, at).unwrap();
         stream.set_linger(if number % 2 == 0 { Some(Duration::ZERO) } else { None }).unwrap();
-        stream.write_all(&[7; 100_000]).unwrap();
+        stream.write_all(&vec![7; bytes]).unwrap();
     }
     sink.join().unwrap();
     eventually("all is sent", || cable.stack.drain(Duration::from_millis(100)));
     eventually("every ticket is back", || cable.below() == 0);
+    let late = counter(&cable.stack, "TautDeviceLate");
+    assert!(late >= count as u64, "{late} packets were below for a while");
+    print_completions("packet, tbf", &cable.stack);
+}
+
+fn counter(stack: &Stack, name: &str) -> u64 {
+    stack.counters().iter().find(|(other, _)| *other == name).unwrap().1
+}
+
+/// How completions came.
+fn print_completions(name: &str, stack: &Stack) {
+    let [late, overtaken, unreported] =
+        ["TautDeviceLate", "TautDeviceOutOfOrder", "TautDeviceUnreported"].map(|name| counter(stack, name));
+    println!("{name}: {late} completions came late, {overtaken} of them out of order; {unreported} never");
 }
 
 fn digest_or_reset(mut stream: KernelStream) {
@@ -378,6 +408,95 @@ fn tshark_finds_nothing_malformed() {
     assert!(count("arp") >= 2 && count("icmpv6.type == 135 || icmpv6.type == 136") >= 2);
     assert!(count("tcp") > 20);
     assert_eq!(count("_ws.malformed || arp.duplicate-address-detected || icmpv6.checksum.status == 0"), 0);
+}
+
+/// Bytes of a bulk transfer without a check.
+const BULK: u64 = 2_000_000_000;
+
+/// The processor time of this process so far, in seconds.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // After the name, which is in brackets: the 12th and 13th, in hundredths.
+    let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+}
+
+fn pour(mut to: impl io::Write) {
+    let part = vec![0; 256 << 10];
+    let mut left = BULK;
+    while left > 0 {
+        let len = left.min(part.len() as u64);
+        to.write_all(&part[..len as usize]).unwrap();
+        left -= len;
+    }
+}
+
+fn drain(mut from: impl io::Read) {
+    let (mut buffer, mut sum) = (vec![0; 256 << 10], 0);
+    loop {
+        match from.read(&mut buffer).unwrap() {
+            0 => break,
+            len => sum += len as u64,
+        }
+    }
+    assert_eq!(sum, BULK);
+}
+
+/// Runs both ends, and prints the rate and what a gigabyte costs, in both of them together.
+fn measure(name: &str, way: &str, send: impl FnOnce() + Send, receive: impl FnOnce() + Send) {
+    let (begin, before) = (taut_testbed::now(), processor_seconds());
+    thread::scope(|scope| {
+        scope.spawn(send);
+        receive();
+    });
+    let (seconds, spent) = (begin.elapsed().as_secs_f64(), processor_seconds() - before);
+    let gigabytes = BULK as f64 / 1e9;
+    println!(
+        "{name:>8} {way:>8}: {:6.2} Gbit/s, {:.3} s of processor time a GB",
+        gigabytes * 8.0 / seconds,
+        spent / gigabytes
+    );
+}
+
+/// Both ways between a stack and the kernel of `far`, which has this address.
+fn both_ways(name: &str, stack: &Stack, far: &Kernel, net: &str) {
+    let listener = far.enter(|| listen(format!("{net}.1:0").parse().unwrap(), None)).unwrap().unwrap();
+    let stream = TcpStream::connect(stack, listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    let send = || {
+        pour(&stream);
+        stream.shutdown(Shutdown::Write).unwrap();
+    };
+    measure(name, "sends", send, || drain(&peer));
+    let send = || {
+        pour(&peer);
+        peer.shutdown(Shutdown::Write).unwrap();
+    };
+    measure(name, "receives", send, || drain(&stream));
+    print_completions(name, stack);
+}
+
+/// `make packet-bulk`: device `packet` beside TUN, and beside the kernel over the same cable.
+#[test]
+#[ignore = "takes a minute"]
+fn bulk_beside_tun_and_the_kernel() {
+    for _ in 0..3 {
+        let cable = Cable::new();
+        both_ways("packet", &cable.stack, &cable.far, "10.9.0");
+        let tun = net::Net::new();
+        both_ways("tun", &tun.stack, &tun.kernel, "10.7.0");
+        let (near, far) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+        near.veth(&far, NET, 1_500).unwrap();
+        let listener = far.enter(|| listen("10.9.0.1:0".parse().unwrap(), None)).unwrap().unwrap();
+        let at = listener.local_addr().unwrap();
+        let stream = near.enter(|| KernelStream::connect(at)).unwrap().unwrap();
+        let peer = listener.accept().unwrap().0;
+        let send = || {
+            pour(&stream);
+            stream.shutdown(Shutdown::Write).unwrap();
+        };
+        measure("kernel", "sends", send, || drain(&peer));
+    }
 }
 
 /// `make packet-bulk`: a gigabyte each way, over both families.

@@ -17,7 +17,8 @@ use taut_core::{Duration, GATHER_MAX, Instant, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 
 use super::line::{Parcel, Shared, now};
-use crate::packet::{below::Below, no_route};
+use crate::packet::below::{Below, Gone};
+use crate::packet::no_route;
 use crate::vnet;
 
 /// How often is looked at what the peer has not read.
@@ -100,7 +101,7 @@ impl FramesTx {
         // The rest of a frame is not counted by the kernel yet.
         if !self.below.is_empty() && !has_rest {
             let bytes = self.shared.carrier.bytes_below();
-            while let Some(ticket) = self.below.gone(bytes) {
+            while let Some(Gone { ticket, .. }) = self.below.gone(bytes) {
                 self.done.push_back(ticket);
             }
         }

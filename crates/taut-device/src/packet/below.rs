@@ -37,6 +37,14 @@ struct Packet<T> {
     name: Option<u32>,
 }
 
+/// A packet that came back by bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone<T> {
+    pub(crate) ticket: T,
+    /// It has a name, which was not reported: it was probably dropped.
+    pub(crate) was_named: bool,
+}
+
 impl<T> Below<T> {
     pub(crate) fn new() -> Self {
         Self { packets: VecDeque::new(), first: 0, named: BTreeMap::new(), charged: 0 }
@@ -74,7 +82,7 @@ impl<T> Below<T> {
 
     /// The kernel held so many bytes before the last name was read. Returns the oldest packet if it is not among them; to be
     /// called until it returns none.
-    pub(crate) fn gone(&mut self, bytes: u64) -> Option<T> {
+    pub(crate) fn gone(&mut self, bytes: u64) -> Option<Gone<T>> {
         if bytes > 0 && self.charged <= bytes {
             return None;
         }
@@ -86,7 +94,7 @@ impl<T> Below<T> {
         }
         self.skip();
         // What is in front has not left: see `skip`.
-        ticket
+        ticket.map(|ticket| Gone { ticket, was_named: name.is_some() })
     }
 
     /// Removes packets that have left from the front.

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -20,9 +20,10 @@ use taut_core::{Duration, GATHER_MAX, Instant, Offload, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 use taut_wire::{IpHeader, ethernet};
 
+use super::Naming;
 use super::below::Below;
 use super::line::{Parcel, Shared, now};
-use crate::sys::packet_socket::{self, Along};
+use crate::sys::packet_socket::{self, Along, Report};
 use crate::vnet;
 
 /// Calls in a row that left nothing below, after which packets are not named any more.
@@ -31,6 +32,9 @@ const PROMPT_AGAIN: u32 = 64;
 /// those that a queue has dropped.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOK_EVERY_NAMED: Duration = Duration::from_millis(10);
+/// Reports in a row after which the counter's reports are relied on. A card that leaves the cutting of super-packets to the
+/// kernel loses some of them: the kernel takes the number for a sequence number.
+const REPORTS_COME: u32 = 64;
 
 #[derive(Debug)]
 pub(super) struct PacketTx {
@@ -38,13 +42,17 @@ pub(super) struct PacketTx {
     below: Below<TxTicket>,
     /// Tickets to give back.
     done: VecDeque<TxTicket>,
-    /// The kernel can name packets.
-    can_name: bool,
+    naming: Naming,
     /// The interface's queue discipline honours departure times.
     paces: bool,
     /// How many calls in a row have left nothing below.
     prompt: u32,
     names: Names,
+    counter: Counter,
+    /// Packets with a name that came back without a report of it.
+    unreported: u64,
+    /// Reports in a row, without such a packet.
+    reported: u32,
 }
 
 /// How a packet was taken.
@@ -94,16 +102,68 @@ fn sequence(packet: &TxPacket<'_>) -> Option<u32> {
     packet.header.get(usize::from(start) + 4..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
 }
 
+/// The kernel's counter of the packets of a socket that are to be reported, as of Linux before 6.13: the next number is known as
+/// long as it is known which packets the kernel has counted. It counts a packet before the queue discipline takes or drops it.
+#[derive(Debug, Default)]
+struct Counter {
+    next: u32,
+    /// A packet was refused, maybe after it was counted.
+    is_unsure: bool,
+}
+
+impl Counter {
+    /// The number of the next packet, unless it is not known. It is known again once nothing is below: then the counter begins anew.
+    fn next(&mut self, socket: &OwnedFd, nothing_is_below: bool) -> Option<u32> {
+        if self.is_unsure && nothing_is_below && packet_socket::enable_timestamps(socket).is_ok() {
+            // Reports by the old numbers.
+            while packet_socket::next_report(socket).is_some() {}
+            *self = Self::default();
+        }
+        (!self.is_unsure).then_some(self.next)
+    }
+
+    fn note(&mut self, sent: &io::Result<()>) {
+        match sent {
+            Ok(()) => self.next = self.next.wrapping_add(1),
+            // No room at the socket, for which the kernel looks first.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.is_unsure = true,
+        }
+    }
+}
+
 impl PacketTx {
-    pub(super) fn new(shared: Arc<Shared>, can_name: bool, paces: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, naming: Naming, paces: bool) -> Self {
         Self {
             shared,
             below: Below::new(),
             done: VecDeque::new(),
-            can_name,
+            naming,
             paces,
             prompt: PROMPT_AGAIN,
             names: Names::default(),
+            counter: Counter::default(),
+            unreported: 0,
+            reported: REPORTS_COME,
+        }
+    }
+
+    /// How the kernel is to report the next packet, and the name by which it does.
+    fn name(&mut self, packet: &TxPacket<'_>) -> (Option<u32>, Report) {
+        if self.prompt >= PROMPT_AGAIN {
+            return (None, Report::No);
+        }
+        match self.naming {
+            Naming::ByMessage => {
+                let names = self.names.of(packet);
+                let name = self.below.free_name(names);
+                (name, name.map_or(Report::No, Report::By))
+            }
+            Naming::ByCounter => {
+                let name = self.counter.next(&self.shared.send, self.below.is_empty());
+                name.map_or((None, Report::No), |name| (Some(name), Report::Counted))
+            }
+            Naming::ByBytes => (None, Report::No),
         }
     }
 
@@ -117,17 +177,20 @@ impl PacketTx {
             pieces[count] = IoSlice::new(piece);
             count += 1;
         }
-        let named = self.can_name && self.prompt < PROMPT_AGAIN;
-        let names = named.then(|| self.names.of(packet));
-        let name = names.and_then(|names| self.below.free_name(names));
+        let (name, report) = self.name(packet);
         let departure_ns =
             (self.paces && packet.departure > Instant::ZERO).then(|| packet.departure.as_nanos());
-        let send = |id| packet_socket::send(&self.shared.send, &pieces[..count], Along { id, departure_ns });
-        match send(name) {
+        let along = Along { report, departure_ns };
+        let send = || packet_socket::send(&self.shared.send, &pieces[..count], along);
+        let sent = match send() {
             // An error from before, such as that the interface was down: it says nothing about this packet.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NETDOWN) => send(name)?,
-            other => other?,
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NETDOWN) => send(),
+            other => other,
+        };
+        if report == Report::Counted {
+            self.counter.note(&sent);
         }
+        sent?;
         let is_prompt = packet_socket::bytes_below(&self.shared.send)? == 0;
         self.prompt = if is_prompt { self.prompt.saturating_add(1) } else { 0 };
         Ok(if is_prompt && name.is_none() && self.below.is_empty() { Put::Left } else { Put::Below { name } })
@@ -169,7 +232,12 @@ impl PacketTx {
     }
 
     fn look_later(&self) {
-        let every = if self.can_name { LOOK_EVERY_NAMED } else { LOOK_EVERY };
+        let reports_come = match self.naming {
+            Naming::ByMessage => true,
+            Naming::ByCounter => self.reported >= REPORTS_COME,
+            Naming::ByBytes => false,
+        };
+        let every = if reports_come { LOOK_EVERY_NAMED } else { LOOK_EVERY };
         let mut line = self.shared.line();
         line.look_at = if self.below.is_empty() { Instant::NEVER } else { now() + every };
         self.shared.settle(&mut line);
@@ -205,10 +273,16 @@ impl PacketTx {
             // Bytes before names: whoever is not counted any more is in the error queue then, unless it was dropped.
             let bytes = packet_socket::bytes_below(&self.shared.send).unwrap_or(0);
             while let Some(name) = packet_socket::next_report(&self.shared.send) {
-                self.done.extend(self.below.left(name));
+                let ticket = self.below.left(name);
+                self.reported = self.reported.saturating_add(u32::from(ticket.is_some()));
+                self.done.extend(ticket);
             }
-            while let Some(ticket) = self.below.gone(bytes) {
-                self.done.push_back(ticket);
+            while let Some(gone) = self.below.gone(bytes) {
+                if gone.was_named {
+                    self.unreported += 1;
+                    self.reported = 0;
+                }
+                self.done.push_back(gone.ticket);
             }
         }
         let is_armed_in_vain = {
@@ -254,6 +328,10 @@ impl TxDevice for PacketTx {
             }
             Hop::NoRoute => Sent::Never(ticket, no_route(packet.header)),
         }
+    }
+
+    fn take_unreported(&mut self) -> u64 {
+        std::mem::take(&mut self.unreported)
     }
 
     fn poll_done(&mut self) -> Option<TxTicket> {

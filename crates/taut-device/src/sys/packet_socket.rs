@@ -1,7 +1,7 @@
 //! Packet sockets: the options, the messages with ancillary data, and the error queue, for which no library has a safe form.
 //! `packet(7)`, `socket(7)`, Documentation/networking/timestamping.rst. Called by `packet`.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd as _, OwnedFd};
 
 use taut_wire::Mac;
@@ -130,14 +130,14 @@ pub(crate) fn set_buffers(socket: &OwnedFd, send: u32, receive: u32) {
     }
 }
 
-/// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number that the message gives.
+/// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number: the one that the
+/// message gives, or the next one of a counter, which begins at zero.
 pub(crate) fn enable_timestamps(socket: &OwnedFd) -> io::Result<()> {
-    set(
-        socket,
-        libc::SOL_SOCKET,
-        libc::SO_TIMESTAMPING,
-        &(REPORT_SOFTWARE | OPT_ID | OPT_TSONLY).to_ne_bytes(),
-    )
+    // The counter begins when numbers are switched on.
+    for flags in [REPORT_SOFTWARE | OPT_TSONLY, REPORT_SOFTWARE | OPT_TSONLY | OPT_ID] {
+        set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags.to_ne_bytes())?;
+    }
+    Ok(())
 }
 
 /// Lets each message have a departure time, by `CLOCK_MONOTONIC`.
@@ -167,11 +167,22 @@ pub(crate) fn take_error(socket: impl AsFd) -> Option<io::Error> {
     rustix::net::sockopt::socket_error(socket).ok()?.err().map(io::Error::from)
 }
 
+/// Whether a packet is reported when the driver of the interface has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Report {
+    #[default]
+    No,
+    /// By this number.
+    By(u32),
+    /// By the next number of the socket's counter.
+    Counted,
+}
+
 /// What goes along with a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Along {
-    /// Ask for a timestamp by this number.
-    pub(crate) id: Option<u32>,
+    /// Whether to ask for a timestamp, and by which number.
+    pub(crate) report: Report,
     /// When the packet may leave, in nanoseconds.
     pub(crate) departure_ns: Option<u64>,
 }
@@ -198,8 +209,10 @@ impl Control {
 /// Sends the pieces as one packet.
 pub(crate) fn send(socket: &OwnedFd, pieces: &[IoSlice<'_>], along: Along) -> io::Result<()> {
     let (mut control, mut len) = (Control([0; 96]), 0);
-    if let Some(id) = along.id {
+    if along.report != Report::No {
         control.push(&mut len, libc::SO_TIMESTAMPING, &TX_SOFTWARE.to_ne_bytes());
+    }
+    if let Report::By(id) = along.report {
         control.push(&mut len, SCM_TS_OPT_ID, &id.to_ne_bytes());
     }
     if let Some(at) = along.departure_ns {
@@ -219,6 +232,49 @@ pub(crate) fn send(socket: &OwnedFd, pieces: &[IoSlice<'_>], along: Along) -> io
         libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT)
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Gives each packet that arrives the kernel's time of its arrival, by the wall clock.
+pub(crate) fn enable_arrivals(socket: &OwnedFd) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1i32.to_ne_bytes())
+}
+
+/// Receives one packet into the pieces. Returns its length, also of what they had no room for, and its time in nanoseconds.
+pub(crate) fn receive_with_time(socket: &OwnedFd, pieces: &mut [IoSliceMut<'_>]) -> io::Result<(usize, i64)> {
+    let mut control = Control([0; 96]);
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: all zero is a message without anything. `IoSliceMut` has the layout of iovec. The kernel writes at most as much
+    // as the pieces and the control data hold.
+    let (received, len) = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = pieces.as_mut_ptr().cast();
+        message.msg_iovlen = pieces.len() as _;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = control.0.len() as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        (libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags), message.msg_controllen as usize)
+    };
+    let bytes = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let time = find(control.0.get(..len).unwrap_or_default(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS);
+    // struct timespec
+    let half = |at: usize| time?.get(at..)?.first_chunk().map(|octets| i64::from_ne_bytes(*octets));
+    let nanoseconds = half(0).zip(half(8)).map(|(seconds, rest)| seconds * 1_000_000_000 + rest);
+    nanoseconds.map(|at| (bytes, at)).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Packets that the socket had no room for, since the last call: `PACKET_STATISTICS`.
+pub(crate) fn take_lost(socket: &OwnedFd) -> io::Result<u32> {
+    const PACKET_STATISTICS: i32 = 6;
+    // struct tpacket_stats: packets, drops
+    let mut counts = [0u32; 2];
+    let mut len = size_of_val(&counts) as libc::socklen_t;
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel writes two numbers at most, as the length says.
+    check(unsafe {
+        let into = counts.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, PACKET_STATISTICS, into, &raw mut len)
+    })?;
+    Ok(counts[1])
 }
 
 /// The number of the next packet that the driver of the interface has got; `None` if no report waits.
@@ -244,13 +300,21 @@ pub(crate) fn next_report(socket: &OwnedFd) -> Option<u32> {
 }
 
 /// The number in the ancillary data of a report. linux/errqueue.h: `struct sock_extended_err`.
-fn report(mut control: &[u8]) -> Option<u32> {
-    let word = |bytes: &[u8], at: usize| bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word));
+fn report(control: &[u8]) -> Option<u32> {
+    word(find(control, libc::SOL_PACKET, PACKET_TX_TIMESTAMP)?, 12)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+}
+
+/// The value of this kind in ancillary data.
+fn find(mut control: &[u8], level: i32, kind: i32) -> Option<&[u8]> {
     while let Some(len) = control.first_chunk().map(|len| usize::from_ne_bytes(*len)) {
         let one = control.get(..len).filter(|one| one.len() >= CMSG_HEADER)?;
-        let (level, kind) = (word(one, size_of::<usize>())?, word(one, size_of::<usize>() + 4)?);
-        if level == libc::SOL_PACKET as u32 && kind == PACKET_TX_TIMESTAMP as u32 {
-            return word(one, CMSG_HEADER + 12);
+        let of = (word(one, size_of::<usize>())?, word(one, size_of::<usize>() + 4)?);
+        if of == (level as u32, kind as u32) {
+            return one.get(CMSG_HEADER..);
         }
         control = control.get(len.next_multiple_of(size_of::<usize>())..)?;
     }
@@ -261,7 +325,7 @@ fn report(mut control: &[u8]) -> Option<u32> {
 /// older kernel refuses its ancillary data first (`EINVAL`), this one its length (`EMSGSIZE`).
 pub(crate) fn can_name(socket: &OwnedFd) -> bool {
     let too_long = vec![0; 70_000];
-    let along = Along { id: Some(0), departure_ns: None };
+    let along = Along { report: Report::By(0), departure_ns: None };
     let refused = send(socket, &[IoSlice::new(&too_long)], along);
     refused.is_err_and(|error| error.raw_os_error() == Some(libc::EMSGSIZE))
 }

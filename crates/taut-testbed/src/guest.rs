@@ -1,0 +1,198 @@
+//! A virtual machine with a Debian kernel 6.12, for tests of what this machine's kernel lacks: queue disciplines such as `fq`,
+//! a network card with a ring of its own, timestamps as before Linux 6.13. Called by tests.
+//!
+//! ```text
+//!   test ─ Guest::run ─▶ initramfs: this test's program as /init, its libraries, modules ─▶ qemu
+//!        ◀─ what it printed ─────────────────────────────────────── inside::run: its part in the guest
+//! ```
+//!
+//! The guest is the test's own program, which the kernel starts as its first process: with the name of an ignored test, which
+//! does the part inside. So a test and its guest are in one file, and need no second build.
+//!
+//! **Time.** The guest's processor is emulated, and its clock counts instructions: one takes a nanosecond, and time passes at
+//! once while there is nothing to do (`-icount shift=0,sleep=off`). So what a test measures inside does not depend on how busy
+//! this machine is, nor on whether its `/dev/kvm` works. The guest is a slow machine of one processor, or of several that
+//! take turns.
+//!
+//! `scripts/guest-kernel` fetches the kernel.
+
+mod initramfs;
+pub mod inside;
+
+use std::env;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use crate::patience::now;
+use crate::{Scratch, live};
+use initramfs::Initramfs;
+
+const QEMU: &str = "qemu-system-x86_64";
+/// What the part inside prints at its end.
+const PASSED: &str = "guest: passed";
+
+/// How a guest is made.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    folder: PathBuf,
+    cards: usize,
+    processors: usize,
+    programs: Vec<PathBuf>,
+    words: Vec<String>,
+}
+
+impl Guest {
+    /// A guest with one processor, and with these programs of this machine. `None` if this machine cannot run one: that is
+    /// reported as a skipped test.
+    #[must_use]
+    pub fn new(programs: &[&str]) -> Option<Self> {
+        let Some(folder) = folder() else {
+            live::skip("no kernel for a guest (run scripts/guest-kernel)");
+            return None;
+        };
+        let mut missing: Vec<&str> = Vec::new();
+        let mut found = Vec::new();
+        for program in programs {
+            match live::find(program) {
+                Some(path) => found.push(path),
+                None => missing.push(program),
+            }
+        }
+        missing.extend([QEMU, "ldd"].into_iter().filter(|program| live::find(program).is_none()));
+        if !missing.is_empty() {
+            live::skip(&format!("not installed: {} (run make setup)", missing.join(", ")));
+            return None;
+        }
+        Some(Self { folder, cards: 0, processors: 1, programs: found, words: Vec::new() })
+    }
+
+    /// With so many network cards (`virtio-net`), all on one wire: `eth0`, `eth1`, ….
+    #[must_use]
+    pub const fn cards(mut self, count: usize) -> Self {
+        self.cards = count;
+        self
+    }
+
+    /// With so many processors.
+    #[must_use]
+    pub const fn processors(mut self, count: usize) -> Self {
+        self.processors = count;
+        self
+    }
+
+    /// Gives the part inside an environment variable. The name must have no dot.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.words.push(format!("{name}={value}"));
+        self
+    }
+
+    /// Boots it, with the ignored test `test` of this program as its part inside, and returns what that printed.
+    ///
+    /// # Panics
+    /// When the part inside fails, with what it printed; or when the guest takes longer than `limit` of this machine's time.
+    #[must_use]
+    pub fn run(&self, test: &str, limit: Duration) -> String {
+        let scratch = Scratch::new(&format!("guest-{}", test.replace("::", "-")));
+        let image = scratch.join("initramfs");
+        self.write_image(&image).unwrap_or_else(|error| panic!("the guest's files: {error}"));
+        let mut qemu =
+            Qemu(self.command(&image, test).spawn().unwrap_or_else(|error| panic!("{QEMU}: {error}")));
+        let printed = qemu.wait(limit);
+        // The console ends lines as a terminal does.
+        let printed = printed.replace('\r', "");
+        match printed.split_once(PASSED) {
+            Some((before, _)) => before.to_owned(),
+            None => {
+                // The end of the first process is the end of the kernel, at length.
+                let printed = printed.split("Kernel panic").next().unwrap_or_default();
+                panic!("the guest failed in {test}:\n{printed}")
+            }
+        }
+    }
+
+    fn write_image(&self, to: &Path) -> io::Result<()> {
+        let mut image = Initramfs::default();
+        image.program("init", &env::current_exe()?)?;
+        for program in &self.programs {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            image.program(&format!("bin/{name}"), program)?;
+        }
+        for file in fs::read_dir(&self.folder)? {
+            let file = file?.path();
+            if file.extension().is_some_and(|extension| extension == "ko") {
+                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                image.file(&format!("modules/{name}"), &fs::read(&file)?, false);
+            }
+        }
+        fs::write(to, image.finish())
+    }
+
+    fn command(&self, image: &Path, test: &str) -> Command {
+        let mut command = Command::new(QEMU);
+        command.args(["-nodefaults", "-display", "none", "-no-reboot", "-machine", "q35", "-cpu", "max"]);
+        command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-m", "1024", "-serial", "stdio"]);
+        command.args(["-smp", &self.processors.to_string()]);
+        for card in 0..self.cards {
+            let (id, mac) = (format!("wire{card}"), format!("02:00:00:00:00:{:02x}", card + 1));
+            command.args(["-netdev", &format!("hubport,id={id},hubid=0")]);
+            command.args(["-device", &format!("virtio-net-pci,netdev={id},mac={mac},romfile=")]);
+        }
+        // No speculation to guard against, and a clock that needs no check against another one.
+        let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";
+        let words = format!("{words} {} -- --exact {test} --ignored --nocapture", self.words.join(" "));
+        command.arg("-kernel").arg(self.folder.join("vmlinuz")).arg("-initrd").arg(image);
+        command
+            .args(["-append", &words])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        command
+    }
+}
+
+/// The running emulator, which ends with its test.
+struct Qemu(Child);
+
+impl Qemu {
+    /// Waits for its end, and returns what came over the serial line.
+    fn wait(&mut self, limit: Duration) -> String {
+        let mut console = self.0.stdout.take().unwrap_or_else(|| panic!("{QEMU} has no output"));
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was printed before an error is wanted, too.
+            let _ = console.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let begin = now();
+        let mut is_late = false;
+        while matches!(self.0.try_wait(), Ok(None)) && !is_late {
+            thread::sleep(Duration::from_millis(20));
+            is_late = now() - begin > limit;
+        }
+        _ = self.0.kill();
+        let printed = reader.join().unwrap_or_default();
+        assert!(!is_late, "the guest took longer than {limit:?}:\n{printed}");
+        printed
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// The folder with the kernel: `$TAUT_GUEST`, or `guest` beside the build.
+fn folder() -> Option<PathBuf> {
+    let named = env::var_os("TAUT_GUEST").map(PathBuf::from);
+    let beside = env::current_exe().ok().into_iter().flat_map(|program| {
+        program.ancestors().skip(2).take(3).map(|folder| folder.join("guest")).collect::<Vec<_>>()
+    });
+    named.into_iter().chain(beside).find(|folder| folder.join("vmlinuz").is_file())
+}
