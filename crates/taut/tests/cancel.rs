@@ -568,9 +568,6 @@ fn cancel_10_a_wait_for_the_end_may_be_dropped() {
     assert_eq!(why.kind(), ErrorKind::NetworkDown);
 }
 
-// The list
-
-/// Every future and poll function of this crate has a case above.
 // Flows
 
 /// Not an address of the near stack.
@@ -631,6 +628,9 @@ fn cancel_13_an_acceptance_that_is_dropped_leaves_no_connection() {
     assert!(polls > 1, "ready at once");
 }
 
+// The list
+
+/// Every future and poll function of this crate has a case above.
 #[test]
 fn cancel_11_the_list_is_complete() {
     let here = include_str!("cancel.rs");
