@@ -7,17 +7,17 @@ mod wire;
 
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::serve::Listener;
 use futures_core::Stream;
 use taut::{
-    Bytes, Completion, ConnOptions, Connector, FlowFilter, IncomingFlow, IncomingFlows, OwnedReadHalf,
-    OwnedWriteHalf, Reader, TcpListener, TcpStream,
+    Bytes, Completion, ConnOptions, Connector, DatagramOptions, FlowFilter, IncomingFlow, IncomingFlows,
+    OwnedReadHalf, OwnedWriteHalf, PingSocket, Reader, SendMeta, TcpListener, TcpStream, UdpSocket,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tower_service::Service;
@@ -628,6 +628,178 @@ fn cancel_13_an_acceptance_that_is_dropped_leaves_no_connection() {
     assert!(polls > 1, "ready at once");
 }
 
+// Datagrams
+
+/// A datagram that a dropped future had not returned is returned by the next one.
+fn receives(what: &str, keeps_waker: bool, recv: impl for<'a> Fn(&'a UdpSocket) -> Boxed<'a, Vec<u8>>) {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let near = wire.run(UdpSocket::bind(&wire.near, NEAR.parse::<SocketAddr>().unwrap())).unwrap();
+        let far = wire.run(UdpSocket::bind(&wire.far, FAR.parse::<SocketAddr>().unwrap())).unwrap();
+        for message in [b"one", b"two"] {
+            far.try_send_to(message, NEAR.parse().unwrap()).unwrap();
+        }
+        let first = task.run(&wire, recv(&near));
+        if !keeps_waker {
+            task.expect_forgotten();
+        }
+        let is_ready = first.is_some();
+        let mut got = first.unwrap_or_default();
+        while got.len() < 6 {
+            let mut into = [0; 10];
+            let (len, from) = wire.run(near.recv_from(&mut into)).unwrap();
+            assert_eq!(from, FAR.parse().unwrap());
+            got.extend_from_slice(&into[..len]);
+        }
+        assert_eq!(got, b"onetwo", "{what}");
+        assert!(near.try_recv(&mut [0; 10]).is_err(), "{what}");
+        drop((near, far));
+        task.expect_forgotten();
+        is_ready
+    });
+    assert!(polls > 1, "{what}: ready at once");
+}
+
+/// A datagram that is received with a buffer of its own, by a poll function.
+async fn datagram(
+    mut poll: impl FnMut(&mut Context<'_>, &mut ReadBuf<'_>) -> Poll<std::io::Result<()>>,
+) -> Vec<u8> {
+    let mut into = [0; 10];
+    let mut into = ReadBuf::new(&mut into);
+    poll_fn(|cx| poll(cx, &mut into)).await.unwrap();
+    into.filled().to_vec()
+}
+
+#[test]
+fn cancel_14_a_reception_that_is_dropped_takes_no_datagram() {
+    receives("recv", false, |s| {
+        Box::pin(async {
+            let mut into = [0; 10];
+            let len = s.recv(&mut into).await.unwrap();
+            into[..len].to_vec()
+        })
+    });
+    receives("recv_from", false, |s| {
+        Box::pin(async {
+            let mut into = [0; 10];
+            let (len, _) = s.recv_from(&mut into).await.unwrap();
+            into[..len].to_vec()
+        })
+    });
+    receives("recv_with", false, |s| {
+        Box::pin(async {
+            let mut into = [0; 10];
+            let len = s.recv_with(&mut into).await.unwrap().len;
+            into[..len].to_vec()
+        })
+    });
+    receives("peek_from", false, |s| {
+        Box::pin(async {
+            assert_eq!(s.peek_from(&mut [0; 10]).await.unwrap().0, 3);
+            Vec::new()
+        })
+    });
+    receives("readable", false, |s| {
+        Box::pin(async {
+            s.readable().await.unwrap();
+            Vec::new()
+        })
+    });
+    receives("poll_recv", true, |s| Box::pin(datagram(|cx, into| s.poll_recv(cx, into))));
+    receives("poll_recv_from", true, |s| {
+        Box::pin(datagram(|cx, into| s.poll_recv_from(cx, into).map_ok(drop)))
+    });
+    receives("poll_recv_with", true, |s| {
+        Box::pin(async {
+            let mut into = [0; 10];
+            let len = poll_fn(|cx| s.poll_recv_with(cx, &mut into)).await.unwrap().len;
+            into[..len].to_vec()
+        })
+    });
+}
+
+/// Of a full socket, a datagram that a dropped future has not reported as sent is not sent.
+fn sends(what: &str, keeps_waker: bool, send: impl for<'a> Fn(&'a UdpSocket) -> Boxed<'a, usize>) {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let options = DatagramOptions { sndbuf: Some(10_000), ..DatagramOptions::default() };
+        let near = UdpSocket::bind_with(&wire.near, NEAR.parse().unwrap(), &options).unwrap();
+        let far = wire.run(UdpSocket::bind(&wire.far, FAR.parse::<SocketAddr>().unwrap())).unwrap();
+        wire.run(near.connect(FAR.parse::<SocketAddr>().unwrap())).unwrap();
+        let mut before = 0;
+        while near.try_send(&[1; 1_000]).is_ok() {
+            before += 1;
+        }
+        let first = task.run(&wire, send(&near));
+        if !keeps_waker {
+            task.expect_forgotten();
+        }
+        for _ in 0..before {
+            assert_eq!(wire.run(far.recv(&mut [0; 2_000])).unwrap(), 1_000, "{what}");
+        }
+        let is_ready = first.is_some();
+        if is_ready {
+            let mut into = [0; 10];
+            let len = wire.run(far.recv(&mut into)).unwrap();
+            assert_eq!(&into[..len], b"last", "{what}");
+        }
+        // A further one is the next that arrives.
+        wire.run(near.send(b"after")).unwrap();
+        let mut into = [0; 10];
+        let len = wire.run(far.recv(&mut into)).unwrap();
+        assert_eq!(&into[..len], b"after", "{what}");
+        drop((near, far));
+        task.expect_forgotten();
+        is_ready
+    });
+    assert!(polls > 1, "{what}: ready at once");
+}
+
+#[test]
+fn cancel_15_a_datagram_of_a_future_that_is_dropped_is_not_sent() {
+    let to: SocketAddr = FAR.parse().unwrap();
+    sends("send", false, |s| Box::pin(async { s.send(b"last").await.unwrap() }));
+    sends("send_to", false, |s| Box::pin(async move { s.send_to(b"last", to).await.unwrap() }));
+    sends("send_with", false, |s| {
+        Box::pin(async { s.send_with(b"last", None, &SendMeta::default()).await.unwrap() })
+    });
+    sends("writable", false, |s| {
+        Box::pin(async {
+            s.writable().await.unwrap();
+            s.try_send(b"last").unwrap()
+        })
+    });
+    sends("poll_send", true, |s| Box::pin(async { poll_fn(|cx| s.poll_send(cx, b"last")).await.unwrap() }));
+    sends("poll_send_to", true, |s| {
+        Box::pin(async move { poll_fn(|cx| s.poll_send_to(cx, b"last", to)).await.unwrap() })
+    });
+    sends("poll_send_with", true, |s| {
+        Box::pin(async {
+            poll_fn(|cx| s.poll_send_with(cx, b"last", None, &SendMeta::default())).await.unwrap()
+        })
+    });
+}
+
+#[test]
+fn cancel_16_a_reply_that_a_dropped_future_has_not_returned_is_still_there() {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let own: SocketAddr = NEAR.parse().unwrap();
+        let ping = PingSocket::bind(&wire.near, own, &DatagramOptions::default()).unwrap();
+        let far = FAR.parse::<SocketAddr>().unwrap().ip();
+        wire.run(ping.send_to(1, b"data", far)).unwrap();
+        let mut into = [0; 10];
+        let first = task.run(&wire, Box::pin(async { ping.recv(&mut into).await.unwrap() }));
+        task.expect_forgotten();
+        let is_ready = first.is_some();
+        let mut again = [0; 10];
+        let reply = first.unwrap_or_else(|| wire.run(ping.recv(&mut again)).unwrap());
+        assert_eq!((reply.seq, reply.len), (1, 4));
+        is_ready
+    });
+    assert!(polls > 1, "ready at once");
+}
+
 // The list
 
 /// Every future and poll function of this crate has a case above.
@@ -645,7 +817,7 @@ fn cancel_11_the_list_is_complete() {
             let is_poll = |name: &&str| name.starts_with("poll_") && !line.contains("pub(crate)");
             let future = name("async fn ").filter(|_| !line.contains("pub(crate)"));
             // They are private: parts of what is listed.
-            let own = ["poll_chunk", "accept_as"];
+            let own = ["poll_chunk", "accept_as", "first"];
             for name in future.into_iter().chain(name("fn ").filter(is_poll)) {
                 let is_called = [".", "::"].iter().any(|dot| {
                     here.contains(&format!("{dot}{name}("))

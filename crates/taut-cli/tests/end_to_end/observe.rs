@@ -90,7 +90,7 @@ fn names(line: &str) -> Vec<String> {
 
 /// The tokens of `ss -tinmo` of iproute2 6.1, in its order. The live test also compares the installed `ss`
 /// with this list.
-const ORDER: [&str; 50] = [
+const ORDER: [&str; 51] = [
     "skmem",
     "ts",
     "sack",
@@ -122,6 +122,7 @@ const ORDER: [&str; 50] = [
     "lastrcv",
     "lastack",
     "pacing_rate",
+    "tsq",
     "delivery_rate",
     "delivered",
     "delivered_ce",
