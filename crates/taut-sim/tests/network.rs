@@ -328,3 +328,34 @@ fn netem_at_the_root_holds_nothing_against_the_sender() {
     // be two packets every 20 ms.
     assert!(read.borrow().bytes > 35_000_000, "{}", read.borrow().bytes);
 }
+
+/// 0.5 Mbit/s over a path so short that super-packets become as large as the device takes them: `fq` sends one in about a
+/// second, while the timeout is 0.2 s. What it still holds is not lost.
+#[test]
+fn rto_20_a_slow_flow_above_fq_sends_nothing_twice() {
+    for seed in 1..=3 {
+        let mut world = World::new(seed);
+        world.check(Checks { every: 100 });
+        let mut spec = HostSpec::new("1gbit".parse().unwrap());
+        spec.qdisc = QdiscSpec::Fq(FqSpec::default());
+        let pair = Pair::new(&mut world, spec.clone(), spec, Duration::from_micros(50 * seed));
+        let departures = Rc::new(RefCell::new(Departures(pair.a, Vec::new())));
+        world.probe(Rc::clone(&departures));
+        let sink = Sink::new(1);
+        let read = sink.stats();
+        world.app(pair.b, sink);
+        let options = ConnOptions { max_pacing_rate: Some(62_500), ..ConnOptions::default() };
+        world.app(pair.a, Bulk::new(to(&world, pair.b, 1)).options(options));
+        world.run_for(Duration::from_secs(30)).unwrap();
+        let counters = *world.host_ref(pair.a).stack().counters();
+        let sent_again = (counters.retrans_segs, counters.tcp_timeouts, counters.tcp_loss_probes);
+        assert_eq!(sent_again, (0, 0, 0), "segments, timeouts, probes; seed {seed}");
+        // 30 s of the rate, one super-packet more or less, and the ten segments that are not spaced.
+        let bytes = read.borrow().bytes;
+        assert!(bytes.abs_diff(30 * 62_500) < 65_536 + 14_480, "{bytes}");
+        // Else this would show nothing: packets come more than a timeout apart.
+        let times = &departures.borrow().1;
+        let gaps = times.windows(2).map(|pair| pair[1].since(pair[0])).max();
+        assert!(gaps > Some(Duration::from_millis(400)), "{gaps:?}");
+    }
+}

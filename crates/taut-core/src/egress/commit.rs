@@ -56,7 +56,7 @@ impl Sender {
                 let prior_departure = self.pacing.next_departure();
                 let (departure, truesize) = self.commit(cx, &plan, totals);
                 if mode == Mode::TailProbe {
-                    self.recovery.on_tail_probe_sent(cx.now);
+                    self.recovery.on_tail_probe_sent(departure);
                     // Of new data too (Linux).
                     counters.tcp_loss_probes += 1;
                 }

@@ -229,8 +229,8 @@ impl Base {
         ack.rtt = self.take_rtt(*now, delivered, ack.input, ack.before.resent_at, f.log.nxt(), ack.cfg);
         let head = f.log.first();
         if out.advanced {
-            // RFC 6298 §5.2, §5.3.
-            f.rto_at = head.map(|_| *now + self.rto());
+            // RFC 6298 §5.2, §5.3. The new head may wait below TCP for its departure.
+            f.rto_at = head.map(|head| head.sent_at.max(*now) + self.rto());
             // RFC 2018 §8: the new head was acknowledged selectively, so the peer may have dropped it.
             f.reneging = head.is_some_and(|head| head.has(SACKED));
             if f.reneging {
@@ -242,7 +242,7 @@ impl Base {
         {
             // Packets that were sent before the last transmission of the head are still arriving: it is too
             // early for an answer to the head. (Linux.)
-            f.rto_at = Some(*now + self.rto());
+            f.rto_at = Some(head.sent_at.max(*now) + self.rto());
         }
     }
 

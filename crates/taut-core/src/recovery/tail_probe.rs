@@ -66,7 +66,9 @@ impl Base {
             && flight.log.sacked_out() == 0
             && flight.tail_probe.is_none();
         flight.tail_probe_at = allowed.then(|| {
-            let at = now + timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
+            // The last transmission may wait below TCP for its departure.
+            let from = now.max(self.last_sent_at);
+            let at = from + timeout(self.rtt.srtt(), flight.log.packets_out(), cfg.rto_min);
             flight.rto_at.map_or(at, |rto_at| rto_at.min(at))
         });
     }
@@ -85,14 +87,14 @@ impl Recovery {
         Some(last.end - tail.min(len)..last.end)
     }
 
-    /// The probe that was due has left, as new data or as a repetition.
-    pub(crate) fn on_tail_probe_sent(&mut self, now: Instant) {
+    /// The probe that was due leaves at `departure`, as new data or as a repetition.
+    pub(crate) fn on_tail_probe_sent(&mut self, departure: Instant) {
         let Self { base, flight: Some(flight) } = self else { return };
         flight.tail_probe_due = false;
         let is_retransmission = flight.tail_probe.is_some_and(|probe| probe.is_retransmission);
         flight.tail_probe = Some(TailProbe { end: flight.log.nxt(), is_retransmission });
         flight.tail_probe_at = None;
-        flight.rto_at = Some(now + base.rto());
+        flight.rto_at = Some(departure + base.rto());
     }
 
     /// The probe that is due may not leave (pacing, small queue, window, a copy still below): the timeout takes over.

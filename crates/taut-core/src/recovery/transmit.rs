@@ -16,7 +16,8 @@ use crate::words::{Instant, SendKind};
 const JOINED_MAX: usize = 64;
 
 impl Recovery {
-    /// A packet was handed to the device. `range` may include FIN's position.
+    /// A packet was handed to the device, which sends it at `now` or, if it paces, holds it until then. All that is
+    /// measured and timed counts from there. `range` may include FIN's position.
     pub(crate) fn on_transmit(
         &mut self,
         now: Instant,

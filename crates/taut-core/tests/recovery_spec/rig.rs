@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 
 use taut_core::congestion::{AckEvent, Controller, Definition, LostPacket, RateSample, Signal, Window};
-use taut_core::{Algorithm, ConnError, Duration, Event, Instant, ListenOptions, StackConfig};
+use taut_core::{Algorithm, ConnError, Duration, Event, Instant, ListenOptions, SetOption, StackConfig};
 
 use crate::support::trace::{Offer, Seg, Trace};
 
@@ -187,6 +187,28 @@ impl Rig {
         trace.id = Some(trace.stack.accept(listener).expect("the handshake is complete").0);
         let opened = trace.now;
         Self { trace, notes, opened, written: 0 }
+    }
+
+    /// The same on a link that holds packets until their departure. Ten segments, which are not spaced, left at 0 and were
+    /// acknowledged after one round trip, which is now. The next segment departs at 500 ms, and those after it `gap_ms`
+    /// apart.
+    pub(crate) fn paced(setup: Setup, gap_ms: u64) -> Self {
+        let rtt_ms = setup.rtt_ms;
+        let mut r = Self::open(setup);
+        r.stack.set_link_paces(true);
+        r.limit_rate(u64::from(MSS) * 1_000 / 500);
+        r.send(10);
+        // A higher rate holds from the next ACK on.
+        r.limit_rate(u64::from(MSS) * 1_000 / gap_ms);
+        r.at(rtt_ms);
+        r.ack(10, &[]);
+        r
+    }
+
+    /// Sets a maximum rate, in bytes per second.
+    pub(crate) fn limit_rate(&mut self, rate: u64) {
+        let now = self.trace.now;
+        self.trace.conn().set_option(now, SetOption::MaxPacingRate(rate)).unwrap();
     }
 
     /// The position of segment `n` on the wire.

@@ -360,3 +360,58 @@ fn rto_16_probes_of_a_closed_window_back_off() {
     }
     assert_eq!(r.stack.counters().tcp_win_probe, 11);
 }
+
+#[test]
+fn rto_20_the_timer_begins_when_the_head_departs() {
+    // §5.1. Handed over at 100 ms, it departs at 500.
+    let mut r = Rig::paced(Setup::default(), 500);
+    r.send(1);
+    assert_eq!(r.next_sent(), (10, 800));
+    // §5.3: at 600 ms the next head has not departed. Its timeout is at 1000 + 300; the retransmission departs at 1500, and
+    // the next timeout is 2·300 after that.
+    let mut r = Rig::paced(Setup::default(), 500);
+    r.send(2);
+    r.at(600);
+    r.ack(11, &[]);
+    assert_eq!([r.next_sent(), r.next_sent()], [(11, 1_300), (11, 2_100)]);
+    // At 550 it has: 300 ms after the ACK (RTO-9).
+    let mut r = Rig::paced(Setup::default(), 50);
+    r.send(2);
+    r.at(600);
+    r.ack(11, &[]);
+    assert_eq!(r.next_sent(), (11, 900));
+}
+
+#[test]
+fn rto_20_also_when_it_is_retransmitted() {
+    // Segments 10 to 19 depart at 500, 550, … 950, the next one at 1000. At 760, 11 to 13
+    // are sacked, so 10 leaves again at 1000: R' = 760 − 550 = 210, SRTT = 100 + 110/8 = 113.75, RTTVAR = 37.5 + (110 −
+    // 37.5)/4 = 55.625. At 770, 14 arrives, which departed before that (RTO-11): R' = 70, SRTT = 113.75 − 43.75/8 =
+    // 108.28, and RTTVAR falls, but the timeout's term stays (RTO-5): 1000 + 108.28 + 222.5.
+    let mut r = Rig::paced(Setup::default(), 50);
+    r.send(10);
+    r.at(760);
+    r.ack(10, &[(11, 14)]);
+    assert_eq!(r.sent(), [10]);
+    r.at(770);
+    r.ack(10, &[(11, 15)]);
+    assert_eq!((r.next_sent(), r.repairs().1), ((10, 1_330), 1));
+}
+
+#[test]
+fn rto_21_the_wait_for_the_departure_is_no_part_of_the_round_trip() {
+    // Handed over at 100 ms, departed at 500. R' = 100: RTTVAR = 3/4 · 3/4 · 50.
+    let mut r = Rig::paced(Setup::default(), 500);
+    r.send(1);
+    r.at(600);
+    r.ack(11, &[]);
+    assert_eq!(r.last().rtt, Some(Duration::from_millis(100)));
+    assert_times(&mut r, 100.0, 28.125, 300.0);
+    // By the timestamp's echo (RTO-8): retransmitted at 800, departed at 1000.
+    let mut r = Rig::paced(Setup::with_timestamps(), 500);
+    r.send(1);
+    assert_eq!(r.next_sent(), (10, 800));
+    r.at(1_100);
+    r.ack(11, &[]);
+    assert_eq!(r.last().rtt, Some(Duration::from_millis(100)));
+}

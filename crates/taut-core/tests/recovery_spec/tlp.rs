@@ -151,3 +151,18 @@ fn tlp_09_the_answer_to_a_probe_shows_what_is_missing() {
     r.ack(7, &[(9, 10)]);
     assert_eq!((r.sent(), r.info().lost, r.repairs().1), (vec![7], 2, 0));
 }
+
+#[test]
+fn tlp_11_after_the_departure() {
+    // §7.2. R = 400 ms. At 900 segment 10 is acknowledged; 11 departs at 1000: the probe is 2·400 + 200 ms later.
+    let mut r = Rig::paced(Setup { rtt_ms: 400, ..Setup::with_probes() }, 500);
+    r.send(2);
+    r.at(900);
+    r.ack(11, &[]);
+    assert_eq!((r.next_sent(), r.repairs()), ((11, 2_000), (1, 0, 1)));
+    // §7.3. R = 100 ms: as in TLP-3, 300 ms after 500. The probe departs at 1000, and the timeout is 300 ms later.
+    let mut r = Rig::paced(Setup::with_probes(), 500);
+    r.send(1);
+    assert_eq!((r.next_sent(), r.repairs()), ((10, 800), (1, 0, 1)));
+    assert_eq!((r.next_sent(), r.repairs()), ((10, 1_300), (2, 1, 1)));
+}
