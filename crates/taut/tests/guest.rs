@@ -67,6 +67,12 @@ fn dev_01_flows_in_a_guest_leave_when_fq_says() {
     print!("{}", guest.run("inside_paced", PATIENCE));
 }
 
+#[test]
+fn rto_20_what_fq_holds_in_a_guest_is_not_sent_twice() {
+    let Some(guest) = Guest::new(&["tc"]) else { return };
+    print!("{}", guest.run("inside_large", PATIENCE));
+}
+
 /// `make guest`.
 #[test]
 #[ignore = "takes minutes"]
@@ -188,17 +194,35 @@ fn collect(capture: &Capture, stop: &AtomicBool) -> Vec<Seen> {
     seen
 }
 
+/// How large packets become.
+#[derive(Clone, Copy)]
+enum Packets {
+    /// Two segments, so that each flow has many.
+    Small,
+    /// As large as the device takes them, because the path is short: at 0.5 Mbit/s about one in a second.
+    Large,
+}
+
 /// So many flows at this rate, by device packet.
-fn paced(cable: &Cable, flows: u16, rate: u64, seconds: u64, options: &PacketOptions) -> Measured {
+fn paced(
+    cable: &Cable,
+    flows: u16,
+    rate: u64,
+    seconds: u64,
+    size: Packets,
+    options: &PacketOptions,
+) -> Measured {
     let addresses: Vec<Cidr> = ["10.9.0.2/24", "fd09::2/64"].map(|text| text.parse().unwrap()).to_vec();
     let packet = cable.near.enter(|| Packet::open("veth0", &addresses, options)).unwrap().unwrap();
     let notes = Arc::<Mutex<Vec<Seen>>>::default();
     let Device { caps, tx, rx } = packet.into();
     let device = Device { caps, tx: Box::new(Recorder { device: tx, notes: Arc::clone(&notes) }), rx };
     let stack = Stack::builder().device(device).address("10.9.0.2/24").thread_name(THREAD);
-    // Two segments a packet, so that each flow has many.
-    let rtt_log = std::env::var("RTT_LOG").unwrap_or_else(|_| "0".to_owned());
-    let stack = stack.set_sysctl("net.ipv4.tcp_tso_rtt_log", &rtt_log).build().unwrap();
+    let stack = match size {
+        Packets::Small => stack.set_sysctl("net.ipv4.tcp_tso_rtt_log", "0"),
+        Packets::Large => stack,
+    };
+    let stack = stack.build().unwrap();
     let _peer = Peer::start(&cable.far, &[(PORT, Service::Sink)]).unwrap();
     let capture = cable.far.enter(|| Capture::open("veth0")).unwrap().unwrap();
     let stop = AtomicBool::new(false);
@@ -220,7 +244,7 @@ fn paced(cable: &Cable, flows: u16, rate: u64, seconds: u64, options: &PacketOpt
             (after.0 - before.0, after.1 - before.1, std::mem::take(&mut *notes.lock().unwrap()))
         });
         // What is on its way still arrives.
-        thread::sleep(Duration::from_secs(2));
+        thread::sleep(Duration::from_secs(4));
         stop.store(true, Ordering::Relaxed);
         let arrived = collector.join().unwrap();
         assert_eq!(capture.take_lost().unwrap(), 0, "the capture has lost packets");
@@ -340,6 +364,24 @@ impl Measured {
     }
 }
 
+/// `fq` holds each packet for longer than a timeout lasts, and nothing counts as lost.
+#[test]
+#[ignore = "the part of another test that runs in a guest"]
+fn inside_large() {
+    guest::inside::run(|| {
+        const RATE: u64 = 62_500;
+        let measured = paced(&Cable::new("fq"), 20, RATE, 6, Packets::Large, &PacketOptions::default());
+        println!("fq, large packets: {}; {}", measured.packets.len(), measured.counters);
+        let largest = measured.packets.iter().map(|(_, arrived)| arrived.payload).max();
+        assert!(largest > Some((RATE / 5) as u32), "packets are less than 0.2 s apart: {largest:?}");
+        measured.assert_order();
+        assert!(measured.lateness_ns()[0] > -10_000, "a packet left before its time");
+        assert_eq!(measured.timers, 0, "the stack arms no timer to pace");
+        let none = "TcpRetransSegs 0, TcpExtTCPTimeouts 0, TcpExtTCPLossProbes 0,";
+        assert!(measured.counters.starts_with(none), "{}", measured.counters);
+    });
+}
+
 fn variable(name: &str) -> u64 {
     std::env::var(name).unwrap().parse().unwrap()
 }
@@ -352,7 +394,7 @@ fn inside_paced() {
         let span = Duration::from_secs(seconds) - 2 * HELD;
         let run = |name: &str, qdisc: &str, delegate_pacing| {
             let options = PacketOptions { delegate_pacing, ..PacketOptions::default() };
-            let measured = paced(&Cable::new(qdisc), flows, rate, seconds, &options);
+            let measured = paced(&Cable::new(qdisc), flows, rate, seconds, Packets::Small, &options);
             let shares = measured.shares(flows, rate, span);
             measured.print(name, flows, rate, shares);
             measured.assert_order();
@@ -447,7 +489,7 @@ fn inside_beside_the_kernel() {
         let span = Duration::from_secs(seconds) - 2 * HELD;
         let own = |delegate_pacing| {
             let options = PacketOptions { delegate_pacing, ..PacketOptions::default() };
-            paced(&Cable::new("fq"), flows, rate, seconds, &options)
+            paced(&Cable::new("fq"), flows, rate, seconds, Packets::Small, &options)
         };
         let runs: [(&str, &dyn Fn() -> Measured); 3] = [
             ("internal", &|| own(false)),
