@@ -44,7 +44,11 @@
 //!
 //! **When it measures.** Only while the limit is what holds the stack back: at each completion, a connection waits at
 //! this gate. The first limit is 32 KiB, which is more than an initial window; it doubles while that brings a quarter more
-//! rate, and while it is needed: after 64 completions at which nobody waits, it is that of the sample before. The same
+//! rate, and while it is needed: after 64 completions at which nobody waits, it is that of the sample before.
+//! Windows may allow less than the first limit, and yet more than the device needs: ten segments are 12 ms at 10 Mbit/s. So
+//! if 64 packets were below for more than a millisecond, although not all completions found somebody waiting, and the device
+//! was never without one, there is a first look, at two segments. It ends, and says nothing, once nothing is below: a burst
+//! is too short for it. The same
 //! search begins when the rate falls by more than a quarter: the device has become slower, or its completions later. A
 //! look costs at most the device's time for as long as it lasts, so it is followed by 512 times that without one, and by a
 //! second at least.
@@ -106,8 +110,12 @@ enum Phase {
     Search { half: Sample, helped: bool },
     /// It is known.
     Steady,
-    /// It is too low on purpose since then.
-    Look { since: Instant },
+    /// It is too low on purpose since then. In the first look, the limit had not held the stack back before.
+    Look { since: Instant, is_first: bool },
+}
+
+impl Phase {
+    const NEW: Self = Self::Search { half: Sample { rate: 0, level: 0, overtakes: false }, helped: false };
 }
 
 /// The span of time over which completions are counted.
@@ -126,6 +134,9 @@ struct Span {
     rounds: u32,
     round_since: Instant,
     round_over: bool,
+    /// Completions at which somebody waited, and at which nobody did.
+    held: u32,
+    unheld: u32,
     /// The limit has just changed: the first round trip does not count.
     settles: bool,
 }
@@ -142,6 +153,8 @@ impl Span {
             rounds: 0,
             round_since: since,
             round_over: false,
+            held: 0,
+            unheld: 0,
             settles,
         }
     }
@@ -185,7 +198,7 @@ impl Default for Meter {
             unheld: 0,
             rate: 0,
             time: Duration::ZERO,
-            phase: Phase::Search { half: Sample { rate: 0, level: 0, overtakes: false }, helped: false },
+            phase: Phase::NEW,
             look_at: Instant::ZERO,
             at: Instant::ZERO,
             newest: Instant::ZERO,
@@ -260,6 +273,9 @@ impl Meter {
     pub(crate) fn on_handed(&mut self, own: &mut Metered, payload: u32, mss: u32) {
         let payload = payload.min(MOST - own.bytes());
         let is_turn = own.has(TURN);
+        if self.device.below == 0 && self.device.waiting == 0 && !is_turn {
+            self.on_idle();
+        }
         self.end_wait(own);
         if is_turn {
             self.device.passed = 0;
@@ -354,7 +370,11 @@ impl Meter {
 
     /// The first ticket of a new completion is here; all those of the one before have been counted.
     fn on_batch(&mut self, now: Instant) {
-        if self.device.waiting == 0 {
+        let is_held = self.device.waiting > 0;
+        if self.is_new() {
+            return self.count_any(is_held);
+        }
+        if !is_held {
             // Something else held the stack back: this says nothing about the device.
             self.unheld = self.unheld.saturating_add(1);
             match self.phase {
@@ -373,21 +393,75 @@ impl Meter {
             return;
         }
         self.unheld = 0;
-        let span = &mut self.span;
-        if core::mem::take(&mut span.round_over) {
-            span.rounds += 1;
-            span.round_since = self.at;
-            if span.settles {
-                *span = Span::new(self.at, false);
-            } else if span.rounds >= ROUNDS && span.packets >= PACKETS {
-                let ns = self.at.since(span.since).as_nanos().max(1);
-                let rate = span.bytes.saturating_mul(1_000_000_000) / ns;
-                let level = span.levels / u64::from(span.batches.max(1));
-                let overtakes = span.overtaken >= span.packets / 8;
-                self.span = Span::new(self.at, false);
-                self.judge(Sample { rate, level, overtakes });
+        if let Some((sample, _)) = self.sample() {
+            self.judge(sample);
+        }
+        self.count_level();
+    }
+
+    /// Whether the limit has never held the stack back for long.
+    fn is_new(&self) -> bool {
+        match self.phase {
+            Phase::Search { half, .. } => half.rate == 0 && self.rate == 0,
+            Phase::Look { is_first, .. } => is_first,
+            Phase::Steady => false,
+        }
+    }
+
+    /// A new completion while that is so. If packets are below for long although nobody waits, a look at two segments shows
+    /// why: the rate falls if completions are late, and does not if the windows alone made a queue.
+    fn count_any(&mut self, is_held: bool) {
+        if let Some((sample, span)) = self.sample() {
+            match self.phase {
+                _ if span.unheld == 0 => self.judge(sample),
+                Phase::Look { .. } if span.held == 0 => self.on_idle(),
+                Phase::Look { .. } => self.judge(sample),
+                _ if sample.time() > SLACK * 2 && sample.level > u64::from(self.mss) * 2 => {
+                    (self.rate, self.time) = (sample.rate, self.enough(sample));
+                    self.overtakes = sample.overtakes;
+                    self.phase = Phase::Look { since: self.at, is_first: true };
+                    self.device.limit = 2 * self.mss;
+                    self.span = Span::new(self.at, true);
+                }
+                _ => {}
             }
         }
+        *(if is_held { &mut self.span.held } else { &mut self.span.unheld }) += 1;
+        self.count_level();
+    }
+
+    /// The device was idle, so the span says nothing about it. A first look is given up.
+    fn on_idle(&mut self) {
+        if self.is_new() {
+            (self.rate, self.time) = (0, Duration::ZERO);
+            self.phase = Phase::NEW;
+            self.device.limit = FIRST;
+            self.span = Span::new(self.at, true);
+        }
+    }
+
+    /// The sample of the span and the span, if a round trip is over and it was long enough.
+    fn sample(&mut self) -> Option<(Sample, Span)> {
+        let span = &mut self.span;
+        if !core::mem::take(&mut span.round_over) {
+            return None;
+        }
+        span.rounds += 1;
+        span.round_since = self.at;
+        if span.settles {
+            *span = Span::new(self.at, false);
+        } else if span.rounds >= ROUNDS && span.packets >= PACKETS {
+            let ns = self.at.since(span.since).as_nanos().max(1);
+            let rate = span.bytes.saturating_mul(1_000_000_000) / ns;
+            let level = span.levels / u64::from(span.batches.max(1));
+            let overtakes = span.overtaken >= span.packets / 8;
+            let sample = Sample { rate, level, overtakes };
+            return Some((sample, core::mem::replace(span, Span::new(self.at, false))));
+        }
+        None
+    }
+
+    fn count_level(&mut self) {
         self.span.batches += 1;
         self.span.levels += self.device.below - self.lost;
     }
@@ -423,12 +497,12 @@ impl Meter {
                 self.set_limit();
                 let look = (self.device.limit / LOOK_SHARE).max(2 * self.mss);
                 if self.at >= self.look_at && look <= self.device.limit / 4 * 3 {
-                    self.phase = Phase::Look { since: self.at };
+                    self.phase = Phase::Look { since: self.at, is_first: false };
                     self.device.limit = look;
                     self.span = Span::new(self.at, true);
                 }
             }
-            Phase::Look { since } => {
+            Phase::Look { since, .. } => {
                 let spent = self.at.since(since);
                 self.look_at = self.at + LOOK_EVERY.max(spent * LOOK_REST);
                 let time = if sample.rate < self.rate / 16 * 15 {

@@ -18,38 +18,44 @@ fn measured(caps: LinkCaps) -> Setup {
 
 #[test]
 fn tsq_m15_who_measures() {
-    for (mode, departs, measures) in [
-        (TsqMode::Auto, true, true),
-        (TsqMode::Auto, false, false),
-        (TsqMode::Measured, false, true),
-        (TsqMode::Delivered, true, false),
-        (TsqMode::RateScaled, true, false),
-        (TsqMode::Off, true, false),
+    for (mode, departs, rule) in [
+        (TsqMode::Auto, true, "measured"),
+        (TsqMode::Auto, false, "delivered"),
+        (TsqMode::Measured, false, "measured"),
+        (TsqMode::Delivered, true, "delivered"),
+        (TsqMode::RateScaled, true, "rate-scaled"),
+        (TsqMode::Off, true, "off"),
     ] {
         let caps = LinkCaps { completes_on_departure: departs, ..LinkCaps::plain(1_500) };
         let mut rig = Setup { caps, ..Setup::default() }.config(|config| config.send.tsq = mode).open();
-        let expected = measures.then_some(FIRST);
-        assert_eq!((rig.info().tsq_limit, rig.info().tsq_time), (expected, None), "{mode:?} {departs}");
+        let info = rig.info();
+        assert_eq!((info.tsq_rule, info.tsq_time), (rule, None), "{mode:?} {departs}");
+        // Two packets of 1448 bytes, by the other rules: no rate is known.
+        let limit = info.tsq_limit.unwrap_or(u64::MAX);
+        assert_eq!(limit == FIRST, rule == "measured", "{mode:?} {departs}: {limit}");
     }
 }
 
-/// Nothing was measured: a millisecond (1/1024 s) of the smaller of delivery rate and pacing rate, at least two segments.
+/// Nothing was measured: the rates do not matter to the limit. A super-packet is at most half of a millisecond (1/1024 s) of
+/// the delivery rate, and of the limit.
 #[test]
-fn tsq_m16_the_first_limit_is_a_millisecond_of_what_is_delivered() {
-    for shift in [10, 8, 255] {
-        let caps = LinkCaps { pacing_shift: shift, ..LinkCaps::plain(1_500) };
+fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_delivery_rate() {
+    for shift in [10, 8, 6, 255] {
+        let caps = LinkCaps { pacing_shift: shift, ..LinkCaps::offloading(1_500) };
         let setup = Setup { rtt: millis(5), ..measured(caps) };
         let mut rig = setup.open();
         rig.grow_cwnd(100, setup.rtt);
         let delivered = rig.info().delivery_rate;
         assert!(delivered > 6_000_000, "tens of segments in 5 ms: {delivered}");
+        rig.write(100 * MSS);
+        let most = if shift > 63 { 0 } else { delivered >> shift };
+        let segs = (most.min(FIRST) / 2 / MSS).max(1);
+        assert_eq!(rig.held().iter().map(|&name| rig.sent[name].segs as u64).max(), Some(segs), "{shift}");
         for rate in [u64::MAX, 3_000_000, 1_250_000] {
             if rate != u64::MAX {
                 rig.limit_rate(rate);
             }
-            let wanted = if shift > 63 { 0 } else { delivered.min(rate) >> shift };
-            let limit = wanted.clamp(2 * MSS, FIRST);
-            assert_eq!(rig.info().tsq_limit, Some(limit), "{rate} {shift}");
+            assert_eq!(rig.info().tsq_limit, Some(FIRST), "{rate} {shift}");
         }
     }
     // TCP_TX_DELAY holds packets below TCP on purpose: twice the bytes of that time are added, with 2^20 for a million.
@@ -67,7 +73,7 @@ fn tsq_m17_as_much_is_below_and_a_retransmission_may_be_more() {
     rig.grow_cwnd(100, setup.rtt);
     let limit = rig.info().tsq_limit.unwrap();
     let fits = limit / MSS;
-    rig.write(50 * MSS);
+    rig.write(90 * MSS);
     assert_eq!(rig.held().len() as u64, fits, "{limit} bytes");
     assert_eq!(rig.blocked(), Blocked::SmallQueue);
     // One has left, one leaves. One was refused: it leaves again, and no more.
@@ -84,7 +90,7 @@ fn tsq_m17_as_much_is_below_and_a_retransmission_may_be_more() {
     rig.advance(setup.rtt);
     rig.device = Device::Keeps;
     let una = rig.info().bytes_acked;
-    rig.ack_with(&Ack::of(una).sack(&[una + 10 * MSS..una + 40 * MSS]));
+    rig.ack_with(&Ack::of(una).sack(&[una + 50 * MSS..una + 90 * MSS]));
     assert_eq!(rig.info().retrans.min(2 * fits as u32), rig.held().len() as u32);
     assert!(rig.held().len() as u64 > fits, "{} of {}", rig.held().len(), fits);
     assert!(rig.held().len() as u64 <= 2 * limit / MSS);

@@ -1,4 +1,4 @@
-//! Statements TSQ-M1 to M14 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
+//! Statements TSQ-M1 to M14 and M19 to M21 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
 //! other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
@@ -35,6 +35,8 @@ struct World {
     late: u64,
     /// Whether the connections have data for more than two packets in flight.
     has_much: bool,
+    /// Bytes that the windows let be below.
+    window: u64,
     now: u64,
     out: Vec<Packet>,
     /// Bytes of each connection.
@@ -60,6 +62,7 @@ impl World {
             collected,
             late,
             has_much: true,
+            window: u64::MAX,
             now: MS,
             out: Vec::new(),
             sent: alloc::vec![0; conns],
@@ -91,8 +94,10 @@ impl World {
         while let Some((conn, is_turn)) = self.next() {
             let (device, own) = (self.meter.device(), self.conns[conn]);
             let limit = device.limit(MSS, CAP).into();
-            let bytes = device.segs(MSS, limit).min(45) * MSS;
-            if !self.has_much && self.out.len() >= 2 {
+            let window = u32::try_from(self.window / 4 / u64::from(MSS)).unwrap_or(u32::MAX);
+            let bytes = device.segs(MSS, limit).min(45).min(window) * MSS;
+            let is_full = self.meter.device.below + u64::from(bytes) > self.window;
+            if is_full || !self.has_much && self.out.len() >= 2 {
                 self.ready.push_front(conn);
                 return;
             }
@@ -429,4 +434,59 @@ fn tsq_m20_a_search_that_nobody_needs_ends() {
     assert!(matches!(world.meter.phase, Phase::Steady), "{:?}", world.meter);
     let half = bytes(SLOW, 500) + f64::from(MSS);
     assert!(world.limit() <= 32_768.0 + half, "{}", world.limit());
+}
+
+#[test]
+fn tsq_m21_windows_below_the_first_limit() {
+    // Ten segments are 11.6 ms of this line. Two of them keep it busy, which a limit of two shows.
+    let mut world = World::new(SLOW, 0, 0, 1);
+    world.window = 10 * u64::from(MSS);
+    world.run(2_000);
+    assert_eq!(world.busy(2_000), (1.0, 2 * u64::from(MSS)));
+    // Completions are collected for 4 ms: no queue, and nothing may be taken away.
+    let mut world = World::new(FAST / 10, 4 * MS, 0, 1);
+    world.window = 20 * u64::from(MSS);
+    world.run(3_000);
+    let before = world.sent[0];
+    world.run(3_000);
+    let (rate, most) = ((world.sent[0] - before) / 3, world.window * 1_000 / 4);
+    assert!(rate >= most / 100 * 80, "{rate} of {most}");
+}
+
+/// The device has nothing to do now and then: bursts have the first limit.
+#[test]
+fn tsq_m21_bursts_have_the_first_limit() {
+    let mut meter = Meter::default();
+    let mut conn = Metered::default();
+    let mut now = 0;
+    // Packets, ten at a time, and a pause.
+    let mut burst = |meter: &mut Meter, packets: u32, gap_ms: u64| {
+        let mut out = VecDeque::new();
+        for i in 0..packets + 10 {
+            if i >= 10
+                && let Some(handed) = out.pop_front()
+            {
+                now += 2 * MS;
+                meter.on_completed(&mut conn, Instant::from_nanos(now), handed, MSS);
+            }
+            if i < packets {
+                meter.on_handed(&mut conn, MSS, MSS);
+                out.push_back(Instant::from_nanos(now));
+            }
+        }
+        now += gap_ms * MS;
+    };
+    for _ in 0..100 {
+        burst(&mut meter, 20, 50);
+        assert_eq!(meter.device().limit, 32_768);
+    }
+    // A long one lowers it, until the device has nothing to do.
+    let mut sent = 0;
+    while meter.device().limit == 32_768 {
+        burst(&mut meter, 120, 50);
+        sent += 1;
+        assert!(sent < 3);
+    }
+    burst(&mut meter, 1, 0);
+    assert_eq!(meter.device().limit, 32_768);
 }
