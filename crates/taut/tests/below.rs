@@ -167,7 +167,7 @@ fn measured_completions_keep_super_packets_short() {
     let time = Duration::from_secs(2);
     let [constant, measured] = ["delivered", "auto"].map(|rule| taut_sends(SLOW, rule, time));
     assert!(measured.backlog_mean * 2.0 < constant.backlog_mean, "{measured:?} and {constant:?}");
-    assert!(measured.goodput > 0.9 * constant.goodput, "{measured:?} and {constant:?}");
+    assert!(measured.goodput > 0.8 * constant.goodput, "{measured:?} and {constant:?}");
 }
 
 /// All rules beside the kernel: `cargo test -p taut --test below -- --ignored --nocapture`; RUNS=3 runs of each.

@@ -185,8 +185,8 @@ fn custom_device_keeps_a_short_queue_of_super_packets() {
     assert!(outcome.tickets.overtaken.load(Relaxed) > 0);
 }
 
-/// What is below TCP, measured, lasts for about a millisecond, in super-packets, too; by the constant, two of these are
-/// 10.4 ms. Three times that and more where other programs have the processors.
+/// What is below TCP, measured, lasts for about a millisecond, in super-packets, too, and for up to 7.5 ms where other programs
+/// have the processors, because tickets are late then. By the constant, two super-packets are 10.4 ms.
 #[test]
 fn custom_device_measures_its_own_completions() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +196,7 @@ fn custom_device_measures_its_own_completions() {
         assert!(goodput_bps > 0.75 * WORKER_BPS, "{goodput_bps} bit/s");
         assert!(samples.iter().all(|sample| sample.measured.is_some()));
         let mean = samples.iter().map(|sample| sample.payload).sum::<u64>() as f64 / samples.len() as f64;
-        assert!(mean * 8.0 < 0.005 * WORKER_BPS, "{mean} bytes below TCP");
+        assert!(mean * 8.0 < 0.009 * WORKER_BPS, "{mean} bytes below TCP");
         assert_eq!(charged_at_end, 0, "bytes whose tickets are lost");
     }
 }
