@@ -50,7 +50,7 @@ fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_delivery_r
         rig.write(100 * MSS);
         let most = if shift > 63 { 0 } else { delivered >> shift };
         let segs = (most.min(FIRST) / 2 / MSS).max(1);
-        assert_eq!(rig.held().iter().map(|&name| rig.sent[name].segs as u64).max(), Some(segs), "{shift}");
+        assert_eq!(rig.held().iter().map(|&name| rig.sent[name].segs).max(), Some(segs), "{shift}");
         for rate in [u64::MAX, 3_000_000, 1_250_000] {
             if rate != u64::MAX {
                 rig.limit_rate(rate);
