@@ -152,7 +152,7 @@ impl Packet {
             Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
         Ok(Self {
             shared: Arc::new(shared),
-            caps: LinkCaps { paces, completes_on_departure: true, ..caps },
+            caps: LinkCaps { paces, ..caps },
             mac,
             naming,
         })
