@@ -150,12 +150,7 @@ impl Packet {
         let caps = if options.offload { LinkCaps::offloading(mtu) } else { LinkCaps::plain(mtu) };
         let shared =
             Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
-        Ok(Self {
-            shared: Arc::new(shared),
-            caps: LinkCaps { paces, ..caps },
-            mac,
-            naming,
-        })
+        Ok(Self { shared: Arc::new(shared), caps: LinkCaps { paces, ..caps }, mac, naming })
     }
 
     /// The interface's name.
