@@ -290,7 +290,7 @@ fn nothing_stays_in_the_device_however_its_readers_come_and_go() {
         let (readers, early, late) = (random[0] % 4, u64::from(random[1] % 7), u64::from(random[2] % 3));
         let before = read_by_the_stack(&net);
         thread::scope(|scope| {
-            for wait in random.chunks(4).take(readers.into()).map(|four| four.to_vec()) {
+            for wait in random.chunks(4).take(readers.into()).map(<[u8]>::to_vec) {
                 let ours = &ours;
                 scope.spawn(move || {
                     for micros in wait {
