@@ -96,7 +96,8 @@ async fn many_datagrams_by_tokio_and_what_is_known_of_them() {
     }
     echo.join().unwrap();
     assert_eq!(ours.try_recv(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock);
-    assert_eq!(ours.info().unwrap().send_queue, 0, "every ticket came back");
+    // That of the last one may come with the next turn.
+    eventually("every ticket is back", || ours.info().unwrap().send_queue == 0);
 }
 
 #[test]
