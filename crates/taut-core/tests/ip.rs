@@ -8,7 +8,7 @@ use std::sync::Arc;
 use taut_core::{
     ConnOptions, DatagramError, DatagramId, DatagramKind, DatagramOption, DatagramOptions, Duration, Event,
     Fate, Frame, Instant, LinkCaps, ListenError, MtuDiscovery, Offload, Received, RxChecksum, RxPacket,
-    SendMeta, Stack, StackConfig, State, Transmit,
+    SendMeta, Stack, StackConfig, Transmit,
 };
 use taut_wire::icmp::Trouble;
 use taut_wire::{Fragment, Icmp, IpHeader, UdpHeader, Unreachable, icmp, protocol, raw, udp};
@@ -694,27 +694,6 @@ fn icmp_09_an_answer_that_the_device_refuses_is_offered_again() {
     assert_eq!(offsets, [0, 0, 1_480, 1_480, 2_960, 2_960]);
     assert!(b.poll_transmit(NOW).is_none());
     assert_eq!((b.counters().out_requests, b.counters().icmp_out_msgs), (3, 3));
-}
-
-#[test]
-fn icmp_10_a_reset_that_the_device_refuses_is_offered_again() {
-    for (_, there) in PAIRS {
-        let (mut a, mut b) = (plain(1), plain(2));
-        let conn = a.connect(NOW, addr(there), &ConnOptions::default()).unwrap();
-        packets(&mut a, NOW).iter().for_each(|syn| give(&mut b, NOW, syn));
-        let mut offered = Vec::new();
-        for fate in [Fate::Refused, Fate::Refused, Fate::Left] {
-            let Transmit { packet, ticket } = b.poll_transmit(NOW).unwrap();
-            offered.push(packet.to_vec());
-            b.handle_tx(NOW, ticket, fate);
-        }
-        assert!(offered.windows(2).all(|pair| pair[0] == pair[1]));
-        assert!(b.poll_transmit(NOW).is_none());
-        let counters = b.counters();
-        assert_eq!((counters.out_requests, counters.out_segs, counters.out_rsts), (1, 1, 1));
-        give(&mut a, NOW, &offered[2]);
-        assert!(a.conn(conn).is_none_or(|conn| conn.state() == State::Closed), "the answer to its SYN");
-    }
 }
 
 #[test]

@@ -21,12 +21,12 @@ use crate::words::{
     RxPacket, Transmit, TxPacket, TxTicket,
 };
 
-/// In place of a socket: an answer that belongs to no connection and no socket.
+/// In place of a socket: an ICMP message of the stack itself.
 const NO_SOCKET: u32 = u32::MAX;
 
 impl Datagrams {
-    /// The ticket of an answer that the stack sends by itself: the device may refuse it, and it is offered again then.
-    pub(super) fn reply_ticket(&mut self, now: Instant) -> TxTicket {
+    /// The ticket of an ICMP message that the stack sends by itself: the device may refuse it, and it is offered again then.
+    pub(super) fn message_ticket(&mut self, now: Instant) -> TxTicket {
         self.leaving = None;
         self.leaving_serial += 1;
         let conn = Some(ConnId { slot: NO_SOCKET, generation: 0 });
@@ -203,11 +203,8 @@ impl Stack {
         if slot == NO_SOCKET {
             if fate == Fate::Refused && ticket.start == self.datagrams.leaving_serial {
                 self.counters.out_requests -= 1;
-                match self.replies.put_back() {
-                    Some(Reply::Tcp { .. }) => self.counters.out_segs -= 1,
-                    Some(Reply::Icmp(_)) => self.counters.icmp_out_msgs -= 1,
-                    None => {}
-                }
+                self.counters.icmp_out_msgs -= 1;
+                self.replies.put_back(Reply::Icmp(core::mem::take(&mut self.message)));
             }
             return;
         }

@@ -47,6 +47,7 @@ mod timer_queue;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 pub use conn_mut::ConnMut;
 pub use conn_ref::ConnRef;
@@ -133,6 +134,8 @@ pub struct Stack {
     next_port: u32,
     /// Headers of the packet that is being handed out.
     header: Box<[u8; HEADER_MAX]>,
+    /// An ICMP message that is being handed out.
+    message: Vec<u8>,
 }
 
 /// Who has news, beside connections.
@@ -215,6 +218,7 @@ impl Stack {
             steering: None,
             next_port: 0,
             header: Box::new([0; HEADER_MAX]),
+            message: Vec::new(),
         }
     }
 

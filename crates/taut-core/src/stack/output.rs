@@ -67,8 +67,8 @@ impl Stack {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<'_>> {
         self.must_answer = false;
         // Replies that belong to no connection go first: they are small, few, and not paced.
-        if self.replies.take_next() {
-            return self.transmit_reply(now);
+        if let Some(reply) = self.replies.pop() {
+            return Some(self.transmit_reply(now, reply));
         }
         let (slot, segment) = match self.next_segment(now)? {
             Next::Segment(slot, segment) => (slot, segment),
@@ -103,28 +103,29 @@ impl Stack {
         Some(Transmit { packet: TxPacket { header, payload, offload, departure }, ticket })
     }
 
-    /// Hands out the answer that was taken from the [replies](Self::replies).
-    fn transmit_reply(&mut self, now: Instant) -> Option<Transmit<'_>> {
-        let ticket = self.datagrams.reply_ticket(now);
-        let Self { replies, header: buffer, counters, config, caps, .. } = self;
-        let (header, offload) = match replies.leaving()? {
+    fn transmit_reply(&mut self, now: Instant, reply: Reply) -> Transmit<'_> {
+        self.counters.out_requests += 1;
+        let mut ticket = TxTicket::blank();
+        let (header, offload) = match reply {
             Reply::Tcp { src, dst, header } => {
-                counters.out_segs += 1;
-                let ends = (*src, *dst, Ecn::NotEct);
-                let (len, offload) = emit::tcp_packet(buffer, ends, header, &Gather::EMPTY, 0, caps);
-                if config.ip_default_ttl != emit::HOP_LIMIT {
-                    raw::set_hop_limit(&mut buffer[..len], config.ip_default_ttl);
+                self.counters.out_segs += 1;
+                let ends = (src, dst, Ecn::NotEct);
+                let (len, offload) =
+                    emit::tcp_packet(&mut self.header, ends, &header, &Gather::EMPTY, 0, &self.caps);
+                if self.config.ip_default_ttl != emit::HOP_LIMIT {
+                    raw::set_hop_limit(&mut self.header[..len], self.config.ip_default_ttl);
                 }
-                (buffer.get(..len).unwrap_or_default(), offload)
+                (self.header.get(..len).unwrap_or_default(), offload)
             }
             Reply::Icmp(message) => {
-                counters.icmp_out_msgs += 1;
-                (message.as_slice(), Offload::None)
+                self.counters.icmp_out_msgs += 1;
+                self.message = message;
+                ticket = self.datagrams.message_ticket(now);
+                (self.message.as_slice(), Offload::None)
             }
         };
-        counters.out_requests += 1;
         let packet = TxPacket { header, payload: Gather::EMPTY, offload, departure: now };
-        Some(Transmit { packet, ticket })
+        Transmit { packet, ticket }
     }
 
     /// Whether a header can say how long the packet would be.

@@ -27,43 +27,30 @@ pub(crate) enum Reply {
 
 /// Answers that wait for the link.
 #[derive(Debug, Default)]
-pub(crate) struct Replies {
-    waiting: VecDeque<Reply>,
-    /// The one that was handed out last, in case the device refuses it.
-    leaving: Option<Reply>,
-}
+pub(crate) struct Replies(VecDeque<Reply>);
 
 impl Replies {
     /// Adds an answer unless there are too many; returns whether it was added.
     pub(crate) fn push(&mut self, reply: Reply) -> bool {
-        let room = self.waiting.len() < REPLIES_MAX;
+        let room = self.0.len() < REPLIES_MAX;
         if room {
-            self.waiting.push_back(reply);
+            self.0.push_back(reply);
         }
         room
     }
 
     /// Whether so many more answers may wait.
     pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.waiting.len() + count <= REPLIES_MAX
+        self.0.len() + count <= REPLIES_MAX
     }
 
-    /// Takes the next answer, which [leaves](Self::leaving); returns whether there is one.
-    pub(crate) fn take_next(&mut self) -> bool {
-        let Some(reply) = self.waiting.pop_front() else { return false };
-        self.leaving = Some(reply);
-        true
+    /// Puts an answer back that the device refused.
+    pub(crate) fn put_back(&mut self, reply: Reply) {
+        self.0.push_front(reply);
     }
 
-    /// The answer that was taken last.
-    pub(crate) const fn leaving(&self) -> Option<&Reply> {
-        self.leaving.as_ref()
-    }
-
-    /// The device refused the answer that was about to leave: it waits again. Returns it.
-    pub(crate) fn put_back(&mut self) -> Option<&Reply> {
-        self.waiting.push_front(self.leaving.take()?);
-        self.waiting.front()
+    pub(crate) fn pop(&mut self) -> Option<Reply> {
+        self.0.pop_front()
     }
 }
 

@@ -55,8 +55,8 @@ pub enum Fate {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a lost ticket leaves its bytes charged to the connection for ever"]
 pub struct TxTicket {
-    /// The connection charged, or the datagram socket, or a name for answers that belong to none (RST to an unknown sender, echo
-    /// reply); `None` if nothing depends on the packet's fate.
+    /// The connection charged, or the datagram socket; `None` for packets that belong to no connection (RST to an unknown sender,
+    /// echo reply).
     pub(crate) conn: Option<ConnId>,
     /// Bytes charged: Linux's truesize.
     pub(crate) truesize: u32,
@@ -80,8 +80,8 @@ pub struct TxTicket {
 }
 
 impl TxTicket {
-    /// A ticket that charges no connection, for a packet that no connection waits for: a copy that a queue
-    /// made, a packet whose own ticket came back earlier.
+    /// A ticket that charges no connection, for a packet that no connection waits for: a reply outside any
+    /// connection, a copy that a queue made, a packet whose own ticket came back earlier.
     pub const fn blank() -> Self {
         Self {
             conn: None,
