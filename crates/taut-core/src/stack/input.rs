@@ -67,21 +67,31 @@ impl Stack {
         }
         match ip.protocol {
             protocol::TCP => self.on_tcp(now, &ip, packet),
-            protocol::UDP if cfg!(feature = "udp") => self.on_udp(now, &ip, &packet),
+            _ => self.on_other(now, &ip, &packet),
+        }
+    }
+
+    /// A packet of another protocol. Apart from TCP's path, which pays for none of it.
+    #[cold]
+    #[inline(never)]
+    fn on_other(&mut self, now: Instant, ip: &IpHeader, packet: &RxPacket<'_>) {
+        let (bytes, _) = head(&packet.frame);
+        match ip.protocol {
+            protocol::UDP if cfg!(feature = "udp") => self.on_udp(now, ip, packet),
             protocol::ICMP | protocol::ICMPV6 if !self.is_forged(ip.src) => {
                 self.count_marks(ip.ecn, 1);
                 let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len);
                 let Frame::Gather { payload, .. } = &packet.frame else {
-                    return self.on_icmp(now, &ip, bytes, message.unwrap_or_default());
+                    return self.on_icmp(now, ip, bytes, message.unwrap_or_default());
                 };
                 let start = bytes.get(ip.header_len..).unwrap_or_default();
                 let message = [&[start], payload.slices()].concat().concat();
-                self.on_icmp(now, &ip, bytes, message.get(..ip.payload_len).unwrap_or_default());
+                self.on_icmp(now, ip, bytes, message.get(..ip.payload_len).unwrap_or_default());
             }
             _ => {
                 self.counters.in_discards += 1;
                 if !self.is_forged(ip.src) {
-                    self.unreachable(now, &ip, Unreachable::Protocol, bytes, &[]);
+                    self.unreachable(now, ip, Unreachable::Protocol, bytes, &[]);
                 }
             }
         }
