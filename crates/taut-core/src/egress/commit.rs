@@ -85,8 +85,10 @@ impl Sender {
         if mode == Mode::TailProbe {
             self.recovery.on_tail_probe_blocked();
         }
-        if !matches!(why, Blocked::Pacing { .. } | Blocked::SmallQueue) {
-            self.owed.forget();
+        match why {
+            Blocked::Pacing { .. } => {}
+            Blocked::SmallQueue | Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, cx.now),
+            _ => self.owed.forget(),
         }
         let throttled = self.note_blocked(cx, why, totals);
         self.due = false;
@@ -254,8 +256,11 @@ impl Sender {
         }
         let rate = self.congestion.pacing_rate();
         let status = self.pacing_status(cx);
-        let departure =
-            self.pacing.note_sent(status, cx.now, self.owed, plan.payload, rate, self.data_segs_out);
+        if status == Status::Needed && self.owed.is_stalled(&self.pacing, cx.now) {
+            self.recovery.set_stalled();
+        }
+        let owed = &mut self.owed;
+        let departure = self.pacing.note_sent(status, cx.now, owed, plan.payload, rate, self.data_segs_out);
         // Where the link does not hold packets, one that passed the gates leaves now, whatever the departure
         // clock says.
         let leaves = match status {
@@ -278,6 +283,7 @@ impl Sender {
     /// sent.
     pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
         self.pacing.restore(ticket.prior_departure);
+        self.owed.freeze(&self.pacing, now);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(tsq::OVERHEAD);
         if ticket.metered {

@@ -22,8 +22,10 @@
 //! on a busy machine, and half a gap for each packet would lose most of the rate. So time that passed between the
 //! departure for which a connection *waited* and the call that fires its timer is made good in full, up to
 //! [`LATE_MAX`]: the clock goes on from the departure, and not from now. The packets that should have left
-//! meanwhile leave together, and no more than those; an exact timer changes nothing. The credit ends as soon as
-//! anything other than time or a completion holds the connection back.
+//! meanwhile leave together, and no more than those; an exact timer changes nothing. A thread also loses its processor
+//! between two packets of a burst, most of all to whoever the first one woke: as long as nothing else holds the connection
+//! back, that time is made good alike. While the link holds it, or a writer that is late too has left less than a segment,
+//! the credit stays what it was, but not for longer than [`LATE_MAX`]; it ends as soon as anything else holds the connection.
 //!
 //! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet in
 //! the burst measures too low a rate, as the rest of the burst is missing from the flight that it measures; for the
@@ -117,21 +119,41 @@ pub(crate) struct Pacing {
     departure: Instant,
 }
 
-/// How far the clock of departures may stay behind the present: how late the timer was. In ns; at most [`LATE_MAX`].
-#[derive(Clone, Copy, Debug, Default)]
+/// How far the clock of departures may stay behind the present, in ns. [`Self::RUNNING`]: nothing but this host's own
+/// slowness has held the connection back, so all of that is made good, up to [`LATE_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owed(u32);
 
 impl Owed {
+    const RUNNING: Self = Self(u32::MAX);
+
     /// The timer of a connection that waited for its departure fires. Returns how late.
     pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) -> Duration {
-        let late = now.since(pacing.departure);
-        self.0 = late.min(LATE_MAX).as_nanos() as u32;
-        late
+        *self = Self::RUNNING;
+        now.since(pacing.departure)
     }
 
-    /// Something other than time or a completion holds the connection back.
+    /// The link holds the connection back, or the application: time that passes from now on is not made good.
+    pub(crate) fn freeze(&mut self, pacing: &Pacing, now: Instant) {
+        if *self == Self::RUNNING {
+            self.0 = now.since(pacing.departure).min(LATE_MAX).as_nanos() as u32;
+        }
+    }
+
+    /// Something else holds the connection back.
     pub(crate) const fn forget(&mut self) {
         self.0 = 0;
+    }
+
+    /// A packet leaves at `now`: whether so much time passed before it that not all of it is made good.
+    pub(crate) fn is_stalled(self, pacing: &Pacing, now: Instant) -> bool {
+        self == Self::RUNNING && now.since(pacing.departure) > LATE_MAX
+    }
+
+    /// How much is made good if a packet leaves `behind` its time.
+    fn most(self, behind: Duration) -> Duration {
+        let was_long = self != Self::RUNNING && behind > LATE_MAX * 2;
+        if was_long { Duration::ZERO } else { Duration::from_nanos(self.0.into()).min(LATE_MAX) }
     }
 }
 
@@ -175,7 +197,7 @@ impl Pacing {
         &mut self,
         status: Status,
         now: Instant,
-        owed: Owed,
+        owed: &mut Owed,
         payload: u32,
         rate: u64,
         segments_out: u32,
@@ -183,12 +205,13 @@ impl Pacing {
         let previous = self.departure;
         let departure = previous.max(now);
         // After a late timer the clock goes on from where it stood.
-        let owed = Duration::from_nanos(owed.0.into());
-        let from = departure.saturating_sub(owed).max(previous);
+        let credit = owed.most(departure.since(previous));
+        let from = departure.saturating_sub(credit).max(previous);
+        *owed = Owed::RUNNING;
         self.departure = departure;
         if status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {
             let gap = Duration::from_nanos(u64::from(payload).saturating_mul(1_000_000_000) / rate);
-            let lateness = if owed.is_zero() { departure.since(previous) } else { Duration::ZERO };
+            let lateness = if credit.is_zero() { departure.since(previous) } else { Duration::ZERO };
             self.departure = from + (gap - lateness.min(gap / 2));
         }
         departure
@@ -205,7 +228,7 @@ mod tests {
     fn gap_when_late(late_ns: u64) -> u64 {
         let mut pacing = Pacing { departure: START };
         let now = START + Duration::from_nanos(late_ns);
-        let departure = pacing.note_sent(Status::Needed, now, Owed(0), 1_448, 1_250_000, 11);
+        let departure = pacing.note_sent(Status::Needed, now, &mut Owed(0), 1_448, 1_250_000, 11);
         assert_eq!(departure, now);
         pacing.next_departure().since(departure).as_nanos()
     }
@@ -228,7 +251,7 @@ mod tests {
             owed.on_timer(&pacing, now);
             let mut left = 0;
             while pacing.gate(Status::Needed, now).is_ok() {
-                assert_eq!(pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11), now);
+                assert_eq!(pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11), now);
                 left += 1;
             }
             assert_eq!(left, packets, "{late_us} µs");
@@ -238,7 +261,7 @@ mod tests {
         let (mut pacing, mut owed) = (Pacing { departure: START }, Owed::default());
         let now = START + Duration::from_millis(500);
         owed.on_timer(&pacing, now);
-        pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11);
+        pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure() + LATE_MAX, now + gap);
     }
 
@@ -248,7 +271,7 @@ mod tests {
         let now = START + Duration::from_millis(5);
         owed.on_timer(&pacing, now);
         owed.forget();
-        pacing.note_sent(Status::Needed, now, owed, 1_448, 1_250_000, 11);
+        pacing.note_sent(Status::Needed, now, &mut owed, 1_448, 1_250_000, 11);
         assert_eq!(pacing.next_departure(), now + Duration::from_nanos(579_200));
     }
 
@@ -256,9 +279,9 @@ mod tests {
     fn first_nine_segments_are_free() {
         let status = Status::Needed;
         let mut pacing = Pacing::new();
-        pacing.note_sent(status, START, Owed(0), 5 * 1_448, 100_000, 5);
+        pacing.note_sent(status, START, &mut Owed(0), 5 * 1_448, 100_000, 5);
         assert_eq!(pacing.gate(status, START), Ok(()));
-        pacing.note_sent(status, START, Owed(0), 5 * 1_448, 100_000, 10);
+        pacing.note_sent(status, START, &mut Owed(0), 5 * 1_448, 100_000, 10);
         // 5 · 1448 B at 100 kB/s are 72.4 ms.
         let until = START + Duration::from_micros(72_400);
         assert_eq!(pacing.gate(status, START), Err(Blocked::Pacing { until }));
@@ -268,9 +291,9 @@ mod tests {
     #[test]
     fn the_gate_is_shut_only_where_nobody_else_waits() {
         let mut pacing = Pacing::new();
-        pacing.note_sent(Status::None, START, Owed(0), 60_000, 1_000, 100);
+        pacing.note_sent(Status::None, START, &mut Owed(0), 60_000, 1_000, 100);
         assert_eq!(pacing.next_departure(), START, "unpaced packets take no time");
-        pacing.note_sent(Status::Delegated, START, Owed(0), 60_000, 1_000, 100);
+        pacing.note_sent(Status::Delegated, START, &mut Owed(0), 60_000, 1_000, 100);
         assert_eq!(
             pacing.gate(Status::Delegated, START),
             Ok(()),

@@ -486,6 +486,129 @@ fn pace_14_only_time_that_was_waited_for_is_made_good() {
     assert_eq!(times(&rig, first), [start, start + GAP / 2]);
 }
 
+/// The timer is 0 to 1 ms late, and after each packet the thread has no processor for 0.2 ms, after every fourth for 3 ms:
+/// 0.9 ms in the mean, and the gap is 1.16 ms, so the rate can be kept.
+#[test]
+fn pace_19_time_lost_between_two_packets_costs_no_rate() {
+    let mut rig = limited_to(RATE);
+    rig.write(100 * MSS);
+    let (start, mut bytes, mut spread) = (rig.now, 0, 0);
+    rig.news();
+    while rig.now.since(start) < Duration::from_secs(10) {
+        spread = (spread + 6_180) % 10_000;
+        let due = rig.stack.poll_timeout().expect("the connection waits").0;
+        rig.device = Device::Sleeps;
+        rig.sleep_until(due.max(rig.now) + micros(spread / 10));
+        rig.device = Device::Completes;
+        while rig.poll_one() {
+            rig.now += if rig.sent.len().is_multiple_of(4) { millis(3) } else { micros(200) };
+        }
+        bytes += rig.news().iter().map(|bytes| bytes.end - bytes.start).sum::<u64>();
+        let allowed = rig.now.since(start).as_nanos() * RATE / 1_000_000_000;
+        assert!(bytes <= allowed + 2 * MSS, "{bytes} of {allowed} bytes");
+        rig.ack_all();
+        let wanted = rig.info().bytes_acked + 100 * MSS;
+        rig.write(wanted - rig.written);
+    }
+    let share = bytes as f64 * 1e9 / (RATE as f64 * rig.now.since(start).as_nanos() as f64);
+    assert!((0.99..=1.01).contains(&share), "{share} of the rate");
+}
+
+/// After idleness the first packet leaves at once, the next half a gap later (PACE-5). The thread has no processor for 5 ms:
+/// 0.58, 1.74, 2.90 and 4.05 ms have come by then.
+#[test]
+fn pace_19_also_behind_the_first_packet() {
+    let (mut rig, _) = past_the_free_ones();
+    rig.advance(Duration::from_secs(1));
+    rig.news();
+    rig.device = Device::Sleeps;
+    rig.write(10 * MSS);
+    rig.device = Device::Completes;
+    assert!(rig.poll_one());
+    rig.now += millis(5);
+    rig.poll();
+    assert_eq!(rig.news().len(), 1 + 4);
+}
+
+/// The timer is exact. Then a small queue holds the packet for 8 ms, or the device refuses it for as long.
+#[test]
+fn pace_20_time_in_which_the_link_holds_is_not_made_good() {
+    // Two packets wait in the device: the third is held.
+    let mut rig = limited_to(RATE);
+    rig.device = Device::Keeps;
+    rig.write(20 * MSS);
+    rig.advance(GAP);
+    assert_eq!(rig.held().len(), 2);
+    rig.advance(GAP);
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    rig.advance(millis(8));
+    rig.device = Device::Completes;
+    let first = rig.sent.len();
+    rig.complete_all();
+    let now = rig.now;
+    rig.advance(GAP * 2);
+    assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
+
+    let mut rig = limited_to(RATE);
+    rig.write(20 * MSS);
+    rig.device = Device::Refuses;
+    rig.advance(GAP);
+    rig.device = Device::Sleeps;
+    rig.advance(millis(8));
+    rig.device = Device::Completes;
+    let (first, now) = (rig.sent.len(), rig.now);
+    rig.poll();
+    rig.advance(GAP * 2);
+    assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
+}
+
+/// A thread that has no processor for 90 ms between two packets of a burst has stalled as one whose timer is so late
+/// (PACE-16): 10 ms are made good, and the flight is no measurement.
+#[test]
+fn pace_21_a_stall_between_two_packets() {
+    let near = |rate: u64, expected: u64| rate.abs_diff(expected) * 100 <= expected;
+    let mut rig = limited_to(RATE);
+    rig.write(200 * MSS);
+    rig.news();
+    for _ in 0..9 {
+        fire_late(&mut rig, micros(0));
+    }
+    steady(&mut rig, 30);
+    assert!(near(rig.info().delivery_rate, RATE), "{}", rig.info().delivery_rate);
+
+    let (before, count) = (rig.sent.last().unwrap().bytes.end, rig.sent.len());
+    let due = rig.stack.poll_timeout().expect("the connection waits").0;
+    rig.device = Device::Sleeps;
+    rig.sleep_until(due + millis(3));
+    rig.device = Device::Completes;
+    assert!(rig.poll_one(), "three are due");
+    rig.now += millis(90);
+    rig.poll();
+    // 10 ms at 1.25 MB/s are 8.6 packets, as in PACE-13.
+    assert_eq!(rig.sent.len() - count, 1 + 9);
+    rig.ack(before);
+    assert!(near(rig.info().delivery_rate, RATE), "before: {}", rig.info().delivery_rate);
+    rig.advance(GAP * 5);
+    rig.ack(before + 2 * MSS);
+    assert!(near(rig.info().delivery_rate, RATE), "after: {}", rig.info().delivery_rate);
+}
+
+/// The timer is 8 ms late, and two packets of the seven that are due are there: 8 - 2 · 1.16 = 5.7 ms are left. More comes 3 ms
+/// later: five packets take 5.8 ms. After more than 10 ms nothing is left but half a gap.
+#[test]
+fn pace_22_a_writer_that_is_late_too() {
+    for (later_ms, leave) in [(3, 5), (9, 5), (16, 1), (1_000, 1)] {
+        let (mut rig, _) = past_the_free_ones();
+        rig.write(2 * MSS);
+        rig.news();
+        assert_eq!(fire_late(&mut rig, millis(8)), 2 * MSS);
+        rig.ack_all();
+        rig.advance(millis(later_ms));
+        rig.write(20 * MSS);
+        assert_eq!(rig.news().len(), leave, "{later_ms} ms later");
+    }
+}
+
 /// Timers that are 0, 101 µs, 2 ms, 10 ms, 11 ms and 60 ms late: each counts in every counter whose bound it exceeds.
 #[test]
 fn pace_15_lateness_is_counted() {
