@@ -7,7 +7,8 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream as KernelStream};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +63,9 @@ struct Args {
     /// Print one JSON object a line
     #[arg(long)]
     json: bool,
+    /// Write the state of each of taut's flows to this file, each 100 ms of the last round
+    #[arg(long, value_name = "CSV")]
+    series: Option<PathBuf>,
 }
 
 /// The result of one run.
@@ -72,6 +76,19 @@ struct Outcome {
     counters: Vec<(&'static str, u64)>,
     /// Per cent of the time for which each gate of taut's send path was shut.
     gates: Vec<(&'static str, f64)>,
+}
+
+/// Ticks of all processors since the machine started: all, and those in which they were idle.
+fn ticks() -> Result<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/stat").context("the processors' time")?;
+    let fields: Vec<u64> = text
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    Ok((fields.iter().take(8).sum(), fields.get(3).copied().unwrap_or_default()))
 }
 
 /// Joins two ports by a link with a queue of one bandwidth-delay product.
@@ -97,12 +114,49 @@ fn write(mut to: impl std::io::Write, stop: &AtomicBool) {
     while !stop.load(Relaxed) && to.write(&zeros).is_ok() {}
 }
 
+/// Samples the flows until `stop`, a line for each.
+fn sample(streams: &[TcpStream], to: &Path, stop: &AtomicBool) -> Result<()> {
+    let mut out = std::io::BufWriter::new(std::fs::File::create(to)?);
+    writeln!(
+        out,
+        "t_s,flow,acked_bytes,pacing_mbit,delivery_mbit,cwnd,unacked,rtt_ms,min_rtt_ms,retransmitted,unsent_bytes"
+    )?;
+    let start = Instant::now();
+    while !stop.load(Relaxed) {
+        for (flow, stream) in streams.iter().enumerate() {
+            let info = stream.info()?;
+            let ms =
+                |time: Option<taut_core::Duration>| time.map_or(0.0, |time| time.as_nanos() as f64 * 1e-6);
+            writeln!(
+                out,
+                "{:.3},{flow},{},{:.2},{:.2},{},{},{:.2},{:.2},{},{}",
+                start.elapsed().as_secs_f64(),
+                info.bytes_acked,
+                info.pacing_rate as f64 * 8e-6,
+                info.delivery_rate as f64 * 8e-6,
+                info.snd_cwnd,
+                info.unacked,
+                ms(info.rtt),
+                ms(info.min_rtt),
+                info.total_retrans,
+                info.notsent_bytes,
+            )?;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+/// Per cent of the processors' time that nobody used while bytes were counted last.
+static IDLE: AtomicU64 = AtomicU64::new(0);
+
 /// Counts the bytes of each flow after the warm-up, in Mbit/s.
 fn count(args: &Args, acked: impl Fn() -> Result<Vec<u64>>) -> Result<Vec<f64>> {
     thread::sleep(Duration::from_secs(args.warm_up));
-    let (start, before) = (Instant::now(), acked()?);
+    let (start, before, then) = (Instant::now(), acked()?, ticks()?);
     thread::sleep(Duration::from_secs(args.seconds));
-    let (seconds, after) = (start.elapsed().as_secs_f64(), acked()?);
+    let (seconds, after, now) = (start.elapsed().as_secs_f64(), acked()?, ticks()?);
+    IDLE.store((now.1 - then.1) * 100 / (now.0 - then.0).max(1), Relaxed);
     Ok(before.iter().zip(after).map(|(before, after)| (after - before) as f64 * 8e-6 / seconds).collect())
 }
 
@@ -133,8 +187,14 @@ fn taut(args: &Args) -> Result<Outcome> {
         stacks.push(stack);
         ends.push((peer, emulator, receiver));
     }
-    let flows = count(args, || streams.iter().map(|stream| Ok(stream.info()?.bytes_acked)).collect());
-    stop.store(true, Relaxed);
+    let acked = || streams.iter().map(|stream| Ok(stream.info()?.bytes_acked)).collect();
+    let flows = thread::scope(|scope| {
+        let sampler = args.series.as_ref().map(|path| scope.spawn(|| sample(&streams, path, &stop)));
+        let flows = count(args, acked);
+        stop.store(true, Relaxed);
+        sampler.map_or(Ok(()), |sampler| sampler.join().expect("the sampler does not panic"))?;
+        flows
+    });
     let mut all = taut_core::Counters::default();
     stacks.iter().for_each(|stack| all.add(&stack.counters()));
     let counters = all.iter().filter(|(name, _)| name.starts_with("TautPacing")).collect();
@@ -182,8 +242,8 @@ fn main() -> Result<()> {
     if !args.json {
         writeln!(
             out,
-            "{:>7} {:>8} {:>8} {:>8}   Mbit/s; {} flows",
-            "stack", "mean", "least", "most", args.flows
+            "{:>7} {:>8} {:>8} {:>8} {:>5}   Mbit/s; {} flows; idle: % of the processors' time",
+            "stack", "mean", "least", "most", "idle", args.flows
         )?;
     }
     for _ in 0..args.rounds {
@@ -198,12 +258,12 @@ fn main() -> Result<()> {
                     counters.iter().map(|&(name, count)| (name.to_owned(), count.into())).collect();
                 let line = serde_json::json!({
                     "stack": stack, "flows": args.flows, "busy": args.busy, "congestion": args.congestion,
-                    "mean": mean, "least": least, "most": most, "counters": counters, "gates": gates,
+                    "mean": mean, "least": least, "most": most, "idle": IDLE.load(Relaxed), "counters": counters, "gates": gates,
                 });
                 writeln!(out, "{line}")?;
                 continue;
             }
-            write!(out, "{stack:>7} {mean:>8.2} {least:>8.2} {most:>8.2}")?;
+            write!(out, "{stack:>7} {mean:>8.2} {least:>8.2} {most:>8.2} {:>5}", IDLE.load(Relaxed))?;
             for (name, count) in counters {
                 write!(out, " {}:{count}", name.trim_start_matches("TautPacing"))?;
             }
