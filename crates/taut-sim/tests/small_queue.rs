@@ -197,6 +197,24 @@ fn below_tcp_is_what_completions_need() {
     }
 }
 
+/// BBR's rate follows what the limit lets through, so the limit must not settle at what is too low for the device.
+#[test]
+fn tsq_m22_a_flow_that_paces_itself_gets_the_line() {
+    for (rate, tso, (_, completions)) in [
+        ("1gbit", true, DEVICES[4]),
+        ("1gbit", false, DEVICES[4]),
+        ("1gbit", true, DEVICES[5]),
+        ("100mbit", true, DEVICES[5]),
+    ] {
+        let run = Run { rate, tso, flows: 1, control: "bbr", completions, seconds: 1 };
+        let (off, found) = (run.go("off"), run.go("measured"));
+        let share = found.bytes as f64 / off.bytes as f64;
+        assert!(share >= 0.995, "{run:?}: {share} {found:?}");
+        let (mean, most) = run.aim_us();
+        assert!(found.mean_us <= mean * 1.001 && found.most_us <= most * 1.001, "{run:?}: {found:?}");
+    }
+}
+
 /// Devices that say when packets left are measured unless somebody decides otherwise, but not where a queue below spaces
 /// packets: there a completion also tells when its packet was due.
 #[test]

@@ -53,6 +53,11 @@
 //! look costs at most the device's time for as long as it lasts, so it is followed by 512 times that without one, and by a
 //! second at least.
 //!
+//! **A flow that paces itself** by the rate at which its data is delivered, as BBR does, hides a limit that is too low: its own
+//! rate follows what the limit lets through, and then time holds it back and not the limit. So if somebody waited at an eighth of
+//! the completions only, that is enough to double a limit that is being found, and, before anything is known, for a first look; and
+//! it is not enough for a judgement of a limit that was found, but the rate, and the limit with it, rise to what was completed.
+//!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
@@ -142,6 +147,11 @@ struct Span {
 }
 
 impl Span {
+    /// The limit was in the way at an eighth of the completions, if not at all.
+    const fn is_touched(&self) -> bool {
+        self.held > self.unheld / 7
+    }
+
     const fn new(since: Instant, settles: bool) -> Self {
         Self {
             since,
@@ -387,16 +397,40 @@ impl Meter {
                     self.rate = half.rate;
                     self.settle_at(now, self.enough(half));
                 }
-                Phase::Search { .. } | Phase::Steady => {}
+                Phase::Search { .. } | Phase::Steady => return self.count_some(false),
             }
             self.span = Span::new(now, true);
             return;
         }
         self.unheld = 0;
-        if let Some((sample, _)) = self.sample() {
-            self.judge(sample);
+        self.count_some(true);
+    }
+
+    /// A completion. After all of a span were held back, or while the limit doubles, it is judged; else the rate may only rise.
+    fn count_some(&mut self, is_held: bool) {
+        if let Some((sample, span)) = self.sample() {
+            let is_search = matches!(self.phase, Phase::Search { .. });
+            if span.unheld == 0 || is_search && span.is_touched() {
+                self.judge(sample);
+            } else if span.is_touched() {
+                self.rise(sample.rate);
+            }
         }
-        self.count_level();
+        self.count(is_held);
+    }
+
+    /// So much was completed, and the limit was in the way.
+    fn rise(&mut self, rate: u64) {
+        if rate > self.rate {
+            self.rate = rate;
+            self.set_limit();
+        }
+    }
+
+    fn count(&mut self, is_held: bool) {
+        *(if is_held { &mut self.span.held } else { &mut self.span.unheld }) += 1;
+        self.span.batches += 1;
+        self.span.levels += self.device.below - self.lost;
     }
 
     /// Whether the limit has never held the stack back for long.
@@ -416,7 +450,9 @@ impl Meter {
                 _ if span.unheld == 0 => self.judge(sample),
                 Phase::Look { .. } if span.held == 0 => self.on_idle(),
                 Phase::Look { .. } => self.judge(sample),
-                _ if sample.time() > SLACK * 2 && sample.level > u64::from(self.mss) * 2 => {
+                _ if (span.is_touched() || sample.time() > SLACK * 2)
+                    && sample.level > u64::from(self.mss) * 2 =>
+                {
                     (self.rate, self.time) = (sample.rate, self.enough(sample));
                     self.overtakes = sample.overtakes;
                     self.phase = Phase::Look { since: self.at, is_first: true };
@@ -426,8 +462,7 @@ impl Meter {
                 _ => {}
             }
         }
-        *(if is_held { &mut self.span.held } else { &mut self.span.unheld }) += 1;
-        self.count_level();
+        self.count(is_held);
     }
 
     /// The device was idle, so the span says nothing about it. A first look is given up.
@@ -459,11 +494,6 @@ impl Meter {
             return Some((sample, core::mem::replace(span, Span::new(self.at, false))));
         }
         None
-    }
-
-    fn count_level(&mut self) {
-        self.span.batches += 1;
-        self.span.levels += self.device.below - self.lost;
     }
 
     fn judge(&mut self, sample: Sample) {
