@@ -6,6 +6,7 @@
 
 mod arrivals;
 mod departures;
+mod reader_turn;
 
 use std::fmt;
 use std::io;
@@ -85,6 +86,7 @@ struct Inner {
     sent_bytes: usize,
     early_end: arrivals::EarlyEnd,
     looks: arrivals::Looks,
+    reader_turn: reader_turn::ReaderTurn,
     /// When tickets in the outbox must be collected, because a connection waits for them.
     collect_at: Option<Instant>,
     /// How long they may wait for a turn or a writer to collect them.
@@ -122,6 +124,15 @@ pub(crate) struct Turned {
     pub(crate) calm_at: Option<Instant>,
     /// Threads or tasks wait for something.
     pub(crate) others_wait: bool,
+}
+
+/// Who polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// A task, which shares its thread with others.
+    Task,
+    /// A thread.
+    Leader,
 }
 
 /// What ends a batch of input early, besides an answer that must leave.
@@ -181,6 +192,7 @@ impl Shard {
                 sent_bytes: 0,
                 early_end: arrivals::EarlyEnd::default(),
                 looks: arrivals::Looks::default(),
+                reader_turn: reader_turn::ReaderTurn::default(),
                 collect_at: None,
                 patience: departures::COLLECT_AFTER,
                 memory: OwnMemory::default(),
@@ -339,8 +351,11 @@ impl Shard {
         waker: &Waker,
         attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        let result = self.poll_as_leader(interest, key, waker, attempt);
-        if result.is_pending() {
+        let (result, is_turn_over) = self.poll_as(Who::Task, interest, key, waker, attempt);
+        if is_turn_over {
+            // After those that it has woken.
+            waker.wake_by_ref();
+        } else if result.is_pending() {
             self.end_grace();
         }
         result
@@ -353,26 +368,49 @@ impl Shard {
         interest: Interest,
         key: WaitKey,
         waker: &Waker,
-        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+        attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        self.poll_as(Who::Leader, interest, key, waker, attempt).0
+    }
+
+    /// Returns also whether the turn of this task is over: then it does not wait, but lets others run.
+    fn poll_as<T>(
+        &self,
+        who: Who,
+        interest: Interest,
+        key: WaitKey,
+        waker: &Waker,
+        mut attempt: impl FnMut(&mut Access<'_>) -> Poll<io::Result<T>>,
+    ) -> (Poll<io::Result<T>>, bool) {
         let mut wakers = Vec::new();
         let mut replaced = None;
         let on_panic = CloseOnPanic(self);
         let mut inner = self.lock();
         if let Some(error) = self.closed() {
             std::mem::forget(on_panic);
-            return Poll::Ready(Err(error));
+            return (Poll::Ready(Err(error)), false);
         }
+        inner.reader_turn.note_poll(interest);
         let mut now = self.begin(&mut inner, &mut wakers, Some(interest));
         let mut result = self.used(&mut inner, now, &mut wakers, &mut attempt);
-        if result.is_pending() && inner.may_look(interest) {
+        let mut is_turn_over = false;
+        if result.is_pending()
+            && (who == Who::Leader || inner.reader_turn.may_look())
+            && inner.may_look(interest)
+        {
             // What it waits for is often in the device already.
-            if self.look(&mut inner, interest, &mut wakers) {
+            let found = self.look(&mut inner, interest, &mut wakers);
+            is_turn_over =
+                found > 0 && who == Who::Task && inner.reader_turn.is_over(interest, found, wakers.len());
+            if found > 0 && !is_turn_over {
                 now = self.clock.now();
                 result = self.used(&mut inner, now, &mut wakers, &mut attempt);
             }
         }
-        if result.is_pending() {
+        if is_turn_over {
+            // It looks again when the others have run.
+        } else if result.is_pending() {
+            inner.reader_turn.note_wait();
             replaced = inner.waiters.add(interest, key, waker);
             // Nothing more will be written behind what autocorking holds back.
             inner.collect_if_awaited();
@@ -381,13 +419,14 @@ impl Shard {
             replaced = inner.waiters.remove(interest, key);
         }
         self.settle(&mut inner, now, &mut wakers);
+        inner.reader_turn.note_woken(wakers.len());
         self.note_crowd(&inner);
         drop(inner);
         std::mem::forget(on_panic);
         self.depart(&mut wakers);
         drop(replaced);
         wake(&mut wakers);
-        result
+        (result, is_turn_over)
     }
 
     /// [`poll`](Self::poll) for callers that will not wait.
@@ -462,6 +501,8 @@ impl Shard {
         self.collect_in_turn(&mut inner, until, now);
         self.settle(&mut inner, now, wakers);
         inner.crowd.note(wakers);
+        inner.reader_turn.note_driver();
+        inner.reader_turn.note_woken(wakers.len());
         self.note_crowd(&inner);
         let calm = inner.armed > now + GRACE && !inner.tx.is_full();
         let others_wait = inner.waiters.count() > 0;

@@ -1,4 +1,4 @@
-//! Turns of writers (docs/sockets.md, "Turns of writers"): tasks of one thread whose connections always have room.
+//! Turns of writers and readers (docs/sockets.md, "Turns"): tasks of one thread whose connections always have room, or data.
 #![allow(missing_docs, reason = "tests")]
 #![cfg(feature = "tokio")]
 
@@ -7,7 +7,8 @@ mod pair;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taut::{Bytes, Stack, TcpListener, TcpStream};
+use taut::device::{FarEnd, LinkCaps, channel};
+use taut::{Bytes, Stack, TcpListener, TcpStream, UdpSocket};
 use tokio::io::AsyncWriteExt as _;
 use tokio::task::{JoinSet, yield_now};
 
@@ -90,4 +91,80 @@ async fn turn_02_no_writer_is_more_than_a_turn_ahead() {
     while let Some(ended) = writers.join_next().await {
         ended.unwrap();
     }
+}
+
+/// A stack that a task of this runtime drives, and the far end of its device.
+fn near() -> (Stack, FarEnd) {
+    let (device, end) = channel(LinkCaps::plain(1_500), 4 << 20);
+    (Stack::builder().device(device).address("10.0.0.1/24").build_tokio().unwrap(), end)
+}
+
+/// Puts `count` datagrams into the device, to each of these ports by turns.
+fn put(end: &FarEnd, ports: &[u16], count: usize) {
+    let (device, far_end) = channel(LinkCaps::plain(1_500), 4 << 20);
+    let far = Stack::builder().device(device).address("10.0.0.2/24").build().unwrap();
+    let socket = UdpSocket::bind_with(&far, PEER.parse().unwrap(), &Default::default()).unwrap();
+    for port in (0..count).flat_map(|_| ports) {
+        socket.try_send_to(b"x", ([10, 0, 0, 1], *port).into()).unwrap();
+        let parcel = loop {
+            match far_end.try_recv() {
+                Some(parcel) => break parcel,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert!(end.put(&parcel.packet()));
+    }
+}
+
+#[tokio::test]
+async fn turn_04_a_reader_that_finds_data_lets_other_tasks_run() {
+    let (near, end) = near();
+    let socket = UdpSocket::bind(&near, "10.0.0.1:1").await.unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let other = Arc::clone(&runs);
+    tokio::spawn(async move {
+        loop {
+            other.fetch_add(1, Ordering::Relaxed);
+            yield_now().await;
+        }
+    });
+    for _ in 0..8 {
+        yield_now().await;
+    }
+    put(&end, &[1], 200);
+    let before = runs.load(Ordering::Relaxed);
+    for _ in 0..33 {
+        socket.recv(&mut [0; 1]).await.unwrap();
+    }
+    assert!(runs.load(Ordering::Relaxed) > before, "33 datagrams, and nobody else ran");
+}
+
+#[tokio::test]
+async fn turn_05_a_reader_lets_those_run_that_it_has_woken() {
+    let (near, end) = near();
+    let mut sockets = Vec::new();
+    for port in 1..3 {
+        sockets.push(UdpSocket::bind(&near, ("10.0.0.1", port)).await.unwrap());
+    }
+    let (others, count) = (sockets.pop().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&count);
+    tokio::spawn(async move {
+        loop {
+            others.recv(&mut [0; 1]).await.unwrap();
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    for _ in 0..8 {
+        yield_now().await;
+    }
+    // The look of the other task was in vain, so the next wait has none.
+    let mut space = [0; 1];
+    std::future::poll_fn(|cx| {
+        assert!(sockets[0].poll_recv(cx, &mut tokio::io::ReadBuf::new(&mut space)).is_pending());
+        std::task::Poll::Ready(())
+    })
+    .await;
+    put(&end, &[1, 2], 8);
+    sockets[0].recv(&mut [0; 1]).await.unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 8, "the other task was ready, too");
 }

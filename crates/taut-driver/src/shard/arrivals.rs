@@ -113,8 +113,8 @@ impl Shard {
         Taken { packets: BATCH_PACKETS, more: true }
     }
 
-    /// A waiter looks at the device before it waits. Returns whether anything came.
-    pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> bool {
+    /// A waiter looks at the device before it waits. Returns how many packets came.
+    pub(super) fn look(&self, inner: &mut Inner, interest: Interest, wakers: &mut Vec<Waker>) -> usize {
         let now = self.clock.now();
         let counts = !matches!(interest, Interest::Write(conn) if inner.is_connecting(conn));
         let taken = self.take_batch(inner, now, Until::Met(interest), wakers);
@@ -125,7 +125,7 @@ impl Shard {
         if any {
             inner.collect();
         }
-        any
+        taken.packets
     }
 
     /// Takes what other shards received for this one: a few batches at most, or answers and other packets would wait for
