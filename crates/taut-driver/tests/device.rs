@@ -326,7 +326,9 @@ fn one_that_connects_looks_for_the_answer() {
         for _ in 0..100 {
             assert!(accepted().is_pending(), "the handshake is not complete");
         }
-        assert!(connected().is_ready(), "after {pauses} looks in vain");
+        // A look that finds something may end the turn of its task (TURN-5), which then runs again.
+        let is_connected = connected().is_ready() || connected().is_ready();
+        assert!(is_connected, "after {pauses} looks in vain");
         assert!((0..100).any(|_| accepted().is_ready()));
     }
 }

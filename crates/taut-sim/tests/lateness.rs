@@ -178,7 +178,8 @@ struct LateWriter {
     writes: usize,
     conn: Option<(ConnId, Pattern)>,
     written: u64,
-    /// The most unacknowledged and unsent bytes after the first ten seconds, and unsent ones.
+    /// The most unacknowledged and unsent bytes after the first ten seconds, less what the peer has behind a hole and a sender
+    /// must keep all the same (RFC 2018 §8); and unsent ones.
     most: Rc<RefCell<(u64, u64)>>,
 }
 
@@ -203,7 +204,8 @@ impl App for LateWriter {
         }
         if cx.now() > BEGIN + Duration::from_secs(10) {
             let info = cx.info(*id).unwrap();
-            let held = self.written - info.bytes_acked;
+            let behind_a_hole = u64::from(info.sacked) * MSS;
+            let held = self.written - info.bytes_acked - behind_a_hole;
             let mut most = self.most.borrow_mut();
             *most = (most.0.max(held), most.1.max(info.notsent_bytes));
         }
@@ -235,13 +237,21 @@ fn late_writer(algorithm: Algorithm, rtt_ms: u64, late: Duration, writes: usize)
     ((read.borrow().bytes - before) as f64 / capacity, most.take())
 }
 
-/// LOWAT-14: unsent data lasts until the writer is back, and with what is in flight it is two bandwidth-delay products and
-/// half a megabyte at most. One that is 50 ms late gets 0.29 (bbr) and 0.75 (cubic) of the link from a mark that lasts for
+/// LOWAT-14: unsent data lasts until the writer is back, and with what the peer has not got it is two bandwidth-delay products
+/// and half a megabyte at most. One that is 50 ms late gets 0.29 (bbr) and 0.75 (cubic) of the link from a mark that lasts for
 /// twice 4 ms.
 #[test]
 fn a_late_writer_keeps_the_rate() {
     for algorithm in [Algorithm::bbr(), Algorithm::cubic()] {
-        for (rtt_ms, late_ms, writes) in [(100, 0, 99), (100, 50, 99), (100, 12, 3), (20, 25, 99)] {
+        for (rtt_ms, late_ms, writes) in [
+            (100, 0, 99),
+            (100, 50, 99),
+            (100, 12, 3),
+            (20, 17, 99),
+            (20, 24, 99),
+            (20, 25, 99),
+            (20, 27, 99),
+        ] {
             let late = Duration::from_millis(late_ms);
             let (share, (held, unsent)) = late_writer(algorithm.clone(), rtt_ms, late, writes);
             let case = format!("{algorithm:?}, {rtt_ms} ms, {late_ms} ms late, {writes} writes a turn");

@@ -87,7 +87,8 @@ impl Sender {
         }
         match why {
             Blocked::Pacing { .. } => {}
-            Blocked::SmallQueue | Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, cx.now),
+            Blocked::SmallQueue => self.owed.hold(&self.pacing, cx.now),
+            Blocked::NoData | Blocked::Nagle => self.owed.freeze(&self.pacing, cx.now),
             _ => self.owed.forget(),
         }
         let throttled = self.note_blocked(cx, why, totals);
@@ -283,7 +284,7 @@ impl Sender {
     /// sent.
     pub(crate) fn take_back(&mut self, now: Instant, ticket: &TxTicket, kind: SendKind, totals: &mut Totals) {
         self.pacing.restore(ticket.prior_departure);
-        self.owed.freeze(&self.pacing, now);
+        self.owed.hold(&self.pacing, now);
         let _ = self.small_queue.release(ticket.truesize);
         let payload = ticket.truesize.saturating_sub(tsq::OVERHEAD);
         if ticket.metered {

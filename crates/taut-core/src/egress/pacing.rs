@@ -25,7 +25,8 @@
 //! meanwhile leave together, and no more than those; an exact timer changes nothing. A thread also loses its processor
 //! between two packets of a burst, most of all to whoever the first one woke: as long as nothing else holds the connection
 //! back, that time is made good alike. While the link holds it, or a writer that is late too has left less than a segment,
-//! the credit stays what it was, but not for longer than [`LATE_MAX`]; it ends as soon as anything else holds the connection.
+//! the credit does not grow, and lasts for [`LATE_MAX`]; it ends as soon as anything else holds the connection. So packets that
+//! are late anyway lose nothing by a small queue that lets two of them through at a time.
 //!
 //! **Samples of the delivery rate** (draft-ietf-ccwg-bbr §4.1) need no correction within that limit. A packet in
 //! the burst measures too low a rate, as the rest of the burst is missing from the flight that it measures; for the
@@ -119,25 +120,44 @@ pub(crate) struct Pacing {
     departure: Instant,
 }
 
-/// How far the clock of departures may stay behind the present, in ns. [`Self::RUNNING`]: nothing but this host's own
-/// slowness has held the connection back, so all of that is made good, up to [`LATE_MAX`].
+/// How far the clock of departures may stay behind the present: by how much this host alone has delayed the connection since it
+/// was last on time. In ns, at most [`LATE_MAX`]; with [`Self::RUNNING`] that may still grow, as nothing else holds it back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Owed(u32);
 
 impl Owed {
-    const RUNNING: Self = Self(u32::MAX);
+    const RUNNING: u32 = 1 << 31;
+
+    const fn is_running(self) -> bool {
+        self.0 & Self::RUNNING != 0
+    }
+
+    const fn credit(self) -> Duration {
+        Duration::from_nanos((self.0 & !Self::RUNNING) as u64)
+    }
+
+    fn set(&mut self, credit: Duration, running: bool) {
+        self.0 = credit.min(LATE_MAX).as_nanos() as u32 | if running { Self::RUNNING } else { 0 };
+    }
 
     /// The timer of a connection that waited for its departure fires. Returns how late.
     pub(crate) fn on_timer(&mut self, pacing: &Pacing, now: Instant) -> Duration {
-        *self = Self::RUNNING;
-        now.since(pacing.departure)
+        let late = now.since(pacing.departure);
+        self.set(late, true);
+        late
     }
 
-    /// The link holds the connection back, or the application: time that passes from now on is not made good.
-    pub(crate) fn freeze(&mut self, pacing: &Pacing, now: Instant) {
-        if *self == Self::RUNNING {
-            self.0 = now.since(pacing.departure).min(LATE_MAX).as_nanos() as u32;
+    /// The link holds the connection back. What it needs for packets that were late anyway is made good, and no more.
+    pub(crate) fn hold(&mut self, pacing: &Pacing, now: Instant) {
+        if self.is_running() {
+            self.set(self.credit().max(now.since(pacing.departure)), false);
         }
+    }
+
+    /// The application has written too little: it is owed what is left.
+    pub(crate) fn freeze(&mut self, pacing: &Pacing, now: Instant) {
+        let left = now.since(pacing.departure);
+        self.set(if self.is_running() { left } else { self.credit().min(left) }, false);
     }
 
     /// Something else holds the connection back.
@@ -147,13 +167,19 @@ impl Owed {
 
     /// A packet leaves at `now`: whether so much time passed before it that not all of it is made good.
     pub(crate) fn is_stalled(self, pacing: &Pacing, now: Instant) -> bool {
-        self == Self::RUNNING && now.since(pacing.departure) > LATE_MAX
+        self.is_running() && now.since(pacing.departure) > LATE_MAX
     }
 
-    /// How much is made good if a packet leaves `behind` its time.
-    fn most(self, behind: Duration) -> Duration {
-        let was_long = self != Self::RUNNING && behind > LATE_MAX * 2;
-        if was_long { Duration::ZERO } else { Duration::from_nanos(self.0.into()).min(LATE_MAX) }
+    /// A packet leaves, `behind` its time. Returns how much of that is made good.
+    fn take(&mut self, behind: Duration) -> Duration {
+        if self.is_running() {
+            self.set(self.credit().max(behind), true);
+        } else if behind > LATE_MAX * 2 {
+            self.set(Duration::ZERO, true);
+        } else {
+            self.set(self.credit(), true);
+        }
+        self.credit()
     }
 }
 
@@ -205,9 +231,8 @@ impl Pacing {
         let previous = self.departure;
         let departure = previous.max(now);
         // After a late timer the clock goes on from where it stood.
-        let credit = owed.most(departure.since(previous));
+        let credit = owed.take(departure.since(previous));
         let from = departure.saturating_sub(credit).max(previous);
-        *owed = Owed::RUNNING;
         self.departure = departure;
         if status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {
             let gap = Duration::from_nanos(u64::from(payload).saturating_mul(1_000_000_000) / rate);

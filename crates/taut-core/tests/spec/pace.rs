@@ -1,4 +1,4 @@
-//! Pacing: PACE-1 … PACE-18.
+//! Pacing: PACE-1 … PACE-23.
 //!
 //! After a data packet of `payload` bytes, the next one departs `payload / rate` later, less at most half of
 //! that for lateness: `d = payload · 10⁹ / rate; d −= min(d / 2, late)`. Until the tenth segment of a
@@ -560,6 +560,52 @@ fn pace_20_time_in_which_the_link_holds_is_not_made_good() {
     rig.poll();
     rig.advance(GAP * 2);
     assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
+}
+
+/// What an earlier late timer was worth is forgotten once it was made good, also if no timer fires again: writes at the moments
+/// of departure take the next packets along.
+#[test]
+fn pace_20_an_earlier_late_timer_is_worth_nothing() {
+    let mut rig = limited_to(RATE);
+    rig.write(50 * MSS);
+    rig.news();
+    assert_eq!(fire_late(&mut rig, millis(5)), 5 * MSS);
+    rig.device = Device::Keeps;
+    for _ in 0..3 {
+        let Blocked::Pacing { until } = rig.blocked() else { panic!("{:?}", rig.blocked()) };
+        rig.now = until;
+        rig.write(MSS);
+    }
+    assert_eq!(rig.blocked(), Blocked::SmallQueue);
+    rig.now += millis(8);
+    rig.device = Device::Completes;
+    let (first, now) = (rig.sent.len(), rig.now);
+    rig.complete_all();
+    rig.advance(GAP * 2);
+    assert_eq!(times(&rig, first), [now, now + GAP / 2, now + GAP / 2 + GAP]);
+}
+
+/// The timer is 5 ms late, so five packets are due. The small queue lets two through at a time, each pair takes 0.2 ms in the
+/// device: the sixth departs at its time.
+#[test]
+fn pace_23_a_small_queue_between_late_packets_costs_no_rate() {
+    let mut rig = limited_to(RATE);
+    rig.write(50 * MSS);
+    rig.news();
+    let (due, _) = rig.stack.poll_timeout().expect("the connection waits");
+    let first = rig.sent.len();
+    rig.device = Device::Keeps;
+    rig.sleep_until(due + millis(5));
+    for sent in [2, 4] {
+        assert_eq!(times(&rig, first).len(), sent);
+        assert_eq!(rig.blocked(), Blocked::SmallQueue);
+        rig.advance(micros(200));
+        rig.complete_all();
+    }
+    let late = due + millis(5);
+    let expected = [late, late, late + micros(200), late + micros(200), late + micros(400)];
+    assert_eq!(times(&rig, first), expected);
+    assert_eq!(rig.blocked(), Blocked::Pacing { until: due + GAP * 5 });
 }
 
 /// A thread that has no processor for 90 ms between two packets of a burst has stalled as one whose timer is so late
