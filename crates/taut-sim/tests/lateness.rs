@@ -255,6 +255,7 @@ fn a_late_writer_keeps_the_rate() {
             let late = Duration::from_millis(late_ms);
             let (share, (held, unsent)) = late_writer(algorithm.clone(), rtt_ms, late, writes);
             let case = format!("{algorithm:?}, {rtt_ms} ms, {late_ms} ms late, {writes} writes a turn");
+            println!("{share:.3} of the link, at most {held} bytes that the peer lacks: {case}");
             assert!(share >= 0.95, "{share}: {case}");
             assert!(held <= 2 * 12_500 * rtt_ms + 512_000, "{held} bytes held, {unsent} unsent: {case}");
         }

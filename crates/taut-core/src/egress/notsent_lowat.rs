@@ -14,9 +14,10 @@
 //! could run dry without a wake-up. An application is woken only if it was refused: by a write that found no
 //! room, or by a negative answer from `writable`.
 //!
-//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes. Where the mark
-//! follows the rate, room for the mark is enough: its application is refused by the mark long before the buffer is full, so
-//! that it would never use the last third.
+//! A third of the send buffer must be free, too: the same hysteresis in memory rather than in unsent bytes. An application
+//! whose mark follows the rate is refused by the mark long before the buffer is full, so that it would never use the last
+//! third. In a buffer that is larger than Linux's, because the path needs it, room for the mark is therefore enough. Below
+//! that size the third stays: a path that needs less only gets a longer queue from it.
 //!
 //! **A socket without a mark** gets one that follows its rate, taut's own ([`Refill`]); Linux has none there. Its
 //! application is woken below three quarters of the mark, which must last until it writes. So the mark grows with the
@@ -57,6 +58,7 @@
 //! at 100 ms held 54 MB each; with X = 2 MiB and wake-ups below half of it, 3.5 MB, for twice the context
 //! switches of no mark at all.
 
+use super::sndbuf;
 use crate::words::{Duration, Instant};
 
 /// No mark.
@@ -208,8 +210,8 @@ impl Room {
         self.queued < self.sndbuf && self.unsent < self.lowat as u64
     }
 
-    /// The answer of poll(2) and epoll: a third of the buffer is free, or room for a mark that follows the rate; and less
-    /// than half of the mark is unsent, or three quarters of that one.
+    /// The answer of poll(2) and epoll: a third of the buffer is free, or, in a large one, room for a mark that follows the
+    /// rate; and less than half of the mark is unsent, or three quarters of that one.
     pub(crate) const fn is_writable(self) -> bool {
         let lowat = self.lowat as u64;
         let below = match self.mode {
@@ -218,7 +220,8 @@ impl Room {
             LowatMode::WakeAtHalf => lowat.div_ceil(2),
         };
         let third = self.queued / 2;
-        let free = if self.by_rate && self.lowat < third { self.lowat } else { third };
+        let is_large = self.by_rate && self.sndbuf > sndbuf::FOLLOWS_MAX;
+        let free = if is_large && self.lowat < third { self.lowat } else { third };
         self.queued < self.sndbuf && self.sndbuf - self.queued >= free && self.unsent < below
     }
 }

@@ -29,7 +29,7 @@ const HEADER_RESERVE: u64 = 320;
 /// Per-segment structure, in addition to the rounded data.
 const SEGMENT_OVERHEAD: u64 = 256;
 /// Up to here, the buffer follows the window whatever the path holds. Linux: `tcp_wmem`'s maximum.
-const FOLLOWS_MAX: u32 = 4 << 20;
+pub(super) const FOLLOWS_MAX: u32 = 4 << 20;
 /// The smallest send buffer. Linux: `SOCK_MIN_SNDBUF`.
 pub(crate) const SNDBUF_MIN: u32 = 4_608;
 

@@ -399,28 +399,32 @@ fn lowat_14_pauses_between_writes_count_until_there_is_no_room() {
     assert_eq!(mark(&mut rig), full, "it was refused, and not woken since");
 }
 
-/// A window as large as the buffer is in flight and nothing unsent: the ACKs free the buffer, segment by segment.
+/// A window as large as the buffer is in flight and nothing unsent: the ACKs free the buffer, segment by segment. Above
+/// 4 MiB room for the mark is enough, below a third of the buffer must be free, half as much as is queued (LOWAT-9).
 #[test]
-fn lowat_15_room_for_the_mark_is_room_enough() {
+fn lowat_15_room_for_the_mark_is_room_enough_in_a_large_buffer() {
     const RTT: Duration = Duration::from_millis(20);
-    let small = Setup::default().config(|c| (c.send.wmem.initial, c.send.wmem.max) = (2_000_000, 2_000_000));
-    let mut rig = by_rate_with(small, 1_300, ConnOptions::default());
-    rig.device = Device::Completes;
-    rig.fill();
-    assert_eq!((rig.info().sndbuf, rig.writable_events()), (2_000_000, 0));
-    let mut acked = rig.info().bytes_acked;
-    rig.advance(RTT);
-    let woken_with = loop {
-        acked += MSS;
-        rig.ack(acked);
-        let info = rig.info();
-        let (x, free) = (info.notsent_lowat, info.sndbuf.saturating_sub(info.wmem_queued));
-        let is_woken = rig.writable_events() > 0;
-        assert_eq!(is_woken, free >= x, "{free} free, X = {x}");
-        assert!(free < info.wmem_queued / 2, "a third is free");
-        if is_woken {
-            break info;
-        }
-    };
-    assert_eq!(woken_with.notsent_bytes, 0);
+    for (buffer, window, by_mark) in [(6_000_000, 4_000, true), (2_000_000, 1_300, false)] {
+        let setup = Setup::default().config(|c| (c.send.wmem.initial, c.send.wmem.max) = (buffer, buffer));
+        let mut rig = by_rate_with(setup, window, ConnOptions::default());
+        rig.device = Device::Completes;
+        rig.fill();
+        assert_eq!((rig.info().sndbuf, rig.writable_events()), (buffer, 0));
+        let mut acked = rig.info().bytes_acked;
+        rig.advance(RTT);
+        let woken_with = loop {
+            acked += MSS;
+            rig.ack(acked);
+            let info = rig.info();
+            let (x, free) = (info.notsent_lowat, info.sndbuf.saturating_sub(info.wmem_queued));
+            let third = info.wmem_queued / 2;
+            let is_woken = rig.writable_events() > 0;
+            assert_eq!(is_woken, free >= if by_mark { x } else { third }, "{free} free, X = {x}");
+            assert!(x < third, "or both would be the same");
+            if is_woken {
+                break info;
+            }
+        };
+        assert_eq!(woken_with.notsent_bytes, 0);
+    }
 }
