@@ -3,7 +3,8 @@
 //! [`Sender`] is the door: the connection calls its verbs and touches no field.
 //!
 //! ```text
-//!   sender.rs   the state, and the application's verbs: write, set_nodelay, set_cork, queue_fin …
+//!   sender.rs   the state, and the application's settings: set_nodelay, set_cork, queue_fin …
+//!   write.rs    the application's writes: write, poll_writable, check_space …
 //!   commit.rs   the device's verbs: next (decide, then act), take_back, complete
 //!   acked.rs    the network's verbs: on_window, on_ack, note_acked, on_timeout …
 //!   plan.rs     decides and changes nothing: one list of gates, in the order in which Linux asks them
@@ -50,6 +51,7 @@ mod tso_autosize;
 mod tso_defer;
 mod tsq;
 mod tsq_measured;
+mod write;
 mod write_queue;
 
 pub(crate) use acked::TimedOut;
@@ -66,9 +68,10 @@ pub use pacing::PacingMode;
 pub(crate) use pacing::UNLIMITED;
 pub(crate) use path_mtu::PathMtu;
 pub(crate) use plan::Plan;
-pub(crate) use sender::{Sender, Written};
+pub(crate) use sender::Sender;
 pub(crate) use sndbuf::SNDBUF_MIN;
 pub use tso_autosize::AutosizeMode;
 pub(crate) use tsq::ACK_TRUESIZE;
 pub use tsq::TsqMode;
 pub(crate) use tsq_measured::Meter;
+pub(crate) use write::Written;
