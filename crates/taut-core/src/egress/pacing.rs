@@ -230,8 +230,9 @@ impl Pacing {
     ) -> Instant {
         let previous = self.departure;
         let departure = previous.max(now);
-        // After a late timer the clock goes on from where it stood.
+        // After a late timer the clock goes on from where it stood. A link that paces needs no timer.
         let credit = owed.take(departure.since(previous));
+        let credit = if status == Status::Needed { credit } else { Duration::ZERO };
         let from = departure.saturating_sub(credit).max(previous);
         self.departure = departure;
         if status != Status::None && rate != 0 && rate != UNLIMITED && segments_out >= FREE_SEGMENTS {

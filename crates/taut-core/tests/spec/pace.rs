@@ -106,6 +106,30 @@ fn pace_02_a_pacing_link_takes_over() {
     assert_eq!(rig.count("TautPacingBlocked"), 0);
 }
 
+/// A link that paces needs no thread that wakes up in time: the stamp of a packet that it takes 5 ms late is followed by half a
+/// gap (PACE-4), and no burst.
+#[test]
+fn pace_02_lateness_of_a_thread_is_not_made_good_there() {
+    let caps = LinkCaps { paces: true, ..LinkCaps::plain(1_500) };
+    let mut rig = Setup { caps, rtt: millis(10), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.limit_rate(RATE);
+    rig.write(10 * MSS);
+    rig.advance(millis(20));
+    rig.ack_all();
+    rig.device = Device::Sleeps;
+    rig.write(4 * MSS);
+    rig.device = Device::Completes;
+    assert!(rig.poll_one());
+    let late = rig.now + GAP + millis(5);
+    rig.device = Device::Sleeps;
+    rig.advance(late.since(rig.now));
+    rig.device = Device::Completes;
+    rig.poll();
+    let stamps: Vec<_> = rig.sent[11..].iter().map(|sent| sent.departure).collect();
+    assert_eq!(stamps, [late, late + GAP / 2, late + GAP / 2 + GAP]);
+}
+
 /// A retransmission that is stamped ahead of time is not mistaken for its original when its ACK comes: the
 /// loss was real, and the reduction of the window stays.
 #[test]
