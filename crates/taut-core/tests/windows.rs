@@ -546,6 +546,25 @@ fn attempts_that_this_host_drops_are_forgotten_with_the_first_answer() {
     assert_eq!(t.state(), State::Established);
 }
 
+/// A write between two attempts gets through, while more data waits for the window: the timer of the attempts, due 200 ms after
+/// the first, asks for nothing then. What is in flight has a timer of its own, 200 ms after it left (RFC 6298 §5.1), and an
+/// ACK of it opens the window.
+#[test]
+fn an_attempt_that_gets_through_needs_no_probe_of_the_window() {
+    let mut t = Trace::new();
+    t.accept(Offer { win: 100, ..Offer::EASY });
+    t.drop_all = true;
+    t.write(50);
+    t.wait_ms(50);
+    t.drop_all = false;
+    t.write(100);
+    expect!(t, ".", seq(1), len(100));
+    expect_nothing!(t, for_ms 199);
+    assert_eq!(t.stack.counters().tcp_win_probe, 0);
+    inject!(t, ".", seq(1), ack(101), win(100));
+    expect!(t, "P.", seq(101), len(50));
+}
+
 /// Retransmissions that this host drops count as retransmissions.
 #[test]
 fn retransmissions_that_this_host_drops_are_given_up_in_time() {
