@@ -591,6 +591,9 @@ fn the_least_receive_buffer_can_be_used() {
         t.conn().set_option(now, SetOption::Rcvbuf(bytes)).unwrap();
         assert_eq!(t.info().rcvbuf, 2_304);
     }
+    // `rmem_max` of 64 MiB, doubled as in Linux, is the most.
+    t.conn().set_option(now, SetOption::Rcvbuf(u32::MAX)).unwrap();
+    assert_eq!(t.info().rcvbuf, 128 << 20);
     let conn = ConnOptions { rcvbuf: Some(0), ..ConnOptions::default() };
     let mut t = Trace::new();
     t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });
