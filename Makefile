@@ -97,10 +97,11 @@ guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 f
 
 include benches/bench.mk
 
-lint: ## formatting, clippy and docs, with warnings denied; licences and sources, by cargo-deny when it is installed
+lint: ## formatting, clippy and docs, with warnings denied; whether listed edits still fit; licences and sources, by cargo-deny when it is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps --locked --quiet
+	@scripts/listed-edits
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(DENY) licenses bans sources; \
 	else CARGO=$(CARGO) scripts/deny; fi
 

@@ -546,6 +546,38 @@ fn attempts_that_this_host_drops_are_forgotten_with_the_first_answer() {
     assert_eq!(t.state(), State::Established);
 }
 
+/// A write between two attempts gets through, while more data waits for the window: the timer of the attempts, due 200 ms after
+/// the first, asks for nothing then. What is in flight has a timer of its own, 200 ms after it left (RFC 6298 §5.1), and an
+/// ACK of it opens the window.
+#[test]
+fn an_attempt_that_gets_through_needs_no_probe_of_the_window() {
+    let mut t = Trace::new();
+    t.accept(Offer { win: 100, ..Offer::EASY });
+    t.drop_all = true;
+    t.write(50);
+    t.wait_ms(50);
+    t.drop_all = false;
+    t.write(100);
+    expect!(t, ".", seq(1), len(100));
+    expect_nothing!(t, for_ms 199);
+    assert_eq!(t.stack.counters().tcp_win_probe, 0);
+    inject!(t, ".", seq(1), ack(101), win(100));
+    expect!(t, "P.", seq(101), len(50));
+}
+
+/// A connection that was reset while its window was closed has no timer any more, although the application still holds it.
+#[test]
+fn the_end_of_a_connection_is_the_end_of_its_probes() {
+    let mut t = Trace::new();
+    t.accept(Offer { win: 0, ..Offer::EASY });
+    t.write(100);
+    expect_nothing!(t);
+    assert!(t.stack.poll_timeout().is_some(), "a probe of the window is due");
+    inject!(t, "R.", seq(1), ack(1));
+    assert_eq!(t.conn().as_ref().error(), Some(ConnError::Reset));
+    assert_eq!(t.stack.poll_timeout(), None);
+}
+
 /// Retransmissions that this host drops count as retransmissions.
 #[test]
 fn retransmissions_that_this_host_drops_are_given_up_in_time() {
@@ -572,6 +604,9 @@ fn the_least_receive_buffer_can_be_used() {
         t.conn().set_option(now, SetOption::Rcvbuf(bytes)).unwrap();
         assert_eq!(t.info().rcvbuf, 2_304);
     }
+    // `rmem_max` of 64 MiB, doubled as in Linux, is the most.
+    t.conn().set_option(now, SetOption::Rcvbuf(u32::MAX)).unwrap();
+    assert_eq!(t.info().rcvbuf, 128 << 20);
     let conn = ConnOptions { rcvbuf: Some(0), ..ConnOptions::default() };
     let mut t = Trace::new();
     t.accept_with(Offer::EASY, ListenOptions { conn, ..ListenOptions::default() });

@@ -106,7 +106,6 @@ impl Cubic {
         if self.epoch != Instant::ZERO
             && self.last_cwnd == cwnd
             && now_ms.wrapping_sub(self.last_at_ms) <= refresh_ms
-            && self.every != 0
         {
             return;
         }

@@ -387,4 +387,19 @@ mod tests {
         path.on_probe_fate(MtuProbeFate::Unknown);
         assert_eq!(path.decide(at(0), &view(&path), &config), Decision::Probe(1_448));
     }
+
+    /// Ten minutes later the path may carry anything again: until the fate of a probe is known, of the largest size.
+    #[test]
+    fn a_new_search_goes_up_to_the_ceiling() {
+        let config = MtuConfig::default();
+        let mut path = PathMtu::new(1_448, 500);
+        path.search(at(0), &config);
+        search(&mut path, at(0), 1_200, &config);
+        for fate in [MtuProbeFate::Unknown, MtuProbeFate::Unknown, MtuProbeFate::Arrived] {
+            assert_eq!(path.decide(at(600), &view(&path), &config), Decision::Probe(1_448));
+            path.on_sent(at(600), 1_448, &config);
+            path.on_probe_fate(fate);
+        }
+        assert_eq!(path.mss(), 1_448);
+    }
 }

@@ -397,9 +397,8 @@ impl Meter {
                     self.rate = half.rate;
                     self.settle_at(now, self.enough(half));
                 }
-                Phase::Search { .. } | Phase::Steady => return self.count_some(false),
+                Phase::Search { .. } | Phase::Steady => self.count_some(false),
             }
-            self.span = Span::new(now, true);
             return;
         }
         self.unheld = 0;

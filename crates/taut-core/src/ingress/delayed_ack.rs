@@ -599,4 +599,15 @@ mod tests {
         ack.on_data(T0, &arrival(100));
         assert!(!ack.must_ack_now());
     }
+
+    #[test]
+    fn a_peer_that_waits_has_two_acks_without_delay() {
+        let mut ack = settled();
+        ack.quicken();
+        for quick in [true, true, false] {
+            ack.on_data(T0, &arrival(100));
+            assert_eq!(ack.must_ack_now(), quick);
+            ack.on_ack_sent();
+        }
+    }
 }

@@ -190,7 +190,9 @@ mod tests {
 
         let mut full = vec![3; BUFFER_BYTES];
         let frame = Frame::Lend { buffer: &mut full, range: 10..65_000 };
-        let (taken, place) = Payload::new(frame, 40, 60_000).steal(&mut pool).unwrap();
+        let mut payload = Payload::new(frame, 40, 60_000);
+        let (taken, place) = payload.steal(&mut pool).unwrap();
+        assert!(payload.is_empty(), "its bytes are another's now");
         assert_eq!((taken.bytes()[0], place), (3, 50..60_050));
         assert_eq!((full[0], full.len()), (1, BUFFER_BYTES));
 

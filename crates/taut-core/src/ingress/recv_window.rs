@@ -597,4 +597,49 @@ mod tests {
             }
         }
     }
+
+    /// RFC 6298's 7/8 · 1 + 1/8 · 1 µs, and nothing is taken for 0, which means that nothing was measured.
+    #[test]
+    fn a_round_trip_of_a_microsecond_is_one() {
+        let mut w = window(65_535, 0);
+        for us in [0, 1, 1, 0] {
+            w.on_data(Instant::from_nanos(2), Some(Duration::from_micros(us)));
+            assert_eq!(w.rtt(), Some(Duration::from_micros(1)));
+        }
+    }
+
+    /// A buffer that is half free is not reduced, nor is one less than that by a byte more than four segments.
+    #[test]
+    fn while_memory_is_scarce_a_buffer_that_is_half_full_takes_four_segments() {
+        for (unread, offered) in [(0, 131_072), (65_536, 65_536), (65_537, 4 * 1_460)] {
+            let mut w = RecvWindow::new(131_072, 6 << 20, true);
+            w.establish(Instant::from_nanos(1), FIRST, 0, MSS);
+            w.scale = 7;
+            w.edge = FIRST;
+            let _ = w.select(unread, MSS, true);
+            // In units of 128 bytes.
+            assert_eq!(w.window(), offered / 128 * 128, "{unread}");
+        }
+    }
+
+    /// Beyond 6 MiB the buffer is what was read in the least round trip, 16 times while that grows by half and more, else twice;
+    /// and not more than is wanted: 2 · copied + 16 segments, and twice the growth of that.
+    #[test]
+    fn a_rate_that_still_grows_has_a_larger_buffer() {
+        let at = |ms: u64| Instant::from_nanos(1 + ms * 1_000_000);
+        let rtt = Some(Duration::from_millis(10));
+        for (copied, expected) in [
+            (12_000_000, 2 * 12_000_000),
+            (14_999_990, 2 * 14_999_990),
+            (15_000_000, 2 * (2 * 15_000_000 + 16 * 1_460)),
+        ] {
+            let mut w = RecvWindow::new(131_072, 128 << 20, true);
+            w.establish(at(0), FIRST, 12, MSS);
+            w.on_data(at(0), rtt);
+            w.on_copied_to_user(at(10), 10_000_000, 0, MSS, None, rtt);
+            assert_eq!(w.space(), 10_000_000);
+            w.on_copied_to_user(at(20), copied, 0, MSS, Some(BufferTuning::FollowPath), rtt);
+            assert_eq!(w.rcvbuf(), expected, "{copied}");
+        }
+    }
 }

@@ -331,4 +331,14 @@ mod tests {
             );
         }
     }
+
+    /// An idle connection holds no memory.
+    #[test]
+    fn nothing_is_kept_when_nothing_is_in_flight() {
+        let mut rack = Rack::new(0);
+        rack.on_retransmit(Instant::from_nanos(1), 1_000..2_000);
+        rack.on_empty();
+        rack.shrink();
+        assert_eq!(rack.resent.capacity(), 0);
+    }
 }

@@ -68,6 +68,32 @@ fn frto_02_it_takes_sacks_of_only_the_new_data_for_a_real_loss() {
     assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (0, 7));
 }
 
+/// Either is enough: a duplicate without blocks, or a block in a segment with data, which is no duplicate (RFC 5681 §2).
+#[test]
+fn frto_02_a_duplicate_or_a_sack_of_the_new_data_is_enough() {
+    for with_sack in [false, true] {
+        let mut t = timed_out(StackConfig::default(), Offer::EASY);
+        inject!(t, ".", ack(1_001));
+        expect!(t, ".", seq(10_001), len(1_000));
+        expect!(t, ".", seq(11_001), len(1_000));
+        if with_sack {
+            inject!(t, ".", seq(1), len(100), ack(1_001), sack(&[(10_001, 11_001)]));
+        } else {
+            inject!(t, ".", ack(1_001));
+        }
+        inject!(t, ".", seq(101), ack(1_001), sack(&[(3_001, 4_001)]));
+        assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (0, 7), "{with_sack}");
+    }
+}
+
+/// The last segment that was out at the timeout is an original, too.
+#[test]
+fn frto_01_it_believes_a_sack_for_the_last_original() {
+    let mut t = timed_out(StackConfig::default(), Offer::EASY);
+    inject!(t, ".", ack(1), sack(&[(9_001, 10_001)]));
+    assert_eq!((t.stack.counters().tcp_spurious_rtos, t.info().snd_ssthresh), (1, u32::MAX));
+}
+
 #[test]
 fn frto_03_it_waits_on_while_nothing_is_said() {
     let mut t = timed_out(StackConfig::default(), Offer::EASY);

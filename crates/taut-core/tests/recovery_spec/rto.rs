@@ -415,3 +415,13 @@ fn rto_21_the_wait_for_the_departure_is_no_part_of_the_round_trip() {
     r.ack(11, &[]);
     assert_eq!(r.last().rtt, Some(Duration::from_millis(100)));
 }
+
+#[test]
+fn rto_22_the_losses_of_a_timeout_are_reported_with_it() {
+    // Congestion control that counts lost segments needs them before it hears of the timeout, not after the next ACK.
+    let mut r = Rig::open(Setup::default());
+    r.send(3);
+    assert_eq!(r.next_sent(), (0, 300));
+    let notes = r.notes();
+    assert_eq!((notes.lost.iter().map(|lost| lost.segs).sum::<u32>(), notes.timeouts), (3, 1));
+}

@@ -166,3 +166,57 @@ fn tlp_11_after_the_departure() {
     assert_eq!((r.next_sent(), r.repairs()), ((10, 800), (1, 0, 1)));
     assert_eq!((r.next_sent(), r.repairs()), ((10, 1_300), (2, 1, 1)));
 }
+
+#[test]
+fn tlp_12_an_ack_of_nothing_new_does_not_put_it_off() {
+    // §7.2: the timer is set by new data, and by ACKs that acknowledge some.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(3);
+    r.at(150);
+    r.ack(0, &[]);
+    assert_eq!(r.notes().acks.len(), 0, "congestion control hears of ACKs that say something");
+    assert_eq!(r.next_sent(), (2, 202));
+}
+
+#[test]
+fn tlp_13_what_it_repaired_while_the_window_is_being_reduced_costs_nothing_more() {
+    // §7.4.2: one reduction a round trip. That of CWR goes on until something beyond its high_seq is acknowledged.
+    let mut r = tail(7);
+    assert_eq!(r.next_sent(), (9, 302));
+    r.send(1);
+    let (now, id) = (r.now, r.id.unwrap());
+    r.stack.handle_tx_congestion(now, id);
+    assert_eq!(r.info().ca_state, "cwr");
+    r.at(402);
+    r.ack(11, &[]);
+    assert_eq!(r.stack.counters().tcp_loss_probe_recovery, 1);
+    assert_eq!((r.info().ca_state, r.notes().reductions), ("cwr", vec![Signal::LocalQueue]));
+}
+
+#[test]
+fn tlp_06_the_reduction_of_a_probe_is_not_undone() {
+    // §7.4.2 is certain of the loss. Segment 0 was retransmitted in a recovery that is over, and 11 by the probe; D-SACKs for both
+    // come after all.
+    let mut r = Rig::open(Setup::with_probes());
+    r.send(10);
+    r.at(100);
+    r.ack(0, &[(1, 4)]);
+    assert_eq!(r.sent().first(), Some(&0));
+    r.at(200);
+    r.ack(r.next_segment(), &[]);
+    assert_eq!(r.info().ca_state, "open");
+    r.send(2);
+    let last = r.next_segment() - 1;
+    assert_eq!(r.next_sent().0, last);
+    r.at(700);
+    r.ack(last + 1, &[]);
+    r.send(1);
+    r.at(800);
+    r.ack(last + 2, &[]);
+    assert_eq!(r.stack.counters().tcp_loss_probe_recovery, 1);
+    r.send(1);
+    let cwnd = r.info().snd_cwnd;
+    r.ack(last + 2, &[(0, 1)]);
+    r.ack(last + 2, &[(last, last + 1)]);
+    assert_eq!((r.info().snd_cwnd, r.stack.counters().tcp_dsack_undo), (cwnd, 0));
+}

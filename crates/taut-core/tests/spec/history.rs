@@ -56,6 +56,13 @@ fn tsq_fixed_caps_bytes_below_and_halves_packets() {
     }
 }
 
+/// Fixed: a cap of less than two segments leaves packets of one.
+#[test]
+fn tsq_fixed_leaves_a_segment_at_least() {
+    let mut rig = bulk(TsqMode::Fixed { cap_bytes: 2_000 }, 200);
+    assert_eq!(rig.news().iter().map(|packet| packet.end - packet.start).max(), Some(MSS));
+}
+
 /// Fixed: neither the rate nor the number of packets in flight matters. The exemption came in 2017.
 #[test]
 fn tsq_fixed_knows_no_rate_and_no_exemption() {

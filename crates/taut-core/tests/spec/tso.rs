@@ -646,3 +646,15 @@ fn win_02_a_retransmitted_super_packet_is_cut_at_the_window() {
         assert_eq!(rig.news()[0], MSS..(1 + segs) * MSS, "{window}");
     }
 }
+
+/// RFC 8985 §7.3: a probe is a segment of new data, also where packets have many. The window of ten is full; the probe is due after
+/// two round trips and 2 ms.
+#[test]
+fn tlp_04_a_probe_is_one_segment_where_packets_have_many() {
+    let mut rig = Setup { rtt: Duration::from_millis(40), ..Setup::default() }.open();
+    rig.device = Device::Completes;
+    rig.write(100_000);
+    rig.news();
+    assert_eq!(rig.advance_to_send(Duration::from_secs(1)), Duration::from_millis(82));
+    assert_eq!(rig.news(), [10 * MSS..11 * MSS]);
+}

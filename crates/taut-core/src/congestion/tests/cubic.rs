@@ -315,3 +315,19 @@ fn cubic_15_what_slow_start_leaves_counts_on_the_curve() {
     ack(&mut cc, 0, 50, 100);
     assert_eq!((cc.cwnd(), cc.ssthresh()), (102, 100));
 }
+
+#[test]
+fn cubic_09_the_curve_begins_again_where_undo_finds_it() {
+    // §4.9.2. The loss at 2 s turns out to be spurious after another second, in which the window grew on a curve to 0.85 · 857.
+    // That curve is forgotten: from the 857 of before, it goes to 1000 in ∛(143 / 0.4) = 7.1 s.
+    let mut pair = Pair::after_a_loss(1_000, 100);
+    pair.run(2_000, 4.0);
+    lose(&mut pair.cc, 2_000);
+    for ms in (2_000..3_000).step_by(100) {
+        (0..pair.cc.cwnd()).for_each(|_| ack(&mut pair.cc, ms, 1, 100));
+    }
+    pair.now_ms = 3_000;
+    pair.cc.undo(at(3_000));
+    pair.rfc.epoch = None;
+    pair.run(12_000, 8.0);
+}

@@ -490,3 +490,68 @@ fn tsq_m21_bursts_have_the_first_limit() {
     burst(&mut meter, 1, 0);
     assert_eq!(meter.device().limit, 32_768);
 }
+
+/// Packets of one segment, so many of them below at any time, for 2 ms each: the least limit that there was.
+fn least_limit(below: u32) -> u32 {
+    let (mut meter, mut conn) = (Meter::default(), Metered::default());
+    let mut out: VecDeque<_> = (0..below).map(|_| Instant::from_nanos(MS)).collect();
+    for _ in 0..below {
+        meter.on_handed(&mut conn, MSS, MSS);
+    }
+    let mut least = meter.device().limit;
+    for n in 1..=300 {
+        let now = Instant::from_nanos(MS + n * 2 * MS);
+        meter.on_completed(&mut conn, now, out.pop_front().unwrap(), MSS);
+        meter.on_handed(&mut conn, MSS, MSS);
+        out.push_back(now);
+        least = least.min(meter.device().limit);
+    }
+    least
+}
+
+/// One segment for the device to work on while the host answers to the completion of the other: two are no queue, and a look
+/// leaves two.
+#[test]
+fn tsq_m21_three_segments_are_looked_at_and_two_are_not() {
+    assert_eq!(least_limit(2), 32_768);
+    assert_eq!(least_limit(3), 2 * MSS);
+}
+
+/// A segment each 0.5 ms is 2.896 MB/s, of which half a millisecond is a segment; one each 2 ms is less than what was known.
+#[test]
+fn tsq_m22_what_was_completed_raises_the_rate_and_the_limit_and_lowers_neither() {
+    for (gap_us, rate, limit) in [(500, 2_896_000, 2 * MSS), (2_000, 1_000_000, 500 + MSS)] {
+        let (mut conn, mut other) = (Metered::default(), Metered::default());
+        let mut meter = Meter {
+            rate: 1_000_000,
+            phase: Phase::Steady,
+            look_at: Instant::NEVER,
+            mss: MSS,
+            ..Meter::default()
+        };
+        meter.set_limit();
+        let mut handed = Instant::from_nanos(MS);
+        meter.on_handed(&mut conn, MSS, MSS);
+        meter.on_handed(&mut conn, MSS, MSS);
+        for n in 1..=200 {
+            // At every other completion somebody waits.
+            if n % 2 == 0 {
+                meter.on_wait(&mut other);
+            }
+            let now = Instant::from_nanos(MS + n * gap_us * 1_000);
+            meter.on_completed(&mut conn, now, handed, MSS);
+            meter.end_wait(&mut other);
+            meter.on_handed(&mut conn, MSS, MSS);
+            handed = now;
+        }
+        assert_eq!((meter.rate, meter.device().limit), (rate, limit), "{gap_us}");
+    }
+}
+
+/// More than 256 MiB of one connection are counted as that, and touch no flag beside the count.
+#[test]
+fn tsq_m11_what_is_beyond_the_count_touches_no_flag() {
+    let (mut meter, mut own) = (Meter::default(), Metered { bits: MOST - 100 });
+    meter.on_handed(&mut own, 1_000, MSS);
+    assert_eq!((own.bits, meter.device.below), (MOST, 100));
+}

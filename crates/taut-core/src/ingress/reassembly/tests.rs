@@ -390,3 +390,40 @@ fn work_09_single_bytes_out_of_order() {
     // A segment of 1,000 bytes has at most 500 bytes that are held, and 500 holes; and what it joined is taken once.
     assert!(many.1 <= 1_020.0 && many.1 <= few.1 + 10.0, "a segment");
 }
+
+/// 100 bytes take 512 and the 192 that go with a chunk.
+#[test]
+fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
+    for (goal, freed, left) in [(1, 704, vec![(100, 200)]), (704, 704, vec![(100, 200)]), (705, 1_408, vec![])] {
+        let mut r = Receiver::new();
+        r.insert(100..200);
+        r.insert(300..400);
+        assert_eq!(r.reassembly.prune(FIRST, goal, &mut r.pool), freed, "{goal}");
+        assert_eq!(r.blocks(), left, "{goal}");
+    }
+}
+
+/// What is refused for lack of room leaves nothing behind, and with nothing held no ACK is urgent for its blocks.
+#[test]
+fn what_is_refused_leaves_nothing() {
+    let mut r = Receiver::new();
+    r.room = 0;
+    assert_eq!(r.insert(100..200).refused, 100);
+    assert!(r.reassembly.is_empty() && !r.reassembly.has_news());
+    r.reassembly.note_duplicate(FIRST..FIRST + 10);
+    assert!(!r.reassembly.is_full(1) && !r.reassembly.is_full(2));
+}
+
+/// The read queue has got the same bytes in another way: they are a duplicate, and their memory is given back.
+#[test]
+fn what_is_read_already_is_given_back() {
+    let mut r = Receiver::new();
+    r.insert(100..200);
+    let data = stream(0..300);
+    r.queue.push(Payload::new(Frame::Slice(&data), 0, data.len()), &mut r.pool);
+    r.nxt = FIRST + 300;
+    assert_eq!(r.take(), 300);
+    assert_eq!(r.blocks(), [(100, 200)]);
+    r.queue.discard_all(&mut r.pool);
+    assert_eq!(r.pool.budget.usage().bytes, 0);
+}

@@ -263,3 +263,17 @@ fn bbr_36_a_cautious_probe_that_loses_waits_for_the_next() {
     flow.ack(ACK);
     assert_eq!(flow.state(), State::Down);
 }
+
+#[test]
+fn bbr_29_refill_lasts_a_round_from_its_own_beginning() {
+    // §5.3.3.3 `StartRound`: a packet that was sent before Refill ends no round of it, though it ends the round before.
+    let mut flow = Flow::cruise();
+    while flow.state() != State::Refill {
+        flow.ack(Ack { in_flight: DRAINED, after: MS * 10, ..WITHIN });
+    }
+    flow.round_from = flow.delivered;
+    flow.ack(WITHIN);
+    assert_eq!(flow.state(), State::Refill);
+    flow.ack(ACK);
+    assert_eq!(flow.state(), State::Up);
+}

@@ -168,3 +168,19 @@ fn bbr_54_it_may_end_while_the_flow_is_idle() {
     flow.bbr.on_idle_end(&mut flow.window, now, MS(1_000));
     assert_eq!(flow.state(), State::ProbeRtt);
 }
+
+#[test]
+fn bbr_49_a_round_begins_with_the_end_of_the_probe() {
+    // §5.3.4.4 goes through `StartProbeBW_DOWN`, which starts a round: what was sent before ends none.
+    let mut flow = probing();
+    flow.ack(Ack { in_flight: 50, ..WITHIN });
+    while flow.state() == State::ProbeRtt {
+        flow.ack(Ack { after: MS(40), in_flight: 50, ..ACK });
+    }
+    let rounds = flow.bbr.path.round_count;
+    flow.round_from = flow.delivered;
+    flow.ack(WITHIN);
+    assert_eq!(flow.bbr.path.round_count, rounds);
+    flow.ack(ACK);
+    assert_eq!(flow.bbr.path.round_count, rounds + 1);
+}
