@@ -1,4 +1,4 @@
-//! A stack with sockets of UDP and ping: random calls, fragments, datagrams, ICMP messages and raw packets. Nothing panics;
+//! A stack with sockets of UDP and ping, and a filter for flows of both: random calls, fragments, datagrams, ICMP messages and raw packets. Nothing panics;
 //! what it holds is bounded; and when everything is closed and time has passed, nothing is left.
 #![no_main]
 
@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use taut_core::{
-    DatagramId, DatagramKind, DatagramOptions, Duration, Fate, Instant, LinkCaps, SendMeta, Stack, StackConfig,
+    DatagramFlowOptions, DatagramId, DatagramKind, DatagramOptions, Duration, Fate, FlowFilter, FlowKind,
+    IncomingOptions, Instant, LinkCaps, ListenerId, Refusal, SendMeta, Stack, StackConfig,
 };
 use taut_fuzz::{Input, give};
 use taut_wire::{Ecn, Fragment, IpHeader, UdpHeader, fragment, icmp, protocol, udp};
@@ -46,15 +47,21 @@ struct World {
     stack: Stack,
     now: Instant,
     sockets: Vec<DatagramId>,
+    filter: Option<ListenerId>,
 }
 
 fn act(input: &mut Input<'_>, world: &mut World) -> Option<()> {
-    let World { stack, now, sockets } = world;
+    let World { stack, now, sockets, filter } = world;
     let (what, who) = (input.byte()?, input.byte()?);
     let is_v6 = who & 1 != 0;
     let (own, other) = (OURS[usize::from(is_v6)], peer(who >> 5, is_v6));
     let socket = sockets.get(usize::from(who >> 1) % sockets.len().max(1)).copied();
-    match what % 12 {
+    // Somebody else's address, which a filter may have.
+    let own = match own {
+        IpAddr::V4(_) if filter.is_some() && who & 16 != 0 => [203, 0, 113, 7].into(),
+        own => own,
+    };
+    match what % 14 {
         0 | 1 => {
             let len = usize::from(input.byte()?);
             let mut data = vec![0; 8];
@@ -126,6 +133,34 @@ fn act(input: &mut Input<'_>, world: &mut World) -> Option<()> {
                 stack.handle_tx(*now, ticket, fate);
             }
         }
+        11 => match *filter {
+            None => {
+                let limits = u32::from(input.byte()?);
+                let datagrams = DatagramFlowOptions {
+                    max_pending: limits >> 4,
+                    max_flows: limits & 15,
+                    queued_bytes: limits << 6,
+                    idle_timeout: Duration::from_millis(limits.into()),
+                    ..DatagramFlowOptions::default()
+                };
+                let options = IncomingOptions { datagrams, ..IncomingOptions::default() };
+                let kinds = [FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo];
+                *filter = stack.incoming(FlowFilter::any().kinds(kinds), options).ok();
+            }
+            Some(id) if what & 64 != 0 => {
+                stack.close_listener(*now, id);
+                *filter = None;
+            }
+            Some(_) => drop(stack.refuse_datagrams(*now, socket?, Refusal::PortUnreachable)),
+        },
+        12 => {
+            let id = stack.next_flow((*filter)?).or_else(|| stack.flows().next())?.id;
+            match what >> 6 {
+                0 => drop(stack.drop_flow(*now, id)),
+                1 => drop(stack.refuse_flow(*now, id, Refusal::HostUnreachable)),
+                _ => sockets.extend(stack.accept_datagram_flow(*now, id, None)),
+            }
+        }
         _ => {
             *now = *now + Duration::from_millis(u64::from(who) * 20);
             stack.handle_timeout(*now);
@@ -144,15 +179,18 @@ fuzz_target!(|data: &[u8]| {
         stack: Stack::new(Arc::new(config), LinkCaps::plain(1_500), [7; 32]),
         now: Instant::from_nanos(1_000_000_000),
         sockets: Vec::new(),
+        filter: None,
     };
     let mut input = Input(data);
     while act(&mut input, &mut world).is_some() {}
-    let World { stack, now, sockets } = &mut world;
+    let World { stack, now, sockets, filter } = &mut world;
     for socket in stack.datagrams() {
         // One datagram more than the limits.
         assert!(socket.recv_queue <= socket.rcvbuf + 70_000 && socket.send_queue <= socket.sndbuf + 150_000);
     }
     sockets.drain(..).for_each(|id| stack.close_datagram(id));
+    filter.iter().for_each(|&id| stack.close_listener(*now, id));
+    assert_eq!(stack.pending_flows(), 0);
     *now = *now + Duration::from_secs(100);
     stack.handle_timeout(*now);
     while let Some(transmit) = stack.poll_transmit(*now) {

@@ -77,9 +77,9 @@ fn flow(input: &mut Input<'_>, peer: &mut Peer) -> Option<()> {
             let id = peer.stack.flows().nth(usize::from(input.byte()?))?.id;
             match what >> 3 & 3 {
                 0 => drop(peer.stack.drop_flow(now, id)),
-                1 => drop(peer.stack.refuse_flow(id, Refusal::Reset)),
-                2 => drop(peer.stack.refuse_flow(id, Refusal::HostUnreachable)),
-                _ => drop(peer.stack.refuse_flow(id, Refusal::PortUnreachable)),
+                1 => drop(peer.stack.refuse_flow(now, id, Refusal::Reset)),
+                2 => drop(peer.stack.refuse_flow(now, id, Refusal::HostUnreachable)),
+                _ => drop(peer.stack.refuse_flow(now, id, Refusal::PortUnreachable)),
             }
         }
         _ => {

@@ -95,16 +95,22 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
         };
     }
     let (mut listeners, mut connections, mut flows) = (Vec::new(), Vec::new(), Vec::new());
-    if args.tcp || !(args.udp || args.raw) {
+    let tcp = args.tcp || !(args.udp || args.raw);
+    if tcp {
         listeners = asked(client.listeners())?;
         listeners.retain(|listener| filter.passes("LISTEN", listener.local, None));
         connections = asked(client.connections())?;
         connections.retain(|conn| filter.passes(&conn.state, conn.local, Some(conn.peer)));
-        if filter.shows_flows() {
-            // A stack of an earlier version has none.
-            flows = client.flows().unwrap_or_default();
-            flows.retain(|flow| filter.passes(&flow.state, flow.local, Some(flow.peer)));
-        }
+    }
+    if filter.shows_flows() {
+        // A stack of an earlier version has none.
+        flows = client.flows().unwrap_or_default();
+        flows.retain(|flow| filter.passes(&flow.state, flow.local, Some(flow.peer)));
+        flows.retain(|flow| match flow.netid.as_str() {
+            "udp" => args.udp,
+            "icmp" => args.raw,
+            _ => tcp,
+        });
     }
     let mut datagrams = Vec::new();
     if args.udp || args.raw {
@@ -243,7 +249,8 @@ impl Row {
     }
 
     fn flow(flow: &FlowSnapshot, layout: &Layout) -> Self {
-        let mss = flow.mss.map_or_else(String::new, |mss| format!(" mss:{mss}"));
+        let syns = if flow.syns > 0 { format!("syns:{} ", flow.syns) } else { String::new() };
+        let mss = flow.mss.map_or_else(String::new, |mss| format!("mss:{mss} "));
         let seen = if flow.seen { "" } else { " unseen" };
         let expires = flow.expires_ns / 1_000_000_000;
         Self {
@@ -253,7 +260,7 @@ impl Row {
             peer: parts(flow.peer),
             process: layout.process.clone(),
             detail: if layout.detail.is_any() {
-                format!("\t syns:{}{mss} expires:{expires}sec{seen}", flow.syns)
+                format!("\t {syns}{mss}expires:{expires}sec{seen}")
             } else {
                 String::new()
             },

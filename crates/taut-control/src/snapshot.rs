@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use taut_core::{
-    ConnId, ConnInfo, DatagramKind, Duration, FlowState, Gate, Histogram, Instant, QueueReport, Report,
-    Stack, State, SysctlError,
+    ConnId, ConnInfo, DatagramKind, Duration, FlowKind, FlowState, Gate, Histogram, Instant, QueueReport,
+    Report, Stack, State, SysctlError,
 };
 
 use crate::protocol::{Counter, Setting};
@@ -381,7 +381,7 @@ pub(crate) fn datagrams(stack: &Stack) -> Vec<DatagramSnapshot> {
     let snapshot = |socket: taut_core::DatagramInfo| DatagramSnapshot {
         netid: match socket.kind {
             DatagramKind::Udp => "udp".to_owned(),
-            DatagramKind::Ping => "icmp".to_owned(),
+            DatagramKind::Ping | DatagramKind::Echo => "icmp".to_owned(),
         },
         local: socket.local,
         peer: socket.peer,
@@ -544,21 +544,29 @@ pub(crate) fn conn_report(stack: &Stack, id: ConnId, now: Instant) -> Option<Con
 /// A flow that waits for a decision of the application, or that it has dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowSnapshot {
-    /// `PENDING`, or `DROPPED`: its SYNs are not answered.
+    /// `PENDING`, or `DROPPED`: its SYNs are not answered, or its datagrams not kept.
     pub state: String,
+    /// `tcp`, `udp` or `icmp`.
+    #[serde(default = "tcp")]
+    pub netid: String,
     /// Where it wants to go.
     pub local: SocketAddr,
     /// Where it comes from.
     pub peer: SocketAddr,
     /// The application has it.
     pub seen: bool,
-    /// How often its SYN has come.
+    /// How often its SYN has come; 0 if it is no connection.
     pub syns: u8,
     /// MSS of its SYN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mss: Option<u16>,
     /// When it is forgotten, from now.
     pub expires_ns: u64,
+}
+
+/// What flows are in a stack of an earlier version.
+fn tcp() -> String {
+    "tcp".to_owned()
 }
 
 /// The most flows of a shard that are shown.
@@ -573,8 +581,14 @@ pub(crate) fn flows(stack: &Stack, now: Instant) -> Vec<FlowSnapshot> {
             local: flow.local,
             peer: flow.peer,
             seen: flow.state != FlowState::New,
-            syns: flow.syn.count,
-            mss: flow.syn.mss,
+            netid: match flow.kind {
+                FlowKind::Tcp => "tcp",
+                FlowKind::Udp => "udp",
+                FlowKind::Echo => "icmp",
+            }
+            .to_owned(),
+            syns: flow.syn.map_or(0, |syn| syn.count),
+            mss: flow.syn.and_then(|syn| syn.mss),
             expires_ns: ns(flow.deadline.since(now)),
         })
         .collect()

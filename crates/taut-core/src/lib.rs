@@ -109,8 +109,8 @@ pub use fast_open::{FastOpenFail, FastOpenKeys};
 pub use options::{ConnOptions, FastOpenListen, Keepalive, ListenOptions, SetOption, WriteFlags};
 pub use report::{QueueReport, Report};
 pub use stack::{
-    ConnMut, ConnRef, FlowFilter, FlowInfo, FlowState, IncomingOptions, IpPrefix, ListenerInfo, Refusal,
-    Stack, Steering, SynCookies, SynInfo, Timer,
+    ConnMut, ConnRef, DatagramFlowOptions, FlowFilter, FlowInfo, FlowKind, FlowState, IncomingOptions,
+    IpPrefix, ListenerInfo, Refusal, Stack, Steering, SynCookies, SynInfo, Timer,
 };
 pub use stats::Counters;
 pub use sysctl::SysctlError;

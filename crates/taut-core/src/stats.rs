@@ -130,6 +130,20 @@ counters! {
     flows_withdrawn = "TautFlowsWithdrawn",
     /// SYNs dropped because as many flows were pending as may be.
     flows_overflows = "TautFlowsOverflows",
+    /// UDP and echo flows that came in through a filter and wait for a decision, or did.
+    datagram_flows_in = "TautDatagramFlowsIn",
+    /// Those that the application accepted.
+    datagram_flows_accepted = "TautDatagramFlowsAccepted",
+    /// Those that it refused.
+    datagram_flows_refused = "TautDatagramFlowsRefused",
+    /// Those that it dropped.
+    datagram_flows_dropped = "TautDatagramFlowsDropped",
+    /// Those that it did not decide in time.
+    datagram_flows_expired = "TautDatagramFlowsExpired",
+    /// Accepted ones that were idle for too long.
+    datagram_flows_idle = "TautDatagramFlowsIdle",
+    /// Datagrams dropped because there were as many flows as may be, or as much waited in them.
+    datagram_flows_overflows = "TautDatagramFlowsOverflows",
     /// SYNs answered by a cookie.
     syncookies_sent = "TcpExtSyncookiesSent",
     /// Cookies that came back, and opened a connection if there was room to accept it.

@@ -74,7 +74,7 @@ fn in_03_a_flow_is_seen_and_nothing_is_sent_before_the_decision() {
     inject!(t, "SEW", seq(0), win(5_000), mss(1_400), wscale(9), sackok(), ts(77, 0));
     let flow = next_flow(&mut t, filter);
     assert_eq!((flow.local, flow.peer, flow.filter), (t.local, t.peer, filter));
-    let syn = flow.syn;
+    let syn = flow.syn.unwrap();
     assert_eq!((syn.seq, syn.window, syn.mss, syn.window_scale), (t.irs, 5_000, Some(1_400), Some(9)));
     assert_eq!((syn.sack, syn.timestamp, syn.ecn, syn.count), (true, Some(77), true, 1));
     expect_nothing!(t, for_ms 100_000);
@@ -115,11 +115,11 @@ fn in_04_an_accepted_flow_is_answered_on_the_terms_of_its_syn() {
 #[test]
 fn in_05_a_refused_flow_gets_a_reset_or_an_icmp_error() {
     let (mut t, _, flow) = asked(Offer::ALL);
-    assert!(t.stack.refuse_flow(flow.id, Refusal::Reset));
+    assert!(t.stack.refuse_flow(t.now, flow.id, Refusal::Reset));
     // RFC 9293 §3.10.7.1: <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>
     let got = expect!(t, "R.", ack(1));
     assert_eq!((got.wire.seq, got.src), (0, flow.local));
-    assert!(!t.stack.refuse_flow(flow.id, Refusal::Reset));
+    assert!(!t.stack.refuse_flow(t.now, flow.id, Refusal::Reset));
     assert_eq!(t.stack.pending_flows(), 0);
 
     // RFC 792, RFC 1812 §5.2.7.1 (13), RFC 4443 §3.1: type and code. The error about a port comes from the port's host.
@@ -137,7 +137,7 @@ fn in_05_a_refused_flow_gets_a_reset_or_an_icmp_error() {
             let filter = t.stack.incoming(FlowFilter::any(), IncomingOptions::default()).unwrap();
             t.syn(Offer::ALL);
             let flow = next_flow(&mut t, filter);
-            assert!(t.stack.refuse_flow(flow.id, how));
+            assert!(t.stack.refuse_flow(t.now, flow.id, how));
             expect_nothing!(t);
             let [message] = &t.icmp[..] else { panic!("{} messages", t.icmp.len()) };
             let ip = IpHeader::parse(message).unwrap();
@@ -184,7 +184,7 @@ fn in_06_a_dropped_flow_is_silent_until_its_time_is_over() {
     assert!(t.stack.drop_flow(t.now, again.id));
     inject!(t, "S", seq(5_000), ack(0), mss(1_000));
     let other = t.stack.next_flow(filter).expect("another number");
-    assert_eq!((other.syn.seq, other.syn.count), (t.irs.wrapping_add(5_000), 1));
+    assert_eq!((other.syn.unwrap().seq, other.syn.unwrap().count), (t.irs.wrapping_add(5_000), 1));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn in_07_a_syn_that_is_repeated_ten_times_is_one_flow() {
     }
     expect_nothing!(t);
     assert_eq!((t.event(), t.stack.next_flow(filter), t.stack.pending_flows()), (None, None, 1));
-    assert_eq!(t.stack.flow(flow.id).unwrap().syn.count, 11);
+    assert_eq!(t.stack.flow(flow.id).unwrap().syn.unwrap().count, 11);
     assert_eq!(t.stack.counters().flows_in, 1);
     accept(&mut t, flow.id);
     expect!(t, "S.", seq(0), ack(1));
@@ -228,7 +228,7 @@ fn in_09_a_reset_in_sequence_withdraws_a_flow_and_an_ack_is_reset() {
     inject!(t, "P", seq(1), len(10));
     inject!(t, "SF", seq(0), ack(0));
     expect_nothing!(t);
-    assert_eq!(t.stack.flow(flow.id).unwrap().syn.count, 1);
+    assert_eq!(t.stack.flow(flow.id).unwrap().syn.unwrap().count, 1);
     inject!(t, "R", seq(1));
     expect_nothing!(t);
     assert_eq!(t.stack.accept_flow(t.now, flow.id, None), Err(FlowError::Gone));
@@ -245,7 +245,7 @@ fn in_10_a_refusal_may_wait_for_30_s_and_a_flow_ends_after_130() {
     }
     t.wait_s(15);
     expect_nothing!(t);
-    assert!(t.stack.refuse_flow(flow.id, Refusal::Reset));
+    assert!(t.stack.refuse_flow(t.now, flow.id, Refusal::Reset));
     expect!(t, "R.", ack(1));
     expect_nothing!(t);
 
@@ -254,7 +254,7 @@ fn in_10_a_refusal_may_wait_for_30_s_and_a_flow_ends_after_130() {
     assert!(t.stack.flow(flow.id).is_some());
     t.wait_ms(1);
     assert_eq!((t.stack.flow(flow.id), t.stack.pending_flows()), (None, 0));
-    assert!(!t.stack.refuse_flow(flow.id, Refusal::Reset) && !t.stack.drop_flow(t.now, flow.id));
+    assert!(!t.stack.refuse_flow(t.now, flow.id, Refusal::Reset) && !t.stack.drop_flow(t.now, flow.id));
     assert_eq!(t.stack.counters().flows_expired, 1);
     expect_nothing!(t);
     // One that nobody has looked at ends as well.
@@ -294,7 +294,7 @@ fn in_11_one_source_keeps_nobody_out() {
     assert_eq!(t.stack.pending_flows(), 10);
     // As soon as one is decided, there is room.
     let first = t.stack.flows().next().unwrap().id;
-    assert!(t.stack.refuse_flow(first, Refusal::Reset));
+    assert!(t.stack.refuse_flow(t.now, first, Refusal::Reset));
     syn_from(&mut t, (IpAddr::from([0x2001, 0xdb8, 1, 2, 9, 9, 9, 8]), 9).into(), 0);
     assert_eq!(t.stack.pending_flows(), 10);
 }

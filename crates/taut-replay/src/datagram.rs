@@ -9,6 +9,7 @@ pub(crate) fn put_kind(out: &mut Vec<u8>, kind: DatagramKind) {
     out.push(match kind {
         DatagramKind::Udp => 0,
         DatagramKind::Ping => 1,
+        DatagramKind::Echo => 2,
     });
 }
 
@@ -16,6 +17,7 @@ pub(crate) fn kind(cursor: &mut Cursor<'_>) -> Result<DatagramKind, Trouble> {
     match cursor.byte()? {
         0 => Ok(DatagramKind::Udp),
         1 => Ok(DatagramKind::Ping),
+        2 => Ok(DatagramKind::Echo),
         other => Trouble::wrong(format!("a datagram socket of the unknown kind {other}")),
     }
 }

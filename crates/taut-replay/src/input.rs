@@ -49,9 +49,10 @@ kinds! {
     ShutdownWrite = 17, ShutdownRead = 18, Close = 19, Abort = 20, SetOption = 21,
     SetSysctl = 22, SetLinkPaces = 23, SetSteering = 24, OwnerElsewhere = 25, MemoryElsewhere = 26,
     SteeredLost = 27, DeviceLosses = 28,
-    Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44,
+    Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44, AcceptDatagramFlow = 45,
     OpenDatagram = 50, CloseDatagram = 51, ConnectDatagram = 52, SendDatagram = 53, RecvDatagram = 54,
     RecvDatagramError = 55, TakeDatagramError = 56, DatagramWritable = 57, SetDatagramOption = 58,
+    RefuseDatagrams = 59,
 }
 
 /// The buffer that a packet was lent in: the stack may keep it.
@@ -99,6 +100,10 @@ pub(crate) enum Input<'a> {
     AcceptFlow {
         flow: FlowId,
         options: Option<ConnOptions>,
+    },
+    AcceptDatagramFlow {
+        flow: FlowId,
+        options: Option<DatagramOptions>,
     },
     RefuseFlow {
         flow: FlowId,
@@ -187,6 +192,10 @@ pub(crate) enum Input<'a> {
         id: DatagramId,
         option: DatagramOption,
     },
+    RefuseDatagrams {
+        id: DatagramId,
+        how: Refusal,
+    },
 }
 
 impl<'a> Input<'a> {
@@ -205,6 +214,7 @@ impl<'a> Input<'a> {
             Self::Incoming { .. } => Kind::Incoming,
             Self::NextFlow(_) => Kind::NextFlow,
             Self::AcceptFlow { .. } => Kind::AcceptFlow,
+            Self::AcceptDatagramFlow { .. } => Kind::AcceptDatagramFlow,
             Self::RefuseFlow { .. } => Kind::RefuseFlow,
             Self::DropFlow(_) => Kind::DropFlow,
             Self::Write { .. } => Kind::Write,
@@ -235,6 +245,7 @@ impl<'a> Input<'a> {
             Self::TakeDatagramError(_) => Kind::TakeDatagramError,
             Self::DatagramWritable(_) => Kind::DatagramWritable,
             Self::SetDatagramOption { .. } => Kind::SetDatagramOption,
+            Self::RefuseDatagrams { .. } => Kind::RefuseDatagrams,
         }
     }
 
@@ -289,6 +300,10 @@ impl<'a> Input<'a> {
             Self::AcceptFlow { flow, ref options } => {
                 put_number(head, flow.to_bits());
                 put_option(head, options.as_ref(), options::put_conn);
+            }
+            Self::AcceptDatagramFlow { flow, ref options } => {
+                put_number(head, flow.to_bits());
+                put_option(head, options.as_ref(), datagram::put_options);
             }
             Self::RefuseFlow { flow, how } => {
                 put_number(head, flow.to_bits());
@@ -370,6 +385,10 @@ impl<'a> Input<'a> {
                 put_number(head, id.to_bits());
                 datagram::put_option_to_set(head, option);
             }
+            Self::RefuseDatagrams { id, how } => {
+                put_number(head, id.to_bits());
+                options::put_refusal(head, how);
+            }
         }
         &[]
     }
@@ -415,6 +434,9 @@ impl<'a> Input<'a> {
             Kind::NextFlow => Self::NextFlow(listener(cursor)?),
             Kind::AcceptFlow => {
                 Self::AcceptFlow { flow: flow(cursor)?, options: cursor.option(options::conn)? }
+            }
+            Kind::AcceptDatagramFlow => {
+                Self::AcceptDatagramFlow { flow: flow(cursor)?, options: cursor.option(datagram::options)? }
             }
             Kind::RefuseFlow => Self::RefuseFlow { flow: flow(cursor)?, how: options::refusal(cursor)? },
             Kind::DropFlow => Self::DropFlow(flow(cursor)?),
@@ -476,6 +498,9 @@ impl<'a> Input<'a> {
             Kind::DatagramWritable => Self::DatagramWritable(socket(cursor)?),
             Kind::SetDatagramOption => {
                 Self::SetDatagramOption { id: socket(cursor)?, option: datagram::option_to_set(cursor)? }
+            }
+            Kind::RefuseDatagrams => {
+                Self::RefuseDatagrams { id: socket(cursor)?, how: options::refusal(cursor)? }
             }
         })
     }
@@ -578,7 +603,10 @@ pub(crate) fn apply(
         Input::AcceptFlow { flow, options } => {
             stack.accept_flow(now, flow, options.as_ref()).must_be(recorded)
         }
-        Input::RefuseFlow { flow, how } => stack.refuse_flow(flow, how).must_be(recorded),
+        Input::AcceptDatagramFlow { flow, options } => {
+            stack.accept_datagram_flow(now, flow, options.as_ref()).must_be(recorded)
+        }
+        Input::RefuseFlow { flow, how } => stack.refuse_flow(now, flow, how).must_be(recorded),
         Input::DropFlow(flow) => stack.drop_flow(now, flow).must_be(recorded),
         Input::Write { conn, flags, offered, data } => {
             room.offer(offered, data);
@@ -629,6 +657,7 @@ pub(crate) fn apply(
         Input::TakeDatagramError(id) => stack.take_datagram_error(id).must_be(recorded),
         Input::DatagramWritable(id) => stack.is_datagram_writable(id).must_be(recorded),
         Input::SetDatagramOption { id, option } => stack.set_datagram_option(id, option).must_be(recorded),
+        Input::RefuseDatagrams { id, how } => stack.refuse_datagrams(now, id, how).must_be(recorded),
     }
 }
 

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 
 use taut_core::congestion::Registry;
 use taut_core::{
-    Algorithm, ConnOptions, Duration, FastOpenListen, FlowFilter, IncomingOptions, IpPrefix, Keepalive,
-    ListenOptions, Refusal, SetOption, WriteFlags,
+    Algorithm, ConnOptions, DatagramFlowOptions, Duration, FastOpenListen, FlowFilter, FlowKind,
+    IncomingOptions, IpPrefix, Keepalive, ListenOptions, Refusal, SetOption, WriteFlags,
 };
 
 use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number, put_option};
+use crate::datagram;
 
 fn put_duration(out: &mut Vec<u8>, span: Duration) {
     put_number(out, span.as_nanos());
@@ -131,6 +132,12 @@ pub(crate) fn put_filter(out: &mut Vec<u8>, filter: &FlowFilter) {
         put_number(out, (*ports.start()).into());
         put_number(out, (*ports.end()).into());
     }
+    put_number(out, filter.kinds.len() as u64);
+    out.extend(filter.kinds.iter().map(|kind| match kind {
+        FlowKind::Tcp => 0,
+        FlowKind::Udp => 1,
+        FlowKind::Echo => 2,
+    }));
 }
 
 pub(crate) fn filter(cursor: &mut Cursor<'_>) -> Result<FlowFilter, Trouble> {
@@ -146,7 +153,56 @@ pub(crate) fn filter(cursor: &mut Cursor<'_>) -> Result<FlowFilter, Trouble> {
     for _ in 0..cursor.number()? {
         filter = filter.ports(cursor.small()?..=cursor.small()?);
     }
+    for _ in 0..cursor.number()? {
+        filter = filter.kinds([match cursor.byte()? {
+            0 => FlowKind::Tcp,
+            1 => FlowKind::Udp,
+            2 => FlowKind::Echo,
+            other => return Trouble::wrong(format!("a flow of the unknown kind {other}")),
+        }]);
+    }
     Ok(filter)
+}
+
+fn put_datagram_flows(out: &mut Vec<u8>, options: &DatagramFlowOptions) {
+    let DatagramFlowOptions {
+        max_pending,
+        max_pending_per_peer,
+        max_flows,
+        max_flows_per_peer,
+        pending_bytes,
+        queued_bytes,
+        queued_bytes_per_peer,
+        idle_timeout,
+        socket,
+    } = *options;
+    for limit in [
+        max_pending,
+        max_pending_per_peer,
+        max_flows,
+        max_flows_per_peer,
+        pending_bytes,
+        queued_bytes,
+        queued_bytes_per_peer,
+    ] {
+        put_number(out, limit.into());
+    }
+    put_duration(out, idle_timeout);
+    datagram::put_options(out, &socket);
+}
+
+fn datagram_flows(cursor: &mut Cursor<'_>) -> Result<DatagramFlowOptions, Trouble> {
+    Ok(DatagramFlowOptions {
+        max_pending: cursor.small()?,
+        max_pending_per_peer: cursor.small()?,
+        max_flows: cursor.small()?,
+        max_flows_per_peer: cursor.small()?,
+        pending_bytes: cursor.small()?,
+        queued_bytes: cursor.small()?,
+        queued_bytes_per_peer: cursor.small()?,
+        idle_timeout: duration(cursor)?,
+        socket: datagram::options(cursor)?,
+    })
 }
 
 pub(crate) fn put_incoming(out: &mut Vec<u8>, options: &IncomingOptions) {
@@ -158,6 +214,7 @@ pub(crate) fn put_incoming(out: &mut Vec<u8>, options: &IncomingOptions) {
         timeout,
         cookies_when_full,
         conn,
+        datagrams,
     } = options;
     for &limit in [max_pending, max_pending_per_peer, max_connections, max_per_peer] {
         put_number(out, limit.into());
@@ -165,6 +222,7 @@ pub(crate) fn put_incoming(out: &mut Vec<u8>, options: &IncomingOptions) {
     put_duration(out, *timeout);
     out.push(u8::from(*cookies_when_full));
     put_conn(out, conn);
+    put_datagram_flows(out, datagrams);
 }
 
 pub(crate) fn incoming(cursor: &mut Cursor<'_>) -> Result<IncomingOptions, Trouble> {
@@ -176,6 +234,7 @@ pub(crate) fn incoming(cursor: &mut Cursor<'_>) -> Result<IncomingOptions, Troub
         timeout: duration(cursor)?,
         cookies_when_full: cursor.flag()?,
         conn: conn(cursor)?,
+        datagrams: datagram_flows(cursor)?,
     })
 }
 
@@ -319,7 +378,7 @@ mod tests {
                 filter = filter.prefix(IpPrefix::new(address.parse().unwrap(), len).unwrap());
             }
             for (first, last) in ports {
-                filter = filter.ports(first..=last);
+                filter = filter.ports(first..=last).kinds([FlowKind::Echo, FlowKind::Tcp, FlowKind::Udp]);
             }
             assert_eq!(again(put_filter, super::filter, &filter), filter);
         }
@@ -331,6 +390,17 @@ mod tests {
             timeout: Duration::from_millis(5),
             cookies_when_full: true,
             conn: whole(),
+            datagrams: DatagramFlowOptions {
+                max_pending: 6,
+                max_pending_per_peer: 7,
+                max_flows: 8,
+                max_flows_per_peer: 9,
+                pending_bytes: 10,
+                queued_bytes: 11,
+                queued_bytes_per_peer: 12,
+                idle_timeout: Duration::from_millis(13),
+                socket: taut_core::DatagramOptions { tos: 14, ..taut_core::DatagramOptions::default() },
+            },
         };
         let other = again(put_incoming, incoming, &options);
         assert_eq!(format!("{other:?}"), format!("{options:?}"));

@@ -98,7 +98,8 @@ impl Taped {
         accept(id: ListenerId) -> Option<(ConnId, SocketAddr)>, None, Input::Accept(id);
         close_listener(now: Instant, id: ListenerId) -> (), Some(now), Input::CloseListener(id);
         next_flow(filter: ListenerId) -> Option<FlowInfo>, None, Input::NextFlow(filter);
-        refuse_flow(flow: FlowId, how: Refusal) -> bool, None, Input::RefuseFlow { flow, how };
+        refuse_flow(now: Instant, flow: FlowId, how: Refusal) -> bool, Some(now), Input::RefuseFlow { flow, how };
+        refuse_datagrams(now: Instant, id: DatagramId, how: Refusal) -> Result<bool, DatagramError>, Some(now), Input::RefuseDatagrams { id, how };
         drop_flow(now: Instant, flow: FlowId) -> bool, Some(now), Input::DropFlow(flow);
         set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
         set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);
@@ -224,6 +225,21 @@ impl Taped {
     ) -> Result<ConnId, FlowError> {
         let input = || Input::AcceptFlow { flow, options: options.cloned() };
         let call = |stack: &mut Stack| stack.accept_flow(now, flow, options);
+        noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
+    }
+
+    /// [`Stack::accept_datagram_flow`].
+    ///
+    /// # Errors
+    /// Its.
+    pub fn accept_datagram_flow(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        options: Option<&DatagramOptions>,
+    ) -> Result<DatagramId, FlowError> {
+        let input = || Input::AcceptDatagramFlow { flow, options: options.copied() };
+        let call = |stack: &mut Stack| stack.accept_datagram_flow(now, flow, options);
         noted(&mut self.stack, self.tape.as_deref_mut(), Some(now), input, call)
     }
 

@@ -316,7 +316,8 @@ impl<'a> AppCx<'a> {
     /// Refuses a flow.
     pub fn refuse_flow(&mut self, flow: FlowId, how: Refusal) {
         self.syscall();
-        self.host.stack.refuse_flow(flow, how);
+        let now = self.fabric.now;
+        self.host.stack.refuse_flow(now, flow, how);
         self.flush();
     }
 

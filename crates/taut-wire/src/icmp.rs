@@ -247,12 +247,29 @@ pub fn finish_echo_request(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: 
     if message.len() < HEADER_LEN || message[0] != kind || message[1] != 0 {
         return false;
     }
+    finish_echo(message, src, dst, ident);
+    true
+}
+
+/// Turns an echo request or reply into a reply with this identifier, and completes its checksum; what else it says stays.
+/// Returns false, and changes nothing, if it is neither of the version of `src`, or too short.
+pub fn finish_echo_reply(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) -> bool {
+    let (request, reply) =
+        if src.is_ipv4() { (v4::ECHO_REQUEST, v4::ECHO_REPLY) } else { (v6::ECHO_REQUEST, v6::ECHO_REPLY) };
+    if message.len() < HEADER_LEN || message[0] != request && message[0] != reply || message[1] != 0 {
+        return false;
+    }
+    message[0] = reply;
+    finish_echo(message, src, dst, ident);
+    true
+}
+
+fn finish_echo(message: &mut [u8], src: IpAddr, dst: IpAddr, ident: u16) {
     message[2..4].fill(0);
     message[4..6].copy_from_slice(&ident.to_be_bytes());
     let sum = if src.is_ipv4() { Sum::ZERO } else { pseudo_header(src, dst, message.len()) };
     let checksum = sum.add_bytes(message).finish();
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
-    true
 }
 
 /// Writes the start of an echo request: type, code, and the sequence number. The rest is [finished](finish_echo_request)

@@ -1,21 +1,25 @@
-//! Every TCP connection that enters a TUN interface comes out through the host's sockets, or through a SOCKS5 server. The
-//! upstream connection is made first; so a client sees a refusal, an unreachable host or silence as what it was.
+//! Every TCP connection that enters a TUN interface comes out through the host's sockets, or through a SOCKS5 server; and UDP
+//! through the host's. The upstream connection is made first; so a client sees a refusal, an unreachable host or silence as
+//! what it was.
 //!
 //! ```console
 //! $ cargo build -p taut --example tun2socks
 //! $ sudo target/debug/examples/tun2socks taut0 &                          # directly, or: tun2socks taut0 127.0.0.1:1080
 //! $ sudo ip route add 203.0.113.0/24 dev taut0
 //! $ curl http://203.0.113.7/                                              # must have a route that does not lead back
+//! $ dig @203.0.113.7 example.com
 //! ```
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use socket2::SockRef;
-use taut::{FlowFilter, IncomingFlow, IncomingFlows, IncomingOptions, Refusal, Stack};
+use taut::{
+    DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions, Refusal, Stack,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 
 /// Connects to the destination of a flow.
 async fn dial(to: SocketAddr, proxy: Option<SocketAddr>) -> io::Result<TcpStream> {
@@ -49,19 +53,27 @@ async fn dial(to: SocketAddr, proxy: Option<SocketAddr>) -> io::Result<TcpStream
     }
 }
 
+/// What a client is told of an error; nothing if it is silence.
+fn refusal(error: &io::Error) -> Option<Refusal> {
+    match error.kind() {
+        io::ErrorKind::HostUnreachable => Some(Refusal::HostUnreachable),
+        io::ErrorKind::NetworkUnreachable => Some(Refusal::NetworkUnreachable),
+        io::ErrorKind::PermissionDenied => Some(Refusal::Prohibited),
+        // Silence is answered by silence.
+        io::ErrorKind::TimedOut => None,
+        _ => Some(Refusal::Reset),
+    }
+}
+
 /// One connection: the upstream first, then the client's answer, then bytes both ways, and the end as it came.
 async fn relay(flow: IncomingFlow, proxy: Option<SocketAddr>, patience: Duration) -> io::Result<()> {
     let upstream = tokio::time::timeout(patience, dial(flow.local_addr(), proxy)).await;
     let mut upstream = match upstream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok(upstream) => upstream,
         Err(error) => {
-            match error.kind() {
-                io::ErrorKind::HostUnreachable => flow.refuse(Refusal::HostUnreachable),
-                io::ErrorKind::NetworkUnreachable => flow.refuse(Refusal::NetworkUnreachable),
-                io::ErrorKind::PermissionDenied => flow.refuse(Refusal::Prohibited),
-                // Silence is answered by silence.
-                io::ErrorKind::TimedOut => drop(flow),
-                _ => flow.refuse(Refusal::Reset),
+            match refusal(&error) {
+                Some(how) => flow.refuse(how),
+                None => drop(flow),
             }
             return Err(error);
         }
@@ -81,14 +93,61 @@ async fn relay(flow: IncomingFlow, proxy: Option<SocketAddr>, patience: Duration
     done
 }
 
-/// Serves every flow of the stack, until it ends.
-pub async fn serve(stack: Stack, proxy: Option<SocketAddr>, patience: Duration) -> io::Result<()> {
-    // One host behind the interface may have as many flows as all.
-    let options =
-        IncomingOptions { max_pending: 65_536, max_pending_per_peer: 65_536, ..IncomingOptions::default() };
-    let flows = IncomingFlows::open_with(&stack, FlowFilter::any(), options)?;
+/// One flow of UDP: datagrams both ways, until it is idle. What the host hears of the upstream, the client hears.
+async fn relay_udp(flow: IncomingFlow) -> io::Result<()> {
+    let to = flow.local_addr();
+    let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let upstream = UdpSocket::bind(SocketAddr::new(any, 0)).await?;
+    if let Err(error) = upstream.connect(to).await {
+        flow.refuse(refusal(&error).unwrap_or(Refusal::HostUnreachable));
+        return Err(error);
+    }
+    let client = flow.accept_udp()?;
+    let (mut out, mut back) = (vec![0; 65_536], vec![0; 65_536]);
     loop {
-        tokio::spawn(relay(flows.accept().await?, proxy, patience));
+        let done = tokio::select! {
+            len = client.recv(&mut out) => upstream.send(&out[..len?]).await,
+            len = upstream.recv(&mut back) => match len {
+                Ok(len) => Ok(client.send(&back[..len]).await?),
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = done {
+            client.refuse(refusal(&error).unwrap_or(Refusal::HostUnreachable))?;
+        }
+    }
+}
+
+/// Serves every flow of the stack, until it ends.
+pub async fn serve(
+    stack: Stack,
+    proxy: Option<SocketAddr>,
+    patience: Duration,
+    idle: Duration,
+) -> io::Result<()> {
+    // One host behind the interface may have as many flows as all.
+    let datagrams = DatagramFlowOptions {
+        max_pending_per_peer: u32::MAX,
+        max_flows_per_peer: u32::MAX,
+        queued_bytes_per_peer: u32::MAX,
+        idle_timeout: idle.into(),
+        ..DatagramFlowOptions::default()
+    };
+    let options = IncomingOptions {
+        max_pending: 65_536,
+        max_pending_per_peer: 65_536,
+        datagrams,
+        ..IncomingOptions::default()
+    };
+    let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp]);
+    let flows = IncomingFlows::open_with(&stack, filter, options)?;
+    loop {
+        let flow = flows.accept().await?;
+        match (flow.kind(), proxy) {
+            (FlowKind::Tcp, _) => drop(tokio::spawn(relay(flow, proxy, patience))),
+            (_, None) => drop(tokio::spawn(relay_udp(flow))),
+            (_, Some(_)) => flow.refuse(Refusal::Prohibited),
+        }
     }
 }
 
@@ -101,5 +160,5 @@ async fn main() -> io::Result<()> {
         _ => return Err(io::Error::other("usage: tun2socks INTERFACE [SOCKS5-ADDRESS:PORT]")),
     };
     let stack = Stack::builder().tun(tun).address("198.18.0.1/32").build()?;
-    serve(stack, proxy, Duration::from_secs(125)).await
+    serve(stack, proxy, Duration::from_secs(125), Duration::from_secs(120)).await
 }

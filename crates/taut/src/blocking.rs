@@ -26,4 +26,4 @@ pub use crate::chunks::BlockingReader as Reader;
 pub use incoming::{IncomingFlow, IncomingFlows};
 pub use listener::{Incoming, TcpListener};
 pub use stream::TcpStream;
-pub use udp::{PingSocket, UdpSocket};
+pub use udp::{EchoSocket, PingSocket, UdpSocket};

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use taut_core::{
     DatagramError, DatagramId, DatagramInfo, DatagramKind, DatagramOption, DatagramOptions, IcmpReport,
-    Received, SendMeta,
+    Received, Refusal, SendMeta,
 };
 use taut_driver::{Access, Interest, Shard};
 
@@ -31,6 +31,15 @@ fn result<T>(result: Result<T, DatagramError>) -> Attempt<T> {
 }
 
 impl Socket {
+    /// That of a flow that was accepted.
+    pub(crate) const fn held(shard: Arc<Shard>, id: DatagramId) -> Self {
+        Self { shard, id }
+    }
+
+    pub(crate) fn refuse(&self, how: Refusal) -> io::Result<bool> {
+        self.now(|access| result(access.stack.refuse_datagrams(access.now, self.id, how)))
+    }
+
     /// All packets to a port belong to one shard, and the socket is there.
     pub(crate) fn bind(
         stack: &Stack,
@@ -207,6 +216,34 @@ macro_rules! datagram_methods {
     };
 }
 pub(crate) use datagram_methods;
+
+/// The methods of sockets that may be of a flow.
+macro_rules! flow_socket_methods {
+    () => {
+        /// Tells the peer of a [flow](crate::IncomingFlows), by an ICMP error about its latest datagram, that datagrams do not
+        /// arrive; as a gateway does when it hears so from beyond. The socket stays open. Returns false if the limit on ICMP
+        /// errors, 50 at once and 1,000 a second, does not allow it now.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for a socket that is not of a flow, or the stack was shut down.
+        pub fn refuse(&self, how: taut_core::Refusal) -> std::io::Result<bool> {
+            self.socket.refuse(how)
+        }
+    };
+}
+pub(crate) use flow_socket_methods;
+
+/// An echo request of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EchoRequest {
+    /// Its sequence number.
+    pub seq: u16,
+    /// Bytes of its data that were copied.
+    pub len: usize,
+    /// The time to live, or hop limit, with which it arrived.
+    pub ttl: u8,
+}
 
 /// A ping's message: the start of an echo request, and the data.
 pub(crate) fn echo_request(to: SocketAddr, seq: u16, data: &[u8]) -> Vec<u8> {

@@ -64,6 +64,7 @@ pub(crate) fn flow(error: FlowError) -> io::Error {
     let kind = match error {
         FlowError::Gone => io::ErrorKind::ConnectionAborted,
         FlowError::TooManyConnections => io::ErrorKind::QuotaExceeded,
+        FlowError::OtherKind => io::ErrorKind::InvalidInput,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
@@ -89,6 +90,7 @@ pub(crate) fn datagram(error: DatagramError) -> io::Error {
         DatagramError::HostUnreachable => io::ErrorKind::HostUnreachable,
         DatagramError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         DatagramError::Denied => io::ErrorKind::PermissionDenied,
+        DatagramError::TimedOut => io::ErrorKind::TimedOut,
         // EMSGSIZE, ENOPROTOOPT and EPROTO have no kind of their own.
         _ => io::ErrorKind::Other,
     };

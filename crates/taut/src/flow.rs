@@ -5,18 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
 
-use taut_core::{ConnOptions, FlowId, Refusal, SynInfo};
+use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo};
 use taut_driver::{Access, Shard};
 
-use crate::error;
 use crate::socket::{Acceptor, Attempt, ShardListener, Socket, now_or_would_block};
+use crate::{datagram, error};
 
-/// A flow; dropping it undecided drops it: its SYNs are not answered.
+/// A flow; dropping it undecided drops it: its SYNs or datagrams are not answered.
 #[derive(Debug)]
 pub(crate) struct Flow {
     shard: Arc<Shard>,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
+    pub(crate) kind: FlowKind,
     pub(crate) syn: Option<SynInfo>,
     nodelay: bool,
     stage: Stage,
@@ -40,19 +41,20 @@ impl Flow {
         let shard = Arc::clone(&listener.shard);
         let nodelay = acceptor.nodelay();
         if let Some(flow) = access.stack.next_flow(listener.id) {
-            let (local, peer, syn) = (flow.local, flow.peer, Some(flow.syn));
             return Poll::Ready(Ok(Self {
                 shard,
-                local,
-                peer,
-                syn,
+                local: flow.local,
+                peer: flow.peer,
+                kind: flow.kind,
+                syn: flow.syn,
                 nodelay,
                 stage: Stage::Pending(flow.id),
             }));
         }
         acceptor.accept(listener, access).map_ok(|socket| {
             let (local, peer) = (socket.local, socket.peer);
-            Self { shard, local, peer, syn: None, nodelay, stage: Stage::Open(socket) }
+            let stage = Stage::Open(socket);
+            Self { shard, local, peer, kind: FlowKind::Tcp, syn: None, nodelay, stage }
         })
     }
 
@@ -74,9 +76,30 @@ impl Flow {
         Ok(Socket::held(Arc::clone(&self.shard), accepted, self.local, self.peer, nodelay))
     }
 
+    /// The socket of a flow of datagrams of that kind.
+    pub(crate) fn accept_datagrams(
+        mut self,
+        kind: FlowKind,
+        options: Option<&DatagramOptions>,
+    ) -> io::Result<datagram::Socket> {
+        let id = match &self.stage {
+            Stage::Pending(id) if self.kind == kind => *id,
+            Stage::Decided => return Err(error::gone()),
+            // Dropping `self` drops the flow.
+            _ => return Err(error::flow(taut_core::FlowError::OtherKind)),
+        };
+        let accepted = now_or_would_block(self.shard.attempt(|access| {
+            Poll::Ready(access.stack.accept_datagram_flow(access.now, id, options).map_err(error::flow))
+        }))?;
+        self.stage = Stage::Decided;
+        Ok(datagram::Socket::held(Arc::clone(&self.shard), accepted))
+    }
+
     pub(crate) fn refuse(mut self, how: Refusal) {
         match std::mem::replace(&mut self.stage, Stage::Decided) {
-            Stage::Pending(id) => _ = self.shard.access(|access| access.stack.refuse_flow(id, how)),
+            Stage::Pending(id) => {
+                self.shard.access(|access| access.stack.refuse_flow(access.now, id, how));
+            }
             Stage::Open(socket) => socket.abort(),
             Stage::Decided => {}
         }
@@ -109,19 +132,57 @@ impl Drop for Flow {
 /// The methods of a flow that do not wait, the same on both kinds.
 macro_rules! flow_methods {
     () => {
-        /// Where it comes from.
+        /// What it is: a connection, UDP, or echo requests.
+        #[must_use]
+        pub const fn kind(&self) -> taut_core::FlowKind {
+            self.flow.kind
+        }
+
+        /// Accepts a flow of UDP: a connected socket, in which the first datagrams wait. Replies come from
+        /// [`local_addr`](Self::local_addr). When nothing was sent or received for
+        /// [`idle_timeout`](taut_core::DatagramFlowOptions::idle_timeout), it reports
+        /// [`TimedOut`](std::io::ErrorKind::TimedOut).
+        ///
+        /// # Errors
+        /// [`ConnectionAborted`](std::io::ErrorKind::ConnectionAborted) if the flow [is gone](Self::is_gone), or
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) if it is not of UDP; it is dropped then.
+        pub fn accept_udp(self) -> std::io::Result<UdpSocket> {
+            let socket = self.flow.accept_datagrams(taut_core::FlowKind::Udp, None)?;
+            Ok(UdpSocket::of(socket))
+        }
+
+        /// [`accept_udp`](Self::accept_udp) with options for the socket, instead of those of the filter.
+        ///
+        /// # Errors
+        /// Those of [`accept_udp`](Self::accept_udp).
+        pub fn accept_udp_with(self, options: &taut_core::DatagramOptions) -> std::io::Result<UdpSocket> {
+            let socket = self.flow.accept_datagrams(taut_core::FlowKind::Udp, Some(options))?;
+            Ok(UdpSocket::of(socket))
+        }
+
+        /// Accepts a flow of echo requests: a program that pings.
+        ///
+        /// # Errors
+        /// Those of [`accept_udp`](Self::accept_udp).
+        pub fn accept_echo(self) -> std::io::Result<EchoSocket> {
+            let socket = self.flow.accept_datagrams(taut_core::FlowKind::Echo, None)?;
+            Ok(EchoSocket::of(socket))
+        }
+
+        /// Where it comes from. The port of an echo flow is 0.
         #[must_use]
         pub const fn peer_addr(&self) -> std::net::SocketAddr {
             self.flow.peer
         }
 
-        /// Where it wants to go: not an address of the stack, most of the time.
+        /// Where it wants to go: not an address of the stack, most of the time. The port of an echo flow is the identifier of
+        /// its requests.
         #[must_use]
         pub const fn local_addr(&self) -> std::net::SocketAddr {
             self.flow.local
         }
 
-        /// What its SYN said: window, MSS and other options. `None` if the flow is [open](Self::is_open).
+        /// What its SYN said: window, MSS and other options. `None` if the flow is [open](Self::is_open), or not a connection.
         #[must_use]
         pub const fn syn(&self) -> Option<taut_core::SynInfo> {
             self.flow.syn
@@ -140,7 +201,8 @@ macro_rules! flow_methods {
             self.flow.is_gone()
         }
 
-        /// Refuses it: the client gets a reset, or an ICMP error.
+        /// Refuses it: the client gets a reset, or an ICMP error. There are at most 50 errors about datagrams at once, and
+        /// 1,000 a second.
         pub fn refuse(self, how: taut_core::Refusal) {
             self.flow.refuse(how);
         }

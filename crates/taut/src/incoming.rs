@@ -11,10 +11,12 @@ use crate::flow::{Flow, flow_methods};
 use crate::socket::Acceptor;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
+use crate::udp::{EchoSocket, UdpSocket};
 use crate::wait::until;
 
-/// Every new connection to the addresses and ports of a filter, before it is answered. The addresses need not be the
-/// stack's own. A listener at the same address and port has precedence.
+/// Every new connection to the addresses and ports of a filter, before it is answered; and every flow of UDP and of echo
+/// requests, if the filter says so. The addresses need not be the stack's own. A listener or socket at the same address and
+/// port has precedence.
 ///
 /// ```no_run
 /// # async fn example(stack: taut::Stack) -> std::io::Result<()> {
@@ -110,10 +112,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A connection that a client wants, and that is not answered yet.
+/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address and port to another.
 ///
-/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN, as from a host that is
-/// silent.
+/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a further datagram, as
+/// from a host that is silent.
 #[derive(Debug)]
 pub struct IncomingFlow {
     flow: Flow,
@@ -126,6 +128,7 @@ impl IncomingFlow {
     /// connection as dropping a stream does.
     ///
     /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if it is not a connection; it is dropped then.
     /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone), [`io::ErrorKind::QuotaExceeded`] if there
     /// are too many connections; or why the handshake failed, such as [`io::ErrorKind::TimedOut`].
     pub async fn accept(self) -> io::Result<TcpStream> {

@@ -70,7 +70,7 @@ pub use builder::StackBuilder;
 pub use bytes::Bytes;
 #[cfg(feature = "tokio")]
 pub use chunks::{Chunks, Reader};
-pub use datagram::PingReply;
+pub use datagram::{EchoRequest, PingReply};
 #[cfg(feature = "tokio")]
 pub use incoming::{IncomingFlow, IncomingFlows};
 #[cfg(feature = "tokio")]
@@ -81,17 +81,17 @@ pub use stack::Stack;
 #[cfg(feature = "tokio")]
 pub use stream::TcpStream;
 #[cfg(feature = "tokio")]
-pub use udp::{PingSocket, UdpSocket};
+pub use udp::{EchoSocket, PingSocket, UdpSocket};
 
 #[cfg(all(feature = "control", target_os = "linux"))]
 pub use taut_control;
 pub use taut_core::congestion;
 pub use taut_core::{
-    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError, DatagramInfo,
-    DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys, FastOpenListen, FlowFilter, Gate, Histogram,
-    IcmpReport, IncomingOptions, IpPrefix, Keepalive, Lateness, ListenOptions, MtuDiscovery, OptionError,
-    QueueReport, Received, Refusal, Report, SendMeta, SetOption, StackConfig, State, SynInfo, SysctlError,
-    WriteFlags,
+    Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError,
+    DatagramFlowOptions, DatagramInfo, DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys,
+    FastOpenListen, FlowFilter, FlowKind, Gate, Histogram, IcmpReport, IncomingOptions, IpPrefix, Keepalive,
+    Lateness, ListenOptions, MtuDiscovery, OptionError, QueueReport, Received, Refusal, Report, SendMeta,
+    SetOption, StackConfig, State, SynInfo, SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! The asynchronous sockets without connections: [`UdpSocket`] and [`PingSocket`].
+//! The asynchronous sockets without connections: [`UdpSocket`], [`PingSocket`] and [`EchoSocket`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,9 @@ use taut_driver::{Access, WaitKey};
 use tokio::io::ReadBuf;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::datagram::{PingReply, Socket, datagram_methods, echo_request, reply_of};
+use crate::datagram::{
+    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, reply_of,
+};
 use crate::stack::Stack;
 use crate::wait::until;
 
@@ -25,6 +27,10 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
+    pub(crate) const fn of(socket: Socket) -> Self {
+        Self { socket }
+    }
+
     /// Binds to the first of the addresses that is available. Names are resolved by the system; port 0 picks a free port.
     ///
     /// # Errors
@@ -265,6 +271,7 @@ impl UdpSocket {
     }
 
     datagram_methods!();
+    flow_socket_methods!();
 }
 
 /// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.
@@ -306,4 +313,44 @@ impl PingSocket {
     }
 
     datagram_methods!();
+}
+
+/// The echo requests of a program that pings an address of a filter ([`IncomingFlow::accept_echo`](crate::IncomingFlow)).
+/// Dropping it ends the flow; a further request begins another one.
+#[derive(Debug)]
+pub struct EchoSocket {
+    socket: Socket,
+}
+
+impl EchoSocket {
+    pub(crate) const fn of(socket: Socket) -> Self {
+        Self { socket }
+    }
+
+    /// Receives the next request, and copies its data.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if the flow was idle for too long, or the stack was shut down.
+    pub async fn recv(&self, into: &mut [u8]) -> io::Result<EchoRequest> {
+        let (socket, mut message) = (&self.socket, vec![0; into.len() + 8]);
+        let recv = |access: &mut Access<'_>| socket.recv(access, &mut message, false);
+        let received = until(&socket.shard, socket.recv_interest(), recv).await?;
+        let PingReply { seq, len, ttl, .. } = reply_of(&received, &message, into);
+        Ok(EchoRequest { seq, len, ttl })
+    }
+
+    /// Sends the reply to a request.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if the flow was idle for too long, or the stack was shut down.
+    pub async fn send(&self, seq: u16, data: &[u8]) -> io::Result<()> {
+        let socket = &self.socket;
+        let to = socket.info()?.peer.ok_or_else(crate::error::gone)?;
+        let (message, meta) = (echo_request(to, seq, data), SendMeta::default());
+        let send = |access: &mut Access<'_>| socket.send(access, None, &message, &meta);
+        until(&socket.shard, socket.send_interest(), send).await.map(drop)
+    }
+
+    datagram_methods!();
+    flow_socket_methods!();
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use axum::serve::Listener;
 use futures_core::Stream;
 use taut::{
-    Bytes, Completion, ConnOptions, Connector, DatagramOptions, FlowFilter, IncomingFlow, IncomingFlows,
-    OwnedReadHalf, OwnedWriteHalf, PingSocket, Reader, SendMeta, TcpListener, TcpStream, UdpSocket,
+    Bytes, Completion, ConnOptions, Connector, DatagramOptions, EchoSocket, FlowFilter, FlowKind,
+    IncomingFlow, IncomingFlows, OwnedReadHalf, OwnedWriteHalf, PingSocket, Reader, SendMeta, TcpListener,
+    TcpStream, UdpSocket,
 };
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tower_service::Service;
@@ -795,6 +796,37 @@ fn cancel_16_a_reply_that_a_dropped_future_has_not_returned_is_still_there() {
         let mut again = [0; 10];
         let reply = first.unwrap_or_else(|| wire.run(ping.recv(&mut again)).unwrap());
         assert_eq!((reply.seq, reply.len), (1, 4));
+        is_ready
+    });
+    assert!(polls > 1, "ready at once");
+}
+
+#[test]
+fn cancel_17_a_request_that_a_dropped_future_has_not_returned_is_still_there() {
+    let polls = every_poll(|task| {
+        let wire = Wire::new(1);
+        let filter = FlowFilter::any().kinds([FlowKind::Echo]);
+        let flows = IncomingFlows::open(&wire.near, filter).unwrap();
+        let own: SocketAddr = FAR.parse().unwrap();
+        let ping = PingSocket::bind(&wire.far, own, &DatagramOptions::default()).unwrap();
+        let elsewhere = ELSEWHERE.parse::<SocketAddr>().unwrap().ip();
+        wire.run(ping.send_to(1, b"one", elsewhere)).unwrap();
+        let echo: EchoSocket = wire.run(flows.accept()).unwrap().accept_echo().unwrap();
+        let mut into = [0; 10];
+        assert_eq!(wire.run(echo.recv(&mut into)).unwrap().seq, 1);
+        wire.run(ping.send_to(2, b"data", elsewhere)).unwrap();
+        let first = task.run(&wire, Box::pin(async { echo.recv(&mut into).await.unwrap() }));
+        task.expect_forgotten();
+        let is_ready = first.is_some();
+        let mut again = [0; 10];
+        let request = first.unwrap_or_else(|| wire.run(echo.recv(&mut again)).unwrap());
+        assert_eq!((request.seq, request.len), (2, 4));
+        // And a reply is sent if the future was ready.
+        let sent = task.run(&wire, Box::pin(async { EchoSocket::send(&echo, 2, b"data").await.unwrap() }));
+        wire.run(echo.send(3, b"data")).unwrap();
+        let reply = wire.run(ping.recv(&mut again)).unwrap();
+        let seq = if sent.is_some() { 2 } else { 3 };
+        assert_eq!((reply.from, reply.seq, &again[..reply.len]), (elsewhere, seq, &b"data"[..]));
         is_ready
     });
     assert!(polls > 1, "ready at once");

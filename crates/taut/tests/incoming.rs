@@ -5,14 +5,14 @@
 #![allow(missing_docs, reason = "tests")]
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
-use taut::{Counters, FlowFilter, IncomingFlows, IncomingOptions, Refusal, Stack};
-use taut_testbed::{Kernel, live};
+use taut::{Counters, FlowFilter, FlowKind, IncomingFlows, IncomingOptions, Refusal, Stack};
+use taut_testbed::{Kernel, Scratch, eventually, live};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -40,6 +40,9 @@ const CLOSED: u16 = 99;
 /// How long an upstream may take, and after which a client knows that nobody answers.
 const PATIENCE: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(6);
+
+/// After which a flow of UDP is over.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// The near namespace, whose packets to anywhere go to the stack, and the far one, where the upstreams are.
 struct Two {
@@ -209,7 +212,7 @@ fn through(count: u32) -> (Vec<String>, u32, Counters) {
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             tokio::select! {
                 end = servers(counted) => end.unwrap(),
-                end = tun2socks::serve(served, None, PATIENCE) => end.unwrap(),
+                end = tun2socks::serve(served, None, PATIENCE, IDLE) => end.unwrap(),
                 () = ends.notified() => {}
             }
         });
@@ -265,6 +268,210 @@ fn every_end_of_1000_flows_arrives_as_what_it_was() {
 #[ignore = "make incoming"]
 fn every_end_of_10000_flows_arrives_as_what_it_was() {
     check(10_000);
+}
+
+/// One question by UDP, and what came back.
+fn asks(socket: &UdpSocket, question: &[u8]) -> io::Result<Vec<u8>> {
+    socket.send(question)?;
+    let mut answer = vec![0; 2_000];
+    let len = socket.recv(&mut answer)?;
+    answer.truncate(len);
+    Ok(answer)
+}
+
+fn udp_client(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.connect(to)?;
+    Ok(socket)
+}
+
+/// Questions and answers by UDP through `tun2socks`; refusals arrive as refusals; idle flows end, and begin again.
+#[test]
+fn udp_passes_through_and_so_do_its_refusals() {
+    if !live::ready(&["ip", "tshark"]) {
+        return;
+    }
+    let Two { near, far, stack } = two();
+    let scratch = Scratch::new("tun2socks");
+    let file = scratch.join("wire.pcapng");
+    let mut command = std::process::Command::new("tshark");
+    command.args(["-q", "-i", "taut0", "-w"]).arg(&file).stderr(std::process::Stdio::null());
+    let mut capture = near.namespace.spawn(&mut command).unwrap();
+    eventually("tshark captures", || file.exists());
+    let (stop, served) = (Arc::new(Notify::new()), stack.clone());
+    let ends = Arc::clone(&stop);
+    let upstream = far.thread("upstream", move || {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let echo = async {
+                let socket = tokio::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, ECHO)).await?;
+                let mut bytes = [0; 2_000];
+                loop {
+                    let (len, from) = socket.recv_from(&mut bytes).await?;
+                    bytes[..len].reverse();
+                    socket.send_to(&bytes[..len], from).await?;
+                }
+            };
+            tokio::select! {
+                end = echo => { let _: io::Result<()> = end; }
+                end = tun2socks::serve(served, None, PATIENCE, IDLE) => end.unwrap(),
+                () = ends.notified() => {}
+            }
+        });
+    });
+    let counters = stack.clone();
+    let clients = near.thread("clients", move || {
+        std::thread::sleep(Duration::from_millis(300));
+        let echo = SocketAddr::from((Ipv4Addr::new(10, 50, 0, 1), ECHO));
+        for number in 0..200_u32 {
+            let question = [&number.to_be_bytes()[..], &vec![7; number as usize * 7]].concat();
+            let mut answer = asks(&udp_client(echo).unwrap(), &question).unwrap();
+            answer.reverse();
+            assert_eq!(answer, question);
+        }
+        let refused = udp_client(address(SERVERS, 1, CLOSED)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(asks(&refused, b"?").unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        }
+        // RFC 1812's code 13.
+        let prohibited = udp_client(address(PROHIBITED, 1, ECHO)).unwrap();
+        assert_eq!(asks(&prohibited, b"?").unwrap_err().kind(), ErrorKind::HostUnreachable);
+        // One flow as long as it is used; and another after it was idle.
+        let stays = udp_client(echo).unwrap();
+        let began = counters.counters().datagram_flows_in;
+        for _ in 0..6 {
+            assert_eq!(asks(&stays, b"ab").unwrap(), b"ba");
+            std::thread::sleep(IDLE / 5);
+        }
+        assert_eq!(counters.counters().datagram_flows_in, began + 1);
+        eventually("all flows are idle", || {
+            let counters = counters.counters();
+            counters.datagram_flows_idle == counters.datagram_flows_accepted
+        });
+        assert_eq!(asks(&stays, b"ab").unwrap(), b"ba");
+        assert_eq!(counters.counters().datagram_flows_in, began + 2);
+    });
+    clients.unwrap().join().unwrap();
+    stop.notify_one();
+    upstream.unwrap().join().unwrap();
+    near.run(&format!("kill -INT {}", capture.id())).unwrap();
+    capture.wait().unwrap();
+    let count = |filter: &str| {
+        let mut tshark = std::process::Command::new("tshark");
+        let output = tshark.arg("-r").arg(&file).args(["-Y", filter]).output();
+        String::from_utf8_lossy(&output.unwrap().stdout).lines().count()
+    };
+    assert!(count("udp.srcport == 7 && !icmp") > 200 && count("icmp.type == 3") >= 3);
+    // The checksums of UDP are the interface's work, as those of TCP.
+    assert_eq!(count("_ws.malformed || icmp.checksum.status == 0 || ip.checksum.status == 0"), 0);
+    let counters = stack.counters();
+    assert_eq!((counters.datagram_flows_overflows, counters.datagram_flows_refused), (0, 1), "{counters:?}");
+}
+
+/// A name server that knows no names: the question comes back as an answer without records (RFC 1035 §4.1.1).
+async fn name_server() -> io::Result<()> {
+    let socket = tokio::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 53)).await?;
+    let mut bytes = [0; 2_000];
+    loop {
+        let (len, from) = socket.recv_from(&mut bytes).await?;
+        bytes[2] |= 0x80;
+        // `dig` adds a record about itself.
+        bytes[10..12].fill(0);
+        let end = 12 + bytes[12..len].iter().position(|&byte| byte == 0).unwrap_or(0) + 5;
+        socket.send_to(&bytes[..end], from).await?;
+    }
+}
+
+/// The number after a name in `iperf3`'s report, the last one of that name.
+fn last_of(report: &str, name: &str) -> f64 {
+    let (_, rest) = report.rsplit_once(&format!("\"{name}\":")).expect(name);
+    rest.trim_start().split([',', '\n']).next().unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn dig_and_iperf3_pass_through() {
+    if !live::ready(&["ip", "dig", "iperf3"]) {
+        return;
+    }
+    let Two { near, far, stack } = two();
+    let (stop, served) = (Arc::new(Notify::new()), stack.clone());
+    let ends = Arc::clone(&stop);
+    let upstream = far.thread("upstream", move || {
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            tokio::select! {
+                end = name_server() => end.unwrap(),
+                end = tun2socks::serve(served, None, PATIENCE, IDLE) => end.unwrap(),
+                () = ends.notified() => {}
+            }
+        });
+    });
+    let mut command = std::process::Command::new("iperf3");
+    command.arg("-s").stdout(std::process::Stdio::null());
+    let mut server = far.namespace.spawn(&mut command).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let answer = near.run("dig @10.50.0.1 example.com +tries=1 +time=20").unwrap();
+    assert!(answer.contains("status: NOERROR") && answer.contains("10.50.0.1#53"), "{answer}");
+    let refused = near.run("dig @10.50.0.1 -p 99 example.com +tries=1 +time=20");
+    let refused = refused.unwrap_or_else(|error| error.to_string());
+    assert!(refused.contains("connection refused") || !refused.contains("timed out"), "{refused}");
+    for way in ["", " -R"] {
+        let report = near.run(&format!("iperf3 -c 10.50.0.1 -u -b 100M -l 1200 -t 2 -J{way}")).unwrap();
+        let [packets, lost] = ["packets", "lost_packets"].map(|name| last_of(&report, name));
+        println!("iperf3 -u{way}: {lost} of {packets} datagrams lost, at 100 Mbit/s");
+        assert!(packets - lost > 1_000.0, "{report}");
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    stop.notify_one();
+    upstream.unwrap().join().unwrap();
+}
+
+/// Blocking sockets: UDP and pings beside connections.
+#[test]
+fn a_thread_answers_datagrams_and_pings() {
+    if !live::ready(&["ip", "ping"]) {
+        return;
+    }
+    let Two { near, stack, far: _ } = two();
+    let filter = FlowFilter::any().kinds([FlowKind::Udp, FlowKind::Echo]);
+    let flows = taut::blocking::IncomingFlows::open(&stack, filter).unwrap();
+    let to = address(SERVERS, 1, 53);
+    let client = near.thread("client", move || asks(&udp_client(to).unwrap(), b"question"));
+    let flow = flows.accept().unwrap();
+    assert_eq!((flow.kind(), flow.local_addr(), flow.syn()), (FlowKind::Udp, to, None));
+    let peer = flow.peer_addr();
+    let socket = flow.accept_udp().unwrap();
+    assert_eq!((socket.local_addr().unwrap(), socket.peer_addr().unwrap()), (to, peer));
+    let mut bytes = [0; 100];
+    let len = socket.recv(&mut bytes).unwrap();
+    socket.send(&bytes[len - 2..len]).unwrap();
+    assert_eq!(client.unwrap().join().unwrap().unwrap(), b"on");
+
+    let client = near.thread("client", move || asks(&udp_client(to).unwrap(), b"question"));
+    flows.accept().unwrap().refuse(Refusal::Reset);
+    assert_eq!(client.unwrap().join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    let client = near.thread("client", move || asks(&udp_client(to).unwrap(), b"question"));
+    let wrong = flows.accept().unwrap().accept();
+    assert_eq!(wrong.unwrap_err().kind(), ErrorKind::InvalidInput, "UDP is no connection");
+    drop(client);
+
+    let kernel = std::thread::scope(|scope| {
+        let ping = scope.spawn(|| near.run("ping -c 3 -i 0.2 -s 1000 10.50.0.9"));
+        let flow = flows.accept().unwrap();
+        assert_eq!(
+            (flow.kind(), flow.local_addr().ip()),
+            (FlowKind::Echo, Ipv4Addr::new(10, 50, 0, 9).into())
+        );
+        let echo = flow.accept_echo().unwrap();
+        let mut data = [0; 2_000];
+        for seq in 1..=3 {
+            let request = echo.recv(&mut data).unwrap();
+            assert_eq!((request.seq, request.len), (seq, 1_000));
+            echo.send(seq, &data[..request.len]).unwrap();
+        }
+        ping.join().unwrap().unwrap()
+    });
+    assert!(kernel.contains("3 received"), "{kernel}");
 }
 
 /// Blocking sockets: the decision may be late, and a flow that is dropped stays silent.

@@ -53,6 +53,9 @@ pub enum DatagramError {
     /// ICMP says that this is forbidden: EACCES.
     #[error("permission denied")]
     Denied,
+    /// On a flow that came in, nothing was sent or received for too long: ETIMEDOUT. It is over.
+    #[error("the flow was idle for too long")]
+    TimedOut,
 }
 
 /// An ICMP error about a datagram that was sent. Linux: `struct sock_extended_err`.

@@ -20,7 +20,8 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    fn memory(&self) -> usize {
+    /// What it counts while it waits.
+    pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity() + OVERHEAD_BYTES
     }
 }
@@ -66,6 +67,11 @@ impl Inbox {
         has_room
     }
 
+    /// A datagram for which there is room here finds none elsewhere.
+    pub(crate) const fn note_drop(&mut self) {
+        self.drops += 1;
+    }
+
     /// Adds a datagram for which there [is room](Self::has_room).
     pub(crate) fn push(&mut self, incoming: Incoming) {
         self.memory += incoming.memory();
@@ -74,6 +80,11 @@ impl Inbox {
 
     pub(crate) fn front(&self) -> Option<&Incoming> {
         self.queue.front()
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        (self.queue, self.memory) = (VecDeque::new(), 0);
     }
 
     pub(crate) fn pop(&mut self) -> Option<Incoming> {

@@ -5,6 +5,7 @@
 //!   application ── send ──▶ cut.rs ──▶ outbox.rs ──▶ link        what waits or is in the device counts against SO_SNDBUF
 //!               ◀── recv ── inbox.rs ◀── table.rs ◀── link       what waits counts against SO_RCVBUF
 //!                                          error.rs: what ICMP says about packets of ours
+//!                                          flow.rs:  of a flow that a filter took in
 //! ```
 //!
 //! **Problem.** A datagram socket has no acknowledgements: whatever it is given must be sent or dropped, and whatever
@@ -16,6 +17,7 @@
 
 pub(crate) mod cut;
 mod error;
+pub(crate) mod flow;
 pub(crate) mod inbox;
 mod options;
 pub(crate) mod outbox;

@@ -12,6 +12,9 @@ pub enum DatagramKind {
     /// Echo requests and their replies, of ICMP or ICMPv6. A datagram is an ICMP message, its port is 0; the stack writes
     /// the identifier, which is the socket's port, and the checksum.
     Ping,
+    /// The other side of it: an echo flow that [came in](crate::Stack::incoming). It receives requests, and sends replies. A
+    /// datagram is an ICMP message; the stack writes its type, identifier and checksum.
+    Echo,
 }
 
 /// What happens to a datagram that is larger than the path's MTU. Linux: `IP_MTU_DISCOVER`, `IPV6_MTU_DISCOVER`.

@@ -1,8 +1,10 @@
 //! One datagram socket: where it is bound and connected, what waits in both directions, and the error that its next call
 //! returns. Held by `table.rs`.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use super::flow::{FlowPart, Stage};
 use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::{
@@ -24,6 +26,8 @@ pub(crate) struct Socket {
     pub(crate) local: Endpoint,
     pub(crate) peer: Option<Endpoint>,
     pub(crate) options: DatagramOptions,
+    /// Of a socket that a filter made.
+    pub(crate) flow: Option<Box<FlowPart>>,
     pub(crate) inbox: Inbox,
     pub(crate) outbox: Outbox,
     error: Option<DatagramError>,
@@ -52,6 +56,7 @@ impl Socket {
             local: bound,
             peer: None,
             options: *options,
+            flow: None,
             inbox: Inbox::new(BUFFER_DEFAULT_BYTES),
             outbox: Outbox::new(BUFFER_DEFAULT_BYTES, options.max_pacing_rate),
             error: None,
@@ -60,13 +65,49 @@ impl Socket {
             is_ready: false,
             turn_bytes: 0,
         };
-        if let Some(bytes) = options.rcvbuf {
-            socket.set(DatagramOption::Rcvbuf(bytes));
-        }
-        if let Some(bytes) = options.sndbuf {
-            socket.set(DatagramOption::Sndbuf(bytes));
-        }
+        socket.set_buffers();
         socket
+    }
+
+    /// The socket of a flow from `peer` to `local` that is not decided. Its queue takes so many bytes.
+    pub(crate) fn of_flow(
+        kind: DatagramKind,
+        (local, peer): (Endpoint, Endpoint),
+        flow: FlowPart,
+        pending_bytes: u32,
+    ) -> Self {
+        let mut socket = Self::new(kind, local, &DatagramOptions::default());
+        socket.peer = Some(peer);
+        socket.flow = Some(Box::new(flow));
+        socket.inbox.set_limit(pending_bytes);
+        socket
+    }
+
+    /// The application accepts the flow, and has the socket from now on.
+    pub(crate) fn accept(&mut self, options: &DatagramOptions) {
+        self.options = *options;
+        self.outbox.set_rate(options.max_pacing_rate);
+        self.inbox.set_limit(BUFFER_DEFAULT_BYTES);
+        self.set_buffers();
+    }
+
+    fn set_buffers(&mut self) {
+        if let Some(bytes) = self.options.rcvbuf {
+            self.set(DatagramOption::Rcvbuf(bytes));
+        }
+        if let Some(bytes) = self.options.sndbuf {
+            self.set(DatagramOption::Sndbuf(bytes));
+        }
+    }
+
+    /// Whether the application may name it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.flow.as_ref().is_none_or(|flow| flow.is_held())
+    }
+
+    /// Whether it is of a flow that was idle for too long.
+    pub(crate) fn is_over(&self) -> bool {
+        self.flow.as_ref().is_some_and(|flow| flow.stage == Stage::Over)
     }
 
     pub(crate) const fn set(&mut self, option: DatagramOption) {

@@ -39,8 +39,10 @@ pub(crate) struct Table {
     generation: u32,
     by_key: HashTable<u32>,
     hasher: SipHasher13,
-    /// The sockets that are bound to a port: one, or one for each address.
+    /// The sockets that are bound to a port: one, or one for each address. Those of flows are bound to nothing of ours.
     by_port: BTreeMap<(DatagramKind, u16), Vec<u32>>,
+    /// The sockets of flows.
+    flows: u32,
 }
 
 const ANY_V4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -65,11 +67,18 @@ impl Table {
             by_key: HashTable::new(),
             hasher: SipHasher13::new_with_keys(k0, k1),
             by_port: BTreeMap::new(),
+            flows: 0,
         }
     }
 
-    pub(crate) const fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
+    /// The number of sockets that an application opened.
+    pub(crate) const fn opened(&self) -> usize {
+        self.slots.len() - self.free.len() - self.flows as usize
+    }
+
+    /// The number of sockets of flows.
+    pub(crate) const fn flows(&self) -> usize {
+        self.flows as usize
     }
 
     pub(crate) fn at(&self, slot: u32) -> Option<&Socket> {
@@ -80,16 +89,20 @@ impl Table {
         self.slots.get_mut(slot as usize)?.as_deref_mut()
     }
 
+    /// The socket with that name, if the application has it.
     pub(crate) fn get(&self, id: DatagramId) -> Option<&Socket> {
-        self.at(id.slot).filter(|socket| socket.generation == id.generation)
+        self.at(id.slot).filter(|socket| socket.generation == id.generation && socket.is_held())
     }
 
+    /// See [`get`](Self::get).
     pub(crate) fn get_mut(&mut self, id: DatagramId) -> Option<&mut Socket> {
-        self.at_mut(id.slot).filter(|socket| socket.generation == id.generation)
+        self.at_mut(id.slot).filter(|socket| socket.generation == id.generation && socket.is_held())
     }
 
+    /// Every socket that the application has.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Socket)> + '_ {
-        self.slots.iter().zip(0..).filter_map(|(socket, slot)| Some((slot, socket.as_deref()?)))
+        let all = self.slots.iter().zip(0..).filter_map(|(socket, slot)| Some((slot, socket.as_deref()?)));
+        all.filter(|(_, socket)| socket.is_held())
     }
 
     /// Whether a socket is bound to this endpoint, or to one that it would share packets with.
@@ -109,6 +122,7 @@ impl Table {
         socket.generation = self.generation;
         self.generation = self.generation.wrapping_add(1);
         let (generation, port) = (socket.generation, (socket.kind, socket.bound.port()));
+        let of_flow = socket.flow.is_some();
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(Box::new(socket));
@@ -119,24 +133,41 @@ impl Table {
                 self.slots.len() as u32 - 1
             }
         };
-        self.by_port.entry(port).or_default().push(slot);
+        if of_flow {
+            self.flows += 1;
+        } else {
+            self.by_port.entry(port).or_default().push(slot);
+        }
         self.add_key(slot);
         DatagramId { slot, generation }
     }
 
     pub(crate) fn remove(&mut self, id: DatagramId) -> Option<Box<Socket>> {
         self.get(id)?;
-        self.remove_key(id.slot);
-        let socket = self.slots.get_mut(id.slot as usize)?.take()?;
+        self.remove_at(id.slot)
+    }
+
+    pub(crate) fn remove_at(&mut self, slot: u32) -> Option<Box<Socket>> {
+        self.remove_key(slot);
+        let socket = self.slots.get_mut(slot as usize)?.take()?;
+        self.free.push(slot);
+        if socket.flow.is_some() {
+            self.flows -= 1;
+            return Some(socket);
+        }
         let port = (socket.kind, socket.bound.port());
         if let Some(slots) = self.by_port.get_mut(&port) {
-            slots.retain(|&slot| slot != id.slot);
+            slots.retain(|&other| other != slot);
             if slots.is_empty() {
                 self.by_port.remove(&port);
             }
         }
-        self.free.push(id.slot);
         Some(socket)
+    }
+
+    /// From now on the socket receives nothing, and another may take its place.
+    pub(crate) fn deafen(&mut self, slot: u32) {
+        self.remove_key(slot);
     }
 
     /// Changes which packets a socket receives.
@@ -148,18 +179,23 @@ impl Table {
         self.add_key(slot);
     }
 
-    /// The socket that receives a packet.
+    /// The socket that receives a packet to an address of ours.
     pub(crate) fn find(&self, kind: DatagramKind, local: Endpoint, peer: Endpoint) -> Option<u32> {
         let look = |local, peer| self.find_key(&Key { kind, local, peer });
         let any = |ip| Endpoint::new(ip, local.port());
         let is_v4 = local.is_ipv4();
-        look(local, Some(peer))
-            .or_else(|| look(local, None))
+        self.find_exact(kind, local, peer)
             .or_else(|| look(any(if is_v4 { ANY_V4 } else { ANY_V6 }), None))
             .or_else(|| {
                 let both = look(any(ANY_V6), None).filter(|_| is_v4)?;
                 self.at(both).filter(|socket| !socket.options.only_v6).map(|_| both)
             })
+    }
+
+    /// The socket that receives a packet and is bound to its very destination.
+    pub(crate) fn find_exact(&self, kind: DatagramKind, local: Endpoint, peer: Endpoint) -> Option<u32> {
+        let look = |peer| self.find_key(&Key { kind, local, peer });
+        look(Some(peer)).or_else(|| look(None))
     }
 
     fn find_key(&self, key: &Key) -> Option<u32> {

@@ -70,6 +70,17 @@ impl Limit {
         Self { all: Bucket(Instant::ZERO), peers: None, hasher: SipHasher13::new_with_keys(k0, k1) }
     }
 
+    /// Whether an error may be sent that an application decided about: only the limit on all of them holds, so that each of a
+    /// peer's flows may be refused. If so, it counts as sent.
+    pub(crate) fn allows_refusal(&mut self, config: &IcmpConfig, now: Instant) -> bool {
+        let every = Duration::from_nanos(1_000_000_000 / u64::from(config.msgs_per_sec.max(1)));
+        let has_token = self.all.has_token(now, every, config.msgs_burst.into());
+        if has_token {
+            self.all.take(now, every);
+        }
+        has_token
+    }
+
     /// Whether an error may be sent to `peer` now; if so, it counts as sent.
     pub(crate) fn allows(&mut self, config: &IcmpConfig, now: Instant, peer: IpAddr) -> bool {
         let every = Duration::from_nanos(1_000_000_000 / u64::from(config.msgs_per_sec.max(1)));

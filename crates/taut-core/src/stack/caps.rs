@@ -30,7 +30,7 @@ struct PerPeer {
 }
 
 /// The peer that an address belongs to.
-fn key(ip: IpAddr) -> u128 {
+pub(super) fn key(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
         IpAddr::V6(ip) => ip.to_bits() >> 64 << 64,

@@ -40,6 +40,8 @@ pub(crate) struct Datagrams {
     pub(super) leaving_serial: u64,
     /// When sockets may send again that must wait for that.
     pub(super) departures: alloc::collections::BTreeSet<(Instant, u32)>,
+    /// When to look whether accepted flows were idle.
+    pub(super) idle: alloc::collections::BTreeSet<(Instant, u32)>,
     ports: u32,
     idents: u32,
 }
@@ -55,6 +57,7 @@ impl Datagrams {
             leaving: None,
             leaving_serial: 0,
             departures: alloc::collections::BTreeSet::new(),
+            idle: alloc::collections::BTreeSet::new(),
             ports: 0,
             idents: 0,
         }
@@ -76,13 +79,15 @@ impl Stack {
         let exists = match kind {
             DatagramKind::Udp => cfg!(feature = "udp"),
             DatagramKind::Ping => cfg!(feature = "icmp"),
+            // Only a filter makes them.
+            DatagramKind::Echo => false,
         };
         let ip = at.ip().to_canonical();
         let ours = ip.is_unspecified() || self.config.any_address || self.config.addresses.contains(&ip);
         if !exists || !ours || ip.is_multicast() || is_broadcast(ip) {
             return Err(ListenError::AddrNotAvailable);
         }
-        if self.datagrams.table.len() >= SOCKETS_MAX {
+        if self.datagrams.table.opened() >= SOCKETS_MAX {
             return Err(ListenError::AddrInUse);
         }
         let free = |stack: &Self, port| {
@@ -115,6 +120,7 @@ impl Stack {
                 self.datagrams.departures.remove(&(due, id.slot));
                 self.update_side_deadline();
             }
+            self.end_datagram_flow(id.slot, &socket);
         }
     }
 
@@ -122,9 +128,13 @@ impl Stack {
     /// again. What has arrived from others stays, as with Linux.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`], [`DatagramError::InvalidPeer`], or [`DatagramError::AddrNotAvailable`].
+    /// [`DatagramError::Closed`], [`DatagramError::InvalidPeer`], [`DatagramError::AddrNotAvailable`], or
+    /// [`DatagramError::Invalid`] for the socket of a flow, which stays connected.
     pub fn connect_datagram(&mut self, id: DatagramId, to: Option<SocketAddr>) -> Result<(), DatagramError> {
         let socket = self.datagrams.table.get(id).ok_or(DatagramError::Closed)?;
+        if socket.flow.is_some() {
+            return Err(DatagramError::Invalid);
+        }
         let bound = socket.bound;
         let (local, peer) = match to {
             None => (bound, None),
@@ -159,7 +169,20 @@ impl Stack {
             Some(to) => peer_of(kind, to)?,
             None => socket.peer.ok_or(DatagramError::NoDestination)?,
         };
-        let src = self.source_for(local.ip(), meta.src, to.ip())?;
+        let (is_flow, is_over) = (socket.flow.is_some(), socket.is_over());
+        if is_over {
+            return Err(DatagramError::TimedOut);
+        }
+        // A flow has its own source, and no other destination.
+        if is_flow && socket.peer != Some(to) {
+            return Err(DatagramError::InvalidPeer);
+        }
+        let src = match (is_flow, meta.src) {
+            (false, asked) => self.source_for(local.ip(), asked, to.ip())?,
+            (true, None) => local.ip(),
+            (true, Some(asked)) if asked.to_canonical() == local.ip() => local.ip(),
+            (true, Some(_)) => return Err(DatagramError::AddrNotAvailable),
+        };
         let is_v4 = src.is_ipv4();
         let transport_len = if kind == DatagramKind::Udp { udp::HEADER_LEN } else { 0 };
         let cut = cut::plan(&Question {
@@ -183,6 +206,9 @@ impl Stack {
             _ => None,
         };
         let socket = self.datagrams.table.get_mut(id).ok_or(DatagramError::Closed)?;
+        if let Some(flow) = socket.flow.as_deref_mut() {
+            flow.used = now;
+        }
         let memory = Memory::new(whole);
         let len = memory.len();
         let mut push = |range, form| {
@@ -227,6 +253,10 @@ impl Stack {
                 self.counters.icmp_out_msgs += 1;
                 self.counters.icmp_out_echos += 1;
             }
+            DatagramKind::Echo => {
+                self.counters.icmp_out_msgs += 1;
+                self.counters.icmp_out_echo_reps += 1;
+            }
         }
         self.make_ready(now, id.slot);
         Ok(())
@@ -246,6 +276,11 @@ impl Stack {
             DatagramKind::Ping => {
                 let mut whole = message.to_vec();
                 let is_echo = icmp::finish_echo_request(&mut whole, src.ip(), to.ip(), src.port());
+                is_echo.then_some(whole).ok_or(DatagramError::Invalid)
+            }
+            DatagramKind::Echo => {
+                let mut whole = message.to_vec();
+                let is_echo = icmp::finish_echo_reply(&mut whole, src.ip(), to.ip(), src.port());
                 is_echo.then_some(whole).ok_or(DatagramError::Invalid)
             }
             DatagramKind::Udp if matches!(cut, Cut::Fragments(_)) => {
@@ -294,7 +329,8 @@ impl Stack {
         if let Some(error) = socket.take_error() {
             return Err(error);
         }
-        let incoming = socket.inbox.front().ok_or(DatagramError::WouldBlock)?;
+        let none = if socket.is_over() { DatagramError::TimedOut } else { DatagramError::WouldBlock };
+        let incoming = socket.inbox.front().ok_or(none)?;
         let len = incoming.bytes.len().min(into.len());
         into[..len].copy_from_slice(&incoming.bytes[..len]);
         let received = Received {
@@ -306,8 +342,12 @@ impl Stack {
             ttl: incoming.hops,
             segment: incoming.segment,
         };
-        if !peek {
-            socket.inbox.pop();
+        if !peek
+            && let Some(gone) = socket.inbox.pop()
+            && let (Some(flow), Some(peer)) = (&socket.flow, socket.peer)
+        {
+            let (filter, bytes) = (flow.filter, gone.memory());
+            self.release_queued(filter, peer, bytes);
         }
         Ok(received)
     }
@@ -325,7 +365,8 @@ impl Stack {
     /// Whether [`recv_datagram`](Self::recv_datagram) would return something.
     #[must_use]
     pub fn is_datagram_readable(&self, id: DatagramId) -> bool {
-        self.datagrams.table.get(id).is_none_or(|socket| socket.has_error() || !socket.inbox.is_empty())
+        let socket = self.datagrams.table.get(id);
+        socket.is_none_or(|socket| socket.has_error() || socket.is_over() || !socket.inbox.is_empty())
     }
 
     /// Whether half of the send buffer is free; else [`Event::DatagramWritable`](crate::Event::DatagramWritable) follows when
@@ -333,7 +374,7 @@ impl Stack {
     pub fn is_datagram_writable(&mut self, id: DatagramId) -> bool {
         let Some(socket) = self.datagrams.table.get_mut(id) else { return true };
         let awaited = socket.outbox.is_awaited();
-        let is_writable = socket.has_error() || socket.outbox.is_writable();
+        let is_writable = socket.has_error() || socket.is_over() || socket.outbox.is_writable();
         self.awaiting_tickets += u32::from(socket.outbox.is_awaited() && !awaited);
         is_writable
     }
@@ -407,15 +448,15 @@ fn peer_of(kind: DatagramKind, to: SocketAddr) -> Result<Endpoint, DatagramError
     match kind {
         DatagramKind::Udp if to.port() == 0 => Err(DatagramError::InvalidPeer),
         DatagramKind::Udp => Ok(Endpoint::new(ip, to.port())),
-        DatagramKind::Ping => Ok(Endpoint::new(ip, 0)),
+        DatagramKind::Ping | DatagramKind::Echo => Ok(Endpoint::new(ip, 0)),
     }
 }
 
 const fn protocol_of(kind: DatagramKind, is_v4: bool) -> u8 {
     match (kind, is_v4) {
         (DatagramKind::Udp, _) => protocol::UDP,
-        (DatagramKind::Ping, true) => protocol::ICMP,
-        (DatagramKind::Ping, false) => protocol::ICMPV6,
+        (DatagramKind::Ping | DatagramKind::Echo, true) => protocol::ICMP,
+        (DatagramKind::Ping | DatagramKind::Echo, false) => protocol::ICMPV6,
     }
 }
 

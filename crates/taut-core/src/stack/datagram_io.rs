@@ -9,6 +9,7 @@ use taut_wire::{IpHeader, Quoted, fragment, protocol, raw};
 
 use super::datagram::{Datagrams, HEADERS_MAX};
 use super::demux::DATAGRAM_BIT;
+use super::incoming::{FlowKind, Receiver};
 use super::input::head;
 use super::replies::Reply;
 use super::{News, Stack};
@@ -18,7 +19,7 @@ use crate::datagram::{DatagramKind, IcmpReport, told};
 use crate::egress::emit::HEADER_MAX;
 use crate::words::{
     ConnId, DatagramId, Endpoint, Event, Fate, Frame, Gather, Instant, LinkCaps, Offload, Output, RxChecksum,
-    RxPacket, Transmit, TxPacket, TxTicket,
+    RxPacket, Transmit, Tuple, TxPacket, TxTicket,
 };
 
 /// In place of a socket: an ICMP message of the stack itself.
@@ -66,30 +67,47 @@ impl Stack {
         self.count_marks(ip.ecn, segments);
         let local = Endpoint::new(ip.dst, header.dst_port);
         let from = Endpoint::new(ip.src, header.src_port);
-        let Some(slot) = self.datagrams.table.find(DatagramKind::Udp, local, from) else {
-            self.counters.udp_no_ports += segments;
-            self.unreachable(now, ip, taut_wire::Unreachable::Port, bytes, rest);
-            return;
+        let tuple = Tuple { local, peer: from };
+        let slot = match self.receiver(now, FlowKind::Udp, &tuple, len) {
+            Receiver::Socket(slot) => slot,
+            Receiver::Dropped => return,
+            Receiver::Nobody => {
+                self.counters.udp_no_ports += segments;
+                self.unreachable(now, ip, taut_wire::Unreachable::Port, bytes, rest);
+                return;
+            }
         };
         let mut payload = Vec::with_capacity(len);
         payload.extend_from_slice(datagram.get(udp::HEADER_LEN..).unwrap_or_default());
         rest.iter().for_each(|piece| payload.extend_from_slice(piece));
         payload.truncate(len);
         let (class, hops) = raw::class_and_hops(bytes);
-        let gro = self.datagrams.table.at(slot).is_some_and(|socket| socket.options.gro);
+        let socket = self.datagrams.table.at(slot);
+        let gro = socket.is_some_and(|socket| socket.options.gro);
+        let quote = socket.filter(|socket| socket.flow.is_some()).map(|_| quote_of(datagram, packet));
         let size = usize::from(packet.gso_size);
         let incoming = |bytes, segment| Incoming { bytes, from, to: ip.dst, class, hops, segment };
         if size == 0 || gro {
-            self.deliver_udp(slot, incoming(payload, packet.gso_size), segments);
+            self.deliver_udp((now, slot), incoming(payload, packet.gso_size), segments, quote);
         } else {
             for piece in payload.chunks(size) {
-                self.deliver_udp(slot, incoming(piece.to_vec(), 0), 1);
+                self.deliver_udp((now, slot), incoming(piece.to_vec(), 0), 1, quote);
             }
         }
     }
 
-    fn deliver_udp(&mut self, slot: u32, incoming: Incoming, datagrams: u64) {
-        if self.deliver(slot, incoming) {
+    fn deliver_udp(
+        &mut self,
+        (now, slot): (Instant, u32),
+        incoming: Incoming,
+        datagrams: u64,
+        quote: Option<[u8; 8]>,
+    ) {
+        let taken = match quote {
+            None => self.deliver(slot, incoming),
+            Some(quote) => self.deliver_to_flow(now, slot, incoming, quote),
+        };
+        if taken {
             self.counters.udp_in_datagrams += datagrams;
         } else {
             self.counters.udp_in_errors += datagrams;
@@ -126,6 +144,10 @@ impl Stack {
             _ => None,
         };
         let Some(slot) = found else { return };
+        // Nothing was sent on a flow that is not decided.
+        if self.datagrams.table.at(slot).is_none_or(|socket| !socket.is_held()) {
+            return;
+        }
         if mtu > 0 || told.error == crate::DatagramError::TooLong {
             self.datagrams.paths.lower(now, dst.ip(), mtu, self.caps.mtu);
         }
@@ -264,6 +286,7 @@ impl Stack {
             self.make_ready(now, slot);
         }
         self.on_fragment_timeouts(now);
+        self.on_idle_flows(now);
         self.update_side_deadline();
     }
 
@@ -271,13 +294,25 @@ impl Stack {
     pub(super) fn update_side_deadline(&mut self) {
         let departure = self.datagrams.departures.first().map(|&(due, _)| due);
         let fragments = self.datagrams.reassembly.next_deadline(&self.config.fragments);
-        self.side_deadline = departure.into_iter().chain(fragments).min().unwrap_or(Instant::NEVER);
+        let idle = self.datagrams.idle.first().map(|&(at, _)| at);
+        self.side_deadline =
+            departure.into_iter().chain(fragments).chain(idle).min().unwrap_or(Instant::NEVER);
     }
 
     /// Whether an address is one to which an error may be sent (RFC 1122 §3.2.2).
     pub(super) fn may_be_told(ip: IpAddr) -> bool {
         !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback())
     }
+}
+
+/// What an error about a datagram of a flow quotes: its header.
+fn quote_of(datagram: &[u8], packet: &RxPacket<'_>) -> [u8; 8] {
+    let mut quote: [u8; 8] = datagram.first_chunk().copied().unwrap_or_default();
+    if packet.gso_size > 0 || packet.checksum != RxChecksum::Unverified {
+        // It is not the checksum that a single datagram has on a wire.
+        quote[6..].fill(0);
+    }
+    quote
 }
 
 /// Writes the headers of a packet; returns their length, and what is left to the device.

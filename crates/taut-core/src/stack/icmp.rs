@@ -8,12 +8,13 @@ use core::net::IpAddr;
 use taut_wire::{Fragment, Icmp, IpHeader, Unreachable, fragment, icmp, protocol, raw};
 
 use super::Stack;
+use super::incoming::{FlowKind, Receiver};
 use super::input::head;
 use super::replies::{self, Reply};
 use crate::datagram::DatagramKind;
 use crate::datagram::inbox::Incoming;
 use crate::ip::reassembly::Outcome;
-use crate::words::{Endpoint, Frame, Instant, RxChecksum, RxPacket};
+use crate::words::{Endpoint, Frame, Instant, RxChecksum, RxPacket, Tuple};
 
 /// The most of a packet that an error needs to quote.
 const QUOTED_MAX: usize = 1_280;
@@ -59,6 +60,35 @@ impl Stack {
             self.counters.icmp_out_rate_limited += 1;
             return false;
         }
+        self.push_error(own, peer, quoted, write)
+    }
+
+    /// Sends an error from `own` about a flow that the application refuses, if the limit on all errors allows.
+    pub(super) fn send_refusal(
+        &mut self,
+        now: Instant,
+        own: IpAddr,
+        peer: IpAddr,
+        code: Unreachable,
+        quoted: &[u8],
+    ) -> bool {
+        if !self.datagrams.icmp_limit.allows_refusal(&self.config.icmp, now) {
+            self.counters.icmp_out_rate_limited += 1;
+            return false;
+        }
+        let write = |buf: &mut [u8], quoted: &[u8]| icmp::emit_unreachable(buf, own, peer, code, quoted);
+        let sent = self.push_error(own, peer, quoted, write);
+        self.counters.icmp_out_dest_unreachs += u64::from(sent);
+        sent
+    }
+
+    fn push_error(
+        &mut self,
+        own: IpAddr,
+        peer: IpAddr,
+        quoted: &[u8],
+        write: impl FnOnce(&mut [u8], &[u8]) -> usize,
+    ) -> bool {
         let is_v4 = own.is_ipv4();
         let ip_len = if is_v4 { 20 } else { 40 };
         let mut packet = alloc::vec![0; ip_len + icmp::error_len(is_v4, quoted)];
@@ -131,6 +161,27 @@ impl Stack {
             _ => return,
         };
         *counter += 1;
+    }
+
+    /// A ping that this host does not answer by itself: a filter may take it.
+    #[cold]
+    pub(super) fn on_echo_flow(
+        &mut self,
+        now: Instant,
+        ip: &IpHeader,
+        packet: &[u8],
+        message: &[u8],
+        ident: u16,
+    ) {
+        let tuple = Tuple { local: Endpoint::new(ip.dst, ident), peer: Endpoint::new(ip.src, 0) };
+        let Receiver::Socket(slot) = self.receiver(now, FlowKind::Echo, &tuple, message.len()) else {
+            return;
+        };
+        let (class, hops) = raw::class_and_hops(packet);
+        let quote = message.first_chunk().copied().unwrap_or_default();
+        let bytes = message.to_vec();
+        let incoming = Incoming { bytes, from: tuple.peer, to: ip.dst, class, hops, segment: 0 };
+        self.deliver_to_flow(now, slot, incoming, quote);
     }
 
     // ---- fragments ----

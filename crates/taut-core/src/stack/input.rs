@@ -90,7 +90,7 @@ impl Stack {
             }
             _ => {
                 self.counters.in_discards += 1;
-                if !self.is_forged(ip.src) {
+                if !self.is_forged(ip.src) && self.stands_in_for(ip.dst) {
                     self.unreachable(now, ip, Unreachable::Protocol, bytes, &[]);
                 }
             }
@@ -342,6 +342,9 @@ impl Stack {
             // A filter's addresses are others': they answer for themselves.
             Icmp::EchoRequest { ident, seq, payload } if self.config.icmp_echo && self.is_own(ip.dst) => {
                 self.answer_echo(ip, ident, seq, payload);
+            }
+            Icmp::EchoRequest { ident, .. } if cfg!(feature = "icmp") && self.may_be_flow(ip.dst) => {
+                self.on_echo_flow(now, ip, packet, message, ident);
             }
             Icmp::EchoReply { ident, .. } if cfg!(feature = "icmp") => {
                 self.on_echo_reply(ip, packet, message, ident);

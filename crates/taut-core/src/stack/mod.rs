@@ -51,7 +51,10 @@ use alloc::vec::Vec;
 
 pub use conn_mut::ConnMut;
 pub use conn_ref::ConnRef;
-pub use incoming::{FlowFilter, FlowInfo, FlowState, IncomingOptions, IpPrefix, Refusal, SynInfo};
+pub use incoming::{
+    DatagramFlowOptions, FlowFilter, FlowInfo, FlowKind, FlowState, IncomingOptions, IpPrefix, Refusal,
+    SynInfo,
+};
 pub use listener::ListenerInfo;
 pub use steering::Steering;
 pub use syn_cookies::SynCookies;
@@ -84,7 +87,7 @@ pub enum Timer {
     Conn,
     /// The oldest entry of TIME-WAIT ends.
     TimeWait,
-    /// A datagram may leave, or fragments have not become a packet in time.
+    /// A datagram may leave, fragments have not become a packet in time, or a flow of datagrams was idle for too long.
     Datagram,
 }
 

@@ -100,7 +100,9 @@ impl Steering {
                         | Icmp::TimeExceeded { quoted }
                         | Icmp::ParameterProblem { quoted, .. },
                     ) => Quoted::parse(quoted).ok()?,
-                    Ok(Icmp::EchoReply { ident, .. }) => return Some(self.owner_of_port(ident)),
+                    Ok(Icmp::EchoReply { ident, .. } | Icmp::EchoRequest { ident, .. }) => {
+                        return Some(self.owner_of_port(ident));
+                    }
                     _ => return None,
                 };
                 match quoted.protocol {

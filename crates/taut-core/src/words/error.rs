@@ -103,6 +103,9 @@ pub enum FlowError {
     /// The configured maximum number of connections is reached; the flow is still pending.
     #[error("too many connections")]
     TooManyConnections,
+    /// A flow of datagrams is no connection, and the other way round. It is still pending.
+    #[error("a flow of another kind")]
+    OtherKind,
 }
 
 /// Why an option was not set.

@@ -4,12 +4,13 @@ use std::io;
 
 use taut_core::{ConnOptions, FlowFilter, IncomingOptions};
 
-use super::TcpStream;
+use super::{EchoSocket, TcpStream, UdpSocket};
 use crate::flow::{Flow, flow_methods};
 use crate::socket::Acceptor;
 use crate::stack::Stack;
 
-/// Every new connection to the addresses and ports of a filter, before it is answered: `taut::IncomingFlows` for threads.
+/// Every new connection to the addresses and ports of a filter, before it is answered, and flows of datagrams if the filter
+/// says so: `taut::IncomingFlows` for threads.
 #[derive(Debug)]
 pub struct IncomingFlows {
     acceptor: Acceptor,
@@ -57,10 +58,10 @@ impl IncomingFlows {
     }
 }
 
-/// A connection that a client wants, and that is not answered yet.
+/// A connection that a client wants, and that is not answered yet; or the first datagrams from one address and port to another.
 ///
-/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN, as from a host that is
-/// silent.
+/// Dropping it without a decision drops the flow: the client gets no answer, now or to a repeated SYN or a further datagram, as
+/// from a host that is silent.
 #[derive(Debug)]
 pub struct IncomingFlow {
     flow: Flow,
@@ -72,6 +73,7 @@ impl IncomingFlow {
     /// Accepts it: the client's SYN is answered. Waits for the end of the handshake.
     ///
     /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if it is not a connection; it is dropped then.
     /// [`io::ErrorKind::ConnectionAborted`] if the flow [is gone](Self::is_gone), [`io::ErrorKind::QuotaExceeded`] if there
     /// are too many connections; or why the handshake failed, such as [`io::ErrorKind::TimedOut`].
     pub fn accept(self) -> io::Result<TcpStream> {

@@ -1,4 +1,4 @@
-//! The blocking sockets without connections: [`UdpSocket`] and [`PingSocket`].
+//! The blocking sockets without connections: [`UdpSocket`], [`PingSocket`] and [`EchoSocket`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,7 +9,9 @@ use std::time::Duration;
 use taut_core::{DatagramKind, DatagramOptions, Received, SendMeta};
 use taut_driver::{Access, Interest};
 
-use crate::datagram::{PingReply, Socket, datagram_methods, echo_request, reply_of};
+use crate::datagram::{
+    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, reply_of,
+};
 use crate::socket::Attempt;
 use crate::stack::Stack;
 
@@ -122,6 +124,10 @@ fn first(addresses: impl ToSocketAddrs) -> io::Result<SocketAddr> {
 }
 
 impl UdpSocket {
+    pub(crate) fn of(socket: Socket) -> Self {
+        Self { socket: Arc::new(socket), modes: Arc::default() }
+    }
+
     /// Binds to the first of the addresses that is available. Names are resolved by the system; port 0 picks a free port.
     ///
     /// # Errors
@@ -222,6 +228,7 @@ impl UdpSocket {
 
     modes_methods!();
     datagram_methods!();
+    flow_socket_methods!();
 }
 
 /// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.
@@ -268,4 +275,48 @@ impl PingSocket {
 
     modes_methods!();
     datagram_methods!();
+}
+
+/// The echo requests of a program that pings an address of a filter
+/// ([`IncomingFlow::accept_echo`](super::IncomingFlow::accept_echo)). Dropping all clones of it ends the flow; a further
+/// request begins another one.
+#[derive(Debug)]
+pub struct EchoSocket {
+    socket: Arc<Socket>,
+    modes: Arc<Modes>,
+}
+
+impl EchoSocket {
+    pub(crate) fn of(socket: Socket) -> Self {
+        Self { socket: Arc::new(socket), modes: Arc::default() }
+    }
+
+    /// Receives the next request, and copies its data.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if the flow was idle for too long, or the stack was shut down.
+    pub fn recv(&self, into: &mut [u8]) -> io::Result<EchoRequest> {
+        let Self { socket, modes } = self;
+        let mut message = vec![0; into.len() + 8];
+        let recv = |access: &mut Access<'_>| socket.recv(access, &mut message, false);
+        let received = modes.wait(socket, socket.recv_interest(), &modes.read_timeout_ns, recv)?;
+        let PingReply { seq, len, ttl, .. } = reply_of(&received, &message, into);
+        Ok(EchoRequest { seq, len, ttl })
+    }
+
+    /// Sends the reply to a request.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if the flow was idle for too long, or the stack was shut down.
+    pub fn send(&self, seq: u16, data: &[u8]) -> io::Result<()> {
+        let Self { socket, modes } = self;
+        let to = socket.info()?.peer.ok_or_else(crate::error::gone)?;
+        let (message, meta) = (echo_request(to, seq, data), SendMeta::default());
+        let send = |access: &mut Access<'_>| socket.send(access, None, &message, &meta);
+        modes.wait(socket, socket.send_interest(), &modes.write_timeout_ns, send).map(drop)
+    }
+
+    modes_methods!();
+    datagram_methods!();
+    flow_socket_methods!();
 }

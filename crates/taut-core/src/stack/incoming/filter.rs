@@ -5,8 +5,31 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::ops::RangeInclusive;
 
+use super::sources::DatagramFlowOptions;
 use crate::options::ConnOptions;
-use crate::words::Duration;
+use crate::words::{Duration, Endpoint};
+
+/// The protocol of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FlowKind {
+    /// A connection.
+    Tcp,
+    /// Datagrams from one address and port to another.
+    Udp,
+    /// Echo requests of one identifier from one address to another: a program that pings.
+    Echo,
+}
+
+impl FlowKind {
+    /// One of each that are counted and listed together.
+    pub(crate) const GROUPS: [Self; 2] = [Self::Tcp, Self::Udp];
+
+    /// Whether it is a flow of datagrams, not a connection.
+    #[must_use]
+    pub const fn is_datagram(self) -> bool {
+        !matches!(self, Self::Tcp)
+    }
+}
 
 /// All addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +73,18 @@ impl IpPrefix {
     }
 }
 
-/// The flows that [`Stack::incoming`](crate::Stack::incoming) yields: those to one of the prefixes and one of the ranges of
-/// ports.
+/// The flows that [`Stack::incoming`](crate::Stack::incoming) yields: those of one of the kinds to one of the prefixes and one
+/// of the ranges of ports. Echo flows have no port to select.
 ///
 /// ```
-/// use taut_core::{FlowFilter, IpPrefix};
+/// use taut_core::{FlowFilter, FlowKind, IpPrefix};
 ///
+/// let all = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
 /// let web = FlowFilter::any().ports(80..=80).ports(443..=443);
 /// let lab = FlowFilter::any().prefix(IpPrefix::new([10, 1, 0, 0].into(), 16).unwrap());
 /// assert!(web.takes([192, 0, 2, 1].into(), 443) && !web.takes([192, 0, 2, 1].into(), 22));
 /// assert!(lab.takes([10, 1, 2, 3].into(), 22) && !lab.takes([10, 2, 2, 3].into(), 22));
+/// assert!(all.takes_kind(FlowKind::Udp) && !lab.takes_kind(FlowKind::Udp));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -68,13 +93,22 @@ pub struct FlowFilter {
     pub prefixes: Vec<IpPrefix>,
     /// Any port if there is none.
     pub ports: Vec<RangeInclusive<u16>>,
+    /// TCP alone if there is none.
+    pub kinds: Vec<FlowKind>,
 }
 
 impl FlowFilter {
-    /// Every address and every port.
+    /// TCP to every address and every port.
     #[must_use]
     pub const fn any() -> Self {
-        Self { prefixes: Vec::new(), ports: Vec::new() }
+        Self { prefixes: Vec::new(), ports: Vec::new(), kinds: Vec::new() }
+    }
+
+    /// The same with flows of these kinds; of others only if further calls add them.
+    #[must_use]
+    pub fn kinds(mut self, kinds: impl IntoIterator<Item = FlowKind>) -> Self {
+        self.kinds.extend(kinds);
+        self
     }
 
     /// The same with these addresses; others only if further calls add them.
@@ -103,9 +137,24 @@ impl FlowFilter {
         self.has_address(ip)
             && (self.ports.is_empty() || self.ports.iter().any(|ports| ports.contains(&port)))
     }
+
+    /// Whether it takes flows of this kind.
+    #[must_use]
+    pub fn takes_kind(&self, kind: FlowKind) -> bool {
+        if self.kinds.is_empty() { kind == FlowKind::Tcp } else { self.kinds.contains(&kind) }
+    }
+
+    /// Whether it takes a flow of this kind to this end.
+    pub(crate) fn takes_flow(&self, kind: FlowKind, local: Endpoint) -> bool {
+        let takes_end = match kind {
+            FlowKind::Tcp | FlowKind::Udp => self.takes(local.ip(), local.port()),
+            FlowKind::Echo => self.has_address(local.ip()),
+        };
+        takes_end && self.takes_kind(kind)
+    }
 }
 
-/// Limits and defaults of the flows of a filter.
+/// Limits and defaults of the flows of a filter. Where nothing else is said, limits are those of TCP flows.
 #[derive(Clone, Debug)]
 pub struct IncomingOptions {
     /// The most flows that are pending, or accepted with a handshake that is not complete.
@@ -117,8 +166,8 @@ pub struct IncomingOptions {
     pub max_connections: u32,
     /// The most of them from one source.
     pub max_per_peer: u32,
-    /// How long a flow may be pending, and how long a dropped one is remembered. By default 130 s: a kernel gives up its SYN
-    /// after 127 s.
+    /// How long a flow of any kind may be pending, and how long a dropped one is remembered. By default 130 s: a kernel gives
+    /// up its SYN after 127 s.
     pub timeout: Duration,
     /// When as many flows are pending as may be: a further SYN is answered by a cookie, if `tcp_syncookies` allows that,
     /// instead of being dropped. Such a flow is connected before the application hears of it, by
@@ -126,6 +175,8 @@ pub struct IncomingOptions {
     pub cookies_when_full: bool,
     /// The options of connections, unless the flow is accepted with others.
     pub conn: ConnOptions,
+    /// Limits and defaults of UDP and echo flows, which are counted apart.
+    pub datagrams: DatagramFlowOptions,
 }
 
 impl Default for IncomingOptions {
@@ -138,6 +189,7 @@ impl Default for IncomingOptions {
             timeout: Duration::from_secs(130),
             cookies_when_full: false,
             conn: ConnOptions::default(),
+            datagrams: DatagramFlowOptions::default(),
         }
     }
 }
@@ -184,6 +236,18 @@ mod tests {
         let all = FlowFilter::any().prefix(IpPrefix::new([0, 0, 0, 0].into(), 0).unwrap());
         assert!(all.takes([203, 0, 113, 9].into(), 1) && !all.takes("2001:db8::1".parse().unwrap(), 1));
         assert!(FlowFilter::any().takes("2001:db8::1".parse().unwrap(), u16::MAX));
+        // TCP alone, unless kinds are named; an echo request has no port.
+        let (all, udp) = (FlowFilter::any(), FlowFilter::any().ports(53..=53).kinds([FlowKind::Udp]));
+        let both = FlowFilter::any().ports(53..=53).kinds([FlowKind::Tcp, FlowKind::Echo]);
+        let at = |port| Endpoint::new([203, 0, 113, 9].into(), port);
+        for (kind, takes) in [
+            (FlowKind::Tcp, [true, false, true, false]),
+            (FlowKind::Udp, [false, true, false, false]),
+            (FlowKind::Echo, [false, false, true, true]),
+        ] {
+            let got = [(&all, 53), (&udp, 53), (&both, 53), (&both, 54)];
+            assert_eq!(got.map(|(filter, port)| filter.takes_flow(kind, at(port))), takes, "{kind:?}");
+        }
         assert_eq!(IpPrefix::new([10, 0, 0, 0].into(), 33), None);
         assert_eq!(IpPrefix::new("::".parse().unwrap(), 129), None);
     }

@@ -22,17 +22,22 @@
 //! While a filter is open, its addresses are the stack's: packets to them are taken, and segments without a connection are
 //! reset. Connections stay when it is closed.
 
+mod datagrams;
 mod filter;
 mod refusal;
+mod sources;
 mod table;
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-pub use filter::{FlowFilter, IncomingOptions, IpPrefix};
+pub use filter::{FlowFilter, FlowKind, IncomingOptions, IpPrefix};
 pub use refusal::Refusal;
+pub use sources::DatagramFlowOptions;
 pub use table::{FlowInfo, FlowState, SynInfo};
 
+pub(super) use datagrams::Receiver;
 pub(crate) use filter::is_routable;
+use sources::Sources;
 pub(super) use table::{FlowTable, PendingFlow};
 
 use taut_wire::tcp::Flags as TcpFlags;
@@ -49,8 +54,9 @@ use crate::words::{ConnId, Endpoint, FlowError, FlowId, Instant, ListenError, Li
 impl Stack {
     // ---- the application ----
 
-    /// From now on, new TCP connections to the addresses and ports of `filter` are [flows](Self::next_flow), of which
-    /// [`Event::Incoming`](crate::Event::Incoming) tells, unless an exact listener takes them. The addresses need not be this
+    /// From now on, what newly comes to the addresses and ports of `filter` are [flows](Self::next_flow), of which
+    /// [`Event::Incoming`](crate::Event::Incoming) tells, unless an exact listener or a socket takes them: connections, and if
+    /// the filter says so, UDP from one address and port to another, and echo requests. The addresses need not be this
     /// stack's own. Of several filters, the one that was opened first takes a flow. [`close_listener`](Self::close_listener)
     /// ends it: flows that are not decided are forgotten, connections stay.
     ///
@@ -73,6 +79,7 @@ impl Stack {
             timeout,
             cookies_when_full,
             conn,
+            datagrams,
         } = options;
         let id = self.listeners.insert_filter(ListenOptions {
             backlog: max_pending,
@@ -82,7 +89,8 @@ impl Stack {
             conn,
             ..ListenOptions::default()
         });
-        self.flows.open(id, filter, timeout, cookies_when_full);
+        let of_datagrams = (Sources::new(datagrams), datagrams.socket);
+        self.flows.open(id, filter, (timeout, cookies_when_full), of_datagrams);
         Ok(id)
     }
 
@@ -121,7 +129,7 @@ impl Stack {
     ///
     /// # Errors
     ///
-    /// See [`FlowError`]. When there are too many connections, the flow is still pending.
+    /// See [`FlowError`]. When there are too many connections, or if it is a flow of datagrams, the flow is still pending.
     pub fn accept_flow(
         &mut self,
         now: Instant,
@@ -129,6 +137,9 @@ impl Stack {
         options: Option<&ConnOptions>,
     ) -> Result<ConnId, FlowError> {
         let slot = self.flows.find(id).ok_or(FlowError::Gone)?;
+        if self.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
+            return Err(FlowError::OtherKind);
+        }
         if self.is_full() {
             return Err(FlowError::TooManyConnections);
         }
@@ -144,8 +155,12 @@ impl Stack {
     }
 
     /// Refuses a flow: its peer is told so. Returns false if there is no such flow any more.
-    pub fn refuse_flow(&mut self, id: FlowId, how: Refusal) -> bool {
-        let Some(flow) = self.flows.find(id).and_then(|slot| self.end_flow(slot)) else { return false };
+    pub fn refuse_flow(&mut self, now: Instant, id: FlowId, how: Refusal) -> bool {
+        let Some(slot) = self.flows.find(id) else { return false };
+        if self.flows.at(slot).is_some_and(|flow| flow.kind().is_datagram()) {
+            return self.refuse_datagram_flow(now, slot, how);
+        }
+        let Some(flow) = self.end_flow(slot) else { return false };
         self.counters.flows_refused += 1;
         let syn = flow.syn();
         match how.unreachable() {
@@ -158,20 +173,29 @@ impl Stack {
         true
     }
 
-    /// Drops a flow: its SYNs, the repeated ones too, are not answered until [`IncomingOptions::timeout`] from now. A SYN
-    /// with another sequence number begins another flow. Returns false if there is no such flow any more.
+    /// Drops a flow: its SYNs, the repeated ones too, or its datagrams are not answered until [`IncomingOptions::timeout`] from
+    /// now. A SYN with another sequence number begins another flow. Returns false if there is no such flow any more.
     pub fn drop_flow(&mut self, now: Instant, id: FlowId) -> bool {
         let Some(slot) = self.flows.find(id) else { return false };
-        let Some((filter, peer)) = self.flows.at(slot).map(|flow| (flow.filter, flow.tuple.peer.ip())) else {
+        let Some((filter, kind)) = self.flows.at(slot).map(|flow| (flow.filter, flow.kind())) else {
             return false;
         };
-        self.counters.flows_dropped += 1;
-        self.uncount_flow(filter, peer);
+        if kind.is_datagram() {
+            self.counters.datagram_flows_dropped += 1;
+            self.silence_datagrams(slot);
+        } else {
+            self.counters.flows_dropped += 1;
+        }
+        self.uncount_flow(slot);
         let timeout = self.flows.filter(filter).map_or(crate::words::Duration::ZERO, |filter| filter.timeout);
         self.flows.silence(slot, now + timeout);
-        let most = self.listeners.get(filter).map_or(0, |listener| listener.options.backlog.max(1));
-        if self.flows.note_dropped(filter, 1) > most
-            && let Some(oldest) = self.flows.first(filter, FlowState::Dropped)
+        let most = if kind.is_datagram() {
+            self.sources(filter).map_or(0, |sources| sources.limits.max_pending)
+        } else {
+            self.listeners.get(filter).map_or(0, |listener| listener.options.backlog)
+        };
+        if self.flows.note_dropped(filter, kind, 1) > most.max(1)
+            && let Some(oldest) = self.flows.first(filter, kind, FlowState::Dropped)
         {
             self.unlist_flow(oldest);
         }
@@ -202,7 +226,7 @@ impl Stack {
             let is_exact = self.listeners.get(id).is_some_and(|listener| listener.addr.ip() == local.ip());
             is_exact || self.is_own(local.ip())
         });
-        listener.or_else(|| self.flows.filter_for(local))
+        listener.or_else(|| self.flows.filter_for(FlowKind::Tcp, local))
     }
 
     /// A SYN for a filter, and no flow has its addresses and ports. `min_iss`: it reuses those of a connection in TIME-WAIT.
@@ -292,10 +316,13 @@ impl Stack {
     /// Forgets flows whose time is over.
     pub(super) fn on_flow_timeouts(&mut self, now: Instant) {
         while let Some(slot) = self.flows.expired(now) {
-            if self.flows.at(slot).is_some_and(PendingFlow::is_dropped) {
+            let Some(flow) = self.flows.at(slot) else { break };
+            let (is_dropped, is_datagram) = (flow.is_dropped(), flow.kind().is_datagram());
+            if is_dropped {
                 self.unlist_flow(slot);
             } else {
-                self.counters.flows_expired += 1;
+                self.counters.flows_expired += u64::from(!is_datagram);
+                self.counters.datagram_flows_expired += u64::from(is_datagram);
                 self.end_flow(slot);
             }
         }
@@ -303,9 +330,11 @@ impl Stack {
 
     /// Forgets all flows of a filter, and the filter.
     pub(super) fn close_filter(&mut self, id: ListenerId) {
-        for state in [FlowState::New, FlowState::Pending, FlowState::Dropped] {
-            while let Some(slot) = self.flows.first(id, state) {
-                self.unlist_flow(slot);
+        for kind in FlowKind::GROUPS {
+            for state in [FlowState::New, FlowState::Pending, FlowState::Dropped] {
+                while let Some(slot) = self.flows.first(id, kind, state) {
+                    self.unlist_flow(slot);
+                }
             }
         }
         self.flows.close(id);
@@ -325,13 +354,29 @@ impl Stack {
 
     /// An undecided flow ends without a connection.
     fn end_flow(&mut self, slot: u32) -> Option<PendingFlow> {
-        let flow = self.unlist_flow(slot)?;
-        self.uncount_flow(flow.filter, flow.tuple.peer.ip());
-        Some(flow)
+        self.uncount_flow(slot);
+        self.unlist_flow(slot)
     }
 
-    fn uncount_flow(&mut self, filter: ListenerId, peer: IpAddr) {
-        if let Some(listener) = self.listeners.get_mut(filter) {
+    /// An undecided flow of datagrams is refused.
+    fn refuse_datagram_flow(&mut self, now: Instant, slot: u32, how: Refusal) -> bool {
+        self.uncount_flow(slot);
+        let Some(flow) = self.flows.remove(slot) else { return false };
+        self.refuse_pending(now, &flow, how);
+        self.forget_datagrams(&flow);
+        true
+    }
+
+    /// An undecided flow is none any more.
+    fn uncount_flow(&mut self, slot: u32) {
+        let Some(flow) = self.flows.at(slot) else { return };
+        let (filter, peer) = (flow.filter, flow.tuple.peer.ip());
+        if flow.kind().is_datagram() {
+            if let Some(sources) = self.sources(filter) {
+                sources.decide(peer);
+                sources.end(peer);
+            }
+        } else if let Some(listener) = self.listeners.get_mut(filter) {
             listener.half_open = listener.half_open.saturating_sub(1);
             listener.counts.leave_half_open(peer);
             listener.counts.remove(peer);
@@ -341,9 +386,13 @@ impl Stack {
     /// Takes a flow out of the tables. Its listener still counts it, unless it was dropped.
     fn unlist_flow(&mut self, slot: u32) -> Option<PendingFlow> {
         let flow = self.flows.remove(slot)?;
-        self.demux.remove(&flow.tuple, Owner::Flow(slot));
+        if flow.kind().is_datagram() {
+            self.forget_datagrams(&flow);
+        } else {
+            self.demux.remove(&flow.tuple, Owner::Flow(slot));
+        }
         if flow.is_dropped() {
-            self.flows.note_dropped(flow.filter, -1);
+            self.flows.note_dropped(flow.filter, flow.kind(), -1);
         }
         Some(flow)
     }

@@ -11,7 +11,7 @@ use crate::words::Tuple;
 /// How a flow is refused. What a kernel's `connect` reports then is in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A reset, as of a port where nothing listens (`ECONNREFUSED`).
+    /// A reset, as of a port where nothing listens (`ECONNREFUSED`). To a flow of datagrams, ICMP port unreachable.
     Reset,
     /// ICMP port unreachable, from the flow's destination (`ECONNREFUSED`).
     PortUnreachable,

@@ -1,11 +1,12 @@
 //! Flows that the application has not decided about: what is remembered of their SYNs, and the table of them.
 //! taut's own; the counterpart of `half_open.rs` before the SYN is answered.
 //!
-//! **Problem.** A SYN may come from anywhere, and the application may need half a minute to decide.
+//! **Problem.** A SYN or a datagram may come from anywhere, and the application may need half a minute to decide.
 //!
-//! **Rule.** An entry has what the SYN said and nothing that a connection needs: 88 bytes. It stands in one of three lists
-//! of its filter: the application has not seen it yet, it has, or it has dropped it. All entries of a list wait equally long,
-//! so that the first one is the first to expire, however many there are.
+//! **Rule.** An entry has what the SYN said and nothing that a connection needs: 88 bytes. That of a datagram flow names the
+//! socket in which its first datagrams wait. It stands in one of three lists of its filter, and of connections or datagrams:
+//! the application has not seen it yet, it has, or it has dropped it. All entries of a list wait equally long, so that the
+//! first one is the first to expire, however many there are.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -13,7 +14,9 @@ use core::net::SocketAddr;
 use taut_wire::tcp::Flags as TcpFlags;
 use taut_wire::{Ecn, TcpHeader, TcpOptions, Timestamps};
 
-use super::filter::FlowFilter;
+use super::filter::{FlowFilter, FlowKind};
+use super::sources::Sources;
+use crate::datagram::DatagramOptions;
 use crate::stack::lists::Lists;
 use crate::words::{Duration, Endpoint, FlowId, Instant, ListenerId, Tuple};
 
@@ -33,8 +36,11 @@ pub enum FlowState {
 
 const STATES: usize = 3;
 
-const fn list(place: u8, state: FlowState) -> usize {
-    place as usize * STATES + state as usize
+/// The lists of a filter: those of connections, and those of datagrams.
+const LISTS: usize = 2 * STATES;
+
+const fn list(place: u8, kind: FlowKind, state: FlowState) -> usize {
+    place as usize * LISTS + kind.is_datagram() as usize * STATES + state as usize
 }
 
 /// What the SYN of a flow said.
@@ -71,8 +77,10 @@ pub struct FlowInfo {
     pub local: SocketAddr,
     /// Where it comes from.
     pub peer: SocketAddr,
-    /// What its SYN said.
-    pub syn: SynInfo,
+    /// Its protocol. An echo flow's ports are 0 at the peer, and the identifier of its requests here.
+    pub kind: FlowKind,
+    /// What its SYN said, of a TCP flow.
+    pub syn: Option<SynInfo>,
     /// Whether it is decided.
     pub state: FlowState,
     /// When it is forgotten.
@@ -88,13 +96,14 @@ pub(crate) struct PendingFlow {
     /// Our initial sequence number, if it is accepted.
     pub(crate) isn: u32,
     generation: u32,
+    /// The sequence number of the SYN, or the slot of the socket.
     seq: u32,
     tsval: u32,
     window: u16,
     mss: u16,
     flags: u16,
     wscale: u8,
-    /// Which options the SYN had.
+    /// Which options the SYN had, or that there was none.
     offered: u8,
     pub(crate) mark: Ecn,
     state: FlowState,
@@ -107,6 +116,8 @@ const MSS: u8 = 1;
 const WSCALE: u8 = 2;
 const SACK: u8 = 4;
 const TIMESTAMP: u8 = 8;
+const UDP: u8 = 16;
+const ECHO: u8 = 32;
 
 impl PendingFlow {
     pub(crate) fn new(tuple: Tuple, through: &Filter, now: Instant, isn: u32) -> Self {
@@ -128,6 +139,31 @@ impl PendingFlow {
             count: 0,
             place: through.place,
         }
+    }
+
+    /// A flow of datagrams, which wait in that socket.
+    pub(crate) fn of_datagrams(
+        tuple: Tuple,
+        through: &Filter,
+        now: Instant,
+        kind: FlowKind,
+        socket: u32,
+    ) -> Self {
+        let offered = if kind == FlowKind::Echo { ECHO } else { UDP };
+        Self { seq: socket, offered, ..Self::new(tuple, through, now, 0) }
+    }
+
+    pub(crate) const fn kind(&self) -> FlowKind {
+        match self.offered {
+            UDP => FlowKind::Udp,
+            ECHO => FlowKind::Echo,
+            _ => FlowKind::Tcp,
+        }
+    }
+
+    /// The slot of the socket of a datagram flow.
+    pub(crate) const fn socket(&self) -> Option<u32> {
+        if self.kind().is_datagram() { Some(self.seq) } else { None }
     }
 
     /// A SYN of this flow arrives: the latest one is answered.
@@ -180,26 +216,29 @@ impl PendingFlow {
     }
 
     const fn list(&self) -> usize {
-        list(self.place, self.state)
+        list(self.place, self.kind(), self.state)
     }
 
     fn info(&self, slot: u32) -> FlowInfo {
         let syn = self.syn();
+        let kind = self.kind();
+        let syn = SynInfo {
+            seq: self.seq,
+            window: self.window,
+            mss: syn.options.mss,
+            window_scale: syn.options.window_scale,
+            sack: syn.options.sack_permitted,
+            timestamp: syn.options.timestamps.map(|timestamps| timestamps.value),
+            ecn: syn.flags.contains(TcpFlags::ECE | TcpFlags::CWR),
+            count: self.count,
+        };
         FlowInfo {
             id: FlowId { slot, generation: self.generation },
             filter: self.filter,
             local: self.tuple.local.into(),
             peer: self.tuple.peer.into(),
-            syn: SynInfo {
-                seq: self.seq,
-                window: self.window,
-                mss: syn.options.mss,
-                window_scale: syn.options.window_scale,
-                sack: syn.options.sack_permitted,
-                timestamp: syn.options.timestamps.map(|timestamps| timestamps.value),
-                ecn: syn.flags.contains(TcpFlags::ECE | TcpFlags::CWR),
-                count: self.count,
-            },
+            kind,
+            syn: (kind == FlowKind::Tcp).then_some(syn),
             state: self.state,
             deadline: self.deadline,
         }
@@ -213,8 +252,12 @@ pub(crate) struct Filter {
     pub(crate) filter: FlowFilter,
     pub(crate) timeout: Duration,
     pub(crate) cookies_when_full: bool,
-    /// Flows that were dropped and are remembered.
-    dropped: u32,
+    /// What its datagram flows hold, and their limits.
+    pub(crate) sources: Sources,
+    /// The options of their sockets.
+    pub(crate) datagrams: DatagramOptions,
+    /// Flows that were dropped and are remembered, of connections and of datagrams.
+    dropped: [u32; 2],
     /// Where its lists stand.
     place: u8,
 }
@@ -224,7 +267,7 @@ pub(crate) struct Filter {
 pub(crate) struct FlowTable {
     /// In the order in which they were opened.
     filters: Vec<Filter>,
-    entries: Lists<PendingFlow, { FILTERS_MAX * STATES }>,
+    entries: Lists<PendingFlow, { FILTERS_MAX * LISTS }>,
     generation: u32,
     /// A filter was opened at some time, so that there may be connections to addresses that are not ours.
     pub(crate) was_open: bool,
@@ -243,10 +286,26 @@ impl FlowTable {
     }
 
     /// Opens a filter, for which there is room.
-    pub(crate) fn open(&mut self, id: ListenerId, filter: FlowFilter, timeout: Duration, cookies: bool) {
+    pub(crate) fn open(
+        &mut self,
+        id: ListenerId,
+        filter: FlowFilter,
+        (timeout, cookies_when_full): (Duration, bool),
+        (sources, datagrams): (Sources, DatagramOptions),
+    ) {
         let taken = |place: &u8| self.filters.iter().any(|other| other.place == *place);
         let place = (0..FILTERS_MAX as u8).find(|place| !taken(place)).unwrap_or(0);
-        self.filters.push(Filter { id, filter, timeout, cookies_when_full: cookies, dropped: 0, place });
+        let dropped = [0; 2];
+        self.filters.push(Filter {
+            id,
+            filter,
+            timeout,
+            cookies_when_full,
+            sources,
+            datagrams,
+            dropped,
+            place,
+        });
         self.was_open = true;
     }
 
@@ -259,10 +318,13 @@ impl FlowTable {
         self.filters.iter().find(|filter| filter.id == id)
     }
 
-    /// The first filter that takes flows to this end.
-    pub(crate) fn filter_for(&self, local: Endpoint) -> Option<ListenerId> {
-        let (ip, port) = (local.ip(), local.port());
-        self.filters.iter().find(|open| open.filter.takes(ip, port)).map(|open| open.id)
+    pub(crate) fn filter_mut(&mut self, id: ListenerId) -> Option<&mut Filter> {
+        self.filters.iter_mut().find(|filter| filter.id == id)
+    }
+
+    /// The first filter that takes flows of this kind to this end.
+    pub(crate) fn filter_for(&self, kind: FlowKind, local: Endpoint) -> Option<ListenerId> {
+        self.filters.iter().find(|open| open.filter.takes_flow(kind, local)).map(|open| open.id)
     }
 
     /// Whether any filter has this address.
@@ -310,15 +372,17 @@ impl FlowTable {
         self.entries.remove(self.at(slot)?.list(), slot)
     }
 
-    /// The oldest flow of a filter in that state.
-    pub(crate) fn first(&self, id: ListenerId, state: FlowState) -> Option<u32> {
-        let slot = self.entries.first(list(self.filter(id)?.place, state));
+    /// The oldest flow of a filter in that state, of connections or of datagrams like `kind`.
+    pub(crate) fn first(&self, id: ListenerId, kind: FlowKind, state: FlowState) -> Option<u32> {
+        let slot = self.entries.first(list(self.filter(id)?.place, kind, state));
         self.at(slot).map(|_| slot)
     }
 
     /// The oldest flow that the application has not been given: it has it from now on.
     pub(crate) fn give_next(&mut self, id: ListenerId) -> Option<FlowInfo> {
-        let slot = self.first(id, FlowState::New)?;
+        let firsts = FlowKind::GROUPS.into_iter().filter_map(|kind| self.first(id, kind, FlowState::New));
+        // All wait equally long, so the oldest is the one whose time is over first.
+        let slot = firsts.min_by_key(|&slot| self.at(slot).map(|flow| flow.deadline))?;
         self.move_to(slot, FlowState::Pending);
         self.info(slot)
     }
@@ -331,11 +395,12 @@ impl FlowTable {
         }
     }
 
-    /// One more, or one less, dropped flow is remembered; returns how many there are.
-    pub(crate) fn note_dropped(&mut self, id: ListenerId, change: i32) -> u32 {
-        let Some(filter) = self.filters.iter_mut().find(|filter| filter.id == id) else { return 0 };
-        filter.dropped = filter.dropped.saturating_add_signed(change);
-        filter.dropped
+    /// One more, or one less, dropped flow is remembered; returns how many of its kind there are.
+    pub(crate) fn note_dropped(&mut self, id: ListenerId, kind: FlowKind, change: i32) -> u32 {
+        let Some(filter) = self.filter_mut(id) else { return 0 };
+        let dropped = &mut filter.dropped[usize::from(kind.is_datagram())];
+        *dropped = dropped.saturating_add_signed(change);
+        *dropped
     }
 
     fn move_to(&mut self, slot: u32, state: FlowState) {
@@ -351,7 +416,7 @@ impl FlowTable {
         if self.entries.len() == 0 {
             return None;
         }
-        let firsts = (0..FILTERS_MAX * STATES).map(|list| self.entries.first(list));
+        let firsts = (0..FILTERS_MAX * LISTS).map(|list| self.entries.first(list));
         firsts.filter_map(|slot| Some((self.at(slot)?.deadline, slot))).min()
     }
 
@@ -364,6 +429,12 @@ impl FlowTable {
     }
 }
 
+/// What the entry of a flow takes.
+#[cfg(test)]
+pub(crate) const fn entry_bytes() -> usize {
+    Lists::<PendingFlow, { FILTERS_MAX * LISTS }>::entry_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,7 +442,7 @@ mod tests {
     #[test]
     fn in_02_an_entry_is_small() {
         // With the links of its list; its entry among the tuples takes 5 to 10 bytes.
-        let size = Lists::<PendingFlow, { FILTERS_MAX * STATES }>::entry_bytes();
+        let size = Lists::<PendingFlow, { FILTERS_MAX * LISTS }>::entry_bytes();
         assert!(size <= 96, "{size}");
     }
 }
