@@ -132,6 +132,21 @@ impl Stack {
         self.0.records.iter().map(taut_replay::RecordHandle::report).collect()
     }
 
+    /// Changes the stack's addresses, its routes or its MTU, in every shard.
+    ///
+    /// # Errors
+    /// See [`NetworkError`](taut_core::NetworkError); after an error nothing has changed.
+    pub fn change_network(&self, change: taut_core::NetworkChange) -> Result<(), taut_core::NetworkError> {
+        // They are alike, so what one takes all take.
+        self.each(|access| access.stack.change_network(access.now, change)).collect()
+    }
+
+    /// The stack's addresses, each with its network.
+    #[must_use]
+    pub fn networks(&self) -> Vec<taut_core::Network> {
+        self.0.shards[0].access(|access| access.stack.networks().collect())
+    }
+
     /// The configuration with which the stack was built; [`sysctl`](Self::sysctl) has the current values.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
