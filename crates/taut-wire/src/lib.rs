@@ -54,6 +54,7 @@ pub mod ip;
 pub mod ndp;
 mod quoted;
 pub mod raw;
+pub mod router;
 pub mod tcp;
 mod tcp_options;
 #[cfg(test)]
@@ -71,6 +72,7 @@ pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
+pub use router::{PrefixInformation, RouterAdvertisement, RouterOption};
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use udp::UdpHeader;
