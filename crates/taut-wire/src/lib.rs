@@ -4,8 +4,8 @@
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
-//!   EthernetHeader | Arp, or IpHeader | Ndp
-//!   ethernet.rs      arp.rs             ndp.rs
+//!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
+//!   ethernet.rs      arp.rs             ndp.rs router.rs
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
