@@ -412,7 +412,7 @@ impl<P> Ethernet<P> {
             }
             Ndp::Solicit { .. } => {}
             Ndp::Advertise { target, .. } if self.own.knows(target.into()) => {
-                self.on_claim(now, target.into())
+                self.on_claim(now, target.into());
             }
             Ndp::Advertise { target, solicited, overrides, target_mac, .. } => {
                 self.learn(now, target.into(), Word { mac: target_mac, solicited, overrides }, false);
