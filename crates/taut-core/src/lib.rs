@@ -117,8 +117,8 @@ pub use sysctl::SysctlError;
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, DatagramId, Duration, Event, Fate, FlowError,
     FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError,
-    ListenerId, Offload, OptionError, ReadError, RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness,
-    WriteError, steps_taken,
+    ListenerId, Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route, RxChecksum,
+    RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
 };
 
 #[cfg(doctest)]

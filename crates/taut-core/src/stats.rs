@@ -291,6 +291,8 @@ counters! {
     out_too_long = "TautOutTooLong",
     /// Packets dropped because their source is a loopback address, which never is on a link.
     in_loopback = "TautInLoopback",
+    /// Packets without a connection that were dropped because their source is this host, a group or a broadcast address.
+    in_martians = "TautInMartians",
     /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",
 }

@@ -11,12 +11,13 @@ use bytes::Bytes;
 use taut_core::config::MemoryUse;
 use taut_core::{
     BUFFER_BYTES, ConnId, ConnOptions, DatagramId, DatagramKind, DatagramOption, DatagramOptions, Fate,
-    FlowFilter, FlowId, Frame, IncomingOptions, Instant, ListenOptions, ListenerId, Received, Refusal,
-    RxChecksum, RxPacket, SendMeta, SetOption, Stack, Steering, Transmit, TxTicket, WriteFlags,
+    FlowFilter, FlowId, Frame, IncomingOptions, Instant, ListenOptions, ListenerId, NetworkChange, Received,
+    Refusal, RxChecksum, RxPacket, SendMeta, SetOption, Stack, Steering, Transmit, TxTicket, WriteFlags,
 };
 
 use crate::codec::{Cursor, Trouble, put_addr, put_bytes, put_number, put_option};
 use crate::datagram;
+use crate::network;
 use crate::options;
 use crate::outcome::{Outcome as _, Read};
 
@@ -48,7 +49,7 @@ kinds! {
     Write = 10, WriteBytes = 11, PollFree = 12, Read = 13, ReadChunk = 14, Consume = 15, Writable = 16,
     ShutdownWrite = 17, ShutdownRead = 18, Close = 19, Abort = 20, SetOption = 21,
     SetSysctl = 22, SetLinkPaces = 23, SetSteering = 24, OwnerElsewhere = 25, MemoryElsewhere = 26,
-    SteeredLost = 27, DeviceLosses = 28,
+    SteeredLost = 27, DeviceLosses = 28, ChangeNetwork = 29,
     Incoming = 40, NextFlow = 41, AcceptFlow = 42, RefuseFlow = 43, DropFlow = 44, AcceptDatagramFlow = 45,
     OpenDatagram = 50, CloseDatagram = 51, ConnectDatagram = 52, SendDatagram = 53, RecvDatagram = 54,
     RecvDatagramError = 55, TakeDatagramError = 56, DatagramWritable = 57, SetDatagramOption = 58,
@@ -163,6 +164,7 @@ pub(crate) enum Input<'a> {
         drops: u64,
         errors: u64,
     },
+    ChangeNetwork(NetworkChange),
     // Datagram sockets.
     OpenDatagram {
         kind: DatagramKind,
@@ -236,6 +238,7 @@ impl<'a> Input<'a> {
             Self::MemoryElsewhere(_) => Kind::MemoryElsewhere,
             Self::SteeredLost => Kind::SteeredLost,
             Self::DeviceLosses { .. } => Kind::DeviceLosses,
+            Self::ChangeNetwork(_) => Kind::ChangeNetwork,
             Self::OpenDatagram { .. } => Kind::OpenDatagram,
             Self::CloseDatagram(_) => Kind::CloseDatagram,
             Self::ConnectDatagram { .. } => Kind::ConnectDatagram,
@@ -356,6 +359,7 @@ impl<'a> Input<'a> {
                 put_number(head, drops);
                 put_number(head, errors);
             }
+            Self::ChangeNetwork(change) => network::put_change(head, change),
             Self::OpenDatagram { kind, at, ref options } => {
                 datagram::put_kind(head, kind);
                 put_addr(head, at);
@@ -473,6 +477,7 @@ impl<'a> Input<'a> {
             }
             Kind::SteeredLost => Self::SteeredLost,
             Kind::DeviceLosses => Self::DeviceLosses { drops: cursor.number()?, errors: cursor.number()? },
+            Kind::ChangeNetwork => Self::ChangeNetwork(network::change(cursor)?),
             Kind::OpenDatagram => Self::OpenDatagram {
                 kind: datagram::kind(cursor)?,
                 at: cursor.addr()?,
@@ -639,6 +644,7 @@ pub(crate) fn apply(
         Input::MemoryElsewhere(elsewhere) => stack.set_memory_elsewhere(elsewhere).must_be(recorded),
         Input::SteeredLost => stack.note_steered_lost().must_be(recorded),
         Input::DeviceLosses { drops, errors } => stack.note_device_losses(drops, errors).must_be(recorded),
+        Input::ChangeNetwork(change) => stack.change_network(now, change).must_be(recorded),
         Input::OpenDatagram { kind, at, options } => {
             stack.open_datagram(kind, at, &options).must_be(recorded)
         }

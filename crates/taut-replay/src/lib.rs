@@ -26,6 +26,7 @@ mod digest;
 mod frame;
 mod header;
 mod input;
+mod network;
 mod options;
 mod outcome;
 mod player;

@@ -8,8 +8,8 @@ use std::task::Poll;
 use bytes::Bytes;
 use taut_core::{
     Completion, ConnError, ConnId, ConnectError, DatagramError, DatagramId, Event, FlowError, FlowInfo,
-    IcmpReport, ListenError, ListenerId, Offload, OptionError, ReadError, Received, SysctlError, Transmit,
-    WriteError,
+    IcmpReport, ListenError, ListenerId, NetworkError, Offload, OptionError, ReadError, Received,
+    SysctlError, Transmit, WriteError,
 };
 
 use crate::digest::Digest;
@@ -66,6 +66,7 @@ by_name!(
     ConnError,
     ConnectError,
     ListenError,
+    NetworkError,
     OptionError,
     SysctlError,
     Completion,

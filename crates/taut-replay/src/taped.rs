@@ -13,9 +13,9 @@ use taut_core::config::MemoryUse;
 use taut_core::{
     Completion, ConnId, ConnMut, ConnOptions, ConnRef, ConnectError, DatagramError, DatagramId, DatagramKind,
     DatagramOption, DatagramOptions, Event, Fate, FlowError, FlowFilter, FlowId, FlowInfo, Frame, IcmpReport,
-    IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, OptionError, ReadError, Received,
-    Refusal, RxPacket, SendMeta, SetOption, Stack, Steering, SysctlError, Transmit, TxTicket, WriteError,
-    WriteFlags,
+    IncomingOptions, Instant, ListenError, ListenOptions, ListenerId, NetworkChange, NetworkError,
+    OptionError, ReadError, Received, Refusal, RxPacket, SendMeta, SetOption, Stack, Steering, SysctlError,
+    Transmit, TxTicket, WriteError, WriteFlags,
 };
 
 use crate::input::{BYTES_MAX, Input, Lent};
@@ -102,6 +102,7 @@ impl Taped {
         refuse_datagrams(now: Instant, id: DatagramId, how: Refusal) -> Result<bool, DatagramError>, Some(now), Input::RefuseDatagrams { id, how };
         drop_flow(now: Instant, flow: FlowId) -> bool, Some(now), Input::DropFlow(flow);
         set_link_paces(paces: bool) -> (), None, Input::SetLinkPaces(paces);
+        change_network(now: Instant, change: NetworkChange) -> Result<(), NetworkError>, Some(now), Input::ChangeNetwork(change);
         set_memory_elsewhere(elsewhere: MemoryUse) -> (), None, Input::MemoryElsewhere(elsewhere);
         note_steered_lost() -> (), None, Input::SteeredLost;
         close_datagram(id: DatagramId) -> (), None, Input::CloseDatagram(id);

@@ -15,6 +15,7 @@ pub(crate) fn conn(error: ConnError) -> io::Error {
         ConnError::HostUnreachable => io::ErrorKind::HostUnreachable,
         ConnError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         ConnError::Aborted => io::ErrorKind::ConnectionAborted,
+        ConnError::AddressRemoved => io::ErrorKind::AddrNotAvailable,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
@@ -43,6 +44,7 @@ pub(crate) fn connect(error: ConnectError) -> io::Error {
     let kind = match error {
         ConnectError::AddrNotAvailable => io::ErrorKind::AddrNotAvailable,
         ConnectError::AddrInUse => io::ErrorKind::AddrInUse,
+        ConnectError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         ConnectError::InvalidPeer => io::ErrorKind::InvalidInput,
         ConnectError::TooManyConnections => io::ErrorKind::QuotaExceeded,
         _ => io::ErrorKind::Other,
@@ -115,6 +117,7 @@ mod tests {
             (ConnError::HostUnreachable, io::ErrorKind::HostUnreachable),
             (ConnError::NetworkUnreachable, io::ErrorKind::NetworkUnreachable),
             (ConnError::Aborted, io::ErrorKind::ConnectionAborted),
+            (ConnError::AddressRemoved, io::ErrorKind::AddrNotAvailable),
         ] {
             let converted = conn(error);
             assert_eq!(converted.kind(), kind);

@@ -170,6 +170,19 @@ impl Agreed {
         self.mss = mss;
     }
 
+    /// The most payload bytes of a segment over a link with this MTU.
+    pub(super) fn mss_within(&self, mtu: u16) -> u16 {
+        let mss = mtu.saturating_sub(headers_len(self.ipv4)).max(MIN_SND_MSS);
+        mss - self.timestamps_len()
+    }
+
+    /// The link's MTU has become smaller before the handshake is over: we announce less, and send less.
+    pub(super) fn limit(&mut self, mtu: u16) {
+        let most = mtu.saturating_sub(headers_len(self.ipv4)).max(MIN_SND_MSS);
+        self.announced_mss = self.announced_mss.min(most);
+        self.mss = self.mss.min(self.mss_within(mtu));
+    }
+
     /// The most payload bytes of a segment now, timestamps already deducted.
     pub(super) const fn mss(&self) -> u16 {
         self.mss

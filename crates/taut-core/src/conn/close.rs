@@ -76,6 +76,14 @@ impl Conn {
         self.abort(cx);
     }
 
+    /// The local address may be another host's from now on: nothing more is sent from it, not even a RST.
+    pub(crate) fn on_address_removed(&mut self, cx: &mut StackCx<'_>) {
+        self.flags.rst_due = false;
+        if self.state != State::Closed {
+            self.fail(cx, ConnError::AddressRemoved);
+        }
+    }
+
     /// Nothing has answered for too long.
     pub(super) fn give_up(&mut self, cx: &mut StackCx<'_>) {
         cx.counters.tcp_abort_on_timeout += 1;

@@ -2,6 +2,7 @@
 //! RFC 1191, RFC 8201, RFC 5927 §7, RFC 8899; the rules are in [`path_mtu`](crate::egress::path_mtu). Called after an
 //! ICMP error, an ACK or a timeout, and before data leaves.
 
+use super::state::State;
 use super::{Conn, StackCx};
 use crate::egress::{MtuProbing, PathMtu};
 use crate::recovery::MtuProbeFate;
@@ -49,6 +50,33 @@ impl Conn {
         let (now, expires) = (cx.now, cx.config.mtu.expires);
         if self.path().on_report(now, mss as u16, expires) {
             self.follow_path();
+        }
+    }
+
+    /// The link carries packets of this size from now on. Segments become smaller at once, and larger again if they had been
+    /// agreed on. Linux: `tcp_current_mss`.
+    pub(crate) fn on_link_mtu(&mut self, mtu: u16) {
+        if self.state == State::Closed {
+            return;
+        }
+        let before = u32::from(self.agreed.mss());
+        if !self.state.is_synchronized() {
+            self.agreed.limit(mtu);
+            let mss = u32::from(self.agreed.mss());
+            if mss < before {
+                self.tx.on_mss_shrunk(mss);
+            }
+            return;
+        }
+        let mss = self.agreed.mss_within(mtu);
+        if self.known_path().is_none() && u32::from(mss) >= before {
+            return;
+        }
+        self.path().on_link(mss);
+        self.follow_path();
+        let after = u32::from(self.agreed.mss());
+        if after > before {
+            self.tx.on_mss_grown(before, after);
         }
     }
 

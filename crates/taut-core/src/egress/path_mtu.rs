@@ -40,6 +40,8 @@ const MSS_MIN: u16 = 36;
 pub(crate) struct PathMtu {
     /// As agreed in the handshake; never exceeded.
     agreed: u16,
+    /// What the link carries, if that changed since; never exceeded.
+    link: u16,
     /// Every path carries this; segments are never smaller.
     floor: u16,
     /// The size that a router reported, and until when it is believed.
@@ -101,14 +103,14 @@ impl PathMtu {
     /// Nothing is known beyond the handshake. `floor` is the segment that every path of this address family
     /// carries.
     pub(crate) const fn new(agreed: u16, floor: u16) -> Self {
-        Self { agreed, floor, reported: None, search: None }
+        Self { agreed, link: u16::MAX, floor, reported: None, search: None }
     }
 
     /// Payload of ordinary segments.
     pub(crate) fn mss(&self) -> u16 {
         let reported = self.reported.map_or(u16::MAX, |(mss, _)| mss);
         let low = self.search.map_or(u16::MAX, |search| search.low);
-        self.agreed.min(reported).min(low)
+        self.agreed.min(self.link).min(reported).min(low)
     }
 
     /// A router reported that no more than `mss` fits. Returns whether that makes segments smaller.
@@ -123,6 +125,17 @@ impl PathMtu {
             search.probing = 0;
         }
         true
+    }
+
+    /// The link carries segments of `mss` bytes from now on.
+    pub(crate) fn on_link(&mut self, mss: u16) {
+        self.link = mss;
+        let most = self.ceiling();
+        if let Some(search) = &mut self.search {
+            search.high = search.high.min(most);
+            search.low = search.low.min(most);
+            search.probing = 0;
+        }
     }
 
     /// Forgets a router's report once it has expired. Returns whether segments may now grow.
@@ -207,7 +220,7 @@ impl PathMtu {
 
     /// No probe is larger.
     fn ceiling(&self) -> u16 {
-        self.agreed.min(self.reported.map_or(u16::MAX, |(mss, _)| mss))
+        self.agreed.min(self.link).min(self.reported.map_or(u16::MAX, |(mss, _)| mss))
     }
 
     /// A probe of [`Decision::Probe`]'s size left.

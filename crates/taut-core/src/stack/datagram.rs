@@ -20,7 +20,7 @@ use crate::datagram::{
 use crate::icmp::Limit;
 use crate::ip::path_mtu::PathMtus;
 use crate::ip::reassembly::Reassembly;
-use crate::words::{DatagramId, Endpoint, Instant, ListenError, Memory};
+use crate::words::{ConnectError, DatagramId, Endpoint, Instant, ListenError, Memory};
 
 use super::secrets::Secrets;
 
@@ -312,7 +312,10 @@ impl Stack {
             return Err(DatagramError::AddrNotAvailable);
         }
         let bind = asked.map(|ip| SocketAddr::new(ip, 0));
-        self.local_for(to, bind).map(|(ip, _)| ip).map_err(|_| DatagramError::AddrNotAvailable)
+        self.local_for(to, bind).map(|(ip, _)| ip).map_err(|error| match error {
+            ConnectError::NetworkUnreachable => DatagramError::NetworkUnreachable,
+            _ => DatagramError::AddrNotAvailable,
+        })
     }
 
     /// Copies the oldest datagram that waits into `into`, and removes it unless `peek`. What does not fit is lost.

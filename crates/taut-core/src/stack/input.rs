@@ -78,7 +78,9 @@ impl Stack {
         let (bytes, _) = head(&packet.frame);
         match ip.protocol {
             protocol::UDP if cfg!(feature = "udp") => self.on_udp(now, ip, packet),
-            protocol::ICMP | protocol::ICMPV6 if !self.is_forged(ip.src) => {
+            // Counted.
+            _ if self.is_forged(ip.src) => {}
+            protocol::ICMP | protocol::ICMPV6 => {
                 self.count_marks(ip.ecn, 1);
                 let message = bytes.get(ip.header_len..ip.header_len + ip.payload_len);
                 let Frame::Gather { payload, .. } = &packet.frame else {
@@ -90,19 +92,11 @@ impl Stack {
             }
             _ => {
                 self.counters.in_discards += 1;
-                if !self.is_forged(ip.src) && self.stands_in_for(ip.dst) {
+                if self.stands_in_for(ip.dst) {
                     self.unreachable(now, ip, Unreachable::Protocol, bytes, &[]);
                 }
             }
         }
-    }
-
-    /// Whether a packet that belongs to no connection claims to come from this host. Loopback addresses never appear outside
-    /// of one (RFC 1122 §3.2.1.3 (g), RFC 4291 §2.5.3); Linux drops it as a martian.
-    pub(super) fn is_forged(&mut self, src: IpAddr) -> bool {
-        let is_forged = src.is_loopback();
-        self.counters.in_loopback += u64::from(is_forged);
-        is_forged
     }
 
     /// Whether to call [`poll_transmit`](Self::poll_transmit) before the next packet is handed over. It is true

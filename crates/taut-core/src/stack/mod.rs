@@ -11,6 +11,7 @@
 //!   orphans.rs    connections that nobody holds
 //!   table.rs demux.rs listener.rs time_wait.rs lists.rs timer_queue.rs replies.rs secrets.rs   the other parts of a stack
 //!   datagram.rs datagram_io.rs icmp.rs   sockets without connections, fragments
+//!   network.rs    addresses, routes and the MTU, changed while the stack runs
 //!   passive.rs half_open.rs syn_cookies.rs caps.rs   SYNs for listeners   fast_open.rs   data in SYNs
 //!   incoming/   connections to any address, before they are answered
 //!   steering.rs shared_link.rs   several stacks on one link
@@ -30,6 +31,7 @@ mod input;
 mod lifecycle;
 mod listener;
 mod lists;
+mod network;
 mod observe;
 mod open;
 mod orphans;
@@ -72,6 +74,7 @@ use demux::{DATAGRAM_BIT, Demux, Owner};
 use half_open::HalfOpenTable;
 use incoming::FlowTable;
 use listener::Listeners;
+use network::Surroundings;
 use replies::Replies;
 use secrets::Secrets;
 use table::Table;
@@ -115,6 +118,8 @@ pub struct Stack {
     datagrams: Box<Datagrams>,
     /// The next deadline of that.
     side_deadline: Instant,
+    /// Addresses with their networks, and routes.
+    surroundings: Box<Surroundings>,
     replies: Replies,
     /// While deadlines are handled: when one that has passed as well is handled. Else 0.
     timers_again_at: Instant,
@@ -194,6 +199,7 @@ impl Stack {
         pool.budget.limit(config.mem, config.max_orphans);
         Self {
             time_wait: TimeWaitTable::new(config.max_tw_buckets, config.time_wait),
+            surroundings: Box::new(Surroundings::of(&config.addresses)),
             config,
             caps,
             table: Table::new(),

@@ -24,7 +24,11 @@ impl Stack {
         options: &ConnOptions,
     ) -> Result<ConnId, ConnectError> {
         let ip = to.ip().to_canonical();
-        if to.port() == 0 || ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
+        if to.port() == 0
+            || ip.is_unspecified()
+            || ip.is_multicast()
+            || self.surroundings.addresses.is_broadcast(ip)
+        {
             return Err(ConnectError::InvalidPeer);
         }
         if self.is_full() {
@@ -54,12 +58,15 @@ impl Stack {
     ) -> Result<(IpAddr, u16), ConnectError> {
         let port = bind.map_or(0, |bind| bind.port());
         let asked = bind.map(|bind| bind.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        if !self.surroundings.reaches(peer) {
+            return Err(ConnectError::NetworkUnreachable);
+        }
         let found = match asked {
             Some(ip) => {
                 let ours = self.config.any_address || self.config.addresses.contains(&ip);
                 (ours && ip.is_ipv4() == peer.is_ipv4()).then_some(ip)
             }
-            None => self.config.addresses.iter().copied().find(|ip| ip.is_ipv4() == peer.is_ipv4()),
+            None => self.surroundings.source(peer),
         };
         Ok((found.ok_or(ConnectError::AddrNotAvailable)?, port))
     }

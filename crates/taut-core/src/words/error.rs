@@ -25,6 +25,9 @@ pub enum ConnError {
     /// This side aborted the connection.
     #[error("connection aborted")]
     Aborted,
+    /// The stack does not have the connection's local address any more.
+    #[error("the local address was removed")]
+    AddressRemoved,
 }
 
 /// Why a write took nothing.
@@ -70,6 +73,9 @@ pub enum ConnectError {
     /// Every local port to that peer is in use, or the requested one is.
     #[error("address in use")]
     AddrInUse,
+    /// There are routes, and none leads to the peer.
+    #[error("network unreachable")]
+    NetworkUnreachable,
     /// No connection to the peer's address or port is possible (port 0, multicast, unspecified).
     #[error("invalid peer address")]
     InvalidPeer,

@@ -8,10 +8,12 @@ use core::ops::Range;
 
 use super::{Instant, Memory, TxTicket};
 
-/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`paces`](Self::paces).
+/// The capabilities of a link. Fixed for the life of a [`Stack`](crate::Stack), except for [`paces`](Self::paces) and
+/// [`mtu`](Self::mtu).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkCaps {
-    /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used.
+    /// Largest IP packet the link carries, in bytes, headers included. At least 1280 where IPv6 is used. May
+    /// change: [`NetworkChange::SetMtu`](crate::NetworkChange::SetMtu).
     pub mtu: u16,
     /// Largest super-packet the link cuts into segments by itself, in bytes, headers included; 0 when it cuts
     /// none. Linux: `gso_max_size`, 65,536 by default.

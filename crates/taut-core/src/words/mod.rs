@@ -6,7 +6,7 @@
 //!   link.rs      LinkCaps, packets in and out      kept.rs       a packet that outlives a call
 //!   ticket.rs    the receipt for bytes below TCP    memory.rs     memory with several holders
 //!   error.rs event.rs histogram.rs                holders.rs    who else holds memory, for replays
-//!   steps.rs     work, counted in tests
+//!   network.rs   addresses, routes, and their changes                 steps.rs     work, counted in tests
 //! ```
 
 mod addr;
@@ -18,6 +18,7 @@ mod ids;
 mod kept;
 mod link;
 mod memory;
+mod network;
 pub(crate) mod seq;
 mod steps;
 mod ticket;
@@ -35,6 +36,8 @@ pub use link::{
     BUFFER_BYTES, Frame, GATHER_MAX, Gather, LinkCaps, Offload, RxChecksum, RxPacket, Transmit, TxPacket,
 };
 pub(crate) use memory::{Memory, Receipt};
+pub(crate) use network::common_bits;
+pub use network::{Network, NetworkChange, NetworkError, Route};
 pub(crate) use steps::step;
 pub use steps::steps_taken;
 #[cfg(test)]

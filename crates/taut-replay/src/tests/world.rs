@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use taut_core::{
     BUFFER_BYTES, ConnId, ConnOptions, Duration, Fate, Frame, Instant, KeptPacket, LinkCaps, ListenOptions,
-    Offload, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit, TxTicket, WriteFlags,
+    Network, NetworkChange, Offload, Route, RxChecksum, RxPacket, SetOption, Stack, StackConfig, Transmit,
+    TxTicket, WriteFlags,
 };
 
 use crate::{RecordHandle, Taped, record};
@@ -217,6 +218,9 @@ pub(super) fn run(path: &Path, seed: u64, len: usize) -> Run {
         if far.conn.is_none() {
             far.conn = far.stack.accept(listener).map(|(id, _)| id);
         }
+        if steps.is_multiple_of(23) {
+            near.stack.change_network(now, change(steps / 23 - 1)).unwrap();
+        }
         for end in [&mut near, &mut far] {
             end.write(now, &data, &mut random);
         }
@@ -233,6 +237,20 @@ pub(super) fn run(path: &Path, seed: u64, len: usize) -> Run {
         }
     }
     Run { handle, lost, kept, looks }
+}
+
+/// Changes of the network, one after the other; none touches the connection's address.
+fn change(number: u32) -> NetworkChange {
+    let other = Network { address: "10.0.0.9".parse().unwrap(), prefix: 24 };
+    let route = Route { to: other, via: None, source: None };
+    match number % 6 {
+        0 => NetworkChange::AddAddress(other),
+        1 => NetworkChange::AddRoute(route),
+        2 => NetworkChange::SetMtu(1_000 + (number % 500) as u16),
+        3 => NetworkChange::Deprecate { address: other.address, deprecated: true },
+        4 => NetworkChange::RemoveRoute(route),
+        _ => NetworkChange::RemoveAddress(other.address),
+    }
 }
 
 /// A connection to a server that has received 100 bytes. Returns its name, and the packet that acknowledges them, which has not
