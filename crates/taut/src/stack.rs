@@ -141,7 +141,7 @@ impl Stack {
     /// See [`NetworkError`](taut_core::NetworkError); after an error nothing has changed.
     pub fn change_network(&self, change: taut_core::NetworkChange) -> Result<(), taut_core::NetworkError> {
         // They are alike, so what one takes all take.
-        self.0.shards.iter().map(|shard| shard.change_network(change)).collect()
+        self.0.shards.iter().try_for_each(|shard| shard.change_network(change))
     }
 
     /// Waits until the stack has this address, or without one any that is not link-local. Returns it if that happened within
