@@ -394,7 +394,9 @@ fn work_09_single_bytes_out_of_order() {
 /// 100 bytes take 512 and the 192 that go with a chunk.
 #[test]
 fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
-    for (goal, freed, left) in [(1, 704, vec![(100, 200)]), (704, 704, vec![(100, 200)]), (705, 1_408, vec![])] {
+    for (goal, freed, left) in
+        [(1, 704, vec![(100, 200)]), (704, 704, vec![(100, 200)]), (705, 1_408, vec![])]
+    {
         let mut r = Receiver::new();
         r.insert(100..200);
         r.insert(300..400);
