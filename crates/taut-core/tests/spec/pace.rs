@@ -774,7 +774,7 @@ fn pace_18_timestamps_never_run_backwards() {
 
 /// Nothing is left to be paced: no timer of a connection that was reset, whether it waited for its time or not.
 #[test]
-fn pace_24_the_end_of_a_connection_is_the_end_of_its_timer() {
+fn a_reset_ends_the_wait_for_a_departure() {
     for segments in [1, 100] {
         let (mut rig, _) = past_the_free_ones();
         rig.write(segments * MSS);
