@@ -36,7 +36,7 @@ fn with_gateways(gateways: Vec<IpAddr>) -> Ethernet<u32> {
         Network { address: v4(2).into(), prefix: 24 },
         Network { address: v6("fd09::2").into(), prefix: 64 },
     ];
-    Ethernet::new(EthernetConfig { mac: OWN, networks, gateways }, [7; 16])
+    Ethernet::new(EthernetConfig { mac: OWN, networks, gateways, ..EthernetConfig::default() }, [7; 16])
 }
 
 /// An IP header with this destination.
@@ -285,7 +285,7 @@ fn answer(sender_mac: Mac) -> Arp {
 #[test]
 fn arp_09_a_flood_of_strangers_takes_512_places_and_none_in_use() {
     let networks = vec![Network { address: Ipv4Addr::new(10, 0, 0, 2).into(), prefix: 8 }];
-    let mut link = Ethernet::new(EthernetConfig { mac: OWN, networks, gateways: Vec::new() }, [9; 16]);
+    let mut link = Ethernet::new(EthernetConfig { mac: OWN, networks, ..EthernetConfig::default() }, [9; 16]);
     let used: Vec<Ipv4Addr> = (0..64).map(|host| Ipv4Addr::new(10, 200, 0, host)).collect();
     for &ip in &used {
         send(&mut link, ms(0), ip, 0);

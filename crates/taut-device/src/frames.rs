@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use rustix::net::{SocketType, sockopt};
 use taut_core::LinkCaps;
-use taut_core::neighbour::Ethernet;
+use taut_core::neighbour::{Ethernet, EthernetConfig};
 use taut_driver::Device;
 use taut_wire::Mac;
 
@@ -52,6 +52,8 @@ pub struct FramesOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    pub slaac: bool,
     /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
@@ -59,7 +61,7 @@ pub struct FramesOptions {
 
 impl Default for FramesOptions {
     fn default() -> Self {
-        Self { mtu: 1500, ethernet: true, mac: None, gateways: Vec::new(), vnet_header: None }
+        Self { mtu: 1500, ethernet: true, mac: None, gateways: Vec::new(), slaac: false, vnet_header: None }
     }
 }
 
@@ -127,7 +129,7 @@ impl Frames {
     }
 
     fn over(carrier: Carrier, name: String, addresses: &[Cidr], options: &FramesOptions) -> io::Result<Self> {
-        let has_v6 = addresses.iter().any(|own| own.address().is_ipv6());
+        let has_v6 = options.slaac || addresses.iter().any(|own| own.address().is_ipv6());
         let least = if has_v6 { 1280 } else { 68 };
         if options.mtu < least {
             return Err(invalid(format!("an MTU of {}: it must be at least {least} here", options.mtu)));
@@ -142,10 +144,13 @@ impl Frames {
                 None => random_station()?,
             };
             let config = ethernet_config(mac, addresses, &options.gateways)?;
+            let config = EthernetConfig { slaac: options.slaac, mtu: options.mtu, ..config };
             (Some(Ethernet::new(config, random_seed()?)), Some(mac))
         } else {
-            if options.mac.is_some() || !options.gateways.is_empty() {
-                return Err(invalid("a link of IP packets has no stations and no gateways".to_owned()));
+            if options.mac.is_some() || !options.gateways.is_empty() || options.slaac {
+                return Err(invalid(
+                    "a link of IP packets has no stations, no gateways and no SLAAC".to_owned(),
+                ));
             }
             (None, None)
         };

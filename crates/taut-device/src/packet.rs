@@ -66,6 +66,8 @@ pub struct PacketOptions {
     pub mac: Option<Mac>,
     /// Where packets for other networks go: an address on the link for each family. None by default.
     pub gateways: Vec<IpAddr>,
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
+    pub slaac: bool,
     /// Whether to exchange super-packets with the kernel; true by default.
     pub offload: bool,
     /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default. The stack
@@ -92,6 +94,7 @@ impl Default for PacketOptions {
         Self {
             mac: None,
             gateways: Vec::new(),
+            slaac: false,
             offload: true,
             delegate_pacing: true,
             naming: Naming::ByMessage,
@@ -127,7 +130,9 @@ impl Packet {
         if !mac.is_station() {
             return Err(invalid(format!("{mac} is not the address of one station")));
         }
+        let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
         let config = ethernet_config(mac, addresses, &options.gateways)?;
+        let config = EthernetConfig { slaac: options.slaac, mtu, ..config };
         if !interface.wait_until_running(CARRIER_WAIT)? {
             let message = format!(
                 "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"
@@ -146,7 +151,10 @@ impl Packet {
         for group in groups(addresses).chain((mac != own).then_some(mac)) {
             packet_socket::accept(&receive, interface.index(), group)?;
         }
-        let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
+        if options.slaac {
+            // Which addresses it will have is not known yet.
+            packet_socket::accept_groups(&receive, interface.index())?;
+        }
         let caps = if options.offload { LinkCaps::offloading(mtu) } else { LinkCaps::plain(mtu) };
         let shared =
             Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
@@ -212,7 +220,7 @@ pub(crate) fn ethernet_config(
             return Err(invalid(format!("{gateway} is a second gateway of its family; give one for each")));
         }
     }
-    Ok(EthernetConfig { mac, networks, gateways: gateways.to_vec() })
+    Ok(EthernetConfig { mac, networks, gateways: gateways.to_vec(), ..EthernetConfig::default() })
 }
 
 /// The groups of stations that a host with these addresses belongs to: those that ask for its IPv6 addresses.

@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::task::Waker;
 
-use taut_core::{LinkCaps, RxChecksum, TxPacket, TxTicket};
+use taut_core::{LinkCaps, NetworkChange, RxChecksum, TxPacket, TxTicket};
 
 /// A link that carries IP packets.
 pub struct Device {
@@ -137,6 +137,18 @@ pub trait RxDevice: Send {
     /// # Errors
     /// The reason why the device is gone. It will not be called again.
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>>;
+
+    /// A change that the link has learnt, such as an address that nobody else has, or a router. Asked for when
+    /// [`recv`](Self::recv) finds no packet. Only for a device with one queue.
+    fn poll_change(&mut self) -> Option<NetworkChange> {
+        None
+    }
+
+    /// The stack's owner changes the network. Returns whether the stack is to be told now; otherwise
+    /// [`poll_change`](Self::poll_change) tells it, when the link has checked what was asked for.
+    fn change_network(&mut self, _change: NetworkChange) -> bool {
+        true
+    }
 }
 
 /// A packet that [`RxDevice::recv`] put into the buffer.

@@ -13,7 +13,7 @@ use std::io;
 use std::sync::{Arc, OnceLock, TryLockError, Weak};
 use std::task::{Poll, Waker};
 
-use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, State};
+use taut_core::{BUFFER_BYTES, ConnId, Duration, Event, Instant, NetworkChange, NetworkError, State};
 use taut_link::{LinkSpec, QdiscSpec};
 use taut_replay::Taped;
 
@@ -330,6 +330,26 @@ impl Shard {
         let mut inner = self.lock();
         let now = self.begin(&mut inner, &mut wakers, None);
         let result = self.used(&mut inner, now, &mut wakers, use_stack);
+        self.settle(&mut inner, now, &mut wakers);
+        drop(inner);
+        std::mem::forget(on_panic);
+        self.depart(&mut wakers);
+        wake(&mut wakers);
+        result
+    }
+
+    /// Changes addresses, routes or the MTU, of the stack and of the link below it. A link that checks an address first tells
+    /// the stack later.
+    ///
+    /// # Errors
+    /// See [`NetworkError`]; after an error nothing has changed.
+    pub fn change_network(&self, change: NetworkChange) -> Result<(), NetworkError> {
+        let mut wakers = Vec::new();
+        let on_panic = CloseOnPanic(self);
+        let mut inner = self.lock();
+        let now = self.begin(&mut inner, &mut wakers, None);
+        let is_now = inner.rx.change_network(change);
+        let result = if is_now { inner.stack.change_network(now, change) } else { Ok(()) };
         self.settle(&mut inner, now, &mut wakers);
         drop(inner);
         std::mem::forget(on_panic);

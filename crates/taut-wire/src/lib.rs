@@ -4,8 +4,8 @@
 //!   VnetHeader | IpHeader            | TcpHeader + TcpOptions | payload
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
-//!   EthernetHeader | Arp, or IpHeader | Ndp
-//!   ethernet.rs      arp.rs             ndp.rs
+//!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
+//!   ethernet.rs      arp.rs             ndp.rs router.rs
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -54,6 +54,7 @@ pub mod ip;
 pub mod ndp;
 mod quoted;
 pub mod raw;
+pub mod router;
 pub mod tcp;
 mod tcp_options;
 #[cfg(test)]
@@ -71,6 +72,7 @@ pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
+pub use router::{PrefixInformation, RouterAdvertisement, RouterOption};
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use udp::UdpHeader;

@@ -89,9 +89,9 @@ pub use taut_core::congestion;
 pub use taut_core::{
     Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError, DatagramInfo,
     DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys, FastOpenListen, FlowFilter, Gate, Histogram,
-    IcmpReport, IncomingOptions, IpPrefix, Keepalive, Lateness, ListenOptions, MtuDiscovery, OptionError,
-    QueueReport, Received, Refusal, Report, SendMeta, SetOption, StackConfig, State, SynInfo, SysctlError,
-    WriteFlags,
+    IcmpReport, IncomingOptions, IpPrefix, Keepalive, Lateness, ListenOptions, MtuDiscovery, Network,
+    NetworkChange, NetworkError, OptionError, QueueReport, Received, Refusal, Report, Route, SendMeta,
+    SetOption, StackConfig, State, SynInfo, SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! The handle to a running stack.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
@@ -134,11 +134,35 @@ impl Stack {
 
     /// Changes the stack's addresses, its routes or its MTU, in every shard.
     ///
+    /// On Ethernet, an address is checked first (RFC 5227, RFC 4862), which takes four to eight seconds, for IPv6 one to two. The
+    /// stack has it after that, or never if another station has it: [`wait_for_address`](Self::wait_for_address).
+    ///
     /// # Errors
     /// See [`NetworkError`](taut_core::NetworkError); after an error nothing has changed.
     pub fn change_network(&self, change: taut_core::NetworkChange) -> Result<(), taut_core::NetworkError> {
         // They are alike, so what one takes all take.
-        self.each(|access| access.stack.change_network(access.now, change)).collect()
+        self.0.shards.iter().try_for_each(|shard| shard.change_network(change))
+    }
+
+    /// Waits until the stack has this address, or without one any that is not link-local. Returns it if that happened within
+    /// `timeout`. Blocks the thread.
+    #[must_use]
+    pub fn wait_for_address(&self, address: Option<IpAddr>, timeout: Duration) -> Option<IpAddr> {
+        const LOOK_EVERY: Duration = Duration::from_millis(5);
+        let is_local = |ip: IpAddr| match ip {
+            IpAddr::V4(v4) => v4.is_link_local(),
+            IpAddr::V6(v6) => v6.is_unicast_link_local(),
+        };
+        let is_it = |ip: &IpAddr| address.map_or(!is_local(*ip), |address| *ip == address);
+        let clock = self.0.shards[0].clock();
+        let until = clock.now() + timeout.into();
+        loop {
+            let found = self.networks().into_iter().map(|own| own.address).find(is_it);
+            if found.is_some() || clock.now() >= until || self.closed().is_some() {
+                return found;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
 
     /// The stack's addresses, each with its network.

@@ -17,8 +17,9 @@ use net::{digest_of, echo, send_noise, serve};
 use socket2::{Domain, Socket, Type};
 use taut::blocking::{TcpListener, TcpStream};
 use taut::device::{Cidr, Device, Frames, FramesOptions, Interface, Tun, TunOptions, from_descriptor};
-use taut::{Stack, StackBuilder};
+use taut::{Network, NetworkChange, Stack, StackBuilder};
 use taut_testbed::{Kernel, Scratch, eventually, listen};
+use taut_wire::Mac;
 
 const STACK: [&str; 2] = ["10.9.0.2", "[fd09::2]"];
 const FAR: [&str; 2] = ["10.9.0.1", "[fd09::1]"];
@@ -359,4 +360,98 @@ fn a_stack_behind_passt_reaches_the_hosts_services() {
     drop(stream);
     server.join().unwrap();
     drop(up);
+}
+
+/// The address is checked among the stations of the link: the kernel is one of them.
+#[test]
+fn dad_07_an_address_of_a_running_stack_is_checked_beside_a_kernel() {
+    let kernel = Kernel::new().unwrap();
+    let tap = kernel.enter(|| Frames::tap("tap0", &addresses(), &FramesOptions::default())).unwrap().unwrap();
+    let stack = stack(tap);
+    configure(&kernel, "tap0");
+    kernel.run("ip address add 10.9.0.7/24 dev tap0").unwrap();
+    kernel.run("ip address add fd09::7/64 dev tap0 nodad").unwrap();
+    let add = |text: &str, prefix| {
+        let address = text.parse().unwrap();
+        stack.change_network(NetworkChange::AddAddress(Network { address, prefix })).unwrap();
+    };
+    for (host, prefix) in [("10.9.0.7", 24), ("fd09::7", 64), ("10.9.0.8", 24), ("fd09::8", 64)] {
+        add(host, prefix);
+    }
+    let second = Duration::from_secs(1);
+    for (free, taken) in [("fd09::8", "fd09::7"), ("10.9.0.8", "10.9.0.7")] {
+        let address = free.parse().unwrap();
+        assert_eq!(stack.wait_for_address(Some(address), 60 * second), Some(address));
+        kernel.run(&format!("ping -c 1 -W 5 {free}")).unwrap();
+        assert_eq!(stack.wait_for_address(Some(taken.parse().unwrap()), second), None, "the kernel has it");
+    }
+    // Removed, nobody answers for it.
+    stack.change_network(NetworkChange::RemoveAddress("10.9.0.8".parse().unwrap())).unwrap();
+    kernel.run("ip neigh flush dev tap0").unwrap();
+    assert!(kernel.run("ping -c 1 -W 1 10.9.0.8").is_err());
+    both_ways(&stack, &kernel, 1_000_000);
+}
+
+/// An advertisement as a router sends it; the stack reaches a network beyond the link over that router.
+#[test]
+fn slaac_11_a_stack_gets_its_address_from_a_router() {
+    let (near, far) = UnixDatagram::pair().unwrap();
+    let mac = Mac([2, 0, 0, 0, 0, 2]);
+    let options = FramesOptions { slaac: true, mac: Some(mac), ..FramesOptions::default() };
+    let frames = Frames::datagrams(near, &[], &options).unwrap();
+    let stack = Stack::builder().device(frames).build().unwrap();
+    far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut frame = [0; 2_000];
+    let mut hear = |kind: u8| {
+        loop {
+            let len = far.recv(&mut frame).expect("a frame");
+            // Ethernet, IPv6, ICMPv6 of this type.
+            if len > 54 && frame[12..14] == [0x86, 0xdd] && frame[20] == 58 && frame[54] == kind {
+                return frame[..len].to_vec();
+            }
+        }
+    };
+    let asked = hear(133);
+    assert_eq!(asked[..6], [0x33, 0x33, 0, 0, 0, 2]);
+    far.send(&router_advertisement()).unwrap();
+    let own = "2001:db8::ff:fe00:2".parse().unwrap();
+    assert_eq!(stack.wait_for_address(None, Duration::from_secs(60)), Some(own));
+    let to: SocketAddr = "[2001:db8:9::1]:7".parse().unwrap();
+    let connecting =
+        thread::spawn(move || TcpStream::connect_timeout(&stack, &to, Duration::from_secs(1)).map(|_| ()));
+    // The SYN goes to the router's station, from the new address, with the MSS of the router's MTU.
+    let syn = loop {
+        let len = far.recv(&mut frame).expect("a frame");
+        if frame[20] == 6 {
+            break &frame[..len];
+        }
+    };
+    assert_eq!(syn[..6], [2, 0, 0, 0, 0, 1]);
+    assert_eq!(syn[22..38], "2001:db8::ff:fe00:2".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    assert_eq!(syn[74..78], [2, 4, 0x05, 0x3c], "1400 - 60");
+    connecting.join().unwrap().unwrap_err();
+}
+
+/// From fe80::1 at 02:00:00:00:00:01: a default router for 1800 s, its station, an MTU of 1400, 2001:db8::/64.
+fn router_advertisement() -> Vec<u8> {
+    let (src, dst): (std::net::Ipv6Addr, std::net::Ipv6Addr) =
+        ("fe80::1".parse().unwrap(), "ff02::1".parse().unwrap());
+    let mut message = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+    message.extend([1, 1, 2, 0, 0, 0, 0, 1]);
+    message.extend([5, 1, 0, 0, 0, 0, 0x05, 0x78]);
+    message.extend([3, 4, 64, 0xc0, 0, 0, 14, 16, 0, 0, 7, 8, 0, 0, 0, 0]);
+    message.extend([0x20, 1, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let len = message.len() as u8;
+    let pseudo = [&src.octets()[..], &dst.octets(), &[0, 0, 0, len, 0, 0, 0, 58]].concat();
+    let words =
+        pseudo.chunks(2).chain(message.chunks(2)).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum = words.sum::<u32>();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    message[2..4].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let mut frame = vec![0x33, 0x33, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x86, 0xdd];
+    frame.extend([0x60, 0, 0, 0, 0, len, 58, 255]);
+    frame.extend(src.octets());
+    frame.extend(dst.octets());
+    frame.extend(message);
+    frame
 }

@@ -5,11 +5,17 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
-use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, ether_type, ethernet, ndp, protocol};
+use taut_wire::{
+    Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, ether_type, ethernet, ndp, protocol,
+    router,
+};
 
 use super::cache::{Cache, Found};
 use super::entry::{NeighbourState, Word};
-use crate::words::Instant;
+use super::own::OwnAddresses;
+use super::routers::{LINK_LOCAL, Routers};
+use crate::ip::routes::Routes;
+use crate::words::{Instant, Network, NetworkChange, Route};
 
 /// The longest frame of [`Ethernet::poll_frame`]: Ethernet, IPv6, a solicitation with a station.
 pub const FRAME_MAX: usize = ethernet::HEADER_LEN + IPV6_LEN + ndp::LEN;
@@ -19,41 +25,19 @@ const FRAMES_MAX: usize = 64;
 /// Every host on the link (RFC 4291 §2.7.1).
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// An address of this host, and how many of its leading bits are those of all hosts on the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    /// The address.
-    pub address: IpAddr,
-    /// Bits of the prefix.
-    pub prefix: u8,
-}
-
-impl Network {
-    /// Whether an address is on the link.
-    fn contains(self, other: IpAddr) -> bool {
-        match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differs = own.to_bits() ^ other.to_bits();
-                differs.checked_shr(32u32.saturating_sub(self.prefix.into())).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differs = own.to_bits() ^ other.to_bits();
-                differs.checked_shr(128u32.saturating_sub(self.prefix.into())).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
-    }
-}
-
 /// What a host knows of its link.
 #[derive(Clone, Debug, Default)]
 pub struct EthernetConfig {
     /// The host's station.
     pub mac: Mac,
-    /// Its addresses.
+    /// Its addresses. They are used at once.
     pub networks: Vec<Network>,
     /// Where packets for other networks go: one for each family at most. It must be on the link.
     pub gateways: Vec<IpAddr>,
+    /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers (RFC 4861 §6.3, RFC 4862).
+    pub slaac: bool,
+    /// The largest MTU that a router is believed.
+    pub mtu: u16,
 }
 
 /// Counts of what has happened on the link.
@@ -72,6 +56,8 @@ pub struct EthernetStats {
     pub ignored: u64,
     /// Frames in which another station claimed an address of this host.
     pub conflicts: u64,
+    /// Addresses that were not used, because another station has them.
+    pub duplicates: u64,
 }
 
 /// A neighbour that packets wait for.
@@ -112,25 +98,66 @@ pub enum Resolved<P> {
 /// The link layer of one host. `P` is a packet that waits.
 #[derive(Debug)]
 pub struct Ethernet<P> {
-    config: EthernetConfig,
+    pub(super) config: EthernetConfig,
     cache: Cache<P>,
+    pub(super) own: OwnAddresses,
+    pub(super) routes: Routes,
+    /// `None` if they are not asked for.
+    pub(super) routers: Option<Routers>,
+    /// What the stack has not been told yet.
+    pub(super) changes: VecDeque<NetworkChange>,
+    /// The routers were asked, if they are to be.
+    pub(super) has_begun: bool,
     frames: VecDeque<Outgoing>,
-    stats: EthernetStats,
+    pub(super) stats: EthernetStats,
 }
 
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
-enum Outgoing {
-    Arp { to: Mac, arp: Arp },
-    Ndp { to: Mac, src: Ipv6Addr, dst: Ipv6Addr, message: Ndp },
+pub(super) enum Outgoing {
+    Arp {
+        to: Mac,
+        arp: Arp,
+    },
+    Ndp {
+        to: Mac,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        message: Ndp,
+    },
+    /// To all routers.
+    RouterSolicitation {
+        src: Ipv6Addr,
+    },
 }
 
 impl<P> Ethernet<P> {
     /// A link of which nothing is known yet. The seed must be random.
     #[must_use]
     pub fn new(config: EthernetConfig, seed: [u8; 16]) -> Self {
-        let frames = VecDeque::with_capacity(FRAMES_MAX);
-        Self { config, cache: Cache::new(seed), frames, stats: EthernetStats::default() }
+        let bits = u128::from_be_bytes(seed);
+        // Another key than the cache's.
+        let own = OwnAddresses::new(&config.networks, (bits as u64, !(bits >> 64) as u64));
+        let mut routes = Routes::default();
+        let on_link = |to| Route { to, via: None, source: None };
+        let default =
+            |via: IpAddr| Route { to: Network { address: via, prefix: 0 }, via: Some(via), source: None };
+        let connected = config.networks.iter().copied().chain([LINK_LOCAL]).map(on_link);
+        for route in connected.chain(config.gateways.iter().copied().map(default)) {
+            // One that makes no sense leads nowhere.
+            _ = routes.add(route);
+        }
+        Self {
+            routers: config.slaac.then(Routers::default),
+            has_begun: !config.slaac,
+            config,
+            cache: Cache::new(seed),
+            own,
+            routes,
+            changes: VecDeque::new(),
+            frames: VecDeque::with_capacity(FRAMES_MAX),
+            stats: EthernetStats::default(),
+        }
     }
 
     /// What has happened.
@@ -198,14 +225,19 @@ impl<P> Ethernet<P> {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called; [`Instant::NEVER`] if nobody is asked for anything.
     #[must_use]
-    pub const fn poll_timeout(&self) -> Instant {
-        self.cache.next()
+    pub fn poll_timeout(&self) -> Instant {
+        if !self.has_begun {
+            return Instant::ZERO;
+        }
+        let routers = self.routers.as_ref().map_or(Instant::NEVER, Routers::next);
+        self.cache.next().min(self.own.next()).min(routers)
     }
 
-    /// Asks again, and gives up those that do not answer.
+    /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let Self { config, cache, frames, stats } = self;
-        cache.handle_timeout(now, |ip, mac| ask(config, frames, stats, ip, mac));
+        let Self { config, cache, own, frames, stats, .. } = self;
+        cache.handle_timeout(now, |ip, mac| ask((config.mac, own), frames, stats, ip, mac));
+        self.configure(now);
     }
 
     /// A frame has arrived.
@@ -217,7 +249,7 @@ impl<P> Ethernet<P> {
         let payload = frame.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match header.ether_type {
             ether_type::IPV4 => Arrival::Packet,
-            ether_type::IPV6 => self.handle_ipv6(now, payload),
+            ether_type::IPV6 => self.handle_ipv6(now, header.src, payload),
             ether_type::ARP => match Arp::parse(payload) {
                 Ok(arp) => self.handle_arp(now, header.dst, arp),
                 Err(_) => self.ignored(),
@@ -239,20 +271,12 @@ impl<P> Ethernet<P> {
                 len
             }
             Outgoing::Ndp { to, src: from, dst, message } => {
-                let header = EthernetHeader { dst: to, src, ether_type: ether_type::IPV6 }.emit();
-                buf[..header.len()].copy_from_slice(&header);
-                let (_, packet) = buf.split_at_mut(header.len());
-                let payload_len = message.emit(&mut packet[IPV6_LEN..], from, dst);
-                let ip = IpHeader {
-                    src: from.into(),
-                    dst: dst.into(),
-                    protocol: protocol::ICMPV6,
-                    hop_limit: ndp::HOP_LIMIT,
-                    ecn: Ecn::NotEct,
-                    header_len: IPV6_LEN,
-                    payload_len,
-                };
-                header.len() + ip.emit(packet, 0) + payload_len
+                emit_icmpv6(buf, (src, to), (from, dst), |buf| message.emit(buf, from, dst))
+            }
+            Outgoing::RouterSolicitation { src: from } => {
+                let (dst, station) = (router::ALL_ROUTERS, Some(src));
+                let write = |buf: &mut [u8]| router::emit_solicitation(buf, from, station);
+                emit_icmpv6(buf, (src, Mac::of_multicast(dst)), (from, dst), write)
             }
         })
     }
@@ -269,27 +293,23 @@ impl<P> Ethernet<P> {
 
     /// The neighbour that a packet for this address goes to.
     fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
-        if self.is_on_link(dst) {
-            return Some(dst);
-        }
-        if dst.is_multicast() {
+        if !is_unicast(dst) {
             return None;
         }
-        self.config.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == dst.is_ipv4())
+        self.routes.find(dst).map(|route| route.via.unwrap_or(dst))
     }
 
     fn is_on_link(&self, ip: IpAddr) -> bool {
-        is_unicast(ip)
-            && (matches!(ip, IpAddr::V6(v6) if is_link_local(v6))
-                || self.config.networks.iter().any(|network| network.contains(ip)))
-    }
-
-    fn is_own(&self, ip: IpAddr) -> bool {
-        self.config.networks.iter().any(|network| network.address == ip)
+        is_unicast(ip) && self.routes.find(ip).is_some_and(|route| route.via.is_none())
     }
 
     fn ask(&mut self, ip: IpAddr, mac: Option<Mac>) {
-        ask(&self.config, &mut self.frames, &mut self.stats, ip, mac);
+        ask((self.config.mac, &self.own), &mut self.frames, &mut self.stats, ip, mac);
+    }
+
+    /// Sends a message, if not too many wait.
+    pub(super) fn say(&mut self, frame: Outgoing) {
+        push(&mut self.frames, &mut self.stats, frame);
     }
 
     fn answer(&mut self, frame: Outgoing) {
@@ -300,7 +320,7 @@ impl<P> Ethernet<P> {
 
     /// Remembers what a message says about its sender. One that is not known is remembered only if it asks for this host,
     /// because then it will be sent to.
-    fn learn(&mut self, now: Instant, sender: IpAddr, word: Word, asks_for_us: bool) {
+    pub(super) fn learn(&mut self, now: Instant, sender: IpAddr, word: Word, asks_for_us: bool) {
         if word.mac.is_some_and(|mac| !mac.is_station()) || !self.is_on_link(sender) {
             return;
         }
@@ -313,11 +333,19 @@ impl<P> Ethernet<P> {
     /// RFC 826, "Packet Reception".
     fn handle_arp(&mut self, now: Instant, dst: Mac, arp: Arp) -> Arrival {
         let (sender, target) = (IpAddr::V4(arp.sender), IpAddr::V4(arp.target));
-        if self.is_own(sender) {
-            self.stats.conflicts += u64::from(arp.sender_mac != self.config.mac);
+        let is_echo = arp.sender_mac == self.config.mac;
+        if self.own.knows(sender) {
+            if !is_echo {
+                self.on_claim(now, sender);
+            }
             return Arrival::Taken;
         }
-        let is_for_us = self.is_own(target);
+        let is_for_us = self.own.has(target);
+        // RFC 5227 §2.1.1: two that look for the same address.
+        if arp.is_request && arp.sender.is_unspecified() && !is_for_us && !is_echo && self.own.knows(target) {
+            self.on_claim(now, target);
+            return Arrival::Taken;
+        }
         let solicited = !arp.is_request && is_for_us && dst == self.config.mac;
         let word = Word { mac: Some(arp.sender_mac), solicited, overrides: true };
         self.learn(now, sender, word, arp.is_request && is_for_us);
@@ -336,29 +364,39 @@ impl<P> Ethernet<P> {
     }
 
     /// A packet of IPv6: one between neighbours is handled here.
-    fn handle_ipv6(&mut self, now: Instant, packet: &[u8]) -> Arrival {
+    fn handle_ipv6(&mut self, now: Instant, station: Mac, packet: &[u8]) -> Arrival {
         const NEXT_HEADER: usize = 6;
         if packet.get(NEXT_HEADER) != Some(&protocol::ICMPV6) {
             return Arrival::Packet;
         }
         let Ok(ip) = IpHeader::parse(packet) else { return Arrival::Packet };
         let message = packet.get(ip.header_len..ip.header_len + ip.payload_len).unwrap_or_default();
+        if self.routers.is_some() && router::is_advertisement(message) {
+            return match (ip.src, RouterAdvertisement::parse(&ip, message)) {
+                (IpAddr::V6(src), Ok(message)) if self.has_begun => {
+                    self.on_advertisement(now, src, &message);
+                    Arrival::Taken
+                }
+                _ => self.ignored(),
+            };
+        }
         if !ndp::is_neighbour_message(message) {
             return Arrival::Packet;
         }
         match (ip.src, Ndp::parse(&ip, message)) {
-            (IpAddr::V6(src), Ok(message)) => self.handle_ndp(now, src, message),
+            (IpAddr::V6(src), Ok(message)) => self.handle_ndp(now, station, src, message),
             _ => self.ignored(),
         }
     }
 
-    fn handle_ndp(&mut self, now: Instant, src: Ipv6Addr, message: Ndp) -> Arrival {
-        if !src.is_unspecified() && self.is_own(src.into()) {
+    fn handle_ndp(&mut self, now: Instant, station: Mac, src: Ipv6Addr, message: Ndp) -> Arrival {
+        let is_echo = station == self.config.mac;
+        if !src.is_unspecified() && self.own.has(src.into()) {
             self.stats.conflicts += 1;
             return Arrival::Taken;
         }
         match message {
-            Ndp::Solicit { target, source_mac } if self.is_own(target.into()) => {
+            Ndp::Solicit { target, source_mac } if self.own.has(target.into()) => {
                 // RFC 4861 §7.2.3.
                 let word = Word { mac: source_mac, solicited: false, overrides: true };
                 if source_mac.is_some() {
@@ -366,8 +404,16 @@ impl<P> Ethernet<P> {
                 }
                 self.advertise(target, src, source_mac);
             }
+            // RFC 4862 §5.4.3: two that look for the same address.
+            Ndp::Solicit { target, .. }
+                if src.is_unspecified() && !is_echo && self.own.knows(target.into()) =>
+            {
+                self.on_claim(now, target.into());
+            }
             Ndp::Solicit { .. } => {}
-            Ndp::Advertise { target, .. } if self.is_own(target.into()) => self.stats.conflicts += 1,
+            Ndp::Advertise { target, .. } if self.own.knows(target.into()) => {
+                self.on_claim(now, target.into());
+            }
             Ndp::Advertise { target, solicited, overrides, target_mac, .. } => {
                 self.learn(now, target.into(), Word { mac: target_mac, solicited, overrides }, false);
             }
@@ -390,26 +436,50 @@ impl<P> Ethernet<P> {
     }
 }
 
+/// Writes a frame with a message of ICMPv6 between these stations and addresses, and returns its length.
+fn emit_icmpv6(
+    buf: &mut [u8; FRAME_MAX],
+    (src_mac, dst_mac): (Mac, Mac),
+    (src, dst): (Ipv6Addr, Ipv6Addr),
+    write: impl FnOnce(&mut [u8]) -> usize,
+) -> usize {
+    let header = EthernetHeader { dst: dst_mac, src: src_mac, ether_type: ether_type::IPV6 }.emit();
+    buf[..header.len()].copy_from_slice(&header);
+    let (_, packet) = buf.split_at_mut(header.len());
+    let payload_len = write(&mut packet[IPV6_LEN..]);
+    let ip = IpHeader {
+        src: src.into(),
+        dst: dst.into(),
+        protocol: protocol::ICMPV6,
+        hop_limit: ndp::HOP_LIMIT,
+        ecn: Ecn::NotEct,
+        header_len: IPV6_LEN,
+        payload_len,
+    };
+    header.len() + ip.emit(packet, 0) + payload_len
+}
+
 /// Asks for a neighbour: its station, if it is known, or everybody that may have the address.
 fn ask(
-    config: &EthernetConfig,
+    (own_mac, own): (Mac, &OwnAddresses),
     frames: &mut VecDeque<Outgoing>,
     stats: &mut EthernetStats,
     ip: IpAddr,
     mac: Option<Mac>,
 ) {
-    let mut own = config.networks.iter().filter(|network| network.address.is_ipv4() == ip.is_ipv4());
+    let mut own = own.used().filter(|network| network.address.is_ipv4() == ip.is_ipv4());
     // The address of the same network, if there is one: others on the link may not know the others.
-    let of_network = own.clone().find(|network| network.contains(ip));
-    let frame = match (ip, of_network.or_else(|| own.next()).map(|network| network.address)) {
+    let first = own.next();
+    let of_network = first.into_iter().chain(own).find(|network| network.contains(ip)).or(first);
+    let frame = match (ip, of_network.map(|network| network.address)) {
         (IpAddr::V4(target), Some(IpAddr::V4(sender))) => {
-            let (sender_mac, target_mac) = (config.mac, mac.unwrap_or_default());
+            let (sender_mac, target_mac) = (own_mac, mac.unwrap_or_default());
             let arp = Arp { is_request: true, sender_mac, sender, target_mac, target };
             Outgoing::Arp { to: mac.unwrap_or(Mac::BROADCAST), arp }
         }
         (IpAddr::V6(target), Some(IpAddr::V6(src))) => {
             let dst = if mac.is_some() { target } else { ndp::solicited_node(target) };
-            let message = Ndp::Solicit { target, source_mac: Some(config.mac) };
+            let message = Ndp::Solicit { target, source_mac: Some(own_mac) };
             Outgoing::Ndp { to: mac.unwrap_or(Mac::of_multicast(dst)), src, dst, message }
         }
         _ => return,
@@ -440,9 +510,4 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
 
 fn is_unicast(ip: IpAddr) -> bool {
     !ip.is_multicast() && !ip.is_unspecified() && !matches!(ip, IpAddr::V4(v4) if v4.is_broadcast())
-}
-
-/// fe80::/10 (RFC 4291 §2.5.6).
-const fn is_link_local(ip: Ipv6Addr) -> bool {
-    ip.segments()[0] & 0xffc0 == 0xfe80
 }

@@ -13,6 +13,7 @@
 //!   frame ─▶ handle_frame ─┬─▶ Arrival::Packet: the IP packet behind the header is for the stack
 //!                          └─▶ Arrival::Taken, Arrival::Ignored
 //!   poll_frame ─▶ requests and answers to send            poll_timeout ─▶ handle_timeout
+//!   poll_change ─▶ addresses, routes and the MTU for the stack        change_network ◀── those of the stack's owner
 //! ```
 //!
 //! | file | has |
@@ -20,14 +21,19 @@
 //! | `ethernet.rs` | [`Ethernet`]: frames in and out, the routes of a host |
 //! | `cache.rs` | what is known of neighbours, and since when; the packets that wait |
 //! | `entry.rs` | one neighbour: states and their changes, pure |
+//! | `own.rs` | the addresses of this host: checked, announced, defended, given up, pure |
+//! | `routers.rs` | what routers advertise, and for how long, pure |
+//! | `auto.rs` | a link that configures itself: joins both to the frames, and tells the stack what changes |
 //!
 //! The numbered statements, with the sources of all numbers, are in docs/ethernet.md.
 
+mod auto;
 mod cache;
 mod entry;
 mod ethernet;
+mod own;
+mod routers;
 
+pub use crate::words::Network;
 pub use entry::NeighbourState;
-pub use ethernet::{
-    Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Network, Resolved,
-};
+pub use ethernet::{Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved};

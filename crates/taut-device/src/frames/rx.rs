@@ -4,8 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::task::Waker;
 
-use taut_core::RxChecksum;
 use taut_core::neighbour::Arrival;
+use taut_core::{NetworkChange, RxChecksum};
 use taut_driver::{News, Received, RxDevice};
 use taut_wire::{VnetHeader, ethernet};
 
@@ -93,7 +93,21 @@ impl Stage {
 
 impl RxDevice for FramesRx {
     fn news(&mut self, _: &Waker) -> io::Result<News> {
+        // A link that configures itself begins.
+        self.shared.settle(&mut self.shared.line());
         Ok(News::Fd(self.shared.news()?))
+    }
+
+    fn poll_change(&mut self) -> Option<NetworkChange> {
+        self.shared.line().ethernet.as_mut()?.poll_change()
+    }
+
+    fn change_network(&mut self, change: NetworkChange) -> bool {
+        let mut line = self.shared.line();
+        let Some(ethernet) = &mut line.ethernet else { return true };
+        let is_now = ethernet.change_network(now(), change);
+        self.shared.settle(&mut line);
+        is_now
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {

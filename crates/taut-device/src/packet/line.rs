@@ -6,6 +6,7 @@
 //! down, because the kernel does not report that one that is down has been deleted.
 
 use std::io::{self, IoSlice};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use rustix::net::netdevice;
 use taut_core::neighbour::{Ethernet, FRAME_MAX};
 use taut_core::{Duration, Instant, KeptPacket, TxTicket};
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
-use taut_wire::VnetHeader;
+use taut_wire::{Mac, VnetHeader, ndp};
 
 use crate::sys::packet_socket::{self, Along};
 
@@ -79,6 +80,15 @@ impl Shared {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The interface accepts what is sent to the neighbours of this address from now on.
+    pub(super) fn join(&self, own: IpAddr) {
+        if let IpAddr::V6(v6) = own {
+            let group = Mac::of_multicast(ndp::solicited_node(v6));
+            // Without it, neighbours find the address only if the interface hears every group anyway.
+            _ = packet_socket::accept(&self.receive, self.index, group);
+        }
     }
 
     /// The descriptor that is readable when packets have come or the timer has expired.

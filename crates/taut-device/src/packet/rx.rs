@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
+use taut_core::NetworkChange;
 use taut_core::neighbour::Arrival;
 use taut_driver::{News, Received, RxDevice};
 use taut_wire::{VnetHeader, ethernet};
@@ -28,7 +29,23 @@ impl PacketRx {
 
 impl RxDevice for PacketRx {
     fn news(&mut self, _: &Waker) -> io::Result<News> {
+        // A link that configures itself begins.
+        self.0.settle(&mut self.0.line());
         Ok(News::Fd(self.0.news()?))
+    }
+
+    fn poll_change(&mut self) -> Option<NetworkChange> {
+        self.0.line().ethernet.poll_change()
+    }
+
+    fn change_network(&mut self, change: NetworkChange) -> bool {
+        if let NetworkChange::AddAddress(own) = change {
+            self.0.join(own.address);
+        }
+        let mut line = self.0.line();
+        let is_now = line.ethernet.change_network(now(), change);
+        self.0.settle(&mut line);
+        is_now
     }
 
     fn recv(&mut self, buffer: &mut Vec<u8>) -> io::Result<Option<Received>> {

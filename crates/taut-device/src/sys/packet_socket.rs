@@ -105,11 +105,21 @@ fn attach_filter(socket: &OwnedFd) -> io::Result<()> {
 
 /// Makes the interface accept packets for this station or group, as long as the socket lives.
 pub(crate) fn accept(socket: &OwnedFd, index: u32, mac: Mac) -> io::Result<()> {
+    let kind = if mac.is_group() { MR_MULTICAST } else { MR_UNICAST };
+    add_membership(socket, index, kind, mac)
+}
+
+/// Makes the interface accept packets for every group, as long as the socket lives.
+pub(crate) fn accept_groups(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    const MR_ALLMULTI: u16 = 2;
+    add_membership(socket, index, MR_ALLMULTI, Mac::default())
+}
+
+fn add_membership(socket: &OwnedFd, index: u32, kind: u16, mac: Mac) -> io::Result<()> {
     const PACKET_ADD_MEMBERSHIP: i32 = 1;
     // struct packet_mreq
     let mut request = [0; 16];
     request[..4].copy_from_slice(&(index as i32).to_ne_bytes());
-    let kind = if mac.is_group() { MR_MULTICAST } else { MR_UNICAST };
     request[4..6].copy_from_slice(&kind.to_ne_bytes());
     request[6..8].copy_from_slice(&(mac.0.len() as u16).to_ne_bytes());
     request[8..14].copy_from_slice(&mac.0);

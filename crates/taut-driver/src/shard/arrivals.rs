@@ -99,6 +99,7 @@ impl Shard {
         for packets in 0..BATCH_PACKETS {
             let Some(is_small) = self.receive(inner).or_else(|| self.look_again(inner)) else {
                 inner.early_end.note_nothing();
+                inner.learn(now);
                 return Taken { packets, more: handed >= HANDED_PACKETS };
             };
             inner.early_end.note_packet(packets == 0);
@@ -190,6 +191,14 @@ impl Shard {
 }
 
 impl Inner {
+    /// Tells the stack what the link has learnt.
+    fn learn(&mut self, now: Instant) {
+        while let Some(change) = self.rx.poll_change() {
+            // One that the stack has no place for changes nothing.
+            _ = self.stack.change_network(now, change);
+        }
+    }
+
     /// Takes the stack's events, and the wakers that they concern. Returns whether one of them is what `until` waits for.
     pub(super) fn take_events(&mut self, until: Until, wakers: &mut Vec<Waker>) -> bool {
         let mut is_met = false;

@@ -67,6 +67,15 @@ impl StackBuilder {
         self
     }
 
+    /// Learns addresses of IPv6, routers and the MTU from the routers of the Ethernet interface (RFC 4862), beside addresses that
+    /// it is given. [`Stack::wait_for_address`](crate::Stack::wait_for_address) waits for the first one. For
+    /// [`packet`](Self::packet); a device that is given to the builder has an option of its own.
+    #[must_use]
+    pub fn slaac(mut self) -> Self {
+        self.tun.packet_options.slaac = true;
+        self
+    }
+
     /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
     /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
     /// longer does the work of the stack's thread meanwhile.
