@@ -205,6 +205,9 @@ mod tests {
         own.remove(ip("2001:db8:3::2")).unwrap();
         assert_eq!(own.source(to, to), Some(ip("2001:db8:1::2")));
         assert_eq!(own.deprecate(ip("2001:db8:3::2"), true), Err(NetworkError::NotFound));
+        let mut own = addresses(&[("2001:db8::2", 64), ("fd00::2", 64)]);
+        own.deprecate(ip("2001:db8::2"), true).unwrap();
+        assert_eq!(own.source(ip("3001::1"), ip("fe80::1")), Some(ip("fd00::2")), "rule 3 is before rule 6");
     }
 
     /// The bits in common are counted up to the length of the source's prefix: beyond it they are chance.
