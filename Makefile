@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming load planted mutants fuzz miri packet-bulk guest bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ miri: ## the core's packet traces under miri: undefined behaviour, also of the c
 
 packet-bulk: ## gigabytes over an Ethernet interface: checked, closed by 10,000 sockets, and beside TUN and the kernel (2 min after the build)
 	$(CARGO) test --release --locked --quiet -p taut --test packet -- --ignored --nocapture --test-threads 1
+
+xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (3 min after the build)
+	$(CARGO) test --release --locked --quiet -p taut --test xdp -- --ignored --nocapture
 
 guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 flows paced by fq, a network card; fetches 105 MB, once
 	@scripts/setup qemu-system-x86 iproute2

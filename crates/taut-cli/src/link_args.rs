@@ -11,7 +11,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use taut::device::Device;
 use taut_device::packet::Mac;
-use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions};
+use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions, Xdp, XdpOptions};
 
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
@@ -32,6 +32,8 @@ pub enum DeviceArg {
     Tun,
     /// This Ethernet interface, by packet sockets.
     Packet(String),
+    /// The same, by an `AF_XDP` socket.
+    Xdp(String),
     /// What carries frames over a descriptor.
     Frames(FrameSource),
 }
@@ -43,6 +45,7 @@ impl FromStr for DeviceArg {
         match text.split_once(':') {
             None if text == "tun" => Ok(Self::Tun),
             Some(("packet", name)) if !name.is_empty() => Ok(Self::Packet(name.to_owned())),
+            Some(("xdp", name)) if !name.is_empty() => Ok(Self::Xdp(name.to_owned())),
             Some((kind, place)) if !place.is_empty() => {
                 FrameSource::parse(kind, place).map(Self::Frames).ok_or_else(|| DEVICES.to_owned())
             }
@@ -52,7 +55,7 @@ impl FromStr for DeviceArg {
 }
 
 /// What `--device` may be.
-const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, such as packet:eth0, tap:NAME, \
+const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, such as packet:eth0, xdp:INTERFACE, tap:NAME, \
     stream:PATH, stream-listen:PATH, dgram:PATH or dgram-listen:PATH for a socket that carries frames, or fd:NUMBER";
 
 /// An open device.
@@ -60,10 +63,10 @@ const DEVICES: &str = "write tun, packet:INTERFACE for an Ethernet interface, su
 pub enum Opened {
     /// A TUN, with a queue for each shard.
     Tun(Vec<Tun>),
-    /// An Ethernet interface.
-    Packet(Packet),
-    /// A device over a descriptor, and its name.
-    Frames(Device, String),
+    /// An Ethernet interface, with a queue for each shard.
+    Packet(Vec<Packet>),
+    /// A device with one queue, and its name.
+    Other(Device, String),
 }
 
 /// The link of a stack on an interface of this machine.
@@ -71,7 +74,7 @@ pub enum Opened {
 #[command(next_help_heading = "Link")]
 pub struct LinkArgs {
     /// What the stack sends over: a TUN interface (tun); an Ethernet interface that is up (packet:INTERFACE), which must not
-    /// have the stack's addresses in the kernel; a TAP interface (tap:NAME); a Unix socket that carries Ethernet frames, as
+    /// have the stack's addresses in the kernel; the same by AF_XDP (xdp:INTERFACE); a TAP interface (tap:NAME); a Unix socket that carries Ethernet frames, as
     /// QEMU, passt and vfkit have (stream:PATH, dgram:PATH; with -listen after the kind, taut makes it and waits for the peer);
     /// or a descriptor that was inherited (fd:NUMBER)
     #[arg(long, default_value = "tun", value_name = "KIND[:PLACE]")]
@@ -152,28 +155,42 @@ impl LinkArgs {
         match &self.device {
             DeviceArg::Tun => self.open_tun().map(Opened::Tun),
             DeviceArg::Packet(name) => self.open_packet(name).map(Opened::Packet),
+            DeviceArg::Xdp(name) => Ok(Opened::Other(self.open_xdp(name)?.into(), name.clone())),
             DeviceArg::Frames(source) => self.open_frames(source),
         }
     }
 
-    /// Opens the Ethernet interface, which is the kernel's to configure.
-    fn open_packet(&self, name: &str) -> anyhow::Result<Packet> {
+    /// Refuses what an Ethernet interface has already, which is the kernel's to configure.
+    fn check_interface(&self, name: &str) -> anyhow::Result<()> {
         if let Some(mtu) = self.mtu {
             bail!("--mtu {mtu}: the MTU is that of {name}; change it with: ip link set dev {name} mtu {mtu}");
         }
         if let Some(peer) = self.peer_addresses.first() {
             bail!("--peer-address {peer} is for a TUN: the kernel needs no address on {name}");
         }
+        Ok(())
+    }
+
+    /// Opens the Ethernet interface, by `AF_XDP`.
+    fn open_xdp(&self, name: &str) -> anyhow::Result<Xdp> {
+        self.check_interface(name)?;
         if shard_count(self.shards) > 1 {
-            bail!("--shards {}: a packet device has one queue; use one shard", self.shards);
+            bail!("--shards {}: an XDP device has one queue; use one shard", self.shards);
         }
+        let options = XdpOptions { mac: self.mac, gateways: self.gateways.clone(), ..XdpOptions::default() };
+        Ok(Xdp::open(name, &self.addresses, &options)?)
+    }
+
+    /// Opens the Ethernet interface, by packet sockets.
+    fn open_packet(&self, name: &str) -> anyhow::Result<Vec<Packet>> {
+        self.check_interface(name)?;
         let options = PacketOptions {
             mac: self.mac,
             gateways: self.gateways.clone(),
             offload: !self.no_offload,
             ..PacketOptions::default()
         };
-        Ok(Packet::open(name, &self.addresses, &options)?)
+        Ok(Packet::open_queues(name, &self.addresses, &options, shard_count(self.shards).into())?)
     }
 
     /// Opens what carries frames over a descriptor.
@@ -198,7 +215,7 @@ impl LinkArgs {
                 interface.add_address(peer)?;
             }
         }
-        Ok(Opened::Frames(device, name))
+        Ok(Opened::Other(device, name))
     }
 
     /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
@@ -516,17 +533,20 @@ mod tests {
     fn devices_and_what_belongs_to_each() {
         assert_eq!("tun".parse(), Ok(DeviceArg::Tun));
         assert_eq!("packet:eth0".parse(), Ok(DeviceArg::Packet("eth0".into())));
+        assert_eq!("xdp:eth0".parse(), Ok(DeviceArg::Xdp("eth0".into())));
         assert_eq!("tap:tap0".parse(), Ok(DeviceArg::Frames(FrameSource::Tap("tap0".into()))));
         assert_eq!("fd:3".parse(), Ok(DeviceArg::Frames(FrameSource::Descriptor(3))));
-        for wrong in ["packet", "packet:", "eth0", "xdp:eth0", "tun:taut0", "tap:", "fd:x", "fd:-1", ""] {
+        for wrong in ["packet", "packet:", "eth0", "xdp:", "tun:taut0", "tap:", "fd:x", "fd:-1", ""] {
             assert!(wrong.parse::<DeviceArg>().unwrap_err().contains("packet:INTERFACE"), "{wrong}");
         }
         let packet = || LinkArgs { device: DeviceArg::Packet("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
         let refused = |args: LinkArgs| args.open().unwrap_err().to_string();
         assert!(refused(LinkArgs { mtu: Some(1400), ..packet() }).contains("ip link set dev eth0 mtu 1400"));
-        assert!(refused(LinkArgs { shards: 2, ..packet() }).contains("one queue"));
         let peer_addresses = vec!["10.9.0.1".parse().unwrap()];
         assert!(refused(LinkArgs { peer_addresses, ..packet() }).contains("is for a TUN"));
+        let xdp = || LinkArgs { device: DeviceArg::Xdp("eth0".into()), ..args(&["10.9.0.2/24"], &[]) };
+        assert!(refused(LinkArgs { mtu: Some(1400), ..xdp() }).contains("ip link set dev eth0 mtu 1400"));
+        assert!(refused(LinkArgs { shards: 2, ..xdp() }).contains("one queue"));
         let gateways = vec!["10.9.0.1".parse().unwrap()];
         assert!(
             refused(LinkArgs { gateways, ..args(&["10.9.0.2/24"], &[]) })

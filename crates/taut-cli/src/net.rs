@@ -24,11 +24,11 @@ pub fn stack(args: &LinkArgs, controllers: &Registry) -> anyhow::Result<taut::St
     let config = args.congestion.config(controllers)?;
     let builder = match args.open()? {
         Opened::Tun(queues) => over(queues, config, &args.addresses),
-        Opened::Packet(packet) => {
-            let builder = taut::Stack::builder().config(config).device_name(packet.name());
-            with(builder.device(packet), &args.addresses)
+        Opened::Packet(queues) => {
+            let name = queues.first().map(|queue| queue.name().to_owned()).unwrap_or_default();
+            with(taut::Stack::builder().config(config).device_name(&name).queues(queues), &args.addresses)
         }
-        Opened::Frames(device, name) => {
+        Opened::Other(device, name) => {
             let builder = taut::Stack::builder().config(config).device_name(&name);
             with(builder.device(device), &args.addresses)
         }

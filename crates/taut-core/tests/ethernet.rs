@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use taut_core::neighbour::{
-    Arrival, Ethernet, EthernetConfig, FRAME_MAX, Hop, NeighbourState, Network, Resolved,
+    Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, NeighbourState, Network, Resolved,
 };
 use taut_core::{Duration, Instant};
 use taut_wire::{Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, ether_type, ndp, protocol};
@@ -369,6 +369,20 @@ fn arp_12_what_is_not_on_the_link_goes_to_the_gateway() {
     for bytes in [&[][..], &[0x45; 19], &[0x60; 39], &[0x50; 40]] {
         assert_eq!(alone.next_hop(ms(0), bytes), Hop::NoRoute);
     }
+}
+
+#[test]
+fn arp_14_what_another_queue_hears_is_remembered_and_answered_by_that_one() {
+    let mut link = link();
+    link.overhear(ms(0), &request(v4(1), PEER, v4(2)));
+    assert_eq!((frames(&mut link), link.stats()), (Vec::<Vec<u8>>::new(), EthernetStats::default()));
+    assert_eq!(send(&mut link, ms(0), v4(1), 7), (Some(PEER), None), "it leaves at once");
+    // What this one has to say itself stays.
+    assert_eq!(send(&mut link, ms(0), v4(3), 8), (None, None));
+    link.overhear(ms(0), &request(v4(1), PEER, v4(2)));
+    assert_eq!(arps(&mut link).len(), 1, "its own question");
+    link.overhear(ms(1), &reply(v4(3), THIRD));
+    assert_eq!(resolved(&mut link), [(Some(THIRD), 8)], "and the answer, whichever queue gets it");
 }
 
 fn ndp_frame(to: Mac, from: Mac, src: Ipv6Addr, dst: Ipv6Addr, message: Ndp) -> Vec<u8> {

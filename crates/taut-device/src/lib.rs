@@ -4,6 +4,7 @@
 //! ```text
 //!   taut_driver::Device ◀── Tun (tun.rs)          kernel: /dev/net/tun, virtio-net header (vnet.rs)
 //!                       ◀── Packet (packet.rs)     kernel: a packet socket on an Ethernet interface
+//!                       ◀── Xdp (xdp.rs)           the same by AF_XDP; feature `xdp`
 //!                       ◀── Frames (frames.rs)     a TAP; Unix sockets of virtual machines and other programs
 //!                       ◀── Pipe (pipe.rs)        another stack in this process      ┐ packets.rs
 //!                       ◀── channel (channel.rs)  whoever holds the far end          ┘
@@ -38,6 +39,8 @@ pub mod sys;
 pub mod tun;
 #[cfg(target_os = "linux")]
 mod vnet;
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub mod xdp;
 
 pub use channel::{FarEnd, Parcel, channel};
 pub use cidr::{Cidr, CidrError};
@@ -55,6 +58,8 @@ pub use priority::{Priority, PriorityError};
 pub use taut_core::LinkCaps;
 #[cfg(target_os = "linux")]
 pub use tun::{Tun, TunOptions};
+#[cfg(all(feature = "xdp", target_os = "linux"))]
+pub use xdp::{Xdp, XdpOptions};
 
 #[cfg(all(doctest, target_os = "linux"))]
 #[doc = include_str!("../README.md")]

@@ -83,6 +83,9 @@ pub(crate) struct Link {
     pub(crate) mtu: u32,
     /// Its hardware's address; empty if it has none.
     pub(crate) address: Vec<u8>,
+    /// The kind of a virtual interface, such as `veth`.
+    #[cfg(feature = "xdp")]
+    pub(crate) driver: Option<String>,
 }
 
 /// A queue discipline of an interface.
@@ -148,6 +151,10 @@ impl Netlink {
             kind: u16::from_ne_bytes(*kind),
             mtu: attribute(attributes, IFLA_MTU).and_then(|mtu| word_at(mtu, 0)).ok_or_else(malformed)?,
             address: attribute(attributes, IFLA_ADDRESS).unwrap_or_default().to_vec(),
+            #[cfg(feature = "xdp")]
+            driver: attribute(attributes, IFLA_LINKINFO)
+                .and_then(|info| attribute(info, IFLA_INFO_KIND))
+                .map(|kind| String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned()),
         })
     }
 

@@ -16,11 +16,14 @@
 //! (`net.ipv4.ip_forward`). With a station of the stack's own ([`PacketOptions::mac`]), the kernel does not take these
 //! packets for its own in any case; not every network lets a host have a second one (Wi-Fi and clouds seldom do).
 //!
+//! **Several queues.** Each has both sockets and neighbours of its own. A flow's packets come to one of them; what neighbours say comes to
+//! one, too, which passes it on to the others and answers it alone.
+//!
 //! **Sockets.** One sends and never receives, so that its error queue has only reports; the other receives, and sends what
 //! neighbours ask each other, so that only the stack's packets count as being below.
 
 pub(crate) mod below;
-mod line;
+pub(crate) mod line;
 mod rx;
 mod tx;
 
@@ -39,7 +42,7 @@ use taut_wire::ndp;
 
 use crate::cidr::Cidr;
 use crate::interface::Interface;
-use crate::sys::packet_socket::{self, Gets};
+use crate::sys::packet_socket::{self, Gets, Group};
 use line::Shared;
 pub(crate) use tx::no_route;
 
@@ -53,11 +56,11 @@ const REPORT_BYTES: u32 = 4 << 20;
 const RECEIVE_BYTES: u32 = 4 << 20;
 
 /// linux/if_arp.h
-const ARPHRD_ETHER: u16 = 1;
+pub(crate) const ARPHRD_ETHER: u16 = 1;
 /// The longest packet that a length of 16 bits can say.
 const MTU_MAX: u32 = 65_535;
 /// How long opening waits for the carrier.
-const CARRIER_WAIT: Duration = Duration::from_millis(500);
+pub(crate) const CARRIER_WAIT: Duration = Duration::from_millis(500);
 
 /// How to open a [`Packet`] device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +123,40 @@ impl Packet {
     /// Ethernet, for a station that is a group, and for a gateway that is not on the link; [`io::ErrorKind::NetworkDown`] if
     /// the interface is down; [`io::ErrorKind::NotFound`] if there is none.
     pub fn open(name: &str, addresses: &[Cidr], options: &PacketOptions) -> io::Result<Self> {
+        Self::open_member(name, addresses, options, None)
+    }
+
+    /// Opens the interface so many times, for a stack of as many shards: the kernel gives all packets of a flow, in both directions
+    /// and of a router's in between, to the same one of them (`PACKET_FANOUT`).
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_queues(
+        name: &str,
+        addresses: &[Cidr],
+        options: &PacketOptions,
+        count: usize,
+    ) -> io::Result<Vec<Self>> {
+        if count < 2 {
+            return Ok(vec![Self::open(name, addresses, options)?]);
+        }
+        let mut group = None;
+        let open = |_| Self::open_member(name, addresses, options, Some(&mut group));
+        let queues: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
+        for (own, queue) in queues.iter().enumerate() {
+            let others = queues.iter().enumerate().filter(|(other, _)| *other != own);
+            queue.shared.set_others(others.map(|(_, other)| Arc::downgrade(&other.shared)).collect());
+        }
+        Ok(queues)
+    }
+
+    /// Opens the interface, as a member of a group of sockets if one is given.
+    fn open_member(
+        name: &str,
+        addresses: &[Cidr],
+        options: &PacketOptions,
+        group: Option<&mut Option<Group>>,
+    ) -> io::Result<Self> {
         let interface = Interface::open(name)?;
         let link = interface.link()?;
         let own = (link.kind == ARPHRD_ETHER).then(|| link.address.first_chunk()).flatten();
@@ -144,6 +181,10 @@ impl Packet {
         let (send, receive) = (open(Gets::Nothing)?, open(Gets::All)?);
         packet_socket::set_buffers(&send, if paces { SEND_BYTES_PACED } else { SEND_BYTES }, REPORT_BYTES);
         packet_socket::set_buffers(&receive, 0, RECEIVE_BYTES);
+        if let Some(group) = group {
+            let joined = packet_socket::join(&receive, *group).map_err(|error| explain(name, &error))?;
+            *group = Some(joined);
+        }
         let naming = best_naming(&send, &interface, options)?;
         if paces {
             packet_socket::enable_departures(&send)?;
@@ -224,7 +265,7 @@ pub(crate) fn ethernet_config(
 }
 
 /// The groups of stations that a host with these addresses belongs to: those that ask for its IPv6 addresses.
-fn groups(addresses: &[Cidr]) -> impl Iterator<Item = Mac> {
+pub(crate) fn groups(addresses: &[Cidr]) -> impl Iterator<Item = Mac> {
     addresses.iter().filter_map(|own| match own.address() {
         IpAddr::V4(_) => None,
         IpAddr::V6(v6) => Some(Mac::of_multicast(ndp::solicited_node(v6))),
@@ -250,7 +291,7 @@ pub(crate) fn random_seed() -> io::Result<[u8; 16]> {
     Ok(seed)
 }
 
-fn invalid(why: String) -> io::Error {
+pub(crate) fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 

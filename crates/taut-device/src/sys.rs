@@ -1,12 +1,16 @@
 //! The few system calls for which no library has a safe form: all `unsafe` of this crate is here, with one exception.
 //! Also the descriptors on which a program waits when it uses a device without a driver.
 
+#[cfg(feature = "xdp")]
+pub(crate) mod bpf;
 mod capture;
 mod kernel_socket;
 pub(crate) mod packet_socket;
 mod realtime;
 pub(crate) mod tun_ioctl;
 pub(crate) mod unshare;
+#[cfg(feature = "xdp")]
+pub(crate) mod xdp_socket;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};

@@ -115,6 +115,12 @@ pub trait TxDevice: Send {
         None
     }
 
+    /// Whether [`poll_done`](Self::poll_done) has a ticket, as far as is known without a look at what is below. It is then
+    /// asked as soon as the batch has been [sent](Self::flush), and not only when the device announces it.
+    fn has_done(&self) -> bool {
+        false
+    }
+
     /// How many tickets [`poll_done`](Self::poll_done) gave back since the last call without news that their packets had left:
     /// those may have been dropped below. Counted as `TautDeviceUnreported`.
     fn take_unreported(&mut self) -> u64 {

@@ -93,6 +93,10 @@ impl TxDevice for Counted {
         self.device.flush();
     }
 
+    fn has_done(&self) -> bool {
+        self.device.has_done()
+    }
+
     fn poll_done(&mut self) -> Option<TxTicket> {
         let ticket = self.device.poll_done()?;
         self.losses.late += 1;

@@ -291,7 +291,7 @@ impl Way {
         if any && (self.is_last || done.is_full) {
             self.device.flush();
         }
-        if has_news {
+        if has_news || self.device.has_done() {
             while let Some(ticket) = self.device.poll_done() {
                 self.give_back(ticket, false);
                 done.kept -= 1;

@@ -337,10 +337,34 @@ impl Measured {
         }
         assert_eq!(bytes.len(), usize::from(flows), "flows that sent");
         let target = rate as f64 * span.as_secs_f64();
+        // A flow that breaks the rule says where.
+        let breaks = |bytes: u64| (bytes as f64 / target - 1.0).abs() >= 0.01;
+        for (port, _) in bytes.iter().filter(|(_, bytes)| breaks(**bytes)).take(3) {
+            self.explain(*port, begin, Duration::from_secs_f64(1.2 * 2_896.0 / rate as f64));
+        }
         let share = |pick: fn(f64, f64) -> f64, from| {
             bytes.values().map(|&bytes| bytes as f64 / target).fold(from, pick)
         };
         (share(f64::min, f64::INFINITY), share(f64::max, 0.0))
+    }
+
+    /// Prints the packets of a flow whose gaps are longer than they should be, in milliseconds of the window.
+    fn explain(&self, port: u16, begin_ns: u64, gap: Duration) {
+        let ms = |at_ns: u64| (at_ns as f64 - begin_ns as f64) / 1e6;
+        let of: Vec<_> = self.packets.iter().filter(|(_, arrived)| arrived.port == port).collect();
+        println!("port {port}: {} packets", of.len());
+        for pair in of.windows(2) {
+            let [(_, before), (asked, arrived)] = pair else { continue };
+            if arrived.at_ns - before.at_ns > gap.as_nanos() as u64 {
+                println!(
+                    "  {:.2} ms after the one before at {:.2}; asked for {:.2}; {} bytes",
+                    ms(arrived.at_ns) - ms(before.at_ns),
+                    ms(before.at_ns),
+                    ms(asked.at_ns),
+                    arrived.payload
+                );
+            }
+        }
     }
 
     fn print(&self, name: &str, flows: u16, rate: u64, shares: (f64, f64)) {

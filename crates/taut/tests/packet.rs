@@ -114,6 +114,38 @@ fn bytes_arrive_in_both_directions_and_families() {
     assert_eq!(cable.near.counters().unwrap()["TcpOutRsts"], 0);
 }
 
+/// Two shards, each with a queue of the interface. Flows and shards are matched by two different hashes, so that of the kernel brings
+/// about half of the packets to the wrong one, which hands them over.
+#[test]
+fn dev_11_shards_share_an_interface() {
+    const COUNT: usize = 16;
+    let cable = Cable::with(|_| (), |builder| builder.shards(2));
+    thread::scope(|scope| {
+        for number in 0..COUNT {
+            let cable = &cable;
+            scope.spawn(move || cable.upload(number % 2, 1_000_000));
+            scope.spawn(move || cable.download(number % 2, 1_000_000));
+        }
+    });
+    eventually("every ticket is back", || cable.below() == 0);
+    let received = counter(&cable.stack, "IpInReceives");
+    let steered = counter(&cable.stack, "TautSteered");
+    // That all 32 flows are right, or all are wrong, has a probability of 2^-31.
+    assert!(steered > 0 && steered < received, "{steered} of {received} packets were handed over");
+    // Nobody got what the stack itself sent, and each packet came once.
+    let sent = cable.far.counters().unwrap()["TcpOutSegs"];
+    assert!(received <= sent, "{received} packets of {sent} that were sent");
+    assert_eq!(cable.near.counters().unwrap()["TcpOutRsts"], 0);
+    // Answers come to one of them, and each request is answered once.
+    for address in ["10.9.0.2", "fd09::2"] {
+        cable.far.run(&format!("ip neigh flush to {address}")).unwrap();
+    }
+    for family in [0, 1, 0, 1] {
+        cable.upload(family, 10_000);
+        cable.download(family, 10_000);
+    }
+}
+
 /// What `ip neigh` says about the stack, at the kernel's end.
 fn neighbour(cable: &Cable, address: &str) -> String {
     cable.far.run(&format!("ip neigh show to {address}")).unwrap()
@@ -372,7 +404,7 @@ fn what_cannot_be_opened_is_told() {
     assert!(said.contains("veth9") && [NotFound, std::io::ErrorKind::Other, kind].contains(&kind), "{said}");
     is(refused("lo", options(), 1), InvalidInput, "lo is not an Ethernet interface");
     is(refused("veth0", options(), 1), NetworkDown, "ip link set dev veth0 up");
-    is(refused("veth0", options(), 2), InvalidInput, "one queue");
+    is(refused("veth0", options(), 2), NetworkDown, "ip link set dev veth0 up");
     let group = PacketOptions { mac: Some(Mac::BROADCAST), ..options() };
     is(refused("veth0", group, 1), InvalidInput, "not the address of one station");
     let stray = PacketOptions { gateways: vec!["10.8.0.1".parse().unwrap()], ..options() };

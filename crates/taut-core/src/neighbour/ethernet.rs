@@ -258,6 +258,16 @@ impl<P> Ethernet<P> {
         }
     }
 
+    /// A message between neighbours that another queue of this host has received, and answers: what it says of its sender is
+    /// remembered.
+    pub fn overhear(&mut self, now: Instant, frame: &[u8]) {
+        let (frames, stats) = (self.frames.len(), self.stats);
+        self.handle_frame(now, frame);
+        // A frame that arrives makes no questions, only answers.
+        self.frames.truncate(frames);
+        self.stats = stats;
+    }
+
     /// Writes the next message for neighbours into `buf`, and returns its length.
     pub fn poll_frame(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let src = self.config.mac;

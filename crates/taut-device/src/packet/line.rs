@@ -1,4 +1,5 @@
-//! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`.
+//! What the two halves of a packet device share: the sockets, the neighbours, and a timer. Called by `tx.rs` and `rx.rs`, and by
+//! those of the device `xdp`, which has one packet socket for both.
 //!
 //! **The timer** is in the set of descriptors on which the receiving half announces packets. It is armed when a neighbour is to be
 //! asked again; when packets below must be looked at, because one that a queue drops is never reported; at once, when
@@ -9,7 +10,9 @@ use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+#[cfg(feature = "xdp")]
+use std::task::Waker;
 
 use rustix::net::netdevice;
 use taut_core::neighbour::{Ethernet, FRAME_MAX};
@@ -24,45 +27,52 @@ const LOOK_FOR_IT_EVERY: Duration = Duration::from_millis(100);
 
 /// A packet that waits for its neighbour.
 #[derive(Debug)]
-pub(super) struct Parcel {
-    pub(super) packet: KeptPacket,
-    pub(super) ticket: TxTicket,
+pub(crate) struct Parcel {
+    pub(crate) packet: KeptPacket,
+    pub(crate) ticket: TxTicket,
 }
 
 /// Both halves of the device.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     name: String,
     index: u32,
-    pub(super) send: OwnedFd,
-    pub(super) receive: OwnedFd,
+    pub(crate) send: OwnedFd,
+    pub(crate) receive: OwnedFd,
     /// The receiving socket and the timer.
     news: Epoll,
     timer: TimerFd,
     line: Mutex<Line>,
     /// The interface was down when last heard of: the sockets report it once for each change.
     is_down: AtomicBool,
+    /// It is gone for good.
+    is_gone: AtomicBool,
+    /// The other queues of this host on the interface.
+    others: OnceLock<Vec<Weak<Self>>>,
 }
 
 /// The neighbours, and what the timer is for.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) ethernet: Ethernet<Parcel>,
+pub(crate) struct Line {
+    pub(crate) ethernet: Ethernet<Parcel>,
     /// When packets below must be looked at.
-    pub(super) look_at: Instant,
+    pub(crate) look_at: Instant,
     /// When the interface, which is down, must be looked for.
     look_for_it_at: Instant,
     /// What the timer is armed for.
     armed: Instant,
+    /// To be called when `look_at` has come, by a device whose sending half has no descriptor.
+    #[cfg(feature = "xdp")]
+    pub(crate) waker: Option<Waker>,
 }
 
 /// The time of this host. The contract of devices has no time, and only devices of the kernel need it.
-pub(super) fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::from_nanos(monotonic_ns())
 }
 
 impl Shared {
-    pub(super) fn new(
+    pub(crate) fn new(
         name: &str,
         index: u32,
         send: OwnedFd,
@@ -73,12 +83,49 @@ impl Shared {
         news.add(receive.as_fd(), 0, Interest::Readable)?;
         news.add(timer.as_fd(), 1, Interest::Readable)?;
         let never = Instant::NEVER;
-        let line = Mutex::new(Line { ethernet, look_at: never, look_for_it_at: never, armed: never });
+        let line = Mutex::new(Line {
+            ethernet,
+            look_at: never,
+            look_for_it_at: never,
+            armed: never,
+            #[cfg(feature = "xdp")]
+            waker: None,
+        });
         let name = name.to_owned();
-        Ok(Self { name, index, send, receive, news, timer, line, is_down: AtomicBool::new(false) })
+        let (is_down, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let others = OnceLock::new();
+        Ok(Self { name, index, send, receive, news, timer, line, is_down, is_gone, others })
     }
 
-    pub(super) fn name(&self) -> &str {
+    /// These queues of the same host get a part of the packets each. To be called once.
+    pub(crate) fn set_others(&self, others: Vec<Weak<Self>>) {
+        let set = self.others.set(others);
+        debug_assert!(set.is_ok());
+    }
+
+    /// A message between neighbours has come to this queue, which answers it. The others send to the same neighbours. The caller
+    /// has no line locked.
+    pub(crate) fn pass_on(&self, frame: &[u8]) {
+        for other in self.others.get().into_iter().flatten().filter_map(Weak::upgrade) {
+            let mut line = other.line();
+            line.ethernet.overhear(now(), frame);
+            other.settle(&mut line);
+        }
+    }
+
+    /// Packets come by this socket, too.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn watch(&self, socket: &OwnedFd) -> io::Result<()> {
+        self.news.add(socket.as_fd(), 2, Interest::Readable)
+    }
+
+    /// Whether the interface was found to be gone.
+    #[cfg(feature = "xdp")]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
@@ -92,16 +139,16 @@ impl Shared {
     }
 
     /// The descriptor that is readable when packets have come or the timer has expired.
-    pub(super) fn news(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn news(&self) -> io::Result<OwnedFd> {
         self.news.as_fd().try_clone_to_owned()
     }
 
-    pub(super) fn line(&self) -> MutexGuard<'_, Line> {
+    pub(crate) fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends what neighbours ask each other, and arms the timer: at the end of each use of the line.
-    pub(super) fn settle(&self, line: &mut Line) {
+    pub(crate) fn settle(&self, line: &mut Line) {
         let mut frame = [0; FRAME_MAX];
         while let Some(len) = line.ethernet.poll_frame(&mut frame) {
             let pieces =
@@ -125,7 +172,7 @@ impl Shared {
 
     /// Nothing has come: handles what the neighbours' timers ask for, and looks for an interface that is down. Returns why it
     /// is gone, if it is.
-    pub(super) fn handle_timeout(&self) -> io::Result<()> {
+    pub(crate) fn handle_timeout(&self) -> io::Result<()> {
         let mut line = self.line();
         if line.armed == Instant::NEVER {
             return Ok(());
@@ -150,7 +197,7 @@ impl Shared {
     ///
     /// The kernel reports a change by an error of each socket, which stays until it is read; a socket with an error would
     /// keep the driver awake.
-    pub(super) fn handle_down(&self) -> io::Result<()> {
+    pub(crate) fn handle_down(&self) -> io::Result<()> {
         self.is_down.store(true, Ordering::Relaxed);
         packet_socket::take_error(&self.send);
         self.must_exist()?;
@@ -163,6 +210,7 @@ impl Shared {
 
     fn must_exist(&self) -> io::Result<()> {
         if netdevice::index_to_name(&self.receive, self.index).is_err() {
+            self.is_gone.store(true, Ordering::Relaxed);
             let message = format!("the interface {} was deleted, or moved to another namespace", self.name);
             return Err(io::Error::new(io::ErrorKind::NetworkDown, message));
         }
@@ -170,14 +218,14 @@ impl Shared {
     }
 
     /// Clears an error that came after the one that was handled.
-    pub(super) fn clear_errors(&self) {
+    pub(crate) fn clear_errors(&self) {
         if self.is_down.load(Ordering::Relaxed) {
             packet_socket::take_error(&self.send);
         }
     }
 
     /// A packet has come or left: the interface is up.
-    pub(super) fn note_up(&self) {
+    pub(crate) fn note_up(&self) {
         if self.is_down.load(Ordering::Relaxed) {
             self.is_down.store(false, Ordering::Relaxed);
         }

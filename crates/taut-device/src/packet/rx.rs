@@ -74,6 +74,8 @@ impl RxDevice for PacketRx {
                 Arrival::Packet => {}
                 Arrival::Taken => {
                     shared.settle(&mut line);
+                    drop(line);
+                    shared.pass_on(frame);
                     continue;
                 }
                 Arrival::Ignored => continue,

@@ -32,6 +32,22 @@ pub(crate) enum Gets {
     Nothing,
     /// All that arrive at the interface and have no VLAN tag.
     All,
+    /// None, but it hears when the interface goes down or away, which a socket that gets nothing does not.
+    #[cfg(feature = "xdp")]
+    State,
+}
+
+impl Gets {
+    /// The protocol that the socket is bound to.
+    const fn protocol(self) -> u16 {
+        match self {
+            Self::Nothing => 0,
+            Self::All => libc::ETH_P_ALL as u16,
+            // One for experiments (IEEE 802), so that no packet of use costs a look; the filter lets none of these through.
+            #[cfg(feature = "xdp")]
+            Self::State => 0x88b5,
+        }
+    }
 }
 
 /// A packet socket on the interface with this index, with a virtio-net header in front of each packet.
@@ -45,15 +61,14 @@ pub(crate) fn open(index: u32, gets: Gets) -> io::Result<OwnedFd> {
         OwnedFd::from_raw_fd(fd)
     };
     set(&socket, libc::SOL_PACKET, PACKET_VNET_HDR, &1i32.to_ne_bytes())?;
-    if gets == Gets::All {
+    if gets != Gets::Nothing {
         // Before it is bound: from then on packets come.
         set(&socket, libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1i32.to_ne_bytes())?;
         attach_filter(&socket)?;
     }
-    let protocol = if gets == Gets::All { (libc::ETH_P_ALL as u16).to_be() } else { 0 };
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
-        sll_protocol: protocol,
+        sll_protocol: gets.protocol().to_be(),
         sll_ifindex: index as i32,
         sll_hatype: 0,
         sll_pkttype: 0,
@@ -138,6 +153,32 @@ pub(crate) fn set_buffers(socket: &OwnedFd, send: u32, receive: u32) {
             let _ = set(socket, libc::SOL_SOCKET, ask, &value);
         }
     }
+}
+
+/// A group of sockets, of which each flow's packets reach one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group(u32);
+
+/// Makes a socket, which gets packets, a member of a group: of a new one, or of this one. linux/if_packet.h
+pub(crate) fn join(socket: &OwnedFd, group: Option<Group>) -> io::Result<Group> {
+    const PACKET_FANOUT: i32 = 18;
+    /// By the hash of a flow, the same in both directions: `PACKET_FANOUT_HASH`.
+    const BY_FLOW: u32 = 0;
+    /// A number that no other group has.
+    const NEW: u32 = 0x2000 << 16;
+    /// What a member had asked for by itself does not hold for the group.
+    const IGNORE_OUTGOING: u32 = 0x4000 << 16;
+    let asked = group.map_or(NEW, |Group(number)| number) | BY_FLOW << 16 | IGNORE_OUTGOING;
+    set(socket, libc::SOL_PACKET, PACKET_FANOUT, &asked.to_ne_bytes())?;
+    let mut number = 0u32;
+    let mut len = size_of_val(&number) as libc::socklen_t;
+    #[expect(unsafe_code, reason = "system call")]
+    // SAFETY: the kernel writes one number at most, as the length says.
+    check(unsafe {
+        let into = (&raw mut number).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, PACKET_FANOUT, into, &raw mut len)
+    })?;
+    Ok(Group(number & 0xffff))
 }
 
 /// Lets each message ask for a timestamp when the driver of the interface has the packet, by a number: the one that the

@@ -3,6 +3,8 @@
 use std::io;
 
 use taut_device::{Cidr, Packet, PacketOptions, Priority, Tun, TunOptions};
+#[cfg(feature = "xdp")]
+use taut_device::{Xdp, XdpOptions};
 use taut_driver::Device;
 
 use super::StackBuilder;
@@ -16,6 +18,11 @@ pub(super) struct Tunnel {
     /// An Ethernet interface to use in place of a TUN.
     packet: Option<String>,
     packet_options: PacketOptions,
+    /// The same, by `AF_XDP`.
+    #[cfg(feature = "xdp")]
+    xdp: Option<String>,
+    #[cfg(feature = "xdp")]
+    xdp_options: XdpOptions,
 }
 
 /// Only on Linux: elsewhere a program that calls these does not compile, as it cannot run.
@@ -53,7 +60,7 @@ impl StackBuilder {
 
     /// Sends and receives over packet sockets on this Ethernet interface, in the network namespace of the thread that calls `build`,
     /// in place of a TUN. The interface must be up, and the kernel must not have the stack's addresses: see
-    /// [`taut_device::packet`]. With one shard only.
+    /// [`taut_device::packet`].
     #[must_use]
     pub fn packet(mut self, interface: &str) -> Self {
         self.tun.packet = Some(interface.to_owned());
@@ -76,6 +83,23 @@ impl StackBuilder {
         self
     }
 
+    /// Sends and receives over an `AF_XDP` socket on this Ethernet interface, in the network namespace of the thread that calls
+    /// `build`, in place of a TUN. The interface must be up: see [`taut_device::xdp`]. With one shard only.
+    #[cfg(feature = "xdp")]
+    #[must_use]
+    pub fn xdp(mut self, interface: &str) -> Self {
+        self.tun.xdp = Some(interface.to_owned());
+        self
+    }
+
+    /// How to use the Ethernet interface by `AF_XDP`: the stack's station and gateways, its queue, and memory.
+    #[cfg(feature = "xdp")]
+    #[must_use]
+    pub fn xdp_options(mut self, options: XdpOptions) -> Self {
+        self.tun.xdp_options = options;
+        self
+    }
+
     /// Gives the stack's threads a priority, so that they wake up in time on a busy machine: paced packets leave when they
     /// are due, and ACKs are answered. Off by default. Other threads keep theirs, and a thread that blocks in a read no
     /// longer does the work of the stack's thread meanwhile.
@@ -91,12 +115,17 @@ impl StackBuilder {
     /// Opens the interface, with so many queues. Returns its name, too.
     pub(super) fn open_interface(&mut self, queues: usize) -> io::Result<(Vec<Device>, Option<String>)> {
         if let Some(name) = &self.tun.packet {
+            let packets = Packet::open_queues(name, &self.addresses, &self.tun.packet_options, queues)?;
+            return Ok((packets.into_iter().map(Device::from).collect(), Some(name.clone())));
+        }
+        #[cfg(feature = "xdp")]
+        if let Some(name) = &self.tun.xdp {
             if queues > 1 {
-                let message = format!("{queues} shards on {name}: a packet device has one queue");
+                let message = format!("{queues} shards on {name}: an XDP device has one queue");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
-            let packet = Packet::open(name, &self.addresses, &self.tun.packet_options)?;
-            return Ok((vec![packet.into()], Some(name.clone())));
+            let xdp = Xdp::open(name, &self.addresses, &self.tun.xdp_options)?;
+            return Ok((vec![xdp.into()], Some(name.clone())));
         }
         self.tun.options.multi_queue |= queues > 1;
         let tun = self.open_first()?;
