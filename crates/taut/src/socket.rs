@@ -327,17 +327,20 @@ impl ShardListener {
 
 impl Acceptor {
     pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
-        let nodelay = options.conn.nodelay;
-        let mut acceptor = Self { listeners: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
-        // The first one picks the port. If another one refuses it, dropping the acceptor closes the listeners
-        // made so far.
-        if let Some((last, others)) = shards.split_last() {
-            for shard in others {
-                acceptor.listen(shard, options.clone())?;
+        // For port 0, the first shard picks one. If another shard refuses it, because a listener there is about to be closed, the
+        // first one picks another: it must not be given back before.
+        let mut refused = Vec::new();
+        loop {
+            let nodelay = options.conn.nodelay;
+            let mut acceptor = Self { listeners: Vec::new(), local: at, nodelay, first: AtomicUsize::new(0) };
+            let result = shards.iter().try_for_each(|shard| acceptor.listen(shard, options.clone()));
+            match result {
+                Ok(()) => return Ok(acceptor),
+                Err(error) if error.kind() != io::ErrorKind::AddrInUse => return Err(error),
+                Err(error) if at.port() != 0 || acceptor.listeners.is_empty() => return Err(error),
+                Err(_) => refused.push(acceptor),
             }
-            acceptor.listen(last, options)?;
         }
-        Ok(acceptor)
     }
 
     /// The same for a filter of flows, which has no address.

@@ -315,3 +315,20 @@ fn two_shards_beside_one() {
     });
     assert!(two > one / 3.0, "{two:.1} Gbit/s with two shards, {one:.1} with one");
 }
+
+/// The first shard picks a port, and another one may still have a listener there that is being closed: then it picks another.
+#[test]
+fn a_free_port_is_free_in_every_shard() {
+    let net = net();
+    let at: SocketAddr = format!("{}:0", STACK[0]).parse().unwrap();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let listener = TcpListener::bind(&net.stack, at).unwrap();
+                    assert_ne!(listener.local_addr().unwrap().port(), 0);
+                }
+            });
+        }
+    });
+}

@@ -188,7 +188,10 @@ fn what_cannot_carry_frames_is_refused() {
         gateways: vec!["10.9.0.1".parse().unwrap()],
         ..FramesOptions::default()
     };
-    assert!(said(Frames::stream(pair(), &[], &plain).unwrap_err()).contains("no stations and no gateways"));
+    assert!(
+        said(Frames::stream(pair(), &[], &plain).unwrap_err())
+            .contains("no stations, no gateways and no SLAAC")
+    );
     assert!(
         said(Frames::seqpacket(pair().into(), &[], &FramesOptions::default()).unwrap_err())
             .contains("not of type SOCK_SEQPACKET")
