@@ -324,7 +324,7 @@ fn a_free_port_is_free_in_every_shard() {
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                for _ in 0..500 {
+                for _ in 0..5_000 {
                     let listener = TcpListener::bind(&net.stack, at).unwrap();
                     assert_ne!(listener.local_addr().unwrap().port(), 0);
                 }
