@@ -326,6 +326,7 @@ impl ShardListener {
 }
 
 impl Acceptor {
+    #[expect(clippy::needless_pass_by_value, reason = "as in the calls of the sockets")]
     pub(crate) fn bind(shards: &[Arc<Shard>], at: SocketAddr, options: ListenOptions) -> io::Result<Self> {
         // For port 0, the first shard picks one. If another shard refuses it, because a listener there is about to be closed, the
         // first one picks another: it must not be given back before.
