@@ -131,7 +131,8 @@ pub(crate) struct Turned {
 enum Who {
     /// A task, which shares its thread with others.
     Task,
-    /// A thread.
+    /// A thread, which only Linux's driver has.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     Leader,
 }
 
@@ -383,6 +384,7 @@ impl Shard {
 
     /// [`poll`](Self::poll) for a thread that, if the attempt is pending, drives the shard or makes sure that another
     /// thread does.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(crate) fn poll_as_leader<T>(
         &self,
         interest: Interest,
@@ -415,7 +417,7 @@ impl Shard {
         let mut result = self.used(&mut inner, now, &mut wakers, &mut attempt);
         let mut is_turn_over = false;
         if result.is_pending()
-            && (who == Who::Leader || inner.reader_turn.may_look())
+            && (who != Who::Task || inner.reader_turn.may_look())
             && inner.may_look(interest)
         {
             // What it waits for is often in the device already.
