@@ -8,7 +8,8 @@ use std::task::Poll;
 use taut_core::{ConnOptions, DatagramOptions, FlowId, FlowKind, Refusal, SynInfo};
 use taut_driver::{Access, Shard};
 
-use crate::socket::{Acceptor, Attempt, ShardListener, Socket, now_or_would_block};
+use crate::acceptor::{Acceptor, ShardListener};
+use crate::socket::{Attempt, Socket, now_or_would_block};
 use crate::{datagram, error};
 
 /// A flow; dropping it undecided drops it: its SYNs or datagrams are not answered.

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use taut_core::{ConnOptions, FlowFilter, IncomingOptions};
 use taut_driver::WaitKey;
 
+use crate::acceptor::Acceptor;
 use crate::flow::{Flow, flow_methods};
-use crate::socket::Acceptor;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
 use crate::udp::{EchoSocket, UdpSocket};

@@ -38,6 +38,7 @@
 //! with the stack's own error as its source.
 #![forbid(unsafe_code)]
 
+mod acceptor;
 #[cfg(any(feature = "axum", feature = "hyper"))]
 mod adapters;
 pub mod blocking;

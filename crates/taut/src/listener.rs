@@ -11,7 +11,7 @@ use taut_core::ListenOptions;
 use taut_driver::WaitKey;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
-use crate::socket::Acceptor;
+use crate::acceptor::Acceptor;
 use crate::stack::Stack;
 use crate::stream::TcpStream;
 use crate::wait::until;
