@@ -8,19 +8,13 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use taut_core::Instant;
 use taut_core::neighbour::{Ethernet, FRAME_MAX};
-use taut_core::{Instant, KeptPacket, TxTicket};
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
 use taut_wire::VnetHeader;
 
 use super::carrier::Carrier;
-
-/// A packet that waits for its neighbour.
-#[derive(Debug)]
-pub(super) struct Parcel {
-    pub(super) packet: KeptPacket,
-    pub(super) ticket: TxTicket,
-}
+pub(super) use crate::packet::line::Parcel;
 
 /// Both halves of the device.
 #[derive(Debug)]

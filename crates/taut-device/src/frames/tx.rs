@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use rustix::io::Errno;
-use taut_core::neighbour::{Ethernet, Hop, Resolved};
+use taut_core::neighbour::{Ethernet, Hop};
 use taut_core::{Duration, GATHER_MAX, Instant, TxPacket, TxTicket};
 use taut_driver::{News, Sent, TxDevice};
 
@@ -75,21 +75,9 @@ impl FramesTx {
     fn send_resolved(&mut self) {
         loop {
             let resolved = self.shared.line().ethernet.as_mut().and_then(Ethernet::poll_resolved);
-            let ticket = match resolved {
-                None => return,
-                Some(Resolved::Lost(Parcel { ticket, .. })) => Some(ticket),
-                Some(Resolved::Ready(header, Parcel { packet, ticket })) => {
-                    // The ticket is in the device already, so it comes back by `done`, and a packet for which there is no
-                    // room is lost.
-                    match self.transmit(&header, &packet.packet(), ticket) {
-                        Sent::Kept => None,
-                        Sent::Left(ticket)
-                        | Sent::Full(ticket)
-                        | Sent::Dropped(ticket)
-                        | Sent::Never(ticket, _) => Some(ticket),
-                    }
-                }
-            };
+            let Some(resolved) = resolved else { return };
+            let ticket =
+                Parcel::resolved(resolved, |header, packet, ticket| self.transmit(header, packet, ticket));
             self.done.extend(ticket);
         }
     }

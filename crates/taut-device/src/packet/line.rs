@@ -15,8 +15,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Waker;
 
 use rustix::net::netdevice;
-use taut_core::neighbour::{Ethernet, FRAME_MAX};
-use taut_core::{Duration, Instant, KeptPacket, TxTicket};
+use taut_core::neighbour::{Ethernet, FRAME_MAX, Resolved};
+use taut_core::{Duration, Instant, KeptPacket, TxPacket, TxTicket};
+use taut_driver::Sent;
 use taut_driver::sys::{Epoll, Interest, TimerFd, monotonic_ns};
 use taut_wire::{Mac, VnetHeader, ndp};
 
@@ -30,6 +31,26 @@ const LOOK_FOR_IT_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Parcel {
     pub(crate) packet: KeptPacket,
     pub(crate) ticket: TxTicket,
+}
+
+impl Parcel {
+    /// Its neighbour is known, or will never be: sends it by `transmit`, and returns its ticket if that comes back now. The device
+    /// has taken the ticket already, so a packet for which there is no room is lost.
+    pub(crate) fn resolved(
+        resolved: Resolved<Self>,
+        transmit: impl FnOnce(&[u8; 14], &TxPacket<'_>, TxTicket) -> Sent,
+    ) -> Option<TxTicket> {
+        let sent = match resolved {
+            Resolved::Lost(Self { ticket, .. }) => return Some(ticket),
+            Resolved::Ready(header, Self { packet, ticket }) => transmit(&header, &packet.packet(), ticket),
+        };
+        match sent {
+            Sent::Kept => None,
+            Sent::Left(ticket) | Sent::Full(ticket) | Sent::Dropped(ticket) | Sent::Never(ticket, _) => {
+                Some(ticket)
+            }
+        }
+    }
 }
 
 /// Both halves of the device.
