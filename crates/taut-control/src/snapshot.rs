@@ -564,7 +564,7 @@ pub struct FlowSnapshot {
     pub expires_ns: u64,
 }
 
-/// What flows are in a stack of an earlier version.
+/// The flows in a stack of an earlier version.
 fn tcp() -> String {
     "tcp".to_owned()
 }

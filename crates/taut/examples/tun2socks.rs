@@ -53,7 +53,7 @@ async fn dial(to: SocketAddr, proxy: Option<SocketAddr>) -> io::Result<TcpStream
     }
 }
 
-/// What a client is told of an error; nothing if it is silence.
+/// The refusal that tells a client of an error; none for silence.
 fn refusal(error: &io::Error) -> Option<Refusal> {
     match error.kind() {
         io::ErrorKind::HostUnreachable => Some(Refusal::HostUnreachable),

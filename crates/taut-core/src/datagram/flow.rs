@@ -1,4 +1,4 @@
-//! What a socket has that belongs to a flow of a filter: whether it is decided, and when it was used.
+//! The state of a socket that belongs to a flow of a filter: whether the application has decided, and when it was last used.
 //! taut's own. Kept by a socket, changed by `stack/incoming/datagrams.rs`.
 //!
 //! **Rule.** A flow is a connected socket from its first datagram on. Until it is decided, the application has no name for the

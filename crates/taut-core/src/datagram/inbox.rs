@@ -20,7 +20,7 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// What it counts while it waits.
+    /// The bytes that it counts for while it waits.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity() + OVERHEAD_BYTES
     }

@@ -40,7 +40,7 @@ const MSS_MIN: u16 = 36;
 pub(crate) struct PathMtu {
     /// As agreed in the handshake; never exceeded.
     agreed: u16,
-    /// What the link carries, if that changed since; never exceeded.
+    /// The largest segment that the link carries, if its MTU has changed since the handshake; never exceeded.
     link: u16,
     /// Every path carries this; segments are never smaller.
     floor: u16,

@@ -37,7 +37,7 @@ const fn on_link(to: Network) -> Route {
 }
 
 impl<P> Ethernet<P> {
-    /// The next change that the stack is to be told.
+    /// The next change that the stack must be told.
     pub fn poll_change(&mut self) -> Option<NetworkChange> {
         self.changes.pop_front()
     }

@@ -104,7 +104,7 @@ pub struct Ethernet<P> {
     pub(super) routes: Routes,
     /// `None` if they are not asked for.
     pub(super) routers: Option<Routers>,
-    /// What the stack has not been told yet.
+    /// Changes that the stack has not been told yet.
     pub(super) changes: VecDeque<NetworkChange>,
     /// The routers were asked, if they are to be.
     pub(super) has_begun: bool,

@@ -1,5 +1,5 @@
 //! The addresses of this host on an Ethernet: checked before they are used, announced, defended, and given up when their time
-//! is over. RFC 5227 (IPv4), RFC 4862 §5.4 and §5.5.4 (IPv6). Pure: it says what is to be done, and `ethernet.rs` does it.
+//! is over. RFC 5227 (IPv4), RFC 4862 §5.4 and §5.5.4 (IPv6). Pure: it returns the next step, and `ethernet.rs` takes it.
 //!
 //! ```text
 //!              nobody answers                        announced
@@ -77,7 +77,7 @@ struct Own {
     is_deprecated: bool,
 }
 
-/// What is to be done about an address.
+/// The next step for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// Ask whether anybody has it.
@@ -92,7 +92,7 @@ pub(super) enum Act {
     Gone(Network),
 }
 
-/// What came of another station's claim to an address.
+/// The result of another station's claim to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Conflict {
     /// It is not an address of this host.

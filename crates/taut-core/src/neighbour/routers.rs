@@ -24,7 +24,7 @@ const TWO_HOURS: Duration = Duration::from_secs(7_200);
 /// Bits of an interface's part of an address on Ethernet (RFC 2464 §4).
 const INTERFACE_BITS: u8 = 64;
 
-/// What changes.
+/// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// A default router, or no more.

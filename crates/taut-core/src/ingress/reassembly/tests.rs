@@ -405,7 +405,7 @@ fn pruning_frees_as_much_as_is_asked_for_and_no_more() {
     }
 }
 
-/// What is refused for lack of room leaves nothing behind, and with nothing held no ACK is urgent for its blocks.
+/// A segment that is refused for lack of room leaves nothing behind. While no segment is held, no ACK is urgent.
 #[test]
 fn what_is_refused_leaves_nothing() {
     let mut r = Receiver::new();

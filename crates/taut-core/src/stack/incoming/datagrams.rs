@@ -31,7 +31,7 @@ use crate::words::{DatagramId, Endpoint, FlowError, FlowId, Instant, ListenerId,
 /// The most datagram flows of a stack: half of the slots for sockets.
 const FLOWS_MAX: usize = 1 << 15;
 
-/// Who receives a datagram.
+/// The receiver of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stack) enum Receiver {
     /// This socket.

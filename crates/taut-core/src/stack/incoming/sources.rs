@@ -57,7 +57,7 @@ impl Default for DatagramFlowOptions {
     }
 }
 
-/// What flows hold.
+/// The memory that flows hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     pending: u32,
