@@ -8,9 +8,11 @@
 //! | `taut get` | `get.rs` |
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
+//! | `taut metrics` | `metrics.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut replay` | `replay.rs` |
+//! | `taut gateway` | `gateway.rs`; `gateway_config.rs`: the file |
 //! | `taut packetdrill` | `packetdrill.rs` |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
@@ -29,9 +31,12 @@ pub mod demo;
 pub mod dial;
 pub mod explain;
 pub mod frame_source;
+pub mod gateway;
+pub mod gateway_config;
 pub mod get;
 pub mod interrupt;
 pub mod link_args;
+pub mod metrics;
 pub mod net;
 pub mod nstat;
 pub mod packetdrill;
@@ -80,10 +85,14 @@ enum Command {
     Get(get::GetArgs),
     Ss(ss::SsArgs),
     Nstat(nstat::NstatArgs),
+    Metrics(metrics::MetricsArgs),
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
     Explain(explain::ExplainArgs),
     Replay(replay::ReplayArgs),
+    Gateway(gateway::GatewayArgs),
+    #[command(hide = true)]
+    GatewayInside(gateway::InsideArgs),
     Packetdrill(packetdrill::PacketdrillArgs),
     Lab(command::LabArgs),
     Plot(command::plot::PlotArgs),
@@ -130,10 +139,13 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Get(args) => get::get(args, controllers),
         Command::Ss(args) => ss::run(args),
         Command::Nstat(args) => nstat::run(args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args, controllers),
+        Command::Gateway(args) => gateway::run(args),
+        Command::GatewayInside(args) => gateway::run_inside(args),
         Command::Packetdrill(args) => packetdrill::run(args),
         Command::Lab(args) => command::run(args, controllers),
         Command::Plot(args) => command::plot::run(args),

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod openmetrics;
 pub mod place;
 pub mod protocol;
 pub mod qdisc;

@@ -5,6 +5,7 @@
 
 mod capture;
 mod demo;
+mod gateway;
 mod gone;
 mod http;
 mod link;
