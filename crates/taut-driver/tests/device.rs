@@ -377,6 +377,41 @@ fn share_of_the_driver(conns: usize) -> f64 {
     })
 }
 
+/// A thread that has the answer to what it sent does not ask the device for more: there is nothing, and on a TUN it is a system
+/// call.
+#[test]
+fn an_answer_ends_the_batch() {
+    const WARM_UP: u64 = 100;
+    const EXCHANGES: u64 = 1_000;
+    let in_vain = || {
+        let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+        let [near, far] = pair.connect_nodelay();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut byte = [0];
+                for _ in 0..WARM_UP + EXCHANGES {
+                    assert_eq!(pair.far.read(far, &mut byte).unwrap(), 1);
+                    pair.far.write_all(far, &byte).unwrap();
+                }
+            });
+            let mut byte = [0];
+            for exchange in 0..WARM_UP + EXCHANGES {
+                if exchange == WARM_UP {
+                    pair.line.asked_in_vain(0);
+                }
+                pair.near.write_all(near, &[7]).unwrap();
+                assert_eq!(pair.near.read(near, &mut byte).unwrap(), 1);
+            }
+        });
+        pair.line.asked_in_vain(0) as f64 / EXCHANGES as f64
+    };
+    let shares: Vec<f64> = (0..3).map(|_| in_vain()).collect();
+    // The bell is still rung, and costs one look later. On a busy machine the driver thread also steps in.
+    assert!(shares.iter().any(|&share| share < 1.5), "{shares:.2?} of the exchanges");
+    // A thread that rings loses its processor to the one that it wakes, which must not ask again and again meanwhile.
+    assert!(shares.iter().all(|&share| share < 10.0), "{shares:.2?} of the exchanges");
+}
+
 /// Among eight busy threads the driver thread serves; one of two leads. Most of the time: on a busy machine the driver
 /// thread also steps in for a leader that does not come back in time, and a thread that is about to wait takes packets.
 #[test]

@@ -93,6 +93,10 @@ impl Shard {
         until: Until,
         wakers: &mut Vec<Waker>,
     ) -> Taken {
+        if inner.sent_bytes > 0 && inner.waiters.count() <= 1 {
+            // What is there now is the answer to that: it had not waited.
+            inner.early_end.note_nothing();
+        }
         (inner.served, inner.sent_bytes) = (now, 0);
         let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
