@@ -58,6 +58,9 @@
 //! the completions only, that is enough to double a limit that is being found, and, before anything is known, for a first look; and
 //! it is not enough for a judgement of a limit that was found, but the rate, and the limit with it, rise to what was completed.
 //!
+//! **A token bucket** below, as `tbf` or a provider's shaper is one, makes good what a look left idle: it sends faster than its rate for
+//! some milliseconds. So the rate rises only to what two samples in a row have.
+//!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
@@ -183,6 +186,8 @@ pub(crate) struct Meter {
     rate: u64,
     /// The completion time.
     time: Duration,
+    /// The rate of the sample before, if the limit was the same for it: a rate that comes once is no rate.
+    before: u64,
     phase: Phase,
     /// Completions in a row at which nobody waited.
     unheld: u32,
@@ -208,6 +213,7 @@ impl Default for Meter {
             unheld: 0,
             rate: 0,
             time: Duration::ZERO,
+            before: 0,
             phase: Phase::NEW,
             look_at: Instant::ZERO,
             at: Instant::ZERO,
@@ -518,8 +524,9 @@ impl Meter {
                     self.rate = sample.rate;
                     return self.search(sample, false);
                 }
+                let before = core::mem::replace(&mut self.before, sample.rate);
                 self.rate = if sample.rate > self.rate {
-                    sample.rate
+                    self.rate.max(before.min(sample.rate))
                 } else {
                     self.rate - (self.rate - sample.rate) / 8
                 };
@@ -568,6 +575,7 @@ impl Meter {
     /// The completion time is known.
     fn settle_at(&mut self, now: Instant, time: Duration) {
         self.time = time;
+        self.before = 0;
         self.set_limit();
         self.phase = Phase::Steady;
         self.span = Span::new(now, true);
