@@ -299,7 +299,8 @@ fn tsq_m9_a_slower_line_has_less() {
 /// rate, and the end of it is no slower device.
 #[test]
 fn tsq_m23_a_token_bucket_after_a_look() {
-    for (rate, us, burst_ms) in [(FAST / 10, 500, 5), (FAST / 10, 500, 20), (FAST, 4_000, 5), (FAST, 500, 50)] {
+    for (rate, us, burst_ms) in [(FAST / 10, 500, 5), (FAST / 10, 500, 20), (FAST, 4_000, 5), (FAST, 500, 50)]
+    {
         let mut world = World::new(rate, us * 1_000, 0, 1);
         world.burst = burst_ms * MS;
         world.run(3_000);
