@@ -153,7 +153,7 @@ async fn relay_07_small_messages_are_sent_on_at_once() {
             client.set_nodelay(true).unwrap();
             let mut taken = Vec::new();
             for _ in 0..ROUNDS {
-                let begin = std::time::Instant::now();
+                let begin = tokio::time::Instant::now();
                 for _ in 0..2 {
                     client.write_all(b"?").await.unwrap();
                     tokio::time::sleep(Duration::from_millis(1)).await;

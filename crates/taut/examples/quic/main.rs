@@ -11,13 +11,13 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use quinn::rustls::RootCertStore;
 use quinn::rustls::pki_types::PrivatePkcs8KeyDer;
 use quinn::{ClientConfig, Endpoint, ServerConfig};
 use taut::Stack;
 use taut::device::{LinkCaps, pipe};
+use tokio::time::Instant;
 
 pub mod adapter;
 
