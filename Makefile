@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,11 @@ soak: ## random worlds for MINUTES=10: any network, any application, hostile pee
 	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
 
 incoming: ## 10,000 connections through the example tun2socks, with upstreams that refuse, reset and are silent (a minute after the build)
-	ulimit -n 20000 && $(CARGO) test --locked -p taut --test incoming -- --ignored --nocapture
+	ulimit -n 20000 && $(CARGO) test --locked -p taut --test incoming every_end -- --ignored --nocapture
+
+iperf3: ## iperf3 -u through the example tun2socks at five rates, beside the kernel's own: what is lost, and where (3 min after the build)
+	@scripts/setup iperf3 iproute2
+	$(CARGO) test --locked -p taut --test incoming iperf3_through -- --ignored --nocapture
 
 load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flood: memory and goodput (4 min after the build)
 	$(CARGO) test --locked -p taut-core --test load -- --ignored --nocapture

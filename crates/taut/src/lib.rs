@@ -28,7 +28,8 @@
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
 //!
-//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs.
+//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs; `relay` joins each to
+//! a socket beyond.
 //!
 //! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
 //! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of
@@ -53,6 +54,8 @@ mod flow;
 mod incoming;
 #[cfg(feature = "tokio")]
 mod listener;
+#[cfg(feature = "tokio")]
+pub mod relay;
 mod socket;
 #[cfg(feature = "tokio")]
 mod split;

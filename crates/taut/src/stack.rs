@@ -177,6 +177,12 @@ impl Stack {
         &self.0.config
     }
 
+    /// What the device can do, such as cutting super-packets of TCP and of UDP, and its MTU as it is now.
+    #[must_use]
+    pub fn caps(&self) -> crate::device::LinkCaps {
+        self.0.shards[0].access(|access| *access.stack.caps())
+    }
+
     /// Name of the TUN or Ethernet interface, if the builder opened one.
     #[must_use]
     pub fn tun_name(&self) -> Option<&str> {
