@@ -6,6 +6,7 @@
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
+//! | `taut udp` | `udp.rs`; `iperf.rs`: what `iperf3 -u` speaks |
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
@@ -31,6 +32,7 @@ pub mod explain;
 pub mod frame_source;
 pub mod get;
 pub mod interrupt;
+pub mod iperf;
 pub mod link_args;
 pub mod net;
 pub mod nstat;
@@ -51,6 +53,7 @@ pub mod sysctl;
 pub mod text;
 pub mod transfer;
 pub mod transport;
+pub mod udp;
 pub mod workload;
 
 use std::process::ExitCode;
@@ -78,6 +81,7 @@ enum Command {
     Recv(transfer::RecvArgs),
     Serve(serve_command::ServeArgs),
     Get(get::GetArgs),
+    Udp(udp::UdpArgs),
     Ss(ss::SsArgs),
     Nstat(nstat::NstatArgs),
     Sysctl(sysctl::SysctlArgs),
@@ -128,6 +132,7 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Recv(args) => transfer::recv(args, controllers),
         Command::Serve(args) => serve_command::run(args, controllers),
         Command::Get(args) => get::get(args, controllers),
+        Command::Udp(args) => udp::run(args, controllers),
         Command::Ss(args) => ss::run(args),
         Command::Nstat(args) => nstat::run(args),
         Command::Sysctl(args) => sysctl::run(args),
@@ -233,6 +238,7 @@ mod tests {
             &["recv", "--listen", "80"],
             &["serve", "."],
             &["get", "http://10.9.0.1/"],
+            &["udp"],
             &["demo"],
         ] {
             assert_eq!(

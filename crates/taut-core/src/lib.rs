@@ -86,6 +86,7 @@ mod fast_open;
 mod icmp;
 mod ingress;
 mod ip;
+#[cfg(feature = "ethernet")]
 pub mod neighbour;
 mod options;
 mod recovery;

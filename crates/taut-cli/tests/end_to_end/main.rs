@@ -13,4 +13,5 @@ mod pipe;
 mod qdisc;
 mod replay;
 mod support;
+mod udp;
 mod usage;

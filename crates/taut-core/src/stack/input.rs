@@ -51,11 +51,11 @@ impl Stack {
         self.counters.in_receives += 1;
         let (bytes, total) = head(&packet.frame);
         let ip = match IpHeader::parse_prefix(bytes, total) {
-            Ok(ip) => ip,
+            Ok(ip) if cfg!(feature = "ipv6") || ip.src.is_ipv4() => ip,
             Err(ParseError::Fragment) if cfg!(feature = "fragments") => {
                 return self.on_fragment(now, &packet);
             }
-            Err(_) => {
+            Ok(_) | Err(_) => {
                 self.counters.in_hdr_errors += 1;
                 return;
             }
