@@ -309,7 +309,7 @@ fn dhcp_04_the_way_to_a_lease() {
     let ack = Answer::of(ACK)
         .with(6, &[9, 9, 9, 9, 8, 8, 8, 8])
         .with(26, &1_400_u16.to_be_bytes())
-        .with(3, &[10, 9, 0, 1, 10, 9, 0, 3]);
+        .with(3, &[10, 9, 0, 1, 10, 9, 0, 3, 10, 9, 0, 1]);
     assert_eq!(link.answer(&Answer { kind: OFFER, ..ack.clone() }), Arrival::Taken);
     let request = link.last().clone();
     let server = v4("10.9.0.1");

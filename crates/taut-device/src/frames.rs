@@ -154,8 +154,8 @@ impl Frames {
                 None => random_station()?,
             };
             let config = ethernet_config(mac, addresses, &options.gateways)?;
-            let config =
-                EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, mtu: options.mtu, ..config };
+            let (slaac, dhcp) = (options.slaac, options.dhcp);
+            let config = EthernetConfig { slaac, dhcp, groups: true, mtu: options.mtu, ..config };
             (Some(Ethernet::new(config, random_seed()?)), Some(mac))
         } else {
             if options.mac.is_some() || !options.gateways.is_empty() || options.slaac || options.dhcp {

@@ -178,7 +178,7 @@ impl Packet {
         }
         let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
         let config = ethernet_config(mac, addresses, &options.gateways)?;
-        let config = EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, mtu, ..config };
+        let config = EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, groups: true, mtu, ..config };
         if !interface.wait_until_running(CARRIER_WAIT)? {
             let message = format!(
                 "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"

@@ -86,6 +86,14 @@ pub(crate) fn put_change(out: &mut Vec<u8>, change: NetworkChange) {
             out.push(8);
             put_option(out, lease, put_lease);
         }
+        NetworkChange::JoinGroup(group) => {
+            out.push(9);
+            put_ip(out, group);
+        }
+        NetworkChange::LeaveGroup(group) => {
+            out.push(10);
+            put_ip(out, group);
+        }
         // The core has no others; what it gets is one that no recording has.
         _ => out.push(u8::MAX),
     }
@@ -102,6 +110,8 @@ pub(crate) fn change(cursor: &mut Cursor<'_>) -> Result<NetworkChange, Trouble> 
         6 => NetworkChange::AddNameServer(cursor.ip()?),
         7 => NetworkChange::RemoveNameServer(cursor.ip()?),
         8 => NetworkChange::SetLease(cursor.option(lease)?),
+        9 => NetworkChange::JoinGroup(cursor.ip()?),
+        10 => NetworkChange::LeaveGroup(cursor.ip()?),
         other => return Trouble::wrong(format!("the unknown change of the network {other}")),
     })
 }
@@ -130,6 +140,8 @@ mod tests {
             NetworkChange::AddNameServer(v6),
             NetworkChange::RemoveNameServer(v4),
             NetworkChange::SetLease(None),
+            NetworkChange::JoinGroup(v6),
+            NetworkChange::LeaveGroup(v4),
             NetworkChange::SetLease(Some(lease)),
             NetworkChange::SetLease(Some(Lease { renews_in: None, ends_in: None, ..lease })),
         ] {
@@ -139,6 +151,6 @@ mod tests {
             assert_eq!(super::change(&mut cursor), Ok(change));
             assert_eq!(cursor.at(), bytes.len());
         }
-        assert!(super::change(&mut Cursor::new(&[9], &Registry::default())).is_err());
+        assert!(super::change(&mut Cursor::new(&[11], &Registry::default())).is_err());
     }
 }

@@ -5,7 +5,7 @@
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
 //!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
-//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs, in UDP
+//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs, in UDP; membership.rs, over IP
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -52,6 +52,7 @@ mod fast_open;
 pub mod fragment;
 pub mod icmp;
 pub mod ip;
+pub mod membership;
 pub mod ndp;
 mod quoted;
 pub mod raw;
@@ -72,6 +73,7 @@ pub use fast_open::{Cookie, FastOpen};
 pub use fragment::Fragment;
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
+pub use membership::{GroupQuery, GroupRecord};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
 pub use router::{PrefixInformation, RouterAdvertisement, RouterOption};

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use net::{digest_of, send_noise, serve};
-use taut::blocking::TcpStream;
+use taut::blocking::{TcpStream, UdpSocket};
 use taut::device::{Frames, FramesOptions, Interface};
 use taut::{NetworkChange, Stack};
 use taut_testbed::{Kernel, Scratch, eventually, listen, live};
@@ -210,4 +210,58 @@ fn slaac_12_an_address_from_dnsmasqs_advertisements() {
     assert!(routers.map(|route| route.via).all(|via| via.is_some_and(is_link_local)));
     assert!(server.said("RTR-ADVERT") >= 1);
     assert_eq!(server.captured(&["_ws.malformed || icmpv6.checksum.status == 0"]), [0]);
+}
+
+/// The reports and datagrams of groups beside the kernel: both are members, and `tshark` reads what the stack says.
+#[test]
+fn mcast_05_groups_beside_a_kernel() {
+    if !live::ready(&["dnsmasq", "tshark"]) {
+        return;
+    }
+    let (scratch, kernel) = (Scratch::new("groups"), Kernel::new().unwrap());
+    let own = ["10.9.0.2/24".parse().unwrap(), "fe80::7/64".parse().unwrap()];
+    let tap = kernel.enter(|| Frames::tap("tap0", &own, &FramesOptions::default())).unwrap().unwrap();
+    configure(&kernel, "tap0");
+    let server = Server::start(kernel, "tap0", &scratch);
+    let builder = Stack::builder().device(tap).address("10.9.0.2/24").address("fe80::7/64");
+    let stack = builder.build().unwrap();
+    let socket = UdpSocket::bind(&stack, "0.0.0.0:5400".parse::<SocketAddr>().unwrap()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (group, any) = (Ipv4Addr::new(224, 0, 0, 251), Ipv4Addr::UNSPECIFIED);
+    socket.join_multicast_v4(&group, &any).unwrap();
+    let near = Ipv4Addr::new(10, 9, 0, 1);
+    let peer = server.kernel.enter(|| {
+        let peer = std::net::UdpSocket::bind((any, 5400)).unwrap();
+        peer.join_multicast_v4(&group, &near).unwrap();
+        let send = socket2::SockRef::from(&peer);
+        send.set_multicast_if_v4(&near).unwrap();
+        send.set_multicast_loop_v4(false).unwrap();
+        peer
+    });
+    let peer = peer.unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buf = [0; 100];
+    peer.send_to(b"question", (group, 5400)).unwrap();
+    let (len, from) = socket.recv_from(&mut buf).unwrap();
+    assert_eq!((&buf[..len], from.ip()), (&b"question"[..], near.into()));
+    socket.send_to(b"answer", SocketAddr::from((group, 5400))).unwrap();
+    let (len, from) = peer.recv_from(&mut buf).unwrap();
+    assert_eq!((&buf[..len], from.ip().to_string().as_str()), (&b"answer"[..], "10.9.0.2"));
+    // The second report of each change comes within a second.
+    std::thread::sleep(Duration::from_secs(2));
+    socket.leave_multicast_v4(&group, &any).unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let counts = server.captured(&[
+        "ip.src == 10.9.0.2 && igmp.type == 0x22 && igmp.record_type == 4 && igmp.maddr == 224.0.0.251 && ip.ttl == 1",
+        "ip.src == 10.9.0.2 && igmp.type == 0x22 && igmp.record_type == 3 && igmp.maddr == 224.0.0.251",
+        "ipv6.src == fe80::7 && icmpv6.type == 143 && ipv6.hlim == 1",
+        "ip.src == 10.9.0.2 && udp && ip.dst == 224.0.0.251 && ip.ttl == 1",
+        "(ip.src == 10.9.0.2 || ipv6.src == fe80::7) && (igmp.checksum.status == 0 || icmpv6.checksum.status == 0)",
+        "_ws.malformed",
+    ]);
+    assert_eq!(
+        counts,
+        [2, 2, 2, 1, 0, 0],
+        "joined and left twice each, the address's group twice, the answer, broken"
+    );
 }

@@ -52,7 +52,9 @@ impl<P> Ethernet<P> {
                 if !is_host(own.address) || self.routes.add(on_link(own)).is_err() {
                     return true;
                 }
-                return !self.own.check(now, own, Lifetime::FOREVER, false);
+                let is_checked = self.own.check(now, own, Lifetime::FOREVER, false);
+                self.report_groups(now);
+                return !is_checked;
             }
             NetworkChange::RemoveAddress(address) => {
                 if let Some(own) = self.own.remove(address) {
@@ -69,7 +71,10 @@ impl<P> Ethernet<P> {
             | NetworkChange::AddNameServer(_)
             | NetworkChange::RemoveNameServer(_)
             | NetworkChange::SetLease(_) => {}
+            NetworkChange::JoinGroup(group) => self.change_group(now, group, true),
+            NetworkChange::LeaveGroup(group) => self.change_group(now, group, false),
         }
+        self.report_groups(now);
         true
     }
 

@@ -13,13 +13,14 @@ use taut_wire::{
 use super::cache::{Cache, Found};
 use super::dhcp::Client;
 use super::entry::{NeighbourState, Word};
+use super::groups::Groups;
 use super::lease;
 use super::own::OwnAddresses;
 use super::routers::{LINK_LOCAL, Routers};
 use crate::ip::routes::Routes;
 use crate::words::{Instant, Network, NetworkChange, Route};
 
-/// The longest frame of [`Ethernet::poll_frame`]: a message of DHCP.
+/// The longest frame of [`Ethernet::poll_frame`]: a message of DHCP; reports on groups are shorter.
 pub const FRAME_MAX: usize = lease::FRAME_LEN;
 const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
@@ -41,6 +42,9 @@ pub struct EthernetConfig {
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (RFC 2131). Needs the
     /// feature `dhcp`.
     pub dhcp: bool,
+    /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2): those of its IPv6
+    /// addresses, and those that its owner joins.
+    pub groups: bool,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,
 }
@@ -111,6 +115,8 @@ pub struct Ethernet<P> {
     pub(super) routers: Option<Routers>,
     /// `None` if no server is asked for an address.
     pub(super) dhcp: Option<Client>,
+    /// `None` if nobody is told.
+    pub(super) groups: Option<Groups>,
     /// Changes that the stack has not been told yet.
     pub(super) changes: VecDeque<NetworkChange>,
     /// Routers and servers were asked, if they are to be.
@@ -164,8 +170,9 @@ impl<P> Ethernet<P> {
         let dhcp = (cfg!(feature = "dhcp") && config.dhcp).then(client);
         Self {
             routers: config.slaac.then(Routers::default),
-            has_begun: !config.slaac && dhcp.is_none(),
+            has_begun: !config.slaac && dhcp.is_none() && !config.groups,
             dhcp,
+            groups: config.groups.then(|| Groups::new(((bits >> 32) as u64, !(bits as u64)))),
             config,
             cache: Cache::new(seed),
             own,
@@ -203,6 +210,10 @@ impl<P> Ethernet<P> {
     /// Where a packet goes that begins with this IP header.
     pub fn next_hop(&mut self, now: Instant, packet: &[u8]) -> Hop {
         let Some(dst) = destination(packet) else { return Hop::NoRoute };
+        if dst.is_multicast() {
+            // RFC 1112 §6.4, RFC 2464 §7: the group's station needs no question.
+            return Hop::Ready(self.header(dst, station_of(dst)));
+        }
         let Some(next) = self.neighbour_towards(dst) else { return Hop::NoRoute };
         match self.cache.look_up(now, next) {
             Found::Known(mac) => Hop::Ready(self.header(next, mac)),
@@ -247,7 +258,8 @@ impl<P> Ethernet<P> {
         }
         let routers = self.routers.as_ref().map_or(Instant::NEVER, Routers::next);
         let dhcp = self.dhcp.as_ref().map_or(Instant::NEVER, Client::next);
-        self.cache.next().min(self.own.next()).min(routers).min(dhcp)
+        let groups = self.groups.as_ref().map_or(Instant::NEVER, Groups::next);
+        self.cache.next().min(self.own.next()).min(routers).min(dhcp).min(groups)
     }
 
     /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers and for an address.
@@ -255,6 +267,7 @@ impl<P> Ethernet<P> {
         let Self { config, cache, own, frames, stats, .. } = self;
         cache.handle_timeout(now, |ip, mac| ask((config.mac, own), frames, stats, ip, mac));
         self.configure(now);
+        self.report_groups(now);
     }
 
     /// A frame has arrived.
@@ -266,6 +279,7 @@ impl<P> Ethernet<P> {
         let payload = frame.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match header.ether_type {
             ether_type::IPV4 if self.take_dhcp(now, header.src, payload) => Arrival::Taken,
+            ether_type::IPV4 | ether_type::IPV6 if self.take_query(now, payload) => Arrival::Taken,
             ether_type::IPV4 => Arrival::Packet,
             ether_type::IPV6 => self.handle_ipv6(now, header.src, payload),
             ether_type::ARP => match Arp::parse(payload) {
@@ -289,7 +303,8 @@ impl<P> Ethernet<P> {
     /// Writes the next message for neighbours into `buf`, and returns its length.
     pub fn poll_frame(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let src = self.config.mac;
-        Some(match self.frames.pop_front()? {
+        let Some(frame) = self.frames.pop_front() else { return self.poll_report(buf) };
+        Some(match frame {
             Outgoing::Arp { to, arp } => {
                 let header = EthernetHeader { dst: to, src, ether_type: ether_type::ARP }.emit();
                 let message = arp.emit();
@@ -531,6 +546,14 @@ fn push(frames: &mut VecDeque<Outgoing>, stats: &mut EthernetStats, frame: Outgo
         stats.unsent += 1;
     }
     has_room
+}
+
+/// The station that stands for a group.
+pub(super) const fn station_of(group: IpAddr) -> Mac {
+    match group {
+        IpAddr::V4(v4) => Mac::of_multicast_v4(v4),
+        IpAddr::V6(v6) => Mac::of_multicast(v6),
+    }
 }
 
 /// The destination of an IP packet.

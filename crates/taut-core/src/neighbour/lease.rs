@@ -175,10 +175,14 @@ fn routes(terms: Option<&Terms>) -> Vec<words::Route> {
     let Some(terms) = terms else { return Vec::new() };
     let mut routes = alloc::vec![on_link(terms.network())];
     for router in terms.routers.iter() {
-        if !terms.network().contains(router.into()) {
-            routes.push(on_link(Network::host(router.into())));
+        let is_beyond = !terms.network().contains(router.into());
+        let own = is_beyond.then(|| on_link(Network::host(router.into())));
+        for route in own.into_iter().chain([default_route(router.into())]) {
+            // A server may say a router twice.
+            if !routes.contains(&route) {
+                routes.push(route);
+            }
         }
-        routes.push(default_route(router.into()));
     }
     routes
 }

@@ -136,6 +136,11 @@ impl OwnAddresses {
         self.list.iter().position(|own| own.network.address == ip)
     }
 
+    /// Those that the host uses, or may soon.
+    pub(super) fn all(&self) -> impl Iterator<Item = Network> + '_ {
+        self.list.iter().map(|own| own.network)
+    }
+
     /// Whether the host uses this address.
     pub(super) fn has(&self, ip: IpAddr) -> bool {
         self.used().any(|own| own.address == ip)

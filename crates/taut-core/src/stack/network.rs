@@ -66,7 +66,7 @@ impl Surroundings {
 
     /// Whether a route leads there.
     pub(super) fn reaches(&self, to: IpAddr) -> bool {
-        self.routes.find(to).is_some() || !self.routes.has_family_of(to)
+        to.is_multicast() || self.routes.find(to).is_some() || !self.routes.has_family_of(to)
     }
 }
 
@@ -107,6 +107,8 @@ impl Stack {
                 servers.remove(at);
             }
             NetworkChange::SetLease(lease) => self.set_lease(now, lease),
+            // Of the link alone: the stack's sockets join by an option.
+            NetworkChange::JoinGroup(_) | NetworkChange::LeaveGroup(_) => {}
             NetworkChange::SetMtu(mtu) => {
                 let has_v6 = self.config.addresses.iter().any(IpAddr::is_ipv6);
                 if mtu < if has_v6 { MTU_MIN_V6 } else { MTU_MIN } {

@@ -100,6 +100,10 @@ pub enum NetworkChange {
     /// A server has leased an address, or prolonged the lease; or the lease is over. For reports: the address and the routes
     /// are changed by the words above.
     SetLease(Option<Lease>),
+    /// A socket has joined this group of multicast: said to the link, once for each call.
+    JoinGroup(IpAddr),
+    /// It has left it.
+    LeaveGroup(IpAddr),
 }
 
 /// An address that a server of DHCP has leased (RFC 2131).
