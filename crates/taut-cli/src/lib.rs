@@ -10,19 +10,22 @@
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
+//! | `taut addr`, `taut route`, `taut mtu` | `addr.rs`, `route.rs`, `mtu.rs`; `network_args.rs`: which stack |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut replay` | `replay.rs` |
 //! | `taut packetdrill` | `packetdrill.rs` |
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
-//! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
+//! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from there, in `congestion_args.rs` for its congestion control,
 //! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
 //! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
+pub mod addr;
 pub mod arena;
+pub mod auto_args;
 pub mod clock;
 pub mod congestion_args;
 pub mod control_args;
@@ -34,7 +37,9 @@ pub mod get;
 pub mod interrupt;
 pub mod iperf;
 pub mod link_args;
+pub mod mtu;
 pub mod net;
+pub mod network_args;
 pub mod nstat;
 pub mod packetdrill;
 pub mod priority_args;
@@ -43,6 +48,7 @@ pub mod qdisc;
 pub mod qdisc_format;
 pub mod record_args;
 pub mod replay;
+pub mod route;
 pub mod serve;
 pub mod serve_command;
 pub mod ss;
@@ -86,6 +92,10 @@ enum Command {
     Nstat(nstat::NstatArgs),
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
+    #[command(visible_alias = "address")]
+    Addr(addr::AddrArgs),
+    Route(route::RouteArgs),
+    Mtu(mtu::MtuArgs),
     Explain(explain::ExplainArgs),
     Replay(replay::ReplayArgs),
     Packetdrill(packetdrill::PacketdrillArgs),
@@ -137,6 +147,9 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Nstat(args) => nstat::run(args),
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
+        Command::Addr(args) => addr::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Mtu(args) => mtu::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args, controllers),
         Command::Packetdrill(args) => packetdrill::run(args),

@@ -94,9 +94,9 @@ pub use taut_core::{
     Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError,
     DatagramFlowOptions, DatagramInfo, DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys,
     FastOpenListen, FlowFilter, FlowKind, Gate, Histogram, IcmpReport, IncomingOptions, IpPrefix, Keepalive,
-    Lateness, ListenOptions, MtuDiscovery, Network, NetworkChange, NetworkError, OptionError, QueueReport,
-    Received, Refusal, Report, Route, SendMeta, SetOption, StackConfig, State, SynInfo, SysctlError,
-    WriteFlags,
+    Lateness, Lease, ListenOptions, MtuDiscovery, Network, NetworkChange, NetworkError, OptionError,
+    QueueReport, Received, Refusal, Report, Route, SendMeta, SetOption, StackConfig, State, SynInfo,
+    SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

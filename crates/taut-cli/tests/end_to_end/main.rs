@@ -8,6 +8,7 @@ mod demo;
 mod gone;
 mod http;
 mod link;
+mod network;
 mod observe;
 mod pipe;
 mod qdisc;

@@ -78,6 +78,10 @@ impl Addresses {
         Ok(())
     }
 
+    pub(crate) fn is_deprecated(&self, address: IpAddr) -> bool {
+        self.list.iter().any(|own| own.network.address == address && own.is_deprecated)
+    }
+
     fn find(&mut self, address: IpAddr) -> Option<&mut Own> {
         self.list.iter_mut().find(|own| own.network.address == address)
     }

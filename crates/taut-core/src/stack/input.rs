@@ -62,7 +62,7 @@ impl Stack {
         };
         // No packet from us to us arrives over a link: it is forged, and we would be answering ourselves.
         if !self.is_for_us(ip.src, ip.dst) {
-            self.counters.in_discards += 1;
+            self.counters.in_discards += u64::from(!self.on_group(now, &ip, &packet));
             return;
         }
         match ip.protocol {
