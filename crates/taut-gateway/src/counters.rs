@@ -1,0 +1,60 @@
+//! What a gateway counts.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// Counts since the gateway began.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counters {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Counters {
+            /// Name and value of each, in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($field), self.$field)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections that guests began.
+    connections,
+    /// Flows of UDP.
+    udp_flows,
+    /// Pings.
+    pings,
+    /// Flows to guests, at forwarded ports.
+    forwarded,
+    /// Flows whose upstream was reached.
+    reached,
+    /// Flows that the upstream refused, or an ICMP error did.
+    refused,
+    /// Flows to which nobody answered.
+    silent,
+    /// Flows that a rule denied or dropped.
+    denied,
+    /// Flows, and questions, for which a guest or the gateway had no room.
+    over_limit,
+    /// Flows for which this host had no descriptor, port or memory.
+    no_resources,
+    /// Connections that both sides ended.
+    finished,
+    /// Connections that one side reset.
+    reset,
+    /// Flows that were idle for too long.
+    idle,
+    /// Bytes from guests.
+    bytes_up,
+    /// Bytes to guests.
+    bytes_down,
+    /// Questions of guests.
+    questions,
+    /// Questions that the gateway answered itself: its own names, and names that a rule denies.
+    answered_here,
+    /// Questions that no name server answered.
+    unanswered,
+    /// Lines of the log that were left out because they came too fast.
+    events_left_out,
+}

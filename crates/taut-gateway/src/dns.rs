@@ -1,0 +1,145 @@
+//! Messages of DNS, as far as a gateway must read them: which name a question asks for, whether an answer belongs to it, and which
+//! addresses it has. RFC 1035 §4.1.
+//!
+//! A question and an answer pass through as they are, byte for byte: EDNS, cookies and DNSSEC go on between the guest and the host's
+//! resolver. An answer belongs to a question if it comes from the server that was asked, to the port that asked, and repeats number
+//! and question (RFC 5452 §9.1). Records are read by the crate simple-dns; an answer that it cannot read is passed on, and
+//! nothing is learnt from it. Called by `gateway.rs`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use simple_dns::Packet;
+use simple_dns::rdata::RData;
+
+const HEADER: usize = 12;
+/// RFC 1035 §3.1.
+const MAX_NAME: usize = 255;
+
+/// What a guest has asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    id: [u8; 2],
+    /// In small letters, without the dot at its end.
+    pub(crate) name: Arc<str>,
+    /// Name, type and class as in the message.
+    section: Vec<u8>,
+}
+
+/// Why a question gets no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// A rule: REFUSED.
+    Policy = 5,
+    /// No room, or no server answers: SERVFAIL.
+    Failure = 2,
+}
+
+/// The question in a message; `None` if it is not a standard query with one question.
+pub(crate) fn question(message: &[u8]) -> Option<Asked> {
+    let header = message.get(..HEADER)?;
+    // QR 0, opcode 0; exactly one question.
+    if header[2] & 0xf8 != 0 || header[4..6] != [0, 1] {
+        return None;
+    }
+    let (name, section) = section(message)?;
+    Some(Asked { id: [header[0], header[1]], name: name.into(), section: section.to_vec() })
+}
+
+/// The name of the first question, and its bytes with type and class.
+fn section(message: &[u8]) -> Option<(String, &[u8])> {
+    let (mut name, mut at) = (String::new(), HEADER);
+    loop {
+        let len = usize::from(*message.get(at)?);
+        at += 1;
+        // Above 63 is a pointer, and nothing is in front of the first name to point at.
+        if len > 63 || at + len - HEADER > MAX_NAME {
+            return None;
+        }
+        if len == 0 {
+            break;
+        }
+        if !name.is_empty() {
+            name.push('.');
+        }
+        // A dot or a strange byte within a label must not look like another name.
+        let letter = |byte: &u8| match byte.to_ascii_lowercase() {
+            byte @ (b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_') => byte as char,
+            _ => '?',
+        };
+        name.extend(message.get(at..at + len)?.iter().map(letter));
+        at += len;
+    }
+    Some((name, message.get(HEADER..at + 4)?))
+}
+
+/// The addresses in an answer, with the time for which they are good; `None` if it is not an answer to the question.
+pub(crate) fn answer(message: &[u8], asked: &Asked) -> Option<Vec<(IpAddr, Duration)>> {
+    let header = message.get(..HEADER)?;
+    let (_, section) = section(message)?;
+    let is_reply = header[2] & 0x80 != 0 && header[4..6] == [0, 1];
+    if header[..2] != asked.id || !is_reply || !section.eq_ignore_ascii_case(&asked.section) {
+        return None;
+    }
+    let Ok(packet) = Packet::parse(message) else { return Some(Vec::new()) };
+    let addresses = packet.answers.iter().filter_map(|record| {
+        let address: IpAddr = match &record.rdata {
+            RData::A(v4) => std::net::Ipv4Addr::from(v4.address).into(),
+            RData::AAAA(v6) => std::net::Ipv6Addr::from(v6.address).into(),
+            _ => return None,
+        };
+        Some((address, Duration::from_secs(record.ttl.into())))
+    });
+    Some(addresses.collect())
+}
+
+/// An answer without records to a question that [`question`] has read.
+pub(crate) fn refusal(message: &[u8], why: Refused) -> Vec<u8> {
+    reply(message, why as u8, &[])
+}
+
+/// The answer for a name of the gateway's own: its addresses of the family that is asked for.
+pub(crate) fn own(message: &[u8], addresses: &[IpAddr]) -> Vec<u8> {
+    let kind =
+        section(message).and_then(|(_, section)| section.last_chunk::<4>().map(|end| [end[0], end[1]]));
+    let is_asked = |ip: &&IpAddr| match kind {
+        Some([0, 1]) => ip.is_ipv4(),
+        Some([0, 28]) => ip.is_ipv6(),
+        _ => false,
+    };
+    let asked: Vec<IpAddr> = addresses.iter().filter(is_asked).copied().collect();
+    reply(message, 0, &asked)
+}
+
+fn reply(message: &[u8], code: u8, addresses: &[IpAddr]) -> Vec<u8> {
+    let Some((_, section)) = section(message) else { return Vec::new() };
+    let mut reply = Vec::with_capacity(HEADER + section.len() + 28 * addresses.len());
+    reply.extend_from_slice(&message[..2]);
+    // QR, opcode and RD as asked; RA.
+    reply.extend_from_slice(&[
+        0x80 | message[2] & 0x79,
+        0x80 | code,
+        0,
+        1,
+        0,
+        addresses.len() as u8,
+        0,
+        0,
+        0,
+        0,
+    ]);
+    reply.extend_from_slice(section);
+    for address in addresses {
+        // The name of the question, by a pointer; class IN; good for a minute.
+        let mut record = |kind: u8, octets: &[u8]| {
+            reply.extend_from_slice(&[0xc0, HEADER as u8, 0, kind, 0, 1, 0, 0, 0, 60, 0, octets.len() as u8]);
+            reply.extend_from_slice(octets);
+        };
+        match address {
+            IpAddr::V4(v4) => record(1, &v4.octets()),
+            IpAddr::V6(v6) => record(28, &v6.octets()),
+        }
+    }
+    reply
+}

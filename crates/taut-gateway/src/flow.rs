@@ -1,0 +1,176 @@
+//! The life of one flow, as a table of stages. Pure: a stage and what happened give the next stage and what to do.
+//!
+//! ```text
+//!   TCP        dial               accept              an end of one side      of the other
+//!   admitted ───────▶ Connecting ───────▶ Answering ───────▶ Open ──────────▶ half closed ─────────▶ done
+//!                         │                   │               └─ a reset of one side is a reset of the other ─▶ done
+//!                         └ refused, silent   └ the guest gives up: the upstream is reset
+//!   UDP, ping  Connecting ─▶ Open ─▶ done, when nothing has passed for the idle time
+//! ```
+//!
+//! The upstream comes first and the guest's answer second, so a guest sees a refusal as a refusal and silence as silence. Called
+//! by `gateway.rs`.
+
+use taut::{FlowKind, Refusal};
+
+/// One of the two ends of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Whoever began it.
+    Guest,
+    /// Where it goes.
+    Upstream,
+}
+
+impl Side {
+    /// The other one.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Guest => Self::Upstream,
+            Self::Upstream => Self::Guest,
+        }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// How one side of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It says nothing more, and still listens: a FIN.
+    Fin,
+    /// It is gone: a reset, or a time-out.
+    Reset,
+}
+
+/// Why an upstream could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens there: a reset, or ICMP port unreachable.
+    Refused,
+    /// ICMP host unreachable.
+    HostUnreachable,
+    /// ICMP network unreachable, or this host has no route.
+    NetworkUnreachable,
+    /// A firewall, a proxy or this host's policy forbids it.
+    Prohibited,
+    /// No answer.
+    TimedOut,
+    /// This host has no descriptor, port or memory left.
+    NoResources,
+}
+
+impl Failure {
+    /// What the guest hears; `None` is silence, which answers silence.
+    #[must_use]
+    pub const fn refusal(self, kind: FlowKind) -> Option<Refusal> {
+        match (self, kind) {
+            (Self::Refused, FlowKind::Tcp) => Some(Refusal::Reset),
+            (Self::Refused, _) => Some(Refusal::PortUnreachable),
+            (Self::HostUnreachable, _) => Some(Refusal::HostUnreachable),
+            (Self::NetworkUnreachable, _) => Some(Refusal::NetworkUnreachable),
+            // A gateway that has no room forbids the flow: it did not hear a refusal, and must not invent one.
+            (Self::Prohibited | Self::NoResources, _) => Some(Refusal::Prohibited),
+            (Self::TimedOut, _) => None,
+        }
+    }
+}
+
+/// Where a flow stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The upstream is asked for; the guest has no answer yet.
+    Connecting,
+    /// The upstream is there, and the guest's handshake goes on.
+    Answering,
+    /// Bytes or datagrams pass. For each side, whether it has ended its half.
+    Open([bool; 2]),
+    /// Over: nothing is left to do but to forget it.
+    Done,
+}
+
+/// What happened to a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// The upstream is there.
+    Reached,
+    /// It is not.
+    Failed(Failure),
+    /// The guest's handshake is complete.
+    Answered,
+    /// A side has ended.
+    Ended(Side, End),
+    /// Its time is over.
+    Expired,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// Nothing.
+    Wait,
+    /// Answer the guest: accept its flow.
+    Accept,
+    /// Refuse the guest's flow.
+    Refuse(Refusal),
+    /// Drop the guest's flow without an answer.
+    Silence,
+    /// End the half towards this side: a FIN.
+    Finish(Side),
+    /// Reset the connection of this side.
+    Reset(Side),
+    /// Reset both.
+    ResetBoth,
+    /// Both halves have ended: close.
+    Close,
+}
+
+impl Stage {
+    /// The next stage, and what to do. What cannot happen in a stage changes nothing.
+    #[must_use]
+    pub const fn after(self, kind: FlowKind, happened: Happened) -> (Self, Then) {
+        let is_tcp = matches!(kind, FlowKind::Tcp);
+        match (self, happened) {
+            (Self::Connecting, Happened::Reached) if is_tcp => (Self::Answering, Then::Accept),
+            (Self::Connecting, Happened::Reached) => (Self::Open([false; 2]), Then::Accept),
+            (Self::Connecting, Happened::Failed(why)) => match why.refusal(kind) {
+                Some(how) => (Self::Done, Then::Refuse(how)),
+                None => (Self::Done, Then::Silence),
+            },
+            // The guest has given up; whoever was asked for is not wanted any more.
+            (Self::Connecting, Happened::Ended(..) | Happened::Expired) => (Self::Done, Then::Silence),
+            (Self::Answering, Happened::Answered) => (Self::Open([false; 2]), Then::Wait),
+            (Self::Answering, Happened::Ended(side, End::Reset)) => (Self::Done, Then::Reset(side.other())),
+            (Self::Open(_), Happened::Ended(side, End::Reset)) => (Self::Done, Then::Reset(side.other())),
+            (Self::Open(mut ended), Happened::Ended(side, End::Fin)) if is_tcp => {
+                if ended[side.index()] {
+                    return (self, Then::Wait);
+                }
+                ended[side.index()] = true;
+                if ended[side.other().index()] {
+                    (Self::Done, Then::Close)
+                } else {
+                    (Self::Open(ended), Then::Finish(side.other()))
+                }
+            }
+            (Self::Answering | Self::Open(_), Happened::Expired) if is_tcp => (Self::Done, Then::ResetBoth),
+            (Self::Open(_), Happened::Expired) => (Self::Done, Then::Close),
+            _ => (self, Then::Wait),
+        }
+    }
+
+    /// Whether one half of a connection has ended, and the other goes on.
+    #[must_use]
+    pub const fn is_half_closed(self) -> bool {
+        matches!(self, Self::Open([true, false] | [false, true]))
+    }
+
+    /// Whether the guest has no connection yet.
+    #[must_use]
+    pub const fn is_half_open(self) -> bool {
+        matches!(self, Self::Connecting | Self::Answering)
+    }
+}

@@ -1,0 +1,317 @@
+//! Ports of the host that lead to a guest.
+//!
+//! ```text
+//!   8080:80                     127.0.0.1:8080 of the host leads to port 80 of the guest
+//!   8080                        to port 8080
+//!   9000-9009:9000-9009         ranges of one length
+//!   0.0.0.0:8080:80             at another address of the host, so that others reach it; [::]:8080:80
+//! ```
+//!
+//! Without an address a port is open to this host only. The guest sees the gateway as its client. The host's kernel answers a SYN
+//! before the guest is asked; so where the guest refuses, the client sees a connection that is reset at once.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use socket2::{SockRef, Socket};
+use taut::{ConnOptions, DatagramOptions, FlowKind, Stack};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use crate::flow::{End, Side, Then};
+use crate::host_sockets::{NOTSENT_LOWAT, prepare};
+use crate::relay::relay;
+use crate::serve::{Handle, Server};
+use crate::way_out::{Upstream as _, failure};
+
+/// One port that is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// TCP or UDP.
+    pub kind: FlowKind,
+    /// Where the host listens.
+    pub at: SocketAddr,
+    /// The guest's port.
+    pub port: u16,
+}
+
+/// The text names no ports to forward.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} names no ports to forward: {why}; write, for example, 8080:80 or 0.0.0.0:9000-9009:9000-9009"
+)]
+pub struct ForwardError {
+    text: String,
+    why: &'static str,
+}
+
+impl Forward {
+    /// Reads `[ADDRESS:]PORT[-PORT][:PORT[-PORT]]`; an IPv6 address stands in brackets.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(kind: FlowKind, text: &str) -> Result<Vec<Self>, ForwardError> {
+        let wrong = |why| ForwardError { text: text.to_owned(), why };
+        let (address, rest) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, rest) =
+                    rest.split_once("]:").ok_or_else(|| wrong("an address in [ ] is followed by a colon"))?;
+                (Some(address), rest)
+            }
+            None if text.matches(':').count() == 2 || text.contains('.') => {
+                let (address, rest) =
+                    text.split_once(':').ok_or_else(|| wrong("no port follows the address"))?;
+                (Some(address), rest)
+            }
+            None => (None, text),
+        };
+        let address = address.map_or(Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)), str::parse);
+        let address = address.map_err(|_| wrong("it does not begin with an address of this host"))?;
+        let (host, guest) = rest.split_once(':').unwrap_or((rest, rest));
+        let ports = |text| {
+            range(text).ok_or_else(|| wrong("a port is a number from 1 to 65535, a range is PORT-PORT"))
+        };
+        let (host, guest) = (ports(host)?, ports(guest)?);
+        if host.len() != guest.len() {
+            return Err(wrong("the ranges have different lengths"));
+        }
+        let one = |(host, port)| Self { kind, at: SocketAddr::new(address, host), port };
+        Ok(host.zip(guest).map(one).collect())
+    }
+}
+
+fn range(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    (first > 0 && first <= last).then_some(first..=last)
+}
+
+impl Server {
+    /// Opens a port of the host that leads to this guest. It is open while the result is polled.
+    ///
+    /// # Errors
+    /// The port is in use, or not this user's.
+    pub fn forward_port(
+        &self,
+        stack: &Stack,
+        guest: IpAddr,
+        forward: Forward,
+    ) -> io::Result<impl Future<Output = io::Error> + Send + use<>> {
+        let Forward { kind, at, port } = forward;
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot forward {at}: {error}"));
+        let (server, stack, guest) = (self.clone(), stack.clone(), SocketAddr::new(guest, port));
+        let open = Open { server, stack, guest };
+        let socket = if kind == FlowKind::Tcp {
+            Listening::Tcp(listener(at).map_err(named)?)
+        } else {
+            Listening::Udp(datagrams(at).map_err(named)?)
+        };
+        Ok(async move {
+            match socket {
+                Listening::Tcp(listener) => open.connections(&listener).await,
+                Listening::Udp(socket) => open.datagrams(Arc::new(socket)).await,
+            }
+        })
+    }
+}
+
+enum Listening {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+fn listener(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket =
+        if at.is_ipv4() { tokio::net::TcpSocket::new_v4()? } else { tokio::net::TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(at)?;
+    socket.listen(1_024)
+}
+
+fn datagrams(at: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(socket2::Domain::for_address(at), socket2::Type::DGRAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    UdpSocket::from_std(socket.into())
+}
+
+/// An open port.
+struct Open {
+    server: Server,
+    stack: Stack,
+    guest: SocketAddr,
+}
+
+impl Open {
+    async fn connections(&self, listener: &TcpListener) -> io::Error {
+        loop {
+            match listener.accept().await {
+                Ok((client, _)) => match self.server.forward(FlowKind::Tcp, self.guest) {
+                    Some(flow) => {
+                        let (stack, guest) = (self.stack.clone(), self.guest);
+                        tokio::spawn(async move { connection(client, &stack, guest, &flow).await });
+                    }
+                    None => client.abort(),
+                },
+                // A client that has gone already, or no descriptor: the next one may be luckier.
+                Err(error) if is_passing(&error) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Each client has a socket of the stack's; it ends when it is idle.
+    async fn datagrams(&self, socket: Arc<UdpSocket>) -> io::Error {
+        let clients = Arc::<Clients>::default();
+        let mut message = vec![0; 65_536];
+        loop {
+            let (len, client) = match socket.recv_from(&mut message).await {
+                Ok(received) => received,
+                // What became of an earlier answer.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+                Err(error) => return error,
+            };
+            let known = clients.lock().get(&client).cloned();
+            let known = match known {
+                Some(known) => Some(known),
+                None => self.begin(&socket, &clients, client).await,
+            };
+            let Some((inner, flow)) = known else { continue };
+            if inner.try_send(&message[..len]).is_ok() {
+                flow.passed(Side::Upstream, len, 0);
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        socket: &Arc<UdpSocket>,
+        clients: &Arc<Clients>,
+        client: SocketAddr,
+    ) -> Option<Client> {
+        let flow = Arc::new(self.server.forward(FlowKind::Udp, self.guest)?);
+        let mut own = self.stack.networks().into_iter().map(|own| own.address);
+        let own = own.find(|own| own.is_ipv4() == self.guest.is_ipv4())?;
+        let inner =
+            taut::UdpSocket::bind_with(&self.stack, SocketAddr::new(own, 0), &DatagramOptions::default())
+                .ok()?;
+        inner.connect(self.guest).await.ok()?;
+        let inner = Arc::new(inner);
+        flow.reached();
+        let begun = (Arc::clone(&inner), Arc::clone(&flow));
+        clients.lock().insert(client, (Arc::clone(&inner), Arc::clone(&flow)));
+        let (socket, clients) = (Arc::clone(socket), Arc::clone(clients));
+        tokio::spawn(async move {
+            answers(&inner, &socket, client, &flow).await;
+            clients.lock().remove(&client);
+        });
+        Some(begun)
+    }
+}
+
+type Client = (Arc<taut::UdpSocket>, Arc<Handle>);
+
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<SocketAddr, Client>>);
+
+impl Clients {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<SocketAddr, Client>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn answers(inner: &taut::UdpSocket, socket: &UdpSocket, client: SocketAddr, flow: &Handle) {
+    let mut message = vec![0; 65_536];
+    loop {
+        let received = tokio::select! {
+            received = inner.recv(&mut message) => received,
+            () = flow.stopped() => return,
+        };
+        match received {
+            Ok(len) => {
+                if SockRef::from(socket).send_to(&message[..len], &client.into()).is_ok() {
+                    flow.passed(Side::Guest, len, 0);
+                }
+            }
+            // The guest's port is closed now, and may be open later.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(_) => return,
+        }
+    }
+}
+
+async fn connection(client: TcpStream, stack: &Stack, guest: SocketAddr, flow: &Handle) {
+    let options = ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() };
+    let reached = tokio::select! {
+        reached = taut::TcpStream::connect_with(stack, guest, &options) => reached,
+        () = flow.stopped() => return client.abort(),
+    };
+    let guest = match reached {
+        Ok(guest) => guest,
+        Err(error) => {
+            flow.failed(failure(&error));
+            return client.abort();
+        }
+    };
+    flow.reached();
+    flow.answered();
+    if prepare(&SockRef::from(&client)).is_err() {
+        flow.ended(Side::Upstream, End::Reset);
+        return guest.abort();
+    }
+    let then = relay(&guest, &client, flow).await;
+    if matches!(then, Then::ResetBoth | Then::Reset(Side::Guest)) {
+        guest.abort();
+    }
+    if matches!(then, Then::ResetBoth | Then::Reset(Side::Upstream)) {
+        client.abort();
+    }
+}
+
+/// Whether a listener may go on after this error.
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::CONNABORTED | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gw_26_ports_to_forward() {
+        let of = |text: &str| {
+            let all = Forward::parse(FlowKind::Tcp, text).map_err(|error| error.to_string())?;
+            Ok(all.iter().map(|one| format!("{}>{}", one.at, one.port)).collect::<Vec<_>>())
+        };
+        let fails = |text: &str| of(text).unwrap_err();
+        assert_eq!(of("8080:80"), Ok::<_, String>(vec!["127.0.0.1:8080>80".to_owned()]));
+        assert_eq!(of("8080").unwrap(), ["127.0.0.1:8080>8080"]);
+        assert_eq!(of("0.0.0.0:8080").unwrap(), ["0.0.0.0:8080>8080"]);
+        assert_eq!(of("192.0.2.1:1-2:8-9").unwrap(), ["192.0.2.1:1>8", "192.0.2.1:2>9"]);
+        assert_eq!(of("[::]:8080:80").unwrap(), ["[::]:8080>80"]);
+        assert_eq!(of("1-65535").unwrap().len(), 65_535);
+        for (text, why) in [
+            ("", "a port is a number"),
+            ("0", "a port is a number"),
+            ("65536", "a port is a number"),
+            ("9-8", "a port is a number"),
+            ("8080:", "a port is a number"),
+            ("1-2:1-3", "different lengths"),
+            ("host:1:2", "does not begin with an address"),
+            ("1.2.3:80", "does not begin with an address"),
+            ("10.0.0.1", "no port follows"),
+            ("[::]", "followed by a colon"),
+            ("[::1]:", "a port is a number"),
+        ] {
+            assert!(fails(text).contains(why), "{text}: {}", fails(text));
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The gateway's logic, without clock, sockets or threads: which flows may begin, what becomes of them, and when they end.
+//!
+//! ```text
+//!   runner ── admit ─▶ Dial, Question, Refuse, Silent        ── ended, passed ─▶ Finish, Reset, Close
+//!          ── reached, failed ─▶ Accept, Refuse, Silence     ── handle_timeout, then poll_end: whose time is over
+//!          ── closed: nothing of the flow is left            ── poll_event: lines for the log
+//! ```
+//!
+//! The runner calls; the gateway answers with what to do (`flow.rs` has the table). A flow counts until the runner says
+//! [`closed`](Gateway::closed). Time is an argument: how long the gateway has been running. The same calls with the same times give
+//! the same answers.
+//!
+//! Addresses are checked here once more after names have been resolved: a flow has an address, and the rules see it together with
+//! all names that the guest has been told for it (`names.rs`). The gateway's own address means the host's loopback, and passes the
+//! same rules as `127.0.0.1`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut::{FlowKind, Refusal};
+
+use crate::counters::Counters;
+use crate::dns::{self, Asked};
+use crate::flow::{End, Failure, Happened, Side, Stage, Then};
+use crate::guests::{Counted, Guest, Guests};
+use crate::limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
+use crate::names::Names;
+use crate::rules::{Action, Rules};
+
+/// How a gateway behaves.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How much there may be at once.
+    pub limits: Limits,
+    /// How long a flow may be idle.
+    pub timeouts: Timeouts,
+    /// Where guests may go.
+    pub rules: Rules,
+    /// The gateway's own addresses: name server of the guests, and the host's loopback for them.
+    pub own: Vec<IpAddr>,
+}
+
+/// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of their own.
+pub const GATEWAY_NAME: &str = "gateway.home.arpa";
+/// The same for the host.
+pub const HOST_NAME: &str = "host.home.arpa";
+
+const DNS_PORT: u16 = 53;
+
+/// How many events wait for the log.
+const MAX_EVENTS: usize = 256;
+
+/// A flow of this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowId(u64);
+
+/// A question that was sent to a name server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QuestionId(u64);
+
+/// What may become of a flow that a guest begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may go to this address.
+    Dial(FlowId, SocketAddr),
+    /// It asks the gateway's name server: each message is a [`Gateway::question`].
+    Questions(FlowId),
+    /// It is refused.
+    Refuse(Refusal),
+    /// It is not answered.
+    Silent,
+}
+
+/// What becomes of a guest's question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A name server must be asked.
+    Forward(QuestionId),
+    /// This is the answer.
+    Answer(Vec<u8>),
+    /// It is no question.
+    Ignore,
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A rule denied a flow.
+    Denied {
+        /// Who wanted it.
+        guest: SocketAddr,
+        /// What it was.
+        kind: FlowKind,
+        /// Where it was to go.
+        to: SocketAddr,
+        /// The rule.
+        rule: String,
+    },
+    /// A rule denied a name.
+    NameDenied {
+        /// Who asked.
+        guest: IpAddr,
+        /// For which name.
+        name: String,
+        /// The rule.
+        rule: String,
+    },
+    /// There was no room for one more.
+    OverLimit {
+        /// Who wanted it.
+        guest: IpAddr,
+        /// Of what.
+        what: Counted,
+    },
+    /// This host had no descriptor, port or memory for a flow.
+    NoResources {
+        /// Where it was to go.
+        to: SocketAddr,
+    },
+}
+
+#[derive(Debug)]
+struct Flow {
+    kind: FlowKind,
+    guest: Guest,
+    to: SocketAddr,
+    stage: Stage,
+    /// When something passed, or the stage changed.
+    moved_at: Duration,
+    /// The entry in `deadlines`, which may be earlier than the time is over.
+    deadline: Duration,
+    held: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    guest: Guest,
+    asked: Asked,
+    deadline: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Flow(FlowId),
+    Question(QuestionId),
+}
+
+/// The state machine.
+#[derive(Debug, Default)]
+pub struct Gateway {
+    settings: Settings,
+    flows: BTreeMap<FlowId, Flow>,
+    pending: BTreeMap<QuestionId, Pending>,
+    guests: Guests,
+    names: Names,
+    deadlines: BTreeSet<(Duration, Due)>,
+    over: VecDeque<(FlowId, Then)>,
+    events: VecDeque<Event>,
+    counters: Counters,
+    next: u64,
+}
+
+impl Gateway {
+    /// A gateway without flows.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Changes limits, times and rules; flows that exist stay, within the new times.
+    pub fn set(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// How it behaves.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A guest begins a flow.
+    pub fn admit(&mut self, now: Duration, kind: FlowKind, from: SocketAddr, to: SocketAddr) -> Admission {
+        let guest = Guest::of(from.ip());
+        self.count_kind(kind);
+        let is_own = self.settings.own.contains(&to.ip());
+        let is_question = is_own && kind != FlowKind::Echo && to.port() == DNS_PORT;
+        let target = if is_own { SocketAddr::new(loopback(to.ip()), to.port()) } else { to };
+        if !is_question {
+            let names = self.names.of(now, guest, to.ip());
+            let verdict = self.settings.rules.check(kind, target, names);
+            if verdict.action != Action::Allow {
+                let (rule, action) = (verdict.rule.to_string(), verdict.action);
+                self.counters.denied += 1;
+                self.note(Event::Denied { guest: from, kind, to, rule });
+                return match action {
+                    Action::Drop => Admission::Silent,
+                    _ => Admission::Refuse(Refusal::Prohibited),
+                };
+            }
+        }
+        match self.begin(now, kind, from.ip(), target) {
+            None => Admission::Refuse(Refusal::Prohibited),
+            Some(id) if is_question => Admission::Questions(id),
+            Some(id) => Admission::Dial(id, target),
+        }
+    }
+
+    /// Somebody outside begins a flow to a guest, at a port that the host forwards. The guest is the side that must be
+    /// [`reached`](Self::reached). `None` if there is no room.
+    pub fn forward(&mut self, now: Duration, kind: FlowKind, guest: SocketAddr) -> Option<FlowId> {
+        self.counters.forwarded += 1;
+        self.begin(now, kind, guest.ip(), guest)
+    }
+
+    /// One more flow, if there is room for it.
+    fn begin(&mut self, now: Duration, kind: FlowKind, source: IpAddr, to: SocketAddr) -> Option<FlowId> {
+        let guest = Guest::of(source);
+        let wanted = match kind {
+            FlowKind::Tcp => &[Counted::Connections, Counted::HalfOpen][..],
+            FlowKind::Udp | FlowKind::Echo => &[Counted::DatagramFlows],
+        };
+        let limits = &self.settings.limits;
+        if let Some(&what) = wanted.iter().find(|what| !self.guests.has_room(limits, guest, **what)) {
+            self.counters.over_limit += 1;
+            self.note(Event::OverLimit { guest: source, what });
+            return None;
+        }
+        wanted.iter().for_each(|what| self.guests.add(guest, *what));
+        self.next += 1;
+        let id = FlowId(self.next);
+        let deadline = now + self.settings.timeouts.half_open;
+        self.deadlines.insert((deadline, Due::Flow(id)));
+        let flow = Flow { kind, guest, to, stage: Stage::Connecting, moved_at: now, deadline, held: 0 };
+        self.flows.insert(id, flow);
+        Some(id)
+    }
+
+    /// The upstream of a flow is there.
+    pub fn reached(&mut self, now: Duration, id: FlowId) -> Then {
+        let then = self.happen(now, id, Happened::Reached);
+        self.counters.reached += u64::from(then == Then::Accept);
+        then
+    }
+
+    /// The upstream of a flow cannot be had.
+    pub fn failed(&mut self, now: Duration, id: FlowId, why: Failure) -> Then {
+        let then = self.happen(now, id, Happened::Failed(why));
+        match (then, why) {
+            (Then::Wait, _) => {}
+            (_, Failure::NoResources) => {
+                self.counters.no_resources += 1;
+                if let Some(flow) = self.flows.get(&id) {
+                    let to = flow.to;
+                    self.note(Event::NoResources { to });
+                }
+            }
+            (Then::Silence, _) => self.counters.silent += 1,
+            _ => self.counters.refused += 1,
+        }
+        then
+    }
+
+    /// The guest's handshake is complete.
+    pub fn answered(&mut self, now: Duration, id: FlowId) -> Then {
+        self.happen(now, id, Happened::Answered)
+    }
+
+    /// A side of a flow has ended.
+    pub fn ended(&mut self, now: Duration, id: FlowId, side: Side, how: End) -> Then {
+        let then = self.happen(now, id, Happened::Ended(side, how));
+        match then {
+            Then::Close => self.counters.finished += 1,
+            Then::Reset(_) => self.counters.reset += 1,
+            _ => {}
+        }
+        then
+    }
+
+    /// How many bytes a connection may take from one side before the other has them: at most `wanted`, and always
+    /// [`LEAST_GRANT`] of them. They are held until [`passed`](Self::passed).
+    pub fn hold(&mut self, id: FlowId, wanted: usize) -> usize {
+        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let granted = self.guests.grant(&self.settings.limits, flow.guest, wanted as u64);
+        let granted = granted.max(wanted.min(LEAST_GRANT) as u64);
+        flow.held += granted;
+        self.guests.add_bytes(flow.guest, granted);
+        granted as usize
+    }
+
+    /// Bytes from one side have reached the other, and `held` ones are not held any more.
+    pub fn passed(&mut self, now: Duration, id: FlowId, from: Side, bytes: usize, held: usize) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let held = (held as u64).min(flow.held);
+        flow.held -= held;
+        if bytes > 0 {
+            flow.moved_at = now;
+        }
+        self.guests.remove_bytes(flow.guest, held);
+        match from {
+            Side::Guest => self.counters.bytes_up += bytes as u64,
+            Side::Upstream => self.counters.bytes_down += bytes as u64,
+        }
+    }
+
+    /// Nothing of a flow is left: it counts no more.
+    pub fn closed(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.remove(&id) else { return };
+        self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
+        self.guests.remove_bytes(flow.guest, flow.held);
+        match flow.kind {
+            FlowKind::Tcp => {
+                self.guests.remove(flow.guest, Counted::Connections);
+                if flow.stage.is_half_open() {
+                    self.guests.remove(flow.guest, Counted::HalfOpen);
+                }
+            }
+            FlowKind::Udp | FlowKind::Echo => self.guests.remove(flow.guest, Counted::DatagramFlows),
+        }
+    }
+
+    /// A guest asks the gateway's name server.
+    pub fn question(&mut self, now: Duration, from: IpAddr, message: &[u8]) -> Question {
+        let guest = Guest::of(from);
+        let Some(asked) = dns::question(message) else { return Question::Ignore };
+        self.counters.questions += 1;
+        if let Some(denied) = self.settings.rules.check_name(&asked.name) {
+            let (name, rule) = (asked.name.to_string(), denied.rule.to_string());
+            self.counters.answered_here += 1;
+            self.note(Event::NameDenied { guest: from, name, rule });
+            return Question::Answer(dns::refusal(message, dns::Refused::Policy));
+        }
+        if [GATEWAY_NAME, HOST_NAME].contains(&&*asked.name) {
+            self.counters.answered_here += 1;
+            return Question::Answer(dns::own(message, &self.settings.own));
+        }
+        if !self.guests.has_room(&self.settings.limits, guest, Counted::Questions) {
+            self.counters.over_limit += 1;
+            self.note(Event::OverLimit { guest: from, what: Counted::Questions });
+            return Question::Answer(dns::refusal(message, dns::Refused::Failure));
+        }
+        self.guests.add(guest, Counted::Questions);
+        self.next += 1;
+        let id = QuestionId(self.next);
+        let deadline = now + self.settings.timeouts.question;
+        self.deadlines.insert((deadline, Due::Question(id)));
+        self.pending.insert(id, Pending { guest, asked, deadline });
+        Question::Forward(id)
+    }
+
+    /// A name server has answered. Returns whether the answer belongs to the question and is in time; if so, the guest gets it.
+    pub fn reply(&mut self, now: Duration, id: QuestionId, message: &[u8]) -> bool {
+        let Some(pending) = self.pending.get(&id) else { return false };
+        let Some(answer) = dns::answer(message, &pending.asked) else { return false };
+        let guest = pending.guest;
+        let name = Arc::clone(&pending.asked.name);
+        for (address, ttl) in answer {
+            self.names.learn(now, guest, &name, address, ttl);
+        }
+        self.forget_question(id);
+        true
+    }
+
+    /// No name server has answered, or the guest does not wait any more.
+    pub fn give_up(&mut self, id: QuestionId) {
+        self.counters.unanswered += u64::from(self.pending.contains_key(&id));
+        self.forget_question(id);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// Ends what has taken too long: [`poll_end`](Self::poll_end) has it.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        while let Some(&(at, due)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            match due {
+                Due::Question(id) => self.give_up(id),
+                Due::Flow(id) => self.check_time(now, id),
+            }
+        }
+    }
+
+    /// A flow whose time is over, and what to do with it.
+    pub fn poll_end(&mut self) -> Option<(FlowId, Then)> {
+        self.over.pop_front()
+    }
+
+    /// A line for the log.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Counts since the gateway began.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What all guests have in use.
+    #[must_use]
+    pub const fn in_use(&self) -> Amounts {
+        self.guests.all()
+    }
+
+    /// The guests that have something in use, and what.
+    pub fn guests(&self) -> impl Iterator<Item = (Guest, Amounts)> {
+        self.guests.iter()
+    }
+
+    /// Where a flow stands.
+    #[must_use]
+    pub fn stage(&self, id: FlowId) -> Option<Stage> {
+        self.flows.get(&id).map(|flow| flow.stage)
+    }
+
+    fn happen(&mut self, now: Duration, id: FlowId, happened: Happened) -> Then {
+        let Some(flow) = self.flows.get_mut(&id) else { return Then::Wait };
+        let was = flow.stage;
+        let (stage, then) = was.after(flow.kind, happened);
+        if stage == was {
+            return then;
+        }
+        (flow.stage, flow.moved_at) = (stage, now);
+        if flow.kind == FlowKind::Tcp && was.is_half_open() && !stage.is_half_open() {
+            self.guests.remove(flow.guest, Counted::HalfOpen);
+        }
+        // A deadline that comes later is found when the present one is due; an earlier one must be noted now.
+        let end = flow.end(&self.settings.timeouts);
+        if stage == Stage::Done || end < flow.deadline {
+            self.deadlines.remove(&(flow.deadline, Due::Flow(id)));
+            flow.deadline = end;
+            if stage != Stage::Done {
+                self.deadlines.insert((end, Due::Flow(id)));
+            }
+        }
+        then
+    }
+
+    fn check_time(&mut self, now: Duration, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let end = flow.end(&self.settings.timeouts);
+        if end > now {
+            flow.deadline = end;
+            self.deadlines.insert((end, Due::Flow(id)));
+            return;
+        }
+        let was_connecting = flow.stage == Stage::Connecting;
+        let then = self.happen(now, id, Happened::Expired);
+        if then != Then::Wait {
+            if was_connecting {
+                self.counters.silent += 1
+            } else {
+                self.counters.idle += 1
+            }
+            self.over.push_back((id, then));
+        }
+    }
+
+    fn forget_question(&mut self, id: QuestionId) {
+        let Some(pending) = self.pending.remove(&id) else { return };
+        self.deadlines.remove(&(pending.deadline, Due::Question(id)));
+        self.guests.remove(pending.guest, Counted::Questions);
+    }
+
+    fn note(&mut self, event: Event) {
+        if self.events.len() < MAX_EVENTS {
+            self.events.push_back(event);
+        } else {
+            self.counters.events_left_out += 1;
+        }
+    }
+
+    const fn count_kind(&mut self, kind: FlowKind) {
+        match kind {
+            FlowKind::Tcp => self.counters.connections += 1,
+            FlowKind::Udp => self.counters.udp_flows += 1,
+            FlowKind::Echo => self.counters.pings += 1,
+        }
+    }
+}
+
+impl Flow {
+    /// When its time is over, if nothing passes.
+    const fn end(&self, timeouts: &Timeouts) -> Duration {
+        let time = match (self.stage, self.kind) {
+            (Stage::Connecting | Stage::Answering, _) => timeouts.half_open,
+            (Stage::Done, _) => Duration::MAX,
+            (_, FlowKind::Udp) => timeouts.datagrams,
+            (_, FlowKind::Echo) => timeouts.ping,
+            (stage, FlowKind::Tcp) if stage.is_half_closed() => timeouts.half_closed,
+            (_, FlowKind::Tcp) => timeouts.idle,
+        };
+        self.moved_at.saturating_add(time)
+    }
+}
+
+/// The loopback address of the same family.
+const fn loopback(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    }
+}

@@ -1,0 +1,192 @@
+//! The host's own sockets as the way out: the host's kernel is the sender towards the network.
+//!
+//! **Little waits in the kernel.** With `TCP_NOTSENT_LOWAT` a socket takes more only when less than [`NOTSENT_LOWAT`] bytes of it
+//! are unsent. What a guest writes beyond that stays in the guest, where it can still be changed.
+//!
+//! **Reads.** All connections of a thread read into one block of 64 KiB. What is long is cut off from it without a copy and is
+//! handed to the stack as it is; what is short is copied, so that it does not hold the block: at most four times its length.
+//!
+//! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere guests hear
+//! "prohibited" ([`pings_are_allowed`]).
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read as _};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+
+use crate::rules::any_port;
+use crate::way_out::{Datagrams, Pings, Upstream, WayOut};
+
+/// Unsent bytes beyond which a connection takes no more.
+pub const NOTSENT_LOWAT: u32 = 128 << 10;
+
+const BLOCK: usize = 64 << 10;
+/// From this length on, bytes are handed on in the block where they were read.
+const LONG: usize = BLOCK / 4;
+
+thread_local! {
+    static POOL: RefCell<BytesMut> = RefCell::default();
+}
+
+/// The host's sockets, in the network namespace of the threads that use them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostSockets;
+
+impl WayOut for HostSockets {
+    type Stream = TcpStream;
+    type Datagrams = UdpSocket;
+    type Pings = HostPings;
+
+    async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        prepare(&SockRef::from(&socket))?;
+        let stream = socket.connect(to).await?;
+        // Once in 100,000 times tokio takes a socket for connected that is not yet.
+        while stream.peer_addr().is_err() {
+            if let Some(error) = stream.take_error()? {
+                return Err(error);
+            }
+            let _: io::Result<()> =
+                stream.try_io(Interest::WRITABLE, || Err(io::ErrorKind::WouldBlock.into()));
+            stream.writable().await?;
+        }
+        Ok(stream)
+    }
+
+    fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&any_port(to).into())?;
+        socket.connect(&to.into())?;
+        UdpSocket::from_std(socket.into())
+    }
+
+    fn pings(&self, to: IpAddr) -> io::Result<HostPings> {
+        let socket = ping_socket(to)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SocketAddr::new(to, 0).into())?;
+        // A socket for datagrams like any other, as far as sending and receiving go.
+        Ok(HostPings { socket: UdpSocket::from_std(socket.into())?, is_v4: to.is_ipv4() })
+    }
+}
+
+/// Sets what each connection of the host has here.
+pub(crate) fn prepare(socket: &SockRef<'_>) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(NOTSENT_LOWAT)
+}
+
+fn ping_socket(to: IpAddr) -> io::Result<Socket> {
+    let protocol = if to.is_ipv4() { Protocol::ICMPV4 } else { Protocol::ICMPV6 };
+    Socket::new(Domain::for_address(SocketAddr::new(to, 0)), Type::DGRAM, Some(protocol))
+}
+
+/// Whether this host lets this user ping.
+#[must_use]
+pub fn pings_are_allowed() -> bool {
+    ping_socket(IpAddr::from([127, 0, 0, 1])).is_ok()
+}
+
+impl Upstream for TcpStream {
+    async fn readable(&self) -> io::Result<()> {
+        Self::readable(self).await
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        Self::writable(self).await
+    }
+
+    async fn broken(&self) {
+        _ = self.ready(Interest::ERROR).await;
+    }
+
+    fn try_take(&self, max: usize) -> io::Result<Bytes> {
+        POOL.with_borrow_mut(|pool| {
+            if pool.capacity() < LONG {
+                *pool = BytesMut::with_capacity(BLOCK);
+            }
+            let room = pool.capacity().min(max);
+            let count = self.try_read_buf(&mut (&mut *pool).limit(room))?;
+            if count >= LONG {
+                return Ok(pool.split().freeze());
+            }
+            let copy = Bytes::copy_from_slice(pool);
+            pool.clear();
+            Ok(copy)
+        })
+    }
+
+    fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::try_write_vectored(self, data)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        SockRef::from(self).shutdown(std::net::Shutdown::Write)
+    }
+
+    fn abort(self) {
+        _ = SockRef::from(&self).set_linger(Some(Duration::ZERO));
+    }
+}
+
+/// A datagram, or an error that ICMP reported: the kernel announces one without the other.
+const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
+
+fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<usize> {
+    socket.try_io(NEWS, || (&*SockRef::from(socket)).read(into))
+}
+
+impl Datagrams for UdpSocket {
+    async fn readable(&self) -> io::Result<()> {
+        self.ready(NEWS).await.map(drop)
+    }
+
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        receive(self, into)
+    }
+
+    /// Without tokio's notion of readiness, which a new socket has not yet: its first datagram would be lost.
+    fn try_send(&self, message: &[u8]) -> io::Result<usize> {
+        SockRef::from(self).send(message)
+    }
+}
+
+/// A socket for pings of the host.
+#[derive(Debug)]
+pub struct HostPings {
+    socket: UdpSocket,
+    is_v4: bool,
+}
+
+/// Type, code, checksum, identifier, number.
+const ECHO_HEADER: usize = 8;
+
+impl Pings for HostPings {
+    async fn send(&self, seq: u16, data: &[u8]) -> io::Result<()> {
+        let [high, low] = seq.to_be_bytes();
+        // The kernel writes the checksum and the identifier.
+        let mut message = Vec::with_capacity(ECHO_HEADER + data.len());
+        message.extend_from_slice(&[if self.is_v4 { 8 } else { 128 }, 0, 0, 0, 0, 0, high, low]);
+        message.extend_from_slice(data);
+        self.socket.send(&message).await.map(drop)
+    }
+
+    async fn recv(&self, into: &mut [u8]) -> io::Result<(u16, usize)> {
+        loop {
+            self.socket.ready(NEWS).await?;
+            let mut message = vec![0; ECHO_HEADER + into.len()];
+            let len = match receive(&self.socket, &mut message) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                received => received?,
+            };
+            let Some(data) = message.get(ECHO_HEADER..len) else { continue };
+            into[..data.len()].copy_from_slice(data);
+            return Ok((u16::from_be_bytes([message[6], message[7]]), data.len()));
+        }
+    }
+}

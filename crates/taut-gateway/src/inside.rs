@@ -1,0 +1,228 @@
+//! The part of the gateway that runs inside a guest's namespace: it makes the namespace or enters it, opens a TUN there, hands it to
+//! the gateway outside, and becomes the guest's command.
+//!
+//! ```text
+//!   gateway (namespace.rs)                           this program, a child with one thread
+//!     socket ──────────────────────────────────────▶ standard input
+//!     the real standard input ─────────────────────▶ kept for the command
+//!                                                    user, network, mount namespace; lo; TUN, addresses, routes; resolv.conf
+//!     TUN, or the reason why there is none ◀─────────
+//!     "go", when the gateway serves it ────────────▶ exec COMMAND
+//! ```
+//!
+//! The child has one thread because only such a process may enter a user namespace. The command keeps the process, so its exit
+//! code and signals are those that the gateway's own caller sees. If the gateway dies, the command gets SIGTERM.
+
+use std::convert::Infallible;
+use std::fs::{self, File};
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use taut::device::netns::become_root_with_own_mounts;
+use taut::device::{Cidr, Interface, Tun, TunOptions};
+
+/// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most 65,535 bytes long.
+pub const MAX_MTU: u16 = 65_520;
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// The byte with which a message begins that brings the TUN; anything else is the text of an error.
+const TUN_FOLLOWS: u8 = 0;
+
+/// Which namespace the guest is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enter {
+    /// A new one, in which this user is root.
+    New,
+    /// That of a process, and its user namespace.
+    Process(u32),
+    /// The one that this file stands for.
+    Path(String),
+}
+
+/// What is made in the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Which namespace.
+    pub enter: Enter,
+    /// The interface's name.
+    pub interface: String,
+    /// Its MTU, 68..=65,520, and at least 1280 where IPv6 is used.
+    pub mtu: u16,
+    /// The guest's addresses. For the family of each there is a default route.
+    pub guest: Vec<Cidr>,
+    /// The guest's name server; a new namespace gets a `resolv.conf` with it.
+    pub name_server: Option<IpAddr>,
+}
+
+impl Plan {
+    /// The arguments from which [`from_arguments`](Self::from_arguments) makes the same plan.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let enter = match &self.enter {
+            Enter::New => "new".to_owned(),
+            Enter::Process(pid) => format!("pid={pid}"),
+            Enter::Path(path) => format!("path={path}"),
+        };
+        let mut arguments = vec![enter, format!("interface={}", self.interface), format!("mtu={}", self.mtu)];
+        arguments.extend(self.guest.iter().map(|own| format!("guest={own}")));
+        arguments.extend(self.name_server.map(|server| format!("name-server={server}")));
+        arguments
+    }
+
+    /// # Errors
+    /// The first argument that is not one.
+    pub fn from_arguments(arguments: &[String]) -> io::Result<Self> {
+        let mut plan = Self {
+            enter: Enter::New,
+            interface: String::new(),
+            mtu: 0,
+            guest: Vec::new(),
+            name_server: None,
+        };
+        for argument in arguments {
+            match argument.split_once('=') {
+                None if argument == "new" => {}
+                Some(("pid", pid)) => plan.enter = Enter::Process(pid.parse().map_err(|_| wrong(argument))?),
+                Some(("path", path)) => plan.enter = Enter::Path(path.to_owned()),
+                Some(("interface", name)) => name.clone_into(&mut plan.interface),
+                Some(("mtu", mtu)) => plan.mtu = mtu.parse().map_err(|_| wrong(argument))?,
+                Some(("guest", own)) => plan.guest.push(own.parse().map_err(|_| wrong(argument))?),
+                Some(("name-server", server)) => {
+                    plan.name_server = Some(server.parse().map_err(|_| wrong(argument))?);
+                }
+                _ => return Err(wrong(argument)),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn wrong(argument: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{argument:?} is no part of a plan"))
+}
+
+/// The child's whole work. Returns only with an error, or, without a command, when the TUN is handed over. Call it at the start of
+/// `main`, in a process with one thread whose standard input is the gateway's socket.
+///
+/// # Errors
+/// The command cannot be started, or the gateway is gone. What goes wrong before is reported to the gateway.
+pub fn inside(plan: &Plan, command: &[String]) -> io::Result<Option<Infallible>> {
+    let mut gateway = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut byte = [0];
+    let (_, stdin) = receive(&gateway, &mut byte)?;
+    match build(plan) {
+        Ok(tun) => send(&gateway, &[TUN_FOLLOWS], Some(tun.as_fd()))?,
+        Err(error) => {
+            send(&gateway, format!(" {error}").as_bytes(), None)?;
+            return Ok(None);
+        }
+    }
+    // The gateway serves the TUN now; the descriptor here is closed.
+    gateway.read_exact(&mut byte).map_err(|_| io::Error::other("the gateway is gone"))?;
+    let Some((program, arguments)) = command.split_first() else { return Ok(None) };
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(stdin.map_or_else(Stdio::null, Stdio::from));
+    let error = command.exec();
+    Err(io::Error::new(error.kind(), format!("{program}: {error}")))
+}
+
+fn build(plan: &Plan) -> io::Result<Tun> {
+    match &plan.enter {
+        Enter::New => become_root_with_own_mounts()?,
+        Enter::Process(pid) => {
+            let file = |kind: &str| open(&format!("/proc/{pid}/ns/{kind}"));
+            let (user, network) = (file("user")?, file("net")?);
+            // Refused if it is this one already.
+            _ = move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User));
+            enter(&network, &format!("the namespace of process {pid}"))?;
+        }
+        Enter::Path(path) => enter(&open(path)?, path)?,
+    }
+    let options = TunOptions { mtu: plan.mtu, ..TunOptions::default() };
+    let tun = Tun::open(&plan.interface, &options)?;
+    let interface = Interface::open(tun.name())?;
+    for &own in &plan.guest {
+        interface.add_address(own)?;
+        let all = if own.address().is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        interface.add_route(all.parse().map_err(io::Error::other)?, None)?;
+    }
+    if let (Enter::New, Some(server)) = (&plan.enter, plan.name_server) {
+        // A program with an address of its own for names may not need it.
+        if let Err(error) = give_name_server(server) {
+            eprintln!("taut: {RESOLV_CONF} stays as it is: {error}");
+        }
+    }
+    Ok(tun)
+}
+
+fn open(path: &str) -> io::Result<File> {
+    File::open(path).map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+}
+
+fn enter(network: &File, name: &str) -> io::Result<()> {
+    let entered = move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network));
+    entered.map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("cannot enter {name}: {error}"))
+    })
+}
+
+/// Puts a file of this mount namespace's own over `resolv.conf`. It lies in a file system that nothing else refers to.
+fn give_name_server(server: IpAddr) -> io::Result<()> {
+    let place = Path::new("/tmp");
+    mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?;
+    let file = place.join("resolv.conf");
+    let mounted =
+        fs::write(&file, format!("nameserver {server}\n")).and_then(|()| Ok(mount_bind(&file, RESOLV_CONF)?));
+    unmount(place, UnmountFlags::DETACH)?;
+    mounted
+}
+
+/// Sends bytes, and a descriptor.
+pub(crate) fn send(to: &UnixStream, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    sendmsg(to, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives bytes, and the descriptor that came with them.
+pub(crate) fn receive(from: &UnixStream, into: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [io::IoSliceMut::new(into)];
+    let message = recvmsg(from, &mut bytes, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok((message.bytes, descriptor))
+}
+
+/// Says that the command may begin.
+pub(crate) fn go(mut to: &UnixStream) -> io::Result<()> {
+    to.write_all(&[0])
+}
+
+pub(crate) const fn brings_tun(message: &[u8]) -> bool {
+    matches!(message, [TUN_FOLLOWS, ..])
+}

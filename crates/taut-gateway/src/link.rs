@@ -1,0 +1,113 @@
+//! Another stack as the way out: taut is the sender towards the network, with a controller of choice, and keeps its queue short.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use taut::{ConnOptions, DatagramOptions, PingSocket, Stack, State, TcpStream, UdpSocket};
+
+use crate::rules::any_port;
+use crate::way_out::{Datagrams, LOOK_EVERY, Pings, Upstream, WayOut};
+
+/// A stack whose link leads to the network.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The stack.
+    pub stack: Stack,
+    /// The options of its connections: the controller, `notsent_lowat`.
+    pub options: ConnOptions,
+}
+
+impl WayOut for Link {
+    type Stream = TcpStream;
+    type Datagrams = UdpSocket;
+    type Pings = LinkPings;
+
+    async fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        TcpStream::connect_with(&self.stack, to, &self.options).await
+    }
+
+    fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind_with(&self.stack, any_port(to), &DatagramOptions::default())?;
+        // Connecting to an address waits for nothing.
+        let connected = std::pin::pin!(socket.connect(to))
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        match connected {
+            std::task::Poll::Ready(done) => done.map(|()| socket),
+            std::task::Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn pings(&self, to: IpAddr) -> io::Result<LinkPings> {
+        let any = any_port(SocketAddr::new(to, 0));
+        Ok(LinkPings { socket: PingSocket::bind(&self.stack, any, &DatagramOptions::default())?, to })
+    }
+}
+
+impl Upstream for TcpStream {
+    async fn readable(&self) -> io::Result<()> {
+        Self::readable(self).await
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        Self::writable(self).await
+    }
+
+    async fn broken(&self) {
+        while self.info().is_ok_and(|info| info.state != State::Closed) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn try_take(&self, max: usize) -> io::Result<Bytes> {
+        self.try_read_chunk(max)
+    }
+
+    fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::try_write_vectored(self, data)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.shutdown_with(std::net::Shutdown::Write)
+    }
+
+    fn abort(self) {
+        Self::abort(&self);
+    }
+}
+
+impl Datagrams for UdpSocket {
+    async fn readable(&self) -> io::Result<()> {
+        Self::readable(self).await
+    }
+
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        Self::try_recv(self, into)
+    }
+
+    fn try_send(&self, message: &[u8]) -> io::Result<usize> {
+        Self::try_send(self, message)
+    }
+}
+
+/// A socket for pings of a stack.
+#[derive(Debug)]
+pub struct LinkPings {
+    socket: PingSocket,
+    to: IpAddr,
+}
+
+impl Pings for LinkPings {
+    async fn send(&self, seq: u16, data: &[u8]) -> io::Result<()> {
+        self.socket.send_to(seq, data, self.to).await
+    }
+
+    async fn recv(&self, into: &mut [u8]) -> io::Result<(u16, usize)> {
+        loop {
+            let reply = self.socket.recv(into).await?;
+            if reply.from == self.to {
+                return Ok((reply.seq, reply.len));
+            }
+        }
+    }
+}

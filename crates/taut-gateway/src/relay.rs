@@ -1,0 +1,182 @@
+//! Bytes of one connection, both ways, and its end as it came.
+//!
+//! ```text
+//!   up    guest ── readable? ── upstream writable? ── read_chunks ──▶ writev        the stack's memory, without a copy
+//!   down  upstream ── readable? ── guest writable? ── read ──▶ write_bytes          one copy, by the host's kernel
+//! ```
+//!
+//! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and takes bytes only then:
+//! at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose reader is slow holds one such piece at
+//! most, an idle one holds nothing, and the rest waits with its sender.
+//!
+//! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side ends both, also while
+//! the other side makes it wait: a socket of the host announces it, and the guest's end is looked at each second.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::pin;
+
+use bytes::{Buf as _, Bytes};
+use taut::{State, TcpStream};
+
+use crate::flow::{End, Side, Then};
+use crate::serve::Handle;
+use crate::way_out::{LOOK_EVERY, Upstream};
+
+/// Bytes that are taken at once.
+const AT_ONCE: usize = 128 << 10;
+/// Pieces of one write.
+const PIECES: usize = 64;
+
+/// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one side or both.
+pub(crate) async fn relay(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Then {
+    let (mut up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
+    let (mut up_goes, mut down_goes) = (true, true);
+    loop {
+        let (side, end) = tokio::select! {
+            end = &mut up, if up_goes => { up_goes = false; (Side::Guest, end) }
+            end = &mut down, if down_goes => { down_goes = false; (Side::Upstream, end) }
+            () = flow.stopped() => return Then::ResetBoth,
+        };
+        let then = match end {
+            Ok(()) => flow.ended(side, End::Fin),
+            Err(Broken(side)) => flow.ended(side, End::Reset),
+        };
+        let finished = match then {
+            Then::Finish(Side::Upstream) => upstream.finish().map_err(|_| Broken(Side::Upstream)),
+            Then::Finish(Side::Guest) => {
+                guest.shutdown_with(std::net::Shutdown::Write).map_err(|_| Broken(Side::Guest))
+            }
+            // Its time is over at this moment.
+            Then::Wait => return Then::ResetBoth,
+            then => return last_fin(then, side, guest, upstream),
+        };
+        if let Err(Broken(side)) = finished {
+            return flow.ended(side, End::Reset);
+        }
+    }
+}
+
+/// The second FIN is passed on, too; dropping the streams does the rest.
+fn last_fin(then: Then, ended: Side, guest: &TcpStream, upstream: &impl Upstream) -> Then {
+    if then == Then::Close {
+        // A side that is gone by now does not miss it.
+        _ = match ended {
+            Side::Guest => upstream.finish(),
+            Side::Upstream => guest.shutdown_with(std::net::Shutdown::Write),
+        };
+    }
+    then
+}
+
+/// This side was reset.
+struct Broken(Side);
+
+async fn up(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Result<(), Broken> {
+    let mut chunks = Vec::new();
+    loop {
+        guest.readable().await.map_err(|_| Broken(Side::Guest))?;
+        upstream_writable(guest, upstream).await?;
+        let held = flow.hold(AT_ONCE);
+        let count = match guest.read_chunks(&mut chunks, held).await {
+            Ok(count) => count,
+            Err(_) => return Err(Broken(Side::Guest)),
+        };
+        if count > 0 {
+            write_all(&mut chunks, guest, upstream).await?;
+        }
+        flow.passed(Side::Guest, count, held);
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes all chunks, and leaves none.
+async fn write_all(
+    chunks: &mut Vec<Bytes>,
+    guest: &TcpStream,
+    upstream: &impl Upstream,
+) -> Result<(), Broken> {
+    let mut first = 0;
+    while first < chunks.len() {
+        match write_some(&chunks[first..], upstream) {
+            Ok(mut written) => {
+                while first < chunks.len() && written >= chunks[first].len() {
+                    written -= chunks[first].len();
+                    first += 1;
+                }
+                if written > 0 {
+                    chunks[first].advance(written);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                upstream_writable(guest, upstream).await?;
+            }
+            Err(_) => return Err(Broken(Side::Upstream)),
+        }
+    }
+    chunks.clear();
+    Ok(())
+}
+
+fn write_some(chunks: &[Bytes], upstream: &impl Upstream) -> io::Result<usize> {
+    let mut pieces = [IoSlice::new(&[]); PIECES];
+    let count = chunks.len().min(PIECES);
+    for (piece, chunk) in pieces.iter_mut().zip(chunks) {
+        *piece = IoSlice::new(chunk);
+    }
+    upstream.try_write_vectored(&pieces[..count])
+}
+
+/// Waits for room in the upstream, as long as the guest is there.
+async fn upstream_writable(guest: &TcpStream, upstream: &impl Upstream) -> Result<(), Broken> {
+    let mut writable = pin!(upstream.writable());
+    loop {
+        tokio::select! {
+            biased;
+            ready = &mut writable => return ready.map_err(|_| Broken(Side::Upstream)),
+            () = tokio::time::sleep(LOOK_EVERY) => {
+                if !guest.info().is_ok_and(|info| info.state != State::Closed) {
+                    return Err(Broken(Side::Guest));
+                }
+            }
+        }
+    }
+}
+
+async fn down(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Result<(), Broken> {
+    loop {
+        upstream.readable().await.map_err(|_| Broken(Side::Upstream))?;
+        unless_broken(upstream, guest.writable()).await?;
+        let held = flow.hold(AT_ONCE);
+        let bytes = match upstream.try_take(held) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                flow.passed(Side::Upstream, 0, held);
+                continue;
+            }
+            Err(_) => return Err(Broken(Side::Upstream)),
+            Ok(bytes) => bytes,
+        };
+        let count = bytes.len();
+        if count > 0 {
+            unless_broken(upstream, guest.write_all_bytes(bytes)).await?;
+        }
+        flow.passed(Side::Upstream, count, held);
+        if count == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// What the guest does, as long as the upstream is there.
+async fn unless_broken(
+    upstream: &impl Upstream,
+    work: impl Future<Output = io::Result<()>>,
+) -> Result<(), Broken> {
+    tokio::select! {
+        biased;
+        done = work => done.map_err(|_| Broken(Side::Guest)),
+        () = upstream.broken() => Err(Broken(Side::Upstream)),
+    }
+}

@@ -1,0 +1,365 @@
+//! Which destinations a guest may reach: rules in order, of which the first that matches decides.
+//!
+//! ```text
+//!   allow tcp 10.1.0.0/16 port 443          an address or network, a kind, ports
+//!   deny 10.0.0.0/8                         the guest hears "prohibited"
+//!   drop udp any port 1900                  the guest hears nothing
+//!   allow *.example.com port 443            what this gateway has told the guest as an address of such a name
+//!   allow db.corp within 10.2.0.0/16        the same, if the address is in that network
+//! ```
+//!
+//! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the host's loopback among
+//! them, are denied; anything else is allowed.
+//!
+//! **Names.** The owner of a name chooses its addresses, and may choose `127.0.0.1` or a machine behind the host (rebinding). So a
+//! rule that allows a name allows no address that is special, unless the rule says `within`. A rule that denies a name denies any
+//! address of it, and the question for it, too.
+//!
+//! **Addresses within addresses.** `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052) and 6to4 lead to an IPv4 address. A rule that
+//! denies that one denies these, too; a rule that allows does not.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use taut::{FlowKind, IpPrefix};
+
+/// What a rule decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The flow may go there.
+    Allow,
+    /// It is refused, as administratively prohibited.
+    Deny,
+    /// It is not answered.
+    Drop,
+}
+
+/// Where a rule applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Any,
+    Network(IpPrefix),
+    Name { pattern: Pattern, within: Option<IpPrefix> },
+}
+
+/// A name, or all names below one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    name: String,
+    /// `*.name`: names below it, and not it itself.
+    is_below: bool,
+}
+
+impl Pattern {
+    fn matches(&self, name: &str) -> bool {
+        if !self.is_below {
+            return self.name == name;
+        }
+        name.strip_suffix(&self.name).is_some_and(|front| front.len() > 1 && front.ends_with('.'))
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    action: Action,
+    kind: Option<FlowKind>,
+    target: Target,
+    /// Any port if there is none.
+    ports: Vec<RangeInclusive<u16>>,
+}
+
+/// The last of the defaults.
+static ALLOW_ANY: Rule = Rule { action: Action::Allow, kind: None, target: Target::Any, ports: Vec::new() };
+
+/// A list of rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+/// What the rules say of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    /// What to do.
+    pub action: Action,
+    /// The rule that decided.
+    pub rule: &'a Rule,
+}
+
+/// The text is not a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a rule: {why}; write, for example, \"deny tcp 10.0.0.0/8 port 25,80-90\"")]
+pub struct RuleError {
+    text: String,
+    why: String,
+}
+
+/// Networks whose addresses are not anybody's on the Internet. An allowed name does not lead there.
+const SPECIAL: [&str; 17] = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "224.0.0.0/3",
+    "::/96",
+    "::ffff:0:0/96",
+    "64:ff9b:1::/48",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+];
+
+impl Rules {
+    /// What is decided where no rule of the user matches. RFC 1122 §3.2.1.3, RFC 4291 §2.5.3: loopback addresses stay in a host.
+    /// RFC 3927 §7, RFC 4291 §2.5.6: a router does not forward link-local addresses; the metadata of cloud machines are there.
+    pub const DEFAULTS: [&'static str; 7] = [
+        "deny 127.0.0.0/8",
+        "deny ::1",
+        "deny 0.0.0.0/8",
+        "deny ::",
+        "deny 169.254.0.0/16",
+        "deny fe80::/10",
+        "allow any",
+    ];
+
+    /// These rules, and behind them [`DEFAULTS`](Self::DEFAULTS).
+    ///
+    /// # Errors
+    /// The first text that is not a rule.
+    pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
+        let rules = texts.into_iter().chain(Self::DEFAULTS).map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { rules })
+    }
+
+    /// All of them, in the order in which they are asked.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
+    }
+
+    /// What may become of a flow to this destination, whose address the guest has been told for these names.
+    #[must_use]
+    pub fn check<'a>(
+        &self,
+        kind: FlowKind,
+        to: SocketAddr,
+        names: impl Iterator<Item = &'a str> + Clone,
+    ) -> Verdict<'_> {
+        let rule = self.rules.iter().find(|rule| rule.matches(kind, to, names.clone()));
+        let rule = rule.unwrap_or(&ALLOW_ANY);
+        Verdict { action: rule.action, rule }
+    }
+
+    /// The rule that denies a question for this name, whatever its addresses: the first rule for that name without a kind or ports
+    /// denies it.
+    #[must_use]
+    pub fn check_name(&self, name: &str) -> Option<Verdict<'_>> {
+        let concerns = |rule: &&Rule| match &rule.target {
+            Target::Name { pattern, within: None } => {
+                rule.kind.is_none() && rule.ports.is_empty() && pattern.matches(name)
+            }
+            _ => false,
+        };
+        let rule = self.rules.iter().find(concerns)?;
+        (rule.action != Action::Allow).then_some(Verdict { action: rule.action, rule })
+    }
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        // Each is a rule, as a test shows.
+        Self { rules: Self::DEFAULTS.iter().filter_map(|text| text.parse().ok()).collect() }
+    }
+}
+
+impl Rule {
+    fn matches<'a>(&self, kind: FlowKind, to: SocketAddr, mut names: impl Iterator<Item = &'a str>) -> bool {
+        let is_port = |port| self.ports.is_empty() || self.ports.iter().any(|ports| ports.contains(&port));
+        if self.kind.is_some_and(|own| own != kind) || (kind != FlowKind::Echo && !is_port(to.port())) {
+            return false;
+        }
+        if kind == FlowKind::Echo && !self.ports.is_empty() {
+            return false;
+        }
+        let ip = to.ip();
+        let has = |network: &IpPrefix| match self.action {
+            Action::Allow => network.contains(ip),
+            Action::Deny | Action::Drop => {
+                network.contains(ip) || embedded(ip).is_some_and(|inner| network.contains(inner))
+            }
+        };
+        match &self.target {
+            Target::Any => true,
+            Target::Network(network) => has(network),
+            Target::Name { pattern, within } => {
+                names.any(|name| pattern.matches(name))
+                    && match within {
+                        Some(network) => has(network),
+                        None => self.action != Action::Allow || !is_special(ip),
+                    }
+            }
+        }
+    }
+}
+
+/// Whether an address is not one of the Internet.
+#[must_use]
+pub fn is_special(ip: IpAddr) -> bool {
+    let is_in = |ip: IpAddr| {
+        SPECIAL.iter().any(|network| prefix(network).is_some_and(|network| network.contains(ip)))
+    };
+    is_in(ip) || embedded(ip).is_some_and(is_in)
+}
+
+/// The IPv4 address that an IPv6 address leads to.
+fn embedded(ip: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(v6) = ip else { return None };
+    let bits = v6.to_bits();
+    let last = Ipv4Addr::from_bits(bits as u32);
+    let inner = match v6.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => last,
+        [0x2002, ..] => Ipv4Addr::from_bits((bits >> 80) as u32),
+        _ => return None,
+    };
+    Some(inner.into())
+}
+
+/// `address` or `address/length`.
+fn prefix(text: &str) -> Option<IpPrefix> {
+    let (address, len) = match text.split_once('/') {
+        Some((address, len)) => (address.parse().ok()?, len.parse().ok()?),
+        None => {
+            let address: IpAddr = text.parse().ok()?;
+            (address, if address.is_ipv4() { 32 } else { 128 })
+        }
+    };
+    IpPrefix::new(address, len)
+}
+
+fn ports(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
+    let one = |text: &str| {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let range: RangeInclusive<u16> = first.parse().ok()?..=last.parse().ok()?;
+        (!range.is_empty()).then_some(range)
+    };
+    text.split(',').map(one).collect()
+}
+
+/// A name as DNS compares it: small letters, without the dot at its end (RFC 4343).
+fn pattern(text: &str) -> Option<Pattern> {
+    let (name, is_below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
+    let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    // An address that is mistyped must not become a name.
+    let has_letter = name.bytes().any(|byte| byte.is_ascii_alphabetic());
+    (name.split('.').all(is_label) && has_letter).then_some(Pattern { name, is_below })
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let wrong = |why: &str| RuleError { text: text.to_owned(), why: why.to_owned() };
+        let mut words = text.split_whitespace().peekable();
+        let action = match words.next() {
+            Some("allow") => Action::Allow,
+            Some("deny") => Action::Deny,
+            Some("drop") => Action::Drop,
+            _ => return Err(wrong("it begins with allow, deny or drop")),
+        };
+        let kind = match words.peek() {
+            Some(&"tcp") => Some(FlowKind::Tcp),
+            Some(&"udp") => Some(FlowKind::Udp),
+            Some(&"ping") => Some(FlowKind::Echo),
+            _ => None,
+        };
+        if kind.is_some() {
+            words.next();
+        }
+        let target = words.next().ok_or_else(|| wrong("it has no destination: any, a network or a name"))?;
+        let mut target = if target == "any" {
+            Target::Any
+        } else if let Some(network) = prefix(target) {
+            Target::Network(network)
+        } else if let Some(pattern) = pattern(target) {
+            Target::Name { pattern, within: None }
+        } else {
+            return Err(wrong(&format!("{target} is no network and no name")));
+        };
+        let mut chosen = Vec::new();
+        while let Some(word) = words.next() {
+            let value = words.next().ok_or_else(|| wrong(&format!("nothing follows {word}")))?;
+            match (word, &mut target) {
+                ("port", _) if kind != Some(FlowKind::Echo) && chosen.is_empty() => {
+                    chosen = ports(value).ok_or_else(|| wrong(&format!("{value} are no ports")))?;
+                }
+                ("within", Target::Name { within: within @ None, .. }) => {
+                    let network = prefix(value).ok_or_else(|| wrong(&format!("{value} is no network")))?;
+                    *within = Some(network);
+                }
+                _ => return Err(wrong(&format!("{word} does not belong there"))),
+            }
+        }
+        Ok(Self { action, kind, target, ports: chosen })
+    }
+}
+
+/// As it is written.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.action {
+            Action::Allow => "allow",
+            Action::Deny => "deny",
+            Action::Drop => "drop",
+        })?;
+        match self.kind {
+            Some(FlowKind::Tcp) => f.write_str(" tcp")?,
+            Some(FlowKind::Udp) => f.write_str(" udp")?,
+            Some(FlowKind::Echo) => f.write_str(" ping")?,
+            None => {}
+        }
+        let network = |f: &mut fmt::Formatter<'_>, network: &IpPrefix| {
+            let bits = if network.address().is_ipv4() { 32 } else { 128 };
+            write!(f, " {}", network.address())?;
+            if network.prefix_len() < bits { write!(f, "/{}", network.prefix_len()) } else { Ok(()) }
+        };
+        match &self.target {
+            Target::Any => f.write_str(" any")?,
+            Target::Network(own) => network(f, own)?,
+            Target::Name { pattern, within } => {
+                write!(f, " {}{}", if pattern.is_below { "*." } else { "" }, pattern.name)?;
+                if let Some(own) = within {
+                    f.write_str(" within")?;
+                    network(f, own)?;
+                }
+            }
+        }
+        for (at, ports) in self.ports.iter().enumerate() {
+            f.write_str(if at == 0 { " port " } else { "," })?;
+            write!(f, "{}", ports.start())?;
+            if ports.end() > ports.start() {
+                write!(f, "-{}", ports.end())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The unspecified address of the same family, at any port.
+pub(crate) const fn any_port(like: SocketAddr) -> SocketAddr {
+    match like {
+        SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+    }
+}

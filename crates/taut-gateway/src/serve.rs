@@ -1,0 +1,281 @@
+//! The runner: takes the flows of a stack, asks the gateway what to do, and does it, with a task for each flow.
+//!
+//! The gateway is behind a lock that is held for the length of one call. One timer waits for its earliest deadline. A flow's task
+//! has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no more.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use taut::{
+    ConnOptions, DatagramFlowOptions, FlowFilter, FlowKind, IncomingFlow, IncomingFlows, IncomingOptions,
+    Stack,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::datagrams::{pings, udp};
+use crate::flow::{End, Failure, Side, Then};
+use crate::gateway::{Admission, Event, FlowId, Gateway, Question, QuestionId, Settings};
+use crate::host_sockets::NOTSENT_LOWAT;
+use crate::resolver::Resolver;
+use crate::tcp::tcp;
+use crate::way_out::WayOut;
+
+/// Who hears of events.
+pub type Log = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// A running gateway, to look at and to change. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    inner: Mutex<Inner>,
+    began: Instant,
+    /// An earlier deadline is there than the timer waits for.
+    earlier: Notify,
+    resolver: Resolver,
+    log: Log,
+}
+
+struct Inner {
+    gateway: Gateway,
+    stops: BTreeMap<FlowId, Arc<Notify>>,
+    /// What the timer waits for.
+    armed: Option<Duration>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// A gateway that asks `resolver` for names. Must be called in a tokio runtime.
+    #[must_use]
+    pub fn new(settings: Settings, resolver: Resolver, log: Log) -> Self {
+        let inner = Inner { gateway: Gateway::new(settings), stops: BTreeMap::new(), armed: None };
+        let (inner, began, earlier) = (Mutex::new(inner), Instant::now(), Notify::new());
+        Self(Arc::new(Shared { inner, began, earlier, resolver, log }))
+    }
+
+    /// Serves every flow of a stack by this way out. From the return of this call on, flows come in; what it returns must be
+    /// polled, and ends with the stack, with the reason.
+    ///
+    /// # Errors
+    /// Those of [`IncomingFlows::open`].
+    pub fn serve<W: WayOut>(
+        &self,
+        stack: &Stack,
+        way: Arc<W>,
+    ) -> io::Result<impl Future<Output = io::Error> + Send + use<W>> {
+        let filter = FlowFilter::any().kinds([FlowKind::Tcp, FlowKind::Udp, FlowKind::Echo]);
+        let flows = IncomingFlows::open_with(stack, filter, self.options())?;
+        let server = self.clone();
+        Ok(async move {
+            tokio::select! {
+                end = server.take(&flows, way) => end,
+                never = server.watch_time() => match never {},
+            }
+        })
+    }
+
+    /// Looks at the gateway.
+    pub fn look<R>(&self, look: impl FnOnce(&Gateway) -> R) -> R {
+        look(&self.0.lock().gateway)
+    }
+
+    /// Changes limits, times and rules; flows stay.
+    pub fn set(&self, settings: Settings) {
+        self.with(|gateway, _| gateway.set(settings));
+    }
+
+    /// The stack's own limits for flows stay out of the way: those of the gateway come first.
+    fn options(&self) -> IncomingOptions {
+        let (limits, times) = self.look(|gateway| (gateway.settings().limits, gateway.settings().timeouts));
+        let pending = limits.all.half_open.saturating_add(1_024);
+        let flows = limits.all.datagram_flows.saturating_add(1_024);
+        let later = |time: Duration| time.saturating_add(Duration::from_secs(5)).into();
+        let datagrams = DatagramFlowOptions {
+            max_flows: flows,
+            max_flows_per_peer: flows,
+            queued_bytes_per_peer: u32::MAX,
+            idle_timeout: later(times.datagrams.max(times.ping)),
+            ..DatagramFlowOptions::default()
+        };
+        IncomingOptions {
+            max_pending: pending,
+            max_pending_per_peer: pending,
+            timeout: later(times.half_open),
+            conn: ConnOptions { nodelay: true, notsent_lowat: NOTSENT_LOWAT, ..ConnOptions::default() },
+            datagrams,
+            ..IncomingOptions::default()
+        }
+    }
+
+    async fn take<W: WayOut>(&self, flows: &IncomingFlows, way: Arc<W>) -> io::Error {
+        loop {
+            match flows.accept().await {
+                Ok(flow) => self.admit(flow, &way),
+                Err(end) => return end,
+            }
+        }
+    }
+
+    /// A flow to a guest, if there is room for it.
+    pub(crate) fn forward(&self, kind: FlowKind, guest: SocketAddr) -> Option<Handle> {
+        self.with(|gateway, now| gateway.forward(now, kind, guest)).map(|id| self.handle(id))
+    }
+
+    fn admit<W: WayOut>(&self, incoming: IncomingFlow, way: &Arc<W>) {
+        let (kind, from, to) = (incoming.kind(), incoming.peer_addr(), incoming.local_addr());
+        match self.with(|gateway, now| gateway.admit(now, kind, from, to)) {
+            Admission::Refuse(how) => incoming.refuse(how),
+            Admission::Silent => drop(incoming),
+            Admission::Questions(id) => {
+                let (flow, server) = (self.handle(id), self.clone());
+                tokio::spawn(async move {
+                    match kind {
+                        FlowKind::Tcp => crate::resolver::tcp(incoming, from.ip(), &server, flow).await,
+                        _ => crate::resolver::udp(incoming, from.ip(), &server, flow).await,
+                    }
+                });
+            }
+            Admission::Dial(id, to) => {
+                let (flow, way) = (self.handle(id), Arc::clone(way));
+                match kind {
+                    FlowKind::Tcp => drop(tokio::spawn(async move { tcp(incoming, to, &*way, flow).await })),
+                    FlowKind::Udp => drop(tokio::spawn(async move { udp(incoming, to, &*way, flow).await })),
+                    FlowKind::Echo => {
+                        drop(tokio::spawn(async move { pings(incoming, to, &*way, flow).await }))
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(&self, id: FlowId) -> Handle {
+        let stop = Arc::new(Notify::new());
+        self.0.lock().stops.insert(id, Arc::clone(&stop));
+        Handle { server: self.clone(), id, stop }
+    }
+
+    /// Calls the gateway, hears what it has to say, and wakes the timer if it must be earlier.
+    fn with<R>(&self, call: impl FnOnce(&mut Gateway, Duration) -> R) -> R {
+        let now = self.0.began.elapsed();
+        let mut inner = self.0.lock();
+        let result = call(&mut inner.gateway, now);
+        let next = inner.gateway.poll_timeout();
+        let is_earlier = next.is_some_and(|next| inner.armed.is_none_or(|armed| next < armed));
+        let events: Vec<Event> = std::iter::from_fn(|| inner.gateway.poll_event()).collect();
+        drop(inner);
+        if is_earlier {
+            self.0.earlier.notify_one();
+        }
+        events.iter().for_each(&self.0.log);
+        result
+    }
+
+    /// Ends flows whose time is over, for as long as it is polled.
+    async fn watch_time(&self) -> Infallible {
+        loop {
+            let next = {
+                let mut inner = self.0.lock();
+                inner.armed = inner.gateway.poll_timeout();
+                inner.armed
+            };
+            let due = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(self.0.began + at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = self.0.earlier.notified() => continue,
+            }
+            self.with(Gateway::handle_timeout);
+            let mut inner = self.0.lock();
+            while let Some((id, _)) = inner.gateway.poll_end() {
+                if let Some(stop) = inner.stops.get(&id) {
+                    stop.notify_one();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.0.resolver
+    }
+
+    pub(crate) fn question(&self, from: IpAddr, message: &[u8]) -> Question {
+        self.with(|gateway, now| gateway.question(now, from, message))
+    }
+
+    pub(crate) fn reply(&self, id: QuestionId, message: &[u8]) -> bool {
+        self.with(|gateway, now| gateway.reply(now, id, message))
+    }
+
+    pub(crate) fn give_up(&self, id: QuestionId) {
+        self.with(|gateway, _| gateway.give_up(id));
+    }
+}
+
+impl Shared {
+    /// A thread that panicked while it had the lock has left the gateway between two of its steps at worst: flows are counted a
+    /// little wrong, and the others live on.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A flow, as its task sees it: what happened, and what to do.
+pub(crate) struct Handle {
+    server: Server,
+    id: FlowId,
+    stop: Arc<Notify>,
+}
+
+impl Handle {
+    pub(crate) fn reached(&self) -> Then {
+        self.server.with(|gateway, now| gateway.reached(now, self.id))
+    }
+
+    pub(crate) fn failed(&self, why: Failure) -> Then {
+        self.server.with(|gateway, now| gateway.failed(now, self.id, why))
+    }
+
+    pub(crate) fn answered(&self) -> Then {
+        self.server.with(|gateway, now| gateway.answered(now, self.id))
+    }
+
+    pub(crate) fn ended(&self, side: Side, how: End) -> Then {
+        self.server.with(|gateway, now| gateway.ended(now, self.id, side, how))
+    }
+
+    pub(crate) fn hold(&self, wanted: usize) -> usize {
+        self.server.0.lock().gateway.hold(self.id, wanted)
+    }
+
+    pub(crate) fn passed(&self, from: Side, bytes: usize, held: usize) {
+        let now = self.server.0.began.elapsed();
+        self.server.0.lock().gateway.passed(now, self.id, from, bytes, held);
+    }
+
+    /// Waits until the flow's time is over.
+    pub(crate) async fn stopped(&self) {
+        self.stop.notified().await;
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut inner = self.server.0.lock();
+        inner.stops.remove(&self.id);
+        inner.gateway.closed(self.id);
+    }
+}

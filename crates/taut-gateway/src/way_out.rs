@@ -1,0 +1,128 @@
+//! Where flows go: a trait. `host_sockets.rs` has the host's own sockets.
+//!
+//! A way out connects, and says why it could not; all else is the same for any of them (`relay.rs`). Its streams have the methods
+//! of tokio's and of taut's streams, which both are.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use taut::FlowKind;
+
+use crate::flow::Failure;
+
+/// A way out.
+pub trait WayOut: Send + Sync + 'static {
+    /// A connection.
+    type Stream: Upstream;
+    /// A connected socket for datagrams.
+    type Datagrams: Datagrams;
+    /// A socket that sends echo requests to one address.
+    type Pings: Pings;
+
+    /// Connects. The error's kind says what the guest hears ([`failure`]).
+    fn connect(&self, to: SocketAddr) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    /// A socket for datagrams to this address.
+    ///
+    /// # Errors
+    /// What the guest hears ([`failure`]); [`io::ErrorKind::PermissionDenied`] if this way carries none.
+    fn datagrams(&self, to: SocketAddr) -> io::Result<Self::Datagrams>;
+
+    /// A socket for pings to this address.
+    ///
+    /// # Errors
+    /// Those of [`datagrams`](Self::datagrams).
+    fn pings(&self, to: IpAddr) -> io::Result<Self::Pings>;
+}
+
+/// One connection of a way out. Dropping it closes it gracefully.
+pub trait Upstream: Send + Sync + 'static {
+    /// Waits until there is something to read, the end, or an error.
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Waits until there is room to write, or an error.
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Waits until the connection is reset. For a connection that cannot tell, for ever.
+    fn broken(&self) -> impl Future<Output = ()> + Send;
+
+    /// Takes what has arrived, at most `max` bytes; nothing is the end.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or why the connection ended.
+    fn try_take(&self, max: usize) -> io::Result<Bytes>;
+
+    /// Writes as much as there is room for.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or why the connection ended.
+    fn try_write_vectored(&self, data: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Ends writing: the peer sees a FIN.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    fn finish(&self) -> io::Result<()>;
+
+    /// Closes the connection by a reset.
+    fn abort(self);
+}
+
+/// A connected socket for datagrams.
+pub trait Datagrams: Send + Sync + 'static {
+    /// Waits for a datagram or an error.
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Receives a datagram.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`], or an error that ICMP reported.
+    fn try_recv(&self, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// Those of [`try_recv`](Self::try_recv).
+    fn try_send(&self, message: &[u8]) -> io::Result<usize>;
+}
+
+/// A socket that sends echo requests.
+pub trait Pings: Send + Sync + 'static {
+    /// Sends a request.
+    fn send(&self, seq: u16, data: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Receives a reply: its number, and how many bytes of data were copied. Cancel safe.
+    fn recv(&self, into: &mut [u8]) -> impl Future<Output = io::Result<(u16, usize)>> + Send;
+}
+
+/// What an error of a way out means for the guest.
+#[must_use]
+pub fn failure(error: &io::Error) -> Failure {
+    use rustix::io::Errno;
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
+            return Failure::NoResources;
+        }
+        // ICMP protocol unreachable.
+        Some(Errno::NOPROTOOPT) => return Failure::Refused,
+        _ => {}
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Failure::Refused,
+        io::ErrorKind::NetworkUnreachable => Failure::NetworkUnreachable,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported => Failure::Prohibited,
+        io::ErrorKind::TimedOut => Failure::TimedOut,
+        _ => Failure::HostUnreachable,
+    }
+}
+
+/// What the guest hears of an error about its datagrams.
+pub(crate) fn refusal(error: &io::Error) -> Option<taut::Refusal> {
+    failure(error).refusal(FlowKind::Udp)
+}
+
+/// How often a side that cannot announce its end is looked at while the other side makes it wait.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
