@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -12,6 +12,9 @@ bench-quick: ## the same with one short round, to see that it runs
 
 bench-flows: ## connections to any address: taut beside ipstack, netstack-smoltcp and gVisor, flows a second and memory (root; BENCH_ARGS="3 3 2000")
 	benches/flows.sh $(BENCH_ARGS)
+
+bench-devices: ## bulk over packet sockets beside TUN, the kernel and gVisor's fdbased (root, Go; BENCH_ARGS="--rounds 3"; about 4 min)
+	benches/devices.sh $(BENCH_ARGS)
 
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
