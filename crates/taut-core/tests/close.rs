@@ -290,7 +290,8 @@ fn abort_resets_at_once() {
 /// room for the RST, a timer that was set may still fire, once, and finds nothing to do.
 #[test]
 fn an_abort_ends_every_wait_although_its_rst_must_wait() {
-    let cases: [(&str, fn(&mut Trace)); 6] = [
+    type Begin = fn(&mut Trace);
+    let cases: [(&str, Begin); 6] = [
         ("an acknowledgement", |t| {
             t.write(100);
             expect!(t, "P.", seq(1), len(100));
@@ -348,6 +349,28 @@ fn an_abort_ends_every_wait_although_its_rst_must_wait() {
         assert!(t.out.len() == 1 && t.out[0].has("R."), "after a wait for {what}: {:#?}", t.out);
         t.expect_gone();
     }
+}
+
+/// TIME-WAIT sends nothing but the ACK of the FIN, also when this waits for the device until a keepalive would be due.
+#[test]
+fn time_wait_has_no_keepalive() {
+    let mut t = Trace::connected(Offer::ALL);
+    let (now, seconds) = (t.now, Duration::from_secs);
+    let every = Keepalive { idle: seconds(10), interval: seconds(3), count: 4 };
+    t.conn().set_option(now, SetOption::Keepalive(Some(every))).unwrap();
+    t.shutdown();
+    expect!(t, "F.", seq(1), ack(1));
+    inject!(t, ".", seq(1), ack(2));
+    t.inject_unpolled(&Seg::new("F.").seq(1).ack(2));
+    assert_eq!(t.state(), State::TimeWait);
+    let until = t.now + seconds(100);
+    while let Some((at, _)) = t.stack.poll_timeout().filter(|&(at, _)| at <= until) {
+        t.now = at;
+        t.stack.handle_timeout(at);
+    }
+    assert_eq!(t.stack.counters().tcp_keepalive, 0);
+    expect!(t, ".", seq(2), ack(2));
+    expect_nothing!(t, for_ms 100_000);
 }
 
 /// RFC 9293 §3.10.5: in SYN-SENT nothing is reset, and a SYN that the device had no room for never leaves.
