@@ -86,6 +86,8 @@ fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in 
 	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)
 
 MIRI ?= $(CARGO) +nightly miri
+# Miri interprets, so properties get 16 cases and not 256.
+miri: export PROPTEST_CASES = 16
 miri: ## the core's packet traces under miri: undefined behaviour, also of the crates below it (gets the nightly component)
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || rustup component add miri rust-src --toolchain nightly
 	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-wire --lib $(ARGS)

@@ -98,7 +98,7 @@ struct Sample {
     rate: u64,
     /// Bytes below TCP before a completion, in the mean.
     level: u64,
-    /// Many tickets overtook others.
+    /// At least an eighth of the tickets overtook others.
     overtakes: bool,
 }
 
@@ -114,8 +114,8 @@ impl Sample {
 /// What the limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It doubles while that helps. The sample of half the limit, and whether a doubling has helped.
-    Search { half: Sample, helped: bool },
+    /// It doubles while that helps. The sample of half the limit, if there is one, and whether a doubling has helped.
+    Search { half: Option<Sample>, helped: bool },
     /// It is known.
     Steady,
     /// It is too low on purpose since then. In the first look, the limit had not held the stack back before.
@@ -123,7 +123,7 @@ enum Phase {
 }
 
 impl Phase {
-    const NEW: Self = Self::Search { half: Sample { rate: 0, level: 0, overtakes: false }, helped: false };
+    const NEW: Self = Self::Search { half: None, helped: false };
 }
 
 /// The span of time over which completions are counted.
@@ -399,7 +399,7 @@ impl Meter {
                     self.settle_at(now, self.time);
                 }
                 // Nothing needs twice of what was enough for this.
-                Phase::Search { half, .. } if half.rate > 0 && self.unheld >= PACKETS => {
+                Phase::Search { half: Some(half), .. } if self.unheld >= PACKETS => {
                     self.rate = half.rate;
                     self.settle_at(now, self.enough(half));
                 }
@@ -441,7 +441,7 @@ impl Meter {
     /// Whether the limit has never held the stack back for long.
     fn is_new(&self) -> bool {
         match self.phase {
-            Phase::Search { half, .. } => half.rate == 0 && self.rate == 0,
+            Phase::Search { half, .. } => half.is_none(),
             Phase::Look { is_first, .. } => is_first,
             Phase::Steady => false,
         }
@@ -503,20 +503,18 @@ impl Meter {
 
     fn judge(&mut self, sample: Sample) {
         match self.phase {
-            Phase::Search { half, helped } => {
-                if sample.rate >= half.rate + half.rate / 4 {
+            Phase::Search { half: Some(half), helped } if sample.rate < half.rate + half.rate / 4 => {
+                self.rate = sample.rate;
+                let time = if helped || self.time > Duration::ZERO { self.time } else { self.enough(half) };
+                self.look_at = self.at;
+                self.settle_at(self.at, time);
+            }
+            Phase::Search { half, .. } => {
+                if let Some(half) = half {
                     // Half the limit was too low, so it shows the completion time.
-                    if half.rate > 0 {
-                        self.time = half.time();
-                    }
-                    self.search(sample, half.rate > 0);
-                } else {
-                    self.rate = sample.rate;
-                    let time =
-                        if helped || self.time > Duration::ZERO { self.time } else { self.enough(half) };
-                    self.look_at = self.at;
-                    self.settle_at(self.at, time);
+                    self.time = half.time();
                 }
+                self.search(sample, half.is_some());
             }
             Phase::Steady => {
                 self.overtakes = sample.overtakes;
@@ -565,7 +563,7 @@ impl Meter {
 
     /// Doubles the limit, after a sample of what it is now.
     fn search(&mut self, sample: Sample, helped: bool) {
-        self.phase = Phase::Search { half: sample, helped };
+        self.phase = Phase::Search { half: Some(sample), helped };
         self.device.needed = u32::try_from(sample.level).unwrap_or(u32::MAX);
         self.device.limit = self.device.needed.saturating_mul(2);
         self.device.packet = bytes_in(sample.rate, SLACK) / 2;

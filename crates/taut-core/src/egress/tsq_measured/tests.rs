@@ -219,6 +219,25 @@ fn tsq_m4_late_in_any_order() {
     }
 }
 
+/// An eighth of the tickets must have overtaken others, rounded down: 9 of 72, and of 79.
+#[test]
+fn tsq_m4_a_few_that_overtake_others_are_no_disorder() {
+    for (packets, overtaken, expected) in [(72, 8, false), (72, 9, true), (79, 8, false), (79, 9, true)] {
+        let start = Instant::from_nanos(MS);
+        let span = Span {
+            bytes: 72 * u64::from(MSS),
+            packets,
+            overtaken,
+            rounds: ROUNDS - 1,
+            round_over: true,
+            ..Span::new(start, false)
+        };
+        let mut meter = Meter { at: Instant::from_nanos(3 * MS), span, ..Meter::default() };
+        let (sample, _) = meter.sample().unwrap();
+        assert_eq!(sample.overtakes, expected, "{overtaken} of {packets}");
+    }
+}
+
 #[test]
 fn tsq_m5_one_line_for_all() {
     let device = Device { limit: 60_000, below: 50_000, packet: 30_000, ..Device::NOTHING };
@@ -242,6 +261,27 @@ fn tsq_m5_one_line_for_all() {
     world.run(3_000);
     let (least, most) = (world.sent.iter().min().unwrap(), world.sent.iter().max().unwrap());
     assert!(most - least <= 2 * 45 * u64::from(MSS), "{:?}", world.sent);
+}
+
+/// A connection that sends little passes the line with as many bytes as the limit, then a turn comes first, and then it may
+/// pass again: what it sent while nobody waited, and the packet of a turn itself, do not count.
+#[test]
+fn tsq_m5_what_passes_the_line_counts_until_the_next_turn() {
+    let mut meter = Meter::default();
+    let [mut first, mut second, mut sparse] = [Metered::default(); 3];
+    meter.on_handed(&mut sparse, 300, MSS);
+    assert_eq!(meter.device().passed, 0, "nobody waits");
+    for waiting in [&mut first, &mut second] {
+        meter.on_wait(waiting);
+        assert!(waiting.joins());
+    }
+    for passed in [300, 600] {
+        meter.on_handed(&mut sparse, 300, MSS);
+        assert_eq!(meter.device().passed, passed);
+    }
+    assert!(meter.give_turn(&mut first));
+    meter.on_handed(&mut first, 1_000, MSS);
+    assert_eq!((meter.device().passed, meter.device().waiting), (0, 1));
 }
 
 #[test]
@@ -447,7 +487,7 @@ fn tsq_m19_the_cap_is_on_top_of_the_completion_time() {
 fn tsq_m20_a_search_that_nobody_needs_ends() {
     // Data for two packets in flight, when the limit has just been doubled.
     let mut world = World::new(SLOW, 0, 0, 1);
-    while world.meter.rate == 0 && !matches!(world.meter.phase, Phase::Search { half, .. } if half.rate > 0) {
+    while world.meter.rate == 0 && !matches!(world.meter.phase, Phase::Search { half: Some(_), .. }) {
         world.run(1);
     }
     assert_eq!(world.meter.time(), None);
