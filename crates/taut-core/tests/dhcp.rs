@@ -681,7 +681,7 @@ fn dhcp_12_floods_are_bounded() {
         let ack = Answer::of(ACK).with(6, &servers).with(3, &[10, 9, 0, host]);
         let frame = datagram(&ack.message(link.last().xid), None);
         link.link.handle_frame(link.now, &frame);
-        link.now = link.now + MINUTE * 30;
+        link.now += MINUTE * 30;
         link.link.handle_timeout(link.now);
         let mut buf = [0; FRAME_MAX];
         while let Some(len) = link.link.poll_frame(&mut buf) {

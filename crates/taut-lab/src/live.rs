@@ -190,7 +190,7 @@ fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> 
     let mut own = kernel_sender(near, scenario);
     match (job.device, link::own_queue(scenario, 0)) {
         (LiveDevice::Packet, _) => {
-            own.add_addresses().map_err(context("cannot give the sender its address"))?
+            own.add_addresses().map_err(context("cannot give the sender its address"))?;
         }
         (LiveDevice::Tun, Some(queue)) => own.limit_rate(&queue).map_err(context("the sender's queue"))?,
         (LiveDevice::Tun, None) => {}

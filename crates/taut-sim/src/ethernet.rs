@@ -175,12 +175,12 @@ impl Segment {
                 host.turn(now, &mut |frame| sent.push((port, frame)), |stack| app(now, port, stack));
             }
         }
-        sent.into_iter().for_each(|(port, frame)| self.switch(port, frame));
+        sent.into_iter().for_each(|(port, frame)| self.switch(port, &frame));
     }
 
     /// A frame leaves a station.
-    fn switch(&mut self, from: Port, frame: Vec<u8>) {
-        let Ok(header) = EthernetHeader::parse(&frame) else { return };
+    fn switch(&mut self, from: Port, frame: &[u8]) {
+        let Ok(header) = EthernetHeader::parse(frame) else { return };
         self.learnt.insert(header.src, from);
         let only = if header.dst.is_group() { None } else { self.learnt.get(&header.dst).copied() };
         if only.is_some() {
@@ -191,7 +191,7 @@ impl Segment {
         for port in (0..self.stations.len()).filter(|port| *port != from) {
             if only.is_none_or(|only| only == port) {
                 self.serial += 1;
-                self.frames.insert((self.now + self.delay, self.serial), (port, frame.clone()));
+                self.frames.insert((self.now + self.delay, self.serial), (port, frame.to_vec()));
             }
         }
     }
@@ -201,7 +201,7 @@ impl Segment {
             Station::Host(host) => host.hear(self.now, frame),
             Station::Server(server) => {
                 if let Some(answer) = server.hear(frame) {
-                    self.switch(port, answer);
+                    self.switch(port, &answer);
                 }
             }
         }

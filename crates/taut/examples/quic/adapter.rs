@@ -84,13 +84,13 @@ impl Udp {
 }
 
 fn meta_of(received: &Received) -> RecvMeta {
-    let mut meta = RecvMeta::default();
-    meta.addr = received.from;
-    meta.len = received.len;
-    meta.stride = if received.segment > 0 { received.segment.into() } else { received.len };
-    meta.ecn = EcnCodepoint::from_bits(received.tos);
-    meta.dst_ip = Some(received.to);
-    meta
+    RecvMeta {
+        addr: received.from,
+        len: received.len,
+        stride: if received.segment > 0 { received.segment.into() } else { received.len },
+        ecn: EcnCodepoint::from_bits(received.tos),
+        dst_ip: Some(received.to),
+    }
 }
 
 impl AsyncUdpSocket for Udp {

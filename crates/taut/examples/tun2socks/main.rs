@@ -58,7 +58,7 @@ pub async fn serve(
         match (flow.kind(), proxy) {
             (FlowKind::Tcp, None) => drop(tokio::spawn(relay::tcp(flow, TcpStream::connect(to), limits))),
             (FlowKind::Tcp, Some(proxy)) => {
-                drop(tokio::spawn(relay::tcp(flow, socks::dial(to, proxy), limits)))
+                drop(tokio::spawn(relay::tcp(flow, socks::dial(to, proxy), limits)));
             }
             (_, None) => drop(tokio::spawn(relay::udp(flow, dial_udp(to)))),
             (_, Some(_)) => flow.refuse(Refusal::Prohibited),

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// A connection through a SOCKS5 server (RFC 1928): version 5, one method, without authentication; then CONNECT.
-pub async fn dial(to: SocketAddr, proxy: SocketAddr) -> io::Result<TcpStream> {
+pub(crate) async fn dial(to: SocketAddr, proxy: SocketAddr) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(proxy).await.map_err(|_| io::ErrorKind::NetworkUnreachable)?;
     stream.write_all(&[5, 1, 0]).await?;
     if stream.read_u16().await? != 0x0500 {
