@@ -392,13 +392,15 @@ fn an_answer_ends_the_batch() {
     let client = near.access(|access| access.stack.connect(access.now, to, &options)).unwrap();
     let mut server = None;
     for _ in 0..100 {
-        let interest = Interest::Accept(listener);
-        _ = far.poll(interest, WaitKey::POLL, Waker::noop(), |access| match access.stack.accept(listener) {
-            Some((id, _)) => Poll::Ready(Ok(server = Some(id))),
-            None => Poll::Pending,
+        let accepted = far.poll(Interest::Accept(listener), WaitKey::POLL, Waker::noop(), |access| {
+            access.stack.accept(listener).map_or(Poll::Pending, |(id, _)| Poll::Ready(Ok(id)))
         });
-        _ = near
-            .poll(Interest::Write(client), WaitKey::POLL, Waker::noop(), |_| Poll::<io::Result<()>>::Pending);
+        if let Poll::Ready(id) = accepted {
+            server = id.ok();
+        }
+        let connecting = Interest::Write(client);
+        let none = |_: &mut Access<'_>| Poll::<io::Result<()>>::Pending;
+        assert!(near.poll(connecting, WaitKey::POLL, Waker::noop(), none).is_pending());
     }
     let server = server.expect("the handshake is over");
     let write = |shard: &Shard, conn| {
