@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,11 @@ soak: ## random worlds for MINUTES=10: any network, any application, hostile pee
 	$(CARGO) run --profile soak --locked --quiet -p taut-cli --features taut-core/steps -- lab worlds -j 2 --minutes $(MINUTES) --from $(SEED) $(ARGS)
 
 incoming: ## 10,000 connections through the example tun2socks, with upstreams that refuse, reset and are silent (a minute after the build)
-	ulimit -n 20000 && $(CARGO) test --locked -p taut --test incoming -- --ignored --nocapture
+	ulimit -n 20000 && $(CARGO) test --locked -p taut --test incoming every_end -- --ignored --nocapture
+
+iperf3: ## iperf3 -u through the example tun2socks at five rates, beside the kernel's own: what is lost, and where (3 min after the build)
+	@scripts/setup iperf3 iproute2
+	$(CARGO) test --locked -p taut --test incoming iperf3_through -- --ignored --nocapture
 
 load: ## 100,000 connections for ten simulated minutes, 10,000 over a TUN, a flood: memory and goodput (4 min after the build)
 	$(CARGO) test --locked -p taut-core --test load -- --ignored --nocapture
@@ -82,6 +86,8 @@ fuzz: ## every parser, and whole stacks against naive models, for MINUTES=10 in 
 	@CARGO=$(CARGO) scripts/fuzz $(MINUTES) $(ARGS)
 
 MIRI ?= $(CARGO) +nightly miri
+# Miri interprets, so properties get 16 cases and not 256.
+miri: export PROPTEST_CASES = 16
 miri: ## the core's packet traces under miri: undefined behaviour, also of the crates below it (gets the nightly component)
 	@rustup +nightly component list --installed 2>/dev/null | grep -q '^miri' || rustup component add miri rust-src --toolchain nightly
 	MIRIFLAGS="-Zmiri-disable-isolation" $(MIRI) test --locked -p taut-wire --lib $(ARGS)
@@ -90,7 +96,7 @@ miri: ## the core's packet traces under miri: undefined behaviour, also of the c
 packet-bulk: ## gigabytes over an Ethernet interface: checked, closed by 10,000 sockets, and beside TUN and the kernel (2 min after the build)
 	$(CARGO) test --release --locked --quiet -p taut --test packet -- --ignored --nocapture --test-threads 1
 
-xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (3 min after the build)
+xdp-bulk: ## 10 GB each way over an Ethernet interface by AF_XDP, which is then removed: every ticket comes back (minutes after the build; not timed on a quiet machine)
 	$(CARGO) test --release --locked --quiet -p taut --test xdp -- --ignored --nocapture
 
 guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 flows paced by fq, a network card; fetches 105 MB, once

@@ -2,7 +2,7 @@
 
 TAUT_BENCH = cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-bench --
 
-.PHONY: bench bench-flows bench-contention bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-sim bench-sockets bench-zerocopy
+.PHONY: bench bench-beside bench-size bench-flows bench-contention bench-devices bench-quick bench-instructions bench-buffers bench-lateness bench-pacing bench-paths bench-quic bench-sim bench-sockets bench-zerocopy
 
 bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pair --json")
 	$(TAUT_BENCH) $(BENCH_ARGS)
@@ -10,8 +10,11 @@ bench: ## measure taut, the kernel and smoltcp (root; BENCH_ARGS="--only send,pa
 bench-quick: ## the same with one short round, to see that it runs
 	$(TAUT_BENCH) --rounds 1 --seconds 0.5 --smoltcp-buffer 512 --smoltcp-batch 64 $(BENCH_ARGS)
 
-bench-flows: ## connections to any address: taut beside ipstack and netstack-smoltcp, flows a second and memory (root; BENCH_ARGS="3 3 2000")
+bench-flows: ## connections to any address: taut beside ipstack, netstack-smoltcp and gVisor, flows a second and memory (root; BENCH_ARGS="3 3 2000")
 	benches/flows.sh $(BENCH_ARGS)
+
+bench-devices: ## bulk over packet sockets beside TUN, the kernel and gVisor's fdbased (root, Go; BENCH_ARGS="--rounds 3"; about 4 min)
+	benches/devices.sh $(BENCH_ARGS)
 
 bench-instructions: ## count instructions per packet with callgrind; fails above benches/instructions.toml
 	cargo build --quiet --release --manifest-path benches/Cargo.toml
@@ -28,6 +31,15 @@ bench-pacing: ## Measure paced flows beside the kernel's (root; BENCH_ARGS="--bu
 
 bench-sockets: ## compare taut's sockets with the kernel's and with the aims (root; BENCH_ARGS="--only bulk --json"; about 20 min)
 	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-sockets -- $(BENCH_ARGS)
+
+bench-beside: ## 128 pings and 5 Mbit/s of UDP beside a bulk connection, small queues on and off, simulated and live (root; about 3 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-beside -- $(BENCH_ARGS)
+
+bench-size: ## the size of the smallest program with the core, for a bare processor (about 1 min)
+	benches/size.sh $(BENCH_ARGS)
+
+bench-quic: ## quinn over taut's UDP and over the kernel's, 1 GB each way (root; BENCH_ARGS="--rounds 3"; about 2 min)
+	cargo run --quiet --release --manifest-path benches/Cargo.toml --bin taut-quic -- $(BENCH_ARGS)
 
 bench-paths: ## send over difficult paths: taut and the kernel live, taut simulated (root; BENCH_ARGS=--json; about 15 min, resumes)
 	@scripts/setup iproute2

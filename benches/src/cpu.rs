@@ -80,6 +80,12 @@ pub fn of_process() -> Duration {
     clock(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or_default()
 }
 
+/// CPU time of another process, of all its threads.
+pub fn of_other(process: u32) -> anyhow::Result<Duration> {
+    // The kernel's encoding of a process's scheduler clock: CPUCLOCK_SCHED.
+    clock((!process.cast_signed() << 3) | 2).ok_or_else(|| anyhow::anyhow!("process {process} has ended"))
+}
+
 /// CPU-seconds that the whole machine has been busy or was kept waiting by its hypervisor, since it started.
 pub fn of_machine() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat")?;

@@ -51,6 +51,19 @@ impl Link {
     }
 }
 
+/// Two namespaces joined by a pair of Ethernet interfaces, `veth0` in both. The near one has no address: a stack has it.
+pub fn ethernet() -> Result<(Kernel, Kernel)> {
+    let (near, peer) = (Kernel::new()?, Kernel::new()?);
+    let (here, there) = near.namespace.connect("veth0", &peer.namespace, "veth0")?;
+    for interface in [&here, &there] {
+        interface.set_mtu(MTU.into())?;
+        interface.set_up()?;
+    }
+    ensure!(there.wait_until_running(Duration::from_secs(5))?, "the pair of interfaces does not come up");
+    NET.far().into_iter().try_for_each(|address| there.add_address(address))?;
+    Ok((near, peer))
+}
+
 fn tun(queues: u16) -> Result<(Tun, Kernel)> {
     let peer = Kernel::new()?;
     let options = TunOptions { mtu: MTU, multi_queue: queues > 1, ..TunOptions::default() };

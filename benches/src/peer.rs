@@ -126,6 +126,21 @@ pub fn pour_chunks(mut stream: impl Write, probe: &Probe, chunk: usize) -> Resul
     Ok(())
 }
 
+/// Counts what a stream takes.
+struct Counting<'a, W>(W, &'a Probe);
+
+impl<W: Write> Write for Counting<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.0.write(bytes)?;
+        self.1.add(count as u64);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Sends back each byte that comes.
 pub fn echo(mut stream: impl Read + Write, probe: &Probe) -> Result<()> {
     let mut byte = [0];
@@ -278,6 +293,8 @@ pub enum Role {
     Drain,
     /// Accepts one connection and writes to it.
     Pour,
+    /// The same, and counts the bytes: for a receiver that cannot, since it is another process.
+    PourCounting,
     /// Accepts one connection and answers each byte.
     Echo,
     /// Accepts connections of one request each.
@@ -316,6 +333,7 @@ pub fn spawn(
             match role {
                 Role::Drain => drain(&stream, &probe),
                 Role::Pour => pour(&stream, &probe),
+                Role::PourCounting => pour(Counting(&stream, &probe), &probe),
                 _ => echo(&stream, &probe),
             }
         };

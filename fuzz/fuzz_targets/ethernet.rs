@@ -24,7 +24,7 @@ fn with_checksum(frame: &mut [u8]) {
 
 fuzz_target!(|data: &[u8]| {
     let networks = vec![Network { address: [10, 9, 0, 2].into(), prefix: 24 }];
-    let config = EthernetConfig { mac: MAC, networks, slaac: true, mtu: 1_500, ..EthernetConfig::default() };
+    let config = EthernetConfig { mac: MAC, networks, slaac: true, groups: true, mtu: 1_500, ..EthernetConfig::default() };
     let mut link = Ethernet::<u32>::new(config, [7; 16]);
     let (mut now, mut given, mut back) = (Instant::from_nanos(1), 0_u32, 0);
     let mut rest = data;
@@ -54,7 +54,12 @@ fuzz_target!(|data: &[u8]| {
             }
             _ => {
                 let address = bytes.first_chunk::<16>().map_or([10, 9, 0, len].into(), |octets| (*octets).into());
-                link.change_network(now, NetworkChange::AddAddress(Network { address, prefix: 24 }));
+                let change = match len % 4 {
+                    0 => NetworkChange::JoinGroup(address),
+                    1 => NetworkChange::LeaveGroup(address),
+                    _ => NetworkChange::AddAddress(Network { address, prefix: 24 }),
+                };
+                link.change_network(now, change);
             }
         }
         let mut buf = [0; FRAME_MAX];

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use taut_wire::{Fragment, Icmp, IpHeader, Quoted, TcpHeader, TcpOptions, UdpHeader, VnetHeader, raw};
+use taut_wire::{DhcpReply, Fragment, GroupQuery, Icmp, IpHeader, Quoted, TcpHeader, TcpOptions, UdpHeader, VnetHeader, raw};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(ip) = IpHeader::parse(data) {
@@ -44,4 +44,5 @@ fuzz_target!(|data: &[u8]| {
     }
     let (a, b) = data.split_at(data.len() / 2);
     let _ = raw::continues(a, b, b.len());
+    let _ = (GroupQuery::parse(data), DhcpReply::parse(data));
 });

@@ -1,4 +1,4 @@
-//! Connections to any address: flows a second, and memory of an open flow, of taut, ipstack and netstack-smoltcp.
+//! Connections to any address: flows a second, and memory of an open flow, of taut, ipstack, netstack-smoltcp and gVisor.
 //!
 //! ```text
 //!   taut-flows STACK SECONDS OPEN      prints one line: stack, flows a second, CPU-µs per flow, bytes per open flow
@@ -7,7 +7,8 @@
 //! Each stack is a process of its own with a TUN in a network namespace of its own, and accepts everything and echoes. The
 //! clients are the kernel's, in the same namespace but in a process of their own, so that neither its memory nor its
 //! time counts: 64 of them connect to ever new addresses, send a byte, get it back, and close. Then `OPEN` connections stay
-//! open, and the stack's process is weighed. `benches/flows.sh` runs the stacks in turn.
+//! open, and the stack's process is weighed. `benches/flows.sh` runs the stacks in turn; gVisor's is a program in Go, whose path is
+//! in `TAUT_GVISOR`.
 
 use std::future::Future;
 use std::io;
@@ -156,6 +157,38 @@ async fn serve_smoltcp() -> Result<()> {
     Ok(())
 }
 
+/// The process that serves; `gvisor` is another program.
+fn server(stack: &str) -> Result<Command> {
+    if stack != "gvisor" {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["serve", stack]);
+        return Ok(command);
+    }
+    let program = std::env::var_os("TAUT_GVISOR").ok_or("TAUT_GVISOR does not name the program")?;
+    let mut command = Command::new(program);
+    command.args(["taut0", "10.7.0.1/24"]);
+    Ok(command)
+}
+
+/// Waits until the interface of the stack is up.
+fn wait_for_interface(server: &mut std::process::Child) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let flags = std::fs::read_to_string("/sys/class/net/taut0/flags").unwrap_or_default();
+        // IFF_UP is the lowest bit.
+        if u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).is_ok_and(|flags| flags & 1 == 1) {
+            return Ok(());
+        }
+        if let Some(status) = server.try_wait()? {
+            return Err(format!("the stack's process ended: {status}").into());
+        }
+        if begin.elapsed() > Duration::from_secs(20) {
+            return Err("the interface does not come up".into());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// The nth destination: none of the kernel's.
 fn destination(number: u64) -> SocketAddr {
     let host = 0x0a30_0000 + (number % 0xf_0000) as u32;
@@ -242,19 +275,19 @@ fn main() -> Result<()> {
         [stack, seconds, open] => {
             let (span, open) = (Duration::from_secs_f64(seconds.parse()?), open.parse()?);
             // This process, the server and everything in them are in one namespace (`flows.sh`).
-            let mut server = Command::new(std::env::current_exe()?).args(["serve", stack]).spawn()?;
-            while !std::path::Path::new("/sys/class/net/taut0").exists() && server.try_wait()?.is_none() {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            let routed = Command::new("ip").args(["route", "add", "10.48.0.0/12", "dev", "taut0"]).status();
-            let result = match routed {
-                Ok(status) if status.success() => run(measure(stack, server.id(), span, open)),
-                other => Err(format!("ip route: {other:?}").into()),
-            };
+            let mut server = self::server(stack)?.spawn()?;
+            let result = wait_for_interface(&mut server).and_then(|()| {
+                let route = ["route", "add", "10.48.0.0/12", "dev", "taut0"];
+                let routed = Command::new("ip").args(route).status()?;
+                if !routed.success() {
+                    return Err(format!("ip route: {routed}").into());
+                }
+                run(measure(stack, server.id(), span, open))
+            });
             _ = server.kill();
             _ = server.wait();
             result
         }
-        _ => Err("usage: taut-flows taut|ipstack|smoltcp SECONDS OPEN".into()),
+        _ => Err("usage: taut-flows taut|ipstack|smoltcp|gvisor SECONDS OPEN".into()),
     }
 }

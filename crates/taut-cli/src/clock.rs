@@ -2,7 +2,7 @@
 //!
 //! Called by every command that prints a rate.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A running measurement.
 #[derive(Clone, Copy, Debug)]
@@ -22,4 +22,14 @@ impl Stopwatch {
     pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
+}
+
+/// The time of day, in seconds since 1970: what iperf3's datagrams carry.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "two machines compare their times of day; the stack takes time as an argument"
+)]
+#[must_use]
+pub fn wall() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -1,6 +1,6 @@
 //! `--control`: the socket through which a command's stack can be observed; `--socket`: the stack to observe.
 //!
-//! Called by every command that runs a stack, and by `ss`, `nstat`, `sysctl` and `explain`.
+//! Called by every command that runs a stack, and by those that show or change one, such as `ss`, `qdisc` and `addr`.
 
 use std::path::{Path, PathBuf};
 
@@ -69,6 +69,42 @@ impl SocketArgs {
             None => the_only(place::running()?, none_runs)?,
         };
         Client::connect(&path).map_err(|error| explain(error, &path))
+    }
+
+    /// Connects to the stack that sends over the device `name`.
+    ///
+    /// # Errors
+    /// When none does, or several do.
+    pub fn open_device(&self, name: &str) -> anyhow::Result<Client> {
+        let device = |client: &mut Client| anyhow::Ok(asked(client.identity())?.device);
+        if self.socket.is_some() {
+            let mut client = self.open()?;
+            let device = device(&mut client)?;
+            if device != name {
+                bail!("that stack sends over {device}, not {name}");
+            }
+            return Ok(client);
+        }
+        let mut found = Vec::new();
+        let mut others = Vec::new();
+        for running in place::running()? {
+            let Ok(mut client) = Client::connect(&running.path) else { continue };
+            match device(&mut client)? {
+                device if device == name => found.push((running, client)),
+                device => others.push(device),
+            }
+        }
+        if found.len() > 1 {
+            let list: String =
+                found.iter().map(|(running, _)| format!("\n  {}", running.path.display())).collect();
+            bail!("several stacks send over {name}; choose one with --socket PATH:{list}");
+        }
+        match found.pop() {
+            Some((_, client)) => Ok(client),
+            None if others.is_empty() => Self::default().open(),
+            None => Err(anyhow!("there are stacks on {}", others.join(", ")))
+                .with_context(|| format!("no stack of this user sends over {name}")),
+        }
     }
 }
 

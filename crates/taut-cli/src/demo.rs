@@ -52,8 +52,8 @@ pub struct DemoArgs {
     /// How often each measurement is repeated, of taut and of the kernel in turn
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// How long each of the 20 measurements of a round runs
-    #[arg(long, default_value_t = 0.14, value_name = "SECONDS", value_parser = seconds)]
+    /// How long each of the 24 measurements of a round runs
+    #[arg(long, default_value_t = 0.1, value_name = "SECONDS", value_parser = seconds)]
     seconds: f64,
     /// Size of one verified transfer; transfers repeat until the time has passed
     #[arg(long, default_value = "128M", value_name = "BYTES", value_parser = size)]
@@ -108,18 +108,22 @@ fn size(text: &str) -> Result<usize, String> {
 #[derive(Clone, Copy, PartialEq)]
 enum Work {
     Upload,
+    Lent,
     Download,
     Latency,
     Connect,
     Accept,
 }
 
-const WORKS: [Work; 5] = [Work::Upload, Work::Download, Work::Latency, Work::Connect, Work::Accept];
+const WORKS: [Work; 6] =
+    [Work::Upload, Work::Lent, Work::Download, Work::Latency, Work::Connect, Work::Accept];
 
 impl Work {
     fn name(self) -> &'static str {
         match self {
             Self::Upload => "upload",
+            // The kernel's column is its ordinary writes.
+            Self::Lent => "upload, without a copy",
             Self::Download => "download",
             Self::Latency => "1-byte request/response",
             Self::Connect => "connections opened",
@@ -310,7 +314,9 @@ impl<A: Transport, B: Transport> Bout<A, B> {
             verified_bytes: 0,
         };
         match work {
-            Work::Upload => near.within(|| workload::upload(near, to, payload, time))?.map(bulk),
+            Work::Upload | Work::Lent => {
+                near.within(|| workload::upload(near, to, payload, work == Work::Lent, time))?.map(bulk)
+            }
             Work::Download => near.within(|| workload::download(near, to, payload, time))?.map(bulk),
             Work::Connect => workload::connections(near, to, time).map(per_second),
             Work::Accept => workload::connections(far, self.near[family], time).map(per_second),

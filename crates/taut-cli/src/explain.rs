@@ -8,12 +8,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 use taut_control::Client;
+use taut_control::network::LeaseSnapshot;
 use taut_control::snapshot::{ConnReportSnapshot, Interval, QueueSnapshot, ReportSnapshot, TsqSnapshot};
 use taut_core::Gate;
 
 use crate::control_args::{SocketArgs, asked};
 use crate::ss_filter::endpoint;
-use crate::{output, text};
+use crate::{network_args, output, text};
 
 /// Explains what holds back the connections of a running stack, and where their bytes wait.
 #[derive(Args, Debug)]
@@ -67,6 +68,12 @@ struct Look {
     connections: Vec<ConnReportSnapshot>,
     /// All connections, past and present.
     stack: ReportSnapshot,
+    /// The address that a server of DHCP has leased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease: Option<LeaseSnapshot>,
+    /// The same in words.
+    #[serde(skip)]
+    lease_line: String,
 }
 
 /// Runs `taut explain`.
@@ -94,7 +101,11 @@ fn take(client: &mut Client, ends: &[End]) -> anyhow::Result<Look> {
     let mut connections = asked(client.reports())?;
     connections
         .retain(|conn| ends.is_empty() || ends.iter().any(|end| end.is(conn.local) || end.is(conn.peer)));
-    Ok(Look { connections, stack: asked(client.report())? })
+    let stack = asked(client.report())?;
+    // A stack of an earlier version does not tell.
+    let network = client.network().unwrap_or_default();
+    let lease_line = network_args::lease_line(&network).unwrap_or_default();
+    Ok(Look { connections, stack, lease: network.lease, lease_line })
 }
 
 /// The difference between two reports. Queues are those of the later one.
@@ -107,7 +118,12 @@ fn added(before: &Look, after: &Look) -> Look {
             ..conn.clone()
         }
     });
-    Look { connections: connections.collect(), stack: difference(&before.stack, &after.stack) }
+    Look {
+        connections: connections.collect(),
+        stack: difference(&before.stack, &after.stack),
+        lease: after.lease,
+        lease_line: after.lease_line.clone(),
+    }
 }
 
 fn difference(before: &ReportSnapshot, after: &ReportSnapshot) -> ReportSnapshot {
@@ -137,7 +153,7 @@ fn show(look: &Look, args: &ExplainArgs) -> anyhow::Result<()> {
         return output::print_json(look);
     }
     if args.ends.is_empty() {
-        return Ok(output::print(&of_stack(&look.connections, &look.stack))?);
+        return Ok(output::print(&(of_stack(&look.connections, &look.stack) + &look.lease_line))?);
     }
     Ok(output::print(&look.connections.iter().map(of_one).collect::<String>())?)
 }

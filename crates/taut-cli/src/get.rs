@@ -66,6 +66,7 @@ async fn fetch(args: &GetArgs, controllers: &Registry) -> anyhow::Result<Summary
     let authority = args.url.authority().context("the URL has no host")?;
     let to = args.link.resolve(&format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)))?;
     let stack = net::stack(&args.link, controllers)?;
+    net::while_up(&stack, args.link.auto.wait(&stack)).await?;
     net::while_up(&stack, fetch_over(&stack, to, args)).await
 }
 

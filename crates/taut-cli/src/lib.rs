@@ -6,10 +6,12 @@
 //! | `taut send`, `taut recv` | `transfer.rs` |
 //! | `taut serve` | `serve_command.rs`: arguments; `serve.rs`: the file server |
 //! | `taut get` | `get.rs` |
+//! | `taut udp` | `udp.rs`; `iperf.rs`: what `iperf3 -u` speaks |
 //! | `taut ss` | `ss.rs`; `ss_format.rs`: the tokens; `ss_filter.rs`: the filter |
 //! | `taut nstat`, `taut sysctl` | `nstat.rs`, `sysctl.rs` |
 //! | `taut metrics` | `metrics.rs` |
 //! | `taut qdisc` | `qdisc.rs`; `qdisc_format.rs`: `tc`'s output |
+//! | `taut addr`, `taut route`, `taut mtu` | `addr.rs`, `route.rs`, `mtu.rs`; `network_args.rs`: which stack |
 //! | `taut explain` | `explain.rs`; `reasons.rs`: the words |
 //! | `taut replay` | `replay.rs` |
 //! | `taut gateway` | `gateway.rs`; `gateway_config.rs`: the file |
@@ -17,13 +19,15 @@
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
-//! share are in `link_args.rs` for the link of a stack, in `congestion_args.rs` for its congestion control,
+//! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from there, in `congestion_args.rs` for its congestion control,
 //! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
 //! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!
 //! A program with its own congestion controls gets the same command by calling [`main_with`].
 
+pub mod addr;
 pub mod arena;
+pub mod auto_args;
 pub mod clock;
 pub mod congestion_args;
 pub mod control_args;
@@ -35,9 +39,12 @@ pub mod gateway;
 pub mod gateway_config;
 pub mod get;
 pub mod interrupt;
+pub mod iperf;
 pub mod link_args;
 pub mod metrics;
+pub mod mtu;
 pub mod net;
+pub mod network_args;
 pub mod nstat;
 pub mod packetdrill;
 pub mod priority_args;
@@ -46,6 +53,7 @@ pub mod qdisc;
 pub mod qdisc_format;
 pub mod record_args;
 pub mod replay;
+pub mod route;
 pub mod serve;
 pub mod serve_command;
 pub mod ss;
@@ -56,6 +64,7 @@ pub mod sysctl;
 pub mod text;
 pub mod transfer;
 pub mod transport;
+pub mod udp;
 pub mod workload;
 
 use std::process::ExitCode;
@@ -83,11 +92,16 @@ enum Command {
     Recv(transfer::RecvArgs),
     Serve(serve_command::ServeArgs),
     Get(get::GetArgs),
+    Udp(udp::UdpArgs),
     Ss(ss::SsArgs),
     Nstat(nstat::NstatArgs),
     Metrics(metrics::MetricsArgs),
     Sysctl(sysctl::SysctlArgs),
     Qdisc(qdisc::QdiscArgs),
+    #[command(visible_alias = "address")]
+    Addr(addr::AddrArgs),
+    Route(route::RouteArgs),
+    Mtu(mtu::MtuArgs),
     Explain(explain::ExplainArgs),
     Replay(replay::ReplayArgs),
     Gateway(gateway::GatewayArgs),
@@ -137,11 +151,15 @@ fn run(command: &Command, controllers: &Registry) -> anyhow::Result<()> {
         Command::Recv(args) => transfer::recv(args, controllers),
         Command::Serve(args) => serve_command::run(args, controllers),
         Command::Get(args) => get::get(args, controllers),
+        Command::Udp(args) => udp::run(args, controllers),
         Command::Ss(args) => ss::run(args),
         Command::Nstat(args) => nstat::run(args),
         Command::Metrics(args) => metrics::run(args),
         Command::Sysctl(args) => sysctl::run(args),
         Command::Qdisc(args) => qdisc::run(args),
+        Command::Addr(args) => addr::run(args),
+        Command::Route(args) => route::run(args),
+        Command::Mtu(args) => mtu::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Replay(args) => replay::run(args, controllers),
         Command::Gateway(args) => gateway::run(args),
@@ -245,6 +263,7 @@ mod tests {
             &["recv", "--listen", "80"],
             &["serve", "."],
             &["get", "http://10.9.0.1/"],
+            &["udp"],
             &["demo"],
         ] {
             assert_eq!(

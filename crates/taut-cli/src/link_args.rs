@@ -1,4 +1,4 @@
-//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack.
+//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto_args.rs` has what it learns.
 //!
 //! Called by `send`, `recv`, `serve` and `get`.
 
@@ -13,6 +13,7 @@ use taut::device::Device;
 use taut_device::packet::Mac;
 use taut_device::{Cidr, FramesOptions, Interface, Packet, PacketOptions, Tun, TunOptions, Xdp, XdpOptions};
 
+use crate::auto_args::{self, AutoArgs};
 use crate::congestion_args::CongestionArgs;
 use crate::control_args::ControlArgs;
 use crate::frame_source::FrameSource;
@@ -89,8 +90,12 @@ pub struct LinkArgs {
     #[arg(long, default_value = "taut0", value_name = "NAME")]
     pub tun: String,
     /// Address of the stack, with the link's prefix length; may be given once for IPv4 and once for IPv6
-    #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed)]
+    #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed,
+        default_value_ifs = [("dhcp", "true", None), ("slaac", "true", None)])]
     pub addresses: Vec<Cidr>,
+    /// What it learns from the link.
+    #[command(flatten)]
+    pub auto: AutoArgs,
     /// Address of the kernel's side of the link [default: the first other address in the network of each --address]
     #[arg(long = "peer-address", value_name = "ADDRESS")]
     pub peer_addresses: Vec<IpAddr>,
@@ -160,6 +165,14 @@ impl LinkArgs {
         }
     }
 
+    /// The addresses that the stack was given, and those that it has learnt by now.
+    pub fn own_addresses(&self, stack: &taut::Stack) -> Vec<IpAddr> {
+        let mut all: Vec<_> = self.addresses.iter().map(|own| own.address()).collect();
+        let more = auto_args::learnt(stack).into_iter().filter(|own| !all.contains(own)).collect::<Vec<_>>();
+        all.extend(more);
+        all
+    }
+
     /// Refuses what an Ethernet interface has already, which is the kernel's to configure.
     fn check_interface(&self, name: &str) -> anyhow::Result<()> {
         if let Some(mtu) = self.mtu {
@@ -174,6 +187,7 @@ impl LinkArgs {
     /// Opens the Ethernet interface, by `AF_XDP`.
     fn open_xdp(&self, name: &str) -> anyhow::Result<Xdp> {
         self.check_interface(name)?;
+        self.auto.refuse("xdp:")?;
         if shard_count(self.shards) > 1 {
             bail!("--shards {}: an XDP device has one queue; use one shard", self.shards);
         }
@@ -188,6 +202,8 @@ impl LinkArgs {
             mac: self.mac,
             gateways: self.gateways.clone(),
             offload: !self.no_offload,
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
             ..PacketOptions::default()
         };
         Ok(Packet::open_queues(name, &self.addresses, &options, shard_count(self.shards).into())?)
@@ -205,6 +221,8 @@ impl LinkArgs {
             mtu: self.mtu.unwrap_or(FramesOptions::default().mtu),
             mac: self.mac,
             gateways: self.gateways.clone(),
+            slaac: self.auto.slaac,
+            dhcp: self.auto.dhcp,
             vnet_header: (self.no_offload && source.is_interface()).then_some(false),
             ..FramesOptions::default()
         };
@@ -221,6 +239,7 @@ impl LinkArgs {
     /// Opens the TUN, with a queue for each shard; configures it unless it already existed.
     fn open_tun(&self) -> anyhow::Result<Vec<Tun>> {
         let shards = shard_count(self.shards);
+        self.auto.refuse("a TUN")?;
         if let Some(gateway) = self.gateways.first() {
             bail!("--gateway {gateway} is for an Ethernet device: a TUN has one neighbour, the kernel");
         }
@@ -388,8 +407,10 @@ impl LinkArgs {
             .with_context(|| format!("cannot find the address of {host:?}"))?
             .peekable();
         let Some(&first) = found.peek() else { bail!("{host_port:?} has no address") };
-        let has_family =
-            |to: &SocketAddr| self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4());
+        let has_family = |to: &SocketAddr| {
+            let learns = if to.is_ipv4() { self.auto.dhcp } else { self.auto.slaac };
+            learns || self.addresses.iter().any(|own| own.address().is_ipv4() == to.is_ipv4())
+        };
         let to = found.find(has_family).with_context(|| {
             let (family, example) =
                 if first.is_ipv4() { ("IPv4", "10.9.0.2/24") } else { ("IPv6", "fd09::2/64") };
@@ -460,6 +481,7 @@ mod tests {
             mac: None,
             tun: "taut0".into(),
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            auto: AutoArgs::default(),
             peer_addresses: peers.iter().map(|text| text.parse().unwrap()).collect(),
             mtu: None,
             no_offload: false,

@@ -1,7 +1,7 @@
 //! `taut qdisc`: the queue disciplines in front of a running stack's device, shown and changed as `tc qdisc` does an
 //! interface's. `qdisc_format.rs` prints them.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 use taut::link::QdiscSpec;
 use taut_control::qdisc::QdiscSnapshot;
@@ -98,7 +98,7 @@ pub fn run(args: &QdiscArgs) -> anyhow::Result<()> {
 }
 
 fn change(args: &ChangeArgs, device: &str, spec: Option<&str>) -> anyhow::Result<()> {
-    let mut client = open(&args.socket, device)?;
+    let mut client = args.socket.open_device(device)?;
     let found = asked(client.set_qdisc(spec))?;
     if args.json {
         output::print_json(&list(&[(None, found)], true))?;
@@ -128,7 +128,7 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
             vec![(Some(device(&mut client)?), asked(client.qdiscs())?)]
         }
         [dev, device] if dev == "dev" => {
-            vec![(None, asked(open(&args.socket, device)?.qdiscs())?)]
+            vec![(None, asked(args.socket.open_device(device)?.qdiscs())?)]
         }
         words => bail!("write dev and the interface, such as: dev taut0, instead of {}", words.join(" ")),
     };
@@ -156,38 +156,6 @@ fn all() -> anyhow::Result<Vec<Of>> {
 
 fn device(client: &mut Client) -> anyhow::Result<String> {
     Ok(asked(client.identity())?.device)
-}
-
-/// The stack that sends over a device.
-fn open(socket: &SocketArgs, name: &str) -> anyhow::Result<Client> {
-    if socket.socket.is_some() {
-        let mut client = socket.open()?;
-        let device = device(&mut client)?;
-        if device != name {
-            bail!("that stack sends over {device}, not {name}");
-        }
-        return Ok(client);
-    }
-    let mut found = Vec::new();
-    let mut others = Vec::new();
-    for running in place::running()? {
-        let Ok(mut client) = Client::connect(&running.path) else { continue };
-        match device(&mut client)? {
-            device if device == name => found.push((running, client)),
-            device => others.push(device),
-        }
-    }
-    if found.len() > 1 {
-        let list: String =
-            found.iter().map(|(running, _)| format!("\n  {}", running.path.display())).collect();
-        bail!("several stacks send over {name}; choose one with --socket PATH:{list}");
-    }
-    match found.pop() {
-        Some((_, client)) => Ok(client),
-        None if others.is_empty() => SocketArgs::default().open(),
-        None => Err(anyhow!("there are stacks on {}", others.join(", ")))
-            .with_context(|| format!("no stack of this user sends over {name}")),
-    }
 }
 
 /// Every discipline with its device. A stack without disciplines has one entry with `None`, which `tc` calls

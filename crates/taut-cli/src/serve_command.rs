@@ -51,9 +51,10 @@ pub fn run(args: &ServeArgs, controllers: &Registry) -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         let stack = net::stack(&args.link, controllers)?;
         let (stop, stopped) = tokio::sync::watch::channel(());
+        net::while_up(&stack, args.link.auto.wait(&stack)).await?;
         let mut servers = tokio::task::JoinSet::new();
-        for own in &args.link.addresses {
-            let at = std::net::SocketAddr::new(own.address(), args.port);
+        for own in args.link.own_addresses(&stack) {
+            let at = std::net::SocketAddr::new(own, args.port);
             let listener = net::listen(&stack, at).with_context(|| format!("cannot listen on {at}"))?;
             let (files, mut stopped) = (dir.clone(), stopped.clone());
             let stop = async move { _ = stopped.changed().await };

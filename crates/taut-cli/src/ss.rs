@@ -10,9 +10,9 @@ use taut_control::protocol::{Identity, Summary};
 use taut_control::snapshot::{ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot};
 
 use crate::control_args::{SocketArgs, asked};
-use crate::output;
 use crate::ss_filter::Filter;
 use crate::ss_format::{self, Detail};
+use crate::{network_args, output};
 
 /// Shows the sockets of a running stack, in the format of iproute2's ss.
 #[derive(Args, Debug)]
@@ -91,7 +91,10 @@ pub fn run(args: &SsArgs) -> anyhow::Result<()> {
         return if args.json {
             output::print_json(&summary)
         } else {
-            Ok(output::print(&totals(&who, summary))?)
+            // A stack of an earlier version does not tell.
+            let network = client.network().unwrap_or_default();
+            let lease = network_args::lease_line(&network).unwrap_or_default();
+            Ok(output::print(&(totals(&who, summary) + &lease))?)
         };
     }
     let (mut listeners, mut connections, mut flows) = (Vec::new(), Vec::new(), Vec::new());

@@ -79,8 +79,8 @@ fn listen_address(text: &str) -> Result<Listen, String> {
 
 impl Listen {
     /// The sockets to bind: at the given address, or at each of the stack's.
-    fn addresses(self, link: &LinkArgs) -> anyhow::Result<Vec<SocketAddr>> {
-        let all = link.addresses.iter().map(|own| own.address());
+    fn addresses(self, own: &[IpAddr]) -> anyhow::Result<Vec<SocketAddr>> {
+        let all = own.iter().copied();
         let chosen: Vec<IpAddr> = match self.address {
             Some(address) => all.filter(|own| *own == address).collect(),
             None => all.collect(),
@@ -102,6 +102,7 @@ pub fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
         std::fs::metadata("/dev/stdin").ok().filter(std::fs::Metadata::is_file).map(|file| file.len());
     let stack = net::stack(&args.link, controllers)?;
     let work = async {
+        args.link.auto.wait(&stack).await?;
         let mut stream = dial(&stack, to).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();
@@ -132,9 +133,15 @@ pub fn send(args: &SendArgs, controllers: &Registry) -> anyhow::Result<()> {
 /// # Errors
 /// When the link, the connection or standard output fails.
 pub fn recv(args: &RecvArgs, controllers: &Registry) -> anyhow::Result<()> {
-    let at = args.listen.addresses(&args.link)?;
+    let given: Vec<_> = args.link.addresses.iter().map(|own| own.address()).collect();
+    if !args.link.auto.is_on() {
+        // Before anything is opened.
+        args.listen.addresses(&given)?;
+    }
     let stack = net::stack(&args.link, controllers)?;
     let work = async {
+        args.link.auto.wait(&stack).await?;
+        let at = args.listen.addresses(&args.link.own_addresses(&stack))?;
         let (mut stream, peer) = accept_one(&stack, &at).await?;
         stream.set_linger(ABORT)?;
         let watch = Stopwatch::start();

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
 use taut::blocking;
 use taut_core::ConnOptions;
 
@@ -16,6 +17,8 @@ pub trait Stream: Read + Write + Send {
     fn set_nodelay(&self) -> io::Result<()>;
     /// Makes reads and writes fail after this time, so that nothing waits forever for a peer that is gone.
     fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+    /// Writes all of it from memory that the stack may keep: without a copy, where the stack can do that.
+    fn lend(&mut self, data: Bytes) -> io::Result<()>;
 }
 
 /// A listening socket.
@@ -45,7 +48,7 @@ pub trait Transport: Send + Sync + 'static {
 
 /// The kernel's sockets and taut's blocking ones have the same methods, and no trait in common.
 macro_rules! sockets {
-    ($stream:ty, $listener:ty) => {
+    ($stream:ty, $listener:ty, $lend:expr) => {
         impl Stream for $stream {
             fn set_nodelay(&self) -> io::Result<()> {
                 Self::set_nodelay(self, true)
@@ -54,6 +57,10 @@ macro_rules! sockets {
             fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
                 self.set_read_timeout(Some(timeout))?;
                 self.set_write_timeout(Some(timeout))
+            }
+
+            fn lend(&mut self, data: Bytes) -> io::Result<()> {
+                $lend(self, data)
             }
         }
 
@@ -71,8 +78,9 @@ macro_rules! sockets {
     };
 }
 
-sockets!(std::net::TcpStream, std::net::TcpListener);
-sockets!(blocking::TcpStream, blocking::TcpListener);
+sockets!(std::net::TcpStream, std::net::TcpListener, |stream: &mut Self, data: Bytes| stream
+    .write_all(&data));
+sockets!(blocking::TcpStream, blocking::TcpListener, |stream: &Self, data| stream.write_all_bytes(data));
 
 /// The kernel's TCP, in a namespace of its own or in that of the command.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hdrhistogram::Histogram;
 use taut_testbed::{Digest, Noise, sha256};
 
@@ -53,7 +54,7 @@ mod ask {
 #[derive(Debug)]
 pub struct Payload {
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// Their SHA-256.
     pub digest: Digest,
     /// The time that hashing took.
@@ -63,7 +64,7 @@ pub struct Payload {
 impl Payload {
     /// `len` bytes.
     pub fn new(len: usize, seed: u64) -> Self {
-        let bytes = Noise::new(seed).bytes(len);
+        let bytes = Bytes::from(Noise::new(seed).bytes(len));
         let watch = Stopwatch::start();
         let digest = sha256(&bytes);
         Self { bytes, digest, hashing: watch.elapsed() }
@@ -171,7 +172,13 @@ fn mismatch(sent: &Digest, received: &Digest) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("SHA-256 differs: sent {sent}, received {received}"))
 }
 
-/// Sends the payload over one connection until `at_least` of transfer time has passed.
+/// [`pour`] from memory that the stack may keep.
+fn lend(stream: &mut impl Stream, bytes: &Bytes) -> io::Result<()> {
+    let mut starts = (0..bytes.len()).step_by(CHUNK_BYTES);
+    starts.try_for_each(|start| stream.lend(bytes.slice(start..bytes.len().min(start + CHUNK_BYTES))))
+}
+
+/// Sends the payload over one connection until `at_least` of transfer time has passed; lent, or as ordinary writes.
 ///
 /// # Errors
 /// When the connection fails, or the receiver got bytes other than those sent.
@@ -179,6 +186,7 @@ pub fn upload<T: Transport>(
     transport: &T,
     to: SocketAddr,
     payload: &Payload,
+    lent: bool,
     at_least: Duration,
 ) -> io::Result<Bulk> {
     let mut stream = open(transport, to, ask::SINK)?;
@@ -188,7 +196,10 @@ pub fn upload<T: Transport>(
     stream.read_exact(&mut word)?;
     while bulk.bytes == 0 || bulk.time < at_least {
         let watch = Stopwatch::start();
-        pour(&mut stream, &payload.bytes)?;
+        match lent {
+            true => lend(&mut stream, &payload.bytes)?,
+            false => pour(&mut stream, &payload.bytes)?,
+        }
         stream.read_exact(&mut word)?;
         bulk.time += watch.elapsed();
         bulk.bytes += payload.bytes.len() as u64;
@@ -327,8 +338,10 @@ mod tests {
         let time = Duration::from_millis(20);
         std::thread::scope(|scope| {
             let peer = scope.spawn(|| serve(&listener, &payload));
-            let up = upload(&here, at, &payload, time).unwrap();
+            let up = upload(&here, at, &payload, false, time).unwrap();
             assert!(up.bytes >= 1 << 20 && up.time >= time);
+            let lent = upload(&here, at, &payload, true, time).unwrap();
+            assert!(lent.bytes >= 1 << 20 && lent.time >= time);
             let down = download(&here, at, &payload, time).unwrap();
             assert!(down.bytes >= 1 << 20 && down.time >= time);
             assert!(!latency(&here, at, time).unwrap().is_empty());
@@ -349,7 +362,7 @@ mod tests {
             scope.spawn(|| serve(&listener, &lying));
             let error = download(&here, at, &lying, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-            let error = upload(&here, at, &lying, Duration::ZERO).unwrap_err();
+            let error = upload(&here, at, &lying, false, Duration::ZERO).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
             quit(&here, at).unwrap();
         });

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use thiserror::Error;
 
+use crate::network::{Change, NetworkSnapshot};
 use crate::place;
 use crate::protocol::{Counter, Fault, Identity, Reply, ReplyLine, Request, Setting, Summary, VERSION};
 use crate::qdisc::QdiscSnapshot;
@@ -319,6 +320,29 @@ impl Client {
     pub fn set_qdisc(&mut self, spec: Option<&str>) -> Result<Vec<QdiscSnapshot>, ClientError> {
         let replace = |spec: &str| Request::QdiscReplace { spec: spec.to_owned() };
         self.queue(&spec.map_or(Request::QdiscDelete, replace))
+    }
+
+    /// Addresses, routes, the MTU, and what the link told.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn network(&mut self) -> Result<NetworkSnapshot, ClientError> {
+        self.network_of(&Request::Network)
+    }
+
+    /// Changes one of them. Returns the new state.
+    ///
+    /// # Errors
+    /// As [`ClientError`] says.
+    pub fn change_network(&mut self, change: Change) -> Result<NetworkSnapshot, ClientError> {
+        self.network_of(&Request::ChangeNetwork { change })
+    }
+
+    fn network_of(&mut self, request: &Request) -> Result<NetworkSnapshot, ClientError> {
+        self.one(request, |reply| match reply {
+            Reply::Network(found) => Ok(*found),
+            other => Err(other),
+        })
     }
 
     fn queue(&mut self, request: &Request) -> Result<Vec<QdiscSnapshot>, ClientError> {

@@ -16,6 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::network::{Change, NetworkSnapshot};
 use crate::qdisc::QdiscSnapshot;
 use crate::snapshot::{
     ConnReportSnapshot, ConnSnapshot, DatagramSnapshot, FlowSnapshot, ListenerSnapshot, ReportSnapshot,
@@ -73,6 +74,14 @@ pub enum Request {
     },
     /// Restores the original ones; the reply has them: [`Reply::Qdiscs`].
     QdiscDelete,
+    /// Addresses, routes, the MTU, and what the link told: [`Reply::Network`].
+    Network,
+    /// Changes one of them; the reply has the new state: [`Reply::Network`].
+    ChangeNetwork {
+        /// The change.
+        #[serde(flatten)]
+        change: Change,
+    },
 }
 
 impl Request {
@@ -123,7 +132,7 @@ pub enum Fault {
     Permission,
     /// The maximum number of clients is connected.
     Busy,
-    /// The setting, the value or the queue discipline does not exist: a mistake of the user.
+    /// The setting, the value, the queue discipline, the address or the route does not exist: a mistake of the user.
     Setting,
     /// The stack has ended.
     Stopped,
@@ -159,6 +168,8 @@ pub enum Reply {
     /// To [`Request::QdiscShow`], [`Request::QdiscReplace`] and [`Request::QdiscDelete`], the root first;
     /// empty if packets go straight to the device.
     Qdiscs(Vec<QdiscSnapshot>),
+    /// To [`Request::Network`] and [`Request::ChangeNetwork`].
+    Network(Box<NetworkSnapshot>),
     /// To any request.
     Error {
         /// Whose fault it is.
@@ -257,6 +268,7 @@ pub struct Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::RouteSnapshot;
 
     #[test]
     fn a_request_is_the_line_that_the_documentation_shows() {
@@ -265,7 +277,25 @@ mod tests {
         assert_eq!(Request::Connections.to_line(), r#"{"v":1,"request":"connections"}"#);
         let replace = Request::QdiscReplace { spec: "fq".to_owned() };
         assert_eq!(replace.to_line(), r#"{"v":1,"request":"qdisc_replace","spec":"fq"}"#);
-        for request in [request, replace, Request::Identity, Request::Report, Request::QdiscShow] {
+        let change = Change::AddAddress { address: "10.9.0.8".parse().unwrap(), prefix: 24 };
+        let change = Request::ChangeNetwork { change };
+        assert_eq!(
+            change.to_line(),
+            r#"{"v":1,"request":"change_network","change":"add_address","address":"10.9.0.8","prefix":24}"#
+        );
+        let via = "10.9.0.1".parse().ok();
+        let route = RouteSnapshot { to: "10.8.0.0".parse().unwrap(), prefix: 16, via, source: None };
+        let route = Request::ChangeNetwork { change: Change::RemoveRoute(route) };
+        for request in [
+            request,
+            replace,
+            change,
+            route,
+            Request::Network,
+            Request::Identity,
+            Request::Report,
+            Request::QdiscShow,
+        ] {
             assert_eq!(Request::from_line(request.to_line().as_bytes()), Ok(request));
         }
     }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
-use taut_core::{Duration, Instant};
+use taut_core::{Duration, Instant, NetworkChange};
 use taut_replay::Taped;
 
 use crate::place::{self, Bound};
@@ -66,6 +66,15 @@ pub trait Source: Send + 'static {
     fn set_qdisc(&self, spec: Option<&str>) -> Result<(), String> {
         _ = spec;
         Err("this program puts no queue in front of its device".to_owned())
+    }
+
+    /// Changes addresses, routes or the MTU, of the stack and of the link below it.
+    ///
+    /// # Errors
+    /// The reason, or that this program does not allow it.
+    fn change_network(&self, change: NetworkChange) -> Result<(), String> {
+        _ = change;
+        Err("this program does not let its addresses, routes and MTU be changed from outside".to_owned())
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use taut_core::{ConnId, Duration, Instant, Report, Stack, SysctlError};
 use taut_replay::Taped;
 
+use crate::network;
 use crate::protocol::{Fault, Identity, REQUEST_MAX_BYTES, Reply, ReplyLine, Request, Summary};
 use crate::server::Source;
 use crate::snapshot;
@@ -172,7 +173,7 @@ impl Session {
         if let Some(rest) = rest {
             return self.next_batch(rest, source);
         }
-        if let Some(reply) = answer_of_queue(request, source) {
+        if let Some(reply) = answer_of_queue(request, source).or_else(|| refusal_of_change(request, source)) {
             return ReplyLine::last(reply);
         }
         let now = source.now();
@@ -185,7 +186,7 @@ impl Session {
                     report.get_or_insert_default().add(&more);
                     return;
                 }
-                let more = answer(request, stack, now);
+                let more = answer(request, stack, now, identity);
                 reply = match (reply.take(), more) {
                     (Some(reply), Some(more)) => Some(together(reply, more)),
                     (_, more) => more,
@@ -202,10 +203,11 @@ impl Session {
         if let Some(report) = &report {
             reply = Some(Reply::Report(Box::new(report.into())));
         }
-        if let (Request::Identity, Some(_)) = (request, &reply) {
+        if let (Request::Identity, Some(Reply::Identity(found))) = (request, &mut reply) {
             let uptime_ns = now.as_nanos().saturating_sub(identity.started_ns);
             let device_error = source.device_error();
-            reply = Some(Reply::Identity(Box::new(Identity { uptime_ns, device_error, ..identity.clone() })));
+            let addresses = std::mem::take(&mut found.addresses);
+            **found = Identity { uptime_ns, device_error, addresses, ..identity.clone() };
         }
         ReplyLine::last(reply.unwrap_or_else(|| {
             self.is_closing = true;
@@ -280,6 +282,13 @@ fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     })
 }
 
+/// Makes a change of the network, which concerns the device, too. Returns the error, if it is refused; the stack answers the rest.
+fn refusal_of_change(request: &Request, source: &impl Source) -> Option<Reply> {
+    let Request::ChangeNetwork { change } = request else { return None };
+    let refused = |message| Reply::Error { fault: Fault::Setting, message };
+    source.change_network((*change).into()).err().map(refused)
+}
+
 /// Combines the answers of two shards.
 fn together(mut reply: Reply, more: Reply) -> Reply {
     match (&mut reply, more) {
@@ -305,10 +314,15 @@ fn together(mut reply: Reply, more: Reply) -> Reply {
 
 /// Answers a request that one shard can answer at once. The caller completes [`Request::Identity`] and
 /// answers [`Request::Report`].
-fn answer(request: &Request, stack: &mut Taped, now: Instant) -> Option<Reply> {
+fn answer(request: &Request, stack: &mut Taped, now: Instant, identity: &Identity) -> Option<Reply> {
+    let network = |stack: &Taped| network::snapshot(stack, now, &identity.addresses);
     let refused = |error: &SysctlError| Reply::Error { fault: Fault::Setting, message: error.to_string() };
     let reply = match request {
-        Request::Identity => Reply::Identity(Box::default()),
+        Request::Identity => {
+            let addresses = network::texts(&network(stack));
+            Reply::Identity(Box::new(Identity { addresses, ..Identity::default() }))
+        }
+        Request::Network | Request::ChangeNetwork { .. } => Reply::Network(Box::new(network(stack))),
         Request::Summary => Reply::Summary(Summary {
             connections: stack.connections() as u64,
             time_waits: stack.time_waits() as u64,

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use taut_control::network::{AddressSnapshot, Change, RouteSnapshot};
 use taut_control::server::CLIENTS_MAX;
 use taut_control::{About, Client, ClientError, Fault, Server, Source};
-use taut_core::{Instant, LinkCaps, Stack, StackConfig};
+use taut_core::{Instant, LinkCaps, NetworkChange, Stack, StackConfig};
 use taut_replay::Taped;
 use taut_testbed::{Scratch, live};
 
@@ -45,6 +46,11 @@ impl Source for Host {
         }
         use_stack(&mut self.stack.lock().unwrap(), self.now());
         true
+    }
+
+    fn change_network(&self, change: NetworkChange) -> Result<(), String> {
+        let mut stack = self.stack.lock().unwrap();
+        stack.change_network(self.now(), change).map_err(|error| error.to_string())
     }
 }
 
@@ -124,6 +130,47 @@ fn it_says_who_it_is_and_counts() {
     assert_eq!(client.summary().unwrap().connections, 1);
     let opens = client.counters().unwrap().into_iter().find(|counter| counter.name == "TcpActiveOpens");
     assert_eq!(opens.unwrap().value, 1);
+}
+
+/// What the stack knows of its network, and its changes; the host's stack has no link below it.
+#[test]
+fn net_01_addresses_routes_and_the_mtu() {
+    let lab = Lab::new("network");
+    let mut client = lab.client();
+    let ip = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+    let first = AddressSnapshot { address: ip("10.0.0.2"), prefix: 24, deprecated: false };
+    let found = client.network().unwrap();
+    assert_eq!((found.mtu, found.addresses), (1_500, vec![first]), "the prefix that the program told");
+    assert_eq!((found.routes, found.lease), (vec![], None));
+
+    let second = AddressSnapshot { address: ip("10.0.0.8"), prefix: 16, deprecated: false };
+    let found = client.change_network(Change::AddAddress { address: second.address, prefix: 16 }).unwrap();
+    assert_eq!(found.addresses, [first, second]);
+    assert_eq!(client.identity().unwrap().addresses, ["10.0.0.2/24", "10.0.0.8/16"]);
+    let route = RouteSnapshot { to: ip("0.0.0.0"), prefix: 0, via: Some(ip("10.0.0.1")), source: None };
+    assert_eq!(client.change_network(Change::AddRoute(route)).unwrap().routes, [route]);
+    assert_eq!(client.change_network(Change::SetMtu { mtu: 1_400 }).unwrap().mtu, 1_400);
+
+    for (wrong, said) in [
+        (Change::AddAddress { address: ip("224.0.0.1"), prefix: 24 }, "not the address of a host"),
+        (Change::AddAddress { address: ip("10.0.0.9"), prefix: 33 }, "a prefix that is too long"),
+        (Change::RemoveAddress { address: ip("10.0.0.9") }, "no such address"),
+        (Change::AddRoute(RouteSnapshot { via: Some(ip("fd09::1")), ..route }), "does not fit"),
+        (Change::RemoveRoute(RouteSnapshot { via: None, ..route }), "no such address, route"),
+        (Change::SetMtu { mtu: 67 }, "an MTU below 68"),
+    ] {
+        let before = client.network().unwrap();
+        match client.change_network(wrong) {
+            Err(ClientError::Refused { fault: Fault::Setting, message }) => {
+                assert!(message.contains(said), "{wrong:?}: {message}");
+            }
+            other => panic!("{wrong:?}: {other:?}"),
+        }
+        assert_eq!(client.network().unwrap(), before);
+    }
+    client.change_network(Change::RemoveRoute(route)).unwrap();
+    let found = client.change_network(Change::RemoveAddress { address: second.address }).unwrap();
+    assert_eq!((found.addresses, found.routes), (vec![first], vec![]));
 }
 
 #[test]

@@ -86,6 +86,7 @@ mod fast_open;
 mod icmp;
 mod ingress;
 mod ip;
+#[cfg(feature = "ethernet")]
 pub mod neighbour;
 mod options;
 mod recovery;
@@ -116,9 +117,9 @@ pub use stats::Counters;
 pub use sysctl::SysctlError;
 pub use words::{
     BUFFER_BYTES, BufferSizes, ConnError, ConnId, ConnectError, DatagramId, Duration, Event, Fate, FlowError,
-    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, LinkCaps, ListenError,
-    ListenerId, Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route, RxChecksum,
-    RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
+    FlowId, Frame, GATHER_MAX, Gather, Histogram, Instant, KeptPacket, Lateness, Lease, LinkCaps,
+    ListenError, ListenerId, Network, NetworkChange, NetworkError, Offload, OptionError, ReadError, Route,
+    RxChecksum, RxPacket, Transmit, TxPacket, TxTicket, Witness, WriteError, steps_taken,
 };
 
 #[cfg(doctest)]

@@ -293,6 +293,10 @@ counters! {
     in_loopback = "TautInLoopback",
     /// Packets without a connection that were dropped because their source is this host, a group or a broadcast address.
     in_martians = "TautInMartians",
+    /// Leases that a server of DHCP gave or prolonged.
+    dhcp_leases = "TautDhcpLeases",
+    /// Leases that were over, refused, or of an address that another station has.
+    dhcp_leases_lost = "TautDhcpLeasesLost",
     /// Times that a super-packet waited for an ACK, to become larger.
     tso_deferred = "TautTsoDeferred",
 }

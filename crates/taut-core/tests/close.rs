@@ -6,7 +6,8 @@ mod support;
 use support::trace::{Offer, Seg, Trace};
 use support::{World, drain, pump};
 use taut_core::{
-    ConnError, ConnOptions, Duration, Event, ListenOptions, ReadError, StackConfig, State, WriteError,
+    ConnError, ConnOptions, Duration, Event, Keepalive, ListenOptions, ReadError, SetOption, StackConfig,
+    State, WriteError,
 };
 use taut_wire::Flags;
 
@@ -281,6 +282,105 @@ fn abort_resets_at_once() {
     t.conn().abort(now);
     // RFC 9293 §3.10.5: <SEQ=SND.NXT><CTL=RST>.
     expect!(t, "R.", seq(5_001), ack(1));
+    expect_nothing!(t, for_ms 10_000);
+    t.expect_gone();
+}
+
+/// RFC 9293 §3.10.5: an abort forgets everything but its RST, whatever the connection waited for. While the device has no
+/// room for the RST, a timer that was set may still fire, once, and finds nothing to do.
+#[test]
+fn an_abort_ends_every_wait_although_its_rst_must_wait() {
+    type Begin = fn(&mut Trace);
+    let cases: [(&str, Begin); 6] = [
+        ("an acknowledgement", |t| {
+            t.write(100);
+            expect!(t, "P.", seq(1), len(100));
+        }),
+        ("the next probe of a closed window", |t| {
+            inject!(t, ".", seq(1), ack(1), win(0));
+            t.write(100);
+            t.poll();
+        }),
+        ("room for a probe of a closed window", |t| {
+            inject!(t, ".", seq(1), ack(1), win(0));
+            t.write(100);
+            t.poll();
+            t.now = t.stack.poll_timeout().unwrap().0;
+            t.stack.handle_timeout(t.now);
+            // The next one, after twice the time.
+            assert_eq!(t.stack.counters().tcp_win_probe, 1);
+        }),
+        ("a keepalive", |t| {
+            let seconds = Duration::from_secs;
+            let every = Keepalive { idle: seconds(10), interval: seconds(3), count: 4 };
+            let now = t.now;
+            t.conn().set_option(now, SetOption::Keepalive(Some(every))).unwrap();
+        }),
+        ("a delayed ACK", |t| {
+            for at in 0..16 {
+                inject!(t, "P.", seq(1 + at * 100), ack(1), len(100));
+                expect!(t, ".", ack(101 + at * 100));
+            }
+            t.wait_ms(30);
+            inject!(t, "P.", seq(1_601), ack(1), len(100));
+        }),
+        ("the end of the user timeout", |t| {
+            let now = t.now;
+            t.conn().set_option(now, SetOption::UserTimeout(Some(Duration::from_secs(60)))).unwrap();
+            t.write(100);
+            t.wait_ms(1_000);
+            assert!(t.out.len() > 1, "it was retransmitted");
+            t.out.clear();
+        }),
+    ];
+    for (what, begin) in cases {
+        let mut t = Trace::accepted(Offer::EASY);
+        begin(&mut t);
+        assert!(t.out.is_empty() && t.stack.poll_timeout().is_some(), "waits for {what}");
+        let (now, timeouts) = (t.now, t.stack.counters().tcp_timeouts);
+        t.conn().abort(now);
+        if let Some((at, _)) = t.stack.poll_timeout() {
+            t.now = at;
+            t.stack.handle_timeout(at);
+        }
+        assert_eq!(t.stack.poll_timeout(), None, "no longer waits for {what}");
+        assert_eq!(t.stack.counters().tcp_timeouts, timeouts, "{what}");
+        t.poll();
+        assert!(t.out.len() == 1 && t.out[0].has("R."), "after a wait for {what}: {:#?}", t.out);
+        t.expect_gone();
+    }
+}
+
+/// TIME-WAIT sends nothing but the ACK of the FIN, also when this waits for the device until a keepalive would be due.
+#[test]
+fn time_wait_has_no_keepalive() {
+    let mut t = Trace::connected(Offer::ALL);
+    let (now, seconds) = (t.now, Duration::from_secs);
+    let every = Keepalive { idle: seconds(10), interval: seconds(3), count: 4 };
+    t.conn().set_option(now, SetOption::Keepalive(Some(every))).unwrap();
+    t.shutdown();
+    expect!(t, "F.", seq(1), ack(1));
+    inject!(t, ".", seq(1), ack(2));
+    t.inject_unpolled(&Seg::new("F.").seq(1).ack(2));
+    assert_eq!(t.state(), State::TimeWait);
+    let until = t.now + seconds(100);
+    while let Some((at, _)) = t.stack.poll_timeout().filter(|&(at, _)| at <= until) {
+        t.now = at;
+        t.stack.handle_timeout(at);
+    }
+    assert_eq!(t.stack.counters().tcp_keepalive, 0);
+    expect!(t, ".", seq(2), ack(2));
+    expect_nothing!(t, for_ms 100_000);
+}
+
+/// RFC 9293 §3.10.5: in SYN-SENT nothing is reset, and a SYN that the device had no room for never leaves.
+#[test]
+fn a_syn_that_waits_for_the_device_is_forgotten_with_its_connection() {
+    let mut t = Trace::new();
+    let now = t.now;
+    t.peer.set_port(80);
+    let id = t.stack.connect(now, t.peer, &ConnOptions::default()).unwrap();
+    t.stack.conn_mut(id).unwrap().abort(now);
     expect_nothing!(t, for_ms 10_000);
     t.expect_gone();
 }

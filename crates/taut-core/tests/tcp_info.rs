@@ -140,6 +140,17 @@ fn marked_packets_with_accurate_ecn() {
     assert_eq!(Trace::accepted(Offer::EASY).info().received_ce, None);
 }
 
+/// Linux: `tcpi_data_segs_in` counts segments with payload.
+#[test]
+fn a_bare_fin_is_no_data_segment() {
+    let mut t = Trace::accepted(Offer::EASY);
+    let before = t.info();
+    inject!(t, "F.", seq(1), ack(1));
+    let info = t.info();
+    assert_eq!((info.state, info.segs_in - before.segs_in), (State::CloseWait, 1));
+    assert_eq!(info.data_segs_in, before.data_segs_in);
+}
+
 #[test]
 fn info_01_segments_are_counted_as_the_wire_has_them() {
     let mut t = Trace::accepted(Offer::EASY);

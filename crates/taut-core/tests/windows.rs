@@ -565,19 +565,6 @@ fn an_attempt_that_gets_through_needs_no_probe_of_the_window() {
     expect!(t, "P.", seq(101), len(50));
 }
 
-/// A connection that was reset while its window was closed has no timer any more, although the application still holds it.
-#[test]
-fn the_end_of_a_connection_is_the_end_of_its_probes() {
-    let mut t = Trace::new();
-    t.accept(Offer { win: 0, ..Offer::EASY });
-    t.write(100);
-    expect_nothing!(t);
-    assert!(t.stack.poll_timeout().is_some(), "a probe of the window is due");
-    inject!(t, "R.", seq(1), ack(1));
-    assert_eq!(t.conn().as_ref().error(), Some(ConnError::Reset));
-    assert_eq!(t.stack.poll_timeout(), None);
-}
-
 /// Retransmissions that this host drops count as retransmissions.
 #[test]
 fn retransmissions_that_this_host_drops_are_given_up_in_time() {

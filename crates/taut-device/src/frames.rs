@@ -54,6 +54,8 @@ pub struct FramesOptions {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
     pub slaac: bool,
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP); false by default.
+    pub dhcp: bool,
     /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
@@ -61,7 +63,15 @@ pub struct FramesOptions {
 
 impl Default for FramesOptions {
     fn default() -> Self {
-        Self { mtu: 1500, ethernet: true, mac: None, gateways: Vec::new(), slaac: false, vnet_header: None }
+        Self {
+            mtu: 1500,
+            ethernet: true,
+            mac: None,
+            gateways: Vec::new(),
+            slaac: false,
+            dhcp: false,
+            vnet_header: None,
+        }
     }
 }
 
@@ -144,12 +154,13 @@ impl Frames {
                 None => random_station()?,
             };
             let config = ethernet_config(mac, addresses, &options.gateways)?;
-            let config = EthernetConfig { slaac: options.slaac, mtu: options.mtu, ..config };
+            let (slaac, dhcp) = (options.slaac, options.dhcp);
+            let config = EthernetConfig { slaac, dhcp, groups: true, mtu: options.mtu, ..config };
             (Some(Ethernet::new(config, random_seed()?)), Some(mac))
         } else {
-            if options.mac.is_some() || !options.gateways.is_empty() || options.slaac {
+            if options.mac.is_some() || !options.gateways.is_empty() || options.slaac || options.dhcp {
                 return Err(invalid(
-                    "a link of IP packets has no stations, no gateways and no SLAAC".to_owned(),
+                    "a link of IP packets has no stations, no gateways, no SLAAC and no DHCP".to_owned(),
                 ));
             }
             (None, None)

@@ -84,6 +84,16 @@ impl Interface {
         Ok(paces(&qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?))
     }
 
+    /// Bytes that wait in the interface's root queue discipline.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn backlog_bytes(&self) -> io::Result<u64> {
+        let qdiscs = self.netlink.qdiscs(self.index);
+        let qdiscs = qdiscs.map_err(|error| with_context(&self.name, "look at the queues of", &error))?;
+        Ok(qdiscs.iter().find(|qdisc| qdisc.is_root).map_or(0, |root| root.backlog_bytes))
+    }
+
     /// Whether no queue discipline in the way out cuts super-packets, as `tbf` does. One that is not known may.
     pub(crate) fn keeps_super_packets(&self) -> io::Result<bool> {
         let qdiscs = self.netlink.qdiscs(self.index);
@@ -180,7 +190,11 @@ mod tests {
 
     /// Queue disciplines of these kinds, the root first.
     fn qdiscs(kinds: &[&str]) -> Vec<KernelQdisc> {
-        let qdisc = |(at, kind): (usize, &&str)| KernelQdisc { is_root: at == 0, kind: (*kind).to_owned() };
+        let qdisc = |(at, kind): (usize, &&str)| KernelQdisc {
+            is_root: at == 0,
+            kind: (*kind).to_owned(),
+            backlog_bytes: 0,
+        };
         kinds.iter().enumerate().map(qdisc).collect()
     }
 

@@ -32,6 +32,9 @@ const NLM_F_DUMP: u16 = 0x300;
 const TC_H_ROOT: u32 = u32::MAX;
 const TC_H_INGRESS: u32 = 0xffff_fff1;
 const TCA_KIND: u16 = 1;
+const TCA_STATS2: u16 = 7;
+/// struct gnet_stats_queue: packets, bytes, …
+const TCA_STATS_QUEUE: u16 = 3;
 
 const IFLA_ADDRESS: u16 = 1;
 
@@ -94,6 +97,8 @@ pub(crate) struct KernelQdisc {
     pub(crate) is_root: bool,
     /// Its name, such as `fq`.
     pub(crate) kind: String,
+    /// Bytes that wait in it, and in those below it.
+    pub(crate) backlog_bytes: u64,
 }
 
 /// A change to an interface.
@@ -264,9 +269,12 @@ fn qdisc_of(message: &[u8], index: u32) -> Option<KernelQdisc> {
     if word_at(message, HEADER_LEN + 4)? != index || parent == TC_H_INGRESS {
         return None;
     }
-    let kind = attribute(message.get(HEADER_LEN + TC_HEADER_LEN..)?, TCA_KIND)?;
-    let kind = String::from_utf8_lossy(kind).trim_end_matches('\0').to_owned();
-    Some(KernelQdisc { is_root: parent == TC_H_ROOT, kind })
+    let attributes = message.get(HEADER_LEN + TC_HEADER_LEN..)?;
+    let kind = String::from_utf8_lossy(attribute(attributes, TCA_KIND)?).trim_end_matches('\0').to_owned();
+    let queue =
+        attribute(attributes, TCA_STATS2).and_then(|statistics| attribute(statistics, TCA_STATS_QUEUE));
+    let backlog_bytes = queue.and_then(|queue| word_at(queue, 4)).unwrap_or(0).into();
+    Some(KernelQdisc { is_root: parent == TC_H_ROOT, kind, backlog_bytes })
 }
 
 fn kind_of(answer: &[u8]) -> Option<u16> {

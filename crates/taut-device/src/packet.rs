@@ -71,6 +71,9 @@ pub struct PacketOptions {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
     pub slaac: bool,
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP); false by default.
+    /// With one queue only.
+    pub dhcp: bool,
     /// Whether to exchange super-packets with the kernel; true by default.
     pub offload: bool,
     /// Whether departure times are left to the interface's queue discipline if that is `fq`; true by default. The stack
@@ -98,6 +101,7 @@ impl Default for PacketOptions {
             mac: None,
             gateways: Vec::new(),
             slaac: false,
+            dhcp: false,
             offload: true,
             delegate_pacing: true,
             naming: Naming::ByMessage,
@@ -140,6 +144,11 @@ impl Packet {
         if count < 2 {
             return Ok(vec![Self::open(name, addresses, options)?]);
         }
+        if options.dhcp {
+            return Err(invalid(format!(
+                "{count} queues with DHCP: a server's answer comes to one of them; use one"
+            )));
+        }
         let mut group = None;
         let open = |_| Self::open_member(name, addresses, options, Some(&mut group));
         let queues: Vec<Self> = (0..count).map(open).collect::<io::Result<_>>()?;
@@ -169,7 +178,7 @@ impl Packet {
         }
         let mtu = u16::try_from(link.mtu.min(MTU_MAX)).unwrap_or(u16::MAX);
         let config = ethernet_config(mac, addresses, &options.gateways)?;
-        let config = EthernetConfig { slaac: options.slaac, mtu, ..config };
+        let config = EthernetConfig { slaac: options.slaac, dhcp: options.dhcp, groups: true, mtu, ..config };
         if !interface.wait_until_running(CARRIER_WAIT)? {
             let message = format!(
                 "the interface {name} is down or has no carrier; bring it up with: ip link set dev {name} up"

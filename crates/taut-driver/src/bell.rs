@@ -27,6 +27,8 @@ pub(crate) trait Readable {
     /// once, and whoever hears it must find the bell rung.
     fn signal(&self, rung: impl FnOnce());
     fn drain(&self);
+    /// Waits for one that has begun to make it readable.
+    fn settle(&self) {}
 }
 
 impl Readable for Call {
@@ -36,6 +38,10 @@ impl Readable for Call {
 
     fn drain(&self) {
         Self::drain(self);
+    }
+
+    fn settle(&self) {
+        Self::settle(self);
     }
 }
 
@@ -53,7 +59,7 @@ impl Bell {
 }
 
 impl<E: Readable> Bell<E> {
-    fn ring(&self) {
+    pub(crate) fn ring(&self) {
         let (from, to) = (SILENT, RINGING);
         if self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             self.event.signal(|| self.state.store(RUNG, Ordering::SeqCst));
@@ -62,19 +68,26 @@ impl<E: Readable> Bell<E> {
 
     /// Makes it unreadable, and returns whether it was rung. The caller must check for news after this call,
     /// not before: a device that found it rung has not made it readable again.
+    ///
+    /// A device that rings may lose its processor to the very driver that it wakes, when the bell is readable and not yet
+    /// rung. The driver waits for it: if it did not, it would find the bell readable again and again.
     #[must_use]
     pub(crate) fn silence(&self) -> bool {
-        match self.state.load(Ordering::SeqCst) {
-            SILENT => false,
-            // It is readable, or will be in a moment, or its waker will be called; it is silenced then.
-            RINGING => true,
-            _ => {
-                // Unreadable first. In the other order, a device could ring in between, and its signal would be lost.
-                self.event.drain();
-                self.state.store(SILENT, Ordering::SeqCst);
-                true
+        let is_ringing = match self.state.load(Ordering::SeqCst) {
+            SILENT => return false,
+            RINGING => {
+                self.event.settle();
+                self.state.load(Ordering::SeqCst) == RINGING
             }
+            _ => false,
+        };
+        // If a device has not even begun to make it readable, it is silenced after that.
+        if !is_ringing {
+            // Unreadable first. In the other order, a device could ring in between, and its signal would be lost.
+            self.event.drain();
+            self.state.store(SILENT, Ordering::SeqCst);
         }
+        true
     }
 }
 
@@ -92,8 +105,8 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::os::fd::AsFd;
     use std::rc::Rc;
-    use std::sync::Mutex;
     use std::sync::atomic::AtomicU64;
+    use std::sync::{Condvar, Mutex};
     use std::task::Waker;
     use std::time::Duration;
 
@@ -191,6 +204,47 @@ mod tests {
             assert!(bell.silence() && !bell.silence());
             assert_consistent(&bell);
         }
+    }
+
+    /// A device that loses its processor in the middle of ringing: a driver that finds the bell readable waits, and leaves it
+    /// unreadable.
+    #[test]
+    fn a_driver_waits_for_one_that_rings() {
+        #[derive(Default)]
+        struct Slow {
+            is_readable: Mutex<bool>,
+            shown: Condvar,
+            /// Held by one that makes it readable, until it is rung.
+            busy: Mutex<()>,
+        }
+
+        impl Readable for Slow {
+            fn signal(&self, rung: impl FnOnce()) {
+                let _busy = self.busy.lock().unwrap();
+                *self.is_readable.lock().unwrap() = true;
+                self.shown.notify_all();
+                std::thread::sleep(Duration::from_millis(20));
+                rung();
+            }
+
+            fn drain(&self) {
+                *self.is_readable.lock().unwrap() = false;
+            }
+
+            fn settle(&self) {
+                drop(self.busy.lock().unwrap());
+            }
+        }
+
+        let bell = Arc::new(Bell::<Slow>::default());
+        let device = Arc::clone(&bell);
+        let device = std::thread::spawn(move || device.ring());
+        let shown = bell.event.is_readable.lock().unwrap();
+        drop(bell.event.shown.wait_while(shown, |is_readable| !*is_readable).unwrap());
+        assert!(bell.silence());
+        assert!(!*bell.event.is_readable.lock().unwrap(), "it would be found readable again");
+        assert!(!bell.silence());
+        device.join().unwrap();
     }
 
     /// A driver that is woken may run before the device's call of the waker returns. It must be able to silence the bell

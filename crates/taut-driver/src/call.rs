@@ -71,6 +71,11 @@ impl Call {
         }
     }
 
+    /// Waits for a call that has begun.
+    pub(crate) fn settle(&self) {
+        drop(self.ear());
+    }
+
     /// The driver listens from now on, and hears what came before.
     pub(crate) fn listen(&self, ear: Ear) {
         let before = std::mem::replace(&mut *self.ear(), ear);

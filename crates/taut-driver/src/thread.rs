@@ -22,6 +22,8 @@ use std::thread::{self, JoinHandle, Thread};
 
 use taut_core::{Duration, Instant};
 
+use crate::bell::Bell;
+use crate::call::Ear;
 use crate::closed::CloseOnExit;
 use crate::lead::{Lead, Leave, Sleeper};
 use crate::shard::{Access, Shard, Until, wake};
@@ -44,42 +46,17 @@ pub(crate) struct Descriptors {
     /// Ends the grace.
     check: TimerFd,
     /// Wakes the leader.
-    signal: Arc<Signal>,
+    signal: Arc<Bell>,
 }
 
 pub(crate) type Poller = Lead<Descriptors>;
 
-/// Wakes the leader.
-#[derive(Debug)]
-struct Signal {
-    event: EventFd,
-    /// Saves a system call when the event was not signalled. Set after the event, so that an event is never
-    /// overlooked, at worst checked twice.
-    raised: AtomicBool,
-}
-
-impl Signal {
-    fn new() -> io::Result<Self> {
-        Ok(Self { event: EventFd::new()?, raised: AtomicBool::new(false) })
-    }
-
-    fn raise(&self) {
-        self.event.signal();
-        self.raised.store(true, Ordering::SeqCst);
-    }
-
-    fn lower(&self) {
-        if self.raised.swap(false, Ordering::SeqCst) {
-            self.event.drain();
-        }
-    }
-}
-
 impl Descriptors {
     fn new(shard: &Shard) -> io::Result<Self> {
-        let (outer, signal) = (Epoll::new()?, Arc::new(Signal::new()?));
+        let (outer, signal, event) = (Epoll::new()?, Arc::new(Bell::default()), EventFd::new()?);
         let ready = shard.announcer.descriptors(&outer, NOTIFY)?;
-        ready.add(signal.event.as_fd(), LEAD, Readiness::Readable)?;
+        ready.add(event.as_fd(), LEAD, Readiness::Readable)?;
+        signal.listen(Ear::Event(event));
         outer.add(ready.as_fd(), READY, Readiness::Readable)?;
         let check = TimerFd::new()?;
         outer.add(check.as_fd(), CHECK, Readiness::Readable)?;
@@ -211,7 +188,8 @@ fn drive(shard: &Shard, poller: &Poller) {
         if !events.contains(READY) {
             continue;
         }
-        poller.sleeper.signal.lower();
+        // A leader that has left does not need it any more.
+        let _ = poller.sleeper.signal.silence();
         loop {
             let turned = shard.turn(Until::Batch, &mut wakers);
             wake(&mut wakers);
@@ -289,7 +267,7 @@ impl Shard {
             }
             let Ok(events) = ready.wait(left.map(Into::into)) else { break };
             if events.contains(LEAD) {
-                signal.lower();
+                let _ = signal.silence();
             }
             let turned = self.turn(Until::Met(interest), &mut wakers);
             leading.leave = match turned.calm_at {
@@ -318,12 +296,12 @@ struct Parker {
     thread: Thread,
     notified: AtomicBool,
     /// The signal on which the thread waits while it leads.
-    leads: Mutex<Option<Arc<Signal>>>,
+    leads: Mutex<Option<Arc<Bell>>>,
 }
 
 impl Parker {
     /// The thread leads, and waits on this signal, or it no longer does.
-    fn lead_on(&self, signal: Option<Arc<Signal>>) {
+    fn lead_on(&self, signal: Option<Arc<Bell>>) {
         *self.leads.lock().unwrap_or_else(PoisonError::into_inner) = signal;
     }
 }
@@ -337,7 +315,7 @@ impl Wake for Parker {
         // Woken without the lock: a thread that begins or ends to lead takes it, and may run before this one goes on.
         let lead = self.leads.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match lead {
-            Some(lead) => lead.raise(),
+            Some(lead) => lead.ring(),
             None => self.thread.unpark(),
         }
     }

@@ -291,18 +291,22 @@ fn a_panic_under_the_lock_ends_the_stack() {
     assert!(pair.near.shard.closed().unwrap().to_string().contains("a thread panicked"));
 }
 
+/// Two shards over a line, which nobody drives.
+fn undriven(devices: [taut_driver::Device; 2]) -> [Shard; 2] {
+    let [near, far] = devices;
+    [(NEAR, near), ("10.0.0.2", far)].map(|(address, device)| {
+        let config = StackConfig::default().with(|config| config.addresses.push(address.parse().unwrap()));
+        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
+        Shard::new(stack, device).unwrap()
+    })
+}
+
 /// One that waits for the answer to a SYN looks at the device each time that it would wait, however often it found
 /// nothing. Nobody drives these stacks, so nobody else looks.
 #[test]
 fn one_that_connects_looks_for_the_answer() {
     let (_line, devices) = Line::slow(LinkCaps::plain(1_500));
-    let shard = |address: &str, device: taut_driver::Device| {
-        let config = StackConfig::default().with(|config| config.addresses.push(address.parse().unwrap()));
-        let stack = Stack::new(Arc::new(config), device.caps, [address.len() as u8; 32]);
-        Shard::new(stack, device).unwrap()
-    };
-    let [near, far] = devices;
-    let (near, far) = (shard(NEAR, near), shard("10.0.0.2", far));
+    let [near, far] = undriven(devices);
     let to: SocketAddr = hosts::FAR.parse().unwrap();
     let listener = far.access(|access| access.stack.listen(to, ListenOptions::default())).unwrap();
     for pauses in [0, 100, 0, 1] {
@@ -375,6 +379,83 @@ fn share_of_the_driver(conns: usize) -> f64 {
         }
         driver as f64 / (driver + others) as f64
     })
+}
+
+/// One that finds the answer to what it sent does not ask the device for more: there is nothing, and on a TUN it is a system call.
+#[test]
+fn an_answer_ends_the_batch() {
+    let (line, devices) = Line::new(LinkCaps::plain(1_500));
+    let [near, far] = undriven(devices);
+    let to: SocketAddr = hosts::FAR.parse().unwrap();
+    let listener = far.access(|access| access.stack.listen(to, ListenOptions::default())).unwrap();
+    let options = ConnOptions { nodelay: true, ..ConnOptions::default() };
+    let client = near.access(|access| access.stack.connect(access.now, to, &options)).unwrap();
+    let mut server = None;
+    for _ in 0..100 {
+        let accepted = far.poll(Interest::Accept(listener), WaitKey::POLL, Waker::noop(), |access| {
+            access.stack.accept(listener).map_or(Poll::Pending, |(id, _)| Poll::Ready(Ok(id)))
+        });
+        if let Poll::Ready(id) = accepted {
+            server = id.ok();
+        }
+        let connecting = Interest::Write(client);
+        let none = |_: &mut Access<'_>| Poll::<io::Result<()>>::Pending;
+        assert!(near.poll(connecting, WaitKey::POLL, Waker::noop(), none).is_pending());
+    }
+    let server = server.expect("the handshake is over");
+    let write = |shard: &Shard, conn| {
+        let written = shard.access(|access| access.stack.conn_mut(conn).unwrap().write(access.now, &[7]));
+        assert_eq!(written.unwrap(), 1);
+    };
+    let read = |shard: &Shard, conn| {
+        let once = || {
+            shard.poll(Interest::Read(conn), WaitKey::POLL, Waker::noop(), |access| {
+                let now = access.now;
+                match access.stack.conn_mut(conn).unwrap().read(now, &mut [0]) {
+                    Ok(count) => Poll::Ready(Ok(count)),
+                    Err(_) => Poll::Pending,
+                }
+            })
+        };
+        assert!((0..100).any(|_| once().is_ready()), "nothing came");
+    };
+    let mut in_vain = 0;
+    for _ in 0..200 {
+        write(&near, client);
+        read(&far, server);
+        write(&far, server);
+        line.asked_in_vain(0);
+        read(&near, client);
+        in_vain += line.asked_in_vain(0);
+    }
+    assert!(in_vain < 20, "{in_vain} of 200");
+}
+
+/// A thread that rings for another one loses its processor to it, and that one must not ask the device again and again meanwhile.
+#[test]
+fn one_that_rings_makes_nobody_spin() {
+    const EXCHANGES: u64 = 1_000;
+    for _ in 0..3 {
+        let pair = Pair::new(LinkCaps::plain(1_500), |_| {});
+        let [near, far] = pair.connect_nodelay();
+        pair.line.asked_in_vain(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut byte = [0];
+                for _ in 0..EXCHANGES {
+                    assert_eq!(pair.far.read(far, &mut byte).unwrap(), 1);
+                    pair.far.write_all(far, &byte).unwrap();
+                }
+            });
+            let mut byte = [0];
+            for _ in 0..EXCHANGES {
+                pair.near.write_all(near, &[7]).unwrap();
+                assert_eq!(pair.near.read(near, &mut byte).unwrap(), 1);
+            }
+        });
+        let in_vain = pair.line.asked_in_vain(0);
+        assert!(in_vain < 10 * EXCHANGES, "{in_vain} times in {EXCHANGES} exchanges");
+    }
 }
 
 /// Among eight busy threads the driver thread serves; one of two leads. Most of the time: on a busy machine the driver

@@ -157,7 +157,7 @@ impl Open {
                 },
                 // A client that has gone already, or no descriptor: the next one may be luckier.
                 Err(error) if is_passing(&error) => {
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await
+                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 }
                 Err(error) => return error,
             }

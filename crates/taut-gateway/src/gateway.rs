@@ -455,9 +455,9 @@ impl Gateway {
         let then = self.happen(now, id, Happened::Expired);
         if then != Then::Wait {
             if was_connecting {
-                self.counters.silent += 1
+                self.counters.silent += 1;
             } else {
-                self.counters.idle += 1
+                self.counters.idle += 1;
             }
             self.over.push_back((id, then));
         }

@@ -147,6 +147,7 @@ impl Rules {
 
     /// What may become of a flow to this destination, whose address the guest has been told for these names.
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "an iterator")]
     pub fn check<'a>(
         &self,
         kind: FlowKind,

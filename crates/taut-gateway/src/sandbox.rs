@@ -107,7 +107,7 @@ fn close_files(read: &[PathBuf], write: &[PathBuf]) -> Result<bool, landlock::Ru
 
 fn deny_calls() -> Result<bool, seccompiler::Error> {
     let Ok(processor) = std::env::consts::ARCH.try_into() else { return Ok(false) };
-    let rules: BTreeMap<_, _> = DENIED.iter().map(|call| (i64::from(*call), Vec::new())).collect();
+    let rules: BTreeMap<_, _> = DENIED.iter().map(|call| ((*call), Vec::new())).collect();
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let program: BpfProgram =
         SeccompFilter::new(rules, SeccompAction::Allow, denied, processor)?.try_into()?;

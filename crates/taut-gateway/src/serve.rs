@@ -151,7 +151,7 @@ impl Server {
                     FlowKind::Tcp => drop(tokio::spawn(async move { tcp(incoming, to, &*way, flow).await })),
                     FlowKind::Udp => drop(tokio::spawn(async move { udp(incoming, to, &*way, flow).await })),
                     FlowKind::Echo => {
-                        drop(tokio::spawn(async move { pings(incoming, to, &*way, flow).await }))
+                        drop(tokio::spawn(async move { pings(incoming, to, &*way, flow).await }));
                     }
                 }
             }

@@ -345,7 +345,7 @@ fn gw_09_nothing_is_left_whatever_happens() {
             let side = [Side::Guest, Side::Upstream][random.below(2) as usize];
             match (random.below(10), known) {
                 (0 | 1, _) | (_, None) => {
-                    ids.extend(begin(&mut gateway, now, kind, guest(random.below(4) as u32)))
+                    ids.extend(begin(&mut gateway, now, kind, guest(random.below(4) as u32)));
                 }
                 (2, Some(id)) => _ = gateway.reached(now, id),
                 (3, Some(id)) => _ = gateway.answered(now, id),

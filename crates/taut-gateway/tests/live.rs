@@ -167,6 +167,7 @@ fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it ends here")]
 fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
@@ -253,7 +254,7 @@ fn fill(stream: &mut TcpStream) -> usize {
         match stream.write(&chunk) {
             Ok(count) => (taken, last) = (taken + count, now()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5))
+                std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => panic!("{error}"),
         }

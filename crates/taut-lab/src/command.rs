@@ -69,7 +69,8 @@ enum LabCommand {
     },
     /// Runs scenarios: by default the five with published results
     #[command(after_help = "Example:\n  taut lab run\n  taut lab run tsq pacing --seeds 5\n  \
-        taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n\n\
+        taut lab run single-flow --set link.rate=1gbit --set flows.0.count=4\n  \
+        taut lab run tsq pacing --live --device packet\n\n\
         Each scenario gets a directory with its tables, a report to open in a browser, and, for the first seed of each \
         variant, its events, ACKs, intervals and packets; docs/lab.md describes the files.")]
     Run(RunArgs),

@@ -5,6 +5,16 @@ use std::collections::BTreeMap;
 use crate::data::{Engine, Meta, RunData, SCHEMA};
 use crate::scenario::Variation;
 
+/// What the packets of a live run's sender leave by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveDevice {
+    /// A TUN. taut's own queue is in front of it, and the kernel's `tbf` on it.
+    #[default]
+    Tun,
+    /// An Ethernet interface with a queue discipline of the kernel's: taut uses it by packet sockets.
+    Packet,
+}
+
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -18,6 +28,8 @@ pub struct Job {
     pub engine: Engine,
     /// Whether rows, points, events and packets are kept as well.
     pub keep: bool,
+    /// In a live run, what the sender's packets leave by.
+    pub device: LiveDevice,
     /// In a live run, stack and applications ask for real-time priority, too, and not the emulated path alone.
     pub real_time: bool,
     /// The command line.

@@ -9,14 +9,17 @@
 //!    apps.rs: the same applications over taut_end.rs or kernel_end.rs; beside.rs: and the kernel beside either
 //! ```
 //!
-//! `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from the counts. In a pair
+//! With [`LiveDevice::Packet`] the sender, whichever it is, has an Ethernet interface whose queue is the kernel's:
+//! `ethernet.rs`. `link.rs` builds the parts that a scenario needs, `results.rs` makes metrics from the counts. In a pair
 //! the queue belongs to the sender, like a NIC's queue, so that small queues see it: taut's is in front of
 //! its device, the kernel's is a `tbf` that `tc` puts on the TUN. In a dumbbell the queue is in the network
 //! and belongs to the emulator. Called by the runner.
 
 mod apps;
+mod backlog;
 mod beside;
 mod carried;
+mod ethernet;
 mod kernel_end;
 mod link;
 mod path;
@@ -24,17 +27,19 @@ mod results;
 mod taut_end;
 
 use std::io;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use taut_device::sys::become_realtime;
-use taut_testbed::Service;
+use taut_testbed::{Kernel, Service};
 
 use crate::data::{Engine, RunData};
-use crate::job::{Job, Outcome, RunError};
+use crate::job::{Job, LiveDevice, Outcome, RunError};
 use crate::scenario::value::{Bytes, Text};
 use crate::scenario::{AppKind, Kind, Scenario};
 use apps::{FlowPlan, Sender};
+use backlog::Backlog;
 use beside::Senders;
 use kernel_end::KernelSender;
 use link::{Link, NET};
@@ -120,41 +125,86 @@ fn plans(scenario: &Scenario) -> (Vec<FlowPlan>, Vec<(u16, Service)>) {
 fn taut_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
-    let Link { near, beside, way, peer: _peer } = link::from_taut(scenario, job.seed, &services)?;
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&job.seed.to_le_bytes());
-    let mut builder = taut::Stack::builder().device(near).config(scenario.stack_config()).seed(seed);
+    let mut builder = taut::Stack::builder().config(scenario.stack_config()).seed(seed);
     for address in NET.near() {
         builder = builder.address(&address.to_string());
     }
-    if let Some(queue) = link::own_queue(scenario) {
+    if job.device == LiveDevice::Packet {
+        let Link { near, beside, way, peer: _peer, router: _router } =
+            ethernet::link(&job.variation, job.seed, &services)?;
+        let device = ethernet::device(&near, scenario).map_err(context("cannot open the interface"))?;
+        let backlog = Backlog::new(&near, ethernet::INTERFACE).map_err(context("the sender's queue"))?;
+        let backlog = Arc::new(backlog);
+        let own =
+            Taut { stack: start(builder.device(device), scenario)?, backlog: Some(Arc::clone(&backlog)) };
+        let senders = Senders { own, beside: beside.map(|kernel| kernel_sender(kernel, scenario)) };
+        return backlog.watch(interval(scenario), || measure(job, &senders, &plans, way.as_ref(), progress));
+    }
+    let Link { near, beside, way, peer: _peer, .. } = link::from_taut(scenario, job.seed, &services)?;
+    builder = builder.device(near);
+    if let Some(queue) = link::own_queue(scenario, 0) {
         let (rate, burst, limit) = (queue.bits_per_second, queue.burst_bytes, queue.limit_bytes);
         let usecs =
             scenario.hosts.sender.nic.tx_usecs.map_or_else(String::new, |us| format!("tx-usecs {us}us"));
         builder = builder.link_from(&format!("rate {rate}bit burst {burst}b limit {limit}b {usecs}"));
     }
+    let own = Taut { stack: start(builder, scenario)?, backlog: None };
+    let beside = beside.map(|kernel| kernel_sender(kernel, scenario));
+    measure(job, &Senders { own, beside }, &plans, way.as_ref(), progress)
+}
+
+/// Starts the stack with the scenario's settings.
+fn start(builder: taut::StackBuilder, scenario: &Scenario) -> Result<taut::Stack, RunError> {
     let stack = builder.build().map_err(context("cannot start the stack"))?;
     for (name, value) in &scenario.hosts.sender.sysctls.0 {
         stack.set_sysctl(name, value).map_err(|error| RunError::Impossible(error.to_string()))?;
     }
-    let beside = beside.map(|kernel| KernelSender::new(kernel, scenario.default_congestion()));
-    measure(job, &Senders { own: Taut(stack), beside }, &plans, way.as_ref(), progress)
+    Ok(stack)
+}
+
+/// The machine's default congestion control may differ from taut's, and a namespace cannot be given another.
+fn kernel_sender(kernel: Kernel, scenario: &Scenario) -> KernelSender {
+    KernelSender::new(kernel, scenario.default_congestion())
+}
+
+/// Time between two looks at a queue.
+fn interval(scenario: &Scenario) -> Duration {
+    Duration::from(scenario.interval()).max(apps::LEAST_INTERVAL)
 }
 
 fn kernel_sends(job: &Job, progress: Progress<'_>) -> Result<RunData, RunError> {
     let scenario = &job.variation.scenario;
     let (plans, services) = plans(scenario);
-    let Link { near, beside, way, peer: _peer } = link::from_kernel(scenario, job.seed, &services)?;
-    // The machine's default congestion control may differ from taut's, and a namespace cannot be given another.
-    let sender = |kernel| KernelSender::new(kernel, scenario.default_congestion());
-    let Some(queue) = link::own_queue(scenario) else {
-        let senders = Senders { own: sender(near), beside: beside.map(sender) };
-        return measure(job, &senders, &plans, way.as_ref(), progress);
+    let (link, queue) = match job.device {
+        LiveDevice::Packet => {
+            (ethernet::link(&job.variation, job.seed, &services)?, Some(ethernet::INTERFACE))
+        }
+        LiveDevice::Tun => {
+            let link = link::from_kernel(scenario, job.seed, &services)?;
+            (link, link::own_queue(scenario, 0).map(|_| link::TUN))
+        }
     };
-    let sender = sender(near);
-    let interval = Duration::from(scenario.interval()).max(apps::LEAST_INTERVAL);
-    sender.limit_rate(&queue).map_err(context("the sender's queue"))?;
-    sender.watch_backlog(interval, || measure(job, &sender, &plans, way.as_ref(), progress))
+    let Link { near, beside, way, peer: _peer, router: _router } = link;
+    let mut own = kernel_sender(near, scenario);
+    match (job.device, link::own_queue(scenario, 0)) {
+        (LiveDevice::Packet, _) => {
+            own.add_addresses().map_err(context("cannot give the sender its address"))?;
+        }
+        (LiveDevice::Tun, Some(queue)) => own.limit_rate(&queue).map_err(context("the sender's queue"))?,
+        (LiveDevice::Tun, None) => {}
+    }
+    if let Some(interface) = queue {
+        own.backlog = Some(own.backlog_of(interface).map_err(context("the sender's queue"))?);
+    }
+    let backlog = own.backlog.clone();
+    let senders = Senders { own, beside: beside.map(|kernel| kernel_sender(kernel, scenario)) };
+    let run = || measure(job, &senders, &plans, way.as_ref(), progress);
+    match backlog {
+        Some(backlog) => backlog.watch(interval(scenario), run),
+        None => run(),
+    }
 }
 
 /// Runs the applications over a sender, and returns the results.
@@ -171,6 +221,9 @@ fn measure(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.and_then(|runtime| runtime.block_on(work)).map_err(context("the run failed"))?;
     let mut data = results::of(job, result.ok_or(RunError::Interrupted)?, way.map(Path::carried))?;
+    if job.device == LiveDevice::Packet {
+        data.meta.versions.insert("device".into(), "packet".into());
+    }
     if let Some(way) = way {
         let scheduling = if way.is_realtime() { "fifo" } else { "other" };
         data.meta.versions.insert("path_scheduling".into(), scheduling.into());

@@ -4,17 +4,27 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use taut_testbed::has_qdisc;
+
 use crate::data::{Engine, RunData, RunSet};
 use crate::files::{Directory, FileError};
-use crate::job::{Job, Outcome, RunError};
-use crate::scenario::{Document, LoadError, Scenario};
+use crate::job::{Job, LiveDevice, Outcome, RunError};
+use crate::scenario::{Document, LoadError, Variation};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has. In a
-/// live run of the stack, the kernel sends the flows beside.
-fn lacks(engine: Engine, scenario: &Scenario) -> Option<String> {
+/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has, or a queue
+/// discipline. In a live run of the stack, the kernel sends the flows beside.
+fn lacks(engine: Engine, device: LiveDevice, variation: &Variation) -> Option<String> {
+    let scenario = &variation.scenario;
     if engine == Engine::Sim {
         return None;
+    }
+    if device == LiveDevice::Packet && !variation.live && variation.packet {
+        let qdisc = scenario.hosts.sender.qdisc.as_ref()?;
+        let kind = qdisc.text.split_whitespace().next()?;
+        if !has_qdisc(kind) {
+            return Some(format!("{}: this kernel has no queue discipline {kind}", variation.variant));
+        }
     }
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     let names: Vec<&str> = names.split_whitespace().collect();
@@ -35,6 +45,8 @@ pub struct Plan<'a> {
     pub threads: usize,
     /// Where files go, if anywhere.
     pub out: Option<&'a Path>,
+    /// What the packets of live runs' senders leave by.
+    pub device: LiveDevice,
     /// Stack and applications of live runs ask for real-time priority.
     pub real_time: bool,
     /// The command line.
@@ -92,12 +104,13 @@ impl Plan<'_> {
             for &engine in &self.engines {
                 let seeds = self.live_seeds.filter(|_| engine != Engine::Sim).or(self.seeds);
                 let seeds = seeds.unwrap_or(variation.scenario.seeds);
+                let runs_live = variation.live || (variation.packet && self.device == LiveDevice::Packet);
                 let means_something = match engine {
                     Engine::Sim => true,
-                    Engine::Live => variation.live,
-                    Engine::Linux => variation.live && variation.linux,
+                    Engine::Live => runs_live,
+                    Engine::Linux => runs_live && variation.linux,
                 };
-                if !means_something || lacks(engine, &variation.scenario).is_some() {
+                if !means_something || lacks(engine, self.device, &variation).is_some() {
                     continue;
                 }
                 jobs.extend((1..=u64::from(seeds)).map(|seed| Job {
@@ -107,6 +120,7 @@ impl Plan<'_> {
                     engine,
                     // Everything is kept for the first seed; only the figures for the others.
                     keep: seed == 1 && self.out.is_some(),
+                    device: self.device,
                     real_time: self.real_time,
                     command: self.command.clone(),
                 }));
@@ -124,8 +138,11 @@ impl Plan<'_> {
     pub fn left_out(&self) -> Result<Vec<String>, LoadError> {
         let mut lines: Vec<String> = Vec::new();
         for variation in self.document.variations()? {
-            let lacking = self.engines.iter().filter_map(|engine| lacks(*engine, &variation.scenario));
-            for line in lacking {
+            let lacking = self.engines.iter().filter_map(|engine| lacks(*engine, self.device, &variation));
+            let nic = &variation.scenario.hosts.sender.nic;
+            let is_early = self.device == LiveDevice::Packet && nic.tx_usecs.is_some_and(|us| us > 0);
+            let early = "nic.tx-usecs: a pair of virtual Ethernet interfaces delays no completion".to_owned();
+            for line in lacking.chain(is_early.then_some(early)) {
                 if !lines.contains(&line) {
                     lines.push(line);
                 }

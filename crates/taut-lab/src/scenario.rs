@@ -393,6 +393,9 @@ pub struct Variant {
     /// Whether it can run live. In a live scenario, a variant can unless it says otherwise.
     #[serde(default = "yes")]
     pub live: bool,
+    /// Whether it can run live over an Ethernet interface, with the sender's queue discipline in the kernel.
+    #[serde(default)]
+    pub packet: bool,
 }
 
 /// A case: a condition under which the variants are compared.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use taut_core::congestion::Registry;
 use taut_lab::data::Engine;
-use taut_lab::job::{Job, Outcome, RunError};
+use taut_lab::job::{Job, LiveDevice, Outcome, RunError};
 use taut_lab::scenario::{Change, Document, builtin};
 use taut_lab::{live, sim};
 use taut_testbed::live::ready;
@@ -22,6 +22,11 @@ struct Run(BTreeMap<String, f64>);
 impl Run {
     /// Runs a scenario's variant with changes.
     fn new(engine: Engine, name: &str, variant: &str, changes: &[&str]) -> Self {
+        Self::over(LiveDevice::Tun, engine, name, variant, changes)
+    }
+
+    /// The same; a live run's sender sends over this device.
+    fn over(device: LiveDevice, engine: Engine, name: &str, variant: &str, changes: &[&str]) -> Self {
         let changes: Vec<Change> = changes.iter().map(|change| Change::parse(change).unwrap()).collect();
         let text = builtin::find(name).unwrap();
         let document = Document::parse(name, name, text, &changes, &Registry::default()).unwrap();
@@ -33,6 +38,7 @@ impl Run {
             seed: 1,
             engine,
             keep: false,
+            device,
             real_time: false,
             command: "test".into(),
         };
@@ -70,6 +76,25 @@ fn tsq_bounds_what_waits_in_the_device() {
     // The kernel's own rule, over a queue with the same rate.
     let linux = Run::new(Engine::Linux, "tsq", "today", &short);
     assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
+}
+
+/// On an Ethernet interface, the queue is the kernel's for both senders, and the limits are the same.
+#[test]
+fn tsq_bounds_what_waits_in_the_kernels_queue() {
+    if !ready(&["tc", "ip"]) {
+        return;
+    }
+    let short = ["cases=[]", "link.rate=50mbit", "duration=1500ms", "warm-up=800ms", "congestion=reno"];
+    let run = |engine, variant| Run::over(LiveDevice::Packet, engine, "tsq", variant, &short);
+    let [before, after] = ["before", "after"].map(|variant| run(Engine::Live, variant));
+    assert!(after.at("device_bytes_max") < 205.0, "{:?}", after.0);
+    assert!(before.at("device_bytes_max") > 5.0 * after.at("device_bytes_max"), "{:?}", before.0);
+    let linux = run(Engine::Linux, "today");
+    assert!(linux.at("device_bytes_max") < before.at("device_bytes_max") / 3.0, "{:?}", linux.0);
+    // Payload is 1448 of 1538 bytes; only a busy machine gets much less.
+    for run in [&after, &linux] {
+        assert!((25.0..48.0).contains(&run.at("goodput")), "{:?}", run.0);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunData};
-use taut_lab::job::Job;
+use taut_lab::job::{Job, LiveDevice};
 use taut_lab::scenario::{Change, Document, builtin};
 use taut_lab::sim;
 
@@ -24,6 +24,7 @@ fn run(name: &str, case: &str, seed: u64, changes: &[&str]) -> BTreeMap<String, 
                 seed,
                 engine: Engine::Sim,
                 keep: false,
+                device: LiveDevice::Tun,
                 real_time: false,
                 command: "test".into(),
             };

@@ -10,7 +10,7 @@ use pcap_parser::traits::PcapReaderIterator as _;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
 use taut_core::congestion::Registry;
 use taut_lab::data::{Engine, RunSet};
-use taut_lab::job::Job;
+use taut_lab::job::{Job, LiveDevice};
 use taut_lab::runner::Plan;
 use taut_lab::scenario::{Change, Document};
 use taut_lab::sim;
@@ -59,6 +59,7 @@ fn job(seed: u64) -> Job {
         seed,
         engine: Engine::Sim,
         keep: true,
+        device: LiveDevice::Tun,
         real_time: false,
         command: "test".into(),
     }
@@ -72,6 +73,7 @@ fn plan(out: &Path, threads: usize, goes_on: bool) -> Result<(RunSet, Option<Pat
         live_seeds: None,
         threads,
         out: Some(out),
+        device: LiveDevice::Tun,
         real_time: false,
         command: "test".into(),
         variants: Vec::new(),

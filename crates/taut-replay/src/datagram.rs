@@ -52,6 +52,7 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: &DatagramOptions) {
         gro,
         recv_errors,
         only_v6,
+        multicast_ttl,
     } = *options;
     put_option(out, sndbuf, |out, bytes| put_number(out, bytes.into()));
     put_option(out, rcvbuf, |out, bytes| put_number(out, bytes.into()));
@@ -59,6 +60,7 @@ pub(crate) fn put_options(out: &mut Vec<u8>, options: &DatagramOptions) {
     out.extend([tos, discovery_number(mtu_discovery)]);
     put_option(out, max_pacing_rate, put_number);
     out.extend([gro, recv_errors, only_v6].map(u8::from));
+    put_option(out, multicast_ttl, Vec::push);
 }
 
 pub(crate) fn options(cursor: &mut Cursor<'_>) -> Result<DatagramOptions, Trouble> {
@@ -72,11 +74,17 @@ pub(crate) fn options(cursor: &mut Cursor<'_>) -> Result<DatagramOptions, Troubl
         gro: cursor.flag()?,
         recv_errors: cursor.flag()?,
         only_v6: cursor.flag()?,
+        multicast_ttl: cursor.option(Cursor::byte)?,
     })
 }
 
 pub(crate) fn put_option_to_set(out: &mut Vec<u8>, option: DatagramOption) {
     let (number, value) = match option {
+        DatagramOption::JoinGroup(group) | DatagramOption::LeaveGroup(group) => {
+            out.push(if matches!(option, DatagramOption::JoinGroup(_)) { 9 } else { 10 });
+            return put_ip(out, group);
+        }
+        DatagramOption::MulticastTtl(ttl) => (11, ttl.into()),
         DatagramOption::Sndbuf(bytes) => (0, bytes.into()),
         DatagramOption::Rcvbuf(bytes) => (1, bytes.into()),
         DatagramOption::Ttl(ttl) => (2, ttl.into()),
@@ -104,6 +112,9 @@ pub(crate) fn option_to_set(cursor: &mut Cursor<'_>) -> Result<DatagramOption, T
         6 => DatagramOption::MaxPacingRate(Some(cursor.number()?)),
         7 => DatagramOption::Gro(cursor.number()? != 0),
         8 => DatagramOption::RecvErrors(cursor.number()? != 0),
+        9 => DatagramOption::JoinGroup(cursor.ip()?),
+        10 => DatagramOption::LeaveGroup(cursor.ip()?),
+        11 => DatagramOption::MulticastTtl(cursor.small()?),
         other => return Trouble::wrong(format!("the unknown option {other} of a datagram socket")),
     })
 }
@@ -143,6 +154,7 @@ mod tests {
             mtu_discovery: MtuDiscovery::Probe,
             max_pacing_rate: Some(u64::MAX),
             recv_errors: true,
+            multicast_ttl: Some(5),
             ..DatagramOptions::default()
         };
         let meta_data = SendMeta {
@@ -162,6 +174,9 @@ mod tests {
             DatagramOption::MaxPacingRate(Some(0)),
             DatagramOption::Gro(true),
             DatagramOption::RecvErrors(false),
+            DatagramOption::JoinGroup([224, 0, 0, 251].into()),
+            DatagramOption::LeaveGroup(std::net::Ipv6Addr::LOCALHOST.into()),
+            DatagramOption::MulticastTtl(9),
         ];
         let mut out = Vec::new();
         put_options(&mut out, &options);

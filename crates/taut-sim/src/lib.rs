@@ -3,6 +3,7 @@
 //! ```text
 //!   host.rs:  app/* ─▶ taut_core::Stack ─▶ root queue, NIC (taut_link) ─▶ wire.rs ─▶ fault.rs ─▶ router.rs ─▶ …
 //!   world.rs: the whole network, one clock that jumps (event.rs), one seed (rng.rs)
+//!   ethernet.rs: hosts on an Ethernet behind a switch, with their link layer
 //!   worlds/:  random worlds by the thousand, and what must hold in each
 //!   packet.rs: packets by ID, payloads shared      probe.rs: observers      check.rs: what must always hold
 //! ```
@@ -36,6 +37,7 @@
 pub mod app;
 mod check;
 mod cpu;
+pub mod ethernet;
 mod event;
 mod fault;
 mod host;

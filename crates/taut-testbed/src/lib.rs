@@ -81,6 +81,7 @@ pub use kernel::{Kernel, allow_namespaces};
 pub use patience::{PATIENCE, eventually, now};
 pub use payload::{Digest, Meter, Noise, sha256};
 pub use peer::{Peer, Service};
+pub use qdisc::has_qdisc;
 pub use scratch::Scratch;
 pub use socket::{available_congestion, connect, default_congestion, listen, socket};
 pub use subnet::Subnet;

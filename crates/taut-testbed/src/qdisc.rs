@@ -31,6 +31,12 @@ impl Kernel {
     }
 }
 
+/// Whether this kernel has a queue discipline of this kind.
+#[must_use]
+pub fn has_qdisc(kind: &str) -> bool {
+    Kernel::new().is_ok_and(|kernel| kernel.run(&format!("tc qdisc add dev lo root {kind}")).is_ok())
+}
+
 /// The first `"backlog":` in the JSON that `tc` prints, which is exact, unlike its text output.
 fn backlog(json: &str) -> Option<u64> {
     let rest = json.split_once("\"backlog\":")?.1;

@@ -7,7 +7,7 @@ use std::path::Path;
 use taut_device::Cidr;
 
 /// The networks `10.N.0.0/24` and `fdNN::/64` of a link, by N. The tested end is host 2, its peer host 1;
-/// host 3 may be beside the tested end.
+/// host 3 may be beside the tested end, and host 4 a router between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subnet(pub u8);
 
@@ -40,6 +40,12 @@ impl Subnet {
     #[must_use]
     pub const fn far_v4(self) -> Ipv4Addr {
         Ipv4Addr::new(10, self.0, 0, 1)
+    }
+
+    /// The IPv4 address of a router between them.
+    #[must_use]
+    pub const fn router_v4(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.0, 0, 4)
     }
 
     /// Addresses of another host at the near end, beside the tested one.

@@ -5,7 +5,7 @@
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
 //!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
-//!   ethernet.rs      arp.rs             ndp.rs router.rs
+//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs, in UDP; membership.rs, over IP
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -45,12 +45,14 @@ extern crate std;
 
 pub mod arp;
 pub mod checksum;
+pub mod dhcp;
 mod error;
 pub mod ethernet;
 mod fast_open;
 pub mod fragment;
 pub mod icmp;
 pub mod ip;
+pub mod membership;
 pub mod ndp;
 mod quoted;
 pub mod raw;
@@ -64,12 +66,14 @@ pub mod virtio;
 
 pub use arp::Arp;
 pub use checksum::Sum;
+pub use dhcp::{DhcpAnswer, DhcpKind, DhcpMessage, DhcpReply, FewAddresses};
 pub use error::ParseError;
 pub use ethernet::{EthernetHeader, Mac, ether_type};
 pub use fast_open::{Cookie, FastOpen};
 pub use fragment::Fragment;
 pub use icmp::{Icmp, Unreachable};
 pub use ip::{Ecn, IpHeader, protocol};
+pub use membership::{GroupQuery, GroupRecord};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
 pub use router::{PrefixInformation, RouterAdvertisement, RouterOption};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use taut_control::protocol::Counter;
 use taut_control::qdisc::QdiscSnapshot;
 use taut_control::{About, Server, Source};
-use taut_core::Instant;
+use taut_core::{Instant, NetworkChange};
 use taut_device::Cidr;
 use taut_driver::{QdiscEntry, Shard};
 use taut_link::{QdiscReport, QdiscSpecError};
@@ -92,6 +92,11 @@ impl Source for Reach {
             shard.set_qdisc(spec.as_ref());
         }
         Ok(())
+    }
+
+    fn change_network(&self, change: NetworkChange) -> Result<(), String> {
+        let change = |shard: &Arc<Shard>| shard.change_network(change).map_err(|error| error.to_string());
+        self.0.iter().try_for_each(change)
     }
 }
 

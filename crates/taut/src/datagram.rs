@@ -215,6 +215,76 @@ macro_rules! datagram_methods {
         }
     };
 }
+/// A group, from any of the types of its address.
+pub(crate) struct Group(pub(crate) std::net::IpAddr);
+
+macro_rules! group_from {
+    ($($type:ty: $group:ident => $ip:expr;)*) => {
+        $(impl From<$type> for Group {
+            fn from($group: $type) -> Self {
+                Self($ip.into())
+            }
+        })*
+    };
+}
+
+group_from! {
+    std::net::Ipv4Addr: group => group;
+    std::net::Ipv6Addr: group => group;
+    &std::net::Ipv4Addr: group => *group;
+    &std::net::Ipv6Addr: group => *group;
+}
+
+/// Membership in groups of multicast, of sockets of UDP: by value in tokio's, by reference in std's.
+macro_rules! multicast_methods {
+    ($v4:ty, $v6:ty) => {
+        /// Receive what is sent to this group of multicast, too. Linux: `IP_ADD_MEMBERSHIP`. A stack has one interface, so the second
+        /// address says nothing. The socket must be bound to its port at any address. Several shards: the group's datagrams are
+        /// received by the shard to which they come, so use one.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for what is no group or was joined before;
+        /// [`QuotaExceeded`](std::io::ErrorKind::QuotaExceeded) for more than 20 groups of a socket, or 64 of all.
+        pub fn join_multicast_v4(&self, group: $v4, _interface: $v4) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::JoinGroup(crate::datagram::Group::from(group).0))
+        }
+
+        /// [`join_multicast_v4`](Self::join_multicast_v4) for IPv6. Linux: `IPV6_JOIN_GROUP`.
+        ///
+        /// # Errors
+        /// The same.
+        pub fn join_multicast_v6(&self, group: $v6, _interface: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::JoinGroup(crate::datagram::Group::from(group).0))
+        }
+
+        /// No more. Linux: `IP_DROP_MEMBERSHIP`. A socket that is closed leaves all its groups.
+        ///
+        /// # Errors
+        /// [`AddrNotAvailable`](std::io::ErrorKind::AddrNotAvailable) if it has not joined the group.
+        pub fn leave_multicast_v4(&self, group: $v4, _interface: $v4) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::LeaveGroup(crate::datagram::Group::from(group).0))
+        }
+
+        /// The same for IPv6. Linux: `IPV6_LEAVE_GROUP`.
+        ///
+        /// # Errors
+        /// Those of [`leave_multicast_v4`](Self::leave_multicast_v4).
+        pub fn leave_multicast_v6(&self, group: $v6, _interface: u32) -> std::io::Result<()> {
+            self.socket.set(taut_core::DatagramOption::LeaveGroup(crate::datagram::Group::from(group).0))
+        }
+
+        /// `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: of datagrams to groups; 1 by default, so that they stay on the link.
+        ///
+        /// # Errors
+        /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) above 255.
+        pub fn set_multicast_ttl_v4(&self, ttl: u32) -> std::io::Result<()> {
+            let ttl = u8::try_from(ttl).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+            self.socket.set(taut_core::DatagramOption::MulticastTtl(ttl))
+        }
+    };
+}
+pub(crate) use multicast_methods;
+
 pub(crate) use datagram_methods;
 
 /// The methods of sockets that may be of a flow.

@@ -92,6 +92,7 @@ pub(crate) fn datagram(error: DatagramError) -> io::Error {
         DatagramError::HostUnreachable => io::ErrorKind::HostUnreachable,
         DatagramError::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         DatagramError::Denied => io::ErrorKind::PermissionDenied,
+        DatagramError::TooManyGroups => io::ErrorKind::QuotaExceeded,
         DatagramError::TimedOut => io::ErrorKind::TimedOut,
         // EMSGSIZE, ENOPROTOOPT and EPROTO have no kind of their own.
         _ => io::ErrorKind::Other,

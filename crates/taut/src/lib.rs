@@ -28,7 +28,8 @@
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
 //!
-//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs.
+//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs; `relay` joins each to
+//! a socket beyond.
 //!
 //! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
 //! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of
@@ -53,6 +54,8 @@ mod flow;
 mod incoming;
 #[cfg(feature = "tokio")]
 mod listener;
+#[cfg(feature = "tokio")]
+pub mod relay;
 mod socket;
 #[cfg(feature = "tokio")]
 mod split;
@@ -91,9 +94,9 @@ pub use taut_core::{
     Algorithm, Blocked, Completion, ConnError, ConnInfo, ConnOptions, Counters, DatagramError,
     DatagramFlowOptions, DatagramInfo, DatagramOption, DatagramOptions, FastOpenFail, FastOpenKeys,
     FastOpenListen, FlowFilter, FlowKind, Gate, Histogram, IcmpReport, IncomingOptions, IpPrefix, Keepalive,
-    Lateness, ListenOptions, MtuDiscovery, Network, NetworkChange, NetworkError, OptionError, QueueReport,
-    Received, Refusal, Report, Route, SendMeta, SetOption, StackConfig, State, SynInfo, SysctlError,
-    WriteFlags,
+    Lateness, Lease, ListenOptions, MtuDiscovery, Network, NetworkChange, NetworkError, OptionError,
+    QueueReport, Received, Refusal, Report, Route, SendMeta, SetOption, StackConfig, State, SynInfo,
+    SysctlError, WriteFlags,
 };
 
 #[cfg(target_os = "linux")]

@@ -171,10 +171,34 @@ impl Stack {
         self.0.shards[0].access(|access| access.stack.networks().collect())
     }
 
+    /// The routes that were added or learnt, those with longer prefixes first.
+    #[must_use]
+    pub fn routes(&self) -> Vec<taut_core::Route> {
+        self.0.shards[0].access(|access| access.stack.routes().copied().collect())
+    }
+
+    /// Name servers that the link told, for a resolver of yours: the stack asks none.
+    #[must_use]
+    pub fn name_servers(&self) -> Vec<IpAddr> {
+        self.0.shards[0].access(|access| access.stack.name_servers().to_vec())
+    }
+
+    /// The address that a server of DHCP has leased, and how long from now.
+    #[must_use]
+    pub fn lease(&self) -> Option<taut_core::Lease> {
+        self.0.shards[0].access(|access| access.stack.lease(access.now))
+    }
+
     /// The configuration with which the stack was built; [`sysctl`](Self::sysctl) has the current values.
     #[must_use]
     pub fn config(&self) -> &StackConfig {
         &self.0.config
+    }
+
+    /// What the device can do, such as cutting super-packets of TCP and of UDP, and its MTU as it is now.
+    #[must_use]
+    pub fn caps(&self) -> crate::device::LinkCaps {
+        self.0.shards[0].access(|access| *access.stack.caps())
     }
 
     /// Name of the TUN or Ethernet interface, if the builder opened one.

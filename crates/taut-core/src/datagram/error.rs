@@ -56,6 +56,9 @@ pub enum DatagramError {
     /// On a flow that came in, nothing was sent or received for too long: ETIMEDOUT. It is over.
     #[error("the flow was idle for too long")]
     TimedOut,
+    /// The socket, or all of them, have joined as many groups as may be: ENOBUFS.
+    #[error("too many groups")]
+    TooManyGroups,
 }
 
 /// An ICMP error about a datagram that was sent. Linux: `struct sock_extended_err`.

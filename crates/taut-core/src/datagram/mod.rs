@@ -6,6 +6,7 @@
 //!               ◀── recv ── inbox.rs ◀── table.rs ◀── link       what waits counts against SO_RCVBUF
 //!                                          error.rs: what ICMP says about packets of ours
 //!                                          flow.rs:  of a flow that a filter took in
+//!                                          groups.rs: which sockets have joined which groups of multicast
 //! ```
 //!
 //! **Problem.** A datagram socket has no acknowledgements: whatever it is given must be sent or dropped, and whatever
@@ -18,6 +19,7 @@
 pub(crate) mod cut;
 mod error;
 pub(crate) mod flow;
+pub(crate) mod groups;
 pub(crate) mod inbox;
 mod options;
 pub(crate) mod outbox;

@@ -53,6 +53,8 @@ pub struct DatagramOptions {
     pub recv_errors: bool,
     /// `IPV6_V6ONLY`: a socket at `::` does not receive over IPv4.
     pub only_v6: bool,
+    /// `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: of datagrams to groups; 1 if none is set.
+    pub multicast_ttl: Option<u8>,
 }
 
 /// An option to set on an open datagram socket.
@@ -75,6 +77,12 @@ pub enum DatagramOption {
     Gro(bool),
     /// [`DatagramOptions::recv_errors`].
     RecvErrors(bool),
+    /// Receive what is sent to this group of multicast, too. Linux: `IP_ADD_MEMBERSHIP`, `IPV6_JOIN_GROUP`.
+    JoinGroup(IpAddr),
+    /// No more. Linux: `IP_DROP_MEMBERSHIP`, `IPV6_LEAVE_GROUP`.
+    LeaveGroup(IpAddr),
+    /// [`DatagramOptions::multicast_ttl`].
+    MulticastTtl(u8),
 }
 
 /// What is said about one datagram that is sent. Linux: ancillary data of `sendmsg`.

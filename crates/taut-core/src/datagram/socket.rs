@@ -135,6 +135,9 @@ impl Socket {
             }
             DatagramOption::Gro(gro) => self.options.gro = gro,
             DatagramOption::RecvErrors(on) => self.options.recv_errors = on,
+            DatagramOption::MulticastTtl(ttl) => self.options.multicast_ttl = Some(ttl),
+            // Of the stack's table.
+            DatagramOption::JoinGroup(_) | DatagramOption::LeaveGroup(_) => {}
         }
     }
 

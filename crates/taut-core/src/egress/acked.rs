@@ -184,7 +184,7 @@ impl Sender {
 
     /// Segments are no longer than `mss` from now on: larger ones in flight are retransmitted.
     pub(crate) fn on_mss_shrunk(&mut self, mss: u32) {
-        self.due |= self.recovery.on_mss_change(mss, &mut self.congestion);
+        self.due |= self.recovery.on_mss_change(mss);
     }
 
     /// Segments grew from `before` to `after` bytes. The window is counted in segments, so larger ones mean a

@@ -58,6 +58,9 @@
 //! the completions only, that is enough to double a limit that is being found, and, before anything is known, for a first look; and
 //! it is not enough for a judgement of a limit that was found, but the rate, and the limit with it, rise to what was completed.
 //!
+//! **A token bucket** below, as `tbf` or a provider's shaper is one, makes good what a look left idle: it sends faster than its rate for
+//! some milliseconds. So the rate rises only to what two samples in a row have.
+//!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
 //! round trips and of 64 packets, so that tickets that come back in any order change it by some percent only. A look has a
@@ -95,7 +98,7 @@ struct Sample {
     rate: u64,
     /// Bytes below TCP before a completion, in the mean.
     level: u64,
-    /// Many tickets overtook others.
+    /// At least an eighth of the tickets overtook others.
     overtakes: bool,
 }
 
@@ -111,8 +114,8 @@ impl Sample {
 /// What the limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It doubles while that helps. The sample of half the limit, and whether a doubling has helped.
-    Search { half: Sample, helped: bool },
+    /// It doubles while that helps. The sample of half the limit, if there is one, and whether a doubling has helped.
+    Search { half: Option<Sample>, helped: bool },
     /// It is known.
     Steady,
     /// It is too low on purpose since then. In the first look, the limit had not held the stack back before.
@@ -120,7 +123,7 @@ enum Phase {
 }
 
 impl Phase {
-    const NEW: Self = Self::Search { half: Sample { rate: 0, level: 0, overtakes: false }, helped: false };
+    const NEW: Self = Self::Search { half: None, helped: false };
 }
 
 /// The span of time over which completions are counted.
@@ -183,6 +186,8 @@ pub(crate) struct Meter {
     rate: u64,
     /// The completion time.
     time: Duration,
+    /// The rate of the sample before, if the limit was the same for it: a rate that comes once is no rate.
+    before: u64,
     phase: Phase,
     /// Completions in a row at which nobody waited.
     unheld: u32,
@@ -208,6 +213,7 @@ impl Default for Meter {
             unheld: 0,
             rate: 0,
             time: Duration::ZERO,
+            before: 0,
             phase: Phase::NEW,
             look_at: Instant::ZERO,
             at: Instant::ZERO,
@@ -393,7 +399,7 @@ impl Meter {
                     self.settle_at(now, self.time);
                 }
                 // Nothing needs twice of what was enough for this.
-                Phase::Search { half, .. } if half.rate > 0 && self.unheld >= PACKETS => {
+                Phase::Search { half: Some(half), .. } if self.unheld >= PACKETS => {
                     self.rate = half.rate;
                     self.settle_at(now, self.enough(half));
                 }
@@ -435,7 +441,7 @@ impl Meter {
     /// Whether the limit has never held the stack back for long.
     fn is_new(&self) -> bool {
         match self.phase {
-            Phase::Search { half, .. } => half.rate == 0 && self.rate == 0,
+            Phase::Search { half, .. } => half.is_none(),
             Phase::Look { is_first, .. } => is_first,
             Phase::Steady => false,
         }
@@ -497,20 +503,18 @@ impl Meter {
 
     fn judge(&mut self, sample: Sample) {
         match self.phase {
-            Phase::Search { half, helped } => {
-                if sample.rate >= half.rate + half.rate / 4 {
+            Phase::Search { half: Some(half), helped } if sample.rate < half.rate + half.rate / 4 => {
+                self.rate = sample.rate;
+                let time = if helped || self.time > Duration::ZERO { self.time } else { self.enough(half) };
+                self.look_at = self.at;
+                self.settle_at(self.at, time);
+            }
+            Phase::Search { half, .. } => {
+                if let Some(half) = half {
                     // Half the limit was too low, so it shows the completion time.
-                    if half.rate > 0 {
-                        self.time = half.time();
-                    }
-                    self.search(sample, half.rate > 0);
-                } else {
-                    self.rate = sample.rate;
-                    let time =
-                        if helped || self.time > Duration::ZERO { self.time } else { self.enough(half) };
-                    self.look_at = self.at;
-                    self.settle_at(self.at, time);
+                    self.time = half.time();
                 }
+                self.search(sample, half.is_some());
             }
             Phase::Steady => {
                 self.overtakes = sample.overtakes;
@@ -518,8 +522,9 @@ impl Meter {
                     self.rate = sample.rate;
                     return self.search(sample, false);
                 }
+                let before = core::mem::replace(&mut self.before, sample.rate);
                 self.rate = if sample.rate > self.rate {
-                    sample.rate
+                    self.rate.max(before.min(sample.rate))
                 } else {
                     self.rate - (self.rate - sample.rate) / 8
                 };
@@ -558,7 +563,7 @@ impl Meter {
 
     /// Doubles the limit, after a sample of what it is now.
     fn search(&mut self, sample: Sample, helped: bool) {
-        self.phase = Phase::Search { half: sample, helped };
+        self.phase = Phase::Search { half: Some(sample), helped };
         self.device.needed = u32::try_from(sample.level).unwrap_or(u32::MAX);
         self.device.limit = self.device.needed.saturating_mul(2);
         self.device.packet = bytes_in(sample.rate, SLACK) / 2;
@@ -568,6 +573,7 @@ impl Meter {
     /// The completion time is known.
     fn settle_at(&mut self, now: Instant, time: Duration) {
         self.time = time;
+        self.before = 0;
         self.set_limit();
         self.phase = Phase::Steady;
         self.span = Span::new(now, true);

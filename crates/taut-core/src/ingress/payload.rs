@@ -188,6 +188,10 @@ mod tests {
         let frame = Frame::Lend { buffer: &mut half_empty, range: 0..32_000 };
         assert!(Payload::new(frame, 40, 31_000).steal(&mut pool).is_none());
 
+        let mut half_full = vec![2; BUFFER_BYTES];
+        let frame = Frame::Lend { buffer: &mut half_full, range: 0..BUFFER_BYTES };
+        assert!(Payload::new(frame, 0, BUFFER_BYTES / 2).steal(&mut BufferPool::new()).is_some());
+
         let mut full = vec![3; BUFFER_BYTES];
         let frame = Frame::Lend { buffer: &mut full, range: 10..65_000 };
         let mut payload = Payload::new(frame, 40, 60_000);

@@ -33,7 +33,7 @@ pub(crate) fn is_host(ip: IpAddr) -> bool {
     let is_other = match ip {
         // 0/8 is "this network". Linux takes what was reserved in 1989, 240/4, for ordinary addresses.
         IpAddr::V4(ip) => ip.octets()[0] == 0 || ip.is_broadcast(),
-        IpAddr::V6(ip) => ip.to_ipv4_mapped().is_some(),
+        IpAddr::V6(ip) => !cfg!(feature = "ipv6") || ip.to_ipv4_mapped().is_some(),
     };
     !(is_other || ip.is_unspecified() || ip.is_multicast() || ip.is_loopback())
 }
@@ -76,6 +76,10 @@ impl Addresses {
     pub(crate) fn deprecate(&mut self, address: IpAddr, is_deprecated: bool) -> Result<(), NetworkError> {
         self.find(address).ok_or(NetworkError::NotFound)?.is_deprecated = is_deprecated;
         Ok(())
+    }
+
+    pub(crate) fn is_deprecated(&self, address: IpAddr) -> bool {
+        self.list.iter().any(|own| own.network.address == address && own.is_deprecated)
     }
 
     fn find(&mut self, address: IpAddr) -> Option<&mut Own> {

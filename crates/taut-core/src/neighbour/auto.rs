@@ -20,7 +20,7 @@ use crate::ip::addresses::is_host;
 use crate::words::{Duration, Instant, Network, NetworkChange, Route};
 
 /// While so many changes wait for the stack, advertisements are lost, as on the wire: 46 prefixes fit into one.
-const CHANGES_MAX: usize = 256;
+pub(super) const CHANGES_MAX: usize = 256;
 /// MAX_RTR_SOLICITATION_DELAY, RFC 4861 §10.
 const SOLICIT_WITHIN: Duration = Duration::from_secs(1);
 /// Addresses that are made of prefixes. Linux: `max_addresses`.
@@ -28,11 +28,11 @@ const AUTOS_MAX: usize = 16;
 /// The least MTU that a router is believed (RFC 8200 §5).
 const MTU_MIN: u32 = 1_280;
 
-const fn default_route(via: IpAddr) -> Route {
+pub(super) const fn default_route(via: IpAddr) -> Route {
     Route { to: Network { address: via, prefix: 0 }, via: Some(via), source: None }
 }
 
-const fn on_link(to: Network) -> Route {
+pub(super) const fn on_link(to: Network) -> Route {
     Route { to, via: None, source: None }
 }
 
@@ -52,18 +52,29 @@ impl<P> Ethernet<P> {
                 if !is_host(own.address) || self.routes.add(on_link(own)).is_err() {
                     return true;
                 }
-                return !self.own.check(now, own, Lifetime::FOREVER, false);
+                let is_checked = self.own.check(now, own, Lifetime::FOREVER, false);
+                self.report_groups(now);
+                return !is_checked;
             }
             NetworkChange::RemoveAddress(address) => {
                 if let Some(own) = self.own.remove(address) {
                     self.disconnect(own);
+                    self.on_address_removed(now, address);
                 }
             }
             // The stack checks them by the same rules, and reports errors.
             NetworkChange::AddRoute(route) => _ = self.routes.add(route),
             NetworkChange::RemoveRoute(route) => _ = self.routes.remove(&route),
-            NetworkChange::AddAddress(_) | NetworkChange::Deprecate { .. } | NetworkChange::SetMtu(_) => {}
+            NetworkChange::AddAddress(_)
+            | NetworkChange::Deprecate { .. }
+            | NetworkChange::SetMtu(_)
+            | NetworkChange::AddNameServer(_)
+            | NetworkChange::RemoveNameServer(_)
+            | NetworkChange::SetLease(_) => {}
+            NetworkChange::JoinGroup(group) => self.change_group(now, group, true),
+            NetworkChange::LeaveGroup(group) => self.change_group(now, group, false),
         }
+        self.report_groups(now);
         true
     }
 
@@ -78,11 +89,19 @@ impl<P> Ethernet<P> {
     pub(super) fn configure(&mut self, now: Instant) {
         if !self.has_begun {
             self.has_begun = true;
-            let own = routers::address_in(link_local_prefix(), self.config.mac);
-            self.own.check(now, own, Lifetime::FOREVER, false);
+            if self.routers.is_some() {
+                let own = routers::address_in(link_local_prefix(), self.config.mac);
+                self.own.check(now, own, Lifetime::FOREVER, false);
+            }
+            if let Some(client) = self.dhcp() {
+                client.begin(now);
+            }
         }
         while let Some(act) = self.own.handle_timeout(now) {
             self.on_act(now, act);
+        }
+        while let Some(act) = self.dhcp().and_then(|client| client.handle_timeout(now)) {
+            self.on_dhcp(now, act);
         }
         let wants = self.routers.as_mut().is_some_and(|routers| routers.wants_solicitation(now));
         let link_local = self.own.used().find(|own| LINK_LOCAL.contains(own.address));
@@ -113,6 +132,7 @@ impl<P> Ethernet<P> {
             Act::Announce(IpAddr::V6(_)) => {}
             Act::Ready(own) => {
                 self.changes.push_back(NetworkChange::AddAddress(own));
+                self.on_address_checked(now, own.address);
                 if LINK_LOCAL.contains(own.address) && self.routers.is_some() {
                     self.changes.push_back(NetworkChange::AddRoute(on_link(LINK_LOCAL)));
                     let at = now + self.own.random(SOLICIT_WITHIN);
@@ -144,13 +164,17 @@ impl<P> Ethernet<P> {
                 if own.address.is_ipv4() {
                     self.disconnect(own);
                 }
+                self.on_address_taken(now, own.address, false);
                 // RFC 4862 §5.4.5: two stations with the same number on a link cannot both speak IPv6.
                 if LINK_LOCAL.contains(own.address) {
                     self.routers = None;
                 }
             }
             Conflict::Defend => self.on_act(now, Act::Announce(ip)),
-            Conflict::GivenUp(own) => self.lose(own),
+            Conflict::GivenUp(own) => {
+                self.lose(own);
+                self.on_address_taken(now, own.address, true);
+            }
         }
     }
 

@@ -3,22 +3,25 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::net::{IpAddr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{
-    Arp, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, ether_type, ethernet, ndp, protocol,
-    router,
+    Arp, DhcpMessage, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, ether_type, ethernet,
+    ndp, protocol, router,
 };
 
 use super::cache::{Cache, Found};
+use super::dhcp::Client;
 use super::entry::{NeighbourState, Word};
+use super::groups::Groups;
+use super::lease;
 use super::own::OwnAddresses;
 use super::routers::{LINK_LOCAL, Routers};
 use crate::ip::routes::Routes;
 use crate::words::{Instant, Network, NetworkChange, Route};
 
-/// The longest frame of [`Ethernet::poll_frame`]: Ethernet, IPv6, a solicitation with a station.
-pub const FRAME_MAX: usize = ethernet::HEADER_LEN + IPV6_LEN + ndp::LEN;
+/// The longest frame of [`Ethernet::poll_frame`]: a message of DHCP; reports on groups are shorter.
+pub const FRAME_MAX: usize = lease::FRAME_LEN;
 const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
 const FRAMES_MAX: usize = 64;
@@ -36,7 +39,13 @@ pub struct EthernetConfig {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers (RFC 4861 §6.3, RFC 4862).
     pub slaac: bool,
-    /// The largest MTU that a router is believed.
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (RFC 2131). Needs the
+    /// feature `dhcp`.
+    pub dhcp: bool,
+    /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2): those of its IPv6
+    /// addresses, and those that its owner joins.
+    pub groups: bool,
+    /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,
 }
 
@@ -104,9 +113,13 @@ pub struct Ethernet<P> {
     pub(super) routes: Routes,
     /// `None` if they are not asked for.
     pub(super) routers: Option<Routers>,
+    /// `None` if no server is asked for an address.
+    pub(super) dhcp: Option<Client>,
+    /// `None` if nobody is told.
+    pub(super) groups: Option<Groups>,
     /// Changes that the stack has not been told yet.
     pub(super) changes: VecDeque<NetworkChange>,
-    /// The routers were asked, if they are to be.
+    /// Routers and servers were asked, if they are to be.
     pub(super) has_begun: bool,
     frames: VecDeque<Outgoing>,
     pub(super) stats: EthernetStats,
@@ -129,6 +142,11 @@ pub(super) enum Outgoing {
     RouterSolicitation {
         src: Ipv6Addr,
     },
+    Dhcp {
+        to: Mac,
+        dst: Ipv4Addr,
+        message: DhcpMessage,
+    },
 }
 
 impl<P> Ethernet<P> {
@@ -147,9 +165,14 @@ impl<P> Ethernet<P> {
             // One that makes no sense leads nowhere.
             _ = routes.add(route);
         }
+        // A key of its own, too.
+        let client = || Client::new(config.mac, config.mtu, (!(bits as u64), (bits >> 64) as u64));
+        let dhcp = (cfg!(feature = "dhcp") && config.dhcp).then(client);
         Self {
             routers: config.slaac.then(Routers::default),
-            has_begun: !config.slaac,
+            has_begun: !config.slaac && dhcp.is_none() && !config.groups,
+            dhcp,
+            groups: config.groups.then(|| Groups::new(((bits >> 32) as u64, !(bits as u64)))),
             config,
             cache: Cache::new(seed),
             own,
@@ -187,6 +210,10 @@ impl<P> Ethernet<P> {
     /// Where a packet goes that begins with this IP header.
     pub fn next_hop(&mut self, now: Instant, packet: &[u8]) -> Hop {
         let Some(dst) = destination(packet) else { return Hop::NoRoute };
+        if dst.is_multicast() {
+            // RFC 1112 §6.4, RFC 2464 §7: the group's station needs no question.
+            return Hop::Ready(self.header(dst, station_of(dst)));
+        }
         let Some(next) = self.neighbour_towards(dst) else { return Hop::NoRoute };
         match self.cache.look_up(now, next) {
             Found::Known(mac) => Hop::Ready(self.header(next, mac)),
@@ -230,14 +257,17 @@ impl<P> Ethernet<P> {
             return Instant::ZERO;
         }
         let routers = self.routers.as_ref().map_or(Instant::NEVER, Routers::next);
-        self.cache.next().min(self.own.next()).min(routers)
+        let dhcp = self.dhcp.as_ref().map_or(Instant::NEVER, Client::next);
+        let groups = self.groups.as_ref().map_or(Instant::NEVER, Groups::next);
+        self.cache.next().min(self.own.next()).min(routers).min(dhcp).min(groups)
     }
 
-    /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers.
+    /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers and for an address.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Self { config, cache, own, frames, stats, .. } = self;
         cache.handle_timeout(now, |ip, mac| ask((config.mac, own), frames, stats, ip, mac));
         self.configure(now);
+        self.report_groups(now);
     }
 
     /// A frame has arrived.
@@ -248,6 +278,8 @@ impl<P> Ethernet<P> {
         }
         let payload = frame.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match header.ether_type {
+            ether_type::IPV4 if self.take_dhcp(now, header.src, payload) => Arrival::Taken,
+            ether_type::IPV4 | ether_type::IPV6 if self.take_query(now, payload) => Arrival::Taken,
             ether_type::IPV4 => Arrival::Packet,
             ether_type::IPV6 => self.handle_ipv6(now, header.src, payload),
             ether_type::ARP => match Arp::parse(payload) {
@@ -271,7 +303,8 @@ impl<P> Ethernet<P> {
     /// Writes the next message for neighbours into `buf`, and returns its length.
     pub fn poll_frame(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let src = self.config.mac;
-        Some(match self.frames.pop_front()? {
+        let Some(frame) = self.frames.pop_front() else { return self.poll_report(buf) };
+        Some(match frame {
             Outgoing::Arp { to, arp } => {
                 let header = EthernetHeader { dst: to, src, ether_type: ether_type::ARP }.emit();
                 let message = arp.emit();
@@ -288,6 +321,7 @@ impl<P> Ethernet<P> {
                 let write = |buf: &mut [u8]| router::emit_solicitation(buf, from, station);
                 emit_icmpv6(buf, (src, Mac::of_multicast(dst)), (from, dst), write)
             }
+            Outgoing::Dhcp { to, dst, message } => lease::emit(buf, (src, to), dst, &message),
         })
     }
 
@@ -302,11 +336,16 @@ impl<P> Ethernet<P> {
     }
 
     /// The neighbour that a packet for this address goes to.
-    fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
+    pub(super) fn neighbour_towards(&self, dst: IpAddr) -> Option<IpAddr> {
         if !is_unicast(dst) {
             return None;
         }
         self.routes.find(dst).map(|route| route.via.unwrap_or(dst))
+    }
+
+    /// The station of a neighbour, if it is known.
+    pub(super) fn mac_of(&self, ip: IpAddr) -> Option<Mac> {
+        self.cache.mac_of(ip)
     }
 
     fn is_on_link(&self, ip: IpAddr) -> bool {
@@ -507,6 +546,14 @@ fn push(frames: &mut VecDeque<Outgoing>, stats: &mut EthernetStats, frame: Outgo
         stats.unsent += 1;
     }
     has_room
+}
+
+/// The station that stands for a group.
+pub(super) const fn station_of(group: IpAddr) -> Mac {
+    match group {
+        IpAddr::V4(v4) => Mac::of_multicast_v4(v4),
+        IpAddr::V6(v6) => Mac::of_multicast(v6),
+    }
 }
 
 /// The destination of an IP packet.

@@ -24,15 +24,27 @@
 //! | `own.rs` | the addresses of this host: checked, announced, defended, given up, pure |
 //! | `routers.rs` | what routers advertise, and for how long, pure |
 //! | `auto.rs` | a link that configures itself: joins both to the frames, and tells the stack what changes |
+//! | `dhcp.rs` | the client of DHCP: which message is due, and what an answer means, pure |
+//! | `terms.rs` | what a server offers, and whether it can be true, pure |
+//! | `lease.rs` | joins the client to the frames and to the addresses, and tells the stack of its lease |
+//! | `groups.rs` | the groups of multicast, and when their reports and answers are due, pure |
+//! | `members.rs` | joins them to the frames and to the addresses |
+//! | `random.rs` | times and numbers that others cannot guess |
 //!
 //! The numbered statements, with the sources of all numbers, are in docs/ethernet.md.
 
 mod auto;
 mod cache;
+mod dhcp;
 mod entry;
 mod ethernet;
+mod groups;
+mod lease;
+mod members;
 mod own;
+mod random;
 mod routers;
+mod terms;
 
 pub use crate::words::Network;
 pub use entry::NeighbourState;

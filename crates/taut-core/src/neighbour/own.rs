@@ -13,11 +13,9 @@
 //! others' claims to it are counted.
 
 use alloc::vec::Vec;
-use core::hash::Hasher;
 use core::net::IpAddr;
 
-use siphasher::sip::SipHasher13;
-
+use super::random::Random;
 use crate::words::{Duration, Instant, Network};
 
 /// PROBE_WAIT of RFC 5227 §1.1 and MAX_RTR_SOLICITATION_DELAY of RFC 4861 §10: checks begin within a second, so that hosts that
@@ -110,8 +108,7 @@ pub(super) enum Conflict {
 #[derive(Debug)]
 pub(super) struct OwnAddresses {
     list: Vec<Own>,
-    keys: (u64, u64),
-    draws: u64,
+    random: Random,
 }
 
 impl OwnAddresses {
@@ -127,19 +124,21 @@ impl OwnAddresses {
             life: Lifetime::FOREVER,
             is_deprecated: false,
         };
-        Self { list: fixed.iter().map(own).collect(), keys, draws: 0 }
+        Self { list: fixed.iter().map(own).collect(), random: Random::new(keys) }
     }
 
     /// A span below `most`, which others cannot guess.
     pub(super) fn random(&mut self, most: Duration) -> Duration {
-        self.draws = self.draws.wrapping_add(1);
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hasher.write_u64(self.draws);
-        Duration::from_nanos(hasher.finish() % most.as_nanos().max(1))
+        self.random.span(most)
     }
 
     fn find(&self, ip: IpAddr) -> Option<usize> {
         self.list.iter().position(|own| own.network.address == ip)
+    }
+
+    /// Those that the host uses, or may soon.
+    pub(super) fn all(&self) -> impl Iterator<Item = Network> + '_ {
+        self.list.iter().map(|own| own.network)
     }
 
     /// Whether the host uses this address.
@@ -173,6 +172,13 @@ impl OwnAddresses {
     pub(super) fn prolong(&mut self, ip: IpAddr, life: Lifetime) {
         if let Some(at) = self.find(ip) {
             self.list[at].life = life;
+        }
+    }
+
+    /// The network of an address has another length.
+    pub(super) fn change_prefix(&mut self, network: Network) {
+        if let Some(at) = self.find(network.address) {
+            self.list[at].network = network;
         }
     }
 

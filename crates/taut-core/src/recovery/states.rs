@@ -88,14 +88,14 @@ impl Recovery {
 
     /// From now on, segments are at most `mss` bytes (RFC 1191): larger ones in flight are lost, but not because of
     /// congestion, so the window stays. Returns whether there were any.
-    pub(crate) fn on_mss_change(&mut self, mss: u32, cc: &mut Congestion) -> bool {
+    pub(crate) fn on_mss_change(&mut self, mss: u32) -> bool {
         let Self { base, flight: Some(flight) } = self else { return false };
         let mss = u16::try_from(mss.max(1)).unwrap_or(u16::MAX);
         flight.mss = mss;
         if flight.log.resegment(mss) == 0 {
             return false;
         }
-        base.resend_without_reduction(flight, cc);
+        base.resend_without_reduction(flight);
         true
     }
 }
@@ -116,7 +116,7 @@ impl Base {
         delivered_now: u32,
     ) {
         if f.judge_mtu_probe(self.una, self.state) {
-            self.resend_without_reduction(f, cc);
+            self.resend_without_reduction(f);
         } else if f.log.pending() > 0 && self.state < CaState::Recovery {
             self.begin_reduction(f, now, cc, Reduction::LOSS, delivered_now);
         }
@@ -160,7 +160,8 @@ impl Base {
         f.rack.on_reordering();
         self.timeouts = 0;
         f.first_timeout_at = None;
-        if self.state >= CaState::Cwr {
+        // CWR has nothing to undo.
+        if self.state >= CaState::Recovery {
             self.state = CaState::Disorder;
         }
     }
@@ -197,9 +198,8 @@ impl Base {
 
     /// Segments marked lost are retransmitted, and the window stays: the packets were too large, not too many. Linux:
     /// `tcp_simple_retransmit`.
-    pub(super) fn resend_without_reduction(&mut self, f: &mut Flight, cc: &mut Congestion) {
+    pub(super) fn resend_without_reduction(&mut self, f: &mut Flight) {
         if self.state < CaState::Recovery {
-            cc.forget_prior();
             f.undo.end();
             f.high_seq = f.log.nxt();
             self.state = CaState::Loss;

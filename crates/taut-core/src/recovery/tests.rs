@@ -201,6 +201,18 @@ fn tlp_10_a_second_before_the_first_measurement() {
 }
 
 #[test]
+fn tlp_05_no_probe_beside_a_single_segment_that_was_sacked() {
+    // R = 100 ms, so the probe is due 2·R + 2 ms after the last transmission. Segment 1 is sacked after 190 ms: from then on
+    // RACK's timer watches, 190 + R/4 + 2 ms after segment 0 left (RFC 8985 §6.2, §7.2).
+    let mut w = World::new(true);
+    w.send(3, 1);
+    let sent = w.now;
+    w.pass(190);
+    w.ack(0, &[(1, 2)]);
+    assert_eq!(w.rec.deadline(), Some((sent + Duration::from_millis(217), RecoveryTimer::Reorder)));
+}
+
+#[test]
 fn tlp_01_the_probe_is_the_last_segment_of_its_packet() {
     // RFC 8985 §7.3: the segment with the highest position. The packet has two and a half.
     let mut w = World::new(true);
@@ -486,17 +498,68 @@ fn smaller_segments_reduce_no_window_and_end_no_recovery() {
     // RFC 1191 §6.5: what was too large is no sign of congestion.
     let mut w = World::new(true);
     w.send(4, 2);
-    assert!(!w.rec.on_mss_change(MSS, &mut w.cc), "all in flight fit");
+    assert!(!w.rec.on_mss_change(MSS), "all in flight fit");
     assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Open, 0));
-    assert!(w.rec.on_mss_change(500, &mut w.cc));
+    assert!(w.rec.on_mss_change(500));
     assert_eq!((w.rec.state(), w.rec.lost_out(), w.cc.cwnd()), (CaState::Loss, 8, 10));
     // In a fast recovery, the reduction goes on.
     let mut w = World::new(true);
     w.send(10, 1);
     w.pass(100);
     w.ack(0, &[(1, 4)]);
-    assert!(w.rec.on_mss_change(500, &mut w.cc));
+    assert!(w.rec.on_mss_change(500));
     assert_eq!((w.rec.state(), w.cc.ssthresh()), (CaState::Recovery, 5));
+}
+
+/// RFC 6675 §5: the recovery point is what had been sent. A D-SACK for an earlier reduction says nothing about segments that
+/// were too large (Linux: `tcp_simple_retransmit` forgets what could be undone).
+#[test]
+fn the_repair_of_segments_that_were_too_large_ends_with_the_last_of_them() {
+    let mut w = World::new(true);
+    w.send(10, 1);
+    w.pass(100);
+    w.ack(0, &[(1, 4)]);
+    assert_eq!(w.resend(), Some(seg(0)..seg(1)));
+    w.ack(10, &[]);
+    assert_eq!((w.rec.state(), w.cc.cwnd()), (CaState::Open, 5));
+    w.send(4, 1);
+    assert!(w.rec.on_mss_change(500));
+    let out = w.ack(10, &[(0, 1)]);
+    assert_eq!((out.dsack, out.undone, w.cc.cwnd(), w.cc.ssthresh()), (true, None, 5, 5));
+    w.pass(100);
+    w.ack(13, &[]);
+    assert_eq!(w.rec.state(), CaState::Loss);
+    w.ack(14, &[]);
+    assert_eq!(w.rec.state(), CaState::Open);
+}
+
+#[test]
+fn smaller_segments_change_nothing_when_what_was_too_large_has_arrived() {
+    let mut w = World::new(true);
+    w.rec.on_transmit(w.now, seg(0)..seg(1), 500, SendKind::New, &w.cfg);
+    w.nxt = seg(1);
+    w.send(2, 2);
+    w.pass(100);
+    w.ack(0, &[(1, 3)]);
+    assert!(!w.rec.on_mss_change(500));
+    assert_eq!((w.rec.state(), w.rec.lost_out()), (CaState::Disorder, 0));
+}
+
+/// A retransmission must wait until no copy is below TCP, and each has a ticket of its own.
+#[test]
+fn a_packet_that_left_twice_is_below_tcp_until_both_tickets_are_back() {
+    let mut w = World::new(true);
+    w.send(2, 1);
+    // One with others above it, and the last.
+    for range in [seg(0)..seg(1), seg(1)..seg(2)] {
+        for _ in 0..2 {
+            w.rec.on_transmit(w.now, range.clone(), MSS, SendKind::Retransmit, &w.cfg);
+        }
+        w.rec.on_tx_completed(&range);
+        assert!(w.rec.in_device(&range), "the other copy of {range:?}");
+        w.rec.on_tx_completed(&range);
+        assert!(!w.rec.in_device(&range));
+    }
 }
 
 /// The number of segments in flight decides how many more may leave, so a cut must not change it.

@@ -10,6 +10,7 @@ use super::demux::DATAGRAM_BIT;
 use super::open::is_broadcast;
 use super::{News, Stack};
 use crate::datagram::cut::{self, Cut, Question};
+use crate::datagram::groups::Groups;
 use crate::datagram::outbox::{Form, Leaving, Outgoing};
 use crate::datagram::socket::Socket;
 use crate::datagram::table::Table;
@@ -42,6 +43,8 @@ pub(crate) struct Datagrams {
     pub(super) departures: alloc::collections::BTreeSet<(Instant, u32)>,
     /// When to look whether accepted flows were idle.
     pub(super) idle: alloc::collections::BTreeSet<(Instant, u32)>,
+    /// Of multicast, that sockets have joined.
+    pub(super) groups: Groups,
     ports: u32,
     idents: u32,
 }
@@ -58,6 +61,7 @@ impl Datagrams {
             leaving_serial: 0,
             departures: alloc::collections::BTreeSet::new(),
             idle: alloc::collections::BTreeSet::new(),
+            groups: Groups::default(),
             ports: 0,
             idents: 0,
         }
@@ -121,6 +125,8 @@ impl Stack {
                 self.update_side_deadline();
             }
             self.end_datagram_flow(id.slot, &socket);
+            self.datagrams.groups.leave_all(id.slot);
+            self.tell_groups();
         }
     }
 
@@ -201,6 +207,12 @@ impl Stack {
             self.awaiting_tickets += u32::from(!awaited);
             return Err(DatagramError::WouldBlock);
         }
+        // RFC 1112 §6.1: to a group, one hop if nothing else is said.
+        let hops = if to.ip().is_multicast() {
+            options.multicast_ttl.unwrap_or(1)
+        } else {
+            options.ttl.unwrap_or(self.config.ip_default_ttl)
+        };
         let ident = match cut {
             Cut::Fragments(_) | Cut::Whole { dont_fragment: false } => Some(self.next_ident(src, to.ip())),
             _ => None,
@@ -219,7 +231,7 @@ impl Stack {
                 src_port: local.port(),
                 to,
                 class: meta.tos.unwrap_or(options.tos),
-                hops: meta.ttl.filter(|&ttl| ttl > 0).or(options.ttl).unwrap_or(self.config.ip_default_ttl),
+                hops: meta.ttl.filter(|&ttl| ttl > 0).unwrap_or(hops),
                 form,
                 protocol: protocol_of(kind, is_v4),
                 ident,
@@ -385,17 +397,30 @@ impl Stack {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`], or [`DatagramError::Invalid`] for a time to live of 0.
+    /// [`DatagramError::Closed`]; [`DatagramError::Invalid`] for a time to live of 0, and for what is no group of the socket's family;
+    /// [`DatagramError::TooManyGroups`], or [`DatagramError::AddrNotAvailable`] for one that was not joined.
     pub fn set_datagram_option(
         &mut self,
         id: DatagramId,
         option: DatagramOption,
     ) -> Result<(), DatagramError> {
         let socket = self.datagrams.table.get_mut(id).ok_or(DatagramError::Closed)?;
-        if option == DatagramOption::Ttl(0) {
-            return Err(DatagramError::Invalid);
+        match option {
+            DatagramOption::Ttl(0) => return Err(DatagramError::Invalid),
+            DatagramOption::JoinGroup(group) => {
+                let hears = socket.kind == DatagramKind::Udp && socket.flow.is_none();
+                if !hears || (group.is_ipv6() && socket.bound.is_ipv4()) {
+                    return Err(DatagramError::Invalid);
+                }
+                self.datagrams.groups.join(group, id.slot)?;
+                self.tell_groups();
+            }
+            DatagramOption::LeaveGroup(group) => {
+                self.datagrams.groups.leave(group, id.slot)?;
+                self.tell_groups();
+            }
+            option => socket.set(option),
         }
-        socket.set(option);
         Ok(())
     }
 
@@ -445,7 +470,7 @@ impl Stack {
 /// A peer to which datagrams may go.
 fn peer_of(kind: DatagramKind, to: SocketAddr) -> Result<Endpoint, DatagramError> {
     let ip = to.ip().to_canonical();
-    if ip.is_unspecified() || ip.is_multicast() || is_broadcast(ip) {
+    if ip.is_unspecified() || is_broadcast(ip) || (ip.is_multicast() && kind != DatagramKind::Udp) {
         return Err(DatagramError::InvalidPeer);
     }
     match kind {

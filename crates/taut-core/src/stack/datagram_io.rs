@@ -130,6 +130,9 @@ impl Stack {
     /// An ICMP error about a packet that no connection sent. `message` is all of it.
     #[cold]
     pub(super) fn on_datagram_error(&mut self, now: Instant, ip: &IpHeader, message: &[u8], mtu: u32) {
+        if !cfg!(any(feature = "udp", feature = "icmp")) {
+            return;
+        }
         let [kind, code, ..] = *message else { return };
         let Some(told) = told(ip.src.is_ipv4(), kind, code) else { return };
         let quoted = message.get(8..).unwrap_or_default();

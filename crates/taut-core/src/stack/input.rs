@@ -51,18 +51,18 @@ impl Stack {
         self.counters.in_receives += 1;
         let (bytes, total) = head(&packet.frame);
         let ip = match IpHeader::parse_prefix(bytes, total) {
-            Ok(ip) => ip,
+            Ok(ip) if cfg!(feature = "ipv6") || ip.src.is_ipv4() => ip,
             Err(ParseError::Fragment) if cfg!(feature = "fragments") => {
                 return self.on_fragment(now, &packet);
             }
-            Err(_) => {
+            Ok(_) | Err(_) => {
                 self.counters.in_hdr_errors += 1;
                 return;
             }
         };
         // No packet from us to us arrives over a link: it is forged, and we would be answering ourselves.
         if !self.is_for_us(ip.src, ip.dst) {
-            self.counters.in_discards += 1;
+            self.counters.in_discards += u64::from(!self.on_group(now, &ip, &packet));
             return;
         }
         match ip.protocol {

@@ -24,6 +24,7 @@ mod datagram;
 mod datagram_io;
 mod demux;
 mod fast_open;
+mod groups;
 mod half_open;
 mod icmp;
 mod incoming;
@@ -151,6 +152,8 @@ pub struct Stack {
 enum News {
     Listener(ListenerId),
     Datagram(u32),
+    /// Groups of multicast were joined or left.
+    Group,
 }
 
 /// See [`Stack::handle_timeout`].

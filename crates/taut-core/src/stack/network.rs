@@ -18,22 +18,35 @@ use super::Stack;
 use crate::conn::Conn;
 use crate::ip::addresses::{Addresses, is_host};
 use crate::ip::routes::Routes;
-use crate::words::{Instant, Network, NetworkChange, NetworkError, Route};
+use crate::words::{Instant, Lease, Network, NetworkChange, NetworkError, Route};
 
 /// The least MTU of any link (RFC 791), and of one that carries IPv6 (RFC 8200 §5).
 const MTU_MIN: u16 = 68;
 const MTU_MIN_V6: u16 = 1_280;
+/// Name servers that are kept; resolvers ask three (`resolv.conf(5)`, `MAXNS`).
+const NAME_SERVERS_MAX: usize = 8;
 
 /// What a stack knows of the network around it.
 #[derive(Debug)]
 pub(crate) struct Surroundings {
     pub(super) addresses: Addresses,
     pub(super) routes: Routes,
+    name_servers: Vec<IpAddr>,
+    lease: Option<HeldLease>,
+}
+
+/// The lease of an address, for reports.
+#[derive(Clone, Copy, Debug)]
+struct HeldLease {
+    lease: Lease,
+    renews_at: Instant,
+    ends_at: Instant,
 }
 
 impl Surroundings {
     pub(super) fn of(addresses: &[IpAddr]) -> Self {
-        Self { addresses: Addresses::of(addresses), routes: Routes::default() }
+        let (addresses, routes) = (Addresses::of(addresses), Routes::default());
+        Self { addresses, routes, name_servers: Vec::new(), lease: None }
     }
 
     /// The source of packets to `to`, or `None` if no route leads there or no address fits.
@@ -53,12 +66,12 @@ impl Surroundings {
 
     /// Whether a route leads there.
     pub(super) fn reaches(&self, to: IpAddr) -> bool {
-        self.routes.find(to).is_some() || !self.routes.has_family_of(to)
+        to.is_multicast() || self.routes.find(to).is_some() || !self.routes.has_family_of(to)
     }
 }
 
 impl Stack {
-    /// Changes addresses, routes or the MTU. Adding what is there changes its details.
+    /// Changes addresses, routes, the MTU or name servers. Adding what is there changes its details.
     ///
     /// Visits every connection when an address is removed or the MTU changes.
     ///
@@ -87,6 +100,15 @@ impl Stack {
             }
             NetworkChange::AddRoute(route) => self.surroundings.routes.add(route)?,
             NetworkChange::RemoveRoute(route) => self.surroundings.routes.remove(&route)?,
+            NetworkChange::AddNameServer(server) => self.add_name_server(server)?,
+            NetworkChange::RemoveNameServer(server) => {
+                let servers = &mut self.surroundings.name_servers;
+                let at = servers.iter().position(|other| *other == server).ok_or(NetworkError::NotFound)?;
+                servers.remove(at);
+            }
+            NetworkChange::SetLease(lease) => self.set_lease(now, lease),
+            // Of the link alone: the stack's sockets join by an option.
+            NetworkChange::JoinGroup(_) | NetworkChange::LeaveGroup(_) => {}
             NetworkChange::SetMtu(mtu) => {
                 let has_v6 = self.config.addresses.iter().any(IpAddr::is_ipv6);
                 if mtu < if has_v6 { MTU_MIN_V6 } else { MTU_MIN } {
@@ -108,9 +130,55 @@ impl Stack {
         self.surroundings.addresses.iter()
     }
 
+    /// Whether new connections come from another address than this one, as long as there is one.
+    #[must_use]
+    pub fn is_deprecated(&self, address: IpAddr) -> bool {
+        self.surroundings.addresses.is_deprecated(address)
+    }
+
     /// The routes that were added, those with longer prefixes first.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         self.surroundings.routes.iter()
+    }
+
+    /// The servers that know names, in the order in which they were added. The stack asks none of them.
+    #[must_use]
+    pub fn name_servers(&self) -> &[IpAddr] {
+        &self.surroundings.name_servers
+    }
+
+    /// The address that a server of DHCP has leased, and how long from now.
+    #[must_use]
+    pub fn lease(&self, now: Instant) -> Option<Lease> {
+        let HeldLease { lease, renews_at, ends_at } = self.surroundings.lease?;
+        let left = |at: Instant| (at != Instant::NEVER).then(|| at.since(now));
+        Some(Lease { renews_in: left(renews_at), ends_in: left(ends_at), ..lease })
+    }
+
+    fn add_name_server(&mut self, server: IpAddr) -> Result<(), NetworkError> {
+        if !is_host(server) {
+            return Err(NetworkError::InvalidAddress);
+        }
+        let servers = &mut self.surroundings.name_servers;
+        if servers.contains(&server) {
+            return Ok(());
+        }
+        if servers.len() >= NAME_SERVERS_MAX {
+            return Err(NetworkError::TooMany);
+        }
+        servers.push(server);
+        Ok(())
+    }
+
+    fn set_lease(&mut self, now: Instant, lease: Option<Lease>) {
+        let lost = self.surroundings.lease.is_some() && lease.is_none();
+        self.counters.dhcp_leases += u64::from(lease.is_some());
+        self.counters.dhcp_leases_lost += u64::from(lost);
+        self.surroundings.lease = lease.map(|lease| HeldLease {
+            lease,
+            renews_at: lease.renews_in.map_or(Instant::NEVER, |left| now + left),
+            ends_at: lease.ends_in.map_or(Instant::NEVER, |left| now + left),
+        });
     }
 
     /// Connections and half-open ones of an address that is gone. Those of a filter stand in for others' addresses, and stay.

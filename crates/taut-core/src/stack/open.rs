@@ -58,6 +58,9 @@ impl Stack {
     ) -> Result<(IpAddr, u16), ConnectError> {
         let port = bind.map_or(0, |bind| bind.port());
         let asked = bind.map(|bind| bind.ip().to_canonical()).filter(|ip| !ip.is_unspecified());
+        if !cfg!(feature = "ipv6") && peer.is_ipv6() {
+            return Err(ConnectError::NetworkUnreachable);
+        }
         if !self.surroundings.reaches(peer) {
             return Err(ConnectError::NetworkUnreachable);
         }

@@ -29,6 +29,12 @@ impl Stack {
         while let Some(news) = self.incoming.pop_front() {
             match news {
                 News::Listener(listener) => return Some(Event::Incoming(listener)),
+                News::Group => {
+                    let event = self.group_event();
+                    if event.is_some() {
+                        return event;
+                    }
+                }
                 News::Datagram(slot) => {
                     let event = self.datagram_event(slot);
                     if event.is_some() {

@@ -1,5 +1,7 @@
 //! Notifications for the application; taken with [`Stack::poll_event`](crate::Stack::poll_event).
 
+use core::net::IpAddr;
+
 use super::{ConnError, ConnId, DatagramId, ListenerId};
 
 /// Something became possible, or ended. Events are edges, not levels: each is reported once until it happens
@@ -26,4 +28,9 @@ pub enum Event {
     DatagramReadable(DatagramId),
     /// A datagram socket that found no room has some, or an error to report.
     DatagramWritable(DatagramId),
+    /// The first socket has joined this group of multicast: tell the link, if it has members
+    /// ([`NetworkChange::JoinGroup`](crate::NetworkChange::JoinGroup)).
+    GroupJoined(IpAddr),
+    /// The last one has left it.
+    GroupLeft(IpAddr),
 }

@@ -37,7 +37,7 @@ pub use link::{
 };
 pub(crate) use memory::{Memory, Receipt};
 pub(crate) use network::common_bits;
-pub use network::{Network, NetworkChange, NetworkError, Route};
+pub use network::{Lease, Network, NetworkChange, NetworkError, Route};
 pub(crate) use steps::step;
 pub use steps::steps_taken;
 #[cfg(test)]

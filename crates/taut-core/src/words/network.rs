@@ -1,10 +1,12 @@
-//! The vocabulary of what may change on a link while a stack runs: addresses, routes, the MTU.
+//! The vocabulary of what may change on a link while a stack runs: addresses, routes, the MTU, name servers.
 //! RFC 4632 (prefixes), RFC 1122 §3.3.1 (routes of a host). A device or an application says it, and the stack, its recording
 //! and the link layer below it hear the same words.
 
 use core::net::{IpAddr, Ipv4Addr};
 
 use thiserror::Error;
+
+use super::units::Duration;
 
 /// An address, and how many of its leading bits are those of all addresses of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,30 @@ pub enum NetworkChange {
     RemoveRoute(Route),
     /// The largest IP packet that the link carries.
     SetMtu(u16),
+    /// This server knows names (RFC 2132 §3.8).
+    AddNameServer(IpAddr),
+    /// It is not to be asked any more.
+    RemoveNameServer(IpAddr),
+    /// A server has leased an address, or prolonged the lease; or the lease is over. For reports: the address and the routes
+    /// are changed by the words above.
+    SetLease(Option<Lease>),
+    /// A socket has joined this group of multicast: said to the link, once for each call.
+    JoinGroup(IpAddr),
+    /// It has left it.
+    LeaveGroup(IpAddr),
+}
+
+/// An address that a server of DHCP has leased (RFC 2131).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub network: Network,
+    /// The server.
+    pub server: IpAddr,
+    /// How long from now until the server is asked to prolong it; `None` if it lasts for ever.
+    pub renews_in: Option<Duration>,
+    /// How long from now until it is over.
+    pub ends_in: Option<Duration>,
 }
 
 /// Why the network was not changed.
@@ -106,11 +132,11 @@ pub enum NetworkError {
     /// An IP packet may have 68 bytes at least (RFC 791), and 1280 while there is an address of IPv6 (RFC 8200 §5).
     #[error("an MTU below 68, or below 1280 while there is an address of IPv6")]
     InvalidMtu,
-    /// There is no such address or route.
-    #[error("no such address or route")]
+    /// There is no such address, route or name server.
+    #[error("no such address, route or name server")]
     NotFound,
-    /// There are as many addresses or routes as may be.
-    #[error("too many addresses or routes")]
+    /// There are as many addresses, routes or name servers as may be.
+    #[error("too many addresses, routes or name servers")]
     TooMany,
 }
 

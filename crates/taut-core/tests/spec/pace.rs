@@ -771,16 +771,3 @@ fn pace_18_timestamps_never_run_backwards() {
     let stamps: Vec<_> = rig.sent.iter().map(|sent| sent.tsval).collect();
     assert!(stamps.is_sorted_by_key(|stamp| stamp.wrapping_sub(stamps[0])), "{stamps:?}");
 }
-
-/// Nothing is left to be paced: no timer of a connection that was reset, whether it waited for its time or not.
-#[test]
-fn a_reset_ends_the_wait_for_a_departure() {
-    for segments in [1, 100] {
-        let (mut rig, _) = past_the_free_ones();
-        rig.write(segments * MSS);
-        let acked = rig.info().bytes_acked;
-        rig.ack_with(&Ack::of(acked).reset());
-        assert!(rig.conn().as_ref().error().is_some(), "it was reset");
-        assert_eq!(rig.stack.poll_timeout(), None, "{segments}");
-    }
-}

@@ -190,7 +190,7 @@ fn what_cannot_carry_frames_is_refused() {
     };
     assert!(
         said(Frames::stream(pair(), &[], &plain).unwrap_err())
-            .contains("no stations, no gateways and no SLAAC")
+            .contains("no stations, no gateways, no SLAAC and no DHCP")
     );
     assert!(
         said(Frames::seqpacket(pair().into(), &[], &FramesOptions::default()).unwrap_err())

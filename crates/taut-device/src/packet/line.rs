@@ -159,6 +159,16 @@ impl Shared {
         }
     }
 
+    /// The interface accepts what is sent to this group of multicast from now on.
+    pub(super) fn join_group(&self, group: IpAddr) {
+        let station = match group {
+            IpAddr::V4(v4) => Mac::of_multicast_v4(v4),
+            IpAddr::V6(v6) => Mac::of_multicast(v6),
+        };
+        // Without it, the group is heard only if the interface hears every group anyway.
+        _ = packet_socket::accept(&self.receive, self.index, station);
+    }
+
     /// The descriptor that is readable when packets have come or the timer has expired.
     pub(crate) fn news(&self) -> io::Result<OwnedFd> {
         self.news.as_fd().try_clone_to_owned()

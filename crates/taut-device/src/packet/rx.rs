@@ -39,8 +39,11 @@ impl RxDevice for PacketRx {
     }
 
     fn change_network(&mut self, change: NetworkChange) -> bool {
-        if let NetworkChange::AddAddress(own) = change {
-            self.0.join(own.address);
+        match change {
+            NetworkChange::AddAddress(own) => self.0.join(own.address),
+            // It is heard until the device is closed; the stack drops what no socket has joined.
+            NetworkChange::JoinGroup(group) => self.0.join_group(group),
+            _ => {}
         }
         let mut line = self.0.line();
         let is_now = line.ethernet.change_network(now(), change);

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::task::Waker;
 
-use taut_core::{BUFFER_BYTES, Frame, Instant, RxPacket};
+use taut_core::{BUFFER_BYTES, Event, Frame, Instant, NetworkChange, RxPacket};
 use taut_replay::Taped;
 
 use super::{Inner, Shard, Until};
@@ -93,6 +93,10 @@ impl Shard {
         until: Until,
         wakers: &mut Vec<Waker>,
     ) -> Taken {
+        if inner.sent_bytes > 0 && inner.waiters.count() <= 1 {
+            // What is there now is the answer to that: it had not waited.
+            inner.early_end.note_nothing();
+        }
         (inner.served, inner.sent_bytes) = (now, 0);
         let handed = self.take_handed(inner);
         let may_end = matches!(until, Until::Met(_)) && inner.early_end.may_end();
@@ -203,6 +207,11 @@ impl Inner {
     pub(super) fn take_events(&mut self, until: Until, wakers: &mut Vec<Waker>) -> bool {
         let mut is_met = false;
         while let Some(event) = self.stack.poll_event() {
+            match event {
+                Event::GroupJoined(group) => _ = self.rx.change_network(NetworkChange::JoinGroup(group)),
+                Event::GroupLeft(group) => _ = self.rx.change_network(NetworkChange::LeaveGroup(group)),
+                _ => {}
+            }
             is_met |= until.is_met_by(&event);
             self.waiters.wake(event, wakers);
         }

@@ -44,6 +44,8 @@ struct End {
     came: VecDeque<(Vec<u8>, RxChecksum, u16)>,
     /// How many of them a thread of this name took, and how many others did.
     took: (&'static str, [u64; 2]),
+    /// How often it was asked for a packet and had none.
+    in_vain: u64,
     gone: Option<&'static str>,
     tx_waker: Option<Waker>,
     rx_waker: Option<Waker>,
@@ -59,6 +61,7 @@ impl End {
             done: VecDeque::new(),
             came: VecDeque::new(),
             took: ("host", [0; 2]),
+            in_vain: 0,
             gone: None,
             tx_waker: None,
             rx_waker: None,
@@ -114,6 +117,11 @@ impl Line {
     /// Packets that an end's driver thread took, and that others took there, since the last call.
     pub(crate) fn taken(&self, end: usize) -> [u64; 2] {
         std::mem::take(&mut self.end(end).took.1)
+    }
+
+    /// How often an end was asked for a packet that it did not have, since the last call.
+    pub(crate) fn asked_in_vain(&self, end: usize) -> u64 {
+        std::mem::take(&mut self.end(end).in_vain)
     }
 
     /// The near end has room again.
@@ -262,7 +270,10 @@ impl RxDevice for Half {
         if let Some(why) = end.gone {
             return Err(io::Error::other(why));
         }
-        let Some((bytes, checksum, gso_size)) = end.came.pop_front() else { return Ok(None) };
+        let Some((bytes, checksum, gso_size)) = end.came.pop_front() else {
+            end.in_vain += 1;
+            return Ok(None);
+        };
         let (name, counts) = &mut end.took;
         counts[usize::from(std::thread::current().name() != Some(name))] += 1;
         buffer[..bytes.len()].copy_from_slice(&bytes);

@@ -17,7 +17,7 @@ use taut_testbed::allow_namespaces;
 use super::date;
 use super::interrupt::{self, Interrupted};
 use crate::data::{Engine, RunSet};
-use crate::job::Job;
+use crate::job::{Job, LiveDevice};
 use crate::runner::{Plan, PlanError};
 use crate::scenario::{Change, Document};
 
@@ -28,6 +28,15 @@ pub(super) enum LiveSender {
     Taut,
     /// The kernel, to itself, over the same link
     Kernel,
+}
+
+/// What the sender's packets leave by in live runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DeviceArg {
+    /// A TUN: taut's own queue is in front of it, the kernel's tbf on it
+    Tun,
+    /// An Ethernet interface whose queue is the kernel's tbf, for both senders; taut uses it by packet sockets
+    Packet,
 }
 
 /// Options of `run` and `sweep` alike.
@@ -52,6 +61,9 @@ pub(super) struct HowArgs {
     /// namespaces (as root, or as a user where the kernel allows user namespaces and /dev/net/tun)
     #[arg(long)]
     live: bool,
+    /// What the sender's packets leave by in live runs
+    #[arg(long, value_enum, requires = "live", default_value = "tun")]
+    device: DeviceArg,
     /// Use only this sender in live runs
     #[arg(long, value_enum, requires = "live")]
     sender: Option<LiveSender>,
@@ -171,6 +183,10 @@ impl Watch {
             live_seeds: how.live_seeds.or(live_seeds),
             threads,
             out,
+            device: match how.device {
+                DeviceArg::Tun => LiveDevice::Tun,
+                DeviceArg::Packet => LiveDevice::Packet,
+            },
             real_time: how.real_time,
             command: self.command.clone(),
             variants: variants.to_vec(),

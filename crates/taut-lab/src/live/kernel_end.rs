@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -13,50 +12,39 @@ use taut_core::Algorithm;
 use taut_testbed::{Kernel, SocketMemory, TcpInfo, socket};
 
 use super::apps::{Conn, FlowPlan, Sender, Snapshot, forward_to_stream};
-use super::link::OwnQueue;
+use super::backlog::Backlog;
+use super::ethernet;
+use super::link::{NET, OwnQueue, TUN};
 use crate::data::Interval;
 use crate::view;
-
-/// The interface through which a sender's packets leave.
-const INTERFACE: &str = "taut0";
-/// The number of queued bytes before the first look.
-const UNKNOWN: u64 = u64::MAX;
 
 /// The kernel in a namespace.
 pub(super) struct KernelSender {
     kernel: Kernel,
     /// Congestion control of sockets that do not ask for one.
     congestion: String,
-    /// Bytes in the queue of the interface at the last look.
-    backlog: AtomicU64,
+    /// The queue of its interface, if that is watched.
+    pub(super) backlog: Option<Arc<Backlog>>,
 }
 
 impl KernelSender {
-    pub(super) fn new(kernel: Kernel, congestion: String) -> Self {
-        Self { kernel, congestion, backlog: AtomicU64::new(UNKNOWN) }
+    pub(super) const fn new(kernel: Kernel, congestion: String) -> Self {
+        Self { kernel, congestion, backlog: None }
     }
 
-    /// Gives the interface a queue with a rate.
+    /// Gives its TUN a queue with a rate.
     pub(super) fn limit_rate(&self, queue: &OwnQueue) -> io::Result<()> {
-        self.kernel.limit_rate(INTERFACE, queue.bits_per_second, queue.burst_bytes, queue.limit_bytes)
+        self.kernel.limit_rate(TUN, queue.bits_per_second, queue.burst_bytes, queue.limit_bytes)
     }
 
-    /// Reads the backlog of that queue at each interval while `work` runs.
-    pub(super) fn watch_backlog<R>(&self, interval: Duration, work: impl FnOnce() -> R) -> R {
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    if let Ok(bytes) = self.kernel.backlog_bytes(INTERFACE) {
-                        self.backlog.store(bytes, Ordering::Relaxed);
-                    }
-                    thread::sleep(interval);
-                }
-            });
-            let done = work();
-            over.store(true, Ordering::Relaxed);
-            done
-        })
+    /// Gives its Ethernet interface its addresses.
+    pub(super) fn add_addresses(&self) -> io::Result<()> {
+        ethernet::add_addresses(&self.kernel, &NET.near())
+    }
+
+    /// The queue of one of its interfaces.
+    pub(super) fn backlog_of(&self, interface: &str) -> io::Result<Arc<Backlog>> {
+        Backlog::new(&self.kernel, interface).map(Arc::new)
     }
 }
 
@@ -80,7 +68,7 @@ impl Sender for KernelSender {
     }
 
     fn device_bytes(&self) -> Option<u64> {
-        Some(self.backlog.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN)
+        self.backlog.as_ref().and_then(|backlog| backlog.bytes())
     }
 }
 

@@ -12,6 +12,8 @@ use super::path::Path;
 use crate::job::RunError;
 use crate::scenario::{BurstSpec, FaultSpec, HostText, Kind, Scenario};
 
+/// The name of a TUN in its namespace.
+pub(super) const TUN: &str = "taut0";
 /// Addresses of both ends.
 pub(super) const NET: Subnet = Subnet(9);
 /// Bytes that the in-process link holds before it reports that it is full: it is emptied at once.
@@ -32,6 +34,8 @@ pub(super) struct Link<Near> {
     pub(super) way: Option<Path>,
     /// The receiver.
     pub(super) peer: Peer,
+    /// The kernel between an Ethernet cable and the path.
+    pub(super) router: Option<Kernel>,
 }
 
 /// The link from taut to the kernel.
@@ -43,14 +47,16 @@ pub(super) fn from_taut(
     let receiver = kernel(&scenario.hosts.receiver)?;
     let tun = receiver.tun(&NET.far(), &tun_options(scenario)).map_err(context("cannot create a TUN"))?;
     if scenario.topology.kind == Kind::Direct {
-        return Ok(Link { near: tun.into(), beside: None, way: None, peer: start(&receiver, services)? });
+        let peer = start(&receiver, services)?;
+        return Ok(Link { near: tun.into(), beside: None, way: None, peer, router: None });
     }
     let caps = if has_super_packets(scenario) { LinkCaps::offloading } else { LinkCaps::plain };
     let (near, far) = taut_device::pipe(caps(mtu(scenario)), PIPE_LIMIT_BYTES)
         .map_err(context("cannot create the in-process link"))?;
     let (port, beside) = with_beside(scenario, Port::Pipe(far))?;
     let way = emulator(scenario, seed, port, Port::Tun(tun))?;
-    Ok(Link { near: near.into(), beside, way: Some(way), peer: start(&receiver, services)? })
+    let peer = start(&receiver, services)?;
+    Ok(Link { near: near.into(), beside, way: Some(way), peer, router: None })
 }
 
 /// The link from the kernel to itself, between two namespaces.
@@ -62,18 +68,21 @@ pub(super) fn from_kernel(
     let (near, receiver) = (kernel(&scenario.hosts.sender)?, kernel(&scenario.hosts.receiver)?);
     if scenario.topology.kind == Kind::Direct {
         near.veth(&receiver, NET, mtu(scenario)).map_err(context("cannot create a veth pair"))?;
-        return Ok(Link { near, beside: None, way: None, peer: start(&receiver, services)? });
+        let peer = start(&receiver, services)?;
+        return Ok(Link { near, beside: None, way: None, peer, router: None });
     }
-    let tun = |kernel: &Kernel, addresses: &[_]| {
-        kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("cannot create a TUN"))
-    };
-    let (port, beside) = with_beside(scenario, tun(&near, &NET.near())?)?;
-    let way = emulator(scenario, seed, port, tun(&receiver, &NET.far())?)?;
-    Ok(Link { near, beside, way: Some(way), peer: start(&receiver, services)? })
+    let (port, beside) = with_beside(scenario, tun(&near, &NET.near(), scenario)?)?;
+    let way = emulator(scenario, seed, port, tun(&receiver, &NET.far(), scenario)?)?;
+    Ok(Link { near, beside, way: Some(way), peer: start(&receiver, services)?, router: None })
+}
+
+/// An end of the emulated path: a TUN of this kernel's.
+pub(super) fn tun(kernel: &Kernel, addresses: &[Cidr], scenario: &Scenario) -> Result<Port, RunError> {
+    kernel.tun(addresses, &tun_options(scenario)).map(Port::Tun).map_err(context("cannot create a TUN"))
 }
 
 /// The sender's port, joined with that of the kernel beside it if the scenario has flows for that.
-fn with_beside(scenario: &Scenario, own: Port) -> Result<(Port, Option<Kernel>), RunError> {
+pub(super) fn with_beside(scenario: &Scenario, own: Port) -> Result<(Port, Option<Kernel>), RunError> {
     if !scenario.flows.iter().any(|flow| flow.beside) {
         return Ok((own, None));
     }
@@ -86,12 +95,12 @@ fn with_beside(scenario: &Scenario, own: Port) -> Result<(Port, Option<Kernel>),
     Ok((Port::Switch(Box::new(switch)), Some(beside)))
 }
 
-fn start(receiver: &Kernel, services: &[(u16, Service)]) -> Result<Peer, RunError> {
+pub(super) fn start(receiver: &Kernel, services: &[(u16, Service)]) -> Result<Peer, RunError> {
     Peer::start(receiver, services).map_err(context("the receiver cannot listen"))
 }
 
 /// A kernel with the settings that it supports.
-fn kernel(host: &HostText) -> Result<Kernel, RunError> {
+pub(super) fn kernel(host: &HostText) -> Result<Kernel, RunError> {
     let kernel = Kernel::new().map_err(context("cannot create a network namespace"))?;
     kernel.set_sysctl("tcp_rmem", RMEM).map_err(context("tcp_rmem"))?;
     for (name, value) in &host.sysctls.0 {
@@ -103,22 +112,22 @@ fn kernel(host: &HostText) -> Result<Kernel, RunError> {
     Ok(kernel)
 }
 
-fn tun_options(scenario: &Scenario) -> TunOptions {
+pub(super) fn tun_options(scenario: &Scenario) -> TunOptions {
     TunOptions { mtu: mtu(scenario), offload: has_super_packets(scenario), ..TunOptions::default() }
 }
 
 /// Whether hosts hand down super-packets: they do where their NIC takes them.
-fn has_super_packets(scenario: &Scenario) -> bool {
+pub(super) fn has_super_packets(scenario: &Scenario) -> bool {
     scenario.hosts.sender.nic.tso.unwrap_or(true)
 }
 
-fn mtu(scenario: &Scenario) -> u16 {
+pub(super) fn mtu(scenario: &Scenario) -> u16 {
     scenario.hosts.sender.mtu.unwrap_or(1_500)
 }
 
 /// A sender's own queue.
 pub(super) struct OwnQueue {
-    /// The rate, of IP packets: the queues of hosts do not count Ethernet's overhead.
+    /// The rate, of what the queue counts: a host's does not count all of Ethernet's overhead.
     pub(super) bits_per_second: u64,
     /// Room for at least one super-packet, and for the packets of one clock tick.
     pub(super) burst_bytes: u64,
@@ -126,25 +135,27 @@ pub(super) struct OwnQueue {
     pub(super) limit_bytes: u64,
 }
 
-/// The sender's queue in a pair, whose link belongs to the sender.
-pub(super) fn own_queue(scenario: &Scenario) -> Option<OwnQueue> {
+/// The sender's queue in a pair, whose link belongs to the sender. It counts so many bytes of Ethernet's with each packet.
+pub(super) fn own_queue(scenario: &Scenario, header_bytes: u64) -> Option<OwnQueue> {
     if scenario.topology.kind != Kind::Pair {
         return None;
     }
     let rate = scenario.link.rate.value;
     let mtu = u128::from(mtu(scenario));
-    let of_ip = u128::from(rate.bits_per_second()) * mtu / (mtu + u128::from(NicSpec::ETHERNET_BYTES));
+    let counted = mtu + u128::from(header_bytes);
+    let counted_rate =
+        u128::from(rate.bits_per_second()) * counted / (mtu + u128::from(NicSpec::ETHERNET_BYTES));
     let (packet_bytes, limit_bytes) =
         if has_super_packets(scenario) { (70_000, 4 * QUEUE_BYTES) } else { (3_000, QUEUE_BYTES) };
     Some(OwnQueue {
-        bits_per_second: u64::try_from(of_ip).unwrap_or(u64::MAX),
+        bits_per_second: u64::try_from(counted_rate).unwrap_or(u64::MAX),
         burst_bytes: packet_bytes.max(rate.bytes_per_second() / 1_000),
         limit_bytes,
     })
 }
 
 /// Joins two ports by the scenario's link. In a network, packets are single segments.
-fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Path, RunError> {
+pub(super) fn emulator(scenario: &Scenario, seed: u64, near: Port, far: Port) -> Result<Path, RunError> {
     let is_dumbbell = scenario.topology.kind == Kind::Dumbbell;
     let link = &scenario.link;
     let queues = |rate: Rate, faults| -> Result<Vec<QdiscSpec>, RunError> {

@@ -2,27 +2,36 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use super::apps::{Conn, FlowPlan, Sender, Snapshot, forward_to_stream};
+use super::backlog::Backlog;
 use crate::data::Interval;
 use crate::view;
 
 /// A stack with its own thread.
-pub(super) struct Taut(pub(super) taut::Stack);
+pub(super) struct Taut {
+    pub(super) stack: taut::Stack,
+    /// The kernel's queue in front of its device, if there is one.
+    pub(super) backlog: Option<Arc<Backlog>>,
+}
 
 impl Sender for Taut {
     type Conn = taut::TcpStream;
 
     async fn connect(&self, plan: &FlowPlan) -> io::Result<taut::TcpStream> {
-        taut::TcpStream::connect_with(&self.0, plan.to, &plan.spec.options.options()).await
+        taut::TcpStream::connect_with(&self.stack, plan.to, &plan.spec.options.options()).await
     }
 
     fn counters(&self) -> io::Result<BTreeMap<String, u64>> {
-        Ok(self.0.counters().iter().map(|(name, value)| (name.to_owned(), value)).collect())
+        Ok(self.stack.counters().iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
     fn device_bytes(&self) -> Option<u64> {
-        self.0.link_report().map(|report| report.backlog_bytes)
+        match &self.backlog {
+            Some(backlog) => backlog.bytes(),
+            None => self.stack.link_report().map(|report| report.backlog_bytes),
+        }
     }
 }
 

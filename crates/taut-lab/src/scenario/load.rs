@@ -106,6 +106,8 @@ pub struct Variation {
     pub linux: bool,
     /// Whether it can run live.
     pub live: bool,
+    /// Whether it can run live over an Ethernet interface, with the sender's queue discipline in the kernel.
+    pub packet: bool,
     /// The scenario with all changes applied.
     pub scenario: Scenario,
     /// Every value, by path.
@@ -186,7 +188,7 @@ impl Document {
     pub fn variations(&self) -> Result<Vec<Variation>, LoadError> {
         let base = self.base()?;
         let plain_case = Case { name: String::new(), set: Table::new(), published: Default::default() };
-        let plain = Variant { name: "run".into(), set: Table::new(), linux: true, live: true };
+        let plain = Variant { name: "run".into(), set: Table::new(), linux: true, live: true, packet: false };
         let cases = if base.cases.is_empty() { vec![plain_case] } else { base.cases };
         let variants = if base.variants.is_empty() { vec![plain] } else { base.variants };
         let mut variations = Vec::new();
@@ -208,6 +210,7 @@ impl Document {
                     variant: variant.name.clone(),
                     linux: variant.linux,
                     live: variant.live,
+                    packet: variant.packet,
                     scenario,
                     parameters,
                 });

@@ -5,6 +5,7 @@
 //!   plan.rs plan/   a seed becomes a Plan: hosts, lines, faults, conversations, changes in mid-run
 //!   talk.rs    the applications: each end of a conversation follows a script
 //!   run.rs     builds the network of a plan and runs it          judge.rs   what must hold, during the run and at its end
+//!   blind.rs   an attacker elsewhere who guesses numbers
 //!   shrink.rs  leaves out one feature after another while a plan still fails
 //! ```
 //!
@@ -21,6 +22,7 @@
 //! assert_eq!(world.failure, None);
 //! ```
 
+mod blind;
 mod judge;
 mod plan;
 mod run;

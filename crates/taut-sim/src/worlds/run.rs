@@ -1,20 +1,18 @@
 //! Builds the network of a plan, and runs it under the judge. Called by tests, by `taut lab worlds`, and by the shrinker.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use taut_core::{Duration, Instant, State};
+use taut_core::{Duration, Instant};
 use taut_link::QdiscSpec;
-use taut_wire::{Ecn, Flags, IpHeader, TcpHeader, protocol};
 
+use super::blind::Attacker;
 use super::judge::Judge;
 use super::plan::{Plan, Shape};
 use super::talk::Talker;
 use crate::check::{Checks, Failure, Kind};
 use crate::fault::Faults;
-use crate::mutate;
-use crate::rng::Rng;
 use crate::topology::Pair;
 use crate::world::{HostId, PortSpec, WireId, World};
 
@@ -97,7 +95,8 @@ impl Run {
     fn all(&mut self) -> Result<(), Failure> {
         let plan = Rc::clone(&self.plan);
         self.set_faults(true);
-        let mut rng = Rng::new(plan.seed ^ 0xb11d);
+        // Packets are watched only where there is an attacker.
+        let mut attacker = (!plan.blind.is_empty()).then(|| Attacker::new(plan.seed, &mut self.world));
         let (mut changes, mut blind) = (plan.changes.iter().peekable(), plan.blind.iter().peekable());
         // Looks often while much happens, and ever more rarely then.
         let mut pause = Duration::from_millis(20);
@@ -114,8 +113,10 @@ impl Run {
                     return Err(Failure::new(now, Kind::Lost, format!("sysctl: {error}")));
                 }
             }
-            while let Some((_, packets)) = blind.next_if(|(at, _)| *at <= now) {
-                self.shoot(&mut rng, *packets);
+            while let Some((_, packets)) = blind.next_if(|(at, _)| *at <= now)
+                && let Some(attacker) = &mut attacker
+            {
+                attacker.shoot(&mut self.world, &self.hosts, *packets);
             }
             let next = changes.peek().map(|change| change.at).into_iter();
             let next = next.chain(blind.peek().map(|(at, _)| *at)).chain((!is_calm).then_some(plan.calm));
@@ -174,55 +175,6 @@ impl Run {
             self.world.set_faults(self.wires.up[liar], Faults { lies, ..faults });
         }
     }
-
-    /// An attacker who knows the addresses and ports of a connection, but not its numbers.
-    fn shoot(&mut self, rng: &mut Rng, packets: u32) {
-        for _ in 0..packets {
-            let host = self.hosts[rng.below(self.hosts.len() as u64) as usize];
-            let stack = self.world.host_ref(host).stack();
-            let conns: Vec<_> = stack.conn_ids().collect();
-            if conns.is_empty() {
-                continue;
-            }
-            let conn = stack.conn(conns[rng.below(conns.len() as u64) as usize]);
-            // A SYN for one that has sent its own begins a simultaneous open, which no number protects (RFC 9293 §3.5).
-            let Some(conn) = conn.filter(|conn| conn.state() != State::SynSent) else { continue };
-            let (local, peer) = (conn.local_addr(), conn.peer_addr());
-            let bytes = forged(rng, peer, local);
-            self.world.inject(host, &bytes);
-        }
-    }
-}
-
-/// A segment from `from` to `to` with numbers out of the air.
-fn forged(rng: &mut Rng, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
-    let flags = match rng.below(6) {
-        0 => Flags::RST,
-        1 => Flags::SYN,
-        2 => Flags::SYN | Flags::ACK,
-        3 => Flags::RST | Flags::ACK,
-        4 => Flags::FIN | Flags::ACK,
-        _ => Flags::PSH | Flags::ACK,
-    };
-    let tcp = TcpHeader {
-        src_port: from.port(),
-        dst_port: to.port(),
-        seq: rng.next() as u32,
-        ack: rng.next() as u32,
-        flags,
-        window: rng.next() as u16,
-        ..TcpHeader::default()
-    };
-    let ip = IpHeader {
-        src: from.ip().to_canonical(),
-        dst: to.ip().to_canonical(),
-        protocol: protocol::TCP,
-        hop_limit: 64,
-        ecn: Ecn::NotEct,
-        header_len: 0,
-        payload_len: 0,
-    };
-    mutate::emit(&ip, &tcp, &vec![b'!'; rng.below(100) as usize])
 }
 
 fn build(plan: &Plan, world: &mut World) -> (Vec<HostId>, Wires) {

@@ -47,7 +47,7 @@ fn an_odd_byte_is_the_high_half_of_its_word() {
 
 #[test]
 fn every_length_agrees_with_the_naive_sum() {
-    let message = pattern(600);
+    let message = pattern(if cfg!(miri) { 100 } else { 600 });
     for start in 0..8 {
         for end in start..message.len() {
             let piece = &message[start..end];
@@ -100,9 +100,12 @@ fn pseudo_header_v6_by_hand() {
     assert_eq!(sum.fold(), 0x5bcf);
 }
 
+/// More bytes than a packet can have, except under miri, which interprets.
+const LONG: usize = if cfg!(miri) { 700 } else { 70_000 };
+
 proptest! {
     #[test]
-    fn any_pieces_agree(message in bytes(70_000), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
+    fn any_pieces_agree(message in bytes(LONG), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8)) {
         let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(message.len() + 1)).collect();
         cuts.push(message.len());
         cuts.sort_unstable();

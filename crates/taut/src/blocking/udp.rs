@@ -10,7 +10,8 @@ use taut_core::{DatagramKind, DatagramOptions, Received, SendMeta};
 use taut_driver::{Access, Interest};
 
 use crate::datagram::{
-    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, reply_of,
+    EchoRequest, PingReply, Socket, datagram_methods, echo_request, flow_socket_methods, multicast_methods,
+    reply_of,
 };
 use crate::socket::Attempt;
 use crate::stack::Stack;
@@ -229,6 +230,7 @@ impl UdpSocket {
     modes_methods!();
     datagram_methods!();
     flow_socket_methods!();
+    multicast_methods!(&std::net::Ipv4Addr, &std::net::Ipv6Addr);
 }
 
 /// A socket that sends echo requests and receives the replies to them. Linux: `SOCK_DGRAM` with `IPPROTO_ICMP`.

@@ -1,4 +1,4 @@
-//! Statements TSQ-M1 to M14 and M19 to M21 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
+//! Statements TSQ-M1 to M14, M19 to M21 and M23 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
 //! other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
@@ -33,6 +33,8 @@ struct World {
     /// Completions are collected for so long, and each is late by up to this.
     collected: u64,
     late: u64,
+    /// The line is a token bucket: it makes good up to so much idle time, by sending at once.
+    burst: u64,
     /// Whether the connections have data for more than two packets in flight.
     has_much: bool,
     /// Bytes that the windows let be below.
@@ -61,6 +63,7 @@ impl World {
             rate,
             collected,
             late,
+            burst: 0,
             has_much: true,
             window: u64::MAX,
             now: MS,
@@ -111,10 +114,12 @@ impl World {
             }
             self.meter.on_handed(&mut self.conns[conn], bytes, MSS);
             self.sent[conn] += u64::from(bytes);
-            self.idle += self.now.saturating_sub(self.idle_at);
-            self.idle_at = self.idle_at.max(self.now) + u64::from(bytes) * 1_000_000_000 / self.rate;
-            if self.idle_at > self.interrupt {
-                self.interrupt = self.idle_at + self.collected;
+            let since = self.now - self.burst.min(self.now);
+            self.idle += since.saturating_sub(self.idle_at);
+            self.idle_at = self.idle_at.max(since) + u64::from(bytes) * 1_000_000_000 / self.rate;
+            let left = self.idle_at.max(self.now);
+            if left >= self.interrupt {
+                self.interrupt = left + self.collected;
             }
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let late = if self.late == 0 { 0 } else { (self.random >> 33) % self.late };
@@ -214,6 +219,25 @@ fn tsq_m4_late_in_any_order() {
     }
 }
 
+/// An eighth of the tickets must have overtaken others, rounded down: 9 of 72, and of 79.
+#[test]
+fn tsq_m4_a_few_that_overtake_others_are_no_disorder() {
+    for (packets, overtaken, expected) in [(72, 8, false), (72, 9, true), (79, 8, false), (79, 9, true)] {
+        let start = Instant::from_nanos(MS);
+        let span = Span {
+            bytes: 72 * u64::from(MSS),
+            packets,
+            overtaken,
+            rounds: ROUNDS - 1,
+            round_over: true,
+            ..Span::new(start, false)
+        };
+        let mut meter = Meter { at: Instant::from_nanos(3 * MS), span, ..Meter::default() };
+        let (sample, _) = meter.sample().unwrap();
+        assert_eq!(sample.overtakes, expected, "{overtaken} of {packets}");
+    }
+}
+
 #[test]
 fn tsq_m5_one_line_for_all() {
     let device = Device { limit: 60_000, below: 50_000, packet: 30_000, ..Device::NOTHING };
@@ -237,6 +261,27 @@ fn tsq_m5_one_line_for_all() {
     world.run(3_000);
     let (least, most) = (world.sent.iter().min().unwrap(), world.sent.iter().max().unwrap());
     assert!(most - least <= 2 * 45 * u64::from(MSS), "{:?}", world.sent);
+}
+
+/// A connection that sends little passes the line with as many bytes as the limit, then a turn comes first, and then it may
+/// pass again: what it sent while nobody waited, and the packet of a turn itself, do not count.
+#[test]
+fn tsq_m5_what_passes_the_line_counts_until_the_next_turn() {
+    let mut meter = Meter::default();
+    let [mut first, mut second, mut sparse] = [Metered::default(); 3];
+    meter.on_handed(&mut sparse, 300, MSS);
+    assert_eq!(meter.device().passed, 0, "nobody waits");
+    for waiting in [&mut first, &mut second] {
+        meter.on_wait(waiting);
+        assert!(waiting.joins());
+    }
+    for passed in [300, 600] {
+        meter.on_handed(&mut sparse, 300, MSS);
+        assert_eq!(meter.device().passed, passed);
+    }
+    assert!(meter.give_turn(&mut first));
+    meter.on_handed(&mut first, 1_000, MSS);
+    assert_eq!((meter.device().passed, meter.device().waiting), (0, 1));
 }
 
 #[test]
@@ -288,6 +333,23 @@ fn tsq_m9_a_slower_line_has_less() {
     world.rate = FAST;
     world.run(1_000);
     assert!(world.busy(1_000).0 > 0.999);
+}
+
+/// After a look, in which the line was idle now and then, a token bucket sends faster than its rate for a moment. That is not its
+/// rate, and the end of it is no slower device.
+#[test]
+fn tsq_m23_a_token_bucket_after_a_look() {
+    for (rate, us, burst_ms) in [(FAST / 10, 500, 5), (FAST / 10, 500, 20), (FAST, 4_000, 5), (FAST, 500, 50)]
+    {
+        let mut world = World::new(rate, us * 1_000, 0, 1);
+        world.burst = burst_ms * MS;
+        world.run(3_000);
+        world.looked = 0;
+        let (busy, most) = world.busy(20_000);
+        assert!(busy > 0.995, "{rate} {us} {burst_ms}: {busy}");
+        assert!(most as f64 <= bytes(rate, us + 1_000), "{rate} {us} {burst_ms}: {most}");
+        assert!(world.looked < 20_000 * MS / 400, "{rate} {us} {burst_ms}: {} ms", world.looked / MS);
+    }
 }
 
 #[test]
@@ -425,7 +487,7 @@ fn tsq_m19_the_cap_is_on_top_of_the_completion_time() {
 fn tsq_m20_a_search_that_nobody_needs_ends() {
     // Data for two packets in flight, when the limit has just been doubled.
     let mut world = World::new(SLOW, 0, 0, 1);
-    while world.meter.rate == 0 && !matches!(world.meter.phase, Phase::Search { half, .. } if half.rate > 0) {
+    while world.meter.rate == 0 && !matches!(world.meter.phase, Phase::Search { half: Some(_), .. }) {
         world.run(1);
     }
     assert_eq!(world.meter.time(), None);

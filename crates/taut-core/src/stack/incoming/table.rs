@@ -282,7 +282,7 @@ impl FlowTable {
 
     /// Whether one more filter may be opened.
     pub(crate) const fn has_room(&self) -> bool {
-        self.filters.len() < FILTERS_MAX
+        cfg!(feature = "incoming") && self.filters.len() < FILTERS_MAX
     }
 
     /// Opens a filter, for which there is room.
@@ -314,8 +314,13 @@ impl FlowTable {
         self.filters.retain(|filter| filter.id != id);
     }
 
+    /// Those that are open; none without the feature.
+    fn open_filters(&self) -> &[Filter] {
+        if cfg!(feature = "incoming") { &self.filters } else { &[] }
+    }
+
     pub(crate) fn filter(&self, id: ListenerId) -> Option<&Filter> {
-        self.filters.iter().find(|filter| filter.id == id)
+        self.open_filters().iter().find(|filter| filter.id == id)
     }
 
     pub(crate) fn filter_mut(&mut self, id: ListenerId) -> Option<&mut Filter> {
@@ -324,12 +329,12 @@ impl FlowTable {
 
     /// The first filter that takes flows of this kind to this end.
     pub(crate) fn filter_for(&self, kind: FlowKind, local: Endpoint) -> Option<ListenerId> {
-        self.filters.iter().find(|open| open.filter.takes_flow(kind, local)).map(|open| open.id)
+        self.open_filters().iter().find(|open| open.filter.takes_flow(kind, local)).map(|open| open.id)
     }
 
     /// Whether any filter has this address.
     pub(crate) fn has_address(&self, ip: core::net::IpAddr) -> bool {
-        self.filters.iter().any(|open| open.filter.has_address(ip))
+        self.open_filters().iter().any(|open| open.filter.has_address(ip))
     }
 
     // ---- flows ----
