@@ -341,12 +341,13 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         };
         let failed =
             async { tasks.join_next().await.map(|end| end.map_or_else(Into::into, anyhow::Error::from)) };
+        let reload = args.reload(&server);
         match namespace {
             Some(namespace) if args.run => {
                 let child = namespace.start()?;
                 tokio::select! {
                     code = command_ended(child, args.config.is_some()) => code.map(Some),
-                    error = reload => Err(error),
+                    never = reload => never.map(|never| match never {}),
                     error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
                 }
             }
@@ -355,7 +356,7 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
                 eprintln!("taut: the gateway is at {}", own_names(&pairs));
                 tokio::select! {
                     asked = ended_by_signal(args.config.is_some()) => { asked?; Ok(None) }
-                    error = reload => Err(error),
+                    never = reload => never.map(|never| match never {}),
                     error = failed => Err(error.unwrap_or_else(|| anyhow::anyhow!("the gateway ended"))),
                 }
             }
