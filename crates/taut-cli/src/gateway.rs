@@ -324,7 +324,7 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
             resolver,
             Box::new(move |event| {
                 if !quiet {
-                    log(event)
+                    log(event);
                 }
             }),
         );

@@ -28,8 +28,8 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
-pub mod openmetrics;
 pub mod network;
+pub mod openmetrics;
 pub mod place;
 pub mod protocol;
 pub mod qdisc;

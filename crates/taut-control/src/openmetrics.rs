@@ -46,7 +46,14 @@ struct Family {
 
 impl Exposition {
     /// Adds a sample. The first one of a name says what it is.
-    pub fn add(&mut self, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], value: impl ToString) {
+    pub fn add(
+        &mut self,
+        name: &str,
+        kind: Kind,
+        help: &str,
+        labels: &[(&str, &str)],
+        value: &impl ToString,
+    ) {
         let family = self.0.entry(name.to_owned());
         let family = family.or_insert_with(|| Family { kind, help: help.to_owned(), samples: Vec::new() });
         family.samples.push((bracketed(labels), value.to_string()));
@@ -66,7 +73,7 @@ impl Exposition {
             self.add(&metric_name(name), Kind::Counter, &format!("nstat's {name}"), &own, value);
         }
         let mut gauge = |name, help, labels: &[(&str, &str)], value: String| {
-            self.add(name, Kind::Gauge, help, &[&own[..], labels].concat(), value);
+            self.add(name, Kind::Gauge, help, &[&own[..], labels].concat(), &value);
         };
         gauge(
             "taut_connections",
@@ -83,7 +90,7 @@ impl Exposition {
         for share in &report.shares {
             let labels = [&own[..], &[("reason", &*share.reason)]].concat();
             let help = "How long connections sent nothing, by reason (taut explain)";
-            self.add("taut_blocked_seconds", Kind::Counter, help, &labels, seconds(share.time_ns));
+            self.add("taut_blocked_seconds", Kind::Counter, help, &labels, &seconds(share.time_ns));
         }
     }
 

@@ -1,5 +1,5 @@
-//! `taut gateway --run`: a command in a namespace of its own, with a network through the namespace of the test. GW-27 to 29 of
-//! `docs/gateway.md`.
+//! `taut gateway --run`: a command in a namespace of its own, with a network through the namespace of the test; as GW-27 to 29 of
+//! `docs/gateway.md`, by the command.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -39,7 +39,7 @@ fn inside(lab: &Lab, options: &[&str], script: &str) -> (String, String, i32) {
 }
 
 #[test]
-fn gw_27_a_command_has_a_network_of_its_own() {
+fn a_command_has_a_network_of_its_own() {
     let Some(lab) = lab("gateway-run", &["curl", "id", "cat"]) else { return };
     let port = server(&lab, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
     let fetch = format!("curl -sS --max-time 20 http://{SERVER}:{port}/");
@@ -77,7 +77,7 @@ fn gw_27_a_command_has_a_network_of_its_own() {
 }
 
 #[test]
-fn gw_28_exit_codes_signals_and_standard_input_are_the_commands() {
+fn exit_codes_signals_and_standard_input_are_the_commands() {
     let Some(lab) = lab("gateway-codes", &["cat", "kill"]) else { return };
     for (script, expected) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
         assert_eq!(inside(&lab, &[], script).2, expected, "{script}");
@@ -110,7 +110,7 @@ fn gw_28_exit_codes_signals_and_standard_input_are_the_commands() {
 
 /// A user without any privilege, and a device node that anybody may open, as most systems have it.
 #[test]
-fn gw_29_nothing_needs_root() {
+fn nothing_needs_root() {
     let Some(lab) = lab("gateway-rootless", &["curl", "unshare", "setpriv", "mknod", "mount", "cp"]) else {
         return;
     };
