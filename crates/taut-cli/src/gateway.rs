@@ -55,6 +55,9 @@ pub struct GatewayArgs {
     /// Print all rules in the order in which they are asked, and end
     #[arg(long)]
     show_rules: bool,
+    /// With --show-rules, print them as JSON
+    #[arg(long, requires = "show_rules")]
+    json: bool,
     /// Forward a TCP port of this host to the guest; may be given several times
     #[arg(short = 't', long = "tcp", value_name = "[ADDRESS:]PORT[:PORT]")]
     tcp: Vec<String>,
@@ -277,9 +280,9 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     let own = pairs.iter().map(|(_, own)| own.address()).collect();
     let (settings, forwards, resolver) = (args.settings(own)?, args.forwards()?, args.resolver()?);
     if args.show_rules {
-        for rule in settings.rules.iter() {
-            println!("{rule}");
-        }
+        let rules: Vec<String> = settings.rules.iter().map(ToString::to_string).collect();
+        let text = if args.json { serde_json::to_string(&rules)? } else { rules.join("\n") };
+        crate::output::print(&format!("{text}\n"))?;
         return Ok(());
     }
     let enter = args.enter();

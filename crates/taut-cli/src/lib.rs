@@ -306,6 +306,11 @@ mod tests {
             );
             command.get_subcommands().for_each(|command| check(command, &path));
         }
-        Cli::command().get_subcommands().for_each(|command| check(command, "taut"));
+        let command = Cli::command();
+        // Not what `taut gateway` starts by itself, nor `metrics`, whose format is OpenMetrics.
+        let all = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set() && command.get_name() != "metrics");
+        all.for_each(|command| check(command, "taut"));
     }
 }
