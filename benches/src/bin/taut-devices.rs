@@ -1,7 +1,6 @@
 //! Bulk transfers over an Ethernet interface: taut over packet sockets, beside taut over a TUN, the kernel's TCP over the same
 //! kind of interface, and gVisor's stack by `fdbased` (benches/fdbased), in turns. The peer is the kernel, and CUBIC is everywhere.
 
-use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
