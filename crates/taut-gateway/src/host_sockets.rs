@@ -137,8 +137,15 @@ impl Upstream for TcpStream {
 /// A datagram, or an error that ICMP reported: the kernel announces one without the other.
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
+/// tokio's `try_io` knows one interest at a time: of two it takes the socket for not ready, whatever it is.
 fn receive(socket: &UdpSocket, into: &mut [u8]) -> io::Result<usize> {
-    socket.try_io(NEWS, || (&*SockRef::from(socket)).read(into))
+    let received = socket.try_io(Interest::READABLE, || (&*SockRef::from(socket)).read(into));
+    match received {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            socket.try_io(Interest::ERROR, || (&*SockRef::from(socket)).read(into))
+        }
+        received => received,
+    }
 }
 
 impl Datagrams for UdpSocket {
