@@ -51,7 +51,8 @@ impl Link {
     }
 }
 
-/// Two namespaces joined by a pair of Ethernet interfaces, `veth0` in both. The near one has no address: a stack has it.
+/// Two namespaces joined by a pair of Ethernet interfaces, `veth0` in both. The near one has no address: a
+/// stack has it.
 pub fn ethernet() -> Result<(Kernel, Kernel)> {
     let (near, peer) = (Kernel::new()?, Kernel::new()?);
     let (here, there) = near.namespace.connect("veth0", &peer.namespace, "veth0")?;

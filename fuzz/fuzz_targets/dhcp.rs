@@ -1,6 +1,6 @@
-//! A host that asks for an address, and a server that answers with any options, any address, at any time: the parser, what an answer
-//! may say, and the client. Nothing panics or spins, what waits is bounded, and what the stack is told can be: it takes every
-//! address and route.
+//! A host that asks for an address, and a server that answers with any options, any address, at any time: the
+//! parser, what an answer may say, and the client. Nothing panics or spins, what waits is bounded, and what
+//! the stack is told can be: it takes every address and route.
 #![no_main]
 
 use std::net::{IpAddr, Ipv4Addr};

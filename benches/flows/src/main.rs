@@ -1,4 +1,5 @@
-//! Connections to any address: flows a second, and memory of an open flow, of taut, ipstack, netstack-smoltcp and gVisor.
+//! Connections to any address: flows a second, and memory of an open flow, of taut, ipstack, netstack-smoltcp
+//! and gVisor.
 //!
 //! ```text
 //!   taut-flows STACK SECONDS OPEN      prints one line: stack, flows a second, CPU-µs per flow, bytes per open flow
@@ -7,8 +8,8 @@
 //! Each stack is a process of its own with a TUN in a network namespace of its own, and accepts everything and echoes. The
 //! clients are the kernel's, in the same namespace but in a process of their own, so that neither its memory nor its
 //! time counts: 64 of them connect to ever new addresses, send a byte, get it back, and close. Then `OPEN` connections stay
-//! open, and the stack's process is weighed. `benches/flows.sh` runs the stacks in turn; gVisor's is a program in Go, whose path is
-//! in `TAUT_GVISOR`.
+//! open, and the stack's process is weighed. `benches/flows.sh` runs the stacks in turn; gVisor's is a
+//! program in Go, whose path is in `TAUT_GVISOR`.
 
 use std::future::Future;
 use std::io;

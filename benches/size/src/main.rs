@@ -1,5 +1,6 @@
-//! An echo server at port 7, for a processor without an operating system: what such a program must link, and no more. It is
-//! linked to measure its size (`benches/size.sh`), not to run: its link is memory that nothing fills.
+//! An echo server at port 7, for a processor without an operating system: what such a program must link, and
+//! no more. It is linked to measure its size (`benches/size.sh`), not to run: its link is memory that nothing
+//! fills.
 
 #![no_std]
 #![no_main]
@@ -16,7 +17,8 @@ use taut_core::{
     ConnId, Event, Fate, Frame, Instant, LinkCaps, ListenerId, ReadError, RxChecksum, RxPacket, Stack, StackConfig, Transmit,
 };
 
-/// What is left of the program's memory. Nothing is given back: a real program has a real allocator, of 1 to 3 kB.
+/// The rest of the program's memory. Nothing is given back. A real program has a real allocator, which takes
+/// 1 to 3 kB.
 struct Heap;
 
 const HEAP_BYTES: usize = 128 << 10;

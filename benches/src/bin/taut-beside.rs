@@ -1,8 +1,10 @@
-//! 128 pings and a UDP stream of 5 Mbit/s beside a bulk TCP connection, all from one stack over one device of 100 Mbit/s, with small
-//! queues and without: how long they take. In the simulator, and live over a TUN with the kernel at its far end.
+//! 128 pings and a UDP stream of 5 Mbit/s beside a bulk TCP connection, all from one stack over one device of
+//! 100 Mbit/s, with small queues and without: how long they take. In the simulator, and live over a TUN with
+//! the kernel at its far end.
 //!
-//! The device takes packets at its rate, and lets 1000 wait, first come first served. What the connection has in it, the pings
-//! wait for. Live, the line is a queue of taut's in front of the TUN, and beyond it nothing waits.
+//! The device takes packets at its rate, and lets 1000 wait, first come first served. What the connection has
+//! in it, the pings wait for. Live, the line is a queue of taut's in front of the TUN, and beyond it nothing
+//! waits.
 
 use std::net::{SocketAddr, UdpSocket as KernelUdp};
 use std::sync::{Arc, Mutex};
@@ -31,7 +33,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// After which a ping is lost.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RATE: &str = "100mbit";
-/// What the simulated wire takes; a TUN takes none.
+/// The delay of the simulated wire; a TUN has none.
 const WIRE: taut_core::Duration = taut_core::Duration::from_micros(50);
 
 /// Pings and a UDP stream beside a bulk TCP connection.
@@ -137,7 +139,7 @@ fn simulate(tsq: &str, seed: u64, seconds: u64) -> Result<Outcome> {
 
 // ---- live ----
 
-/// What the live tasks share.
+/// The state that the live tasks share.
 struct Live {
     clock: std::time::Instant,
     probe: Arc<Probe>,

@@ -1,5 +1,6 @@
-//! Bulk transfers over an Ethernet interface: taut over packet sockets, beside taut over a TUN, the kernel's TCP over the same
-//! kind of interface, and gVisor's stack by `fdbased` (benches/fdbased), in turns. The peer is the kernel, and CUBIC is everywhere.
+//! Bulk transfers over an Ethernet interface: taut over packet sockets, beside taut over a TUN, the kernel's
+//! TCP over the same kind of interface, and gVisor's stack by `fdbased` (benches/fdbased), in turns. The peer
+//! is the kernel, and CUBIC is everywhere.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -38,7 +39,7 @@ struct Args {
     only: Vec<String>,
 }
 
-/// What a case found.
+/// The result of a case.
 struct Sample {
     gbit_per_s: f64,
     /// CPU-seconds of both ends for each gigabyte.

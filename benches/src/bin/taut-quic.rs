@@ -1,5 +1,5 @@
-//! QUIC by quinn over taut's UDP and over the kernel's, in turns: a gigabyte each way, with quinn over the kernel's UDP as peer.
-//! The adapter is that of taut's example `quic`.
+//! QUIC by quinn over taut's UDP and over the kernel's, in turns: a gigabyte each way, with quinn over the
+//! kernel's UDP as peer. The adapter is that of taut's example `quic`.
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
@@ -57,7 +57,7 @@ enum Congestion {
     Bbr,
 }
 
-/// What is below the measured quinn.
+/// The UDP below the quinn that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Which {
     /// The kernel's UDP, over veth
@@ -166,8 +166,8 @@ async fn pour(send: &mut quinn::SendStream, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// The peer: on each stream, takes all and answers with as many bytes as the first eight say, but at least with one. Tells its
-/// datagrams sent, sends and datagrams lost when the connection is over.
+/// The peer: on each stream, takes all and answers with as many bytes as the first eight say, but at least
+/// with one. Tells its datagrams sent, sends and datagrams lost when the connection is over.
 async fn serve(endpoint: Endpoint, told: UnboundedSender<[u64; 3]>) -> Result<()> {
     let connection = endpoint.accept().await.context("no connection")?.await?;
     while let Ok((mut send, mut recv)) = connection.accept_bi().await {

@@ -1,6 +1,7 @@
 //! `--control`: the socket through which a command's stack can be observed; `--socket`: the stack to observe.
 //!
-//! Called by every command that runs a stack, and by those that show or change one, such as `ss`, `qdisc` and `addr`.
+//! Called by every command that runs a stack, and by those that show or change one, such as `ss`, `qdisc` and
+//! `addr`.
 
 use std::path::{Path, PathBuf};
 

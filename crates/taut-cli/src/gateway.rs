@@ -40,7 +40,8 @@ pub struct GatewayArgs {
     /// Serve the network namespace of a process, or the one that a file stands for
     #[arg(long, value_name = "PID|PATH", group = "way-in")]
     netns: Option<String>,
-    /// Serve what is routed to this TUN interface, which is made in this network namespace (as root, or prepared for this user)
+    /// Serve what is routed to this TUN interface, which is made in this network namespace (as root, or
+    /// prepared for this user)
     #[arg(long, value_name = "NAME", group = "way-in")]
     tun: Option<String>,
     /// Where the guest may go; may be given several times
@@ -64,11 +65,12 @@ pub struct GatewayArgs {
     /// The same for UDP
     #[arg(short = 'u', long = "udp", value_name = "[ADDRESS:]PORT[:PORT]")]
     udp: Vec<String>,
-    /// The guest's address and network; one for each family [default: 10.0.2.15/24, and fd74:6175:7400::15/64 if this host has a
-    /// route for IPv6]
+    /// The guest's address and network; one for each family [default: 10.0.2.15/24, and fd74:6175:7400::15/64
+    /// if this host has a route for IPv6]
     #[arg(long, value_name = "ADDRESS/PREFIX")]
     guest: Vec<Cidr>,
-    /// The gateway's address in the guest's network: its name server [default: the second of the network, such as 10.0.2.2]
+    /// The gateway's address in the guest's network: its name server [default: the second of the network,
+    /// such as 10.0.2.2]
     #[arg(long, value_name = "ADDRESS")]
     gateway: Vec<IpAddr>,
     /// MTU of the guest's interface
@@ -77,8 +79,8 @@ pub struct GatewayArgs {
     /// Name of the guest's interface
     #[arg(long, value_name = "NAME", default_value = "taut0")]
     interface: String,
-    /// Where flows go: socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT, or tun:NAME for another stack, on that TUN [default: the
-    /// host's sockets]
+    /// Where flows go: socks5://[NAME:PASSWORD@]HOST:PORT, http://HOST:PORT, or tun:NAME for another stack,
+    /// on that TUN [default: the host's sockets]
     #[arg(long, value_name = "WAY")]
     out: Option<Out>,
     /// The other stack's address and network, for --out tun:NAME
@@ -106,7 +108,7 @@ pub struct GatewayArgs {
     command: Vec<String>,
 }
 
-/// What runs in a guest's namespace: `taut gateway` starts it.
+/// The process in a guest's namespace; `taut gateway` starts it.
 #[derive(Args, Debug)]
 pub struct InsideArgs {
     plan: Vec<String>,
@@ -449,7 +451,8 @@ async fn ended_by_signal(hangup_is_ours: bool) -> std::io::Result<()> {
     }
 }
 
-/// Waits for the command, and passes signals on that only this process has got: those of a terminal go to the command, too.
+/// Waits for the command, and passes signals on that only this process has got: those of a terminal go to the
+/// command, too.
 async fn command_ended(mut child: Child, hangup_is_ours: bool) -> anyhow::Result<i32> {
     use std::os::unix::process::ExitStatusExt as _;
     let pid = rustix::process::Pid::from_child(&child);

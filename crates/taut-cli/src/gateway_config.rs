@@ -28,7 +28,7 @@ use anyhow::Context as _;
 use serde::Deserialize;
 use taut_gateway::{Amounts, Limits, Timeouts};
 
-/// What a file says; what it leaves out is as without a file.
+/// The settings in a file. Those that it leaves out keep their defaults.
 #[derive(Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {

@@ -1,4 +1,5 @@
-//! A server for `iperf3 -u`, over any stack: its clients send datagrams, or receive them (`-R`), and hear what was lost.
+//! A server for `iperf3 -u`, over any stack: its clients send datagrams, or receive them (`-R`), and hear
+//! what was lost.
 //!
 //! ```text
 //!   client                      server
@@ -57,7 +58,7 @@ const EXCHANGE_RESULTS: u8 = 13;
 const DISPLAY_RESULTS: u8 = 14;
 const IPERF_DONE: u8 = 16;
 
-/// What a client wants.
+/// The test that a client asks for.
 #[derive(Clone, Debug, Deserialize)]
 struct Parameters {
     #[serde(default)]
@@ -84,7 +85,7 @@ const fn one() -> usize {
     1
 }
 
-/// What a client tells of its streams.
+/// The numbers of a client's streams.
 #[derive(Debug, Deserialize)]
 struct Results {
     streams: Vec<StreamId>,
@@ -165,7 +166,7 @@ async fn soon<T>(what: &str, work: impl Future<Output = anyhow::Result<T>>) -> a
 /// Serves one client, whose connection was accepted.
 ///
 /// # Errors
-/// What the client does wrong, or the stack has ended.
+/// The client breaks the protocol, or the stack has ended.
 pub async fn serve(stack: &Stack, mut control: TcpStream) -> anyhow::Result<Outcome> {
     let peer = control.peer_addr()?;
     let parameters = soon("its parameters", async {

@@ -19,7 +19,8 @@
 //! | `taut lab`, `taut plot` | `taut-lab`'s `command.rs` |
 //!
 //! `net.rs` builds the stack, and `dial.rs` connects for `send` and `get`. Options that several commands
-//! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from there, in `congestion_args.rs` for its congestion control,
+//! share are in `link_args.rs` for the link of a stack, in `auto_args.rs` for the addresses that it gets from
+//! there, in `congestion_args.rs` for its congestion control,
 //! in `priority_args.rs` for its threads' priority, in `record_args.rs` for the recording of its inputs, and in
 //! `control_args.rs` for its control socket, through which `ss` and similar commands reach it.
 //!

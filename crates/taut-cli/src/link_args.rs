@@ -1,4 +1,5 @@
-//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto_args.rs` has what it learns.
+//! `--tun`, `--device`, `--address`, `--peer-address`: the link of a command's stack. `auto_args.rs` has what
+//! it learns.
 //!
 //! Called by `send`, `recv`, `serve` and `get`.
 
@@ -93,7 +94,7 @@ pub struct LinkArgs {
     #[arg(long = "address", default_value = "10.9.0.2/24", value_name = "ADDRESS/PREFIX", value_parser = prefixed,
         default_value_ifs = [("dhcp", "true", None), ("slaac", "true", None)])]
     pub addresses: Vec<Cidr>,
-    /// What it learns from the link.
+    /// Changes that the link has learnt.
     #[command(flatten)]
     pub auto: AutoArgs,
     /// Address of the kernel's side of the link [default: the first other address in the network of each --address]

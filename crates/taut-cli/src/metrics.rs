@@ -1,4 +1,5 @@
-//! `taut metrics`: the numbers of all running stacks as OpenMetrics, once or for a collector (`taut_control::openmetrics`).
+//! `taut metrics`: the numbers of all running stacks as OpenMetrics, once or for a collector
+//! (`taut_control::openmetrics`).
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! What `taut addr`, `taut route` and `taut mtu` have in common: the stacks they show, and the one they change, chosen by `dev DEV`
-//! as `ip` does.
+//! What `taut addr`, `taut route` and `taut mtu` have in common: the stacks they show, and the one they
+//! change, chosen by `dev DEV` as `ip` does.
 
 use anyhow::bail;
 use clap::Args;

@@ -1,5 +1,5 @@
-//! Addresses, routes and the MTU of a stack, as they are sent over the socket, and their changes. Read by `taut addr`, `taut
-//! route`, `taut mtu`, `taut ss -s` and `taut explain`.
+//! Addresses, routes and the MTU of a stack, as they are sent over the socket, and their changes. Read by
+//! `taut addr`, `taut route`, `taut mtu`, `taut ss -s` and `taut explain`.
 //!
 //! ```text
 //! → {"v":1,"request":"network"}
@@ -145,8 +145,8 @@ impl From<Lease> for LeaseSnapshot {
     }
 }
 
-/// Copies what a stack knows. `given` are its first addresses as text, with their prefixes, which the stack itself does not
-/// know.
+/// Copies what a stack knows. `given` are its first addresses as text, with their prefixes, which the stack
+/// itself does not know.
 pub(crate) fn snapshot(stack: &Stack, now: Instant, given: &[String]) -> NetworkSnapshot {
     NetworkSnapshot {
         mtu: stack.caps().mtu,

@@ -11,8 +11,8 @@
 //!   # EOF
 //! ```
 //!
-//! All samples of one name stand together, whatever the order in which stacks are added, as the format demands. Called by
-//! `taut metrics`.
+//! All samples of one name stand together, whatever the order in which stacks are added, as the format
+//! demands. Called by `taut metrics`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use crate::snapshot::ReportSnapshot;
 /// The media type of the text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What a number is.
+/// The kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It only grows; its samples' names end in `_total`.
@@ -114,7 +114,8 @@ impl Exposition {
     }
 }
 
-/// nstat's `TcpExtTCPLostRetransmit` as `taut_tcp_ext_tcp_lost_retransmit`; its own `TautFlowsIn` as `taut_flows_in`.
+/// nstat's `TcpExtTCPLostRetransmit` as `taut_tcp_ext_tcp_lost_retransmit`; its own `TautFlowsIn` as
+/// `taut_flows_in`.
 fn metric_name(nstat: &str) -> String {
     let mut name = "taut".to_owned();
     let own = nstat.strip_prefix("Taut").unwrap_or(nstat);

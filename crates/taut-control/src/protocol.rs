@@ -132,7 +132,8 @@ pub enum Fault {
     Permission,
     /// The maximum number of clients is connected.
     Busy,
-    /// The setting, the value, the queue discipline, the address or the route does not exist: a mistake of the user.
+    /// The setting, the value, the queue discipline, the address or the route does not exist: a mistake of
+    /// the user.
     Setting,
     /// The stack has ended.
     Stopped,

@@ -282,7 +282,8 @@ fn answer_of_queue(request: &Request, source: &impl Source) -> Option<Reply> {
     })
 }
 
-/// Makes a change of the network, which concerns the device, too. Returns the error, if it is refused; the stack answers the rest.
+/// Makes a change of the network, which concerns the device, too. Returns the error, if it is refused; the
+/// stack answers the rest.
 fn refusal_of_change(request: &Request, source: &impl Source) -> Option<Reply> {
     let Request::ChangeNetwork { change } = request else { return None };
     let refused = |message| Reply::Error { fault: Fault::Setting, message };

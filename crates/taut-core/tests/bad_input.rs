@@ -1,5 +1,5 @@
-//! What strangers send to a stack beside TCP, and what it costs: docs/ip.md, "Bad input". Memory is that which this process
-//! has allocated, so these tests run one at a time. The stack has 10.9.0.1 and fd09::1.
+//! Packets of strangers beside TCP, and the memory that they cost: docs/ip.md, "Bad input". Memory is that
+//! which this process has allocated, so these tests run one at a time. The stack has 10.9.0.1 and fd09::1.
 #![allow(unsafe_code, reason = "counts what is allocated")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -253,7 +253,8 @@ fn bad_02_the_least_mtus_carry_everything() {
                 assert!(count <= most, "{count} packets for {len} bytes at {mtu}, not {most}");
             }
             assert_eq!(b.counters().reasm_fails, 0);
-            // What waits for the device is a buffer and one datagram more, however many fragments it is: 816 bytes each at 68.
+            // What waits for the device is a buffer and one datagram more, however many fragments it is: 816
+            // bytes each at 68.
             for _ in 0..100 {
                 _ = a.send_datagram(NOW, sender, Some(addr(to)), &message, &SendMeta::default());
             }
@@ -275,7 +276,8 @@ fn bad_03_a_flood_of_datagrams_beside_a_connection() {
     let (socket, mut number) = (open(&mut a, "10.9.0.1:9"), 0_u32);
     let before = LIVE.load(Ordering::Relaxed);
     let mut most = 0;
-    // 100 datagrams in each round, from ever new addresses, to a socket that nobody reads, and to a port that nobody has.
+    // 100 datagrams in each round, from ever new addresses, to a socket that nobody reads, and to a port that
+    // nobody has.
     let longest = transfer((&mut a, near), (&mut b, far), 3_000_000, |stack| {
         for _ in 0..50 {
             number += 1;
@@ -295,7 +297,8 @@ fn bad_03_a_flood_of_datagrams_beside_a_connection() {
     assert_eq!(counters.udp_rcvbuf_errors, u64::from(number) - 212_992_u64.div_ceil(1_768));
     // At most 50 errors at once, and no time passes.
     assert_eq!((counters.udp_no_ports, counters.icmp_out_dest_unreachs), (number.into(), 50));
-    // What the connection holds is its own; the flood has a receive buffer, and 1,024 peers of whose errors one is counted.
+    // What the connection holds is its own; the flood has a receive buffer, and 1,024 peers of whose errors
+    // one is counted.
     let grown = LIVE.load(Ordering::Relaxed) - before;
     assert!(grown < 8 << 20, "{grown} bytes");
 }
@@ -352,7 +355,8 @@ fn bad_05_fragments_without_end_beside_a_connection() {
         most = most.max(LIVE.load(Ordering::Relaxed) - before);
     });
     assert!(number > 5_000, "{number}");
-    // 4 MiB of fragments as they are counted, the connection's buffers, and what the allocator's callers hold beside.
+    // 4 MiB of fragments as they are counted, the connection's buffers, and what the allocator's callers hold
+    // beside.
     assert!(most < 12 << 20, "{most} bytes");
     assert_eq!(a.counters().reasm_oks, 0);
     // Their time is over.

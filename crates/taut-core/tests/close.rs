@@ -286,8 +286,8 @@ fn abort_resets_at_once() {
     t.expect_gone();
 }
 
-/// RFC 9293 §3.10.5: an abort forgets everything but its RST, whatever the connection waited for. While the device has no
-/// room for the RST, a timer that was set may still fire, once, and finds nothing to do.
+/// RFC 9293 §3.10.5: an abort forgets everything but its RST, whatever the connection waited for. While the
+/// device has no room for the RST, a timer that was set may still fire, once, and finds nothing to do.
 #[test]
 fn an_abort_ends_every_wait_although_its_rst_must_wait() {
     type Begin = fn(&mut Trace);
@@ -351,7 +351,8 @@ fn an_abort_ends_every_wait_although_its_rst_must_wait() {
     }
 }
 
-/// TIME-WAIT sends nothing but the ACK of the FIN, also when this waits for the device until a keepalive would be due.
+/// TIME-WAIT sends nothing but the ACK of the FIN, also when this waits for the device until a keepalive
+/// would be due.
 #[test]
 fn time_wait_has_no_keepalive() {
     let mut t = Trace::connected(Offer::ALL);

@@ -54,7 +54,8 @@ pub struct FramesOptions {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
     pub slaac: bool,
-    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP); false by default.
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
+    /// false by default.
     pub dhcp: bool,
     /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.

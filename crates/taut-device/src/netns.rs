@@ -101,7 +101,8 @@ pub fn become_root_in_user_namespace() -> io::Result<()> {
     become_root(unshare::new_user_and_network)
 }
 
-/// [`become_root_in_user_namespace`] with a mount namespace, too: what is mounted from then on, no other process sees.
+/// [`become_root_in_user_namespace`] with a mount namespace, too: what is mounted from then on, no other
+/// process sees.
 ///
 /// # Errors
 /// Those of [`become_root_in_user_namespace`].

@@ -71,8 +71,8 @@ pub struct PacketOptions {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers, too (SLAAC); false by default.
     pub slaac: bool,
-    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP); false by default.
-    /// With one queue only.
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
+    /// false by default. With one queue only.
     pub dhcp: bool,
     /// Whether to exchange super-packets with the kernel; true by default.
     pub offload: bool,

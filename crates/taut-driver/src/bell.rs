@@ -69,8 +69,9 @@ impl<E: Readable> Bell<E> {
     /// Makes it unreadable, and returns whether it was rung. The caller must check for news after this call,
     /// not before: a device that found it rung has not made it readable again.
     ///
-    /// A device that rings may lose its processor to the very driver that it wakes, when the bell is readable and not yet
-    /// rung. The driver waits for it: if it did not, it would find the bell readable again and again.
+    /// A device that rings may lose its processor to the very driver that it wakes, when the bell is readable
+    /// and not yet rung. The driver waits for it: if it did not, it would find the bell readable again and
+    /// again.
     #[must_use]
     pub(crate) fn silence(&self) -> bool {
         let is_ringing = match self.state.load(Ordering::SeqCst) {
@@ -206,8 +207,8 @@ mod tests {
         }
     }
 
-    /// A device that loses its processor in the middle of ringing: a driver that finds the bell readable waits, and leaves it
-    /// unreadable.
+    /// A device that loses its processor in the middle of ringing: a driver that finds the bell readable
+    /// waits, and leaves it unreadable.
     #[test]
     fn a_driver_waits_for_one_that_rings() {
         #[derive(Default)]

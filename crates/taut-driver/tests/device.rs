@@ -381,7 +381,8 @@ fn share_of_the_driver(conns: usize) -> f64 {
     })
 }
 
-/// One that finds the answer to what it sent does not ask the device for more: there is nothing, and on a TUN it is a system call.
+/// One that finds the answer to what it sent does not ask the device for more: there is nothing, and on a TUN
+/// it is a system call.
 #[test]
 fn an_answer_ends_the_batch() {
     let (line, devices) = Line::new(LinkCaps::plain(1_500));
@@ -431,7 +432,8 @@ fn an_answer_ends_the_batch() {
     assert!(in_vain < 20, "{in_vain} of 200");
 }
 
-/// A thread that rings for another one loses its processor to it, and that one must not ask the device again and again meanwhile.
+/// A thread that rings for another one loses its processor to it, and that one must not ask the device again
+/// and again meanwhile.
 #[test]
 fn one_that_rings_makes_nobody_spin() {
     const EXCHANGES: u64 = 1_000;

@@ -1,8 +1,8 @@
-//! One flow of UDP, or one program that pings: datagrams both ways until the flow is idle. What the host hears of the
-//! upstream, the guest hears.
+//! One flow of UDP, or one program that pings: datagrams both ways until the flow is idle. What the host
+//! hears of the upstream, the guest hears.
 //!
-//! A datagram for which the next socket has no room is dropped, as a router drops it. All flows of a thread receive into one
-//! buffer, so an idle flow holds none.
+//! A datagram for which the next socket has no room is dropped, as a router drops it. All flows of a thread
+//! receive into one buffer, so an idle flow holds none.
 
 use std::cell::RefCell;
 use std::io;

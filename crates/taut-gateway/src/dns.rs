@@ -1,10 +1,11 @@
-//! Messages of DNS, as far as a gateway must read them: which name a question asks for, whether an answer belongs to it, and which
-//! addresses it has. RFC 1035 §4.1.
+//! Messages of DNS, as far as a gateway must read them: which name a question asks for, whether an answer
+//! belongs to it, and which addresses it has. RFC 1035 §4.1.
 //!
-//! A question and an answer pass through as they are, byte for byte: EDNS, cookies and DNSSEC go on between the guest and the host's
-//! resolver. An answer belongs to a question if it comes from the server that was asked, to the port that asked, and repeats number
-//! and question (RFC 5452 §9.1). Records are read by the crate simple-dns; an answer that it cannot read is passed on, and
-//! nothing is learnt from it. Called by `gateway.rs`.
+//! A question and an answer pass through as they are, byte for byte: EDNS, cookies and DNSSEC go on between
+//! the guest and the host's resolver. An answer belongs to a question if it comes from the server that was
+//! asked, to the port that asked, and repeats number and question (RFC 5452 §9.1). Records are read by the
+//! crate simple-dns; an answer that it cannot read is passed on, and nothing is learnt from it. Called by
+//! `gateway.rs`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -74,7 +75,8 @@ fn section(message: &[u8]) -> Option<(String, &[u8])> {
     Some((name, message.get(HEADER..at + 4)?))
 }
 
-/// The addresses in an answer, with the time for which they are good; `None` if it is not an answer to the question.
+/// The addresses in an answer, with the time for which they are good; `None` if it is not an answer to the
+/// question.
 pub(crate) fn answer(message: &[u8], asked: &Asked) -> Option<Vec<(IpAddr, Duration)>> {
     let header = message.get(..HEADER)?;
     let (_, section) = section(message)?;

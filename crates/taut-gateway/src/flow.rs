@@ -8,8 +8,8 @@
 //!   UDP, ping  Connecting ─▶ Open ─▶ done, when nothing has passed for the idle time
 //! ```
 //!
-//! The upstream comes first and the guest's answer second, so a guest sees a refusal as a refusal and silence as silence. Called
-//! by `gateway.rs`.
+//! The upstream comes first and the guest's answer second, so a guest sees a refusal as a refusal and silence
+//! as silence. Called by `gateway.rs`.
 
 use taut::{FlowKind, Refusal};
 
@@ -92,7 +92,7 @@ pub enum Stage {
     Done,
 }
 
-/// What happened to a flow.
+/// An event of a flow, as the runner saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// The upstream is there.

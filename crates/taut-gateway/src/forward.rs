@@ -7,8 +7,9 @@
 //!   0.0.0.0:8080:80             at another address of the host, so that others reach it; [::]:8080:80
 //! ```
 //!
-//! Without an address a port is open to this host only. The guest sees the gateway as its client. The host's kernel answers a SYN
-//! before the guest is asked; so where the guest refuses, the client sees a connection that is reset at once.
+//! Without an address a port is open to this host only. The guest sees the gateway as its client. The host's
+//! kernel answers a SYN before the guest is asked; so where the guest refuses, the client sees a connection
+//! that is reset at once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -171,7 +172,7 @@ impl Open {
         loop {
             let (len, client) = match socket.recv_from(&mut message).await {
                 Ok(received) => received,
-                // What became of an earlier answer.
+                // An error about an earlier answer.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
                 Err(error) => return error,
             };

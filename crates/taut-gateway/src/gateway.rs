@@ -1,4 +1,5 @@
-//! The gateway's logic, without clock, sockets or threads: which flows may begin, what becomes of them, and when they end.
+//! The gateway's logic, without clock, sockets or threads: which flows may begin, what becomes of them, and
+//! when they end.
 //!
 //! ```text
 //!   runner ── admit ─▶ Dial, Question, Refuse, Silent        ── ended, passed ─▶ Finish, Reset, Close
@@ -6,13 +7,13 @@
 //!          ── closed: nothing of the flow is left            ── poll_event: lines for the log
 //! ```
 //!
-//! The runner calls; the gateway answers with what to do (`flow.rs` has the table). A flow counts until the runner says
-//! [`closed`](Gateway::closed). Time is an argument: how long the gateway has been running. The same calls with the same times give
-//! the same answers.
+//! The runner calls; the gateway answers with what to do (`flow.rs` has the table). A flow counts until the
+//! runner says [`closed`](Gateway::closed). Time is an argument: how long the gateway has been running. The
+//! same calls with the same times give the same answers.
 //!
-//! Addresses are checked here once more after names have been resolved: a flow has an address, and the rules see it together with
-//! all names that the guest has been told for it (`names.rs`). The gateway's own address means the host's loopback, and passes the
-//! same rules as `127.0.0.1`.
+//! Addresses are checked here once more after names have been resolved: a flow has an address, and the rules
+//! see it together with all names that the guest has been told for it (`names.rs`). The gateway's own address
+//! means the host's loopback, and passes the same rules as `127.0.0.1`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -42,7 +43,8 @@ pub struct Settings {
     pub own: Vec<IpAddr>,
 }
 
-/// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of their own.
+/// The names that the gateway answers for itself: RFC 8375's `home.arpa` is for networks without a name of
+/// their own.
 pub const GATEWAY_NAME: &str = "gateway.home.arpa";
 /// The same for the host.
 pub const HOST_NAME: &str = "host.home.arpa";
@@ -60,7 +62,7 @@ pub struct FlowId(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(u64);
 
-/// What may become of a flow that a guest begins.
+/// Whether a guest's new flow is dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// It may go to this address.
@@ -73,7 +75,7 @@ pub enum Admission {
     Silent,
 }
 
-/// What becomes of a guest's question.
+/// The answer to a guest's question, or where it is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// A name server must be asked.
@@ -207,8 +209,8 @@ impl Gateway {
         }
     }
 
-    /// Somebody outside begins a flow to a guest, at a port that the host forwards. The guest is the side that must be
-    /// [`reached`](Self::reached). `None` if there is no room.
+    /// Somebody outside begins a flow to a guest, at a port that the host forwards. The guest is the side
+    /// that must be [`reached`](Self::reached). `None` if there is no room.
     pub fn forward(&mut self, now: Duration, kind: FlowKind, guest: SocketAddr) -> Option<FlowId> {
         self.counters.forwarded += 1;
         self.begin(now, kind, guest.ip(), guest)
@@ -349,7 +351,8 @@ impl Gateway {
         Question::Forward(id)
     }
 
-    /// A name server has answered. Returns whether the answer belongs to the question and is in time; if so, the guest gets it.
+    /// A name server has answered. Returns whether the answer belongs to the question and is in time; if so,
+    /// the guest gets it.
     pub fn reply(&mut self, now: Duration, id: QuestionId, message: &[u8]) -> bool {
         let Some(pending) = self.pending.get(&id) else { return false };
         let Some(answer) = dns::answer(message, &pending.asked) else { return false };
@@ -403,7 +406,7 @@ impl Gateway {
         &self.counters
     }
 
-    /// What all guests have in use.
+    /// The use of all guests together.
     #[must_use]
     pub const fn in_use(&self) -> Amounts {
         self.guests.all()

@@ -1,4 +1,4 @@
-//! What each guest has in use, beside its limits. A guest without anything takes no memory. Called by `gateway.rs`.
+//! The use of each guest, beside its limits. A guest without flows takes no memory. Called by `gateway.rs`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,10 +1,12 @@
 //! The host's own sockets as the way out: the host's kernel is the sender towards the network.
 //!
-//! **Little waits in the kernel.** With `TCP_NOTSENT_LOWAT` a socket takes more only when less than [`NOTSENT_LOWAT`] bytes of it
-//! are unsent. What a guest writes beyond that stays in the guest, where it can still be changed.
+//! **Little waits in the kernel.** With `TCP_NOTSENT_LOWAT` a socket takes more only when less than
+//! [`NOTSENT_LOWAT`] bytes of it are unsent. What a guest writes beyond that stays in the guest, where it can
+//! still be changed.
 //!
-//! **Reads.** All connections of a thread read into one block of 64 KiB. What is long is cut off from it without a copy and is
-//! handed to the stack as it is; what is short is copied, so that it does not hold the block: at most four times its length.
+//! **Reads.** All connections of a thread read into one block of 64 KiB. What is long is cut off from it
+//! without a copy and is handed to the stack as it is; what is short is copied, so that it does not hold the
+//! block: at most four times its length.
 //!
 //! **Pings** need a socket that the host allows to the groups in `net.ipv4.ping_group_range`; elsewhere guests hear
 //! "prohibited" ([`pings_are_allowed`]).

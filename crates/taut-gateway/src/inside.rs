@@ -1,5 +1,5 @@
-//! The part of the gateway that runs inside a guest's namespace: it makes the namespace or enters it, opens a TUN there, hands it to
-//! the gateway outside, and becomes the guest's command.
+//! The part of the gateway that runs inside a guest's namespace: it makes the namespace or enters it, opens a
+//! TUN there, hands it to the gateway outside, and becomes the guest's command.
 //!
 //! ```text
 //!   gateway (namespace.rs)                           this program, a child with one thread
@@ -10,8 +10,9 @@
 //!     "go", when the gateway serves it ────────────▶ exec COMMAND
 //! ```
 //!
-//! The child has one thread because only such a process may enter a user namespace. The command keeps the process, so its exit
-//! code and signals are those that the gateway's own caller sees. If the gateway dies, the command gets SIGTERM.
+//! The child has one thread because only such a process may enter a user namespace. The command keeps the
+//! process, so its exit code and signals are those that the gateway's own caller sees. If the gateway dies,
+//! the command gets SIGTERM.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -34,7 +35,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use taut::device::netns::become_root_with_own_mounts;
 use taut::device::{Cidr, Interface, Tun, TunOptions};
 
-/// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most 65,535 bytes long.
+/// The largest MTU that a TUN may have here: an IPv4 packet with a virtio-net header in front is at most
+/// 65,535 bytes long.
 pub const MAX_MTU: u16 = 65_520;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -53,7 +55,7 @@ pub enum Enter {
     Path(String),
 }
 
-/// What is made in the namespace.
+/// The interface and the addresses in the namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Which namespace.
@@ -115,8 +117,8 @@ fn wrong(argument: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{argument:?} is no part of a plan"))
 }
 
-/// The child's whole work. Returns only with an error, or, without a command, when the TUN is handed over. Call it at the start of
-/// `main`, in a process with one thread whose standard input is the gateway's socket.
+/// The child's whole work. Returns only with an error, or, without a command, when the TUN is handed over.
+/// Call it at the start of `main`, in a process with one thread whose standard input is the gateway's socket.
 ///
 /// # Errors
 /// The command cannot be started, or the gateway is gone. What goes wrong before is reported to the gateway.
@@ -182,7 +184,8 @@ fn enter(network: &File, name: &str) -> io::Result<()> {
     })
 }
 
-/// Puts a file of this mount namespace's own over `resolv.conf`. It lies in a file system that nothing else refers to.
+/// Puts a file of this mount namespace's own over `resolv.conf`. It lies in a file system that nothing else
+/// refers to.
 fn give_name_server(server: IpAddr) -> io::Result<()> {
     let place = Path::new("/tmp");
     mount("tmpfs", place, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?;

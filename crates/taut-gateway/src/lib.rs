@@ -1,5 +1,5 @@
-//! A gateway: what comes out of a namespace, a container or a virtual machine goes on through the host's own sockets, or another way.
-//! Nothing in it needs root.
+//! A gateway: what comes out of a namespace, a container or a virtual machine goes on through the host's own
+//! sockets, or another way. Nothing in it needs root.
 //!
 //! ```text
 //!   guest's kernel ── TUN, socket ──▶ taut's stack ── IncomingFlows ──▶ serve.rs ──▶ WayOut ──▶ the network

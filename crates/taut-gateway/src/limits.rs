@@ -1,7 +1,8 @@
 //! How much a guest may have at once, and all guests together; and how long a flow may be idle.
 //!
-//! A guest is hostile: it opens what it can and never closes it. A guest is told apart by its source, an IPv4 address or the first
-//! 64 bits of an IPv6 address, as the stack below does. Whoever forges sources gets no further than the limits for all.
+//! A guest is hostile: it opens what it can and never closes it. A guest is told apart by its source, an IPv4
+//! address or the first 64 bits of an IPv6 address, as the stack below does. Whoever forges sources gets no
+//! further than the limits for all.
 //!
 //! | limit | all | a guest | |
 //! |---|---|---|---|

@@ -1,4 +1,5 @@
-//! Another stack as the way out: taut is the sender towards the network, with a controller of choice, and keeps its queue short.
+//! Another stack as the way out: taut is the sender towards the network, with a controller of choice, and
+//! keeps its queue short.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};

@@ -1,8 +1,9 @@
 //! Which names a guest has been told for an address: what rules with names are checked against.
 //!
-//! An address stays known for as long as its record lives, and for five minutes at least, because programs keep what they have
-//! resolved; for a day at most. There are 1,024 pairs for each guest, and 64 guests with any. Beyond that, those whose time is over
-//! first go: a rule that allows a name then fails closed, and the guest must ask again. Called by `gateway.rs`.
+//! An address stays known for as long as its record lives, and for five minutes at least, because programs
+//! keep what they have resolved; for a day at most. There are 1,024 pairs for each guest, and 64 guests with
+//! any. Beyond that, those whose time is over first go: a rule that allows a name then fails closed, and the
+//! guest must ask again. Called by `gateway.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! A guest in a namespace, from outside: starts the child that opens the TUN inside (`inside.rs`), and makes the TUN a device.
+//! A guest in a namespace, from outside: starts the child that opens the TUN inside (`inside.rs`), and makes
+//! the TUN a device.
 
 use std::io;
 use std::os::fd::AsFd as _;

@@ -1,5 +1,5 @@
-//! Ways out by a proxy: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110 §9.3.6). They carry connections only: a guest's UDP and
-//! pings are refused as prohibited, and do not go around the proxy.
+//! Ways out by a proxy: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110 §9.3.6). They carry connections
+//! only: a guest's UDP and pings are refused as prohibited, and do not go around the proxy.
 //!
 //! What the proxy says of the destination, the guest hears:
 //!
@@ -11,8 +11,8 @@
 //! | prohibited | 2; or another login is wanted | 401, 403, 405, 407 |
 //! | silence | 6 | 408, 504 |
 //!
-//! Destinations are addresses, not names: the rules have been checked for the address, and a proxy that resolved a name again might
-//! go elsewhere.
+//! Destinations are addresses, not names: the rules have been checked for the address, and a proxy that
+//! resolved a name again might go elsewhere.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};

@@ -5,12 +5,14 @@
 //!   down  upstream ── readable? ── guest writable? ── read ──▶ write_bytes          one copy, by the host's kernel
 //! ```
 //!
-//! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and takes bytes only then:
-//! at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose reader is slow holds one such piece at
-//! most, an idle one holds nothing, and the rest waits with its sender.
+//! **Nothing is held that need not be.** Each way waits until one side has bytes and the other has room, and
+//! takes bytes only then: at most [`AT_ONCE`], and no more than the gateway grants. So a connection whose
+//! reader is slow holds one such piece at most, an idle one holds nothing, and the rest waits with its
+//! sender.
 //!
-//! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side ends both, also while
-//! the other side makes it wait: a socket of the host announces it, and the guest's end is looked at each second.
+//! **The end.** Each way ends by itself: a FIN is passed on, and the other way goes on. A reset of one side
+//! ends both, also while the other side makes it wait: a socket of the host announces it, and the guest's end
+//! is looked at each second.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -28,7 +30,8 @@ const AT_ONCE: usize = 128 << 10;
 /// Pieces of one write.
 const PIECES: usize = 64;
 
-/// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one side or both.
+/// Passes bytes until the connection is over, and returns how to end it: [`Then::Close`], or a reset of one
+/// side or both.
 pub(crate) async fn relay(guest: &TcpStream, upstream: &impl Upstream, flow: &Handle) -> Then {
     let (mut up, mut down) = (pin!(up(guest, upstream, flow)), pin!(down(guest, upstream, flow)));
     let (mut up_goes, mut down_goes) = (true, true);

@@ -1,8 +1,9 @@
-//! Questions of guests, asked of the host's name servers: those in `/etc/resolv.conf` at that moment, one after the other.
+//! Questions of guests, asked of the host's name servers: those in `/etc/resolv.conf` at that moment, one
+//! after the other.
 //!
-//! Each question has a socket of its own, whose port the kernel chooses at random (RFC 5452 §9.2), and the answer must come from the
-//! server that was asked. How many may wait, and for how long in all, is the gateway's affair (`limits.rs`). Questions over TCP are
-//! asked over TCP.
+//! Each question has a socket of its own, whose port the kernel chooses at random (RFC 5452 §9.2), and the
+//! answer must come from the server that was asked. How many may wait, and for how long in all, is the
+//! gateway's affair (`limits.rs`). Questions over TCP are asked over TCP.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -90,7 +91,7 @@ async fn answer(server: &Server, from: IpAddr, question: &[u8], over_tcp: bool) 
     Some(dns::refusal(question, Refused::Failure))
 }
 
-/// What does not belong to the question is passed over.
+/// Answers to other questions are ignored.
 async fn over_datagrams(
     server: &Server,
     id: QuestionId,

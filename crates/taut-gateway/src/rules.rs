@@ -8,15 +8,15 @@
 //!   allow db.corp within 10.2.0.0/16        the same, if the address is in that network
 //! ```
 //!
-//! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the host's loopback among
-//! them, are denied; anything else is allowed.
+//! Behind the rules of the user come those of [`Rules::DEFAULTS`]: addresses that no router forwards, the
+//! host's loopback among them, are denied; anything else is allowed.
 //!
-//! **Names.** The owner of a name chooses its addresses, and may choose `127.0.0.1` or a machine behind the host (rebinding). So a
-//! rule that allows a name allows no address that is special, unless the rule says `within`. A rule that denies a name denies any
-//! address of it, and the question for it, too.
+//! **Names.** The owner of a name chooses its addresses, and may choose `127.0.0.1` or a machine behind the
+//! host (rebinding). So a rule that allows a name allows no address that is special, unless the rule says
+//! `within`. A rule that denies a name denies any address of it, and the question for it, too.
 //!
-//! **Addresses within addresses.** `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052) and 6to4 lead to an IPv4 address. A rule that
-//! denies that one denies these, too; a rule that allows does not.
+//! **Addresses within addresses.** `::ffff:a.b.c.d`, `64:ff9b::a.b.c.d` (RFC 6052) and 6to4 lead to an IPv4
+//! address. A rule that denies that one denies these, too; a rule that allows does not.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -119,8 +119,9 @@ const SPECIAL: [&str; 17] = [
 ];
 
 impl Rules {
-    /// What is decided where no rule of the user matches. RFC 1122 §3.2.1.3, RFC 4291 §2.5.3: loopback addresses stay in a host.
-    /// RFC 3927 §7, RFC 4291 §2.5.6: a router does not forward link-local addresses; the metadata of cloud machines are there.
+    /// What is decided where no rule of the user matches. RFC 1122 §3.2.1.3, RFC 4291 §2.5.3: loopback
+    /// addresses stay in a host. RFC 3927 §7, RFC 4291 §2.5.6: a router does not forward link-local
+    /// addresses; the metadata of cloud machines are there.
     pub const DEFAULTS: [&'static str; 7] = [
         "deny 127.0.0.0/8",
         "deny ::1",
@@ -159,8 +160,8 @@ impl Rules {
         Verdict { action: rule.action, rule }
     }
 
-    /// The rule that denies a question for this name, whatever its addresses: the first rule for that name without a kind or ports
-    /// denies it.
+    /// The rule that denies a question for this name, whatever its addresses: the first rule for that name
+    /// without a kind or ports denies it.
     #[must_use]
     pub fn check_name(&self, name: &str) -> Option<Verdict<'_>> {
         let concerns = |rule: &&Rule| match &rule.target {

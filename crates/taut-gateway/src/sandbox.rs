@@ -5,8 +5,8 @@
 //!   modules, keys or clocks. Such a call fails with `EPERM`. What is listed is denied and all else allowed: a list of what is
 //!   allowed would depend on the C library and break with its next version.
 //!
-//! Both hold for the calling thread and those that it starts from then on: call [`confine`] when the guest runs and before the
-//! runtime does.
+//! Both hold for the calling thread and those that it starts from then on: call [`confine`] when the guest
+//! runs and before the runtime does.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use landlock::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// What this kernel enforces.
+/// The limits that this kernel enforces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confined {
     /// Files are closed: landlock is there (Linux 5.13) and switched on.
@@ -152,7 +152,7 @@ mod tests {
             // A namespace is no file to landlock, but entering it is a call.
             let entered = rustix::thread::move_into_link_name_space(network.unwrap().as_fd(), None);
             assert_eq!(entered.unwrap_err(), rustix::io::Errno::PERM);
-            // What it needs, it has.
+            // A running gateway still has what it needs.
             std::fs::read_to_string("/etc/resolv.conf").unwrap();
             std::fs::write(write.join("socket"), "x").unwrap();
             std::fs::remove_file(write.join("socket")).unwrap();

@@ -1,7 +1,8 @@
 //! The runner: takes the flows of a stack, asks the gateway what to do, and does it, with a task for each flow.
 //!
-//! The gateway is behind a lock that is held for the length of one call. One timer waits for its earliest deadline. A flow's task
-//! has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no more.
+//! The gateway is behind a lock that is held for the length of one call. One timer waits for its earliest
+//! deadline. A flow's task has a [`Handle`]; when it is dropped, whatever the reason, the flow counts no
+//! more.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -63,8 +64,8 @@ impl Server {
         Self(Arc::new(Shared { inner, began, earlier, resolver, log }))
     }
 
-    /// Serves every flow of a stack by this way out. From the return of this call on, flows come in; what it returns must be
-    /// polled, and ends with the stack, with the reason.
+    /// Serves every flow of a stack by this way out. From the return of this call on, flows come in; what it
+    /// returns must be polled, and ends with the stack, with the reason.
     ///
     /// # Errors
     /// Those of [`IncomingFlows::open`].
@@ -226,8 +227,8 @@ impl Server {
 }
 
 impl Shared {
-    /// A thread that panicked while it had the lock has left the gateway between two of its steps at worst: flows are counted a
-    /// little wrong, and the others live on.
+    /// A thread that panicked while it had the lock has left the gateway between two of its steps at worst:
+    /// flows are counted a little wrong, and the others live on.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

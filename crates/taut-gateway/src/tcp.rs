@@ -1,5 +1,5 @@
-//! One connection: the upstream first, then the guest's answer, then bytes both ways. The guest sees a refusal as a refusal, and
-//! silence as silence.
+//! One connection: the upstream first, then the guest's answer, then bytes both ways. The guest sees a
+//! refusal as a refusal, and silence as silence.
 
 use std::net::SocketAddr;
 

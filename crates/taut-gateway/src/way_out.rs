@@ -1,7 +1,7 @@
 //! Where flows go: a trait. `host_sockets.rs` has the host's own sockets.
 //!
-//! A way out connects, and says why it could not; all else is the same for any of them (`relay.rs`). Its streams have the methods
-//! of tokio's and of taut's streams, which both are.
+//! A way out connects, and says why it could not; all else is the same for any of them (`relay.rs`). Its
+//! streams have the methods of tokio's and of taut's streams, which both are.
 
 use std::future::Future;
 use std::io::{self, IoSlice};

@@ -329,8 +329,8 @@ impl Random {
     }
 }
 
-/// Any calls in any order, on flows that exist and on some that do not: nothing is counted twice, no limit is passed, and when the
-/// last flow is closed nothing is left.
+/// Any calls in any order, on flows that exist and on some that do not: nothing is counted twice, no limit is
+/// passed, and when the last flow is closed nothing is left.
 #[test]
 fn gw_09_nothing_is_left_whatever_happens() {
     for seed in 0..200 {

@@ -1,5 +1,5 @@
-//! The gateway between the kernel's clients in one namespace and its servers in another: GW-21 to 26 and 30 to 32 of
-//! `docs/gateway.md`.
+//! The gateway between the kernel's clients in one namespace and its servers in another: GW-21 to 26 and 30
+//! to 32 of `docs/gateway.md`.
 //!
 //! ```text
 //!   near: 10.7.0.1, default route ── TUN ── 10.7.0.2, the gateway's stack │ the gateway's sockets ── far: 10.50.0.0/16
@@ -489,7 +489,8 @@ const BEYOND: [u8; 4] = [203, 0, 113, 1];
 /// The port to which a proxy connects; it says at once "welcome", and echoes after that.
 const OPEN: u16 = 80;
 
-/// A proxy in the far namespace. `shake` reads a request and answers it; it returns whether the client is connected now.
+/// A proxy in the far namespace. `shake` reads a request and answers it; it returns whether the client is
+/// connected now.
 fn proxy(
     far: &Kernel,
     shake: impl Fn(&mut TcpStream) -> io::Result<bool> + Send + Sync + 'static,

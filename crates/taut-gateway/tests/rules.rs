@@ -329,7 +329,8 @@ fn gw_17_own_names_denied_names_and_what_is_no_question() {
         Question::Ignore => None,
         Question::Forward(_) => panic!("forwarded"),
     };
-    // RFC 1035 §4.1: number, QR and RD and RA, one question, one answer; a pointer to the name, A, IN, 60 s, four bytes.
+    // RFC 1035 §4.1: number, QR and RD and RA, one question, one answer; a pointer to the name, A, IN, 60 s,
+    // four bytes.
     let question = asks(HOST_NAME, 1);
     let mut expected = question.clone();
     expected[2..8].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 1]);

@@ -12,8 +12,8 @@ use crate::job::{Job, LiveDevice, Outcome, RunError};
 use crate::scenario::{Document, LoadError, Variation};
 use crate::{live, sim, table};
 
-/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has, or a queue
-/// discipline. In a live run of the stack, the kernel sends the flows beside.
+/// Why this sender cannot run it, if it cannot: the kernel may lack a congestion control that the stack has,
+/// or a queue discipline. In a live run of the stack, the kernel sends the flows beside.
 fn lacks(engine: Engine, device: LiveDevice, variation: &Variation) -> Option<String> {
     let scenario = &variation.scenario;
     if engine == Engine::Sim {

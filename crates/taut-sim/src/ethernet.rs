@@ -1,6 +1,6 @@
-//! Hosts on an Ethernet behind a switch: the real stack and its real link layer, with ARP, neighbour discovery, DHCP and groups, in
-//! virtual time. taut's own; used by tests and experiments about the link, beside [`World`](crate::World), whose wires carry
-//! IP packets between hosts that know the way.
+//! Hosts on an Ethernet behind a switch: the real stack and its real link layer, with ARP, neighbour
+//! discovery, DHCP and groups, in virtual time. taut's own; used by tests and experiments about the link,
+//! beside [`World`](crate::World), whose wires carry IP packets between hosts that know the way.
 //!
 //! ```text
 //!   Stack ◀── changes, packets ── taut_core::neighbour::Ethernet ◀── frames ──▶ switch: learns who is where, floods the rest
@@ -8,8 +8,8 @@
 //!                                                          DhcpServer ──────────┘
 //! ```
 //!
-//! A frame takes the same time to each port. The switch forgets nobody, and looks at no reports on groups. The same seed and the
-//! same calls give the same run.
+//! A frame takes the same time to each port. The switch forgets nobody, and looks at no reports on groups.
+//! The same seed and the same calls give the same run.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,5 +1,5 @@
-//! Hosts on an Ethernet behind a switch: they get their addresses by DHCP, find each other by ARP and neighbour discovery, and
-//! speak TCP.
+//! Hosts on an Ethernet behind a switch: they get their addresses by DHCP, find each other by ARP and
+//! neighbour discovery, and speak TCP.
 #![allow(missing_docs, reason = "tests")]
 
 use std::net::{IpAddr, SocketAddr};

@@ -1,14 +1,15 @@
-//! DHCP for IPv4 (RFC 2131, RFC 2132): what a client says, and what a server answers. Called by the core's `neighbour`.
+//! DHCP for IPv4 (RFC 2131, RFC 2132): what a client says, and what a server answers. Called by the core's
+//! `neighbour`.
 //!
 //! ```text
 //!   client ── Discover, Request, Decline, Release ──▶ server        DhcpMessage::emit
 //!          ◀──────────── Offer, Ack, Nak ────────────               DhcpReply::parse
 //! ```
 //!
-//! **Problem.** Options are a list that its sender writes: of any length, in any order, said twice, and continued in two fields
-//! of the header that were meant for names (option overload). **Rule.** Each of the three fields is read once, in the order of
-//! RFC 2132 §9.3; of options that are there twice, the first counts; one of a wrong length is left out, and one that ends
-//! behind its field makes the message unusable.
+//! **Problem.** Options are a list that its sender writes: of any length, in any order, said twice, and
+//! continued in two fields of the header that were meant for names (option overload). **Rule.** Each of the
+//! three fields is read once, in the order of RFC 2132 §9.3; of options that are there twice, the first
+//! counts; one of a wrong length is left out, and one that ends behind its field makes the message unusable.
 
 use core::net::Ipv4Addr;
 
@@ -223,7 +224,8 @@ impl DhcpReply {
     /// Parses the payload of a datagram.
     ///
     /// # Errors
-    /// [`ParseError::Unsupported`] for what is not a server's answer to a client on Ethernet; [`ParseError::OptionLength`].
+    /// [`ParseError::Unsupported`] for what is not a server's answer to a client on Ethernet;
+    /// [`ParseError::OptionLength`].
     pub fn parse(message: &[u8]) -> Result<Self, ParseError> {
         let header = message.first_chunk::<OPTIONS_AT>().ok_or(ParseError::Truncated)?;
         if header[0] != BOOT_REPLY || header[1..3] != ETHERNET || header[COOKIE_AT..] != COOKIE {

@@ -1,14 +1,15 @@
-//! Membership in multicast groups: queries of routers and switches, and the reports of hosts. IGMPv3 (RFC 3376) for IPv4, MLDv2
-//! (RFC 3810) for IPv6, and the reports of their predecessors (RFC 2236, RFC 2710), for a link whose querier knows only those.
-//! Called by the core's `neighbour`.
+//! Membership in multicast groups: queries of routers and switches, and the reports of hosts. IGMPv3 (RFC
+//! 3376) for IPv4, MLDv2 (RFC 3810) for IPv6, and the reports of their predecessors (RFC 2236, RFC 2710), for
+//! a link whose querier knows only those. Called by the core's `neighbour`.
 //!
 //! ```text
 //!   querier ── GroupQuery::parse ──▶ host ── emit_report, emit_old_report ──▶ routers and switches
 //! ```
 //!
-//! Both protocols say the same with other numbers. They are read and written as whole IP packets, because each has an IP option
-//! that makes routers look at it (router alert, RFC 2113, RFC 2711), and a hop limit of 1 keeps it on the link. A host that
-//! wants everything that is sent to a group says so by a record without sources.
+//! Both protocols say the same with other numbers. They are read and written as whole IP packets, because
+//! each has an IP option that makes routers look at it (router alert, RFC 2113, RFC 2711), and a hop limit of
+//! 1 keeps it on the link. A host that wants everything that is sent to a group says so by a record without
+//! sources.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -106,7 +107,8 @@ impl GroupQuery {
     /// Parses an IP packet, with the checks of RFC 3376 §4.1.12 and RFC 3810 §6.2.
     ///
     /// # Errors
-    /// [`ParseError::Unsupported`] for another message; [`ParseError::NotFromLink`] for one that may have come from another link.
+    /// [`ParseError::Unsupported`] for another message; [`ParseError::NotFromLink`] for one that may have
+    /// come from another link.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
         let ip = IpHeader::parse(packet)?;
         let message =
@@ -140,7 +142,8 @@ impl GroupQuery {
         }
         let is_old = is_old(message.len(), QUERY_V4)?;
         let group = Ipv4Addr::new(a, b, c, d);
-        // RFC 3376 §4.1.1: tenths of a second, beyond 127 with an exponent. IGMPv1 says none, and means ten seconds (§7.2.1).
+        // RFC 3376 §4.1.1: tenths of a second, beyond 127 with an exponent. IGMPv1 says none, and means ten
+        // seconds (§7.2.1).
         let tenths = match u32::from(code) {
             0 if is_old => 100,
             code @ 128.. if !is_old => ((code & 0x0f) | 0x10) << (((code >> 4) & 7) + 3),
@@ -203,8 +206,8 @@ fn has_alert(extension: &[u8]) -> bool {
     false
 }
 
-/// Writes a packet with a report on these groups, all of the family of `src`, to the start of `buf`, and returns its length: at most
-/// [`LEN_MAX`]. Of more than [`RECORDS_MAX`] records, the first ones.
+/// Writes a packet with a report on these groups, all of the family of `src`, to the start of `buf`, and
+/// returns its length: at most [`LEN_MAX`]. Of more than [`RECORDS_MAX`] records, the first ones.
 ///
 /// # Panics
 /// If `buf` is shorter than that.

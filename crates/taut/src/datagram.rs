@@ -238,9 +238,10 @@ group_from! {
 /// Membership in groups of multicast, of sockets of UDP: by value in tokio's, by reference in std's.
 macro_rules! multicast_methods {
     ($v4:ty, $v6:ty) => {
-        /// Receive what is sent to this group of multicast, too. Linux: `IP_ADD_MEMBERSHIP`. A stack has one interface, so the second
-        /// address says nothing. The socket must be bound to its port at any address. Several shards: the group's datagrams are
-        /// received by the shard to which they come, so use one.
+        /// Receive what is sent to this group of multicast, too. Linux: `IP_ADD_MEMBERSHIP`. A stack has one
+        /// interface, so the second address says nothing. The socket must be bound to its port at any
+        /// address. Several shards: the group's datagrams are received by the shard to which they come, so
+        /// use one.
         ///
         /// # Errors
         /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) for what is no group or was joined before;
@@ -273,7 +274,8 @@ macro_rules! multicast_methods {
             self.socket.set(taut_core::DatagramOption::LeaveGroup(crate::datagram::Group::from(group).0))
         }
 
-        /// `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: of datagrams to groups; 1 by default, so that they stay on the link.
+        /// `IP_MULTICAST_TTL` or `IPV6_MULTICAST_HOPS`: of datagrams to groups; 1 by default, so that they
+        /// stay on the link.
         ///
         /// # Errors
         /// [`InvalidInput`](std::io::ErrorKind::InvalidInput) above 255.

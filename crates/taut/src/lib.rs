@@ -28,8 +28,8 @@
 //!                       Stack (stack.rs) ─┴▶ taut_driver::Shard ─▶ taut_core::Stack, taut_device
 //! ```
 //!
-//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs; `relay` joins each to
-//! a socket beyond.
+//! [`IncomingFlows`] yields every new connection to any address before it is answered: what a gateway needs;
+//! `relay` joins each to a socket beyond.
 //!
 //! [`TcpStream::write_bytes`] and [`TcpStream::read_chunk`] copy nothing. With the feature `axum`, [`TcpListener`] is a
 //! listener of `axum::serve`; with `hyper`, [`TcpStream`] has hyper's traits, and `Connector` connects the clients of

@@ -53,8 +53,8 @@ const DATAGRAM_BYTES: usize = 65_535;
 pub struct Limits {
     /// For the upstream to be connected. The default is 125 s: a client's kernel gives up its SYN after 127 s.
     pub connect: Duration,
-    /// For a byte in either direction; both sides are reset after that, or up to as long again. The default is none: RFC 5382 §5
-    /// wants two hours and four minutes at least.
+    /// For a byte in either direction; both sides are reset after that, or up to as long again. The default
+    /// is none: RFC 5382 §5 wants two hours and four minutes at least.
     pub idle: Option<Duration>,
 }
 
@@ -66,8 +66,8 @@ impl Default for Limits {
 
 /// The far side of a relayed connection.
 pub trait Upstream: AsyncRead + AsyncWrite + Unpin {
-    /// Bytes leave at once (`TCP_NODELAY`): when to send them has been decided by whoever sent them to the relay. With Nagle's
-    /// algorithm, a second small message waits for the ACK of the first, 40 ms.
+    /// Bytes leave at once (`TCP_NODELAY`): when to send them has been decided by whoever sent them to the
+    /// relay. With Nagle's algorithm, a second small message waits for the ACK of the first, 40 ms.
     ///
     /// # Errors
     /// Those of the socket.
@@ -100,7 +100,8 @@ impl Upstream for TcpStream {
     }
 }
 
-/// The refusal that tells a client of an upstream's error; none for one that is silent, or that nobody knows how to tell.
+/// The refusal that tells a client of an upstream's error; none for one that is silent, or that nobody knows
+/// how to tell.
 #[must_use]
 pub fn refusal(error: &io::Error) -> Option<Refusal> {
     match error.kind() {
@@ -119,12 +120,12 @@ fn refuse(flow: IncomingFlow, error: &io::Error) {
     }
 }
 
-/// Serves a connection: `dial` connects upstream, then the client is answered, and bytes pass both ways until both sides have
-/// ended. Returns how many the client and the server sent.
+/// Serves a connection: `dial` connects upstream, then the client is answered, and bytes pass both ways until
+/// both sides have ended. Returns how many the client and the server sent.
 ///
 /// # Errors
-/// Why the upstream could not be connected, the client did not complete its handshake, or one side reset the connection: the
-/// other side has been told.
+/// Why the upstream could not be connected, the client did not complete its handshake, or one side reset the
+/// connection: the other side has been told.
 pub async fn tcp<U: Upstream>(
     flow: IncomingFlow,
     dial: impl Future<Output = io::Result<U>>,
@@ -231,7 +232,8 @@ pub async fn connect_udp(to: SocketAddr) -> io::Result<KernelUdp> {
 }
 
 /// Serves a flow of UDP: `dial` has a connected socket, then datagrams pass both ways until the flow was idle for
-/// [`DatagramFlowOptions::idle_timeout`](crate::DatagramFlowOptions::idle_timeout). What ICMP says of the upstream, the client hears.
+/// [`DatagramFlowOptions::idle_timeout`](crate::DatagramFlowOptions::idle_timeout). What ICMP says of the
+/// upstream, the client hears.
 ///
 /// # Errors
 /// Why there is no upstream; the stack was shut down. That the flow is idle is none.

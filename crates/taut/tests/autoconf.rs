@@ -1,5 +1,5 @@
-//! A stack that gets its addresses from the programs that give them out on real networks: `dnsmasq` as a DHCP server and as a
-//! router that advertises itself, beside the kernel.
+//! A stack that gets its addresses from the programs that give them out on real networks: `dnsmasq` as a DHCP
+//! server and as a router that advertises itself, beside the kernel.
 #![allow(missing_docs, reason = "tests")]
 
 mod net;
@@ -172,7 +172,8 @@ fn dhcp_17_a_lease_over_a_packet_socket() {
     here.set_up().unwrap();
     there.set_up().unwrap();
     there.wait_until_running(Duration::from_secs(5)).unwrap();
-    // The kernel at the near end makes the same addresses of the same station, and would reset the stack's connections.
+    // The kernel at the near end makes the same addresses of the same station, and would reset the stack's
+    // connections.
     near.set_sysctl("net.ipv6.conf.veth0.disable_ipv6", "1").unwrap();
     configure(&far, "veth0");
     let server = Server::start(far, "veth0", &scratch);

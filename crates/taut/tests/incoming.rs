@@ -417,8 +417,9 @@ impl Relay {
         Self { two, stop, upstream: upstream.ok(), server }
     }
 
-    /// Datagrams that were dropped so far: by the interface's queue, by flows whose receive buffers were full, by the far kernel's
-    /// receive buffers, which are those of the relay and of iperf3's server, and by those of iperf3's client.
+    /// Datagrams that were dropped so far: by the interface's queue, by flows whose receive buffers were
+    /// full, by the far kernel's receive buffers, which are those of the relay and of iperf3's server, and by
+    /// those of iperf3's client.
     fn drops(&self) -> [u64; 4] {
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
         let all = self.two.near.enter(read).unwrap();

@@ -132,8 +132,8 @@ fn dev_11_shards_share_an_interface() {
     let steered = counter(&cable.stack, "TautSteered");
     // That all 32 flows are right, or all are wrong, has a probability of 2^-31.
     assert!(steered > 0 && steered < received, "{steered} of {received} packets were handed over");
-    // Nobody got what the stack itself sent, and each packet came to one of them: the sockets are one group. The interface counts a
-    // super-packet once, as the stack does.
+    // Nobody got what the stack itself sent, and each packet came to one of them: the sockets are one group.
+    // The interface counts a super-packet once, as the stack does.
     let arrived = arrived(&cable.near);
     assert!(received <= arrived, "{received} packets of {arrived} that arrived");
     assert_eq!(cable.near.counters().unwrap()["TcpOutRsts"], 0);

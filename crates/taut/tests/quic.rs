@@ -1,5 +1,5 @@
-//! quinn over taut's UDP, by the adapter of the example `quic`: between two stacks, and to quinn over the kernel's UDP. Segments by
-//! one call, marks both ways, an MTU that QUIC finds by itself.
+//! quinn over taut's UDP, by the adapter of the example `quic`: between two stacks, and to quinn over the
+//! kernel's UDP. Segments by one call, marks both ways, an MTU that QUIC finds by itself.
 #![allow(missing_docs, reason = "tests")]
 #![cfg(all(feature = "tokio", target_os = "linux"))]
 

@@ -1,5 +1,5 @@
-//! `taut::relay`: a client behind a stack in this process, a gateway on the other stack, servers of the kernel's at 127.0.0.1.
-//! No root, no TUN. The same with the kernel's clients over a TUN: `incoming.rs`.
+//! `taut::relay`: a client behind a stack in this process, a gateway on the other stack, servers of the
+//! kernel's at 127.0.0.1. No root, no TUN. The same with the kernel's clients over a TUN: `incoming.rs`.
 #![allow(missing_docs, reason = "tests")]
 #![cfg(feature = "tokio")]
 
@@ -24,7 +24,8 @@ use tokio::time::timeout;
 const SERVER: &str = "203.0.113.7:80";
 const LONG: Duration = Duration::from_secs(20);
 
-/// A client's stack, and what became of the connections of the gateway beside it, whose upstreams are dialled by `dial`.
+/// A client's stack, and what became of the connections of the gateway beside it, whose upstreams are dialled
+/// by `dial`.
 fn gateway<F>(dial: impl Fn() -> F + Send + 'static, limits: Limits) -> (Stack, Outcomes)
 where
     F: Future<Output = io::Result<KernelStream>> + Send + 'static,
@@ -142,8 +143,9 @@ async fn relay_02_a_reset_of_one_side_is_a_reset_of_the_other() {
     assert_eq!(end.await, Err(ErrorKind::ConnectionReset));
 }
 
-/// Each side sends two single bytes, and waits for two. With Nagle's algorithm in the relay, the second of them would wait until the
-/// receiver acknowledges the first, which takes 40 ms at least when it has nothing to send; a receiver that has just begun is faster.
+/// Each side sends two single bytes, and waits for two. With Nagle's algorithm in the relay, the second of
+/// them would wait until the receiver acknowledges the first, which takes 40 ms at least when it has nothing
+/// to send; a receiver that has just begun is faster.
 #[tokio::test]
 async fn relay_07_small_messages_are_sent_on_at_once() {
     const ROUNDS: usize = 40;

@@ -1,6 +1,6 @@
-//! The programs with which people look at a network, against a stack over a TUN and over a TAP, and beside them against Linux over
-//! a pair of Ethernet interfaces: `ping`, `ping -f`, large pings with DF and without, `arping`, `ndisc6`, `traceroute`. What they
-//! say must be the same.
+//! The programs with which people look at a network, against a stack over a TUN and over a TAP, and beside
+//! them against Linux over a pair of Ethernet interfaces: `ping`, `ping -f`, large pings with DF and without,
+//! `arping`, `ndisc6`, `traceroute`. What they say must be the same.
 #![allow(missing_docs, reason = "tests")]
 #![cfg(target_os = "linux")]
 

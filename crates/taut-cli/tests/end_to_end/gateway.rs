@@ -1,5 +1,5 @@
-//! `taut gateway --run`: a command in a namespace of its own, with a network through the namespace of the test; as GW-27 to 29 of
-//! `docs/gateway.md`, by the command.
+//! `taut gateway --run`: a command in a namespace of its own, with a network through the namespace of the
+//! test; as GW-27 to 29 of `docs/gateway.md`, by the command.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -85,7 +85,7 @@ fn exit_codes_signals_and_standard_input_are_the_commands() {
     let output = lab.output(taut(&["gateway", "--run", "--", "/no/such/program"]).stdin(Stdio::null()));
     assert_eq!(output.status.code(), Some(127));
     assert!(String::from_utf8_lossy(&output.stderr).contains("/no/such/program"), "{output:?}");
-    // What cannot be is said before anything runs.
+    // A wrong argument is an error before anything runs.
     let output = lab.output(&mut taut(&["gateway", "--run", "--rule", "allow 10.0.0.0/40", "--", "true"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not a rule"), "{output:?}");

@@ -1,8 +1,9 @@
-//! Which sockets have joined which groups of multicast. RFC 1112 §6.1 and §7.1; Linux: `ip_mc_join_group`, `igmp_max_memberships`.
-//! Called by `stack/groups.rs`.
+//! Which sockets have joined which groups of multicast. RFC 1112 §6.1 and §7.1; Linux: `ip_mc_join_group`,
+//! `igmp_max_memberships`. Called by `stack/groups.rs`.
 //!
-//! **Rule.** A datagram to a group goes to every socket that has joined the group and is bound to its port. (Linux also gives it to
-//! sockets that have not joined, as long as any other has: `IP_MULTICAST_ALL`.) A socket may join 20 groups, and all of them 64.
+//! **Rule.** A datagram to a group goes to every socket that has joined the group and is bound to its port.
+//! (Linux also gives it to sockets that have not joined, as long as any other has: `IP_MULTICAST_ALL`.) A
+//! socket may join 20 groups, and all of them 64.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -24,7 +25,8 @@ pub(crate) struct Groups {
 
 impl Groups {
     /// # Errors
-    /// [`DatagramError::Invalid`] for what is no group, or one that was joined already; [`DatagramError::TooManyGroups`].
+    /// [`DatagramError::Invalid`] for what is no group, or one that was joined already;
+    /// [`DatagramError::TooManyGroups`].
     pub(crate) fn join(&mut self, group: IpAddr, slot: u32) -> Result<(), DatagramError> {
         let joined = self.members.values().filter(|slots| slots.contains(&slot)).count();
         if !group.is_multicast() || self.members.get(&group).is_some_and(|slots| slots.contains(&slot)) {

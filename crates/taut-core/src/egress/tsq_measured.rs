@@ -58,8 +58,9 @@
 //! the completions only, that is enough to double a limit that is being found, and, before anything is known, for a first look; and
 //! it is not enough for a judgement of a limit that was found, but the rate, and the limit with it, rise to what was completed.
 //!
-//! **A token bucket** below, as `tbf` or a provider's shaper is one, makes good what a look left idle: it sends faster than its rate for
-//! some milliseconds. So the rate rises only to what two samples in a row have.
+//! **A token bucket** below, as `tbf` or a provider's shaper is one, makes good what a look left idle: it
+//! sends faster than its rate for some milliseconds. So the rate rises only to what two samples in a row
+//! have.
 //!
 //! **Numbers.** Half a millisecond above the completion time is two super-packets, one for the device to work on while the
 //! host answers to the completion of the other. A rate is that of three
@@ -114,7 +115,8 @@ impl Sample {
 /// What the limit is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It doubles while that helps. The sample of half the limit, if there is one, and whether a doubling has helped.
+    /// It doubles while that helps. The sample of half the limit, if there is one, and whether a doubling has
+    /// helped.
     Search { half: Option<Sample>, helped: bool },
     /// It is known.
     Steady,

@@ -1,5 +1,5 @@
-//! The client of DHCP: which message is due, and what an answer means. RFC 2131 §4.4. Pure: it returns the next step, and
-//! `lease.rs` takes it.
+//! The client of DHCP: which message is due, and what an answer means. RFC 2131 §4.4. Pure: it returns the
+//! next step, and `lease.rs` takes it.
 //!
 //! ```text
 //!            Offer               Ack                 nobody has it          T1             T2
@@ -19,9 +19,9 @@
 //! | after a Decline | 10 s | RFC 2131 §3.1 (5) |
 //! | after a Nak | 1 to 2 s | ours: a server that refuses all does not keep the client busy |
 //!
-//! **What a stranger can do** who does not hear the client: guess a number of 32 bits, which changes with each exchange. One
-//! who hears it can answer as a server does; what the answer says is checked (`terms.rs`), and so is whether
-//! another station has the address (`own.rs`).
+//! **What a stranger can do** who does not hear the client: guess a number of 32 bits, which changes with
+//! each exchange. One who hears it can answer as a server does; what the answer says is checked (`terms.rs`),
+//! and so is whether another station has the address (`own.rs`).
 
 use core::net::Ipv4Addr;
 
@@ -234,8 +234,8 @@ impl Client {
         self.at = now + pause + self.random.span(SECOND);
     }
 
-    /// A server's message that has come from this station. `is_ours` tells whether the host has an address already. Returns
-    /// `None` if it is of no use.
+    /// A server's message that has come from this station. `is_ours` tells whether the host has an address
+    /// already. Returns `None` if it is of no use.
     pub(super) fn on_reply(
         &mut self,
         now: Instant,
@@ -316,7 +316,8 @@ impl Client {
         Some(lease)
     }
 
-    /// Another station has this address. If it is that of the lease, returns what to tell the server, and the lease that is no more.
+    /// Another station has this address. If it is that of the lease, returns what to tell the server, and the
+    /// lease that is no more.
     pub(super) fn on_taken(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Terms)> {
         let lease = self.lease.filter(|lease| lease.terms.address == address)?;
         (self.lease, self.last) = (None, None);
@@ -330,8 +331,8 @@ impl Client {
         Some((decline, lease.terms))
     }
 
-    /// The owner has removed this address. If it is that of the lease, the client ends; returns what to tell the server, and the lease
-    /// that is no more.
+    /// The owner has removed this address. If it is that of the lease, the client ends; returns what to tell
+    /// the server, and the lease that is no more.
     pub(super) fn on_removed(&mut self, now: Instant, address: Ipv4Addr) -> Option<(DhcpMessage, Lease)> {
         let lease = self.lease.filter(|lease| lease.terms.address == address)?;
         self.lease = None;

@@ -39,11 +39,11 @@ pub struct EthernetConfig {
     pub gateways: Vec<IpAddr>,
     /// Whether addresses of IPv6, routers and the MTU are learnt from the link's routers (RFC 4861 §6.3, RFC 4862).
     pub slaac: bool,
-    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (RFC 2131). Needs the
-    /// feature `dhcp`.
+    /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (RFC
+    /// 2131). Needs the feature `dhcp`.
     pub dhcp: bool,
-    /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2): those of its IPv6
-    /// addresses, and those that its owner joins.
+    /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2):
+    /// those of its IPv6 addresses, and those that its owner joins.
     pub groups: bool,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,
@@ -262,7 +262,8 @@ impl<P> Ethernet<P> {
         self.cache.next().min(self.own.next()).min(routers).min(dhcp).min(groups)
     }
 
-    /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers and for an address.
+    /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers and for an
+    /// address.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Self { config, cache, own, frames, stats, .. } = self;
         cache.handle_timeout(now, |ip, mac| ask((config.mac, own), frames, stats, ip, mac));

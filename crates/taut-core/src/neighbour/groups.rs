@@ -1,8 +1,9 @@
-//! The groups of multicast that this host is a member of, and when it says so. RFC 3376 §5 (IGMPv3), RFC 3810 §6 (MLDv2). Pure; called
-//! by `members.rs`.
+//! The groups of multicast that this host is a member of, and when it says so. RFC 3376 §5 (IGMPv3), RFC 3810
+//! §6 (MLDv2). Pure; called by `members.rs`.
 //!
-//! **Why.** A switch that watches for members sends a group's frames only where one is. Without a report, it may keep away what
-//! is sent to a group that an application has joined, and the questions for the host's own IPv6 addresses.
+//! **Why.** A switch that watches for members sends a group's frames only where one is. Without a report, it
+//! may keep away what is sent to a group that an application has joined, and the questions for the host's own
+//! IPv6 addresses.
 //!
 //! ```text
 //!   join, leave ─▶ a report at once, another within a second (one of the two may be lost)
@@ -16,8 +17,8 @@
 //! | between two answers about a group | 0.1 s | ours |
 //! | an older querier is believed to be there for | 260 s | RFC 3376 §8.12, RFC 3810 §9.12: 2 × 125 + 10 |
 //!
-//! **What a stranger can do.** Queries cost nothing but the reports that answer them, ten a second for each group at most, twelve
-//! groups to a report. At most 128 groups are remembered.
+//! **What a stranger can do.** Queries cost nothing but the reports that answer them, ten a second for each
+//! group at most, twelve groups to a report. At most 128 groups are remembered.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -82,8 +83,8 @@ pub(super) enum Report {
     Old(GroupRecord),
 }
 
-/// Whether membership is reported at all: not of groups that everybody is in, or that stay within the host (RFC 3376 §6, RFC
-/// 3810 §6).
+/// Whether membership is reported at all: not of groups that everybody is in, or that stay within the host
+/// (RFC 3376 §6, RFC 3810 §6).
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(v4) => v4.is_multicast() && v4 != ALL_HOSTS,

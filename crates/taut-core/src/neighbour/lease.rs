@@ -1,5 +1,6 @@
-//! An address that a server leases: the client's messages as frames, its address among those of the host, and what the stack is
-//! told. RFC 2131. Part of [`Ethernet`]; `dhcp.rs` decides, `own.rs` looks whether another station has the address.
+//! An address that a server leases: the client's messages as frames, its address among those of the host, and
+//! what the stack is told. RFC 2131. Part of [`Ethernet`]; `dhcp.rs` decides, `own.rs` looks whether another
+//! station has the address.
 //!
 //! ```text
 //!   Act::Check ─▶ address checked ─▶ AddAddress, routes, MTU, name servers, SetLease(Some) ─▶ poll_change
@@ -131,8 +132,8 @@ impl<P> Ethernet<P> {
         })));
     }
 
-    /// Tells the stack what is different: routes, name servers, the MTU, the length of the prefix. What is new comes first, so
-    /// that connections always have a way.
+    /// Tells the stack what is different: routes, name servers, the MTU, the length of the prefix. What is
+    /// new comes first, so that connections always have a way.
     fn change_terms(&mut self, before: Option<&Terms>, after: Option<&Terms>) {
         let (old, new) = (routes(before), routes(after));
         for route in new.iter().filter(|route| !old.contains(route)) {
@@ -197,7 +198,8 @@ fn servers(terms: Option<&Terms>) -> Vec<IpAddr> {
     servers
 }
 
-/// The message of a packet from a server's port to a client's; `None` for other packets, `Some(None)` for a broken one.
+/// The message of a packet from a server's port to a client's; `None` for other packets, `Some(None)` for a
+/// broken one.
 #[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
 fn message_of(packet: &[u8]) -> Option<Option<&[u8]>> {
     let ip = IpHeader::parse(packet).ok().filter(|ip| ip.protocol == protocol::UDP)?;
@@ -207,7 +209,8 @@ fn message_of(packet: &[u8]) -> Option<Option<&[u8]>> {
         return None;
     }
     let datagram = datagram.get(..header.len.into())?;
-    // A server on the same machine leaves the checksum to a card that is not there: its field has that of the pseudo-header.
+    // A server on the same machine leaves the checksum to a card that is not there: its field has that of the
+    // pseudo-header.
     let partial = udp::partial_checksum(ip.src, ip.dst, header.len.into());
     let is_partial = datagram[udp::CHECKSUM_OFFSET..udp::HEADER_LEN] == partial.to_be_bytes();
     let is_whole = is_partial || udp::verify(ip.src, ip.dst, datagram, &[]);

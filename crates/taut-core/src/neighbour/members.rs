@@ -1,5 +1,6 @@
-//! The groups of this host on an Ethernet: those of its addresses and of its owner, queries that arrive, and reports that leave.
-//! RFC 3376, RFC 3810; RFC 4861 §7.2.1 (the group of each IPv6 address). Part of [`Ethernet`]; `groups.rs` decides when.
+//! The groups of this host on an Ethernet: those of its addresses and of its owner, queries that arrive, and
+//! reports that leave. RFC 3376, RFC 3810; RFC 4861 §7.2.1 (the group of each IPv6 address). Part of
+//! [`Ethernet`]; `groups.rs` decides when.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,7 +27,8 @@ impl<P> Ethernet<P> {
         groups.handle_timeout(now);
     }
 
-    /// Says what is due, of the groups of the addresses that the host has or checks, too: questions about them go there.
+    /// Says what is due, of the groups of the addresses that the host has or checks, too: questions about
+    /// them go there.
     pub(super) fn report_groups(&mut self, now: Instant) {
         let Some(groups) = &mut self.groups else { return };
         let group = |address: IpAddr| match address {

@@ -1,5 +1,5 @@
-//! Times and numbers that nobody else on the link can guess, from the seed that the link was given. Called by `own.rs` and
-//! `dhcp.rs`. SipHash of a counter: the same seed gives the same numbers.
+//! Times and numbers that nobody else on the link can guess, from the seed that the link was given. Called by
+//! `own.rs` and `dhcp.rs`. SipHash of a counter: the same seed gives the same numbers.
 
 use core::hash::Hasher;
 

@@ -1,10 +1,12 @@
-//! What a server of DHCP offers, and whether it can be true. RFC 2131 §4.4.5 (times), RFC 2132. Pure; called by `dhcp.rs`.
+//! What a server of DHCP offers, and whether it can be true. RFC 2131 §4.4.5 (times), RFC 2132. Pure; called
+//! by `dhcp.rs`.
 //!
-//! **What a stranger can do.** Everybody on an Ethernet can be a server, and no protocol here can prevent that. But an offer
-//! is taken only if a host could live with it: an address that a host of its network can have, a mask that is one, a lease
-//! that lasts longer than the check of its address takes. Of lists, four addresses are kept; an MTU is believed from 576
-//! bytes, which every host must take (RFC 791), to the device's; times that would have the client ask more often than
-//! every ten seconds are replaced by those of RFC 2131.
+//! **What a stranger can do.** Everybody on an Ethernet can be a server, and no protocol here can prevent
+//! that. But an offer is taken only if a host could live with it: an address that a host of its network can
+//! have, a mask that is one, a lease that lasts longer than the check of its address takes. Of lists, four
+//! addresses are kept; an MTU is believed from 576 bytes, which every host must take (RFC 791), to the
+//! device's; times that would have the client ask more often than every ten seconds are replaced by those of
+//! RFC 2131.
 
 use core::net::{IpAddr, Ipv4Addr};
 
@@ -58,7 +60,8 @@ impl Terms {
         if !is_host_of(network) || server.is_unspecified() || server.is_broadcast() || server.is_multicast() {
             return None;
         }
-        // A host that has its network to itself reaches routers beyond it over the link; any other has them in its network.
+        // A host that has its network to itself reaches routers beyond it over the link; any other has them
+        // in its network.
         let fits = |router: &Ipv4Addr| {
             let router = IpAddr::V4(*router);
             let is_near = prefix == 32 || network.contains(router);
@@ -116,8 +119,8 @@ const fn prefix_of_class(address: Ipv4Addr) -> u8 {
     }
 }
 
-/// Whether a host can have the address: none of a group, and not the first or last of the network (RFC 1122 §3.2.1.3),
-/// except where a network has two addresses (RFC 3021).
+/// Whether a host can have the address: none of a group, and not the first or last of the network (RFC 1122
+/// §3.2.1.3), except where a network has two addresses (RFC 3021).
 fn is_host_of(network: Network) -> bool {
     let IpAddr::V4(address) = network.address else { return false };
     let hosts = u32::MAX.checked_shr(network.prefix.into()).unwrap_or(0);

@@ -202,8 +202,8 @@ fn tlp_10_a_second_before_the_first_measurement() {
 
 #[test]
 fn tlp_05_no_probe_beside_a_single_segment_that_was_sacked() {
-    // R = 100 ms, so the probe is due 2·R + 2 ms after the last transmission. Segment 1 is sacked after 190 ms: from then on
-    // RACK's timer watches, 190 + R/4 + 2 ms after segment 0 left (RFC 8985 §6.2, §7.2).
+    // R = 100 ms, so the probe is due 2·R + 2 ms after the last transmission. Segment 1 is sacked after 190
+    // ms: from then on RACK's timer watches, 190 + R/4 + 2 ms after segment 0 left (RFC 8985 §6.2, §7.2).
     let mut w = World::new(true);
     w.send(3, 1);
     let sent = w.now;
@@ -511,8 +511,8 @@ fn smaller_segments_reduce_no_window_and_end_no_recovery() {
     assert_eq!((w.rec.state(), w.cc.ssthresh()), (CaState::Recovery, 5));
 }
 
-/// RFC 6675 §5: the recovery point is what had been sent. A D-SACK for an earlier reduction says nothing about segments that
-/// were too large (Linux: `tcp_simple_retransmit` forgets what could be undone).
+/// RFC 6675 §5: the recovery point is what had been sent. A D-SACK for an earlier reduction says nothing
+/// about segments that were too large (Linux: `tcp_simple_retransmit` forgets what could be undone).
 #[test]
 fn the_repair_of_segments_that_were_too_large_ends_with_the_last_of_them() {
     let mut w = World::new(true);

@@ -397,8 +397,9 @@ impl Stack {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`]; [`DatagramError::Invalid`] for a time to live of 0, and for what is no group of the socket's family;
-    /// [`DatagramError::TooManyGroups`], or [`DatagramError::AddrNotAvailable`] for one that was not joined.
+    /// [`DatagramError::Closed`]; [`DatagramError::Invalid`] for a time to live of 0, and for what is no
+    /// group of the socket's family; [`DatagramError::TooManyGroups`], or [`DatagramError::AddrNotAvailable`]
+    /// for one that was not joined.
     pub fn set_datagram_option(
         &mut self,
         id: DatagramId,

@@ -1,8 +1,9 @@
-//! Datagrams to groups of multicast: who receives them, and what the link is told. RFC 1112; Linux: `__udp4_lib_mcast_deliver`.
-//! Called by `input.rs`, `datagram.rs` and `output.rs`.
+//! Datagrams to groups of multicast: who receives them, and what the link is told. RFC 1112; Linux:
+//! `__udp4_lib_mcast_deliver`. Called by `input.rs`, `datagram.rs` and `output.rs`.
 //!
-//! Nothing is answered: no error is ever sent about a packet to a group (RFC 1122 §3.2.2). What this host sends to a group comes back
-//! to none of its own sockets (Linux: `IP_MULTICAST_LOOP`, which is on there). Fragments to groups are not put together.
+//! Nothing is answered: no error is ever sent about a packet to a group (RFC 1122 §3.2.2). What this host
+//! sends to a group comes back to none of its own sockets (Linux: `IP_MULTICAST_LOOP`, which is on there).
+//! Fragments to groups are not put together.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -16,7 +17,8 @@ use crate::datagram::inbox::Incoming;
 use crate::words::{Endpoint, Event, Frame, Instant, RxChecksum, RxPacket};
 
 impl Stack {
-    /// A packet that is not for an address of this host. Returns whether it is for a group that a socket has joined.
+    /// A packet that is not for an address of this host. Returns whether it is for a group that a socket has
+    /// joined.
     #[cold]
     pub(super) fn on_group(&mut self, now: Instant, ip: &IpHeader, packet: &RxPacket<'_>) -> bool {
         if !cfg!(feature = "udp") || !ip.dst.is_multicast() || self.datagrams.groups.of(ip.dst).is_empty() {

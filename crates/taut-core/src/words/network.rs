@@ -97,8 +97,8 @@ pub enum NetworkChange {
     AddNameServer(IpAddr),
     /// It is not to be asked any more.
     RemoveNameServer(IpAddr),
-    /// A server has leased an address, or prolonged the lease; or the lease is over. For reports: the address and the routes
-    /// are changed by the words above.
+    /// A server has leased an address, or prolonged the lease; or the lease is over. For reports: the address
+    /// and the routes are changed by the words above.
     SetLease(Option<Lease>),
     /// A socket has joined this group of multicast: said to the link, once for each call.
     JoinGroup(IpAddr),

@@ -94,7 +94,7 @@ impl Shard {
         wakers: &mut Vec<Waker>,
     ) -> Taken {
         if inner.sent_bytes > 0 && inner.waiters.count() <= 1 {
-            // What is there now is the answer to that: it had not waited.
+            // A packet that is there now answers what was sent: it had not waited.
             inner.early_end.note_nothing();
         }
         (inner.served, inner.sent_bytes) = (now, 0);

@@ -1,5 +1,5 @@
-//! The bytes that wait in the queue of one of the kernel's interfaces, read from time to time while a run lasts. Called by
-//! `live.rs`; the senders report the latest value.
+//! The bytes that wait in the queue of one of the kernel's interfaces, read from time to time while a run
+//! lasts. Called by `live.rs`; the senders report the latest value.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

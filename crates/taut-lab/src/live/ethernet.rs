@@ -1,5 +1,5 @@
-//! The link of a live run whose sender has an Ethernet interface: a cable to a router, behind which the emulated path begins.
-//! Called by `live.rs`.
+//! The link of a live run whose sender has an Ethernet interface: a cable to a router, behind which the
+//! emulated path begins. Called by `live.rs`.
 //!
 //! ```text
 //!   taut ── packet sockets ┐
@@ -7,9 +7,9 @@
 //!   kernel ────────────────┘      near                    (kernel)
 //! ```
 //!
-//! The kernel can delay packets only where it has `netem`; the emulator can everywhere, and it counts what it carries. The
-//! router hands super-packets on as they are. It answers ARP for the receiver, so that sender and receiver are in one network,
-//! as over a TUN. With `kind = "direct"` the cable ends at the receiver.
+//! The kernel can delay packets only where it has `netem`; the emulator can everywhere, and it counts what it
+//! carries. The router hands super-packets on as they are. It answers ARP for the receiver, so that sender
+//! and receiver are in one network, as over a TUN. With `kind = "direct"` the cable ends at the receiver.
 
 use std::io;
 
@@ -103,8 +103,8 @@ fn route(router: &Kernel, scenario: &Scenario) -> io::Result<Port> {
     Ok(Port::Tun(tun))
 }
 
-/// Gives the sender's interface its queue: a `tbf` with the link's rate in a pair, so that small queues see it; or the
-/// scenario's own queue discipline, with the rate behind it, in the router.
+/// Gives the sender's interface its queue: a `tbf` with the link's rate in a pair, so that small queues see
+/// it; or the scenario's own queue discipline, with the rate behind it, in the router.
 fn put_queue(link: &mut Link<Kernel>, variation: &Variation) -> io::Result<()> {
     let scenario = &variation.scenario;
     let own = link::own_queue(scenario, HEADER_BYTES);

@@ -135,7 +135,8 @@ pub(super) struct OwnQueue {
     pub(super) limit_bytes: u64,
 }
 
-/// The sender's queue in a pair, whose link belongs to the sender. It counts so many bytes of Ethernet's with each packet.
+/// The sender's queue in a pair, whose link belongs to the sender. It counts so many bytes of Ethernet's with
+/// each packet.
 pub(super) fn own_queue(scenario: &Scenario, header_bytes: u64) -> Option<OwnQueue> {
     if scenario.topology.kind != Kind::Pair {
         return None;

@@ -1,9 +1,10 @@
-//! An attacker elsewhere, who knows the addresses and ports of a connection, and guesses its numbers. Called by the runner.
+//! An attacker elsewhere, who knows the addresses and ports of a connection, and guesses its numbers. Called
+//! by the runner.
 //!
-//! A number out of the air meets a window of 64 KB once in 65,536 packets, so that what comes after the check of the window
-//! would hardly ever be reached. Every other SYN is a lucky guess: its number is near that of the packet that arrived last. It
-//! is never believed whatever its number is (RFC 5961 §4.2), so the judge need not excuse anything. A lucky RST would be
-//! right now and then, and so would data: those stay blind.
+//! A number out of the air meets a window of 64 KB once in 65,536 packets, so that what comes after the check
+//! of the window would hardly ever be reached. Every other SYN is a lucky guess: its number is near that of
+//! the packet that arrived last. It is never believed whatever its number is (RFC 5961 §4.2), so the judge
+//! need not excuse anything. A lucky RST would be right now and then, and so would data: those stay blind.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

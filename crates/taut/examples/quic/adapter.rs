@@ -21,8 +21,8 @@ use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Endpoint, Runtime, ServerConfig, TokioRuntime, UdpPoller};
 use taut::{DatagramOptions, MtuDiscovery, Received, SendMeta, Stack, UdpSocket};
 
-/// `SO_RCVBUF` and `SO_SNDBUF`: a burst of ten datagrams from each of many connections, and what comes while a task waits for
-/// a processor.
+/// `SO_RCVBUF` and `SO_SNDBUF`: a burst of ten datagrams from each of many connections, and what comes while
+/// a task waits for a processor.
 const BUFFER_BYTES: u32 = 2 << 20;
 
 /// The most datagrams in one packet. Linux: `UDP_MAX_SEGMENTS` is 128 now, and was 64.
@@ -118,7 +118,8 @@ impl AsyncUdpSocket for Udp {
             {
                 Err(error)
             }
-            // A probe larger than the link, or no way to the peer: lost, as anywhere in the network. QUIC finds out.
+            // A probe larger than the link, or no way to the peer: lost, as anywhere in the network. QUIC
+            // finds out.
             _ => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
-//! Every TCP connection that enters a TUN interface comes out through the host's sockets, or through a SOCKS5 server; and UDP
-//! through the host's. The upstream connection is made first; so a client sees a refusal, an unreachable host or silence as
-//! what it was.
+//! Every TCP connection that enters a TUN interface comes out through the host's sockets, or through a SOCKS5
+//! server; and UDP through the host's. The upstream connection is made first; so a client sees a refusal, an
+//! unreachable host or silence as what it was.
 //!
 //! ```console
 //! $ cargo build -p taut --example tun2socks
@@ -23,8 +23,8 @@ use tokio::net::{TcpStream, UdpSocket};
 
 mod socks;
 
-/// `SO_RCVBUF` of both sides of a UDP flow, which is doubled. The default has room for 10 ms of 100 Mbit/s, and a task may wait longer
-/// than that for a processor.
+/// `SO_RCVBUF` of both sides of a UDP flow, which is doubled. The default has room for 10 ms of 100 Mbit/s,
+/// and a task may wait longer than that for a processor.
 const BUFFER_BYTES: u32 = 2 << 20;
 
 /// Serves every flow of the stack, until it ends.

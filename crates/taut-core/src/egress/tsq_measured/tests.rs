@@ -1,4 +1,5 @@
-//! Statements TSQ-M1 to M14, M19 to M21 and M23 of docs/send-path.md, on a device in virtual time: a line that sends one packet after the
+//! Statements TSQ-M1 to M14, M19 to M21 and M23 of docs/send-path.md, on a device in virtual time: a line
+//! that sends one packet after the
 //! other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
@@ -263,8 +264,9 @@ fn tsq_m5_one_line_for_all() {
     assert!(most - least <= 2 * 45 * u64::from(MSS), "{:?}", world.sent);
 }
 
-/// A connection that sends little passes the line with as many bytes as the limit, then a turn comes first, and then it may
-/// pass again: what it sent while nobody waited, and the packet of a turn itself, do not count.
+/// A connection that sends little passes the line with as many bytes as the limit, then a turn comes first,
+/// and then it may pass again: what it sent while nobody waited, and the packet of a turn itself, do not
+/// count.
 #[test]
 fn tsq_m5_what_passes_the_line_counts_until_the_next_turn() {
     let mut meter = Meter::default();
@@ -335,8 +337,8 @@ fn tsq_m9_a_slower_line_has_less() {
     assert!(world.busy(1_000).0 > 0.999);
 }
 
-/// After a look, in which the line was idle now and then, a token bucket sends faster than its rate for a moment. That is not its
-/// rate, and the end of it is no slower device.
+/// After a look, in which the line was idle now and then, a token bucket sends faster than its rate for a
+/// moment. That is not its rate, and the end of it is no slower device.
 #[test]
 fn tsq_m23_a_token_bucket_after_a_look() {
     for (rate, us, burst_ms) in [(FAST / 10, 500, 5), (FAST / 10, 500, 20), (FAST, 4_000, 5), (FAST, 500, 50)]

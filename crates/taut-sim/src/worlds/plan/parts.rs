@@ -42,7 +42,8 @@ const SYSCTLS: &[(&str, &[&str])] = &[
     ("tcp_moderate_rcvbuf", &["0", "1"]),
     // Not 2: with a cookie, a segment that overtakes the ACK of the handshake resets the connection, as in Linux.
     ("tcp_syncookies", &["0", "1"]),
-    // Not 0: two hosts that a liar has put out of step answer each other's ACKs for ever without a limit (RFC 9293 §3.10.7.4).
+    // Not 0: two hosts that a liar has put out of step answer each other's ACKs for ever without a limit (RFC
+    // 9293 §3.10.7.4).
     ("tcp_invalid_ratelimit", &["20", "500"]),
     ("tcp_pacing_ss_ratio", &["100", "200", "400"]),
     ("tcp_pacing_ca_ratio", &["100", "120", "200"]),
