@@ -1,6 +1,9 @@
-//! An address of IPv4 from a server: the statements DHCP of docs/ethernet.md. One host at the station 02:00:00:00:00:02, and a
-//! server whose messages are written by hand.
+//! An address of IPv4 from a server: the statements DHCP of docs/ethernet.md. One host at the station
+//! 02:00:00:00:00:02, and a server whose messages are written by hand.
 #![allow(missing_docs, reason = "tests")]
+
+#[path = "support/link.rs"]
+mod link;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -41,7 +44,7 @@ fn seconds(from: Instant, to: Instant) -> f64 {
     to.since(from).as_nanos() as f64 / 1e9
 }
 
-/// What a client said: its frame, taken apart by the places of RFC 2131 §2.
+/// A client's message, taken apart by the places of RFC 2131 §2.
 #[derive(Clone, Debug)]
 struct Said {
     at: Instant,
@@ -207,16 +210,7 @@ impl Link {
     }
 
     fn pass(&mut self, span: Duration) {
-        let end = self.now + span;
-        let mut steps = 0;
-        while self.link.poll_timeout() <= end {
-            self.now = self.link.poll_timeout().max(self.now);
-            self.link.handle_timeout(self.now);
-            self.collect();
-            steps += 1;
-            assert!(steps < 10_000, "it spins");
-        }
-        self.now = end;
+        link::pass(self, span, |own| (&mut own.link, &mut own.now), Self::collect);
     }
 
     fn pass_until(&mut self, at: Instant) {
@@ -580,7 +574,8 @@ fn dhcp_10_nonsense_in_an_offer_is_refused() {
         link.answer(&offer());
         assert_eq!(link.kinds(), [1, 3], "{what}");
     }
-    // What is left out, and the lease is taken: routers and name servers that no host can be, an MTU that cannot be.
+    // What is left out, and the lease is taken: routers and name servers that no host can be, an MTU that
+    // cannot be.
     let small = 575_u16.to_be_bytes();
     for (code, data) in [
         (3, &[10, 8, 0, 1, 10, 9, 0, 7, 10, 9, 0, 255, 0, 0, 0, 0][..]),
@@ -700,7 +695,8 @@ fn dhcp_13_checksums_of_servers() {
     let right = u16::from_be_bytes([good[40], good[41]]);
     link.hear(&datagram(&message, Some(right ^ 1)));
     assert_eq!(link.kinds(), [1], "broken");
-    // None, which IPv4 allows; that of the pseudo-header, which a server on the same machine leaves to be completed.
+    // None, which IPv4 allows; that of the pseudo-header, which a server on the same machine leaves to be
+    // completed.
     let partial = udp::partial_checksum(ip("10.9.0.1"), ip("255.255.255.255"), 8 + message.len() as u32);
     for checksum in [right, 0, partial] {
         let mut link = Link::asking(2);
