@@ -1,11 +1,11 @@
 //! Packets of strangers beside TCP, and the memory that they cost: docs/ip.md, "Bad input". Memory is that
-//! which this process has allocated, so these tests run one at a time. The stack has 10.9.0.1 and fd09::1.
+//! which the test's own thread has allocated and not freed. The stack has 10.9.0.1 and fd09::1.
 #![allow(unsafe_code, reason = "counts what is allocated")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicIsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use taut_core::{
     ConnId, ConnOptions, DatagramId, DatagramKind, DatagramOptions, Fate, Frame, Instant, LinkCaps,
@@ -13,21 +13,28 @@ use taut_core::{
 };
 use taut_wire::{Ecn, IpHeader, UdpHeader, fragment, icmp, protocol, udp};
 
-/// Bytes that are allocated now.
+/// Counts what each thread holds: the other tests and the test harness allocate meanwhile.
 struct Counted;
 
-static LIVE: AtomicIsize = AtomicIsize::new(0);
+thread_local! {
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+}
+
+/// Bytes that this thread has allocated and not freed.
+fn live() -> isize {
+    LIVE.get()
+}
 
 // SAFETY: hands everything to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        LIVE.set(LIVE.get() + layout.size() as isize);
         // SAFETY: as the caller promised.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        LIVE.set(LIVE.get() - layout.size() as isize);
         // SAFETY: as the caller promised.
         unsafe { System.dealloc(at, layout) }
     }
@@ -35,13 +42,6 @@ unsafe impl GlobalAlloc for Counted {
 
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
-
-static TURN: Mutex<()> = Mutex::new(());
-
-/// One test at a time; and what it allocates from now on.
-fn alone() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 const NOW: Instant = Instant::from_nanos(5_000_000_000);
 
@@ -177,7 +177,6 @@ const DESTINATION: u8 = 60;
 
 #[test]
 fn bad_01_chains_of_extension_headers() {
-    let _turn = alone();
     let mut stack = stack(1, 1_500);
     let socket = open(&mut stack, "[fd09::1]:9");
     // 8 bytes: a length of 0, and a padding option of 4 bytes.
@@ -207,7 +206,7 @@ fn bad_01_chains_of_extension_headers() {
         vec![(DESTINATION, vec![0, 0xc2, 4, 0, 0, 0, 0])],
         vec![(DESTINATION, vec![0, 1, 200, 0, 0, 0, 0])],
     ];
-    let before = (LIVE.load(Ordering::Relaxed), stack.counters().in_hdr_errors);
+    let before = (live(), stack.counters().in_hdr_errors);
     for round in 0..10_000 {
         let headers = &dropped[round % dropped.len()];
         give(&mut stack, &chained(headers));
@@ -215,8 +214,7 @@ fn bad_01_chains_of_extension_headers() {
     assert!(stack.recv_datagram(socket, &mut bytes, false).is_err());
     assert!(packets(&mut stack).is_empty());
     assert_eq!(stack.counters().in_hdr_errors - before.1, 10_000);
-    // A line of the test harness may come in between.
-    let kept = LIVE.load(Ordering::Relaxed) - before.0;
+    let kept = live() - before.0;
     assert!(kept < 1_024, "{kept} bytes are kept of 10,000 packets");
 }
 
@@ -224,7 +222,6 @@ fn bad_01_chains_of_extension_headers() {
 
 #[test]
 fn bad_02_the_least_mtus_carry_everything() {
-    let _turn = alone();
     // RFC 791 §3.2, Linux's least segment of 48 bytes and its headers, RFC 8200 §5.
     for (mtu, families) in [(68_u16, 1), (88, 1), (1_280, 2)] {
         let (mut a, mut b) = (stack(1, mtu), stack(2, mtu));
@@ -270,11 +267,10 @@ fn bad_02_the_least_mtus_carry_everything() {
 
 #[test]
 fn bad_03_a_flood_of_datagrams_beside_a_connection() {
-    let _turn = alone();
     let (mut a, mut b) = (stack(1, 1_500), stack(2, 1_500));
     let (near, far) = connect(&mut a, &mut b);
     let (socket, mut number) = (open(&mut a, "10.9.0.1:9"), 0_u32);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live();
     let mut most = 0;
     // 100 datagrams in each round, from ever new addresses, to a socket that nobody reads, and to a port that
     // nobody has.
@@ -299,16 +295,15 @@ fn bad_03_a_flood_of_datagrams_beside_a_connection() {
     assert_eq!((counters.udp_no_ports, counters.icmp_out_dest_unreachs), (number.into(), 50));
     // What the connection holds is its own; the flood has a receive buffer, and 1,024 peers of whose errors
     // one is counted.
-    let grown = LIVE.load(Ordering::Relaxed) - before;
+    let grown = live() - before;
     assert!(grown < 8 << 20, "{grown} bytes");
 }
 
 #[test]
 fn bad_04_a_flood_of_pings_that_the_link_does_not_take() {
-    let _turn = alone();
     let (mut a, mut b) = (stack(1, 1_500), stack(2, 1_500));
     let (near, far) = connect(&mut a, &mut b);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live();
     for number in 0..100_000_u32 {
         let [.., x, y, z] = number.to_be_bytes();
         let mut request = [&icmp::echo_request(true, number as u16)[..], &[0; 1_400]].concat();
@@ -317,7 +312,7 @@ fn bad_04_a_flood_of_pings_that_the_link_does_not_take() {
         give(&mut a, &packet(&from.to_string(), "10.9.0.1", protocol::ICMP, &request));
     }
     // 256 answers of 1,428 bytes.
-    let grown = LIVE.load(Ordering::Relaxed) - before;
+    let grown = live() - before;
     assert!(grown < 256 * 2_048, "{grown} bytes");
     let answers = packets(&mut a);
     assert_eq!(answers.len(), 256);
@@ -326,10 +321,9 @@ fn bad_04_a_flood_of_pings_that_the_link_does_not_take() {
 
 #[test]
 fn bad_05_fragments_without_end_beside_a_connection() {
-    let _turn = alone();
     let (mut a, mut b) = (stack(1, 1_500), stack(2, 1_500));
     let (near, far) = connect(&mut a, &mut b);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live();
     let (mut number, mut most) = (0_u32, 0);
     // First fragments of ever new packets, from ever new addresses; middle ones; and tiny ones.
     transfer((&mut a, near), (&mut b, far), 1_000_000, |stack| {
@@ -352,7 +346,7 @@ fn bad_05_fragments_without_end_beside_a_connection() {
             bytes.resize(20 + len, 7);
             give(stack, &bytes);
         }
-        most = most.max(LIVE.load(Ordering::Relaxed) - before);
+        most = most.max(live() - before);
     });
     assert!(number > 5_000, "{number}");
     // 4 MiB of fragments as they are counted, the connection's buffers, and what the allocator's callers hold
@@ -364,6 +358,6 @@ fn bad_05_fragments_without_end_beside_a_connection() {
     while a.poll_timeout().is_some_and(|(at, _)| at <= later) {
         a.handle_timeout(later);
     }
-    let left = LIVE.load(Ordering::Relaxed) - before;
+    let left = live() - before;
     assert!(left < 2 << 20, "{left} bytes are left of {most}");
 }
