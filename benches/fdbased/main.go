@@ -102,7 +102,6 @@ func open(name string, own netip.Prefix) (*stack.Stack, error) {
 		Address:            tcpip.LinkAddress(iface.HardwareAddr),
 		PacketDispatchMode: fdbased.RecvMMsg,
 		GSOMaxSize:         superPacket,
-		TXChecksumOffload:  true,
 		RXChecksumOffload:  true,
 	})
 	if err != nil {

@@ -34,6 +34,9 @@ struct Args {
     /// gVisor's program; left out if not given
     #[arg(long, value_name = "FILE")]
     fdbased: Option<PathBuf>,
+    /// `taut.tsq` of taut's stacks
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    tsq: String,
     /// Only these, of kernel, packet, tun, gvisor
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -86,10 +89,11 @@ fn one(name: &str, sends: bool, args: &Args) -> Result<Sample> {
     let peer = peer::spawn(&kernel, role, LOCAL, None, &probe)?;
     let mut program = None;
     let address = format!("{LOCAL}/24");
+    let builder = || Stack::builder().set_sysctl("taut.tsq", &args.tsq);
     let stack = match (name, near) {
-        ("tun", Some(Near::Tun(tun))) => Some(Stack::builder().device(tun).address(&address).build()?),
+        ("tun", Some(Near::Tun(tun))) => Some(builder().device(tun).address(&address).build()?),
         ("packet", Some(Near::Kernel(near))) => {
-            Some(near.enter(|| Stack::builder().packet("veth0").address(&address).build())??)
+            Some(near.enter(|| builder().packet("veth0").address(&address).build())??)
         }
         ("gvisor", Some(Near::Kernel(near))) => {
             let file = args.fdbased.as_ref().context("gvisor needs --fdbased FILE")?;

@@ -208,7 +208,8 @@ impl Packet {
         let caps = if options.offload { LinkCaps::offloading(mtu) } else { LinkCaps::plain(mtu) };
         let shared =
             Shared::new(name, interface.index(), send, receive, Ethernet::new(config, random_seed()?))?;
-        Ok(Self { shared: Arc::new(shared), caps: LinkCaps { paces, ..caps }, mac, naming })
+        let caps = LinkCaps { paces, completes_on_departure: true, ..caps };
+        Ok(Self { shared: Arc::new(shared), caps, mac, naming })
     }
 
     /// The interface's name.

@@ -165,7 +165,7 @@ impl Xdp {
         let shared = Shared::new(name, interface.index(), talk.try_clone()?, talk, ethernet)?;
         shared.watch(&parts.socket)?;
         let is_virtual = link.driver.is_some();
-        let caps = LinkCaps::plain(mtu);
+        let caps = LinkCaps { completes_on_departure: true, ..LinkCaps::plain(mtu) };
         Ok(Self { shared: Arc::new(shared), parts, program, caps, mac, pieces, is_virtual })
     }
 

@@ -70,6 +70,13 @@ impl Guest {
         Some(Self { folder, cards: 0, processors: 1, programs: found, words: Vec::new() })
     }
 
+    /// With this program of the project's own, as `/bin/` and its name.
+    #[must_use]
+    pub fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.programs.push(path.into());
+        self
+    }
+
     /// With so many network cards (`virtio-net`), all on one wire: `eth0`, `eth1`, ….
     #[must_use]
     pub const fn cards(mut self, count: usize) -> Self {

@@ -193,17 +193,15 @@ impl Sender {
         limit.saturating_add(tsq::delayed(rate, cx.tx_delay_us))
     }
 
-    /// The same for the size of super-packets: half of it is one packet. While nothing was measured, it is a millisecond of
-    /// what is delivered at most. (As a limit that would be a trap: where completions take longer, the rate falls, and the
-    /// limit with it.)
+    /// The same for the size of super-packets: half of it is one packet. While nothing was measured, a packet is a millisecond
+    /// of the pacing rate at most, also on a short path, where Linux's rule would let it be longer.
     fn measured_limit_of_size(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let limit = self.measured_limit(cx, device);
-        match self.delivery_rate() {
-            Some(delivered) if device.is_unknown() => {
-                limit.min(delivered >> u32::from(cx.link.pacing_shift).min(63))
-            }
-            _ => limit,
+        if !device.is_unknown() {
+            return limit;
         }
+        let packet = self.congestion.pacing_rate() >> u32::from(cx.link.pacing_shift).min(63);
+        limit.min(packet.saturating_mul(2))
     }
 
     /// The limit of the small queue for a packet of `payload` bytes.

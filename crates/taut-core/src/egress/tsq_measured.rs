@@ -48,7 +48,10 @@
 //! Windows may allow less than the first limit, and yet more than the device needs: ten segments are 12 ms at 10 Mbit/s. So
 //! if 64 packets were below for more than a millisecond, although not all completions found somebody waiting, and the device
 //! was never without one, there is a first look, at two segments. It ends, and says nothing, once nothing is below: a burst
-//! is too short for it. The same
+//! is too short for it. On a fast device, windows or pacing may hold a flow back for ever, and packets of half of 32 KiB would be
+//! many. So the first limit doubles, up to two of the longest packets, after 64 packets of a quarter of it or more that were below
+//! for less than 1/4 ms: then a packet of half the new limit takes less than a millisecond. After one that was below for 1/2 ms,
+//! or a first judgement, that is over. The same
 //! search begins when the rate falls by more than a quarter: the device has become slower, or its completions later. A
 //! look costs at most the device's time for as long as it lasts, so it is followed by 512 times that without one, and by a
 //! second at least.
@@ -76,6 +79,9 @@ const SLACK: Duration = Duration::from_micros(500);
 
 /// The limit before anything is known, in bytes: more than an initial window of ten segments.
 const FIRST: u32 = 32 * 1_024;
+
+/// And at most, on a device that is fast though nothing held the stack back: two of the longest packets.
+const FIRST_MOST: u32 = 4 * FIRST;
 
 /// A device that has returned no ticket for so long, while a connection waited, has lost them: Linux's least retransmission
 /// timeout, after which a connection cannot wait for an acknowledgement either.
@@ -193,6 +199,9 @@ pub(crate) struct Meter {
     phase: Phase,
     /// Completions in a row at which nobody waited.
     unheld: u32,
+    /// The limit while nothing is known, and packets that suggest a higher one.
+    first: u32,
+    quick: u32,
     /// No look before this.
     look_at: Instant,
     /// The time of the latest completion.
@@ -213,6 +222,8 @@ impl Default for Meter {
             lost: 0,
             is_open: true,
             unheld: 0,
+            first: FIRST,
+            quick: 0,
             rate: 0,
             time: Duration::ZERO,
             before: 0,
@@ -315,6 +326,9 @@ impl Meter {
             self.span.bytes += u64::from(payload);
             self.span.packets += 1;
             self.span.overtaken += u32::from(handed < self.newest);
+        }
+        if self.device.is_unknown() {
+            self.note_speed(now.since(handed), payload);
         }
         self.newest = self.newest.max(handed);
         self.span.round_over |= handed >= self.span.round_since;
@@ -472,12 +486,28 @@ impl Meter {
         self.count(is_held);
     }
 
+    /// A packet was below for so long, before anything is known. Long packets that leave quickly may become longer.
+    fn note_speed(&mut self, below: Duration, payload: u32) {
+        let before = self.first;
+        if below >= SLACK {
+            (self.first, self.quick) = (FIRST, 0);
+        } else if below < SLACK / 2 && payload >= self.first / 4 {
+            self.quick += 1;
+        }
+        if self.quick >= PACKETS && self.first < FIRST_MOST {
+            (self.first, self.quick) = (self.first * 2, 0);
+        }
+        if self.device.limit == before {
+            self.device.limit = self.first;
+        }
+    }
+
     /// The device was idle, so the span says nothing about it. A first look is given up.
     fn on_idle(&mut self) {
         if self.is_new() {
             (self.rate, self.time) = (0, Duration::ZERO);
             self.phase = Phase::NEW;
-            self.device.limit = FIRST;
+            self.device.limit = self.first;
             self.span = Span::new(self.at, true);
         }
     }

@@ -1,6 +1,5 @@
-//! Statements TSQ-M1 to M14, M19 to M21 and M23 of docs/send-path.md, on a device in virtual time: a line
-//! that sends one packet after the
-//! other, and completions that come at once, in batches, or late in any order. Connections always have data.
+//! Statements TSQ-M1 to M14 and M19 to M24 of docs/send-path.md, on a device in virtual time: a line that sends one
+//! packet after the other, and completions that come at once, in batches, or late in any order. Connections always have data.
 
 use super::*;
 
@@ -582,6 +581,35 @@ fn tsq_m21_three_segments_are_looked_at_and_two_are_not() {
 }
 
 /// A segment each 0.5 ms is 2.896 MB/s, of which half a millisecond is a segment; one each 2 ms is less than what was known.
+/// 64 packets in half a millisecond each are 64 times half a millisecond.
+#[test]
+fn tsq_m24_a_fast_device_that_holds_nothing_back_gets_longer_packets() {
+    let (mut meter, mut own, mut now) = (Meter::default(), Metered::default(), 0);
+    let mut pass = |meter: &mut Meter, count: u32, payload: u32, below_us: u64| {
+        for _ in 0..count {
+            let handed = Instant::from_nanos(now);
+            now += below_us * 1_000;
+            meter.on_handed(&mut own, payload, MSS);
+            meter.on_completed(&mut own, Instant::from_nanos(now), handed, payload);
+            now += MS;
+        }
+        meter.device().limit(MSS, CAP)
+    };
+    // A quarter of the limit within 249 µs; 8 KiB in a quarter of a millisecond are 33 MB/s, and half of 64 KiB are a millisecond.
+    assert_eq!(pass(&mut meter, 63, 8 << 10, 249), 32 << 10);
+    assert_eq!(pass(&mut meter, 1, 8 << 10, 249), 64 << 10);
+    // Shorter ones say nothing, and slower ones neither.
+    assert_eq!(pass(&mut meter, 500, (16 << 10) - 1, 1), 64 << 10);
+    assert_eq!(pass(&mut meter, 500, 16 << 10, 250), 64 << 10);
+    assert_eq!(pass(&mut meter, 64, 16 << 10, 100), 128 << 10);
+    // Two super-packets of 64 KiB, and no more.
+    assert_eq!(pass(&mut meter, 500, 64 << 10, 1), 128 << 10);
+    assert_eq!(segs(meter.device()), (64 << 10) / MSS);
+    // A packet that took half a millisecond ends it.
+    assert_eq!(pass(&mut meter, 1, 100, 500), 32 << 10);
+    assert_eq!(pass(&mut meter, 63, 8 << 10, 249), 32 << 10);
+}
+
 #[test]
 fn tsq_m22_what_was_completed_raises_the_rate_and_the_limit_and_lowers_neither() {
     for (gap_us, rate, limit) in [(500, 2_896_000, 2 * MSS), (2_000, 1_000_000, 500 + MSS)] {
