@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest bench lint check-portable package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results bench lint check-portable package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -103,6 +103,11 @@ guest: ## device packet under a Debian kernel 6.12 in an emulated machine: 800 f
 	@scripts/setup qemu-system-x86 iproute2
 	@scripts/guest-kernel
 	$(CARGO) test --release --locked --quiet -p taut --test guest -- --nocapture --include-ignored --skip inside_ $(ARGS)
+
+guest-results: ## the five published results over packet sockets in that machine, beside its kernel, with fq (about 15 min; SEEDS=3)
+	@scripts/setup iproute2 qemu-system-x86
+	@scripts/guest-kernel
+	$(CARGO) test --release --locked --quiet -p taut-cli --test guest_lab -- --nocapture --include-ignored --skip inside_ $(ARGS)
 
 include benches/bench.mk
 

@@ -171,12 +171,14 @@ fn dev_12_a_packet_socket_measures_by_default() {
 }
 
 /// All rules beside the kernel: `cargo test -p taut --test below -- --ignored --nocapture`; RUNS=3 runs of each,
-/// CONTROL=cubic. The kernel's bbr may be another version than taut's.
+/// CONTROL=cubic, RULES=off,rate-scaled,delivered,measured,kernel. The kernel's bbr may be another version than taut's.
 #[test]
 #[ignore = "prints a table"]
 fn make_table() {
     let runs: usize = std::env::var("RUNS").map_or(3, |text| text.parse().unwrap());
     let control = std::env::var("CONTROL").unwrap_or_else(|_| "cubic".to_owned());
+    let rules = std::env::var("RULES");
+    let rules = rules.unwrap_or_else(|_| "off,rate-scaled,delivered,measured,kernel".to_owned());
     let lines = [
         ("100 Mbit/s, offload", SLOW),
         ("100 Mbit/s", Line { offload: false, ..SLOW }),
@@ -185,7 +187,7 @@ fn make_table() {
     println!("| line | sender | backlog ms, mean | most | ping ms, median | p99 | goodput Mbit/s |");
     println!("|---|---|---|---|---|---|---|");
     for (name, line) in lines {
-        for rule in ["off", "rate-scaled", "delivered", "measured", "kernel"] {
+        for rule in rules.split(',') {
             let time = Duration::from_secs(3);
             let found: Vec<Found> =
                 (0..runs)

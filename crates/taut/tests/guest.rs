@@ -73,6 +73,12 @@ fn rto_20_what_fq_holds_in_a_guest_is_not_sent_twice() {
     print!("{}", guest.run("inside_large", PATIENCE));
 }
 
+#[test]
+fn dev_13_frames_of_a_vlan_in_a_guest_are_not_for_the_stack() {
+    let Some(guest) = Guest::new(&["ip"]) else { return };
+    print!("{}", guest.cards(2).run("inside_vlan", PATIENCE));
+}
+
 /// `make guest`.
 #[test]
 #[ignore = "takes minutes"]
@@ -502,6 +508,43 @@ fn inside_cards() {
                 host.run("tc -s qdisc show dev eth0").unwrap().lines().nth(1).unwrap_or_default().trim()
             );
         }
+    });
+}
+
+/// The kernel takes the tag out of a frame before packet sockets see it.
+#[test]
+#[ignore = "the part of another test that runs in a guest"]
+fn inside_vlan() {
+    guest::inside::run(|| {
+        let host = Kernel { namespace: Namespace::current().unwrap() };
+        let [near, far] = ["eth0", "eth1"].map(|name| Interface::open(name).unwrap());
+        [&near, &far].iter().for_each(|interface| interface.set_up().unwrap());
+        // What the kernel sends to the stack's address is tagged if it comes from 10.9.0.5.
+        // The card itself drops frames of networks that the kernel has not asked for, unless it passes everything on.
+        for command in [
+            "ip link set eth0 promisc on",
+            "ip addr add 10.9.0.1/24 dev eth1",
+            "ip link add link eth1 name tagged type vlan id 5",
+            "ip link set tagged up",
+            "ip addr add 10.9.0.5/32 dev tagged",
+            "ip rule add from 10.9.0.5 lookup 5",
+            "ip route add 10.9.0.2 dev tagged table 5",
+            "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:01 dev tagged",
+        ] {
+            host.run(command).unwrap();
+        }
+        let stack = Stack::builder().packet("eth0").address("10.9.0.2/24").build().unwrap();
+        let socket = taut::blocking::UdpSocket::bind(&stack, "10.9.0.2:9").unwrap();
+        for from in ["10.9.0.5:9", "10.9.0.1:9"] {
+            std::net::UdpSocket::bind(from).unwrap().send_to(from.as_bytes(), "10.9.0.2:9").unwrap();
+        }
+        let mut text = [0; 64];
+        let (len, from) = socket.recv_from(&mut text).unwrap();
+        assert_eq!((&text[..len], from), (b"10.9.0.1:9".as_slice(), "10.9.0.1:9".parse().unwrap()));
+        let sent = fs::read_to_string("/sys/class/net/tagged/statistics/tx_packets").unwrap();
+        assert_ne!(sent.trim(), "0", "the tagged one left, too");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        assert!(socket.recv_from(&mut text).is_err(), "one datagram was for the stack");
     });
 }
 

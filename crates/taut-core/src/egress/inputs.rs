@@ -194,13 +194,14 @@ impl Sender {
     }
 
     /// The same for the size of super-packets: half of it is one packet. While nothing was measured, a packet is a millisecond
-    /// of the pacing rate at most, also on a short path, where Linux's rule would let it be longer.
+    /// of the pacing rate at most or `tcp_min_tso_segs`, also on a short path, where Linux's rule would let it be longer.
     fn measured_limit_of_size(&self, cx: &SendCx<'_>, device: Device) -> u64 {
         let limit = self.measured_limit(cx, device);
         if !device.is_unknown() {
             return limit;
         }
         let packet = self.congestion.pacing_rate() >> u32::from(cx.link.pacing_shift).min(63);
+        let packet = packet.max(u64::from(cx.config.min_tso_segs) * u64::from(cx.mss));
         limit.min(packet.saturating_mul(2))
     }
 

@@ -49,7 +49,8 @@ fn tsq_m16_the_first_limit_is_a_constant_and_super_packets_follow_the_pacing_rat
         assert!(paced > 12_000_000, "twice tens of segments in 5 ms: {paced}");
         rig.write(100 * MSS);
         let most = if shift > 63 { 0 } else { paced >> shift };
-        let segs = (most.min(FIRST / 2) / MSS).max(1);
+        // `tcp_min_tso_segs` is 2.
+        let segs = (most.min(FIRST / 2) / MSS).max(2);
         assert_eq!(rig.held().iter().map(|&name| rig.sent[name].segs).max(), Some(segs), "{shift}");
         for rate in [u64::MAX, 3_000_000, 1_250_000] {
             if rate != u64::MAX {
