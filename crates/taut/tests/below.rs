@@ -189,16 +189,15 @@ fn make_table() {
     for (name, line) in lines {
         for rule in rules.split(',') {
             let time = Duration::from_secs(3);
-            let found: Vec<Found> =
-                (0..runs)
-                    .map(|_| {
-                        if rule == "kernel" {
-                            kernel_sends(line, &control, time)
-                        } else {
-                            taut_sends(line, &control, rule, time)
-                        }
-                    })
-                    .collect();
+            let found: Vec<Found> = (0..runs)
+                .map(|_| {
+                    if rule == "kernel" {
+                        kernel_sends(line, &control, time)
+                    } else {
+                        taut_sends(line, &control, rule, time)
+                    }
+                })
+                .collect();
             let show = |of: &dyn Fn(&Found) -> f64| {
                 let mut values: Vec<f64> = found.iter().map(of).collect();
                 values.sort_by(f64::total_cmp);
