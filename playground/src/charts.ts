@@ -35,7 +35,7 @@ export const QUANTITIES: Record<ChartName, Quantity> = {
   rtt: { title: "Round-trip time", say: format.time, of: value("srtt_s") },
   goodput: { title: "Goodput", say: format.rate, of: growth("acked_bytes", "t_s", 8) },
   cwnd: { title: "Congestion window", say: format.bytes, of: value("cwnd_bytes") },
-  flight: { title: "Sent, not acknowledged", say: format.bytes, of: value("in_flight_bytes") },
+  flight: { title: "On the way: left the host, not acknowledged", say: format.bytes, of: value("in_flight_bytes") },
   trains: { title: "Segments in a packet", say: format.count, of: growth("segments", "packets", 1) },
   answered: { title: "Requests answered", say: format.whole, of: value("requests") },
   wakeups: { title: "Wake-ups of the writer a second", say: format.count, of: growth("wakeups", "t_s", 1) },

@@ -426,6 +426,8 @@ function makeTheme(): void {
 
 // ---- frames ----
 
+const CHARTS_EVERY_MS = 600;
+
 let shownVersion = -1;
 let chartsDue = 0;
 let chartsAt = 0;
@@ -462,14 +464,16 @@ function frame(now: number): void {
   const passed = Math.min((now - last) / 1e3, 0.1);
   last = now;
   const until = ready();
+  const isDone = lanes.every((lane) => lane.result || lane.error);
   if (toTheEnd) {
     time = until;
   } else if (isPlaying) {
     time = Math.min(time + passed * speed, until);
-    if (time >= duration() && duration() > 0 && lanes.every((lane) => lane.result || lane.error)) play(false);
+    if (time >= duration() && duration() > 0 && isDone) play(false);
   }
   const version = lanes[0].version + lanes[1].version;
-  if (version !== shownVersion && now - chartsAt > 120) {
+  // While runs go on, charts follow now and then: most frames draw none.
+  if (version !== shownVersion && (isDone || now - chartsAt > CHARTS_EVERY_MS)) {
     shownVersion = version;
     chartsAt = now;
     both = common(lanes, speed);

@@ -66,7 +66,7 @@ export const PRESETS: Preset[] = [
     variants: ["before", "after"],
     sides: ["No limit", "128 KiB below TCP"],
     set: [],
-    charts: ["host", "ping", "goodput", "flight"],
+    charts: ["host", "ping", "goodput", "rtt"],
     headline: { metric: "latency_p50", label: "ping beside the upload", unit: "ms", scale: 1e-3 },
     speed: 0.5,
   },

@@ -20,7 +20,7 @@ pub struct Frame {
     pub ring_bytes: u64,
     /// IP packets at the bottleneck; `None` where the NIC is the bottleneck.
     pub bottleneck_bytes: Option<u64>,
-    /// Payload sent and not acknowledged, wherever it is.
+    /// Payload that left the host and is not acknowledged.
     pub in_flight_bytes: u64,
     /// Payload that receivers hold, out of order or unread.
     pub receiver_bytes: u64,
