@@ -122,6 +122,7 @@ playground: ## the simulator as a static page, playground/dist/index.html; needs
 
 playground-test: playground ## the page in headless Chromium: its figures are the command's, bit for bit; frames, keyboard, widths (4 min)
 	$(CARGO) build --release --locked --quiet -p taut-cli
+	cd playground && $(CARGO) test --locked --quiet
 	cd playground && TAUT=$(abspath target)/release/taut npm test --silent
 
 package: ## make the packages of all crates, and build each from its own files; uploads nothing (about 4 min)
