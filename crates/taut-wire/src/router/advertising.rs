@@ -84,7 +84,7 @@ pub struct Advertising<'a> {
 impl Advertising<'_> {
     /// Bytes of the message.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn message_len(&self) -> usize {
         let mtu = if self.mtu.is_some() { 8 } else { 0 };
         let servers = match self.name_servers.len() {
             0 => 0,
@@ -98,12 +98,12 @@ impl Advertising<'_> {
     }
 
     /// Writes the message, for a packet between these addresses, to the start of `buf`, and returns its length:
-    /// [`len`](Self::len).
+    /// [`message_len`](Self::message_len).
     ///
     /// # Panics
     /// If `buf` is shorter than that, or a list is longer than its option can say (127 servers, 2 KB of names).
     pub fn emit(&self, buf: &mut [u8], src: Ipv6Addr, dst: Ipv6Addr) -> usize {
-        let message = &mut buf[..self.len()];
+        let message = &mut buf[..self.message_len()];
         message.fill(0);
         message[0] = ADVERTISE;
         message[4] = self.hop_limit;
