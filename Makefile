@@ -13,7 +13,7 @@ SEED ?= 1500
 DENY = $(CARGO) deny --locked check --hide-inclusion-graph
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results bench lint check-portable playground playground-test package fmt deny
+.PHONY: help setup demo mechanisms test test-fast cross-check spec spec-red packets linux-selftests model soak incoming iperf3 load planted mutants fuzz miri packet-bulk xdp-bulk guest guest-results gateway-guest bench lint check-portable playground playground-test package fmt deny
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,11 @@ guest-results: ## the five published results over packet sockets in that machine
 	@scripts/setup iproute2 qemu-system-x86
 	@scripts/guest-kernel
 	$(CARGO) test --release --locked --quiet -p taut-cli --test guest_lab -- --nocapture --include-ignored --skip inside_ $(ARGS)
+
+gateway-guest: ## a Debian kernel 6.12 behind `taut gateway --qemu`: DHCP, names, 1 GB each way, ping, iperf3; fetches 106 MB, once
+	@scripts/setup qemu-system-x86 iproute2 iperf3
+	@scripts/guest-kernel
+	TAUT_REQUIRE_LIVE=1 TAUT_GUEST_BYTES=1000000000 $(CARGO) test --release --locked --quiet -p taut-cli --test end_to_end vm_19 -- --nocapture $(ARGS)
 
 include benches/bench.mk
 

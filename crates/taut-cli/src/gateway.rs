@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::control_args::ControlArgs;
 use crate::gateway_config::Config;
+use crate::gateway_guest::{MachineArgs, Plugged};
 use crate::interrupt;
 
 /// A network for a command, a container or a TUN, through this host's own sockets, without root.
@@ -30,7 +31,8 @@ use crate::interrupt;
 #[command(after_help = "Examples:\n  \
     taut gateway --run -- curl https://example.com/\n  \
     taut gateway --run -t 8080:80 --rule 'deny 10.0.0.0/8' -- sh\n  \
-    taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n\n\
+    taut gateway --netns $(podman inspect -f '{{.State.Pid}}' CONTAINER)\n  \
+    taut gateway --qemu /tmp/net    # qemu-system-x86_64 -netdev stream,id=n,addr.type=unix,addr.path=/tmp/net …\n\n\
     A rule is: allow|deny|drop [tcp|udp|ping] any|NETWORK|NAME|*.NAME [within NETWORK] [port PORTS]. The first that matches \
     decides.")]
 pub struct GatewayArgs {
@@ -44,6 +46,8 @@ pub struct GatewayArgs {
     /// prepared for this user)
     #[arg(long, value_name = "NAME", group = "way-in")]
     tun: Option<String>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Where the guest may go; may be given several times
     #[arg(long = "rule", value_name = "RULE")]
     rules: Vec<String>,
@@ -73,9 +77,9 @@ pub struct GatewayArgs {
     /// such as 10.0.2.2]
     #[arg(long, value_name = "ADDRESS")]
     gateway: Vec<IpAddr>,
-    /// MTU of the guest's interface
-    #[arg(long, default_value_t = MAX_MTU, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
-    mtu: u16,
+    /// MTU of the guest's interface [default: 65520; 1500 with --vfkit]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1280..=i64::from(MAX_MTU)))]
+    mtu: Option<u16>,
     /// Name of the guest's interface
     #[arg(long, value_name = "NAME", default_value = "taut0")]
     interface: String,
@@ -175,6 +179,10 @@ pub fn run_inside(args: &InsideArgs) -> anyhow::Result<()> {
 struct Addresses(Vec<(Cidr, Cidr)>);
 
 impl GatewayArgs {
+    fn mtu(&self) -> u16 {
+        self.mtu.unwrap_or_else(|| self.machine.default_mtu())
+    }
+
     fn addresses(&self) -> anyhow::Result<Addresses> {
         let mut guests = self.guest.clone();
         if guests.is_empty() {
@@ -288,8 +296,9 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let enter = args.enter();
-    if enter.is_none() && args.tun.is_none() {
-        bail!("who is the guest? Use --run -- COMMAND, --netns PID, or --tun NAME");
+    let machine = args.machine.plug(&pairs, args.mtu())?;
+    if enter.is_none() && args.tun.is_none() && machine.is_none() {
+        bail!("who is the guest? Use --run -- COMMAND, --netns PID, --tun NAME, or --qemu SOCKET");
     }
     if !args.run && !args.command.is_empty() {
         bail!("a command needs --run");
@@ -314,13 +323,16 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_current_thread().enable_all().build()?
     };
     let code = runtime.block_on(async {
+        if let Some(machine) = machine {
+            return serve_machines(args, machine, settings, resolver, &forwards).await.map(|()| None);
+        }
         let mut builder = args.control.apply(Stack::builder());
         for (_, own) in &pairs {
             builder = builder.address(&own.to_string());
         }
         let stack = match (&namespace, &args.tun) {
             (Some(namespace), _) => namespace.stack(builder)?,
-            (None, Some(tun)) => builder.tun(tun).mtu(args.mtu).build_tokio()?,
+            (None, Some(tun)) => builder.tun(tun).mtu(args.mtu()).build_tokio()?,
             (None, None) => bail!("there is no guest"),
         };
         let quiet = args.quiet;
@@ -375,6 +387,39 @@ pub fn run(args: &GatewayArgs) -> anyhow::Result<()> {
     }
 }
 
+/// Serves virtual machines until this process is asked to end.
+async fn serve_machines(
+    args: &GatewayArgs,
+    machine: Plugged,
+    settings: Settings,
+    resolver: Resolver,
+    forwards: &[Forward],
+) -> anyhow::Result<()> {
+    let quiet = args.quiet;
+    let log = move |event: &Event| {
+        if !quiet {
+            log(event);
+        }
+    };
+    let server = Server::new(settings, resolver, Box::new(log));
+    let builder = || args.control.apply(Stack::builder());
+    let serving = async {
+        match &args.out {
+            None => machine.serve(&server, Arc::new(HostSockets), forwards, builder).await,
+            Some(Out::Socks5(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
+            Some(Out::Http(way)) => machine.serve(&server, Arc::new(way.clone()), forwards, builder).await,
+            Some(Out::Tun(name)) => {
+                machine.serve(&server, Arc::new(link(args, name)?), forwards, builder).await
+            }
+        }
+    };
+    tokio::select! {
+        asked = ended_by_signal(args.config.is_some()) => Ok(asked?),
+        never = args.reload(&server) => never.map(|never| match never {}),
+        end = serving => end,
+    }
+}
+
 fn own_names(pairs: &[(Cidr, Cidr)]) -> String {
     pairs.iter().map(|(_, own)| own.address().to_string()).collect::<Vec<_>>().join(" and ")
 }
@@ -383,7 +428,7 @@ fn open(args: &GatewayArgs, enter: Enter, pairs: &[(Cidr, Cidr)]) -> anyhow::Res
     let plan = Plan {
         enter,
         interface: args.interface.clone(),
-        mtu: args.mtu,
+        mtu: args.mtu(),
         guest: pairs.iter().map(|(guest, _)| *guest).collect(),
         name_server: pairs.first().map(|(_, own)| own.address()),
     };

@@ -38,6 +38,7 @@ pub mod explain;
 pub mod frame_source;
 pub mod gateway;
 pub mod gateway_config;
+pub mod gateway_guest;
 pub mod get;
 pub mod interrupt;
 pub mod iperf;

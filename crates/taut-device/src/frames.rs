@@ -19,6 +19,7 @@
 
 mod carrier;
 mod line;
+mod peer;
 mod rx;
 mod tap;
 mod tx;
@@ -31,7 +32,7 @@ use std::sync::Arc;
 
 use rustix::net::{SocketType, sockopt};
 use taut_core::LinkCaps;
-use taut_core::neighbour::{Ethernet, EthernetConfig};
+use taut_core::neighbour::{Ethernet, EthernetConfig, Services};
 use taut_driver::Device;
 use taut_wire::Mac;
 
@@ -40,6 +41,8 @@ use crate::packet::{ethernet_config, random_seed};
 use crate::tun::{Tun, TunOptions};
 use carrier::{Carrier, Connected};
 use line::Shared;
+
+pub use peer::Peer;
 
 /// How to use a descriptor that carries frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct FramesOptions {
     /// Whether an address of IPv4, routers, the MTU and name servers are asked of the link's servers (DHCP);
     /// false by default.
     pub dhcp: bool,
+    /// What this host does for others on the link, as their server of DHCP and as their router; nothing by default.
+    pub services: Services,
     /// Whether a virtio-net header of twelve bytes is in front of each frame, so that super-packets may be exchanged. A
     /// [TAP](Frames::tap) has one by default, a socket none: both sides must agree on it.
     pub vnet_header: Option<bool>,
@@ -71,6 +76,7 @@ impl Default for FramesOptions {
             gateways: Vec::new(),
             slaac: false,
             dhcp: false,
+            services: Services::default(),
             vnet_header: None,
         }
     }
@@ -127,6 +133,22 @@ impl Frames {
         Self::over(carrier, "the datagram socket".to_owned(), addresses, options)
     }
 
+    /// A link over a datagram socket with an address of its own that is connected to nobody: a program that sends a frame is the
+    /// peer from then on, and others are kept away. When it is gone, [`Peer::is_there`] finds out, and the next one may take its
+    /// place. There need be no peer yet.
+    ///
+    /// # Errors
+    /// Those of [`stream`](Self::stream).
+    pub fn to_sender(
+        socket: UnixDatagram,
+        addresses: &[Cidr],
+        options: &FramesOptions,
+    ) -> io::Result<(Self, Arc<Peer>)> {
+        let peer = Arc::new(Peer::nobody(socket.try_clone()?.into()));
+        let carrier = Carrier::Datagrams(socket.into(), Connected::ToSender(Arc::clone(&peer)));
+        Ok((Self::over(carrier, "the datagram socket".to_owned(), addresses, options)?, peer))
+    }
+
     /// A link over a connected socket of type `SOCK_SEQPACKET`.
     ///
     /// # Errors
@@ -156,10 +178,12 @@ impl Frames {
             };
             let config = ethernet_config(mac, addresses, &options.gateways)?;
             let (slaac, dhcp) = (options.slaac, options.dhcp);
-            let config = EthernetConfig { slaac, dhcp, groups: true, mtu: options.mtu, ..config };
+            let services = options.services.clone();
+            let config = EthernetConfig { slaac, dhcp, groups: true, services, mtu: options.mtu, ..config };
             (Some(Ethernet::new(config, random_seed()?)), Some(mac))
         } else {
-            if options.mac.is_some() || !options.gateways.is_empty() || options.slaac || options.dhcp {
+            let is_plain = options.mac.is_none() && options.gateways.is_empty();
+            if !is_plain || options.slaac || options.dhcp || options.services != Services::default() {
                 return Err(invalid(
                     "a link of IP packets has no stations, no gateways, no SLAAC and no DHCP".to_owned(),
                 ));

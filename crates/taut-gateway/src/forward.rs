@@ -274,7 +274,7 @@ async fn connection(client: TcpStream, stack: &Stack, guest: SocketAddr, flow: &
 }
 
 /// Whether a listener may go on after this error.
-fn is_passing(error: &io::Error) -> bool {
+pub(crate) fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     matches!(
         Errno::from_io_error(error),

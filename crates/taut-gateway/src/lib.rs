@@ -23,11 +23,12 @@
 //! | `forward.rs` | ports of the host that lead to a guest |
 //! | `resolver.rs` | questions of guests, asked of the host's name servers |
 //! | `inside.rs`, `namespace.rs` | a guest in a namespace: what runs inside, and who starts it |
+//! | `machines.rs` | [`Machines`]: virtual machines at a Unix socket |
 //! | `sandbox.rs` | what a running gateway may not do |
 //! | `way_out.rs` | [`WayOut`]: where flows go |
 //! | `host_sockets.rs`, `proxies.rs`, `link.rs` | by the host's own sockets, a SOCKS5 or HTTP proxy, another stack |
 //!
-//! The behaviour is in `docs/gateway.md`, statement by statement (GW).
+//! The behaviour is in `docs/gateway.md`, statement by statement (GW, VM).
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -41,6 +42,7 @@ mod host_sockets;
 pub mod inside;
 mod limits;
 mod link;
+mod machines;
 mod names;
 mod namespace;
 mod proxies;
@@ -62,6 +64,7 @@ pub use guests::{Counted, Guest};
 pub use host_sockets::{HostPings, HostSockets, NOTSENT_LOWAT, pings_are_allowed};
 pub use limits::{Amounts, LEAST_GRANT, Limits, Timeouts};
 pub use link::{Link, LinkPings};
+pub use machines::{MachineEvent, MachineLog, MachineNetwork, Machines, Plug};
 pub use namespace::Namespace;
 pub use proxies::{HttpConnect, Socks5};
 pub use resolver::Resolver;

@@ -95,6 +95,11 @@ impl Server {
         self.with(|gateway, _| gateway.set(settings));
     }
 
+    /// Ends every flow: its guest is gone. Further ones may come.
+    pub(crate) fn end_all(&self) {
+        self.0.lock().stops.values().for_each(|stop| stop.notify_one());
+    }
+
     /// The stack's own limits for flows stay out of the way: those of the gateway come first.
     fn options(&self) -> IncomingOptions {
         let (limits, times) = self.look(|gateway| (gateway.settings().limits, gateway.settings().timeouts));

@@ -12,7 +12,8 @@
 //! **Time.** The guest's processor is emulated, and its clock counts instructions: one takes a nanosecond, and time passes at
 //! once while there is nothing to do (`-icount shift=0,sleep=off`). So what a test measures inside does not depend on how busy
 //! this machine is, nor on whether its `/dev/kvm` works. The guest is a slow machine of one processor, or of several that
-//! take turns.
+//! take turns. A guest whose card is [plugged](Guest::plug) into another program has this machine's time, because
+//! the other program has.
 //!
 //! `scripts/guest-kernel` fetches the kernel.
 
@@ -41,7 +42,10 @@ pub struct Guest {
     folder: PathBuf,
     cards: usize,
     processors: usize,
-    programs: Vec<PathBuf>,
+    /// Unix sockets of programs that carry a card's frames.
+    plugs: Vec<PathBuf>,
+    /// Programs of this machine, by their names in the guest.
+    programs: Vec<(String, PathBuf)>,
     words: Vec<String>,
 }
 
@@ -58,7 +62,7 @@ impl Guest {
         let mut found = Vec::new();
         for program in programs {
             match live::find(program) {
-                Some(path) => found.push(path),
+                Some(path) => found.push(((*program).to_owned(), path)),
                 None => missing.push(program),
             }
         }
@@ -67,7 +71,27 @@ impl Guest {
             live::skip(&format!("not installed: {} (run make setup)", missing.join(", ")));
             return None;
         }
-        Some(Self { folder, cards: 0, processors: 1, programs: found, words: Vec::new() })
+        Some(Self { folder, cards: 0, processors: 1, plugs: Vec::new(), programs: found, words: Vec::new() })
+    }
+
+    /// With busybox as `/bin/busybox`. `None` if it is not there: that is reported as a skipped test.
+    #[must_use]
+    pub fn busybox(mut self) -> Option<Self> {
+        let path = self.folder.join("busybox");
+        if !path.is_file() {
+            live::skip("no busybox for a guest (run scripts/guest-kernel)");
+            return None;
+        }
+        self.programs.push(("busybox".to_owned(), path));
+        Some(self)
+    }
+
+    /// With a network card more, whose frames go over the stream socket that a program has at this path. The guest then has
+    /// this machine's time.
+    #[must_use]
+    pub fn plug(mut self, socket: &Path) -> Self {
+        self.plugs.push(socket.to_owned());
+        self
     }
 
     /// With this program of the project's own, as `/bin/` and its name.
@@ -125,8 +149,7 @@ impl Guest {
     fn write_image(&self, to: &Path) -> io::Result<()> {
         let mut image = Initramfs::default();
         image.program("init", &env::current_exe()?)?;
-        for program in &self.programs {
-            let name = program.file_name().unwrap_or_default().to_string_lossy();
+        for (name, program) in &self.programs {
             image.program(&format!("bin/{name}"), program)?;
         }
         for file in fs::read_dir(&self.folder)? {
@@ -142,12 +165,22 @@ impl Guest {
     fn command(&self, image: &Path, test: &str) -> Command {
         let mut command = Command::new(QEMU);
         command.args(["-nodefaults", "-display", "none", "-no-reboot", "-machine", "q35", "-cpu", "max"]);
-        command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-m", "1024", "-serial", "stdio"]);
+        command.args(["-accel", "tcg", "-m", "1024", "-serial", "stdio"]);
+        if self.plugs.is_empty() {
+            command.args(["-icount", "shift=0,sleep=off"]);
+        }
         command.args(["-smp", &self.processors.to_string()]);
         for card in 0..self.cards {
             let (id, mac) = (format!("wire{card}"), format!("02:00:00:00:00:{:02x}", card + 1));
             command.args(["-netdev", &format!("hubport,id={id},hubid=0")]);
             command.args(["-device", &format!("virtio-net-pci,netdev={id},mac={mac},romfile=")]);
+        }
+        for (number, socket) in self.plugs.iter().enumerate() {
+            let path = socket.display();
+            let netdev = format!("stream,id=plug{number},server=off,addr.type=unix,addr.path={path}");
+            let device =
+                format!("virtio-net-pci,netdev=plug{number},mac=02:00:00:00:01:{number:02x},romfile=");
+            command.args(["-netdev", &netdev, "-device", &device]);
         }
         // No speculation to guard against, and a clock that needs no check against another one.
         let words = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable net.ifnames=0";

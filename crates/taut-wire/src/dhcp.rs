@@ -2,8 +2,9 @@
 //! `neighbour`.
 //!
 //! ```text
-//!   client ── Discover, Request, Decline, Release ──▶ server        DhcpMessage::emit
-//!          ◀──────────── Offer, Ack, Nak ────────────               DhcpReply::parse
+//!   client ── Discover, Request, Decline, Release ──▶ server        DhcpMessage::emit   DhcpAsked::parse
+//!          ◀──────────── Offer, Ack, Nak ────────────               DhcpReply::parse    DhcpGrant::emit
+//!                                                                    here                serving.rs
 //! ```
 //!
 //! **Problem.** Options are a list that its sender writes: of any length, in any order, said twice, and
@@ -11,9 +12,13 @@
 //! three fields is read once, in the order of RFC 2132 §9.3; of options that are there twice, the first
 //! counts; one of a wrong length is left out, and one that ends behind its field makes the message unusable.
 
+mod serving;
+
 use core::net::Ipv4Addr;
 
 use crate::{Mac, ParseError};
+
+pub use serving::{DhcpAsked, DhcpGrant, DhcpTerms, REPLY_MAX};
 
 /// The ports of UDP (RFC 2131 §4.1).
 pub const SERVER_PORT: u16 = 67;
@@ -48,6 +53,8 @@ mod option {
     pub(super) const MASK: u8 = 1;
     pub(super) const ROUTERS: u8 = 3;
     pub(super) const NAME_SERVERS: u8 = 6;
+    /// §3.17.
+    pub(super) const DOMAIN: u8 = 15;
     /// §5.1.
     pub(super) const MTU: u8 = 26;
     /// §9.1 to §9.3, §9.6 to §9.8, §9.10 to §9.12, §9.14.
@@ -61,6 +68,8 @@ mod option {
     pub(super) const RENEW: u8 = 58;
     pub(super) const REBIND: u8 = 59;
     pub(super) const CLIENT: u8 = 61;
+    /// RFC 3397 §2.
+    pub(super) const SEARCH: u8 = 119;
 }
 
 /// What a client asks a server to say.
@@ -80,6 +89,8 @@ pub enum DhcpKind {
     Decline,
     /// I do not need the address any more.
     Release,
+    /// I have an address: tell me the rest.
+    Inform,
 }
 
 impl DhcpKind {
@@ -90,7 +101,19 @@ impl DhcpKind {
             Self::Request => 3,
             Self::Decline => 4,
             Self::Release => 7,
+            Self::Inform => 8,
         }
+    }
+
+    const fn of(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Discover,
+            3 => Self::Request,
+            4 => Self::Decline,
+            7 => Self::Release,
+            8 => Self::Inform,
+            _ => return None,
+        })
     }
 }
 
@@ -282,20 +305,8 @@ struct Said {
 
 impl Said {
     /// Reads the options of a field, up to its end.
-    fn read(&mut self, mut field: &[u8]) -> Result<(), ParseError> {
-        while let Some((&code, rest)) = field.split_first() {
-            field = match code {
-                option::PAD => rest,
-                option::END => return Ok(()),
-                _ => {
-                    let (&len, rest) = rest.split_first().ok_or(ParseError::OptionLength)?;
-                    let (data, rest) = rest.split_at_checked(len.into()).ok_or(ParseError::OptionLength)?;
-                    self.note(code, data);
-                    rest
-                }
-            };
-        }
-        Ok(())
+    fn read(&mut self, field: &[u8]) -> Result<(), ParseError> {
+        each_option(field, &mut |code, data| self.note(code, data))
     }
 
     fn note(&mut self, code: u8, data: &[u8]) {
@@ -313,6 +324,23 @@ impl Said {
             _ => {}
         }
     }
+}
+
+/// Names each option of a field, up to its end.
+fn each_option<'a>(mut field: &'a [u8], note: &mut impl FnMut(u8, &'a [u8])) -> Result<(), ParseError> {
+    while let Some((&code, rest)) = field.split_first() {
+        field = match code {
+            option::PAD => rest,
+            option::END => return Ok(()),
+            _ => {
+                let (&len, rest) = rest.split_first().ok_or(ParseError::OptionLength)?;
+                let (data, rest) = rest.split_at_checked(len.into()).ok_or(ParseError::OptionLength)?;
+                note(code, data);
+                rest
+            }
+        };
+    }
+    Ok(())
 }
 
 fn first<T>(place: &mut Option<T>, value: Option<T>) {

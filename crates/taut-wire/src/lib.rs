@@ -5,7 +5,7 @@
 //!   virtio.rs  | ip.rs ip/{v4,v6}.rs | tcp.rs tcp_options.rs  |
 //!              fragment.rs           | fast_open.rs udp.rs icmp.rs quoted.rs
 //!   EthernetHeader | Arp, or IpHeader | Ndp, RouterAdvertisement
-//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs, in UDP; membership.rs, over IP
+//!   ethernet.rs      arp.rs             ndp.rs router.rs             dhcp.rs domain.rs, in UDP; membership.rs, over IP
 //!              '--------- checksum.rs: checksums in software ---------'
 //!              '--------- raw.rs: packets that stay bytes -------------'
 //! ```
@@ -46,6 +46,7 @@ extern crate std;
 pub mod arp;
 pub mod checksum;
 pub mod dhcp;
+pub mod domain;
 mod error;
 pub mod ethernet;
 mod fast_open;
@@ -66,7 +67,7 @@ pub mod virtio;
 
 pub use arp::Arp;
 pub use checksum::Sum;
-pub use dhcp::{DhcpAnswer, DhcpKind, DhcpMessage, DhcpReply, FewAddresses};
+pub use dhcp::{DhcpAnswer, DhcpAsked, DhcpGrant, DhcpKind, DhcpMessage, DhcpReply, DhcpTerms, FewAddresses};
 pub use error::ParseError;
 pub use ethernet::{EthernetHeader, Mac, ether_type};
 pub use fast_open::{Cookie, FastOpen};
@@ -76,7 +77,7 @@ pub use ip::{Ecn, IpHeader, protocol};
 pub use membership::{GroupQuery, GroupRecord};
 pub use ndp::Ndp;
 pub use quoted::Quoted;
-pub use router::{PrefixInformation, RouterAdvertisement, RouterOption};
+pub use router::{Advertising, PrefixInformation, RouterAdvertisement, RouterOption, RouterSolicitation};
 pub use tcp::{Flags, TcpHeader};
 pub use tcp_options::{AccEcn, SackBlocks, TcpOptions, Timestamps};
 pub use udp::UdpHeader;

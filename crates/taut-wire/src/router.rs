@@ -1,10 +1,14 @@
 //! Router solicitations and advertisements (RFC 4861 §4.1, §4.2): which routers a link has, and which prefixes its addresses.
-//! Called by the core's `neighbour`.
+//! Called by the core's `neighbour`. A host's half; that of a router is in `advertising.rs`.
+
+mod advertising;
 
 use core::net::{IpAddr, Ipv6Addr};
 
 use crate::checksum::pseudo_header;
 use crate::{IpHeader, Mac, ParseError, ndp, protocol};
+
+pub use advertising::{Advertising, RouterSolicitation, is_solicitation};
 
 /// ICMPv6 types.
 const SOLICIT: u8 = 133;

@@ -6,6 +6,8 @@
 mod capture;
 mod demo;
 mod gateway;
+mod gateway_guest;
+mod gateway_ways;
 mod gone;
 mod http;
 mod link;

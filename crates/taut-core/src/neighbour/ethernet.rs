@@ -1,13 +1,14 @@
 //! Ethernet for one host: which station a packet goes to, and what arriving frames mean. RFC 826, RFC 894, RFC 2464,
 //! RFC 4861 §7.2. Called by a device that carries Ethernet, which owns an [`Ethernet`] and gives it the time.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use taut_wire::{
-    Arp, DhcpMessage, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, ether_type, ethernet,
-    ndp, protocol, router,
+    Arp, DhcpMessage, Ecn, EthernetHeader, IpHeader, Mac, Ndp, RouterAdvertisement, RouterSolicitation,
+    ether_type, ethernet, ndp, protocol, router,
 };
 
 use super::cache::{Cache, Found};
@@ -17,16 +18,18 @@ use super::groups::Groups;
 use super::lease;
 use super::own::OwnAddresses;
 use super::routers::{LINK_LOCAL, Routers};
+use super::serving::{self, Services, Serving};
 use crate::ip::routes::Routes;
 use crate::words::{Instant, Network, NetworkChange, Route};
 
-/// The longest frame of [`Ethernet::poll_frame`]: a message of DHCP; reports on groups are shorter.
-pub const FRAME_MAX: usize = lease::FRAME_LEN;
+/// The longest frame of [`Ethernet::poll_frame`]: a server's message of DHCP; a client's, and reports on groups, are
+/// shorter.
+pub const FRAME_MAX: usize = serving::FRAME_LEN;
 const IPV6_LEN: usize = 40;
 /// Questions and answers that wait to be sent; a device takes them with each batch.
 const FRAMES_MAX: usize = 64;
 /// Every host on the link (RFC 4291 §2.7.1).
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+pub(super) const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// What a host knows of its link.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +48,9 @@ pub struct EthernetConfig {
     /// Whether switches and routers are told of the groups that this host is a member of (IGMPv3, MLDv2):
     /// those of its IPv6 addresses, and those that its owner joins.
     pub groups: bool,
+    /// What this host does for others on the link: as their server of DHCP, as their router. Needs the feature
+    /// `dhcp`.
+    pub services: Services,
     /// The MTU of the device: the largest that a router or server is believed.
     pub mtu: u16,
 }
@@ -117,6 +123,8 @@ pub struct Ethernet<P> {
     pub(super) dhcp: Option<Client>,
     /// `None` if nobody is told.
     pub(super) groups: Option<Groups>,
+    /// `None` if it does nothing for others.
+    pub(super) serving: Option<Box<Serving>>,
     /// Changes that the stack has not been told yet.
     pub(super) changes: VecDeque<NetworkChange>,
     /// Routers and servers were asked, if they are to be.
@@ -152,7 +160,7 @@ pub(super) enum Outgoing {
 impl<P> Ethernet<P> {
     /// A link of which nothing is known yet. The seed must be random.
     #[must_use]
-    pub fn new(config: EthernetConfig, seed: [u8; 16]) -> Self {
+    pub fn new(mut config: EthernetConfig, seed: [u8; 16]) -> Self {
         let bits = u128::from_be_bytes(seed);
         // Another key than the cache's.
         let own = OwnAddresses::new(&config.networks, (bits as u64, !(bits >> 64) as u64));
@@ -168,10 +176,15 @@ impl<P> Ethernet<P> {
         // A key of its own, too.
         let client = || Client::new(config.mac, config.mtu, (!(bits as u64), (bits >> 64) as u64));
         let dhcp = (cfg!(feature = "dhcp") && config.dhcp).then(client);
+        let services = core::mem::take(&mut config.services);
+        let is_serving = cfg!(feature = "dhcp") && (services.leases.is_some() || services.router.is_some());
+        let serving =
+            is_serving.then(|| Serving::new(services, (!(bits as u64) ^ 1, !((bits >> 64) as u64) ^ 1)));
         Self {
             routers: config.slaac.then(Routers::default),
             has_begun: !config.slaac && dhcp.is_none() && !config.groups,
             dhcp,
+            serving,
             groups: config.groups.then(|| Groups::new(((bits >> 32) as u64, !(bits as u64)))),
             config,
             cache: Cache::new(seed),
@@ -259,7 +272,8 @@ impl<P> Ethernet<P> {
         let routers = self.routers.as_ref().map_or(Instant::NEVER, Routers::next);
         let dhcp = self.dhcp.as_ref().map_or(Instant::NEVER, Client::next);
         let groups = self.groups.as_ref().map_or(Instant::NEVER, Groups::next);
-        self.cache.next().min(self.own.next()).min(routers).min(dhcp).min(groups)
+        let serving = self.serving.as_ref().map_or(Instant::NEVER, |serving| serving.next());
+        self.cache.next().min(self.own.next()).min(routers).min(dhcp).min(groups).min(serving)
     }
 
     /// Asks again, and gives up those that do not answer. Checks addresses, and asks for routers and for an
@@ -269,6 +283,9 @@ impl<P> Ethernet<P> {
         cache.handle_timeout(now, |ip, mac| ask((config.mac, own), frames, stats, ip, mac));
         self.configure(now);
         self.report_groups(now);
+        if let Some(serving) = self.serving() {
+            serving.handle_timeout(now);
+        }
     }
 
     /// A frame has arrived.
@@ -280,6 +297,7 @@ impl<P> Ethernet<P> {
         let payload = frame.get(ethernet::HEADER_LEN..).unwrap_or_default();
         match header.ether_type {
             ether_type::IPV4 if self.take_dhcp(now, header.src, payload) => Arrival::Taken,
+            ether_type::IPV4 if self.take_question(now, payload) => Arrival::Taken,
             ether_type::IPV4 | ether_type::IPV6 if self.take_query(now, payload) => Arrival::Taken,
             ether_type::IPV4 => Arrival::Packet,
             ether_type::IPV6 => self.handle_ipv6(now, header.src, payload),
@@ -304,7 +322,9 @@ impl<P> Ethernet<P> {
     /// Writes the next message for neighbours into `buf`, and returns its length.
     pub fn poll_frame(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
         let src = self.config.mac;
-        let Some(frame) = self.frames.pop_front() else { return self.poll_report(buf) };
+        let Some(frame) = self.frames.pop_front() else {
+            return self.poll_report(buf).or_else(|| self.poll_service(buf));
+        };
         Some(match frame {
             Outgoing::Arp { to, arp } => {
                 let header = EthernetHeader { dst: to, src, ether_type: ether_type::ARP }.emit();
@@ -430,6 +450,12 @@ impl<P> Ethernet<P> {
                 _ => self.ignored(),
             };
         }
+        if router::is_solicitation(message) && self.serving().is_some_and(|serving| serving.is_router()) {
+            return match (ip.src, RouterSolicitation::parse(&ip, message)) {
+                (IpAddr::V6(src), Ok(message)) => self.on_solicitation(now, src, message),
+                _ => self.ignored(),
+            };
+        }
         if !ndp::is_neighbour_message(message) {
             return Arrival::Packet;
         }
@@ -437,6 +463,18 @@ impl<P> Ethernet<P> {
             (IpAddr::V6(src), Ok(message)) => self.handle_ndp(now, station, src, message),
             _ => self.ignored(),
         }
+    }
+
+    /// RFC 4861 §6.2.6.
+    fn on_solicitation(&mut self, now: Instant, src: Ipv6Addr, message: RouterSolicitation) -> Arrival {
+        if message.source_mac.is_some() {
+            let word = Word { mac: message.source_mac, solicited: false, overrides: true };
+            self.learn(now, src.into(), word, true);
+        }
+        if let Some(serving) = self.serving() {
+            serving.on_solicitation(now);
+        }
+        Arrival::Taken
     }
 
     fn handle_ndp(&mut self, now: Instant, station: Mac, src: Ipv6Addr, message: Ndp) -> Arrival {
@@ -481,13 +519,15 @@ impl<P> Ethernet<P> {
         };
         let Some(to) = station else { return };
         let target_mac = Some(self.config.mac);
-        let message = Ndp::Advertise { target, router: false, solicited, overrides: true, target_mac };
+        // A host that hears "no router" of its router gives it up (§7.2.5).
+        let router = self.serving().is_some_and(|serving| serving.is_router());
+        let message = Ndp::Advertise { target, router, solicited, overrides: true, target_mac };
         self.answer(Outgoing::Ndp { to, src: target, dst, message });
     }
 }
 
 /// Writes a frame with a message of ICMPv6 between these stations and addresses, and returns its length.
-fn emit_icmpv6(
+pub(super) fn emit_icmpv6(
     buf: &mut [u8; FRAME_MAX],
     (src_mac, dst_mac): (Mac, Mac),
     (src, dst): (Ipv6Addr, Ipv6Addr),

@@ -29,10 +29,15 @@
 //! | `lease.rs` | joins the client to the frames and to the addresses, and tells the stack of its lease |
 //! | `groups.rs` | the groups of multicast, and when their reports and answers are due, pure |
 //! | `members.rs` | joins them to the frames and to the addresses |
+//! | `lease_server.rs` | the server of DHCP: which address a client gets, pure |
+//! | `advertiser.rs` | when a router advertises, pure |
+//! | `serving.rs` | [`Services`]: joins both to the frames |
 //! | `random.rs` | times and numbers that others cannot guess |
 //!
-//! The numbered statements, with the sources of all numbers, are in docs/ethernet.md.
+//! The numbered statements, with the sources of all numbers, are in docs/ethernet.md; those of the services in
+//! docs/gateway.md.
 
+mod advertiser;
 mod auto;
 mod cache;
 mod dhcp;
@@ -40,12 +45,15 @@ mod entry;
 mod ethernet;
 mod groups;
 mod lease;
+mod lease_server;
 mod members;
 mod own;
 mod random;
 mod routers;
+mod serving;
 mod terms;
 
 pub use crate::words::Network;
 pub use entry::NeighbourState;
 pub use ethernet::{Arrival, Ethernet, EthernetConfig, EthernetStats, FRAME_MAX, Hop, Neighbour, Resolved};
+pub use serving::{Leases, SearchDomainError, SearchDomains, Services};

@@ -10,11 +10,12 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix};
 
+use super::peer::Peer;
 use crate::sys::bytes_below;
 
 /// Bytes of the length in front of each frame of a stream: QEMU's `-netdev stream`, passt.
@@ -34,12 +35,14 @@ pub(super) enum Carrier {
 }
 
 /// Whether a socket notices that its peer is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Connected {
     /// `SOCK_SEQPACKET`: an empty packet is the end.
     ForLife,
     /// `SOCK_DGRAM`: another program may take the peer's place.
     Loosely,
+    /// `SOCK_DGRAM`: a program that sends takes it.
+    ToSender(Arc<Peer>),
 }
 
 /// What a call to receive has found.
@@ -122,7 +125,10 @@ impl Carrier {
                 (file.read(buffer), false)
             }
             Self::Stream(socket, _) => (get(socket, buffer), true),
-            Self::Datagrams(socket, connected) => (get(socket, buffer), *connected == Connected::ForLife),
+            Self::Datagrams(socket, Connected::ToSender(peer)) => (get_from(socket, peer, buffer), false),
+            Self::Datagrams(socket, connected) => {
+                (get(socket, buffer), matches!(connected, Connected::ForLife))
+            }
         };
         match len {
             Ok(0) if ends => Ok(Heard::End),
@@ -145,6 +151,15 @@ impl AsFd for Carrier {
             Self::Stream(socket, _) | Self::Datagrams(socket, _) => socket.as_fd(),
         }
     }
+}
+
+/// Receives, and has the sender as its peer from then on.
+fn get_from(socket: &OwnedFd, peer: &Peer, buffer: &mut [u8]) -> io::Result<usize> {
+    let (len, _, from) = rustix::net::recvfrom(socket, buffer, RecvFlags::DONTWAIT)?;
+    if let Some(from) = from.and_then(|from| SocketAddrUnix::try_from(from).ok()) {
+        peer.heard(from);
+    }
+    Ok(len)
 }
 
 fn lock(rest: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {

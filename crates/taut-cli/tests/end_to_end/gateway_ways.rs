@@ -1,0 +1,179 @@
+//! `taut gateway` for guests that it has not started: `--netns`, `--tun`, and virtual machines at `--qemu`, `--passt` and
+//! `--vfkit`, which stacks of taut's play. VM-20 and 21 of `docs/gateway.md`.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use taut::device::{Frames, FramesOptions};
+use taut::{Stack, blocking};
+use taut_testbed::{Kernel, PATIENCE, eventually};
+
+use super::support::{Lab, taut};
+
+/// An address of the namespace of the test, which is neither loopback nor on a link.
+const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+
+fn lab(name: &str) -> Option<Lab> {
+    let lab = Lab::new(name, &["ip", "sleep"])?;
+    lab.kernel.run(&format!("ip address add {SERVER}/32 dev lo")).unwrap();
+    lab.kernel.set_sysctl("ping_group_range", "0 2147483647").unwrap();
+    Some(lab)
+}
+
+/// A server that says hello to each client, and who the client is.
+fn hello(kernel: &Kernel, address: Ipv4Addr) -> SocketAddr {
+    let listener = kernel.enter(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+    let place = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            _ = write!(stream, "hello {}", stream.peer_addr().unwrap().ip());
+        }
+    });
+    place
+}
+
+fn heard_by(kernel: &Kernel, place: SocketAddr) -> String {
+    let mut stream = kernel.enter(|| TcpStream::connect(place)).unwrap().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn vm_20_a_process_and_a_file_stand_for_a_namespace() {
+    let Some(lab) = lab("gateway-netns") else { return };
+    let place = hello(&lab.kernel, SERVER);
+    let guest = Kernel::new().unwrap();
+    let mut sleeper = guest.namespace.spawn(Command::new("sleep").arg("1000")).unwrap();
+    // A service of the guest's, at a port of the host.
+    let inner = hello(&guest, Ipv4Addr::UNSPECIFIED);
+    let forward = format!("7080:{}", inner.port());
+    for name in [sleeper.id().to_string(), format!("/proc/{}/ns/net", sleeper.id())] {
+        let options = ["gateway", "--netns", &name, "--interface", "guest0", "--mtu", "9000", "-t", &forward];
+        let running = lab.taut(&options, "the gateway is at 10.0.2.2");
+        assert_eq!(heard_by(&guest, place), format!("hello {SERVER}"), "by {name}");
+        let link = guest.run("ip -o link show guest0").unwrap();
+        assert!(link.contains("mtu 9000"), "{link}");
+        assert!(guest.run("ip -o -4 addr show guest0").unwrap().contains("10.0.2.15/24"));
+        guest.run("ping -c 1 -W 30 198.51.100.1").unwrap();
+        // The gateway is the client that the guest sees.
+        let outer = SocketAddr::from(([127, 0, 0, 1], 7080));
+        assert_eq!(heard_by(&lab.kernel, outer), "hello 10.0.2.2");
+        running.interrupt();
+        let output = running.output();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        eventually("the interface is gone", || guest.run("ip link show guest0").is_err());
+    }
+    let none = lab.output(&mut taut(&["gateway", "--netns", "4000000000"]));
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("/proc/4000000000/ns/user"), "{none:?}");
+    _ = sleeper.kill();
+    _ = sleeper.wait();
+}
+
+/// ```text
+///   guest: 10.77.0.1 ── veth ── the gateway's namespace: what comes from the guest goes to the TUN ── veth ── 10.78.0.1: server
+/// ```
+#[test]
+fn vm_20_what_is_routed_to_a_tun_goes_through_the_gateway() {
+    let Some(lab) = lab("gateway-tun") else { return };
+    let (guest, far) = (Kernel::new().unwrap(), Kernel::new().unwrap());
+    for (name, other, network) in [("near0", &guest, 77), ("far0", &far, 78)] {
+        lab.kernel.namespace.connect(name, &other.namespace, "veth0").unwrap();
+        lab.kernel.run(&format!("ip address add 10.{network}.0.2/24 dev {name}")).unwrap();
+        lab.kernel.run(&format!("ip link set {name} up")).unwrap();
+        other.run(&format!("ip address add 10.{network}.0.1/24 dev veth0")).unwrap();
+        other.run("ip link set veth0 up").unwrap();
+    }
+    // Nobody in the far network knows the way to the guest: only the gateway's own address is answered.
+    guest.run("ip route add default via 10.77.0.2").unwrap();
+    for setting in ["ip_forward", "conf.all.forwarding"] {
+        lab.kernel.set_sysctl(setting, "1").unwrap();
+    }
+    for setting in ["conf.all.rp_filter", "conf.default.rp_filter"] {
+        lab.kernel.set_sysctl(setting, "0").unwrap();
+    }
+    let place = hello(&far, Ipv4Addr::new(10, 78, 0, 1));
+    let running = lab.taut(&["gateway", "--tun", "way0"], "the gateway is at 10.0.2.2");
+    lab.kernel.run("ip route add default dev way0 table 7").unwrap();
+    lab.kernel.run("ip rule add iif near0 lookup 7").unwrap();
+    assert_eq!(heard_by(&guest, place), "hello 10.78.0.2");
+    guest.run("ping -c 1 -W 30 10.78.0.1").unwrap();
+    running.interrupt();
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(guest.run("ping -c 1 -W 1 10.78.0.1").is_err(), "the way was the gateway");
+}
+
+/// A machine at this socket, which configures itself.
+fn machine(option: &str, socket: &Path, own: &Path) -> Stack {
+    let options = FramesOptions { dhcp: true, slaac: true, ..FramesOptions::default() };
+    let frames = if option == "--vfkit" {
+        let cable = UnixDatagram::bind(own).unwrap();
+        cable.connect(socket).unwrap();
+        Frames::datagrams(cable, &[], &options).unwrap()
+    } else {
+        Frames::stream(UnixStream::connect(socket).unwrap(), &[], &options).unwrap()
+    };
+    let stack = Stack::builder().device(frames).build().unwrap();
+    let address: IpAddr = "10.0.2.15".parse().unwrap();
+    assert_eq!(stack.wait_for_address(Some(address), PATIENCE), Some(address));
+    stack
+}
+
+#[test]
+fn vm_21_a_virtual_machine_by_each_kind_of_socket() {
+    let Some(lab) = lab("gateway-machines") else { return };
+    let place = hello(&lab.kernel, SERVER);
+    for (number, option) in ["--qemu", "--passt", "--vfkit"].into_iter().enumerate() {
+        let folder = taut_testbed::Scratch::new(&format!("machines{number}"));
+        let socket = folder.join("net");
+        let at = socket.to_str().unwrap();
+        let options = ["gateway", option, at, "--search", "example.org", "-t", "7081:7081"];
+        let mut running = lab.spawn(taut(&options).stdin(Stdio::null()).stderr(Stdio::piped()));
+        running.wait_for("waiting for a virtual machine");
+        for round in 0..2 {
+            let stack = machine(option, &socket, &folder.join(format!("own{round}")));
+            let mut stream = blocking::TcpStream::connect(&stack, place).unwrap();
+            let mut said = String::new();
+            stream.read_to_string(&mut said).unwrap();
+            assert_eq!(said, format!("hello {SERVER}"), "{option}");
+            // A port of the host that leads to the machine.
+            let listener = blocking::TcpListener::bind(&stack, "10.0.2.15:7081").unwrap();
+            let outer = SocketAddr::from(([127, 0, 0, 1], 7081));
+            let mut client = lab.kernel.enter(|| TcpStream::connect(outer)).unwrap().unwrap();
+            let (mut inner, from) = listener.accept().unwrap();
+            assert_eq!(from.ip(), "10.0.2.2".parse::<IpAddr>().unwrap());
+            inner.write_all(b"from the machine").unwrap();
+            let mut heard = [0; 16];
+            client.read_exact(&mut heard).unwrap();
+            assert_eq!(&heard, b"from the machine");
+        }
+        running.interrupt();
+        assert_eq!(running.output().status.code(), Some(0));
+    }
+    // Words that make no sense, and places that are taken.
+    let folder = taut_testbed::Scratch::new("machines-wrong");
+    let file = folder.join("file");
+    std::fs::write(&file, "").unwrap();
+    let socket = folder.join("net");
+    let _taken = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (file, taken) = (file.to_str().unwrap(), socket.to_str().unwrap());
+    for (options, why) in [
+        (&["--qemu", file][..], "no socket"),
+        (&["--passt", taken], "another program has this socket"),
+        (&["--vfkit", "/no/such/folder/net"], "/no/such/folder/net"),
+        (&["--qemu", "/tmp/x", "--search", "a b"], "--search a b"),
+        (&["--netns", "1", "--search", "a"], "--search is for virtual machines"),
+        (&["--qemu", "/tmp/x", "--guest", "fd00::15/48"], "64 bits"),
+        (&["--qemu", "/tmp/x", "--vfkit", "/tmp/y"], "cannot be used with"),
+    ] {
+        let output = lab.output(&mut taut(&[&["gateway"], options].concat()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{options:?}: {said}");
+    }
+}

@@ -1,0 +1,343 @@
+//! What a host does for others on its link: it leases them addresses (DHCP), and is their router, which advertises
+//! itself, prefixes and name servers. Part of [`Ethernet`]; `lease_server.rs` and `advertiser.rs` decide.
+//!
+//! ```text
+//!   Discover, Request … ─▶ take_question ─▶ LeaseServer ─▶ answers, 16 at most ──┐
+//!   router solicitation ─▶ on_solicitation ─▶ Advertiser ── time ─▶ due ─────────┴─▶ poll_service: a frame
+//! ```
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use taut_wire::{
+    Advertising, DhcpAnswer, DhcpAsked, DhcpGrant, DhcpTerms, Ecn, EthernetHeader, IpHeader, Mac,
+    PrefixInformation, UdpHeader, dhcp, domain, ether_type, ethernet, protocol, udp,
+};
+
+use super::advertiser::{Advertiser, EVERY_MAX};
+use super::ethernet::{ALL_NODES, Ethernet, FRAME_MAX, emit_icmpv6};
+use super::lease_server::{LeaseServer, Verdict};
+use crate::words::{Duration, Instant, Network};
+
+const IP_LEN: usize = 20;
+const HOP_LIMIT: u8 = 64;
+/// The longest frame: an answer of DHCP.
+pub(super) const FRAME_LEN: usize = ethernet::HEADER_LEN + IP_LEN + udp::HEADER_LEN + dhcp::REPLY_MAX;
+/// Answers that wait to be sent; a device takes them with each batch.
+const ANSWERS_MAX: usize = 16;
+/// A router is one for three times as long as it is silent at most (RFC 4861 §6.2.1, AdvDefaultLifetime); so are its name
+/// servers (RFC 8106 §5.1).
+const ROUTER_S: u16 = 3 * (EVERY_MAX.as_millis() / 1_000) as u16;
+/// A prefix is valid for a day and preferred for four hours from its last advertisement, as radvd has it.
+const VALID_S: u32 = 86_400;
+const PREFERRED_S: u32 = 14_400;
+/// Bytes of domains at most: then an advertisement has room for all else.
+const SEARCH_MAX: usize = 200;
+/// More are not told: a C library asks three (`resolv.conf(5)`).
+const NAME_SERVERS_MAX: usize = 3;
+const PREFIXES_MAX: usize = 2;
+
+const _: () = {
+    let fixed = ethernet::HEADER_LEN + 40 + 16 + 8 + 8;
+    let lists = 32 * PREFIXES_MAX + 8 + 16 * NAME_SERVERS_MAX + 8 + SEARCH_MAX;
+    assert!(fixed + lists <= FRAME_LEN);
+};
+
+/// Domains that hosts are told to search.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SearchDomains(Vec<u8>);
+
+/// A text is no name of a domain, or there is no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SearchDomainError;
+
+impl fmt::Display for SearchDomainError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is no name of a domain, or more than {SEARCH_MAX} bytes of domains")
+    }
+}
+
+impl core::error::Error for SearchDomainError {}
+
+impl SearchDomains {
+    /// One more, which is searched after the others.
+    ///
+    /// # Errors
+    /// See [`SearchDomainError`].
+    pub fn push(&mut self, name: &str) -> Result<(), SearchDomainError> {
+        let mut buf = [0; domain::NAME_MAX];
+        let len = domain::emit(&mut buf, name).ok_or(SearchDomainError)?;
+        if self.0.len() + len > SEARCH_MAX {
+            return Err(SearchDomainError);
+        }
+        self.0.extend_from_slice(&buf[..len]);
+        Ok(())
+    }
+}
+
+/// What a host does for others on its link. Name servers beyond three and prefixes beyond two are not told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Services {
+    /// Addresses of IPv4 (RFC 2131).
+    pub leases: Option<Leases>,
+    /// The router of IPv6 (RFC 4861 §6.2). Its address must be among those of the host, and be link-local.
+    pub router: Option<Ipv6Addr>,
+    /// The prefixes of the link, of 64 bits, of which hosts make their addresses (RFC 4862).
+    pub prefixes: Vec<Network>,
+    /// Name servers of both families.
+    pub name_servers: Vec<IpAddr>,
+    /// The link's MTU, if it is not what everybody has.
+    pub mtu: Option<u16>,
+    /// Domains to search.
+    pub search: SearchDomains,
+}
+
+/// Addresses that are leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leases {
+    /// The host's own address in their network: it is server and router.
+    pub own: Network,
+    /// The first address.
+    pub first: Ipv4Addr,
+    /// How many there are: 64 at most.
+    pub count: u8,
+    /// For how many seconds a client has its address: a minute at least.
+    pub time_s: u32,
+}
+
+/// The services of a host that has some.
+#[derive(Debug)]
+pub(super) struct Serving {
+    config: Services,
+    leases: Option<LeaseServer>,
+    advertiser: Option<Advertiser>,
+    answers: VecDeque<Answer>,
+    advertises_now: bool,
+}
+
+/// An answer that waits to be sent.
+#[derive(Debug)]
+struct Answer {
+    verdict: Verdict,
+    xid: u32,
+    broadcast: bool,
+    station: Mac,
+    had: Ipv4Addr,
+    client: Vec<u8>,
+}
+
+impl Serving {
+    pub(super) fn new(mut config: Services, keys: (u64, u64)) -> Box<Self> {
+        config.prefixes.truncate(PREFIXES_MAX);
+        if let Some(leases) = &mut config.leases {
+            leases.time_s = leases.time_s.max(60);
+        }
+        let server = |leases: Leases| {
+            let time = Duration::from_secs(leases.time_s.into());
+            LeaseServer::new(leases.own, leases.first, leases.count, time)
+        };
+        let leases = config.leases.map(server);
+        let advertiser = config.router.map(|_| Advertiser::new(keys));
+        Box::new(Self { config, leases, advertiser, answers: VecDeque::new(), advertises_now: false })
+    }
+
+    pub(super) fn next(&self) -> Instant {
+        self.advertiser.as_ref().map_or(Instant::NEVER, Advertiser::next)
+    }
+
+    pub(super) const fn is_router(&self) -> bool {
+        self.advertiser.is_some()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.advertiser.as_mut().is_some_and(|advertiser| advertiser.is_due(now)) {
+            self.advertises_now = true;
+        }
+    }
+
+    pub(super) fn on_solicitation(&mut self, now: Instant) {
+        if let Some(advertiser) = &mut self.advertiser {
+            advertiser.on_solicitation(now);
+        }
+    }
+
+    /// A client's message; returns whether it is answered.
+    fn on_message(&mut self, now: Instant, asked: &DhcpAsked<'_>) -> bool {
+        if self.answers.len() >= ANSWERS_MAX {
+            return false;
+        }
+        let verdict = self.leases.as_mut().and_then(|leases| leases.on_message(now, asked));
+        let Some(verdict) = verdict else { return false };
+        self.answers.push_back(Answer {
+            verdict,
+            xid: asked.xid,
+            broadcast: asked.broadcast,
+            station: asked.station,
+            // RFC 2131, table 3.
+            had: if verdict.answer == DhcpAnswer::Ack { asked.address } else { Ipv4Addr::UNSPECIFIED },
+            client: asked.client.to_vec(),
+        });
+        true
+    }
+
+    /// Writes a frame of the server's answer.
+    fn emit_answer(&self, buf: &mut [u8; FRAME_MAX], mac: Mac, answer: &Answer) -> Option<usize> {
+        let leases = self.config.leases?;
+        let IpAddr::V4(own) = leases.own.address else { return None };
+        let mut name_servers = [Ipv4Addr::UNSPECIFIED; NAME_SERVERS_MAX];
+        let known = self.config.name_servers.iter().filter_map(|server| match server {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        });
+        let count = fill(&mut name_servers, known);
+        let hosts = u32::MAX.checked_shr(leases.own.prefix.into()).unwrap_or(0);
+        let grant = DhcpGrant {
+            answer: answer.verdict.answer,
+            xid: answer.xid,
+            broadcast: answer.broadcast,
+            station: answer.station,
+            client: &answer.client,
+            had: answer.had,
+            address: answer.verdict.address,
+            server: own,
+            lease_s: answer.verdict.is_leased.then_some(leases.time_s),
+            terms: DhcpTerms {
+                mask: Some(Ipv4Addr::from_bits(!hosts)),
+                router: Some(own),
+                name_servers: &name_servers[..count],
+                mtu: self.config.mtu,
+                search: &self.config.search.0,
+            },
+        };
+        let (station, dst) = answer.verdict.to;
+        let header = EthernetHeader { dst: station, src: mac, ether_type: ether_type::IPV4 }.emit();
+        let (link, packet) = buf.split_at_mut(header.len());
+        link.copy_from_slice(&header);
+        let (head, rest) = packet.split_at_mut(IP_LEN);
+        let (udp_header, payload) = rest.split_at_mut(udp::HEADER_LEN);
+        let message_len = grant.emit(payload);
+        let len = udp::HEADER_LEN + message_len;
+        let ip = IpHeader {
+            src: own.into(),
+            dst: dst.into(),
+            protocol: protocol::UDP,
+            hop_limit: HOP_LIMIT,
+            ecn: Ecn::NotEct,
+            header_len: IP_LEN,
+            payload_len: len,
+        };
+        ip.emit(head, 0);
+        let (src_port, dst_port) = (dhcp::SERVER_PORT, dhcp::CLIENT_PORT);
+        UdpHeader { src_port, dst_port, len: len as u16 }.emit(udp_header);
+        let checksum = udp::full_checksum(ip.src, ip.dst, udp_header, &[&payload[..message_len]]);
+        udp::set_checksum(udp_header, checksum);
+        Some(header.len() + IP_LEN + len)
+    }
+
+    /// Writes a frame of the advertisement.
+    fn emit_advertisement(&self, buf: &mut [u8; FRAME_MAX], mac: Mac) -> Option<usize> {
+        let src = self.config.router?;
+        let nothing = PrefixInformation {
+            prefix: Ipv6Addr::UNSPECIFIED,
+            len: 0,
+            on_link: true,
+            autonomous: true,
+            valid_s: VALID_S,
+            preferred_s: PREFERRED_S,
+        };
+        let mut prefixes = [nothing; PREFIXES_MAX];
+        let known = self.config.prefixes.iter().filter_map(|network| match network.address {
+            IpAddr::V6(v6) => {
+                let hosts = u128::MAX.checked_shr(network.prefix.into()).unwrap_or(0);
+                let prefix = Ipv6Addr::from_bits(v6.to_bits() & !hosts);
+                Some(PrefixInformation { prefix, len: network.prefix, ..nothing })
+            }
+            IpAddr::V4(_) => None,
+        });
+        let prefix_count = fill(&mut prefixes, known);
+        let mut name_servers = [Ipv6Addr::UNSPECIFIED; NAME_SERVERS_MAX];
+        let known = self.config.name_servers.iter().filter_map(|server| match server {
+            IpAddr::V6(v6) => Some(*v6),
+            IpAddr::V4(_) => None,
+        });
+        let server_count = fill(&mut name_servers, known);
+        let message = Advertising {
+            hop_limit: HOP_LIMIT,
+            lifetime_s: ROUTER_S,
+            mac,
+            mtu: self.config.mtu.map(u32::from),
+            prefixes: &prefixes[..prefix_count],
+            name_servers: &name_servers[..server_count],
+            search: &self.config.search.0,
+            names_s: ROUTER_S.into(),
+        };
+        let to = (mac, Mac::of_multicast(ALL_NODES));
+        Some(emit_icmpv6(buf, to, (src, ALL_NODES), |buf| message.emit(buf, src, ALL_NODES)))
+    }
+}
+
+impl<P> Ethernet<P> {
+    /// The services, if there are some.
+    pub(super) fn serving(&mut self) -> Option<&mut Serving> {
+        if cfg!(feature = "dhcp") { self.serving.as_deref_mut() } else { None }
+    }
+
+    /// Takes a packet of IPv4 that is a client's message for this host. Others are left to the stack.
+    pub(super) fn take_question(&mut self, now: Instant, packet: &[u8]) -> bool {
+        let Some(Serving { config: Services { leases: Some(leases), .. }, .. }) = self.serving() else {
+            return false;
+        };
+        let Some(message) = question_of(packet, leases.own.address) else { return false };
+        let asked = message.and_then(|message| DhcpAsked::parse(message).ok());
+        let is_answered =
+            asked.is_some_and(|asked| self.serving().is_some_and(|serving| serving.on_message(now, &asked)));
+        if is_answered {
+            self.stats.answered += 1;
+        } else {
+            self.stats.ignored += 1;
+        }
+        true
+    }
+
+    /// Writes the next answer or advertisement, and returns the length of its frame.
+    pub(super) fn poll_service(&mut self, buf: &mut [u8; FRAME_MAX]) -> Option<usize> {
+        let mac = self.config.mac;
+        let serving = self.serving()?;
+        if let Some(answer) = serving.answers.pop_front() {
+            return serving.emit_answer(buf, mac, &answer);
+        }
+        if core::mem::take(&mut serving.advertises_now) {
+            return serving.emit_advertisement(buf, mac);
+        }
+        None
+    }
+}
+
+/// The message of a packet from a client's port to a server's, to everybody or to this host; `None` for other
+/// packets, `Some(None)` for a broken one.
+#[expect(clippy::option_option, reason = "another packet and a broken one are two things")]
+fn question_of(packet: &[u8], own: IpAddr) -> Option<Option<&[u8]>> {
+    let is_question = |ip: &IpHeader| {
+        ip.protocol == protocol::UDP && (ip.dst == own || ip.dst == IpAddr::V4(Ipv4Addr::BROADCAST))
+    };
+    let ip = IpHeader::parse(packet).ok().filter(is_question)?;
+    let datagram = packet.get(ip.header_len..ip.header_len + ip.payload_len)?;
+    let header = UdpHeader::parse(datagram, ip.payload_len).ok()?;
+    if (header.src_port, header.dst_port) != (dhcp::CLIENT_PORT, dhcp::SERVER_PORT) {
+        return None;
+    }
+    let datagram = datagram.get(..header.len.into())?;
+    // A client in a virtual machine leaves the checksum to a card that is not there, as a server does (`lease.rs`).
+    let partial = udp::partial_checksum(ip.src, ip.dst, header.len.into());
+    let is_partial = datagram[udp::CHECKSUM_OFFSET..udp::HEADER_LEN] == partial.to_be_bytes();
+    let is_whole = is_partial || udp::verify(ip.src, ip.dst, datagram, &[]);
+    Some(is_whole.then(|| &datagram[udp::HEADER_LEN..]))
+}
+
+/// Puts as many as there is room for; returns how many.
+fn fill<T>(places: &mut [T], all: impl Iterator<Item = T>) -> usize {
+    places.iter_mut().zip(all).map(|(place, one)| *place = one).count()
+}

@@ -1,0 +1,295 @@
+//! Virtual machines at a Unix socket: frames of Ethernet, a server of DHCP and a router for each, and a guest that goes and
+//! comes back.
+//!
+//! ```text
+//!   QEMU, libkrun ── connects ──▶ stream socket ─▶ a stack for each connection, one at a time ┐
+//!   vfkit, krunkit ── sends ────▶ datagram socket ─▶ one stack; Peer says who is there        ┴▶ Server::serve
+//! ```
+//!
+//! **The guest goes.** A stream ends with the machine, and so does its stack: all its flows are reset upstream. A datagram
+//! socket tells nothing; twice a second is looked whether the peer is still there (`taut::device::frames::Peer`), and if it is not,
+//! all flows end. Either way the socket stays, and the next machine is served like the first.
+//!
+//! **One machine at a time.** A second connection is closed at once, with a line in the log: both would have the same
+//! address.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use taut::device::frames::Peer;
+use taut::device::{Cidr, Device, Frames, FramesOptions, Leases, SearchDomains, Services};
+use taut::{Network, Stack, StackBuilder};
+use tokio::task::JoinSet;
+
+use crate::forward::{Forward, is_passing};
+use crate::serve::Server;
+use crate::way_out::WayOut;
+
+/// The gateway's station: the same in every stack, so that a guest that was away finds it where it was.
+const STATION: [u8; 6] = *b"\x02taut\x02";
+/// Its address as a router (RFC 4861 §4.2: of the link).
+const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+/// Stations of a machine that get an address: it may have several.
+const LEASES: u8 = 16;
+const LEASE_S: u32 = 86_400;
+/// How often is looked whether the peer of a datagram socket is there.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The end of a connection may be seen so much later than the beginning of the next one.
+const GRACE: Duration = Duration::from_millis(100);
+/// Before a listener that could not accept, or a stack that could not be made, is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How frames come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plug {
+    /// A stream, with a length in front of each frame: QEMU's `-netdev stream`, libkrun; the protocol of passt's socket.
+    Stream,
+    /// Datagrams: vfkit, krunkit, QEMU's `-netdev dgram`; the protocol of gvproxy's `unixgram`.
+    Datagrams,
+}
+
+/// The network of a machine.
+#[derive(Clone, Debug)]
+pub struct MachineNetwork {
+    /// The guest's address and the gateway's, for each family. That of IPv6 is the link's prefix: a guest makes its address by
+    /// itself.
+    pub addresses: Vec<(Cidr, Cidr)>,
+    /// The MTU, which the guest is told.
+    pub mtu: u16,
+    /// Domains that the guest is told to search.
+    pub search: SearchDomains,
+}
+
+/// What happens at the socket.
+#[derive(Debug)]
+pub enum MachineEvent<'a> {
+    /// A machine is there.
+    Came,
+    /// It is gone, with the reason if there is one.
+    Gone(Option<&'a io::Error>),
+    /// A second one was turned away.
+    TurnedAway,
+    /// The machine could not be served.
+    Failed(&'a io::Error),
+}
+
+/// Who hears of them.
+pub type MachineLog = Box<dyn Fn(&MachineEvent<'_>) + Send + Sync>;
+
+/// A socket at which machines come.
+#[derive(Debug)]
+pub struct Machines(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Stream(UnixListener),
+    Datagrams(UnixDatagram),
+}
+
+impl MachineNetwork {
+    /// The stack's addresses: those of the gateway.
+    fn own(&self) -> Vec<Cidr> {
+        let router = self.has_v6().then(|| Cidr::new(ROUTER.into(), 64)).flatten();
+        self.addresses.iter().map(|(_, own)| *own).chain(router).collect()
+    }
+
+    fn has_v6(&self) -> bool {
+        self.addresses.iter().any(|(guest, _)| guest.address().is_ipv6())
+    }
+
+    fn options(&self) -> FramesOptions {
+        let network = |own: &Cidr| Network { address: own.address(), prefix: own.prefix() };
+        let leases = self.addresses.iter().find_map(|(guest, own)| match guest.address() {
+            IpAddr::V4(first) => Some(Leases { own: network(own), first, count: LEASES, time_s: LEASE_S }),
+            IpAddr::V6(_) => None,
+        });
+        let of_v6 = self.addresses.iter().filter(|(guest, _)| guest.address().is_ipv6());
+        let services = Services {
+            leases,
+            router: self.has_v6().then_some(ROUTER),
+            prefixes: of_v6.map(|(_, own)| network(own)).collect(),
+            name_servers: self.addresses.iter().map(|(_, own)| own.address()).collect(),
+            mtu: Some(self.mtu),
+            search: self.search.clone(),
+        };
+        FramesOptions {
+            mtu: self.mtu,
+            mac: Some(taut::device::packet::Mac(STATION)),
+            services,
+            ..FramesOptions::default()
+        }
+    }
+
+    fn stack(&self, builder: StackBuilder, device: impl Into<Device>) -> io::Result<Stack> {
+        let addressed = self.own().iter().fold(builder, |builder, own| builder.address(&own.to_string()));
+        addressed.device(device).build_tokio()
+    }
+}
+
+impl Machines {
+    /// Makes the socket. A file that a gateway has left there is replaced.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] if another program is there, or a file that is no socket; those of `bind(2)`.
+    pub fn listen(plug: Plug, path: &Path) -> io::Result<Self> {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        make_place(path).map_err(named)?;
+        let socket = match plug {
+            Plug::Stream => UnixListener::bind(path).map(Socket::Stream),
+            Plug::Datagrams => UnixDatagram::bind(path).map(Socket::Datagrams),
+        };
+        socket.map(Self).map_err(named)
+    }
+
+    /// Serves the machines that come. What it returns must be polled, in a tokio runtime, and ends only when the socket does.
+    ///
+    /// # Errors
+    /// The socket cannot be used.
+    pub async fn serve<W: WayOut>(
+        self,
+        server: &Server,
+        way: Arc<W>,
+        network: &MachineNetwork,
+        forwards: &[Forward],
+        builder: impl Fn() -> StackBuilder,
+        log: &MachineLog,
+    ) -> io::Result<()> {
+        match self.0 {
+            Socket::Stream(listener) => {
+                listener.set_nonblocking(true)?;
+                let listener = tokio::net::UnixListener::from_std(listener)?;
+                let mut next = None;
+                loop {
+                    let socket = match next.take() {
+                        Some(socket) => socket,
+                        None => accept(&listener).await?,
+                    };
+                    let device = Frames::stream(socket.into_std()?, &network.own(), &network.options())?;
+                    let stack = match network.stack(builder(), device) {
+                        Ok(stack) => stack,
+                        Err(error) => {
+                            log(&MachineEvent::Failed(&error));
+                            tokio::time::sleep(PAUSE).await;
+                            continue;
+                        }
+                    };
+                    log(&MachineEvent::Came);
+                    let serving = serve_stack(server, &stack, Arc::clone(&way), network, forwards);
+                    let turn_away = async {
+                        loop {
+                            match accept(&listener).await {
+                                Ok(socket) => {
+                                    // The machine may have gone just now, and come back.
+                                    let gone = tokio::time::timeout(GRACE, stack.until_closed()).await;
+                                    if gone.is_ok() {
+                                        return Ok(socket);
+                                    }
+                                    log(&MachineEvent::TurnedAway);
+                                }
+                                Err(error) => return Err(error),
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        end = serving => match end {
+                            Ok(error) => log(&MachineEvent::Gone(Some(&error))),
+                            Err(error) => {
+                                log(&MachineEvent::Failed(&error));
+                                tokio::time::sleep(PAUSE).await;
+                            }
+                        },
+                        other = turn_away => {
+                            next = Some(other?);
+                            log(&MachineEvent::Gone(None));
+                        }
+                    }
+                }
+            }
+            Socket::Datagrams(socket) => {
+                let (device, peer) = Frames::to_sender(socket, &network.own(), &network.options())?;
+                let stack = network.stack(builder(), device)?;
+                tokio::select! {
+                    end = serve_stack(server, &stack, way, network, forwards) => Err(end?),
+                    end = watch(&peer, server, log) => end,
+                }
+            }
+        }
+    }
+}
+
+/// Serves a stack and the ports that lead to its guest, until the stack ends; returns why it did.
+async fn serve_stack<W: WayOut>(
+    server: &Server,
+    stack: &Stack,
+    way: Arc<W>,
+    network: &MachineNetwork,
+    forwards: &[Forward],
+) -> io::Result<io::Error> {
+    let mut tasks = JoinSet::new();
+    for forward in forwards {
+        let Some((guest, _)) = network.addresses.first() else { break };
+        tasks.spawn(server.forward_port(stack, guest.address(), *forward)?);
+    }
+    tasks.spawn(server.serve(stack, way)?);
+    let end = tasks.join_next().await;
+    // The ports are free when the next machine comes.
+    tasks.shutdown().await;
+    Ok(match end {
+        Some(Ok(end)) => end,
+        Some(Err(error)) => error.into(),
+        None => io::ErrorKind::NotConnected.into(),
+    })
+}
+
+/// Looks whether the peer of a datagram socket is there, and ends the flows of one that is not.
+async fn watch(peer: &Peer, server: &Server, log: &MachineLog) -> io::Result<()> {
+    let mut was_there = false;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let is_there = peer.is_there()?;
+        match (was_there, is_there) {
+            (false, true) => log(&MachineEvent::Came),
+            (true, false) => {
+                server.end_all();
+                log(&MachineEvent::Gone(None));
+            }
+            _ => {}
+        }
+        was_there = is_there;
+    }
+}
+
+async fn accept(listener: &tokio::net::UnixListener) -> io::Result<tokio::net::UnixStream> {
+    loop {
+        match listener.accept().await {
+            Ok((socket, _)) => return Ok(socket),
+            Err(error) if is_passing(&error) => tokio::time::sleep(PAUSE).await,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Removes a socket that nobody has.
+fn make_place(path: &Path) -> io::Result<()> {
+    let in_use = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(found) if !found.file_type().is_socket() => in_use("it exists, and is no socket"),
+        Ok(_) if UnixStream::connect(path).is_ok() || is_heard(path) => {
+            in_use("another program has this socket")
+        }
+        Ok(_) => fs::remove_file(path),
+    }
+}
+
+/// Whether somebody has the datagram socket at this path.
+fn is_heard(path: &Path) -> bool {
+    UnixDatagram::unbound().and_then(|socket| socket.connect(path)).is_ok()
+}

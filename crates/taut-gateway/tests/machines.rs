@@ -1,0 +1,412 @@
+//! Virtual machines as guests, played by stacks of taut's, which configure themselves: VM-15 to 18 of `docs/gateway.md`.
+//!
+//! ```text
+//!   guest: a stack with DHCP and SLAAC ── Unix socket ── the gateway's stack │ the gateway's sockets ── far: 10.50.0.1, fd50::1
+//! ```
+#![cfg(target_os = "linux")]
+#![allow(missing_docs, reason = "tests")]
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+
+use taut::device::packet::Mac;
+use taut::device::{Frames, FramesOptions, SearchDomains};
+use taut::{DatagramOptions, PingSocket, Stack, blocking};
+use taut_gateway::{
+    Amounts, HostSockets, MachineEvent, MachineLog, MachineNetwork, Machines, Plug, Resolver, Server,
+    Settings,
+};
+use taut_testbed::{Kernel, PATIENCE, Scratch, eventually, live, now};
+use tokio::sync::oneshot;
+
+const FAR: &str = "10.50.0.1";
+const FAR_V6: &str = "fd50::1";
+const MTU: u16 = 9_000;
+
+struct World {
+    far: Kernel,
+    server: Server,
+    events: Arc<Mutex<Vec<String>>>,
+    folder: Scratch,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The network of machine number `n`.
+fn network(n: u8) -> MachineNetwork {
+    let pair = |guest: &str, own: &str| (guest.parse().unwrap(), own.parse().unwrap());
+    let addresses = vec![
+        pair(&format!("10.0.{n}.15/24"), &format!("10.0.{n}.2/24")),
+        pair(&format!("fd74:0:0:{n}::15/64"), &format!("fd74:0:0:{n}::2/64")),
+    ];
+    MachineNetwork { addresses, mtu: MTU, search: SearchDomains::default() }
+}
+
+impl World {
+    /// A gateway with these sockets, named 0, 1, …. `None`, with a message, if live tests cannot run.
+    fn new(name: &str, plugs: &[Plug]) -> Option<Self> {
+        if !live::ready(&["ip"]) {
+            return None;
+        }
+        let far = Kernel::new().unwrap();
+        far.set_sysctl("ping_group_range", "0 2147483647").unwrap();
+        far.run(&format!("ip address add {FAR}/32 dev lo")).unwrap();
+        far.run(&format!("ip address add {FAR_V6}/128 dev lo nodad")).unwrap();
+        let folder = Scratch::new(name);
+        let events = Arc::<Mutex<Vec<String>>>::default();
+        let ((stop, stopped), (ready, is_ready)) = (oneshot::channel(), mpsc::channel());
+        let listen =
+            |(n, plug): (usize, &Plug)| Machines::listen(*plug, &folder.join(n.to_string())).unwrap();
+        let machines: Vec<Machines> = plugs.iter().enumerate().map(listen).collect();
+        let noted = Arc::clone(&events);
+        let thread = far.thread("gateway", move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let own = (0..machines.len()).flat_map(|n| network(n as u8).addresses);
+                let own = own.map(|(_, own)| own.address()).collect();
+                let settings = Settings { own, ..Settings::default() };
+                let server = Server::new(settings, Resolver::default(), Box::new(|_| {}));
+                let mut tasks = tokio::task::JoinSet::new();
+                for (n, machines) in machines.into_iter().enumerate() {
+                    let (server, noted) = (server.clone(), Arc::clone(&noted));
+                    tasks.spawn(async move {
+                        let log: MachineLog = Box::new(move |event| {
+                            let word = match event {
+                                MachineEvent::Came => "came".to_owned(),
+                                MachineEvent::Gone(_) => "gone".to_owned(),
+                                MachineEvent::TurnedAway => "turned away".to_owned(),
+                                MachineEvent::Failed(why) => format!("failed: {why}"),
+                            };
+                            noted.lock().unwrap().push(format!("{n} {word}"));
+                        });
+                        let (way, network) = (Arc::new(HostSockets), network(n as u8));
+                        machines.serve(&server, way, &network, &[], Stack::builder, &log).await
+                    });
+                }
+                ready.send(server).unwrap();
+                tokio::select! {
+                    end = tasks.join_next() => panic!("{end:?}"),
+                    _ = stopped => {}
+                }
+            });
+        });
+        let server = is_ready.recv().unwrap();
+        Some(Self { far, server, events, folder, stop: Some(stop), thread: Some(thread.unwrap()) })
+    }
+
+    fn path(&self, n: u8) -> PathBuf {
+        self.folder.join(n.to_string())
+    }
+
+    fn plug(&self, n: u8) -> UnixStream {
+        UnixStream::connect(self.path(n)).unwrap()
+    }
+
+    /// A server that sends back what comes, at both addresses.
+    fn echo(&self) -> u16 {
+        let listener = self.far.enter(|| TcpListener::bind("[::]:0")).unwrap().unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+            }
+        });
+        port
+    }
+
+    fn heard(&self, event: &str) -> usize {
+        self.events.lock().unwrap().iter().filter(|other| *other == event).count()
+    }
+
+    fn nothing_is_left(&self) {
+        eventually("no flow is left", || self.server.look(|gateway| gateway.in_use() == Amounts::default()));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        _ = self.stop.take().map(|stop| stop.send(()));
+        let ended = self.thread.take().map(JoinHandle::join);
+        if !std::thread::panicking() {
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+fn options() -> FramesOptions {
+    FramesOptions { dhcp: true, slaac: true, mtu: MTU, ..FramesOptions::default() }
+}
+
+/// A machine that has an address of each family.
+fn machine(frames: Frames, n: u8) -> Stack {
+    let stack = Stack::builder().device(frames).build().unwrap();
+    let v4: IpAddr = format!("10.0.{n}.15").parse().unwrap();
+    assert_eq!(stack.wait_for_address(Some(v4), PATIENCE), Some(v4));
+    let is_of_prefix = |address: IpAddr| match address {
+        IpAddr::V6(v6) => v6.segments()[..4] == [0xfd74, 0, 0, n.into()],
+        IpAddr::V4(_) => false,
+    };
+    eventually("an address of IPv6", || stack.networks().iter().any(|own| is_of_prefix(own.address)));
+    stack
+}
+
+fn machine_at(socket: UnixStream, n: u8) -> Stack {
+    machine(Frames::stream(socket, &[], &options()).unwrap(), n)
+}
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse().unwrap(), port)
+}
+
+/// Sends bytes to the echo and gets them back.
+fn there_and_back(stack: &Stack, to: SocketAddr, count: usize) {
+    let mut stream = blocking::TcpStream::connect(stack, to).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let bytes: Vec<u8> = (0..count).map(|at| (at * 31 % 251) as u8).collect();
+    let mut writer = stream.try_clone().unwrap();
+    let sent = bytes.clone();
+    let writing = std::thread::spawn(move || writer.write_all(&sent));
+    let mut back = vec![0; count];
+    stream.read_exact(&mut back).unwrap();
+    writing.join().unwrap().unwrap();
+    assert!(back == bytes);
+}
+
+#[test]
+fn vm_15_a_machine_configures_itself_and_reaches_everything() {
+    let Some(world) = World::new("machines-15", &[Plug::Datagrams, Plug::Stream]) else { return };
+    let stack = machine_at(world.plug(1), 1);
+    assert_eq!(world.heard("1 came"), 1);
+    assert_eq!(stack.name_servers(), ["10.0.1.2".parse::<IpAddr>().unwrap()]);
+    assert_eq!(stack.lease().unwrap().server, "10.0.1.2".parse::<IpAddr>().unwrap());
+    let echo = world.echo();
+    there_and_back(&stack, at(FAR, echo), 1 << 20);
+    there_and_back(&stack, at(FAR_V6, echo), 1 << 20);
+    let refused = blocking::TcpStream::connect(&stack, at(FAR, 9)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let answerer = world.far.enter(|| UdpSocket::bind((FAR, 0))).unwrap().unwrap();
+    let question = answerer.local_addr().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // A datagram that takes the whole MTU.
+        let socket = taut::UdpSocket::bind(&stack, "10.0.1.15:0").await.unwrap();
+        let (sent, mut got) = (vec![7; usize::from(MTU) - 28], vec![0; 65_536]);
+        socket.send_to(&sent, question).await.unwrap();
+        let (len, from) = answerer.recv_from(&mut got).unwrap();
+        assert!(got[..len] == sent);
+        answerer.send_to(&sent, from).unwrap();
+        let back = tokio::time::timeout(PATIENCE, socket.recv_from(&mut got)).await.unwrap().unwrap();
+        assert_eq!((back, got[..sent.len()] == sent), ((sent.len(), question), true));
+        // The name server that it was told, by its own name (RFC 1035 §4.1).
+        let ask = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07gateway\x04home\x04arpa\0\0\x01\0\x01";
+        socket.send_to(ask, "10.0.1.2:53").await.unwrap();
+        let (len, _) = tokio::time::timeout(PATIENCE, socket.recv_from(&mut got)).await.unwrap().unwrap();
+        assert_eq!(got[..2], [0x12, 0x34]);
+        // 10.0.0.2 and 10.0.1.2: the addresses of the gateway.
+        assert!(got[..len].windows(4).any(|four| four == [10, 0, 1, 2]));
+        for (own, far) in [("10.0.1.15:0", FAR), ("[::]:0", FAR_V6)] {
+            let pings = PingSocket::bind(&stack, own.parse().unwrap(), &DatagramOptions::default()).unwrap();
+            pings.send_to(1, b"hello", far.parse().unwrap()).await.unwrap();
+            let mut data = [0; 100];
+            tokio::time::timeout(PATIENCE, pings.recv(&mut data)).await.unwrap().unwrap();
+            assert_eq!(&data[..5], b"hello");
+        }
+    });
+}
+
+/// A connection to a listener of the far side, and its other end.
+fn pair(world: &World, stack: &Stack) -> (blocking::TcpStream, TcpStream) {
+    let listener = world.far.enter(|| TcpListener::bind((FAR, 0))).unwrap().unwrap();
+    let guest = blocking::TcpStream::connect(stack, listener.local_addr().unwrap()).unwrap();
+    let (served, _) = listener.accept().unwrap();
+    served.set_read_timeout(Some(PATIENCE)).unwrap();
+    (guest, served)
+}
+
+#[test]
+fn vm_16_a_machine_goes_and_comes_back() {
+    let Some(world) = World::new("machines-16", &[Plug::Stream]) else { return };
+    for round in 1..=3 {
+        let socket = world.plug(0);
+        let cable = socket.try_clone().unwrap();
+        let stack = machine_at(socket, 0);
+        let (_guest, mut served) = pair(&world, &stack);
+        // A second machine beside it is turned away.
+        let mut second = world.plug(0);
+        second.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut rest = Vec::new();
+        _ = second.read_to_end(&mut rest);
+        eventually("the second is turned away", || world.heard("0 turned away") == round);
+        there_and_back(&stack, at(FAR, world.echo()), 1 << 16);
+        // Killed: the other ends of its connections hear it at once.
+        cable.shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!(served.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        world.nothing_is_left();
+        eventually("the gateway has seen it", || world.heard("0 gone") == round);
+    }
+    assert_eq!(world.heard("0 came"), 3);
+}
+
+#[test]
+fn vm_17_a_machine_at_a_datagram_socket_goes_and_comes_back_with_another_name() {
+    let Some(world) = World::new("machines-17", &[Plug::Datagrams]) else { return };
+    for round in 1..=2 {
+        let own = world.folder.join(format!("vfkit-{round}.sock"));
+        let socket = UnixDatagram::bind(&own).unwrap();
+        socket.connect(world.path(0)).unwrap();
+        // How vfkit begins.
+        socket.send(b"VFKT").unwrap();
+        let cable = socket.try_clone().unwrap();
+        // Leases outlive a machine here, so one with another station would get another address.
+        let options = FramesOptions { mac: Some(Mac([2, 0, 0, 0, 0, 9])), ..options() };
+        let stack = machine(Frames::datagrams(socket, &[], &options).unwrap(), 0);
+        eventually("the gateway has seen it", || world.heard("0 came") == round);
+        there_and_back(&stack, at(FAR, world.echo()), 1 << 20);
+        let (_guest, mut served) = pair(&world, &stack);
+        // Another program is kept away meanwhile.
+        let other = UnixDatagram::bind(world.folder.join(format!("other-{round}.sock"))).unwrap();
+        other.connect(world.path(0)).unwrap_err();
+        drop(stack);
+        drop(cable);
+        // The stack's thread may hold the socket for a moment: a machine that is killed has no such moment.
+        std::fs::remove_file(&own).unwrap();
+        eventually("the gateway has seen it go", || world.heard("0 gone") == round);
+        assert_eq!(served.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        world.nothing_is_left();
+    }
+}
+
+/// Numbers that are the same in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// An IPv4 packet of the guest 10.0.1.15 in a frame, with a right header checksum and whatever is behind it.
+fn packet(protocol: u8, to: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = b"\x02taut\x02\x02\0\0\0\x01\x01\x08\0".to_vec();
+    let mut head = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 1, 15];
+    head.extend(to.to_be_bytes());
+    let len = (20 + payload.len()) as u16;
+    head[2..4].copy_from_slice(&len.to_be_bytes());
+    let sum: u32 = head.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_be_bytes(*pair))).sum();
+    let checksum = !(((sum & 0xffff) + (sum >> 16)) as u16);
+    head[10..12].copy_from_slice(&checksum.to_be_bytes());
+    frame.extend(head);
+    frame.extend(payload);
+    frame
+}
+
+/// A frame that an honest machine would not send.
+fn hostile(noise: &mut Noise) -> Vec<u8> {
+    let kind = noise.next() % 8;
+    let mut random = |len: u64| (0..len).map(|_| noise.next() as u8).collect::<Vec<u8>>();
+    match kind {
+        0 => random(80),
+        // Neighbours and groups without end.
+        1 => [
+            &b"\xff\xff\xff\xff\xff\xff\x02\0\0\0\x01\x01\x08\x06\0\x01\x08\0\x06\x04\0\x01"[..],
+            &random(6),
+            &[10, 0, 1],
+            &random(1),
+            &[0; 6],
+            &[10, 0, 1, 2],
+        ]
+        .concat(),
+        2 => [&b"\x33\x33\0\0\0\x02\x02\0\0\0\x01\x01\x86\xdd\x60\0\0\0\0\x10\x3a\xff"[..], &random(48)]
+            .concat(),
+        // DHCP of any kind from any station.
+        3 => {
+            let mut message = vec![1, 1, 6, 0];
+            message.extend(random(4));
+            message.resize(28, 0);
+            message.extend(random(6));
+            message.resize(236, 0);
+            message.extend([99, 130, 83, 99, 53, 1]);
+            message.extend(random(40));
+            let mut udp = vec![0, 68, 0, 67, 0, 0, 0, 0];
+            udp.extend(message);
+            let len = udp.len() as u16;
+            udp[4..6].copy_from_slice(&len.to_be_bytes());
+            packet(17, u32::MAX, &udp)
+        }
+        // Broken TCP, SYNs to anywhere, UDP to anywhere, fragments.
+        4 => packet(6, 0x0a32_0001, &random(40)),
+        5 => {
+            let to = u32::from_be_bytes(random(4).try_into().unwrap());
+            packet(17, to, &random(30))
+        }
+        6 => {
+            let mut frame = packet(17, 0x0a32_0001, &random(64));
+            frame[20..22].copy_from_slice(&random(2));
+            frame
+        }
+        _ => packet(1, 0x0a32_0001, &random(60)),
+    }
+}
+
+/// Kilobytes that this process has in memory (proc(5)).
+fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn vm_18_a_hostile_machine_takes_bounded_memory_and_another_lives_on() {
+    let Some(world) = World::new("machines-18", &[Plug::Stream, Plug::Stream]) else { return };
+    let stack = machine_at(world.plug(0), 0);
+    let echo = at(FAR, world.echo());
+    let (mut guest, mut served) = pair(&world, &stack);
+    let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    let mut flood = |count: usize| {
+        let mut hostile_end = world.plug(1);
+        hostile_end.set_nonblocking(false).unwrap();
+        // Answers are read, so that the gateway is not kept waiting; nobody looks at them.
+        let mut answers = hostile_end.try_clone().unwrap();
+        let reader = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
+        let start = now();
+        for at in 0..count {
+            let frame = hostile(&mut noise);
+            let framed = [&(frame.len() as u32).to_be_bytes()[..], &frame].concat();
+            hostile_end.write_all(&framed).unwrap();
+            if at % 5_000 == 0 {
+                // The other machine's old connection and a new one.
+                guest.write_all(b"still there?").unwrap();
+                let mut heard = [0; 12];
+                served.read_exact(&mut heard).unwrap();
+                assert_eq!(&heard, b"still there?");
+                there_and_back(&stack, echo, 1_000);
+            }
+        }
+        // The last words: a frame that is longer than any.
+        hostile_end.write_all(&[0x7f, 0xff, 0xff, 0xff, 1, 2, 3]).unwrap();
+        reader.join().unwrap().ok();
+        start.elapsed()
+    };
+    flood(10_000);
+    let first = resident_kb();
+    let took = flood(40_000);
+    let second = resident_kb();
+    println!("{first} KB after 10,000 frames, {second} KB after 40,000 more, in {took:?}");
+    // Four times as many frames take no more memory, but for what the allocator keeps.
+    assert!(second < first + 8_000, "{first} KB, then {second} KB");
+    let limits = Settings::default().limits;
+    let used = world.server.look(|gateway| gateway.in_use());
+    assert!(used.datagram_flows <= limits.guest.datagram_flows && used.half_open <= limits.guest.half_open);
+    eventually("both floods have ended", || world.heard("1 gone") == 2);
+    assert_eq!((world.heard("0 gone"), world.heard("0 came")), (0, 1));
+    there_and_back(&stack, echo, 1 << 20);
+    drop((guest, served));
+    world.nothing_is_left();
+}
