@@ -6,13 +6,12 @@
 //! | pasta | `unshare -r -n sleep` | `pasta --config-net PID` |
 //! | slirp4netns | the same | `slirp4netns --configure PID tap0` |
 //! | gvproxy | the same, with a TAP whose frames `gvforwarder` carries to a socket, as in a virtual machine | both processes |
-//! | tun2proxy | the same, with a TUN whose descriptor it inherits; no proxy, straight to the network | that process |
+//! | tun2proxy | `tun2proxy --unshare --proxy none` makes it: straight to the network | both its processes |
 //!
 //! Each has the largest MTU that it takes on the guest's side.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::AsFd as _;
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +19,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use taut_device::{Cidr, Tun, TunOptions};
 
 use crate::servers::{ECHO, at};
 use crate::world::{OUT_HOST, World};
@@ -105,7 +103,8 @@ impl Programs {
     /// Starts a gateway in the world's host, and waits until its guest can connect. With `link`, taut sends by a
     /// stack of its own with this controller.
     pub fn start(&self, kind: Kind, world: &World, link: Option<&'static str>) -> Result<Guest> {
-        let sleeper = if kind == Kind::Taut { None } else { Some(sleeper(world)?) };
+        let makes_namespace = matches!(kind, Kind::Taut | Kind::Tun2proxy);
+        let sleeper = if makes_namespace { None } else { Some(sleeper(world)?) };
         let process = sleeper.as_ref().map_or(0, Child::id);
         let mut guest = Guest {
             kind,
@@ -145,26 +144,31 @@ impl Programs {
             }
             Kind::Gvproxy => self.start_gvproxy(world, &mut guest)?,
             Kind::Tun2proxy => {
-                let tun = guest.enter(|| -> Result<Tun> {
-                    let options = TunOptions { offload: false, ..TunOptions::default() };
-                    let tun = Tun::open("tun0", &options)?;
-                    let interface = tun.interface()?;
-                    interface.add_address("10.0.2.15/24".parse::<Cidr>().map_err(|_| anyhow::anyhow!("address"))?)?;
-                    Ok(tun)
-                })??;
-                guest.run("ip route add default dev tun0")?;
-                rustix::io::fcntl_setfd(tun.as_fd(), rustix::io::FdFlags::empty())?;
+                let file = std::env::temp_dir().join(format!("taut-t2p-{}", std::process::id()));
+                _ = std::fs::remove_file(&file);
                 let mut command = Command::new(&self.tun2proxy);
-                command.args(["--proxy", "none", "--dns", "direct", "--verbosity", "off", "--tun-fd"]);
-                command.arg(tun.as_fd().as_raw_fd().to_string());
-                guest.gateway.push(spawn(world, &mut command)?);
+                // At its strongest: room for all flows, and the segment size that it would not announce by itself.
+                command.args(["--proxy", "none", "--max-sessions", "20000", "--tcp-mss", "1460"]);
+                command.args(["--verbosity", "off", "--unshare", "--tun", "tun0", "--unshare-pidfile"]);
+                guest.gateway.push(spawn(world, command.arg(&file))?);
+                let process = || std::fs::read_to_string(&file).ok()?.trim().parse().ok();
+                guest.process = wait_for(process, "tun2proxy's process")?;
+                _ = std::fs::remove_file(&file);
+                wait_for(|| guest.run("ip link set tun0 mtu 1500 up").ok(), "tun2proxy's interface")?;
+                guest.run("ip address add 10.0.2.15/24 dev tun0")?;
+                guest.run("ip route add default dev tun0")?;
             }
         }
-        // The guest's kernel sends towards the gateway with the same controller.
-        guest.enter(|| std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic"))??;
         guest.enter(|| std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535"))??;
-        let mut last = None;
+        let (mut last, mut is_set) = (None, false);
         while begun.elapsed() < READY_WITHIN {
+            // The guest's kernel sends towards the gateway with cubic, too; the setting of a namespace would be refused.
+            if !is_set && let Some(route) = guest.run("ip -4 route show default")?.lines().next() {
+                // What is no part of a route's description: a TAP that nobody has opened yet.
+                let route = route.replace("linkdown", "");
+                guest.run(&format!("ip route replace {route} congctl cubic"))?;
+                is_set = true;
+            }
             match guest.enter(|| TcpStream::connect_timeout(&at(ECHO), Duration::from_millis(500)))? {
                 Ok(_) => {
                     guest.began_after = begun.elapsed();
@@ -179,7 +183,8 @@ impl Programs {
     }
 
     fn start_gvproxy(&self, world: &World, guest: &mut Guest) -> Result<()> {
-        let directory = std::env::temp_dir().join(format!("taut-gv-{}-{}", std::process::id(), guest.process));
+        let directory =
+            std::env::temp_dir().join(format!("taut-gv-{}-{}", std::process::id(), guest.process));
         std::fs::create_dir_all(&directory)?;
         guest.directory = Some(directory.clone());
         let socket = directory.join("socket");
@@ -201,7 +206,8 @@ impl Programs {
 
 fn spawn(world: &World, command: &mut Command) -> Result<Child> {
     let debug = std::env::var_os("TAUT_GATEWAYS_DEBUG").is_some();
-    let (out, err) = if debug { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
+    let (out, err) =
+        if debug { (Stdio::inherit(), Stdio::inherit()) } else { (Stdio::null(), Stdio::null()) };
     let command = command.stdin(Stdio::null()).stdout(out).stderr(err);
     world.host.namespace.spawn(command).with_context(|| format!("{command:?}"))
 }
@@ -230,7 +236,8 @@ fn wait_for<R>(mut look: impl FnMut() -> Option<R>, what: &str) -> Result<R> {
 
 fn children(process: u32) -> Vec<u32> {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    let of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let of =
+        |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let text: String = tasks.flatten().map(of).collect();
     text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
@@ -284,7 +291,11 @@ impl Guest {
         let mut all: Vec<u32> = self.gateway.iter().map(Child::id).collect();
         let mut at = 0;
         while let Some(process) = all.get(at).copied() {
-            all.extend(children(process).into_iter().filter(|child| *child != self.process));
+            all.extend(
+                children(process)
+                    .into_iter()
+                    .filter(|child| self.kind != Kind::Taut || *child != self.process),
+            );
             at += 1;
         }
         all
@@ -295,7 +306,8 @@ impl Guest {
         let of = |process: u32| -> Option<f64> {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
             let (_, rest) = stat.rsplit_once(')')?;
-            let ticks = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+            let ticks =
+                rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
             // USER_HZ is 100 on every Linux that has this file.
             Some(ticks.sum::<f64>() / 100.0)
         };

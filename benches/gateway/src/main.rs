@@ -70,8 +70,7 @@ fn main() -> Result<()> {
     raise_descriptors();
     let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
-    let rows: Vec<Row> =
-        if args.rows.is_empty() { Row::ALL.to_vec() } else { args.rows.clone() };
+    let rows: Vec<Row> = if args.rows.is_empty() { Row::ALL.to_vec() } else { args.rows.clone() };
     let programs = Programs {
         taut: args.taut,
         pasta: args.pasta,
@@ -133,7 +132,12 @@ fn turn(
             table.failed(kind, &format!("{row:?}: {error:#}"));
         }
     }
-    table.note(format!("{} over the {} line: sockets of the host use {}", kind.name(), line.name(), world.seen()));
+    table.note(format!(
+        "{} over the {} line: sockets of the host use {}",
+        kind.name(),
+        line.name(),
+        world.seen()
+    ));
     drop(guest);
     // The same with taut as the sender towards the network.
     if kind == Kind::Taut && line != Line::Short && controller == "cubic" {

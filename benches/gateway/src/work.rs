@@ -42,11 +42,11 @@ const CLIENTS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
-    /// Memory first, when the gateway has done nothing else.
+    /// Memory when the gateway has done little else.
     pub const ALL: &[Self] = &[
-        Self::Memory,
         Self::Refused,
         Self::HalfClose,
+        Self::Memory,
         Self::BlackHoles,
         Self::RoundTrip,
         Self::Connections,
@@ -309,7 +309,9 @@ fn black_holes(guest: &Guest, table: &mut Table) -> Result<()> {
 
 /// Who sends towards the network.
 fn sender(world: &World, guest: &Guest) -> String {
-    guest.link.map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out tun"))
+    guest
+        .link
+        .map_or_else(|| format!("host's {}", world.controller), |own| format!("taut's {own} by --out tun"))
 }
 
 fn lossy(world: &World, guest: &Guest, table: &mut Table) -> Result<()> {

@@ -11,9 +11,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use taut::{ConnOptions, ListenOptions, Stack};
 use taut_core::congestion::Registry;
-use taut_gateway::{
-    HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent,
-};
+use taut_gateway::{HostSockets, Link, Login, NOTSENT_LOWAT, Rules, Server, Settings, Transparent};
 use taut_link::Rate;
 use tokio::task::JoinSet;
 
@@ -68,7 +66,8 @@ pub struct ProxyArgs {
 impl ProxyArgs {
     fn login(&self) -> anyhow::Result<Option<Login>> {
         let Some(path) = &self.login else { return Ok(None) };
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let line = text.lines().next().and_then(|line| line.split_once(':'));
         match line {
             // RFC 1929: a byte has the length of each.
@@ -158,7 +157,9 @@ pub fn run(args: &ProxyArgs, controllers: &Registry) -> anyhow::Result<()> {
         } else if ended.is_ok() {
             let (up, down) = (counters.bytes_up, counters.bytes_down);
             let (reached, asked) = (counters.reached, counters.connections);
-            eprintln!("taut: {reached} of {asked} connections were reached; {up} bytes up, {down} bytes down");
+            eprintln!(
+                "taut: {reached} of {asked} connections were reached; {up} bytes up, {down} bytes down"
+            );
         }
         crate::record_args::warn(&stack);
         ended

@@ -194,17 +194,21 @@ mod tests {
     fn px_5_questions_for_names() {
         let asked = ask(0x1234, "www.Example.com.", AAAA).unwrap();
         // RFC 1035 §4.1.1, 4.1.2: number, RD, one question; labels with their lengths; type, class.
-        let expected = [
-            &[0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..],
-            b"\x03www\x07Example\x03com\0",
-            &[0, 28, 0, 1],
-        ];
+        let expected =
+            [&[0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x03www\x07Example\x03com\0", &[0, 28, 0, 1]];
         assert_eq!(asked, expected.concat());
         assert_eq!(&*question(&asked).unwrap().name, "www.example.com");
         let label = "a".repeat(63);
         assert!(ask(1, &format!("{label}.{label}.{label}.{}", "a".repeat(61)), A).is_some());
         for wrong in [
-            "", ".", "a..b", ".a", "a b", "a\0b", "ä.de", &format!("{label}a"),
+            "",
+            ".",
+            "a..b",
+            ".a",
+            "a b",
+            "a\0b",
+            "ä.de",
+            &format!("{label}a"),
             &format!("{label}.{label}.{label}.{}", "a".repeat(62)),
         ] {
             assert_eq!(ask(1, wrong, A), None, "{wrong}");

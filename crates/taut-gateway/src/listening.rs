@@ -72,8 +72,9 @@ fn is_loopback(text: &str) -> bool {
     let Some(octets) = words.collect::<Option<Vec<_>>>() else { return false };
     match octets.concat()[..] {
         [a, b, c, d] => IpAddr::from([a, b, c, d]).is_loopback(),
-        ref octets => <[u8; 16]>::try_from(octets)
-            .is_ok_and(|octets| IpAddr::from(octets).to_canonical().is_loopback()),
+        ref octets => {
+            <[u8; 16]>::try_from(octets).is_ok_and(|octets| IpAddr::from(octets).to_canonical().is_loopback())
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use taut::device::{FramesOptions, from_descriptor};
 use taut::{Stack, StackBuilder};
 
-use crate::listening::Listening;
 use crate::inside::{Plan, brings_tun, go, receive, send};
+use crate::listening::Listening;
 
 /// A guest whose TUN is open. Its command waits.
 #[derive(Debug)]

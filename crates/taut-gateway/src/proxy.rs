@@ -44,7 +44,9 @@ pub trait Clients: Send + Sync + 'static {
     type Stream: Client;
 
     /// Waits for a client. It has an address for a destination if it need not be asked.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)>> + Send;
+    fn accept(
+        &self,
+    ) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr, Option<SocketAddr>)>> + Send;
 
     /// Where it listens.
     ///
@@ -211,7 +213,9 @@ impl Server {
             tokio::spawn(async move {
                 let asked = match to {
                     Some(to) => Ok((Asked::Transparent, Destination::Address(to))),
-                    None => match tokio::time::timeout(TO_ASK, request::read(&mut client, login.as_deref())).await {
+                    None => match tokio::time::timeout(TO_ASK, request::read(&mut client, login.as_deref()))
+                        .await
+                    {
                         Ok(asked) => asked,
                         Err(_) => Err(io::ErrorKind::TimedOut.into()),
                     },

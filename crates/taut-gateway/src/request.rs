@@ -160,8 +160,12 @@ async fn http(
     let mut head = vec![first];
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= LONGEST_HEAD {
-            return refuse(stream, &answer_http("431 Request Header Fields Too Large", ""), ErrorKind::InvalidData)
-                .await;
+            return refuse(
+                stream,
+                &answer_http("431 Request Header Fields Too Large", ""),
+                ErrorKind::InvalidData,
+            )
+            .await;
         }
         head.push(stream.read_u8().await?);
         // What does not begin like a method is no HTTP, and may never have an empty line.
@@ -242,7 +246,8 @@ fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for part in bytes.chunks(3) {
-        let bits = part.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
+        let bits =
+            part.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - part.len()));
         for at in 0..4 {
             let letter = LETTERS[(bits >> (18 - 6 * at) & 63) as usize];
             text.push(if at <= part.len() { letter as char } else { '=' });
@@ -311,7 +316,10 @@ mod tests {
         assert_eq!((asked.unwrap().1, answered), (address("192.0.2.1:80"), vec![5, 2, 1, 0]));
         for wrong in [&b"pW"[..], b"p", b"pw2", b""] {
             let (asked, answered, _) = with(wrong);
-            assert_eq!((asked.unwrap_err().kind(), answered), (ErrorKind::PermissionDenied, vec![5, 2, 1, 1]));
+            assert_eq!(
+                (asked.unwrap_err().kind(), answered),
+                (ErrorKind::PermissionDenied, vec![5, 2, 1, 1])
+            );
         }
     }
 

@@ -172,7 +172,8 @@ fn gw_63_other_ways_out() {
         while !lines.next()?.ok()?.is_empty() {}
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()
     };
-    for out in [format!("socks5://127.0.0.1:{}", proxy(socks5)), format!("http://127.0.0.1:{}", proxy(http))] {
+    for out in [format!("socks5://127.0.0.1:{}", proxy(socks5)), format!("http://127.0.0.1:{}", proxy(http))]
+    {
         let gateway =
             Gateway::run(&lab, "log", &["--out", &out], "curl -sS --max-time 20 http://203.0.113.1/");
         let log = gateway.log.clone();
@@ -204,13 +205,13 @@ fn gw_64_several_threads_carry_the_flows() {
     let Some(lab) = lab("gateway-threads", &["curl"]) else { return };
     let (port, _clients) = server(&lab.kernel);
     let fetch = format!("curl -sS --max-time 20 http://{SERVER}:{port}/");
-    let script =
-        format!("for i in $(seq 40); do {fetch} & done; wait; echo; echo ready >&2; exec sleep 100");
+    let script = format!("for i in $(seq 40); do {fetch} & done; wait; echo; echo ready >&2; exec sleep 100");
     let mut gateway = Gateway::run(&lab, "log", &["--threads", "3"], &script);
     gateway.says("ready");
     let tasks = std::fs::read_dir(format!("/proc/{}/task", gateway.running.id())).unwrap();
     let named = |task: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(task.unwrap().path().join("comm")).is_ok_and(|name| name.starts_with("tokio-"))
+        std::fs::read_to_string(task.unwrap().path().join("comm"))
+            .is_ok_and(|name| name.starts_with("tokio-"))
     };
     // One more waits for the command.
     assert!(tasks.map(named).filter(|is| *is).count() >= 3);
@@ -240,12 +241,9 @@ fn gw_65_ports_are_forwarded_by_the_command() {
         ["-t", "8080:80", "-t", "127.0.0.2:9000-9001:90-91", "-t", "198.51.100.1:7000", "-u", "5353:53"];
     let gateway = Gateway::run(&lab, "log", &options, "exec sleep 100");
     let guest = gateway.guest("sleep");
-    for (at, port) in [
-        ("127.0.0.1:8080", 80),
-        ("127.0.0.2:9000", 90),
-        ("127.0.0.2:9001", 91),
-        ("198.51.100.1:7000", 7_000),
-    ] {
+    for (at, port) in
+        [("127.0.0.1:8080", 80), ("127.0.0.2:9000", 90), ("127.0.0.2:9001", 91), ("198.51.100.1:7000", 7_000)]
+    {
         let listener = within(guest, || TcpListener::bind(("0.0.0.0", port))).unwrap();
         passes(&lab, at, &listener);
     }
@@ -315,8 +313,11 @@ fn gw_67_the_log_in_json_and_metrics() {
     let said = gateway.said();
     let line = said.lines().find(|line| line.starts_with('{')).expect("a line in JSON");
     let event: serde_json::Value = serde_json::from_str(line).unwrap();
-    assert_eq!((&event["event"], &event["kind"]), (&"denied".into(), &"tcp".into()), "{line}");
-    assert_eq!((&event["to"], &event["rule"]), (&"10.77.0.1:80".into(), &"deny 10.77.0.0/16".into()));
+    for (field, value) in
+        [("event", "denied"), ("kind", "tcp"), ("to", "10.77.0.1:80"), ("rule", "deny 10.77.0.0/16")]
+    {
+        assert_eq!(event[field], value, "{line}");
+    }
     assert!(event["time"].as_f64().unwrap() > 1.7e9, "{line}");
     let metrics = lab.output(taut(&["metrics"]).env("TAUT_CONTROL_DIR", &lab.dir));
     let text = String::from_utf8(metrics.stdout).unwrap();
@@ -330,7 +331,8 @@ fn gw_67_the_log_in_json_and_metrics() {
     assert_eq!(value("taut_flows_in_total") as u32, 2, "{text}");
     assert!(text.ends_with("# EOF\n"), "{text}");
     // None: no line.
-    let quiet = Gateway::run(&lab, "quiet", &["--log", "none", "--rule", "deny any"], &format!("{fetch}; true"));
+    let quiet =
+        Gateway::run(&lab, "quiet", &["--log", "none", "--rule", "deny any"], &format!("{fetch}; true"));
     let log = quiet.log.clone();
     quiet.running.output();
     assert!(!std::fs::read_to_string(log).unwrap().contains("denied"));
