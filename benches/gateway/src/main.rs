@@ -70,7 +70,8 @@ fn main() -> Result<()> {
     raise_descriptors();
     let wanted = |kind: &Kind| args.only.is_empty() || args.only.contains(kind);
     let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(wanted).collect();
-    let rows: Vec<Row> = if args.rows.is_empty() { Row::ALL.to_vec() } else { args.rows.clone() };
+    let rows: Vec<Row> =
+        Row::ALL.iter().copied().filter(|row| args.rows.is_empty() || args.rows.contains(row)).collect();
     let programs = Programs {
         taut: args.taut,
         pasta: args.pasta,

@@ -42,12 +42,12 @@ const CLIENTS: usize = 16;
 const LIMIT: Duration = Duration::from_secs(5);
 
 impl Row {
-    /// Memory when the gateway has done little else.
+    /// Memory when the gateway has done little else; black holes last, because one gateway lets nobody through for two
+    /// minutes after them.
     pub const ALL: &[Self] = &[
         Self::Refused,
         Self::HalfClose,
         Self::Memory,
-        Self::BlackHoles,
         Self::RoundTrip,
         Self::Connections,
         Self::Up1,
@@ -57,6 +57,7 @@ impl Row {
         Self::Down8,
         Self::Down64,
         Self::Udp,
+        Self::BlackHoles,
         Self::Lossy,
         Self::Fifo,
     ];

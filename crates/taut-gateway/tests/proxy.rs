@@ -199,7 +199,7 @@ fn reset(stream: TcpStream) {
 }
 
 /// Bytes both ways, each to the end: half-close by the first, and all of it equal.
-fn moves(client: TcpStream, served: TcpStream) {
+fn moves(client: &TcpStream, served: &TcpStream) {
     let bytes: Vec<u8> = (0..4_u32 << 20).map(|at| (at * 31 % 251) as u8).collect();
     for (mut from, mut to) in [
         (client.try_clone().unwrap(), served.try_clone().unwrap()),
@@ -223,11 +223,11 @@ fn px_7_by_socks5_and_http_over_the_link_with_half_close() {
     let (client, served) = world.pair();
     // The server sees the stack, and nobody else.
     assert_eq!(served.peer_addr().unwrap().ip(), Ipv4Addr::from(STACK));
-    moves(client, served);
+    moves(&client, &served);
     let (listener, address) = world.listener(SERVER);
     let (status, client) = world.connect(&address.to_string());
     assert_eq!(status, 200);
-    moves(client, patient(listener.accept().unwrap().0));
+    moves(&client, &patient(listener.accept().unwrap().0));
     // What a client sends behind its request, without waiting for the answer, arrives first.
     let mut client = world.client();
     client.write_all(format!("CONNECT {address} HTTP/1.1\r\n\r\nearly").as_bytes()).unwrap();
@@ -352,7 +352,7 @@ fn fill(stream: &mut TcpStream) -> usize {
         match stream.write(&chunk) {
             Ok(count) => (taken, last) = (taken + count, now()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                std::thread::sleep(Duration::from_millis(5))
+                std::thread::sleep(Duration::from_millis(5));
             }
             Err(error) => panic!("{error}"),
         }
@@ -410,7 +410,7 @@ fn px_11_clients_over_the_link_go_out_by_the_host() {
     };
     let (head, client) = ask(target);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    moves(client, patient(server.accept().unwrap().0));
+    moves(&client, &patient(server.accept().unwrap().0));
     drop(server);
     assert!(ask(target).0.starts_with("HTTP/1.1 502 "));
     assert!(ask(at([127, 0, 0, 1], 22)).0.starts_with("HTTP/1.1 403 "));
@@ -481,7 +481,7 @@ fn px_13_transparent() {
     assert_eq!(stream.peer_addr().unwrap(), site);
     let (served, from) = listener.accept().unwrap();
     assert_eq!(from.ip(), Ipv4Addr::from(STACK));
-    moves(stream, patient(served));
+    moves(&stream, &patient(served));
     // The kernel has answered already: a refused port is a reset at once.
     let read = |to: SocketAddr| connect(to).and_then(|mut stream| stream.read(&mut [0]));
     assert_eq!(read(at(SERVER, 99)).unwrap_err().kind(), ErrorKind::ConnectionReset);
