@@ -6,12 +6,14 @@
 mod capture;
 mod demo;
 mod gateway;
+mod gateway_operations;
 mod gone;
 mod http;
 mod link;
 mod network;
 mod observe;
 mod pipe;
+mod proxy;
 mod qdisc;
 mod replay;
 mod support;
